@@ -1,0 +1,3 @@
+//! Writes the JSON Schemas of probe's machine-readable reports into `schemas/`.
+
+fn main() {}

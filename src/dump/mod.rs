@@ -1,0 +1,159 @@
+//! What a dump is: [`Dump`] > step > [`Rank`] > [`Op`] > [`Slot`] > [`Value`].
+//!
+//! Plain data, filled by `read` and used by every later stage. Nothing here touches a file; tensor bytes are
+//! fetched through the [`TensorStore`] that a reader attaches to each rank.
+
+mod dtype;
+mod name;
+mod op;
+mod tensor;
+mod value;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use dtype::{ALL_DTYPES, DType, RecordedDType};
+pub use name::{OpKind, OpName, Phase};
+pub use op::{Op, Slot, SlotSide};
+pub use tensor::{LayoutError, MAX_DIMS, Storage, TensorData, TensorRef, contiguous_strides, element_count};
+pub use value::{Checksum, Number, RecordedStatistics, Scalar, TensorRecord, Value};
+
+use crate::read::ReadError;
+
+/// Which process of a run wrote a part of a dump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RankId {
+    /// A process of a run that is not distributed, or whose rank is unknown; counts as rank 0.
+    Single,
+    /// Rank of a distributed run.
+    Rank(u32),
+}
+
+impl RankId {
+    /// The number shown and written to reports.
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Single => 0,
+            Self::Rank(rank) => rank,
+        }
+    }
+}
+
+impl fmt::Display for RankId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}", self.number())
+    }
+}
+
+/// Address of one part of a dump: what one rank recorded in one step.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PartKey {
+    /// Iteration, from 0. A part given alone, without a step folder around it, is step 0.
+    pub step: u64,
+    /// Process.
+    pub rank: RankId,
+    /// Name of the folder or file it was found under (`proc1234`, `rank0`), to tell apart parts that share step and rank.
+    pub label: Box<str>,
+}
+
+/// What was recorded of tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Task {
+    /// Statistics only.
+    Statistics,
+    /// Statistics and CRC-32 of the bytes.
+    Checksum,
+    /// XOR of the bytes, in place of statistics.
+    Xor,
+    /// The data, with statistics where the format has them.
+    Tensor,
+    /// Names and nesting only.
+    Structure,
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Statistics => "statistics",
+            Self::Checksum => "md5",
+            Self::Xor => "xor",
+            Self::Tensor => "tensor",
+            Self::Structure => "structure",
+        })
+    }
+}
+
+/// Where the bytes of a rank's tensors are fetched from.
+pub trait TensorStore: Send + Sync {
+    /// Opens the tensor recorded under `key`.
+    ///
+    /// # Errors
+    /// [`ReadError`] that names the file and what is wrong with it; the caller marks the tensor unreadable and goes on.
+    fn load(&self, key: &str) -> Result<TensorData, ReadError>;
+}
+
+/// Where in the user's program an op was called: frames, innermost first, as recorded.
+pub type Stack = Box<[Box<str>]>;
+
+/// What one rank recorded in one step.
+pub struct Rank {
+    /// Address within the dump.
+    pub key: PartKey,
+    /// What was recorded of tensors.
+    pub task: Task,
+    /// Level as the capture tool names it (`L0`, `L1`, `mix`, `debug`); empty for collections.
+    pub level: Box<str>,
+    /// Ops in execution order.
+    pub ops: Vec<Op>,
+    /// Call stacks, each once.
+    pub stacks: Vec<Stack>,
+    /// Access to the tensors' bytes.
+    pub store: Arc<dyn TensorStore>,
+    /// What could not be read of this part although the rest could (a truncated index, a damaged stack file).
+    pub faults: Vec<ReadError>,
+}
+
+impl fmt::Debug for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rank")
+            .field("key", &self.key)
+            .field("task", &self.task)
+            .field("ops", &self.ops.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// An opened dump: its parts are known, their content is read on demand.
+pub struct Dump {
+    /// What the user gave.
+    pub path: PathBuf,
+    /// Format in words, such as `msprobe dump` or `safetensors`.
+    pub format: &'static str,
+    /// Parts in order of step, then rank.
+    pub parts: Vec<PartKey>,
+    /// Reads one part.
+    pub reader: Box<dyn PartReader>,
+    /// What could not be read at all (a step folder without dump.json, say).
+    pub faults: Vec<ReadError>,
+}
+
+/// Reads the parts of a dump; one implementation a format.
+pub trait PartReader: Send + Sync {
+    /// Reads the part `key`, which is one of [`Dump::parts`].
+    ///
+    /// # Errors
+    /// [`ReadError`] when nothing of the part can be used. A part that is usable in part comes back with
+    /// [`Rank::faults`] filled.
+    fn read(&self, key: &PartKey) -> Result<Rank, ReadError>;
+}
+
+impl fmt::Debug for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dump")
+            .field("path", &self.path)
+            .field("format", &self.format)
+            .field("parts", &self.parts)
+            .finish_non_exhaustive()
+    }
+}

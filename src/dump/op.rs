@@ -1,0 +1,48 @@
+//! One call of an operator or module, and its slots.
+
+use super::{OpName, Value};
+
+/// On which side of an op a slot lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SlotSide {
+    /// Positional or keyword argument.
+    Input,
+    /// Parameter of the module that ran.
+    Parameter,
+    /// Result. Saved variables and tensors of a collection count as results.
+    Output,
+    /// Gradient that arrived at a parameter; a result too.
+    Gradient,
+}
+
+impl SlotSide {
+    /// True for what the op produced, false for what it was given.
+    pub const fn is_result(self) -> bool {
+        matches!(self, Self::Output | Self::Gradient)
+    }
+}
+
+/// A named value of an op.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slot {
+    /// Path inside the op: `input.0`, `input.0.1`, `kwarg.mask`, `output.0`, `parameter.weight`, `grad.weight`, `value`.
+    pub path: Box<str>,
+    /// Side of the op.
+    pub side: SlotSide,
+    /// What was recorded.
+    pub value: Value,
+}
+
+/// One recorded op. Its position in [`Rank::ops`](super::Rank) is its place in execution order
+/// (a module comes after the ops inside it).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Op {
+    /// Full name.
+    pub name: OpName,
+    /// Values in order: inputs, parameters, outputs, parameter gradients.
+    pub slots: Vec<Slot>,
+    /// Name of the module call it ran in, where recorded.
+    pub parent: Option<Box<str>>,
+    /// Index into [`Rank::stacks`](super::Rank) of the call stack, where recorded.
+    pub stack: Option<u32>,
+}

@@ -1,0 +1,352 @@
+//! Tensor bytes with their meaning: element type, shape and strides.
+//!
+//! [`TensorData`] owns (or maps) the storage, [`TensorRef`] borrows it. Both are checked once, when they are
+//! made: every index that shape and strides can form lies inside the storage. Nothing here reads files.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::DType;
+
+/// Largest number of dimensions accepted; torch itself stops at 64.
+pub const MAX_DIMS: usize = 64;
+
+/// Why bytes, type, shape and strides do not form a tensor.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// More dimensions than [`MAX_DIMS`].
+    #[error("{0} dimensions, at most {MAX_DIMS} are supported")]
+    TooManyDims(usize),
+    /// Shape and strides of different length.
+    #[error("{shape} sizes but {strides} strides")]
+    RankMismatch {
+        /// Number of sizes.
+        shape: usize,
+        /// Number of strides.
+        strides: usize,
+    },
+    /// The number of elements or bytes does not fit the machine.
+    #[error("the shape {0:?} has more elements than can be addressed")]
+    Overflow(Vec<usize>),
+    /// Some element lies outside the storage.
+    #[error("the layout needs {needed} bytes, the storage has {available}")]
+    OutOfBounds {
+        /// Bytes from the start of the storage to the end of the last element.
+        needed: usize,
+        /// Bytes the storage has.
+        available: usize,
+    },
+    /// A negative stride, which torch never writes.
+    #[error("negative stride {0}")]
+    NegativeStride(i64),
+}
+
+/// Number of elements of `shape`, or `None` on overflow. A scalar (`[]`) has one.
+pub fn element_count(shape: &[usize]) -> Option<usize> {
+    // A zero anywhere makes the tensor empty, also where the other sizes alone would overflow.
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().try_fold(1_usize, |count, &size| count.checked_mul(size))
+}
+
+/// Row-major strides, in elements.
+pub fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1_usize; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis].saturating_mul(shape[axis].max(1));
+    }
+    strides
+}
+
+/// A borrowed tensor: storage bytes in machine order (little endian), element type, shape, strides and offset in elements.
+#[derive(Clone, Copy)]
+pub struct TensorRef<'a> {
+    storage: &'a [u8],
+    dtype: DType,
+    shape: &'a [usize],
+    strides: &'a [usize],
+    offset: usize,
+    count: usize,
+}
+
+impl<'a> TensorRef<'a> {
+    /// Checks and borrows a strided tensor. `strides` and `offset` count elements, not bytes.
+    ///
+    /// # Errors
+    /// [`LayoutError`] when an element would lie outside `storage` or sizes overflow.
+    pub fn strided(
+        storage: &'a [u8],
+        dtype: DType,
+        shape: &'a [usize],
+        strides: &'a [usize],
+        offset: usize,
+    ) -> Result<Self, LayoutError> {
+        if shape.len() > MAX_DIMS {
+            return Err(LayoutError::TooManyDims(shape.len()));
+        }
+        if shape.len() != strides.len() {
+            return Err(LayoutError::RankMismatch { shape: shape.len(), strides: strides.len() });
+        }
+        let overflow = || LayoutError::Overflow(shape.to_vec());
+        let count = element_count(shape).ok_or_else(overflow)?;
+        if count > 0 {
+            let last = shape
+                .iter()
+                .zip(strides)
+                .try_fold(offset, |at, (&size, &stride)| at.checked_add((size - 1).checked_mul(stride)?))
+                .ok_or_else(overflow)?;
+            let needed =
+                last.checked_add(1).and_then(|n| n.checked_mul(dtype.size())).ok_or_else(overflow)?;
+            if needed > storage.len() {
+                return Err(LayoutError::OutOfBounds { needed, available: storage.len() });
+            }
+        }
+        Ok(Self { storage, dtype, shape, strides, offset, count })
+    }
+
+    /// Element type.
+    pub const fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Sizes of the dimensions; empty for a scalar.
+    pub const fn shape(&self) -> &'a [usize] {
+        self.shape
+    }
+
+    /// Strides in elements, as many as there are dimensions.
+    pub const fn strides(&self) -> &'a [usize] {
+        self.strides
+    }
+
+    /// Number of elements.
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// True for a tensor without elements.
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The bytes in row-major order when they already lie that way in the storage; `None` means: gather them.
+    pub fn contiguous_bytes(&self) -> Option<&'a [u8]> {
+        if self.count == 0 {
+            return Some(&[]);
+        }
+        let mut expected = 1;
+        for (&size, &stride) in self.shape.iter().zip(self.strides).rev() {
+            if size != 1 {
+                if stride != expected {
+                    return None;
+                }
+                expected = stride * size;
+            }
+        }
+        let size = self.dtype.size();
+        self.storage.get(self.offset * size..(self.offset + self.count) * size)
+    }
+
+    /// Copies elements `range` (row-major order) into `out`, which must hold exactly that many elements' bytes.
+    ///
+    /// # Panics
+    /// If `out` has another length or the range exceeds the tensor; both are caller errors.
+    pub fn gather(&self, range: Range<usize>, out: &mut [u8]) {
+        let size = self.dtype.size();
+        assert!(range.end <= self.count && range.start <= range.end, "range beyond the tensor");
+        assert_eq!(out.len(), range.len() * size, "output of another size");
+        if range.is_empty() {
+            return;
+        }
+        // Position of the first element of the range in every dimension.
+        let dims = self.shape.len();
+        let mut index = vec![0_usize; dims];
+        let mut rest = range.start;
+        for axis in (0..dims).rev() {
+            index[axis] = rest % self.shape[axis];
+            rest /= self.shape[axis];
+        }
+        let mut at = self.offset + index.iter().zip(self.strides).map(|(i, s)| i * s).sum::<usize>();
+        let (inner_size, inner_stride) = match (self.shape.last(), self.strides.last()) {
+            (Some(&size), Some(&stride)) => (size, stride),
+            _ => (1, 1),
+        };
+        let mut done = 0;
+        while done < range.len() {
+            let start = if dims == 0 { 0 } else { index[dims - 1] };
+            let run = (inner_size - start).min(range.len() - done);
+            let target = &mut out[done * size..(done + run) * size];
+            if inner_stride == 1 {
+                target.copy_from_slice(&self.storage[at * size..(at + run) * size]);
+            } else {
+                for (k, element) in target.chunks_exact_mut(size).enumerate() {
+                    let from = (at + k * inner_stride) * size;
+                    element.copy_from_slice(&self.storage[from..from + size]);
+                }
+            }
+            done += run;
+            if done == range.len() {
+                break;
+            }
+            // Carry: the inner dimension is used up, go to the start of the next row.
+            at -= start * inner_stride;
+            index[dims - 1] = 0;
+            for axis in (0..dims - 1).rev() {
+                index[axis] += 1;
+                at += self.strides[axis];
+                if index[axis] < self.shape[axis] {
+                    break;
+                }
+                at -= self.shape[axis] * self.strides[axis];
+                index[axis] = 0;
+            }
+        }
+    }
+
+    /// Row-major bytes, copied only where the tensor is not contiguous. For small tensors and tests.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        if let Some(bytes) = self.contiguous_bytes() {
+            return bytes.to_vec();
+        }
+        let mut out = vec![0; self.count * self.dtype.size()];
+        self.gather(0..self.count, &mut out);
+        out
+    }
+}
+
+impl fmt::Debug for TensorRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TensorRef({} {:?} strides {:?})", self.dtype, self.shape, self.strides)
+    }
+}
+
+/// Storage shared by tensors: a mapped file, a buffer, anything that yields bytes.
+pub type Storage = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// A tensor that keeps its storage alive.
+#[derive(Clone)]
+pub struct TensorData {
+    storage: Storage,
+    bytes: Range<usize>,
+    dtype: DType,
+    shape: Box<[usize]>,
+    strides: Box<[usize]>,
+    offset: usize,
+}
+
+impl TensorData {
+    /// Checks and wraps a strided view of `storage[bytes]`; `strides` and `offset` count elements.
+    ///
+    /// # Errors
+    /// [`LayoutError`] when an element would lie outside `bytes`.
+    pub fn strided(
+        storage: Storage,
+        bytes: Range<usize>,
+        dtype: DType,
+        shape: Box<[usize]>,
+        strides: Box<[usize]>,
+        offset: usize,
+    ) -> Result<Self, LayoutError> {
+        let all = (*storage).as_ref();
+        let view = all.get(bytes.clone()).ok_or(LayoutError::OutOfBounds {
+            needed: bytes.end.saturating_sub(bytes.start),
+            available: all.len().saturating_sub(bytes.start),
+        })?;
+        TensorRef::strided(view, dtype, &shape, &strides, offset)?;
+        Ok(Self { storage, bytes, dtype, shape, strides, offset })
+    }
+
+    /// Checks and wraps a row-major tensor that begins at the start of `storage[bytes]`.
+    ///
+    /// # Errors
+    /// As for [`TensorData::strided`].
+    pub fn contiguous(
+        storage: Storage,
+        bytes: Range<usize>,
+        dtype: DType,
+        shape: Box<[usize]>,
+    ) -> Result<Self, LayoutError> {
+        let strides = contiguous_strides(&shape).into();
+        Self::strided(storage, bytes, dtype, shape, strides, 0)
+    }
+
+    /// Borrows the tensor.
+    pub fn view(&self) -> TensorRef<'_> {
+        let storage = (*self.storage).as_ref().get(self.bytes.clone()).unwrap_or(&[]);
+        let count = element_count(&self.shape).unwrap_or(0);
+        TensorRef {
+            storage,
+            dtype: self.dtype,
+            shape: &self.shape,
+            strides: &self.strides,
+            offset: self.offset,
+            count,
+        }
+    }
+
+    /// Element type.
+    pub const fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Sizes of the dimensions.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+}
+
+impl fmt::Debug for TensorData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TensorData({} {:?} strides {:?})", self.dtype, self.shape, self.strides)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gather_follows_strides_from_any_start() {
+        // 4 x 6 row-major bytes, seen as the transposed every-second-column view [3, 4].
+        let storage: Vec<u8> = (0..24).collect();
+        let (shape, strides) = ([3, 4], [2, 6]);
+        let view = TensorRef::strided(&storage, DType::U8, &shape, &strides, 1).unwrap();
+        let whole: Vec<u8> = (0..3).flat_map(|c| (0..4).map(move |r| 1 + 2 * c + 6 * r)).collect();
+        assert!(view.contiguous_bytes().is_none());
+        assert_eq!(view.to_bytes(), whole);
+        for start in 0..=12 {
+            for end in start..=12 {
+                let mut out = vec![0; end - start];
+                view.gather(start..end, &mut out);
+                assert_eq!(out, whole[start..end], "{start}..{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn size_one_dimensions_do_not_break_contiguity() {
+        let storage = [0_u8; 32];
+        let view = TensorRef::strided(&storage, DType::F32, &[2, 1, 4], &[4, 999, 1], 0).unwrap();
+        assert_eq!(view.contiguous_bytes().map(<[u8]>::len), Some(32));
+        let expanded = TensorRef::strided(&storage, DType::F32, &[3, 4], &[0, 1], 0).unwrap();
+        assert!(expanded.contiguous_bytes().is_none());
+        let scalar = TensorRef::strided(&storage, DType::F32, &[], &[], 7).unwrap();
+        assert_eq!((scalar.len(), scalar.contiguous_bytes().map(<[u8]>::len)), (1, Some(4)));
+    }
+
+    #[test]
+    fn layouts_outside_the_storage_are_refused() {
+        let storage = [0_u8; 32];
+        let refused = |shape: &[usize], strides: &[usize], offset| {
+            TensorRef::strided(&storage, DType::F32, shape, strides, offset).is_err()
+        };
+        assert!(refused(&[9], &[1], 0));
+        assert!(refused(&[8], &[1], 1));
+        assert!(refused(&[2], &[usize::MAX], 0));
+        assert!(refused(&[usize::MAX, 3], &[1, 1], 0));
+        assert!(refused(&[2], &[], 0));
+        assert!(!refused(&[0, usize::MAX], &[1, 1], usize::MAX));
+    }
+}

@@ -1,0 +1,198 @@
+//! What a dump holds of one value: a tensor's record, a scalar, or the fact that there was none.
+
+use std::fmt;
+
+use super::RecordedDType;
+
+/// A number as a dump states it, without loss.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    /// Integer that fits 64 signed bits.
+    Int(i64),
+    /// Integer above `i64::MAX`.
+    UInt(u64),
+    /// Floating-point number; NaN and infinities included.
+    Float(f64),
+    /// Truth value (statistics of bool tensors).
+    Bool(bool),
+}
+
+impl Number {
+    /// The value as binary64; integers above 2^53 are rounded, false is 0 and true is 1.
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Self::Int(v) => v as f64,
+            Self::UInt(v) => v as f64,
+            Self::Float(v) => v,
+            Self::Bool(v) => f64::from(u8::from(v)),
+        }
+    }
+
+    /// Equal as values: 1 equals 1.0, NaN equals NaN, integers are compared exactly.
+    pub fn same(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Int(a), Self::Int(b)) => a == b,
+            (Self::UInt(a), Self::UInt(b)) => a == b,
+            (Self::Int(_), Self::UInt(_)) | (Self::UInt(_), Self::Int(_)) => false,
+            (a, b) => {
+                let (a, b) = (a.as_f64(), b.as_f64());
+                a.total_cmp(&b).is_eq() || (a.is_nan() && b.is_nan()) || (a - b).abs().to_bits() == 0
+            }
+        }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(v) => v.fmt(f),
+            Self::UInt(v) => v.fmt(f),
+            Self::Float(v) => write!(f, "{v:?}"),
+            Self::Bool(v) => v.fmt(f),
+        }
+    }
+}
+
+/// Statistics as recorded at capture. A missing one was not recorded for this type or version.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct RecordedStatistics {
+    /// Largest element; for bool tensors whether any is true; for complex the largest modulus.
+    pub max: Option<Number>,
+    /// Smallest element; for bool tensors whether all are true; for complex the smallest modulus.
+    pub min: Option<Number>,
+    /// Arithmetic mean.
+    pub mean: Option<f64>,
+    /// Euclidean norm of all elements (of a 0-d tensor some tools record the value itself, with its sign).
+    pub norm: Option<f64>,
+}
+
+impl RecordedStatistics {
+    /// True when nothing was recorded.
+    pub const fn is_empty(&self) -> bool {
+        self.max.is_none() && self.min.is_none() && self.mean.is_none() && self.norm.is_none()
+    }
+}
+
+/// Checksum of a tensor's bytes as recorded at capture.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Checksum {
+    /// CRC-32 of the contiguous bytes. Equal means equal in all likelihood.
+    Crc32(u32),
+    /// XOR of 8-byte words: unequal proves a difference, equal proves little.
+    Xor(u64),
+    /// XOR mode records a 0-d float by value.
+    Value(f64),
+    /// Some other text; compared as text.
+    Text(Box<str>),
+}
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Crc32(v) => write!(f, "{v:08x}"),
+            Self::Xor(v) => write!(f, "0x{v:016x}"),
+            Self::Value(v) => write!(f, "{v:?}"),
+            Self::Text(v) => f.write_str(v),
+        }
+    }
+}
+
+/// What a dump holds of one tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorRecord {
+    /// Element type at capture.
+    pub dtype: RecordedDType,
+    /// Sizes of the dimensions; empty for a scalar.
+    pub shape: Box<[u64]>,
+    /// Statistics, as far as recorded.
+    pub statistics: RecordedStatistics,
+    /// Whether autograd tracked the tensor; `None` when not recorded.
+    pub requires_grad: Option<bool>,
+    /// Checksum of the bytes; `None` when not recorded.
+    pub checksum: Option<Checksum>,
+    /// Key under which the [`TensorStore`](super::TensorStore) of the rank holds the data; `None` when no data was recorded.
+    pub data: Option<Box<str>>,
+    /// Placement of a distributed tensor, as text; `None` for plain tensors.
+    pub placement: Option<Box<str>>,
+}
+
+impl TensorRecord {
+    /// Number of elements; saturates, since the shape comes from a file.
+    pub fn len(&self) -> u64 {
+        self.shape.iter().fold(1, |count, &size| count.saturating_mul(size))
+    }
+
+    /// True for a tensor without elements.
+    pub fn is_empty(&self) -> bool {
+        self.shape.contains(&0)
+    }
+}
+
+/// A value that is not a tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Scalar {
+    /// Number or truth value.
+    Number(Number),
+    /// Text of a string argument.
+    Text(Box<str>),
+    /// A device name such as `cuda:0`; expected to differ between devices.
+    Device(Box<str>),
+    /// Anything else that has a printed form: dtype, slice, size, memory format, process group.
+    Printed {
+        /// Type name as recorded.
+        kind: Box<str>,
+        /// Printed form.
+        text: Box<str>,
+    },
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(v) => v.fmt(f),
+            Self::Text(v) => write!(f, "{v:?}"),
+            Self::Device(v) => f.write_str(v),
+            Self::Printed { kind, text } if kind.is_empty() => f.write_str(text),
+            Self::Printed { kind, text } => write!(f, "{kind}({text})"),
+        }
+    }
+}
+
+/// One recorded value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A tensor.
+    Tensor(Box<TensorRecord>),
+    /// A scalar argument or result.
+    Scalar(Scalar),
+    /// None, a masked position, or a value the capture could not describe and wrote as null.
+    None,
+    /// Something the capture marked as unsupported; nothing can be said about it.
+    Unsupported,
+}
+
+impl Value {
+    /// The tensor record, if it is one.
+    pub const fn tensor(&self) -> Option<&TensorRecord> {
+        match self {
+            Self::Tensor(record) => Some(record),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_compared_as_values_and_integers_exactly() {
+        assert!(Number::Int(1).same(Number::Float(1.0)));
+        assert!(Number::Float(f64::NAN).same(Number::Float(f64::NAN)));
+        assert!(Number::Float(0.0).same(Number::Float(-0.0)));
+        assert!(Number::Float(f64::INFINITY).same(Number::Float(f64::INFINITY)));
+        assert!(!Number::Float(f64::INFINITY).same(Number::Float(f64::NEG_INFINITY)));
+        assert!(!Number::Int(9_007_199_254_740_993).same(Number::Int(9_007_199_254_740_992)));
+        assert!(!Number::Bool(true).same(Number::Bool(false)));
+    }
+}

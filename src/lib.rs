@@ -1,0 +1,12 @@
+//! `probe` finds the operator where two training runs part ways, and says why.
+//!
+//! Data flows one way:
+//!
+//! ```text
+//! files -> read -> pair -> measure -> judge -> report -> files, terminal
+//!           \_________ all speak of a `dump` _________/
+//! ```
+
+pub mod dump;
+pub mod measure;
+pub mod read;

@@ -1,0 +1,3 @@
+//! The `probe` command.
+
+fn main() {}

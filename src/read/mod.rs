@@ -1,0 +1,8 @@
+//! Anything on disk becomes a [`Dump`](crate::dump::Dump): detection, and one reader a format.
+//!
+//! Nothing read here is executed, and no size in a file is believed before it is checked against the file itself.
+
+mod error;
+pub mod limits;
+
+pub use error::ReadError;
