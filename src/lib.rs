@@ -8,5 +8,8 @@
 //! ```
 
 pub mod dump;
+pub mod judge;
 pub mod measure;
+pub mod pair;
 pub mod read;
+pub mod report;

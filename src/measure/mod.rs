@@ -2,6 +2,8 @@
 //!
 //! Results are bit-equal for any number of threads and any CPU.
 
+mod evidence;
 mod metric;
 
+pub use evidence::{ChecksumMatch, Evidence, RecordedComparison, StatisticDifference, compare_recorded};
 pub use metric::{ALL_METRICS, Metric, PairMetrics, TensorSummary};

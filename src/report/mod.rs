@@ -1,0 +1,40 @@
+//! One model, many writers. Writers lay out what they are given and compute nothing.
+//!
+//! A writer is created before the work starts, takes one [`PartReport`] after another as the comparison proceeds,
+//! and puts its file in place when it is finished.
+
+mod error;
+
+pub use error::ReportError;
+
+use std::path::PathBuf;
+
+use crate::judge::{PartJudgement, Summary};
+use crate::measure::Evidence;
+use crate::pair::PartPair;
+
+/// Everything known of one step of one rank.
+#[derive(Debug, Clone, Copy)]
+pub struct PartReport<'a> {
+    /// The two sides and their pairing.
+    pub pair: &'a PartPair,
+    /// Evidence of each slot, in the order of [`PartPair::ops`] and [`OpPair::slots`](crate::pair::OpPair::slots).
+    pub evidence: &'a [Vec<Evidence>],
+    /// What was decided.
+    pub judged: &'a PartJudgement,
+}
+
+/// Writes one report file.
+pub trait ReportWriter: Send {
+    /// Adds the rows of one part.
+    ///
+    /// # Errors
+    /// [`ReportError`] when the rows cannot be written; the file then never appears under its final name.
+    fn part(&mut self, part: &PartReport<'_>) -> Result<(), ReportError>;
+
+    /// Writes the summary and puts the file in place. Returns its path.
+    ///
+    /// # Errors
+    /// As for [`ReportWriter::part`].
+    fn finish(self: Box<Self>, summary: &Summary) -> Result<PathBuf, ReportError>;
+}
