@@ -7,6 +7,7 @@
 //!           \_________ all speak of a `dump` _________/
 //! ```
 
+pub mod compare;
 pub mod dump;
 pub mod judge;
 pub mod measure;

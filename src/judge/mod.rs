@@ -2,8 +2,22 @@
 //!
 //! Knows no file format and does no arithmetic on tensors; everything rests on the [`Evidence`] of `measure`.
 
+mod finding;
+mod frames;
+mod nesting;
+mod origin;
+mod rulebook;
+mod run;
+mod setting;
+mod slot;
+mod tolerance;
+mod value;
+mod walk;
 mod words;
 
+pub use run::RunJudge;
+pub use tolerance::{DTypeTolerance, GROWTH, Rule, Rules, ToleranceError};
+pub use walk::judge_part;
 pub use words::{Cause, Role, RunVerdict, Verdict};
 
 use crate::measure::{ALL_METRICS, Evidence, Metric};

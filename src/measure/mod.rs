@@ -7,10 +7,10 @@
 //! same block, and lanes, blocks and chunks are put together in one fixed order. Large tensors are spread over the
 //! rayon pool of the caller. Memory does not grow with the tensors: what is not contiguous is gathered block by block.
 
-mod evidence;
 mod arithmetic;
 mod blocks;
 mod decode;
+mod evidence;
 mod finish;
 mod histogram;
 mod kernel;
