@@ -11,27 +11,32 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+# Only the library itself is called below: capture has replaced the public functions and would record them.
+aten = torch.ops.aten
 KEEP = {"_to_copy", "detach", "lift_fresh", "clone", "copy_", "_local_scalar_dense", "alias"}
 
 
 def spoil(out, f):
     """One wrong result: a copy of `out` with the fault `f` in it."""
-    out = out.clone()
-    flat, what = out.view(-1), f["what"]
-    at = f.get("at", 0)
+    out = aten.clone(out, memory_format=torch.contiguous_format)
+    flat, what, at = aten.view(out, [-1]), f["what"], f.get("at", 0)
     if what == "scale":
-        out.mul_(f["by"])
+        aten.mul_(out, f["by"])
     elif what == "element":
-        flat[at] = flat[at] * f["by"] if "by" in f else float(f["value"])
-    elif what == "row":
-        out.view(-1, out.shape[-1])[at].mul_(f["by"])
+        one = aten.slice(flat, 0, at, at + 1)
+        aten.mul_(one, f["by"]) if "by" in f else aten.fill_(one, float(f["value"]))
     elif what == "negate":
-        flat[at : at + f["count"]].neg_()
-    elif what == "swap":
-        rows = out.view(-1, out.shape[-1])
-        rows[[at, f["with"]]] = rows[[f["with"], at]]
-    elif what == "add":
-        out.add_(f["by"])
+        aten.neg_(aten.slice(flat, 0, at, at + f["count"]))
+    elif what in ("row", "swap"):
+        rows = aten.view(out, [-1, out.shape[-1]])
+        one = aten.select(rows, 0, at)
+        if what == "row":
+            aten.mul_(one, f["by"])
+        else:
+            other = aten.select(rows, 0, f["with"])
+            kept = aten.clone(one)
+            aten.copy_(one, other)
+            aten.copy_(other, kept)
     else:
         raise ValueError(what)
     return out
@@ -39,7 +44,8 @@ def spoil(out, f):
 
 def wrong_gelu(x):
     """The tanh form with 0.8 where sqrt(2/pi) = 0.79788 belongs."""
-    return 0.5 * x * (1 + torch.tanh(0.8 * (x + 0.044715 * x**3)))
+    inner = aten.mul(aten.add(x, aten.pow(x, 3), alpha=0.044715), 0.8)
+    return aten.mul(aten.mul(x, 0.5), aten.add(aten.tanh(inner), 1))
 
 
 class Device(TorchDispatchMode):
@@ -89,8 +95,9 @@ class Device(TorchDispatchMode):
         """A float32 operand as a TF32 unit reads it: 10 bits of mantissa, rounded to nearest."""
         if t.dtype != torch.float32:
             return t
-        bits = t.contiguous().view(torch.int32)
-        return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+        bits = aten.view(aten.contiguous(t), torch.int32)
+        odd = aten.bitwise_and(aten.bitwise_right_shift(bits, 13), 1)
+        return aten.view(aten.bitwise_and(aten.add(aten.add(bits, 0xFFF), odd), ~0x1FFF), torch.float32)
 
     def through(self, func, args, kwargs, dtype):
         name, schema = func.overloadpacket.__name__, func._schema
@@ -99,10 +106,10 @@ class Device(TorchDispatchMode):
         floats = []
 
         def up(t):
-            if t.is_floating_point() and t.dtype != dtype:
+            if t.dtype.is_floating_point and t.dtype != dtype:
                 floats.append(t)
-                return t.to(dtype)
-            return t.clone() if name == "native_batch_norm" else t
+                return aten._to_copy(t, dtype=dtype)
+            return aten.clone(t) if name == "native_batch_norm" else t
 
         if name in KEEP or aliases or random or schema.is_mutable:
             return func(*args, **kwargs)
@@ -113,7 +120,7 @@ class Device(TorchDispatchMode):
         other = func(*a, **k)
 
         def down(p, t):
-            return t.to(p.dtype) if isinstance(t, torch.Tensor) and isinstance(p, torch.Tensor) else p
+            return aten._to_copy(t, dtype=p.dtype) if isinstance(t, torch.Tensor) and isinstance(p, torch.Tensor) else p
 
         if isinstance(plain, (tuple, list)):
             return type(plain)(down(p, t) for p, t in zip(plain, other))

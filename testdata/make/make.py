@@ -1,21 +1,26 @@
 """Makes the corpus: python make.py [case ...]     (all cases without an argument; `main` is the pair gpu_dump, npu_dump)
 
-Needs torch and mindstudio-probe (see requirements.txt). Every run is a process of its own, with fixed seeds. Paths of the
+Needs torch and mindstudio-probe (see requirements.txt). Every run is a forked process of its own, with fixed seeds. Paths of the
 machine that ran it and process ids are replaced, so that a second making gives the same files.
 """
 import json
 import os
 import pathlib
 import re
+import runpy
 import shutil
 import socket
-import subprocess
 import sys
 import sysconfig
 import tempfile
+import traceback
 import zlib
 
+import msprobe.pytorch  # noqa: F401  imported once here: every run is forked off
+import torch  # noqa: F401
+
 import cases
+import old
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -30,28 +35,52 @@ def options(case, side):
     return extra
 
 
-def run(case, side, folder):
-    """One training run of a case, into `folder`."""
-    command = [sys.executable, "train.py", case["model"], "--dump", str(folder), "--task", case["task"], "--level", case["level"]]
-    command += ["--steps", str(case.get("steps", 1))]
-    command += ["--set"] + [f"{k}={json.dumps(v)}" for k, v in options(case, side).items()]
-    device = case.get(f"{side}_device")
-    if device:
-        command += ["--device", json.dumps(device)]
-    env = dict(os.environ, OMP_NUM_THREADS="2", MSPROBE_LOG_LEVEL="3")
-    world = case.get("world", 1)
+def start(case, side, folder):
+    """Starts the runs of one side, a forked process a rank: [(pid, its output)]."""
+    arguments = [case["model"], "--dump", str(folder), "--task", case["task"], "--level", case["level"], "--steps", str(case.get("steps", 1))]
+    arguments += ["--set"] + [f"{k}={json.dumps(v)}" for k, v in options(case, side).items()]
+    if case.get(f"{side}_device"):
+        arguments += ["--device", json.dumps(case[f"{side}_device"])]
+    world, env, jobs = case.get("world", 1), {}, []
     if world > 1:
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
-            env.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(s.getsockname()[1]), WORLD_SIZE=str(world))
-    jobs = []
+            env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(s.getsockname()[1]), "WORLD_SIZE": str(world)}
     for rank in range(world):
-        jobs.append(subprocess.Popen(command, cwd=HERE, env=dict(env, RANK=str(rank)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    for job in jobs:
-        text = job.communicate()[0]
-        if job.returncode:
+        out = tempfile.TemporaryFile("w+")
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.dup2(out.fileno(), 1)
+                os.dup2(out.fileno(), 2)
+                os.environ.update(env, RANK=str(rank))
+                sys.argv = ["train.py", *arguments]
+                runpy.run_path(str(HERE / "train.py"), run_name="__main__")
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        jobs.append((pid, out))
+    return jobs
+
+
+def finish(case, side, jobs):
+    """Waits for the runs and returns what the last of them said about its steps."""
+    for pid, out in jobs:
+        bad = os.waitpid(pid, 0)[1]
+        out.seek(0)
+        text = out.read()
+        if bad:
             raise SystemExit(f"{case['name']} {side}: {text}")
     return [line for line in text.splitlines() if line.startswith("step ")]
+
+
+def outermost(frames):
+    """Number of frames down to the script's own: below them is only what started it."""
+    return next(i for i, f in enumerate(frames) if f"{HERE}/train.py" in f and "in <module>" in f) + 1
 
 
 def scrub(folder, name, pid):
@@ -66,6 +95,8 @@ def scrub(folder, name, pid):
             data.rmdir()
         for file in where.glob("*.json"):
             text = file.read_text()
+            if file.name == "stack.json":
+                text = json.dumps({k: [names, frames[: outermost(frames)]] for k, (names, frames) in json.loads(text).items()}, indent=1)
             text = re.sub(r'"dump_data_dir": "[^"]*"', f'"dump_data_dir": "/home/user/train/{name}/{where.parent.name}/{where.name}/dump_tensor_data"', text)
             for a, b in swap:
                 text = text.replace(a, b)
@@ -76,35 +107,30 @@ def scrub(folder, name, pid):
             file.write_text(text)
 
 
-def old_shape(folder):
-    """Rewrites a dump's JSON to what version 1.3.0 wrote: see rewrite() of old.py."""
-    import old
-
-    for where in folder.glob("step*/*"):
-        old.rewrite(where)
-
-
 def make(case):
     name = case["name"]
-    for side in ("baseline", "candidate"):
-        target = ROOT / {"baseline": "gpu_dump", "candidate": "npu_dump"}[side] if name == "main" else ROOT / "faults" / name / side
-        with tempfile.TemporaryDirectory() as tmp:
-            folder = pathlib.Path(tmp) / "dump"
-            lines = run(case, side, folder)
-            label = target.name if name == "main" else f"dump_{side}"
-            scrub(folder, label, 10000 + zlib.crc32(f"{name} {side}".encode()) % 50000)
+    with tempfile.TemporaryDirectory() as tmp:
+        folders = {side: pathlib.Path(tmp) / side for side in ("baseline", "candidate")}
+        jobs = {side: start(case, side, folder) for side, folder in folders.items()}
+        for side, folder in folders.items():
+            lines = finish(case, side, jobs[side])
+            target = ROOT / "faults" / name / side
+            if name == "main":
+                target = ROOT / {"baseline": "gpu_dump", "candidate": "npu_dump"}[side]
+            scrub(folder, target.name if name == "main" else f"dump_{side}", 10000 + zlib.crc32(f"{name} {side}".encode()) % 50000)
             if case.get(f"{side}_old"):
-                old_shape(folder)
+                for where in folder.glob("step*/*"):
+                    old.rewrite(where)
             shutil.rmtree(target, ignore_errors=True)
-            target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copytree(folder, target)
-        print(f"{name} {side}: {'; '.join(lines)}", flush=True)
+            print(f"{name} {side}: {'; '.join(lines)}", flush=True)
 
 
 def table():
     """faults/cases.toml: what every case holds and what the right answer is."""
     text = (
         "# Written by testdata/make/make.py. `ops`: any of these names is right as the first divergence. `causes`: likewise.\n"
+        "# `notes`: what a report should mention although it is no divergence.\n"
         "# step and rank: where it is; a run without ranks has none. `noise`: the candidate also rounds otherwise than the baseline.\n"
     )
     for c in cases.CASES:
@@ -119,12 +145,15 @@ def table():
             if "rank" in c:
                 text += f"rank = {c['rank']}\n"
             text += f"ops = {json.dumps(c['ops'])}\ncauses = {json.dumps(c['causes'])}\n"
+        if "notes" in c:
+            text += f"notes = {json.dumps(c['notes'])}\n"
         text += f"what = {json.dumps(c['what'])}\n"
     (ROOT / "faults").mkdir(exist_ok=True)
     (ROOT / "faults" / "cases.toml").write_text(text)
 
 
 def main():
+    os.environ["OMP_NUM_THREADS"] = "2"
     wanted = sys.argv[1:]
     unknown = set(wanted) - {c["name"] for c in cases.CASES}
     if unknown:

@@ -31,11 +31,7 @@ class Attention(nn.Module):
         if o.get("fused_attention"):
             a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
-            scale = math.sqrt(d // self.heads)
-            if o.get("scale_in_kernel"):
-                scores = torch.matmul(q, k.transpose(-2, -1) * (o.get("attn_scale", {}).get(str(self.layer), 1 / scale)))
-            else:
-                scores = torch.matmul(q, k.transpose(-2, -1)) / o.get("attn_div", {}).get(str(self.layer), scale)
+            scores = torch.matmul(q, k.transpose(-2, -1)) / o.get("attn_div", {}).get(str(self.layer), math.sqrt(d // self.heads))
             diagonal = 1 + o.get("mask_shift", {}).get(str(self.layer), 0)
             mask = torch.full((t, t), float("-inf"), device=x.device, dtype=x.dtype).triu(diagonal)
             scores = scores + mask
@@ -57,7 +53,7 @@ class MLP(nn.Module):
         h = F.gelu(h, approximate=o.get("gelu", {}).get(str(self.layer), "none"))
         if o.get("extra_relu") == self.layer:
             h = F.relu(h)
-        h = self.fc2(h)
+        h = self.fc2(h.to(x.dtype))
         if o.get("no_dropout") == self.layer:
             return h
         return self.drop(h)
@@ -336,7 +332,10 @@ def main():
     dtype = getattr(torch, o.get("dtype", "float32"))
     model.to(dtype)
     net = nn.parallel.DistributedDataParallel(model) if world > 1 else model
-    optimizer = torch.optim.SGD(model.parameters(), lr=o.get("lr", 0.05))
+    if o.get("optimizer") == "adamw":
+        optimizer = torch.optim.AdamW(model.parameters(), lr=o.get("lr", 1e-3))
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=o.get("lr", 0.05))
 
     if a.device:
         from device import Device
@@ -346,7 +345,10 @@ def main():
         device = contextlib.nullcontext()
     probe = debugger(a, rank)
     for step in range(a.steps):
-        g = torch.Generator().manual_seed(1000 * (rank + 1) + o.get("batch", {}).get(str(step), step))
+        batch = o.get("batch", {}).get(str(step), step)
+        if o.get("batch_rank", rank) != rank:
+            batch = step
+        g = torch.Generator().manual_seed(1000 * (rank + 1) + batch)
         x, y = cast(model.data(g), dtype)
         if o.get("nudge") and step == o["nudge"].get("step", 0):
             x.view(-1)[o["nudge"]["index"]] += o["nudge"]["by"]
