@@ -8,6 +8,7 @@ F64, F32 = {"compute": "float64"}, {"compute": "float32"}
 BRIEF = {"extra_info": False}  # no stack.json, no construct.json
 BF16 = {"dtype": "bfloat16"}
 ONE = {"shape": {"layers": 1}}
+TINY = {"shape": {"layers": 1, "width": 8, "vocab": 17, "seq": 6}}
 
 
 def case(name, model, task, level, what, ops=(), causes=(), fault=None, device=None, **more):
@@ -34,10 +35,10 @@ case("gpt_gelu_scale_L0_md5", "gpt", M, "L0", "GELU of layer 1 times 1.01, seen 
      ["Module.layers.1.mlp.MLP.forward.0"], NUM, op("gelu", 1, by=1.01), both=BRIEF, steps=2)
 case("conv_conv_scale_mix_statistics", "conv", S, "mix", "the second convolution times 1.001",
      ["Functional.conv2d.1.forward"], NUM, op("convolution", 1, by=1.001))
-case("conv_conv_element_L1_tensor", "conv", T, "L1", "one element of the first convolution's result off by 5 %",
-     ["Functional.conv2d.0.forward"], NUM, op("convolution", 0, "element", at=333, by=1.05), both=BRIEF)
+case("conv_conv_element_L1_tensor", "conv", T, "L1", "one element of the first convolution's result is doubled",
+     ["Functional.conv2d.0.forward"], NUM, op("convolution", 0, "element", at=133, by=2.0), both=BRIEF)
 case("conv_fc_row_L1_tensor", "conv", T, "L1", "one row of the last linear's result off by 2 %",
-     ["Functional.linear.0.forward"], NUM, op("addmm", 0, "row", at=2, by=1.02), both=BRIEF)
+     ["Functional.linear.0.forward"], NUM, op("addmm", 0, "row", at=1, by=1.02), both=BRIEF)
 case("mixer_hardswish_sign_L1_md5", "mixer", M, "L1", "eight elements of the second hardswish have the wrong sign",
      ["Functional.hardswish.1.forward"], NUM, op("hardswish", 1, "negate", at=16, count=8), both=BRIEF)
 case("rec_bag_swap_L1_tensor", "rec", T, "L1", "two rows of an embedding bag's result are swapped: minimum, maximum, mean and norm stay",
@@ -113,7 +114,7 @@ case("conv_dropout_p_eval_L1_statistics", "conv", S, "L1", "p of a dropout that 
 
 # A mask, which is made by calls that capture leaves out.
 case("gpt_mask_L1_tensor", "gpt", T, "L1", "the causal mask of layer 0 lets every token see one ahead: the mask itself is the first thing recorded",
-     ["Tensor.__add__.1.forward"], ["input", "non-finite"], candidate={"mask_shift": {"0": 1}}, both=BRIEF | ONE)
+     ["Tensor.__add__.1.forward"], ["input", "non-finite"], candidate={"mask_shift": {"0": 1}}, both=BRIEF | TINY)
 case("gpt_mask_L1_statistics", "gpt", S, "L1", "the same mask in layer 1: the mask's statistics are equal (0, -inf), so softmax is the first to show it",
      ["Tensor.__add__.4.forward", "Functional.softmax.1.forward"], ["input", "non-finite", "numerics"], candidate={"mask_shift": {"1": 1}}, both=BRIEF)
 
@@ -122,10 +123,6 @@ case("density_nan_log_L1_statistics", "density", S, "L1", "log gives one NaN, wh
      ["Torch.log.0.forward"], NF, op("log", 0, "element", at=5, value="nan"))
 case("density_nan_div_mix_md5", "density", M, "mix", "a division gives one NaN",
      ["Tensor.__truediv__.0.forward"], NF, op("div", 0, "element", at=7, value="nan"), both=BRIEF)
-case("density_zero_eps_L1_statistics", "density", S, "L1",
-     "eps is 0 in the candidate and its variance comes out as 0: 0/0 two calls later, but the argument is the first difference",
-     ["Tensor.__add__.0.forward", "Tensor.mean.2.forward"], ["argument", "numerics"],
-     op("mean", 2, "scale", by=0.0), candidate={"eps": 0.0}, both=BRIEF)
 case("gpt_inf_matmul_L1_statistics", "gpt", S, "L1", "attention's first product in layer 1 overflows in one place; softmax makes NaN of it",
      ["Torch.matmul.2.forward"], NF, op("bmm", 2, "element", at=9, value="inf"), both=BRIEF)
 case("unet_inf_exp_L1_md5", "unet", M, "L1", "exp gives one Inf, sin makes NaN of it",
@@ -142,7 +139,7 @@ case("gpt_nan_backward_L0_statistics", "gpt", S, "L0",
 case("gpt_linear_bf16_L1_statistics", "gpt", S, "L1", "linear 6 computes in bf16 and returns float32",
      ["Functional.linear.6.forward"], NUM, op("addmm", 6, "compute", dtype="bfloat16"), both=BRIEF)
 case("gpt_linear_fp16_L1_tensor", "gpt", T, "L1", "linear 2 computes in float16 and returns float32",
-     ["Functional.linear.2.forward"], NUM, op("addmm", 2, "compute", dtype="float16"), both=BRIEF | ONE)
+     ["Functional.linear.2.forward"], NUM, op("addmm", 2, "compute", dtype="float16"), both=BRIEF | TINY)
 case("conv_conv_bf16_L0_tensor", "conv", T, "L0", "the second convolution computes in bf16 and returns float32",
      ["Module.convs.1.Conv2d.forward.0"], NUM, op("convolution", 1, "compute", dtype="bfloat16"), both=BRIEF)
 case("mixer_layernorm_fp16_mix_statistics", "mixer", S, "mix", "layer norm 2 computes in float16 and returns float32",
@@ -155,8 +152,8 @@ case("gpt_other_batch_L1_statistics", "gpt", S, "L1", "the candidate trains on a
      ["Functional.embedding.0.forward"], IN, candidate={"batch": {"0": 7}}, both=BRIEF)
 case("conv_other_batch_L0_tensor", "conv", T, "L0", "the candidate trains on another batch",
      ["Module.convs.0.Conv2d.forward.0"], IN, candidate={"batch": {"0": 7}}, both=BRIEF)
-case("conv_input_element_mix_statistics", "conv", S, "mix", "one pixel of the input differs by 0.01",
-     ["Functional.conv2d.0.forward"], IN, candidate={"nudge": {"index": 10, "by": 0.01}}, both=BRIEF)
+case("conv_input_element_mix_statistics", "conv", S, "mix", "one pixel of the input differs by 0.1",
+     ["Functional.conv2d.0.forward"], IN, candidate={"nudge": {"index": 10, "by": 0.1}}, both=BRIEF)
 case("rec_batch_step1_L1_statistics", "rec", S, "L1", "the candidate reads another batch in step 1",
      ["Functional.linear.0.forward"], IN, candidate={"batch": {"1": 9}}, steps=2, step=1, both=BRIEF)
 case("gpt_weight_L0_statistics", "gpt", S, "L0", "the weights of layer 1's fc1 start 1 % larger",
@@ -186,7 +183,10 @@ case("rec_rank1_batch_L1_statistics", "rec", S, "L1", "rank 1 reads another batc
 
 # Sound pairs: nothing may be reported.
 case("gpt_same_mix_statistics", "gpt", S, "mix", "the same run twice", both=ONE)
-case("conv_same_L1_md5", "conv", M, "L1", "the same run twice", steps=2)
+case("conv_md5_race_L1_md5", "conv", M, "L1",
+     "the same run twice: the existing tool takes the checksum of an in-place operator's input too late now and then, so checksums "
+     "of inputs of add_ and of a batch norm's running statistics differ while all statistics and all results agree", steps=2, notes=["hash"])
+case("unet_same_L0_md5", "unet", M, "L0", "the same run twice", both=BRIEF)
 case("rec_same_ranks_L1_md5", "rec", M, "L1", "the same run twice, two ranks", world=2, both=BRIEF)
 case("gpt_threads_L1_statistics", "gpt", S, "L1", "two threads and other kernels in place of one", candidate={"threads": 2, "mkldnn": False}, steps=2, both=BRIEF, noise=True)
 case("conv_threads_L1_tensor", "conv", T, "L1", "two threads and other kernels in place of one", candidate={"threads": 2, "mkldnn": False}, both=BRIEF, noise=True)
@@ -215,7 +215,7 @@ case("conv_old_format_L1_tensor", "conv", T, "L1", "the candidate as version 1.3
 case("gpt_round_gelu_L1_statistics", "gpt", S, "L1", "GELU 1 times 1.01 above rounding",
      ["Functional.gelu.1.forward"], NUM, op("gelu", 1, by=1.01), F64, both=BRIEF)
 case("gpt_round_linear_bf16_L1_tensor", "gpt", T, "L1", "linear 2 in bf16 above rounding",
-     ["Functional.linear.2.forward"], NUM, op("addmm", 2, "compute", dtype="bfloat16"), F64, both=BRIEF | ONE)
+     ["Functional.linear.2.forward"], NUM, op("addmm", 2, "compute", dtype="bfloat16"), F64, both=BRIEF | TINY)
 case("gpt_round_ln_eps_L1_statistics", "gpt", S, "L1", "layer norm 2 has eps 1e-3, above rounding",
      ["Functional.layer_norm.2.forward"], ARG, candidate={"ln_eps": {"1": 1e-3}}, device=F64, both=BRIEF)
 case("unet_round_conv_bf16_L1_statistics", "unet", S, "L1", "convolution 4 in bf16 above rounding",

@@ -1,7 +1,8 @@
 """Makes the corpus: python make.py [case ...]     (all cases without an argument; `main` is the pair gpu_dump, npu_dump)
 
 Needs torch and mindstudio-probe (see requirements.txt). Every run is a forked process of its own, with fixed seeds. Paths of the
-machine that ran it and process ids are replaced, so that a second making gives the same files.
+machine that ran it and process ids are replaced, so that a second making gives the same files. The pair `main` is kept as
+captured; the JSON of the cases loses its indentation, and a baseline that several cases share is kept once.
 """
 import json
 import os
@@ -24,7 +25,7 @@ import old
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
-SHAPE = {"gpt": {"width": 16, "vocab": 31}}
+SHAPE = {"gpt": {"width": 16, "vocab": 31}, "conv": {"width": 4, "batch": 2}}
 
 
 def options(case, side):
@@ -33,6 +34,17 @@ def options(case, side):
     if case["model"] in SHAPE:
         extra["shape"] = SHAPE[case["model"]] | extra.get("shape", {})
     return extra
+
+
+def owner(case):
+    """The first case with the same baseline run: a baseline is kept once."""
+    if case["name"] == "main":
+        return "main"
+
+    def key(c):
+        return [c.get(k) for k in ("model", "task", "level", "steps", "world", "baseline_device", "baseline_old")] + [options(c, "baseline")]
+
+    return next(c["name"] for c in cases.CASES if c["name"] != "main" and key(c) == key(case))
 
 
 def start(case, side, folder):
@@ -110,7 +122,7 @@ def scrub(folder, name, pid):
 def make(case):
     name = case["name"]
     with tempfile.TemporaryDirectory() as tmp:
-        folders = {side: pathlib.Path(tmp) / side for side in ("baseline", "candidate")}
+        folders = {side: pathlib.Path(tmp) / side for side in ("baseline", "candidate") if side == "candidate" or owner(case) == name}
         jobs = {side: start(case, side, folder) for side, folder in folders.items()}
         for side, folder in folders.items():
             lines = finish(case, side, jobs[side])
@@ -121,6 +133,9 @@ def make(case):
             if case.get(f"{side}_old"):
                 for where in folder.glob("step*/*"):
                     old.rewrite(where)
+            if name != "main":
+                for file in folder.glob("step*/*/*.json"):
+                    file.write_text(json.dumps(json.loads(file.read_text()), separators=(",", ":")))
             shutil.rmtree(target, ignore_errors=True)
             shutil.copytree(folder, target)
             print(f"{name} {side}: {'; '.join(lines)}", flush=True)
@@ -137,6 +152,7 @@ def table():
         if c["name"] == "main":
             continue
         text += f"\n[[case]]\nname = {json.dumps(c['name'])}\nmodel = {json.dumps(c['model'])}\n"
+        text += f'baseline = "{owner(c)}/baseline"\ncandidate = "{c["name"]}/candidate"\n'
         text += f"task = {json.dumps(c['task'])}\nlevel = {json.dumps(c['level'])}\nsteps = {c.get('steps', 1)}\n"
         text += f"noise = {json.dumps('compute' in c.get('candidate_device', {}) or c.get('noise', False))}\n"
         text += f"verdict = {json.dumps('diverged' if c['ops'] else 'agree')}\n"
