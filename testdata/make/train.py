@@ -324,7 +324,7 @@ def main():
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     torch.set_num_threads(o.get("threads", 1))
     torch.backends.mkldnn.set_flags(o.get("mkldnn", True))
-    if world > 1:
+    if "MASTER_ADDR" in os.environ:
         torch.distributed.init_process_group("gloo")
     torch.manual_seed(o.get("seed", 0))
     model = MODELS[a.model](**o.get("shape", {}))
@@ -363,7 +363,7 @@ def main():
         probe.step()
         optimizer.step()
         print(f"step {step} loss {loss.item():.6f}")
-    if world > 1:
+    if "MASTER_ADDR" in os.environ:
         torch.distributed.destroy_process_group()
 
 
