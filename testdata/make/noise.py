@@ -73,7 +73,11 @@ def measure(base, cand):
 
 def show(name, rows):
     print(f"\n## {name}")
-    print("  step phase               max rel_l2 (results)   p50       p99       |dnorm|/norm  |dmean|sqrt(n)/norm  dmax/max   weights/inputs max")
+    print("  step phase               max rel_l2 (results)   p50       p99       |dnorm|/norm  |dmean|sqrt(n)/norm  dmax/max   weights/inputs max  max on siblings' scale")
+    siblings = collections.defaultdict(float)
+    for r in rows:
+        if r[3] and isinstance(r[9], float) and math.isfinite(r[9]):
+            siblings[r[0], r[2]] = max(siblings[r[0], r[2]], abs(r[9]))
     steps = sorted({r[0] for r in rows})
     for step in steps:
         for ph in ("forward", "backward", "grad of parameter"):
@@ -83,8 +87,9 @@ def show(name, rows):
                 continue
             ins = max([r[5] for r in sel if not r[3]], default=0)
             stat = [max((r[i] for r in sel if r[3] and math.isfinite(r[i])), default=0) for i in (6, 7, 8)]
+            scaled = max((r[5] * abs(r[9]) / siblings[r[0], r[2]] for r in sel if r[3] and math.isfinite(r[5]) and siblings[r[0], r[2]]), default=0)
             pick = lambda q: res[min(len(res) - 1, int(q * len(res)))]
-            print(f"  {step}    {ph:18}  {res[-1]:.2e}              {pick(0.5):.1e}   {pick(0.99):.1e}   {stat[0]:.1e}       {stat[1]:.1e}             {stat[2]:.1e}    {ins:.1e}")
+            print(f"  {step}    {ph:18}  {res[-1]:.2e}              {pick(0.5):.1e}   {pick(0.99):.1e}   {stat[0]:.1e}       {stat[1]:.1e}             {stat[2]:.1e}    {ins:.1e}             {scaled:.1e}")
     ops = collections.defaultdict(lambda: [0.0, 0.0, ""])
     for r in rows:
         e = ops[r[0], r[2]]
@@ -93,9 +98,13 @@ def show(name, rows):
                 e[1], e[2] = r[5], f"{r[4]} norm {r[9]:.2e} n {r[10]}"
         else:
             e[0] = max(e[0], r[5])
+            if r[1] == "forward":  # a backward reads what its forward had read
+                e = ops[r[0], r[2].replace(".forward", ".backward")]
+                e[0] = max(e[0], r[5])
     floor = 1e-7 if "bf16" not in name and "fp16" not in name else 1e-3
-    grown = sorted(((e[1] / max(e[0], floor), *key, *e) for key, e in ops.items() if ".parameters_grad" not in key[1]), reverse=True)
-    print(f"  largest out_err / max(in_err, {floor}):")
+    ran = {(r[0], r[2]) for r in rows}
+    grown = sorted(((e[1] / max(e[0], floor), *key, *e) for key, e in ops.items() if key in ran and ".parameters_grad" not in key[1]), reverse=True)
+    print(f"  largest out_err / max(in_err, {floor}); in_err of a backward includes what its forward read:")
     for ratio, step, op, i, out, text in grown[:8]:
         print(f"    {ratio:9.2f}  step {step} {op}: in {i:.1e} out {out:.1e}  {text}")
     kinds = collections.defaultdict(list)
