@@ -4,5 +4,7 @@
 
 mod error;
 pub mod limits;
+pub mod map;
+pub mod tensor_file;
 
 pub use error::ReadError;
