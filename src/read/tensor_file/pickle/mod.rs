@@ -6,11 +6,14 @@
 //! by repeating itself. Cyclic and endlessly shared values can be built; whoever walks them must bound the walk.
 
 mod classes;
+mod code;
 mod heap;
 mod rebuild;
 
 pub(super) use classes::{Class, Element};
 pub(super) use heap::{Heap, Item, Rebuilt, Span, StorageId};
+
+use code::Code;
 
 use super::printable;
 use crate::read::limits::MAX_PICKLE_VALUES;
@@ -35,8 +38,7 @@ pub(super) struct Program<'a> {
 /// Interprets a whole program.
 pub(super) fn interpret(bytes: &[u8]) -> Result<Program<'_>, PickleError> {
     let mut machine = Machine {
-        bytes,
-        at: 0,
+        code: Code::new(bytes),
         stack: Vec::with_capacity(16),
         marks: Vec::with_capacity(8),
         memo: Vec::with_capacity(16),
@@ -44,7 +46,7 @@ pub(super) fn interpret(bytes: &[u8]) -> Result<Program<'_>, PickleError> {
         budget: MAX_PICKLE_VALUES,
     };
     loop {
-        let at = machine.at;
+        let at = machine.code.position();
         let step = machine.step().map_err(|message| PickleError { at, message })?;
         if let Some(root) = step {
             return Ok(Program { root, heap: machine.heap });
@@ -53,8 +55,7 @@ pub(super) fn interpret(bytes: &[u8]) -> Result<Program<'_>, PickleError> {
 }
 
 struct Machine<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    code: Code<'a>,
     stack: Vec<Item<'a>>,
     /// Heights of the stack at the open marks.
     marks: Vec<usize>,
@@ -67,17 +68,17 @@ struct Machine<'a> {
 impl<'a> Machine<'a> {
     /// Runs one opcode; the result of the program when it was the last.
     fn step(&mut self) -> Result<Option<Item<'a>>, String> {
-        let opcode = self.byte()?;
+        let opcode = self.code.byte()?;
         match opcode {
             // PROTO
             0x80 => {
-                let version = self.byte()?;
+                let version = self.code.byte()?;
                 if !(2..=5).contains(&version) {
                     return Err(format!("pickle protocol {version} is not supported, only 2 to 5"));
                 }
             }
             // FRAME: a hint for readers of streams
-            0x95 => drop(self.take(8)?),
+            0x95 => drop(self.code.take(8)?),
             b'.' => return self.stop().map(Some),
             b'(' => {
                 self.draw(1)?;
@@ -87,54 +88,54 @@ impl<'a> Machine<'a> {
             0x88 => self.push(Item::Bool(true))?,
             0x89 => self.push(Item::Bool(false))?,
             b'K' => {
-                let value = self.byte()?;
+                let value = self.code.byte()?;
                 self.push(Item::Int(i64::from(value)))?;
             }
             b'M' => {
-                let value = u16::from_le_bytes(self.array()?);
+                let value = u16::from_le_bytes(self.code.array()?);
                 self.push(Item::Int(i64::from(value)))?;
             }
             b'J' => {
-                let value = i32::from_le_bytes(self.array()?);
+                let value = i32::from_le_bytes(self.code.array()?);
                 self.push(Item::Int(i64::from(value)))?;
             }
             // LONG1, LONG4
             0x8a => {
-                let length = self.byte()?;
+                let length = self.code.byte()?;
                 self.long(usize::from(length))?;
             }
             0x8b => {
-                let length = self.length4()?;
+                let length = self.code.length4()?;
                 self.long(length)?;
             }
             b'G' => {
-                let value = f64::from_be_bytes(self.array()?);
+                let value = f64::from_be_bytes(self.code.array()?);
                 self.push(Item::Float(value))?;
             }
             // BINUNICODE, SHORT_BINUNICODE, BINUNICODE8
             b'X' => {
-                let length = self.length4()?;
+                let length = self.code.length4()?;
                 self.text(length)?;
             }
             0x8c => {
-                let length = self.byte()?;
+                let length = self.code.byte()?;
                 self.text(usize::from(length))?;
             }
             0x8d => {
-                let length = self.length8()?;
+                let length = self.code.length8()?;
                 self.text(length)?;
             }
             // SHORT_BINBYTES and SHORT_BINSTRING, BINBYTES and BINSTRING, BINBYTES8 and BYTEARRAY8
             b'C' | b'U' => {
-                let length = self.byte()?;
+                let length = self.code.byte()?;
                 self.opaque_bytes(usize::from(length))?;
             }
             b'B' | b'T' => {
-                let length = self.length4()?;
+                let length = self.code.length4()?;
                 self.opaque_bytes(length)?;
             }
             0x8e | 0x96 => {
-                let length = self.length8()?;
+                let length = self.code.length8()?;
                 self.opaque_bytes(length)?;
             }
             b')' => self.push(Item::Tuple(Span::default()))?,
@@ -175,20 +176,20 @@ impl<'a> Machine<'a> {
             b'c' => self.global()?,
             0x93 => self.stack_global()?,
             b'q' => {
-                let index = self.byte()?;
+                let index = self.code.byte()?;
                 self.remember(usize::from(index))?;
             }
             b'r' => {
-                let index = self.length4()?;
+                let index = self.code.length4()?;
                 self.remember(index)?;
             }
             0x94 => self.remember(self.memo.len())?,
             b'h' => {
-                let index = self.byte()?;
+                let index = self.code.byte()?;
                 self.recall(usize::from(index))?;
             }
             b'j' => {
-                let index = self.length4()?;
+                let index = self.code.length4()?;
                 self.recall(index)?;
             }
             b'Q' => self.persistent_id()?,
@@ -198,35 +199,6 @@ impl<'a> Machine<'a> {
             other => return Err(format!("opcode 0x{other:02x} is not used by torch checkpoints")),
         }
         Ok(None)
-    }
-
-    fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
-        let end = self.at.checked_add(count);
-        let taken = end.and_then(|end| self.bytes.get(self.at..end)).ok_or_else(|| {
-            let left = self.bytes.len().saturating_sub(self.at);
-            format!("the program asks for {count} bytes, {left} are left; it is cut short or damaged")
-        })?;
-        self.at += count;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        let bytes = self.take(N)?;
-        bytes.try_into().map_err(|_| "the program is cut short".to_string())
-    }
-
-    fn byte(&mut self) -> Result<u8, String> {
-        self.array().map(|[byte]| byte)
-    }
-
-    fn length4(&mut self) -> Result<usize, String> {
-        let length = u32::from_le_bytes(self.array()?);
-        usize::try_from(length).map_err(|e| e.to_string())
-    }
-
-    fn length8(&mut self) -> Result<usize, String> {
-        let length = u64::from_le_bytes(self.array()?);
-        usize::try_from(length).map_err(|e| e.to_string())
     }
 
     fn draw(&mut self, count: usize) -> Result<(), String> {
@@ -279,19 +251,19 @@ impl<'a> Machine<'a> {
     }
 
     fn text(&mut self, length: usize) -> Result<(), String> {
-        let bytes = self.take(length)?;
+        let bytes = self.code.take(length)?;
         // Python may write lone surrogates, which are not UTF-8: such text is kept, but as opaque bytes.
         let item = std::str::from_utf8(bytes).map_or(Item::Opaque, Item::Text);
         self.push(item)
     }
 
     fn opaque_bytes(&mut self, length: usize) -> Result<(), String> {
-        self.take(length)?;
+        self.code.take(length)?;
         self.push(Item::Opaque)
     }
 
     fn long(&mut self, length: usize) -> Result<(), String> {
-        let bytes = self.take(length)?;
+        let bytes = self.code.take(length)?;
         let item = if length <= 8 {
             // Two's complement, little endian; the sign is the top bit of the last byte.
             let fill = if bytes.last().is_some_and(|byte| byte & 0x80 != 0) { 0xFF } else { 0 };
@@ -336,17 +308,9 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn line(&mut self) -> Result<&'a str, String> {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let length = memchr::memchr(b'\n', rest).ok_or("a class name has no end")?;
-        let line = self.take(length)?;
-        self.at += 1;
-        std::str::from_utf8(line).map_err(|_| "a class name is not UTF-8".into())
-    }
-
     fn global(&mut self) -> Result<(), String> {
-        let module = self.line()?;
-        let name = self.line()?;
+        let module = self.code.line()?;
+        let name = self.code.line()?;
         self.push(Item::Class(class(module, name)?))
     }
 
@@ -407,8 +371,8 @@ impl<'a> Machine<'a> {
         if !self.stack.is_empty() || !self.marks.is_empty() {
             return Err("the program ends with values left over".into());
         }
-        if self.at != self.bytes.len() {
-            return Err(format!("{} bytes follow the end of the program", self.bytes.len() - self.at));
+        if self.code.left() > 0 {
+            return Err(format!("{} bytes follow the end of the program", self.code.left()));
         }
         Ok(root)
     }

@@ -3,7 +3,11 @@
 //! The header is read by a parser for exactly the literal that `NumPy` writes, never evaluated. Its length is compared
 //! with the size of the file before anything is allocated, and the size it declares must be the size that is there.
 
+mod literal;
+
 use std::ops::Range;
+
+use literal::Literal;
 
 use super::byte_order::swapped;
 use super::{Entry, TensorFile, printable};
@@ -68,7 +72,7 @@ pub(super) fn header_range(preamble: &[u8]) -> Result<Range<u64>, String> {
 impl Header {
     /// Reads the header text.
     pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
-        let mut literal = Literal { text, at: 0 };
+        let mut literal = Literal::new(text);
         let (mut descr, mut fortran, mut shape) = (None, None, None);
         literal.expect(b'{')?;
         while !literal.take(b'}') {
@@ -89,8 +93,8 @@ impl Header {
             }
         }
         literal.skip_blanks();
-        if literal.at != text.len() {
-            return Err(format!("npy header has text after its dict, at byte {}", literal.at));
+        if literal.position() != text.len() {
+            return Err(format!("npy header has text after its dict, at byte {}", literal.position()));
         }
         match (descr, fortran, shape) {
             (Some(descr), Some(fortran), Some(shape)) => Ok(Self { descr, fortran, shape }),
@@ -223,130 +227,6 @@ impl TensorFile for NpyFile {
             return Err(ReadError::usage(self.source.path(), format!("there is no tensor {index}")));
         }
         load(&self.source, 0..self.source.len())
-    }
-}
-
-/// Parser for the part of Python's literals that `NumPy` writes.
-struct Literal<'a> {
-    text: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Literal<'a> {
-    fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
-    }
-
-    fn skip_blanks(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\n' | b'\t' | b'\r')) {
-            self.at += 1;
-        }
-    }
-
-    fn take(&mut self, byte: u8) -> bool {
-        self.skip_blanks();
-        let found = self.peek() == Some(byte);
-        self.at += usize::from(found);
-        found
-    }
-
-    fn expect(&mut self, byte: u8) -> Result<(), String> {
-        if self.take(byte) { Ok(()) } else { Err(self.expected(&format!("'{}'", char::from(byte)))) }
-    }
-
-    fn expected(&self, what: &str) -> String {
-        format!("npy header should have {what} at byte {}", self.at)
-    }
-
-    fn string(&mut self) -> Result<&'a str, String> {
-        self.skip_blanks();
-        let Some(quote @ (b'\'' | b'"')) = self.peek() else {
-            return Err(self.expected("a quoted name"));
-        };
-        let rest = self.text.get(self.at + 1..).unwrap_or(&[]);
-        let length =
-            rest.iter().position(|&byte| byte == quote).ok_or_else(|| self.expected("a closing quote"))?;
-        let content = rest.get(..length).unwrap_or(&[]);
-        if content.contains(&b'\\') {
-            return Err(self.expected("a name without escapes"));
-        }
-        let content = std::str::from_utf8(content).map_err(|_| self.expected("text in UTF-8"))?;
-        self.at += length + 2;
-        Ok(content)
-    }
-
-    fn truth(&mut self) -> Result<bool, String> {
-        self.skip_blanks();
-        let rest = self.text.get(self.at..).unwrap_or(&[]);
-        for (word, value) in [("True", true), ("False", false)] {
-            if rest.starts_with(word.as_bytes()) {
-                self.at += word.len();
-                return Ok(value);
-            }
-        }
-        Err(self.expected("True or False"))
-    }
-
-    fn shape(&mut self) -> Result<Box<[usize]>, String> {
-        let mut shape = Vec::new();
-        self.expect(b'(')?;
-        while !self.take(b')') {
-            shape.push(self.size()?);
-            if !self.take(b',') {
-                self.expect(b')')?;
-                break;
-            }
-        }
-        Ok(shape.into())
-    }
-
-    fn size(&mut self) -> Result<usize, String> {
-        self.skip_blanks();
-        let start = self.at;
-        let mut value = 0_usize;
-        while let Some(digit @ b'0'..=b'9') = self.peek() {
-            value = value
-                .checked_mul(10)
-                .and_then(|v| v.checked_add(usize::from(digit - b'0')))
-                .ok_or_else(|| self.expected("a size this machine can address"))?;
-            self.at += 1;
-        }
-        if self.at == start {
-            return Err(self.expected("a size"));
-        }
-        // Python 2 wrote long integers with a suffix.
-        if self.peek() == Some(b'L') {
-            self.at += 1;
-        }
-        Ok(value)
-    }
-
-    fn descr(&mut self) -> Result<Descr, String> {
-        self.skip_blanks();
-        if self.peek() != Some(b'[') {
-            return self.string().map(Descr::parse);
-        }
-        // A record type: a list of tuples. Only its end matters.
-        let start = self.at;
-        let mut open = 0_usize;
-        loop {
-            match self.peek() {
-                Some(b'[' | b'(') => open += 1,
-                Some(b']' | b')') => open = open.saturating_sub(1),
-                Some(b'\'' | b'"') => {
-                    self.string()?;
-                    continue;
-                }
-                Some(_) => {}
-                None => return Err(self.expected("the end of 'descr'")),
-            }
-            self.at += 1;
-            if open == 0 {
-                break;
-            }
-        }
-        let text = self.text.get(start..self.at).unwrap_or(&[]);
-        Ok(Descr::Other(String::from_utf8_lossy(text).into()))
     }
 }
 
