@@ -3,11 +3,24 @@
 /// Largest header of a safetensors or npy file, in bytes. The safetensors format itself allows 100 MB.
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;
 
+/// Largest header of a compressed `npy` member of an archive, in bytes; it must be expanded to be seen at all.
+pub const MAX_DEFLATED_HEADER_BYTES: u64 = 1 << 20;
+
 /// Largest pickle program (`data.pkl`) accepted, in bytes. A state dict of 100,000 tensors needs about 20 MB.
 pub const MAX_PICKLE_BYTES: u64 = 256 << 20;
 
-/// Most values alive on the stack and memo of the pickle interpreter.
+/// Most values the pickle interpreter may make, memo included. A tensor of a state dict needs about 20.
 pub const MAX_PICKLE_VALUES: usize = 20_000_000;
+
+/// Most values listed of one file, containers included, after nested lists and maps have been spread out. A pickle may
+/// refer to one list many times, so this is not bounded by its size.
+pub const MAX_LISTED_VALUES: usize = 4_000_000;
+
+/// Most bytes of names, texts and shapes of all values listed of one file.
+pub const MAX_LISTED_BYTES: usize = 512 << 20;
+
+/// Longest name of a listed value, in bytes: nested keys joined.
+pub const MAX_NAME_BYTES: usize = 4096;
 
 /// Deepest nesting of lists and maps in an index or a state dict.
 pub const MAX_DEPTH: usize = 200;
@@ -16,10 +29,21 @@ pub const MAX_DEPTH: usize = 200;
 pub const MAX_ARCHIVE_MEMBERS: u64 = 1_000_000;
 
 /// Most bytes one deflated archive member may expand to (`npz`).
-pub const MAX_INFLATED_BYTES: u64 = 64 << 30;
+pub const MAX_INFLATED_BYTES: u64 = 16 << 30;
 
 /// Largest ratio of expanded to stored size of a deflated member; deflate itself cannot pass about 1032.
 pub const MAX_INFLATE_RATIO: u64 = 1100;
+
+/// A deflated member that expands beyond this many bytes must keep to [`MAX_LARGE_INFLATE_RATIO`].
+pub const LARGE_INFLATED_BYTES: u64 = 256 << 20;
+
+/// Largest ratio of expanded to stored size above [`LARGE_INFLATED_BYTES`]. Real tensors of that size do not pass it, a
+/// small file made to fill the memory does.
+pub const MAX_LARGE_INFLATE_RATIO: u64 = 100;
+
+/// Most elements of a tensor that has more elements than its storage (expanded with stride 0): a few bytes of a file
+/// could otherwise ask for years of work.
+pub const MAX_EXPANDED_ELEMENTS: usize = 1 << 34;
 
 /// Largest `dump.json`, `stack.json` or `construct.json`, in bytes.
 pub const MAX_INDEX_BYTES: u64 = 64 << 30;

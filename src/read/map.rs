@@ -1,0 +1,276 @@
+//! Bytes of files: the only place that maps them into memory.
+//!
+//! Below [`MAP_FROM_BYTES`] a file is read into a buffer, from there it is mapped, because the price of a map and its
+//! page faults is paid back only then. [`FileAccess::Read`] maps nothing: large files are then read piece by piece, at
+//! the place asked for, which is slower but survives a file that shrinks while it is read.
+//!
+//! Only regular files are opened: a named pipe would block for ever, a device may never end.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::ReadError;
+use crate::dump::Storage;
+
+/// Smallest file that is mapped rather than read, in bytes.
+pub const MAP_FROM_BYTES: u64 = 256 << 10;
+
+/// How the bytes of large files are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum FileAccess {
+    /// Large files are mapped. A file that is cut short while it is mapped ends the process, so this is for files that
+    /// are complete and on a local disk.
+    #[default]
+    Map,
+    /// Nothing is mapped. For network file systems and for files that may still change.
+    Read,
+}
+
+/// The whole file as one storage.
+///
+/// # Errors
+/// [`ReadError::Io`] when the system refuses, [`ReadError::Usage`] when `path` is not a regular file.
+pub fn open(path: &Path, access: FileAccess) -> Result<Storage, ReadError> {
+    let (file, len) = open_regular(path)?;
+    if len >= MAP_FROM_BYTES && access == FileAccess::Map {
+        map(path, &file)
+    } else {
+        read_whole(path, &file, len)
+    }
+}
+
+/// A file from which ranges can be taken, without copying where it is mapped or already in a buffer.
+pub struct Source {
+    path: Box<Path>,
+    len: u64,
+    content: Content,
+}
+
+enum Content {
+    Whole(Storage),
+    Pieces(File),
+}
+
+/// A range of a [`Source`], kept alive by its storage.
+#[derive(Clone)]
+pub struct Section {
+    /// Bytes that contain the section.
+    pub storage: Storage,
+    /// Where in them it lies.
+    pub range: Range<usize>,
+}
+
+impl Section {
+    /// The bytes of the section.
+    pub fn bytes(&self) -> &[u8] {
+        (*self.storage).as_ref().get(self.range.clone()).unwrap_or(&[])
+    }
+}
+
+impl fmt::Debug for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Section({:?})", self.range)
+    }
+}
+
+impl Source {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// As for [`open`].
+    pub fn open(path: &Path, access: FileAccess) -> Result<Self, ReadError> {
+        let (file, len) = open_regular(path)?;
+        let content = match access {
+            _ if len < MAP_FROM_BYTES => Content::Whole(read_whole(path, &file, len)?),
+            FileAccess::Map => Content::Whole(map(path, &file)?),
+            FileAccess::Read => Content::Pieces(file),
+        };
+        // A file that grew or shrank between the two calls counts with the bytes that were really seen.
+        let len = match &content {
+            Content::Whole(storage) => (**storage).as_ref().len() as u64,
+            Content::Pieces(_) => len,
+        };
+        Ok(Self { path: path.into(), len, content })
+    }
+
+    /// Takes bytes that are already in memory; `path` is what errors will name.
+    pub fn from_storage(path: &Path, storage: Storage) -> Self {
+        let len = (*storage).as_ref().len() as u64;
+        Self { path: path.into(), len, content: Content::Whole(storage) }
+    }
+
+    /// What errors name.
+    pub const fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Size in bytes.
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True for a file without content.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes of `range`; `what` says in errors what lies there.
+    ///
+    /// # Errors
+    /// [`ReadError::Format`] when the range does not lie inside the file, [`ReadError::Io`] when reading it fails.
+    pub fn section(&self, range: Range<u64>, what: &str) -> Result<Section, ReadError> {
+        let outside = || {
+            let Range { start, end } = range;
+            let message =
+                format!("{what} should be at bytes {start} to {end}, but the file has {}", self.len);
+            ReadError::format(&*self.path, message)
+        };
+        if range.start > range.end || range.end > self.len {
+            return Err(outside());
+        }
+        let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else {
+            return Err(outside());
+        };
+        match &self.content {
+            Content::Whole(storage) => Ok(Section { storage: Arc::clone(storage), range: start..end }),
+            Content::Pieces(file) => {
+                // Bounded by the size of the file, which was checked above.
+                let mut buffer = vec![0; end - start];
+                read_exact_at(file, &mut buffer, range.start).map_err(|e| ReadError::io(&*self.path, e))?;
+                let range = 0..buffer.len();
+                Ok(Section { storage: Arc::new(buffer), range })
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("path", &self.path).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+fn open_regular(path: &Path) -> Result<(File, u64), ReadError> {
+    // Asked before opening, because opening a pipe without a writer blocks; asked again after, because the name may
+    // point elsewhere by then.
+    regular_len(path, &fs::metadata(path).map_err(|e| ReadError::io(path, e))?)?;
+    let file = File::open(path).map_err(|e| ReadError::io(path, e))?;
+    let len = regular_len(path, &file.metadata().map_err(|e| ReadError::io(path, e))?)?;
+    Ok((file, len))
+}
+
+fn regular_len(path: &Path, metadata: &fs::Metadata) -> Result<u64, ReadError> {
+    if metadata.is_file() {
+        Ok(metadata.len())
+    } else if metadata.is_dir() {
+        Err(ReadError::usage(path, "is a folder, a file is expected here"))
+    } else {
+        Err(ReadError::usage(path, "is a pipe, socket or device, only regular files are read"))
+    }
+}
+
+fn read_whole(path: &Path, file: &File, len: u64) -> Result<Storage, ReadError> {
+    let capacity = usize::try_from(len).map_err(|_| {
+        ReadError::format(path, format!("{len} bytes are more than this machine can address"))
+    })?;
+    let mut buffer = Vec::with_capacity(capacity);
+    // `take` ends the loop at the known size, without one more call to learn that nothing follows.
+    file.take(len).read_to_end(&mut buffer).map_err(|e| ReadError::io(path, e))?;
+    Ok(Arc::new(buffer))
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the file the lint points to")]
+fn map(path: &Path, file: &File) -> Result<Storage, ReadError> {
+    // SAFETY: the map is read-only and private to this process. What may go wrong: if another process cuts the file
+    // short, touching the lost pages raises SIGBUS, and if it rewrites the file, bytes change under a shared slice.
+    // `FileAccess::Read` exists for such files, and every reader checks sizes against the length at opening.
+    #[expect(unsafe_code, reason = "mapping a file is the point of this module")]
+    let map = unsafe { memmap2::Mmap::map(file) };
+    Ok(Arc::new(map.map_err(|e| ReadError::io(path, e))?))
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !buffer.is_empty() {
+        let count = std::os::windows::fs::FileExt::seek_read(file, buffer, offset)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        buffer = buffer.get_mut(count..).unwrap_or(&mut []);
+        offset += count as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn large() -> Vec<u8> {
+        (0..300_000_u32).flat_map(|i| (i % 251).to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn every_way_of_access_gives_the_same_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        for content in [Vec::new(), vec![1, 2, 3], large()] {
+            let path = folder.path().join("f");
+            fs::write(&path, &content).unwrap();
+            for access in [FileAccess::Map, FileAccess::Read] {
+                assert_eq!((*open(&path, access).unwrap()).as_ref(), content);
+                let source = Source::open(&path, access).unwrap();
+                assert_eq!(source.section(0..source.len(), "all").unwrap().bytes(), content);
+                let middle = content.len() / 2;
+                let part = source.section(middle as u64..source.len(), "the second half").unwrap();
+                assert_eq!(part.bytes(), &content[middle..]);
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_outside_the_file_are_refused_and_say_what_was_looked_for() {
+        let source = Source::from_storage(Path::new("x.npy"), Arc::new(vec![0; 10]));
+        for range in [0..11, 11..11, 4..u64::MAX] {
+            let error = source.section(range, "the header").unwrap_err().to_string();
+            assert!(error.starts_with("x.npy: the header should be at bytes"), "{error}");
+        }
+        #[expect(clippy::reversed_empty_ranges, reason = "the case under test")]
+        let reversed = 5..4;
+        assert!(source.section(reversed, "the header").is_err());
+    }
+
+    #[test]
+    fn folders_and_missing_files_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = open(folder.path(), FileAccess::Map).err().unwrap();
+        assert!(matches!(error, ReadError::Usage { .. }), "{error}");
+        let error = open(&folder.path().join("none"), FileAccess::Map).err().unwrap();
+        assert!(matches!(error, ReadError::Io { .. }), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn pipes_devices_and_link_loops_are_refused_without_blocking() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe.npy");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        for path in [&*pipe, Path::new("/dev/zero")] {
+            let error = open(path, FileAccess::Map).err().unwrap();
+            assert!(matches!(error, ReadError::Usage { .. }), "{error}");
+        }
+        let link = folder.path().join("loop.npy");
+        std::os::unix::fs::symlink(&link, &link).unwrap();
+        assert!(matches!(open(&link, FileAccess::Map).err().unwrap(), ReadError::Io { .. }));
+    }
+}

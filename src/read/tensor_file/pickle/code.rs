@@ -1,0 +1,60 @@
+//! The bytes of a pickle program, taken front to back.
+
+/// A position in a program.
+pub(super) struct Code<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Code<'a> {
+    pub(super) const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// Offset of the next byte.
+    pub(super) const fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Bytes that have not been taken.
+    pub(super) const fn left(&self) -> usize {
+        self.bytes.len().saturating_sub(self.at)
+    }
+
+    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
+        let end = self.at.checked_add(count);
+        let taken = end.and_then(|end| self.bytes.get(self.at..end)).ok_or_else(|| {
+            let left = self.left();
+            format!("the program asks for {count} bytes, {left} are left; it is cut short or damaged")
+        })?;
+        self.at += count;
+        Ok(taken)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        let bytes = self.take(N)?;
+        bytes.try_into().map_err(|_| "the program is cut short".to_string())
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8, String> {
+        self.array().map(|[byte]| byte)
+    }
+
+    pub(super) fn length4(&mut self) -> Result<usize, String> {
+        let length = u32::from_le_bytes(self.array()?);
+        usize::try_from(length).map_err(|e| e.to_string())
+    }
+
+    pub(super) fn length8(&mut self) -> Result<usize, String> {
+        let length = u64::from_le_bytes(self.array()?);
+        usize::try_from(length).map_err(|e| e.to_string())
+    }
+
+    pub(super) fn line(&mut self) -> Result<&'a str, String> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let length = memchr::memchr(b'\n', rest).ok_or("a class name has no end")?;
+        let line = self.take(length)?;
+        self.at += 1;
+        std::str::from_utf8(line).map_err(|_| "a class name is not UTF-8".into())
+    }
+}
