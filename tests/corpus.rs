@@ -80,7 +80,7 @@ fn complaint(case: &Case, summary: &Summary) -> String {
 
 #[test]
 fn faults_are_named_and_clean_pairs_are_silent() {
-    let folder = std::env::var_os("CORPUS")
+    let folder = std::env::var_os("PROBE_CORPUS")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/faults"), PathBuf::from);
     let text = std::fs::read_to_string(folder.join("cases.toml")).unwrap();
     let cases: Cases = toml::from_str(&text).unwrap();

@@ -9,7 +9,7 @@
 
 mod arithmetic;
 mod blocks;
-mod decode;
+pub(crate) mod decode;
 mod evidence;
 mod finish;
 mod histogram;
