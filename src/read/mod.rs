@@ -2,6 +2,7 @@
 //!
 //! Nothing read here is executed, and no size in a file is believed before it is checked against the file itself.
 
+mod collection;
 mod error;
 pub mod limits;
 pub mod map;
