@@ -50,3 +50,7 @@ pub const MAX_INDEX_BYTES: u64 = 64 << 30;
 
 /// Most entries of one folder that are looked at.
 pub const MAX_FOLDER_ENTRIES: usize = 10_000_000;
+
+/// Most files of one collection that stay open, and mapped; the others are opened again for every tensor. Linux allows a
+/// process 65,530 maps by default.
+pub const MAX_HELD_FILES: usize = 1024;
