@@ -110,7 +110,7 @@ case("density_eps_L1_statistics", "density", S, "L1", "1e-2 is added to a varian
 case("gpt_attn_div_L1_statistics", "gpt", S, "L1", "attention of layer 1 divides by the head's width, not by its root",
      ["Tensor.__truediv__.1.forward"], ARG, candidate={"attn_div": {"1": 8.0}}, both=BRIEF)
 case("conv_dropout_p_eval_L1_statistics", "conv", S, "L1", "p of a dropout that is switched off differs: nothing else does",
-     candidate={"p": 0.5}, both=BRIEF, notes=["argument"])
+     ["Functional.dropout.0.forward"], ARG, candidate={"p": 0.5}, both=BRIEF)
 
 # A mask, which is made by calls that capture leaves out.
 case("gpt_mask_L1_tensor", "gpt", T, "L1", "the causal mask of layer 0 lets every token see one ahead: the mask itself is the first thing recorded",
@@ -165,9 +165,9 @@ case("rec_weight_L1_md5", "rec", M, "L1", "one weight of the second embedding ba
 
 # Another sequence of operators.
 case("gpt_missing_dropout_L1_statistics", "gpt", S, "L1", "a dropout with p 0 is missing in the candidate: the next one takes its number, no value differs",
-     candidate={"no_dropout": 0}, notes=["structure"])
+     ["Functional.dropout.0.forward"], STRUCT, candidate={"no_dropout": 0})
 case("conv_extra_relu_L1_statistics", "conv", S, "L1", "a second ReLU on a result that has no negatives: later numbers shift, no value differs",
-     candidate={"extra_relu": 0}, both=BRIEF, notes=["structure"])
+     ["Functional.relu.1.forward"], STRUCT, candidate={"extra_relu": 0}, both=BRIEF)
 case("gpt_extra_relu_L1_statistics", "gpt", S, "L1", "an extra ReLU follows GELU 1",
      ["Functional.relu.0.forward"], STRUCT, candidate={"extra_relu": 1}, both=BRIEF)
 case("gpt_missing_relu_mix_statistics", "gpt", S, "mix", "a ReLU behind GELU 0 is missing in the candidate",
