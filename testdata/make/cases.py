@@ -185,7 +185,8 @@ case("rec_rank1_batch_L1_statistics", "rec", S, "L1", "rank 1 reads another batc
 case("gpt_same_mix_statistics", "gpt", S, "mix", "the same run twice", both=ONE)
 case("conv_md5_race_L1_md5", "conv", M, "L1",
      "the same run twice: the existing tool takes the checksum of an in-place operator's input too late now and then, so checksums "
-     "of inputs of add_ and of a batch norm's running statistics differ while all statistics and all results agree", steps=2, notes=["hash"])
+     "of inputs of add_ and of a batch norm's running statistics differ while all statistics and all results agree "
+     "(make it again until `check.py -v` shows it)", steps=2, notes=["hash"])
 case("unet_same_L0_md5", "unet", M, "L0", "the same run twice", both=BRIEF)
 case("rec_same_ranks_L1_md5", "rec", M, "L1", "the same run twice, two ranks", world=2, both=BRIEF)
 case("gpt_threads_L1_statistics", "gpt", S, "L1", "two threads and other kernels in place of one", candidate={"threads": 2, "mkldnn": False}, steps=2, both=BRIEF, noise=True)

@@ -22,6 +22,7 @@ class Attention(nn.Module):
     def __init__(self, width, heads, layer):
         super().__init__()
         self.heads, self.layer = heads, layer
+        self.scale = o.get("attn_div", {}).get(str(layer), math.sqrt(width // heads))
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
@@ -31,7 +32,7 @@ class Attention(nn.Module):
         if o.get("fused_attention"):
             a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
-            scores = torch.matmul(q, k.transpose(-2, -1)) / o.get("attn_div", {}).get(str(self.layer), math.sqrt(d // self.heads))
+            scores = torch.matmul(q, k.transpose(-2, -1)) / self.scale
             diagonal = 1 + o.get("mask_shift", {}).get(str(self.layer), 0)
             mask = torch.full((t, t), float("-inf"), device=x.device, dtype=x.dtype).triu(diagonal)
             scores = scores + mask
@@ -42,7 +43,7 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, width, layer):
         super().__init__()
-        self.layer = layer
+        self.layer, self.approximate = layer, o.get("gelu", {}).get(str(layer), "none")
         self.fc1 = nn.Linear(width, 4 * width)
         self.fc2 = nn.Linear(4 * width, width)
         self.drop = nn.Dropout(o.get("dropout", {}).get(str(layer), 0.0))
@@ -50,7 +51,7 @@ class MLP(nn.Module):
     def forward(self, x):
         with torch.autocast("cpu", torch.bfloat16, enabled=o.get("autocast_mlp") == self.layer):
             h = self.fc1(x)
-        h = F.gelu(h, approximate=o.get("gelu", {}).get(str(self.layer), "none"))
+        h = F.gelu(h, approximate=self.approximate)
         if o.get("extra_relu") == self.layer:
             h = F.relu(h)
         h = self.fc2(h.to(x.dtype))
@@ -305,8 +306,7 @@ def debugger(a, rank):
         config["risk_level"] = o["risk_level"]
     with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as f:
         json.dump(config, f)
-    probe = PrecisionDebugger(config_path=f.name)
-    return probe
+    return PrecisionDebugger(config_path=f.name)
 
 
 def main():
