@@ -130,4 +130,6 @@ impl Format {
 }
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;

@@ -138,16 +138,21 @@ fn check_expansion(archive: &Archive, member: &Member) -> Result<(), ReadError> 
             format!("has compression method {code}; save it with numpy.savez"),
         ));
     }
-    let limit = |what, found, limit| Err(ReadError::Limit { path: path.into(), what, found, limit });
-    if member.size > MAX_INFLATED_BYTES {
-        return limit("expanded size of a compressed array", member.size, MAX_INFLATED_BYTES);
+    match expansion_fault(member.stored, member.size) {
+        Some((what, found, limit)) => Err(ReadError::Limit { path: path.into(), what, found, limit }),
+        None => Ok(()),
     }
-    let ratio = member.size / member.stored.max(1);
-    let most = if member.size > LARGE_INFLATED_BYTES { MAX_LARGE_INFLATE_RATIO } else { MAX_INFLATE_RATIO };
-    if ratio > most {
-        return limit("expansion of a compressed array (a bomb, or save it with numpy.savez)", ratio, most);
+}
+
+/// What is wrong with a member of `stored` bytes that claims to expand to `size`: the quantity, its value, its limit.
+fn expansion_fault(stored: u64, size: u64) -> Option<(&'static str, u64, u64)> {
+    if size > MAX_INFLATED_BYTES {
+        return Some(("expanded size of a compressed array", size, MAX_INFLATED_BYTES));
     }
-    Ok(())
+    let ratio = size / stored.max(1);
+    let most = if size > LARGE_INFLATED_BYTES { MAX_LARGE_INFLATE_RATIO } else { MAX_INFLATE_RATIO };
+    let what = "expansion of a compressed array (a bomb; or else save it with numpy.savez)";
+    (ratio > most).then_some((what, ratio, most))
 }
 
 fn inflate(archive: &Archive, member: &Member) -> Result<Section, ReadError> {
@@ -186,4 +191,20 @@ fn named(archive: &Archive, member: &Member, error: ReadError) -> ReadError {
 fn fault(archive: &Archive, member: &Member, message: impl AsRef<str>) -> ReadError {
     let name = printable(archive.name(member));
     ReadError::format(archive.source().path(), format!("array '{name}': {}", message.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_that_cannot_be_true_are_refused_before_expanding() {
+        assert_eq!(expansion_fault(100, 100_000), None);
+        assert_eq!(expansion_fault(0, 0), None);
+        assert!(expansion_fault(100, 200_000).is_some());
+        assert!(expansion_fault(MAX_INFLATED_BYTES, MAX_INFLATED_BYTES + 1).is_some());
+        // A large array of zeros would pass the ratio of deflate; from a small file it fills the memory.
+        assert!(expansion_fault(1 << 20, 300 << 20).is_some());
+        assert_eq!(expansion_fault(4 << 20, 300 << 20), None);
+    }
 }

@@ -7,7 +7,7 @@
 //! follow from type and shape, and the last ends where the file ends.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 
@@ -51,16 +51,21 @@ impl SafetensorsFile {
             .map_err(|e| damaged(format!("the header is not UTF-8 at byte {}", e.valid_up_to())))?;
         let mut described: Vec<(Box<str>, Description)> = Vec::new();
         let mut json = serde_json::Deserializer::from_str(text);
-        Header { into: &mut described }
-            .deserialize(&mut json)
-            .and_then(|()| json.end())
-            .map_err(|e| damaged(format!("the header is not what safetensors writes: {e}")))?;
+        Header { into: &mut described }.deserialize(&mut json).and_then(|()| json.end()).map_err(|e| {
+            let e = printable(&e.to_string());
+            damaged(format!("the header is not what safetensors writes: {e}; write the file again"))
+        })?;
         described.sort_by_key(|(_, tensor)| tensor.data_offsets);
         let (mut entries, mut tensors) =
             (Vec::with_capacity(described.len()), Vec::with_capacity(described.len()));
         let mut free = 0;
         for (name, description) in described {
-            let named = |message: String| damaged(format!("tensor '{}': {message}", printable(&name)));
+            let named = |message: String| {
+                damaged(format!(
+                    "tensor '{}' {message}; the header is damaged, copy or write the file again",
+                    printable(&name)
+                ))
+            };
             let tensor = description.check(free, start).map_err(named)?;
             free = description.data_offsets.1;
             entries.push(Entry { name, value: Value::Tensor(Box::new(description.record())) });
@@ -69,7 +74,7 @@ impl SafetensorsFile {
         if start.checked_add(free) != Some(source.len()) {
             let have = source.len() - start;
             return Err(damaged(format!(
-                "the header describes {free} bytes of tensors, {have} are there; the file is cut short or damaged"
+                "the header describes {free} bytes of tensors, {have} are there; the file is cut short or damaged, copy or write it again"
             )));
         }
         Ok(Self { source, entries, tensors })
@@ -124,7 +129,7 @@ fn header_length(source: &Source) -> Result<u64, ReadError> {
         return Err(ReadError::format(
             source.path(),
             format!(
-                "the header should have {length} bytes, but {left} follow; the file is cut short or damaged"
+                "the header should have {length} bytes, but {left} follow; the file is cut short or damaged, copy or write it again"
             ),
         ));
     }
@@ -166,7 +171,7 @@ impl Description {
         if self.shape.len() > MAX_DIMS {
             return Err(format!("has {} dimensions, at most {MAX_DIMS} are supported", self.shape.len()));
         }
-        let overflow = || format!("the shape {:?} has more elements than can be addressed", self.shape);
+        let overflow = || format!("has a shape, {:?}, of more elements than can be addressed", self.shape);
         let shape: Option<Box<[usize]>> = self.shape.iter().map(|&size| usize::try_from(size).ok()).collect();
         let shape = shape.ok_or_else(overflow)?;
         let count = element_count(&shape).ok_or_else(overflow)?;
@@ -175,7 +180,10 @@ impl Description {
             let size = count.checked_mul(dtype.size()).ok_or_else(overflow)? as u64;
             if size != end - begin {
                 let have = end - begin;
-                return Err(format!("{dtype} of shape {:?} needs {size} bytes, it has {have}", self.shape));
+                return Err(format!(
+                    "needs {size} bytes as {dtype} of shape {:?}, but has {have}",
+                    self.shape
+                ));
             }
         }
         let place = (start.checked_add(begin), start.checked_add(end));
@@ -244,7 +252,7 @@ impl<'de> Visitor<'de> for Header<'_> {
         let mut seen: HashSet<Cow<'de, str>> = HashSet::new();
         while let Some(Name(name)) = map.next_key()? {
             if name == "__metadata__" {
-                map.next_value::<IgnoredAny>()?;
+                map.next_value::<HashMap<Cow<'de, str>, IgnoredAny>>()?;
                 continue;
             }
             let description = map

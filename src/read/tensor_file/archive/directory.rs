@@ -58,8 +58,12 @@ impl EndRecord {
     }
 
     fn parse(source: &Source, record: Fields<'_>, at: u64) -> Result<Self, ReadError> {
-        let damaged =
-            |what: &str| ReadError::format(source.path(), format!("archive {what}; the file is damaged"));
+        let damaged = |what: &str| {
+            ReadError::format(
+                source.path(),
+                format!("archive {what}; the file is damaged, copy or write it again"),
+            )
+        };
         let short = |offset| u64::from(record.u16(offset));
         if short(4) != 0 && short(4) != 0xFFFF {
             return Err(damaged("is a part of a set of several files, which is not supported"));
@@ -108,7 +112,7 @@ impl EndRecord {
 
 /// Reads the entries of the directory.
 pub(super) fn parse_directory(bytes: &[u8], end: &EndRecord) -> Result<Vec<Member>, String> {
-    let damaged = || "archive has a damaged directory".to_string();
+    let damaged = || "archive has a damaged directory; copy or write the file again".to_string();
     let most = bytes.len() / ENTRY_BYTES;
     let count = usize::try_from(end.members).ok().filter(|&count| count <= most).ok_or_else(damaged)?;
     let mut members = Vec::with_capacity(count);

@@ -112,7 +112,10 @@ impl Archive {
     fn place(&self, member: &Member) -> Result<Range<u64>, ReadError> {
         let name = self.name(member);
         let damaged = |what: &str| {
-            let message = format!("archive member '{}' {what}; the file is damaged", printable(name));
+            let message = format!(
+                "archive member '{}' {what}; the file is damaged, copy or write it again",
+                printable(name)
+            );
             ReadError::format(self.source.path(), message)
         };
         if member.encrypted {
@@ -171,8 +174,10 @@ impl Archive {
             sorted.into_iter().try_for_each(|m| check.next(m, end_of(m)))
         };
         outcome.map_err(|(member, what)| {
-            let message =
-                format!("archive member '{}' {what}; the file is damaged", printable(self.name(&member)));
+            let message = format!(
+                "archive member '{}' {what}; the file is damaged, copy or write it again",
+                printable(self.name(&member))
+            );
             ReadError::format(self.source.path(), message)
         })
     }

@@ -142,7 +142,7 @@ impl Header {
         if need != Some(have) {
             let need = need.unwrap_or(0);
             return Err(format!(
-                "{dtype} of shape {:?} needs {need} bytes of data, {have} are there; the file is cut short or damaged",
+                "{dtype} of shape {:?} needs {need} bytes of data, {have} are there; the file is cut short or damaged, copy or write it again",
                 self.shape
             ));
         }
@@ -169,11 +169,11 @@ pub(super) fn read_header(source: &Source, range: Range<u64>) -> Result<(Header,
     let damaged = |message: String| ReadError::format(source.path(), message);
     let size = range.end.saturating_sub(range.start);
     let preamble = source.section(range.start..range.start + size.min(PREAMBLE_BYTES), "the npy preamble")?;
-    let header = header_range(preamble.bytes()).map_err(damaged)?;
+    let header = header_range(preamble.bytes()).map_err(|e| damaged(format!("{e}; write the file again")))?;
     let length = header.end - header.start;
     if header.end > size {
         return Err(damaged(format!(
-            "npy header should be {length} bytes long, but only {} bytes follow; the file is cut short or damaged",
+            "npy header should be {length} bytes long, but only {} bytes follow; the file is cut short or damaged, copy or write it again",
             size.saturating_sub(header.start)
         )));
     }
@@ -186,7 +186,8 @@ pub(super) fn read_header(source: &Source, range: Range<u64>) -> Result<(Header,
         });
     }
     let text = source.section(range.start + header.start..range.start + header.end, "the npy header")?;
-    let parsed = Header::parse(text.bytes()).map_err(damaged)?;
+    let parsed = Header::parse(text.bytes())
+        .map_err(|e| damaged(format!("{e}; write the file again with numpy.save")))?;
     Ok((parsed, range.start + header.end..range.end))
 }
 

@@ -33,6 +33,8 @@ pub(super) struct PickleError {
 pub(super) struct Program<'a> {
     pub(super) root: Item<'a>,
     pub(super) heap: Heap<'a>,
+    /// How many values the program made.
+    pub(super) values: usize,
 }
 
 /// Interprets a whole program.
@@ -49,7 +51,8 @@ pub(super) fn interpret(bytes: &[u8]) -> Result<Program<'_>, PickleError> {
         let at = machine.code.position();
         let step = machine.step().map_err(|message| PickleError { at, message })?;
         if let Some(root) = step {
-            return Ok(Program { root, heap: machine.heap });
+            let values = MAX_PICKLE_VALUES - machine.budget;
+            return Ok(Program { root, heap: machine.heap, values });
         }
     }
 }
@@ -379,6 +382,11 @@ impl<'a> Machine<'a> {
 }
 
 fn class<'a>(module: &'a str, name: &'a str) -> Result<Class, String> {
-    Class::named(module, name)
-        .ok_or_else(|| format!("class {}.{} is not a tensor type", printable(module), printable(name)))
+    Class::named(module, name).ok_or_else(|| {
+        format!(
+            "class {}.{} is not a tensor type, save tensors, numbers, texts, lists and dicts only",
+            printable(module),
+            printable(name)
+        )
+    })
 }

@@ -15,6 +15,10 @@ use crate::read::tensor_file::pickle::{Class, Element, Heap, Item, Program, Rebu
 /// Longest `torch.Size` that is written out.
 const SHOWN_SIZES: usize = 64;
 
+/// How many times the values of a program may be listed. A program that uses some lists in several places is fine; one that
+/// does so over and over, each time inside the other, would list more values than any memory holds.
+const MAX_REPETITION: usize = 8;
+
 /// Entries, and for each the position of its tensor.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
@@ -40,6 +44,8 @@ pub(super) fn list(program: &Program<'_>, path: &Path) -> Result<Listing, ReadEr
         name: String::new(),
         listing: Listing::default(),
         values: 0,
+        most_values: (program.values.saturating_mul(MAX_REPETITION).saturating_add(1000))
+            .min(MAX_LISTED_VALUES),
         bytes: 0,
     };
     walk.visit(program.root, 0)?;
@@ -52,13 +58,14 @@ struct Walk<'p, 'a> {
     name: String,
     listing: Listing,
     values: usize,
+    most_values: usize,
     bytes: usize,
 }
 
 impl Walk<'_, '_> {
     fn visit(&mut self, item: Item<'_>, depth: usize) -> Result<(), ReadError> {
         self.values += 1;
-        self.limit("number of values", self.values, MAX_LISTED_VALUES)?;
+        self.limit("number of values, with those of shared lists repeated,", self.values, self.most_values)?;
         self.limit("depth of nesting", depth, MAX_DEPTH)?;
         let heap = self.heap;
         match item {

@@ -126,7 +126,7 @@ fn load(
         let what =
             if storage.typed { format!("{count} elements of {dtype}") } else { format!("{count} bytes") };
         return Err(damaged(format!(
-            "storage '{name}' should hold {what} but has {} bytes; the file is damaged",
+            "storage '{name}' should hold {what} but has {} bytes; the file is damaged, copy or write it again",
             member.size
         )));
     }
@@ -195,7 +195,9 @@ fn is_big_endian(archive: &Archive, root: &str) -> Result<bool, ReadError> {
         b"big" => Ok(true),
         other => {
             let shown = printable(&String::from_utf8_lossy(other));
-            let message = format!("byte order '{shown}' is neither little nor big; the file is damaged");
+            let message = format!(
+                "byte order '{shown}' is neither little nor big; the file is damaged, copy or write it again"
+            );
             Err(ReadError::format(archive.source().path(), message))
         }
     }
