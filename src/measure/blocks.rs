@@ -108,7 +108,7 @@ impl Pairing {
 }
 
 /// The kernel for two types: a vector one where `body` has it, else the portable one.
-fn kernel(body: Body, b: DType, c: DType) -> Box<dyn Kernel> {
+pub(crate) fn kernel(body: Body, b: DType, c: DType) -> Box<dyn Kernel> {
     fn decoded<A: Arithmetic<Item: Decode> + 'static>(body: Body, b: DType, c: DType) -> Box<dyn Kernel> {
         Box::new(Decoded::<A>::new(body, b, c))
     }

@@ -90,6 +90,11 @@ impl Scaled {
         Self { significand: significand.sqrt(), exponent: (self.exponent - odd) / 2 }
     }
 
+    /// Product.
+    pub(crate) fn times(self, factor: Self) -> Self {
+        Self { significand: self.significand * factor.significand, exponent: self.exponent + factor.exponent }
+    }
+
     /// Quotient.
     pub(crate) fn over(self, divisor: Self) -> Self {
         Self {

@@ -69,6 +69,6 @@ fn cosine(extent: &PairExtent, identical: bool) -> Option<f64> {
         (true, false) | (false, true) => None,
         // Exactly 1, which the quotient of rounded sums need not give.
         (false, false) if identical => Some(1.0),
-        (false, false) => Some(extent.dot.over(baseline).over(candidate).value().clamp(-1.0, 1.0)),
+        (false, false) => Some(extent.dot.over(baseline.times(candidate)).value().clamp(-1.0, 1.0)),
     }
 }
