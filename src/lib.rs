@@ -7,6 +7,8 @@
 //!           \_________ all speak of a `dump` _________/
 //! ```
 
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod compare;
 pub mod dump;
 pub mod judge;

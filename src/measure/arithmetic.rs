@@ -298,8 +298,14 @@ macro_rules! complex_arithmetic {
                 (modulus(d), d[0] * d[0] + d[1] * d[1])
             }
             fn relative<const ZEROS: bool>(b: [f64; 2], c: [f64; 2]) -> f64 {
-                let divisor = if ZEROS && Self::is_zero(b) { $epsilon } else { modulus(b) };
-                Self::distance(b, c).0 / divisor
+                if ZEROS && Self::is_zero(b) {
+                    return modulus(c) / $epsilon;
+                }
+                // Near the end of the range moduli overflow although their quotient does not; quarters are safe.
+                let huge = |x: [f64; 2]| x[0].abs() > 1e300 || x[1].abs() > 1e300;
+                let scale = if huge(b) || huge(c) { 0.25 } else { 1.0 };
+                let [b, c] = [b, c].map(|x| x.map(|part| part * scale));
+                modulus([c[0] - b[0], c[1] - b[1]]) / modulus(b)
             }
             fn is_zero([re, im]: [f64; 2]) -> bool {
                 re == 0.0 && im == 0.0

@@ -13,7 +13,7 @@ use super::arithmetic::{
 };
 use super::decode::Decode;
 use super::kernel::{Chunk, Decoded, Kernel, one_side};
-use super::simd::Path;
+use super::simd::{self, Body, DefaultFloat, Path};
 use super::sums::{BLOCK, CHUNK, SideSums, Totals};
 
 /// Tensors of fewer elements stay on the calling thread.
@@ -107,63 +107,60 @@ impl Pairing {
     }
 }
 
-/// Totals of a pair of equal length.
-pub(crate) fn pair(b: TensorRef<'_>, c: TensorRef<'_>) -> Totals {
-    match Pairing::of(b.dtype(), c.dtype()) {
-        Pairing::Single => pair_decoded::<Single>(b, c),
-        Pairing::Double => pair_decoded::<Double>(b, c),
-        Pairing::Signed64 => pair_decoded::<Signed64>(b, c),
-        Pairing::Unsigned64 => pair_decoded::<Unsigned64>(b, c),
-        Pairing::Wide => pair_decoded::<Wide>(b, c),
-        Pairing::ComplexSingle => pair_decoded::<ComplexSingle>(b, c),
-        Pairing::ComplexDouble => pair_decoded::<ComplexDouble>(b, c),
+/// The kernel for two types: a vector one where `body` has it, else the portable one.
+pub(crate) fn kernel(body: Body, b: DType, c: DType) -> Box<dyn Kernel> {
+    fn decoded<A: Arithmetic<Item: Decode> + 'static>(body: Body, b: DType, c: DType) -> Box<dyn Kernel> {
+        Box::new(Decoded::<A>::new(body, b, c))
+    }
+    if b == c
+        && let Some(kernel) = simd::kernel(body, b)
+    {
+        return kernel;
+    }
+    match Pairing::of(b, c) {
+        Pairing::Single => decoded::<Single>(body, b, c),
+        Pairing::Double => decoded::<Double>(body, b, c),
+        Pairing::Signed64 => decoded::<Signed64>(body, b, c),
+        Pairing::Unsigned64 => decoded::<Unsigned64>(body, b, c),
+        Pairing::Wide => decoded::<Wide>(body, b, c),
+        Pairing::ComplexSingle => decoded::<ComplexSingle>(body, b, c),
+        Pairing::ComplexDouble => decoded::<ComplexDouble>(body, b, c),
     }
 }
 
-fn pair_decoded<A: Arithmetic<Item: Decode>>(b: TensorRef<'_>, c: TensorRef<'_>) -> Totals {
-    pair_on(b, c, || Decoded::<A>::new(b.dtype(), c.dtype()))
-}
-
-fn pair_on<K: Kernel>(b: TensorRef<'_>, c: TensorRef<'_>, kernel: impl Fn() -> K + Sync) -> Totals {
+/// Totals of a pair of equal length.
+pub(crate) fn pair(body: Body, b: TensorRef<'_>, c: TensorRef<'_>) -> Totals {
     let comparable = b.dtype() == c.dtype();
     let chunk = |range: Range<usize>| {
-        let (mut kernel, mut state) = (kernel(), Chunk::new(comparable));
+        let _control = DefaultFloat::enter();
+        let (mut kernel, mut state) = (kernel(body, b.dtype(), c.dtype()), Chunk::new(comparable));
         let (mut blocks_b, mut blocks_c) = (Blocks::of(b), Blocks::of(c));
         for block in blocks_of(range) {
             let elements = block.len();
-            state.push(&mut kernel, elements, blocks_b.bytes(block.clone()), blocks_c.bytes(block));
+            state.push(&mut *kernel, elements, blocks_b.bytes(block.clone()), blocks_c.bytes(block));
         }
         state.finish()
     };
+    let _control = DefaultFloat::enter();
     let mut totals = Totals { identical: comparable, ..Totals::EMPTY };
     for_chunks(b.len(), chunk, |range, next| totals.append(&next, range.start as u64));
     totals
 }
 
 /// Sums of one tensor.
-pub(crate) fn side(tensor: TensorRef<'_>) -> SideSums {
+pub(crate) fn side(body: Body, tensor: TensorRef<'_>) -> SideSums {
     let dtype = tensor.dtype();
-    match Pairing::of(dtype, dtype) {
-        Pairing::Single => side_on(tensor, || Decoded::<Single>::new(dtype, dtype)),
-        Pairing::Double => side_on(tensor, || Decoded::<Double>::new(dtype, dtype)),
-        Pairing::Signed64 => side_on(tensor, || Decoded::<Signed64>::new(dtype, dtype)),
-        Pairing::Unsigned64 => side_on(tensor, || Decoded::<Unsigned64>::new(dtype, dtype)),
-        Pairing::Wide => side_on(tensor, || Decoded::<Wide>::new(dtype, dtype)),
-        Pairing::ComplexSingle => side_on(tensor, || Decoded::<ComplexSingle>::new(dtype, dtype)),
-        Pairing::ComplexDouble => side_on(tensor, || Decoded::<ComplexDouble>::new(dtype, dtype)),
-    }
-}
-
-fn side_on<K: Kernel>(tensor: TensorRef<'_>, kernel: impl Fn() -> K + Sync) -> SideSums {
     let chunk = |range: Range<usize>| {
-        let (mut kernel, mut path, mut sums) = (kernel(), Path::Plain, SideSums::EMPTY);
+        let _control = DefaultFloat::enter();
+        let (mut kernel, mut path, mut sums) = (kernel(body, dtype, dtype), Path::Plain, SideSums::EMPTY);
         let mut blocks = Blocks::of(tensor);
         for block in blocks_of(range) {
             let elements = block.len();
-            sums.append(&one_side(&mut kernel, &mut path, elements, blocks.bytes(block)));
+            sums.append(&one_side(&mut *kernel, &mut path, elements, blocks.bytes(block)));
         }
         sums
     };
+    let _control = DefaultFloat::enter();
     let mut sums = SideSums::EMPTY;
     for_chunks(tensor.len(), chunk, |_, next| sums.append(&next));
     sums

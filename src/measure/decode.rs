@@ -76,6 +76,7 @@ macro_rules! numbers {
 }
 
 impl Decode for f32 {
+    #[inline(always)]
     fn decode(dtype: DType, bytes: &[u8], out: &mut Vec<Self>) {
         match dtype {
             DType::F32 => fill(bytes, out, Self::from_le_bytes),
@@ -89,6 +90,7 @@ impl Decode for f32 {
 }
 
 impl Decode for f64 {
+    #[inline(always)]
     fn decode(dtype: DType, bytes: &[u8], out: &mut Vec<Self>) {
         numbers!(dtype, bytes, out, f64; F64 f64 F32 f32 I8 i8 I16 i16 I32 i32 U8 u8 U16 u16 U32 u32);
         match dtype {
@@ -104,6 +106,7 @@ impl Decode for f64 {
 }
 
 impl Decode for i64 {
+    #[inline(always)]
     fn decode(dtype: DType, bytes: &[u8], out: &mut Vec<Self>) {
         numbers!(dtype, bytes, out, i64; I64 i64 I32 i32 I16 i16 I8 i8 U32 u32 U16 u16 U8 u8);
         unreachable!("{dtype} is not held by int64")
@@ -111,6 +114,7 @@ impl Decode for i64 {
 }
 
 impl Decode for u64 {
+    #[inline(always)]
     fn decode(dtype: DType, bytes: &[u8], out: &mut Vec<Self>) {
         numbers!(dtype, bytes, out, u64; U64 u64 U32 u32 U16 u16 U8 u8);
         unreachable!("{dtype} is not held by uint64")
@@ -118,6 +122,7 @@ impl Decode for u64 {
 }
 
 impl Decode for i128 {
+    #[inline(always)]
     fn decode(dtype: DType, bytes: &[u8], out: &mut Vec<Self>) {
         numbers!(dtype, bytes, out, i128; I64 i64 I32 i32 I16 i16 I8 i8 U64 u64 U32 u32 U16 u16 U8 u8);
         unreachable!("{dtype} is not an integer")
@@ -125,6 +130,7 @@ impl Decode for i128 {
 }
 
 impl Decode for [f64; 2] {
+    #[inline(always)]
     fn decode(dtype: DType, bytes: &[u8], out: &mut Vec<Self>) {
         match dtype {
             DType::C64 => fill(bytes, out, |[a, b, c, d, e, f, g, h]| {

@@ -7,9 +7,8 @@ use crate::dump::DType;
 
 use super::arithmetic::Arithmetic;
 use super::decode::Decode;
-use super::simd::{Path, portable};
+use super::simd::{Body, Lanes, Path};
 use super::sums::{BLOCK, BlockSums, LANES, Magnitude, PairSums, Record, SideSums, Totals};
-use super::ulp;
 
 /// What a body can do with one block of at most [`BLOCK`] elements, given as bytes.
 pub(crate) trait Kernel {
@@ -20,8 +19,8 @@ pub(crate) trait Kernel {
     fn side(&mut self, masked: bool, x: &[u8]) -> SideSums;
 
     /// First element with the largest absolute error among both-finite positions. `hint` is the block's
-    /// [`BlockSums::max_abs_hint`].
-    fn locate(&mut self, hint: f64, b: &[u8], c: &[u8]) -> Option<Record>;
+    /// [`BlockSums::max_abs_hint`]. Errors up to `floor` are of no interest and may be passed over.
+    fn locate(&mut self, hint: f64, floor: Option<f64>, b: &[u8], c: &[u8]) -> Option<Record>;
 
     /// False if a block with this hint certainly holds no error above `record`.
     fn may_exceed(&self, hint: f64, record: Magnitude) -> bool;
@@ -45,7 +44,7 @@ impl Chunk {
     }
 
     /// Adds the next block of `elements` elements.
-    pub(crate) fn push(&mut self, kernel: &mut impl Kernel, elements: usize, b: &[u8], c: &[u8]) {
+    pub(crate) fn push(&mut self, kernel: &mut dyn Kernel, elements: usize, b: &[u8], c: &[u8]) {
         self.same_bytes = self.same_bytes && b == c;
         if self.same_bytes {
             self.push_identical(kernel, elements, b);
@@ -56,18 +55,18 @@ impl Chunk {
         self.done += elements as u64;
     }
 
-    fn push_identical(&mut self, kernel: &mut impl Kernel, elements: usize, bytes: &[u8]) {
+    fn push_identical(&mut self, kernel: &mut dyn Kernel, elements: usize, bytes: &[u8]) {
         let side = one_side(kernel, &mut self.path, elements, bytes);
         let pair = PairSums::of_identical(&side, elements);
         self.totals.baseline.append(&side);
         self.totals.candidate.append(&side);
         self.totals.pair.append(&pair);
         if self.totals.record.is_none() && pair.finite > 0 {
-            self.challenge(kernel.locate(0.0, bytes, bytes));
+            self.challenge(kernel.locate(0.0, None, bytes, bytes));
         }
     }
 
-    fn push_pair(&mut self, kernel: &mut impl Kernel, elements: usize, b: &[u8], c: &[u8]) {
+    fn push_pair(&mut self, kernel: &mut dyn Kernel, elements: usize, b: &[u8], c: &[u8]) {
         if !elements.is_multiple_of(2 * LANES) {
             // Ragged ends are masked ends; the wider paths then need no second loop.
             self.path = Path::Masked;
@@ -90,7 +89,8 @@ impl Chunk {
             None => true,
         };
         if sums.pair.finite > 0 && locate {
-            self.challenge(kernel.locate(sums.max_abs_hint, b, c));
+            let floor = self.totals.record.map(|record| record.error.rounded);
+            self.challenge(kernel.locate(sums.max_abs_hint, floor, b, c));
         }
     }
 
@@ -107,7 +107,7 @@ impl Chunk {
 }
 
 /// Sums of one tensor's block by the cheapest path that accepts it.
-pub(crate) fn one_side(kernel: &mut impl Kernel, path: &mut Path, elements: usize, bytes: &[u8]) -> SideSums {
+pub(crate) fn one_side(kernel: &mut dyn Kernel, path: &mut Path, elements: usize, bytes: &[u8]) -> SideSums {
     if !elements.is_multiple_of(2 * LANES) {
         *path = Path::Masked;
     }
@@ -123,6 +123,7 @@ pub(crate) fn one_side(kernel: &mut impl Kernel, path: &mut Path, elements: usiz
 
 /// The kernel for every type: decodes a block into scratch, then runs the portable body on it.
 pub(crate) struct Decoded<A: Arithmetic> {
+    lanes: Lanes,
     dtypes: (DType, DType),
     b: Vec<A::Item>,
     c: Vec<A::Item>,
@@ -130,32 +131,37 @@ pub(crate) struct Decoded<A: Arithmetic> {
 
 impl<A: Arithmetic<Item: Decode>> Decoded<A> {
     /// A kernel for a baseline and a candidate of these types.
-    pub(crate) fn new(baseline: DType, candidate: DType) -> Self {
-        Self { dtypes: (baseline, candidate), b: Vec::with_capacity(BLOCK), c: Vec::with_capacity(BLOCK) }
+    pub(crate) fn new(body: Body, baseline: DType, candidate: DType) -> Self {
+        Self {
+            lanes: Lanes::new(body),
+            dtypes: (baseline, candidate),
+            b: Vec::with_capacity(BLOCK),
+            c: Vec::with_capacity(BLOCK),
+        }
     }
 
     fn decode(&mut self, b: &[u8], c: &[u8]) {
-        A::Item::decode(self.dtypes.0, b, &mut self.b);
-        A::Item::decode(self.dtypes.1, c, &mut self.c);
+        self.lanes.decode(self.dtypes.0, b, &mut self.b);
+        self.lanes.decode(self.dtypes.1, c, &mut self.c);
     }
 }
 
 impl<A: Arithmetic<Item: Decode>> Kernel for Decoded<A> {
     fn pair(&mut self, path: Path, b: &[u8], c: &[u8]) -> BlockSums {
         self.decode(b, c);
-        let mut sums = portable::pair::<A>(path, &self.b, &self.c);
+        let mut sums = self.lanes.pair::<A>(path, &self.b, &self.c);
         if self.dtypes.0 == self.dtypes.1 {
-            sums.max_ulp = ulp::largest(self.dtypes.0, b, c);
+            sums.max_ulp = self.lanes.largest_ulp(self.dtypes.0, b, c);
         }
         sums
     }
 
     fn side(&mut self, masked: bool, x: &[u8]) -> SideSums {
-        A::Item::decode(self.dtypes.0, x, &mut self.b);
-        portable::side::<A>(masked, &self.b)
+        self.lanes.decode(self.dtypes.0, x, &mut self.b);
+        self.lanes.side::<A>(masked, &self.b)
     }
 
-    fn locate(&mut self, _: f64, b: &[u8], c: &[u8]) -> Option<Record> {
+    fn locate(&mut self, _: f64, _: Option<f64>, b: &[u8], c: &[u8]) -> Option<Record> {
         self.decode(b, c);
         let mut best: Option<Record> = None;
         for (index, (&b, &c)) in (0..).zip(self.b.iter().zip(&self.c)) {

@@ -26,6 +26,8 @@ macro_rules! largest {
 }
 
 /// Largest distance over positions finite on both sides; 0 for types that are not real floats.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "takes the instruction set of the body it is called from")]
 pub(crate) fn largest(dtype: DType, b: &[u8], c: &[u8]) -> u64 {
     match dtype {
         DType::F64 => largest!(b, c, 0x7ff0_0000_0000_0000, u64, i64),

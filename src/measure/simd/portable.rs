@@ -7,6 +7,8 @@
     reason = "a loop of a kernel is vectorised only when everything in it is inlined"
 )]
 
+use std::array;
+
 use crate::measure::arithmetic::{Arithmetic, Class, Real};
 use crate::measure::sums::{BlockSums, LANES, PairSums, SideSums, fold};
 
@@ -18,10 +20,10 @@ struct SideLanes<R> {
     squares: [f64; LANES],
     min: [R; LANES],
     max: [R; LANES],
-    zeros: [u32; LANES],
-    nan: [u32; LANES],
-    pos_inf: [u32; LANES],
-    neg_inf: [u32; LANES],
+    zeros: [u64; LANES],
+    nan: [u64; LANES],
+    pos_inf: [u64; LANES],
+    neg_inf: [u64; LANES],
 }
 
 impl<R: Real> SideLanes<R> {
@@ -38,22 +40,34 @@ impl<R: Real> SideLanes<R> {
         }
     }
 
-    /// Adds `x`; without `MASKED` it must be finite.
+    /// Adds the first `count` of `x`; without `MASKED` all of them, which must be finite. Returns the lanes added.
     #[inline(always)]
-    fn add<A: Arithmetic<Real = R>, const MASKED: bool>(&mut self, lane: usize, x: A::Item) {
-        let value = A::value(x);
-        let finite = !MASKED || A::is_finite(x);
-        self.sum[lane] += if finite { value.widen() } else { 0.0 };
-        self.squares[lane] += if finite { A::square(x) } else { 0.0 };
-        self.min[lane] = if finite && value < self.min[lane] { value } else { self.min[lane] };
-        self.max[lane] = if finite && value > self.max[lane] { value } else { self.max[lane] };
-        self.zeros[lane] += u32::from(A::is_zero(x));
-        if MASKED {
-            let class = A::class(x);
-            self.nan[lane] += u32::from(class == Class::Nan);
-            self.pos_inf[lane] += u32::from(class == Class::PosInf);
-            self.neg_inf[lane] += u32::from(class == Class::NegInf);
+    fn add<A: Arithmetic<Real = R>, const MASKED: bool>(
+        &mut self,
+        x: &[A::Item; LANES],
+        count: usize,
+    ) -> [bool; LANES] {
+        let valid: [bool; LANES] = array::from_fn(|lane| !MASKED || lane < count);
+        let finite: [bool; LANES] = array::from_fn(|lane| valid[lane] && (!MASKED || A::is_finite(x[lane])));
+        let value = x.map(A::value);
+        let term = |lane: usize, value: f64| if finite[lane] { value } else { 0.0 };
+        each(&mut self.sum, |lane, sum| sum + term(lane, value[lane].widen()));
+        each(&mut self.squares, |lane, sum| sum + term(lane, A::square(x[lane])));
+        let low = array::from_fn::<R, LANES, _>(|lane| if finite[lane] { value[lane] } else { R::INFINITY });
+        let high =
+            array::from_fn::<R, LANES, _>(|lane| if finite[lane] { value[lane] } else { R::NEG_INFINITY });
+        each(&mut self.min, |lane, min| if low[lane] < min { low[lane] } else { min });
+        each(&mut self.max, |lane, max| if high[lane] > max { high[lane] } else { max });
+        each(&mut self.zeros, |lane, count| count + u64::from(valid[lane] && A::is_zero(x[lane])));
+        if MASKED && finite != [true; LANES] {
+            for (lane, &x) in x.iter().enumerate().take(count) {
+                let class = A::class(x);
+                self.nan[lane] += u64::from(class == Class::Nan);
+                self.pos_inf[lane] += u64::from(class == Class::PosInf);
+                self.neg_inf[lane] += u64::from(class == Class::NegInf);
+            }
         }
+        finite
     }
 
     fn finish(self) -> SideSums {
@@ -81,12 +95,12 @@ struct PairLanes<R> {
     rel: [f64; LANES],
     max_rel: [R; LANES],
     max_abs: [f64; LANES],
-    finite: [u32; LANES],
-    within_1e3: [u32; LANES],
-    within_5e3: [u32; LANES],
-    different: [u32; LANES],
-    mismatch: [u32; LANES],
-    zero_baseline: [u32; LANES],
+    finite: [u64; LANES],
+    within_1e3: [u64; LANES],
+    within_5e3: [u64; LANES],
+    different: [u64; LANES],
+    mismatch: [u64; LANES],
+    zero_baseline: [u64; LANES],
 }
 
 impl<R: Real> PairLanes<R> {
@@ -109,39 +123,59 @@ impl<R: Real> PairLanes<R> {
         }
     }
 
+    /// Adds the lanes `both`; without `MASKED` that is all of them.
     #[inline(always)]
     fn add<A: Arithmetic<Real = R>, const ZEROS: bool, const MASKED: bool>(
         &mut self,
-        lane: usize,
-        b: A::Item,
-        c: A::Item,
+        b: &[A::Item; LANES],
+        c: &[A::Item; LANES],
+        both: [bool; LANES],
+        count: usize,
     ) {
-        let both = !MASKED || (A::is_finite(b) && A::is_finite(c));
-        let term = |value: f64| if both { value } else { 0.0 };
-        let (abs, square) = A::distance(b, c);
-        let rel = A::relative::<ZEROS>(b, c);
-        self.dot[lane] += term(A::product(b, c));
-        self.distance_squares[lane] += term(square);
-        self.abs[lane] += term(abs);
-        self.rel[lane] += term(rel.widen());
-        self.max_rel[lane] = if both && rel > self.max_rel[lane] { rel } else { self.max_rel[lane] };
-        self.max_abs[lane] = if both && abs > self.max_abs[lane] { abs } else { self.max_abs[lane] };
-        self.within_1e3[lane] += u32::from(both && rel < R::THOUSANDTH);
-        self.within_5e3[lane] += u32::from(both && rel < R::FIVE_THOUSANDTHS);
-        self.different[lane] += u32::from(A::differs(b, c));
+        let term = |lane: usize, value: f64| if !MASKED || both[lane] { value } else { 0.0 };
+        let distance: [(f64, f64); LANES] = array::from_fn(|lane| A::distance(b[lane], c[lane]));
+        let abs: [f64; LANES] = array::from_fn(|lane| term(lane, distance[lane].0));
+        let rel: [R; LANES] = array::from_fn(|lane| {
+            let rel = A::relative::<ZEROS>(b[lane], c[lane]);
+            if !MASKED || both[lane] { rel } else { R::ZERO }
+        });
+        each(&mut self.dot, |lane, sum| sum + term(lane, A::product(b[lane], c[lane])));
+        each(&mut self.distance_squares, |lane, sum| sum + term(lane, distance[lane].1));
+        each(&mut self.abs, |lane, sum| sum + abs[lane]);
+        each(&mut self.rel, |lane, sum| sum + rel[lane].widen());
+        each(&mut self.max_rel, |lane, max| if rel[lane] > max { rel[lane] } else { max });
+        each(&mut self.max_abs, |lane, max| if abs[lane] > max { abs[lane] } else { max });
+        let below = |lane: usize, limit: R| u64::from((!MASKED || both[lane]) && rel[lane] < limit);
+        each(&mut self.within_1e3, |lane, count| count + below(lane, R::THOUSANDTH));
+        each(&mut self.within_5e3, |lane, count| count + below(lane, R::FIVE_THOUSANDTHS));
+        let differs = |lane: usize| (!MASKED || both[lane]) && A::differs(b[lane], c[lane]);
+        each(&mut self.different, |lane, count| count + u64::from(differs(lane)));
         if ZEROS {
-            self.zero_baseline[lane] += u32::from(both && A::is_zero(b) && !A::is_zero(c));
+            let unlike = |lane: usize| (!MASKED || both[lane]) && A::is_zero(b[lane]) && !A::is_zero(c[lane]);
+            each(&mut self.zero_baseline, |lane, count| count + u64::from(unlike(lane)));
         }
         if MASKED {
-            self.baseline_squares[lane] += term(A::square(b));
-            self.candidate_squares[lane] += term(A::square(c));
-            self.finite[lane] += u32::from(both);
-            self.mismatch[lane] += u32::from(A::mismatch(b, c));
+            each(&mut self.baseline_squares, |lane, sum| sum + term(lane, A::square(b[lane])));
+            each(&mut self.candidate_squares, |lane, sum| sum + term(lane, A::square(c[lane])));
+            each(&mut self.finite, |lane, count| count + u64::from(both[lane]));
+            if both != [true; LANES] {
+                for lane in (0..count).filter(|&lane| !both[lane]) {
+                    self.different[lane] += u64::from(A::differs(b[lane], c[lane]));
+                    self.mismatch[lane] += u64::from(A::mismatch(b[lane], c[lane]));
+                }
+            }
         }
     }
 }
 
-/// Sums of a block of pairs. `Plain` and `ZeroAware` assume what their names say; the caller checks the result.
+/// Updates every lane. One small loop for each sum is what compilers unroll into vector code.
+#[inline(always)]
+fn each<T: Copy>(lanes: &mut [T; LANES], of: impl Fn(usize, T) -> T) {
+    *lanes = array::from_fn(|lane| of(lane, lanes[lane]));
+}
+
+/// Sums of a block of pairs. `Plain` and `ZeroAware` assume what their names say, and whole groups of lanes; the
+/// caller checks the result.
 #[inline(always)]
 pub(crate) fn pair<A: Arithmetic>(path: Path, b: &[A::Item], c: &[A::Item]) -> BlockSums {
     match path {
@@ -156,19 +190,19 @@ fn pair_on<A: Arithmetic, const ZEROS: bool, const MASKED: bool>(b: &[A::Item], 
     let mut baseline = SideLanes::<A::Real>::new();
     let mut candidate = SideLanes::<A::Real>::new();
     let mut lanes = PairLanes::<A::Real>::new();
+    let mut group = |b: &[A::Item; LANES], c: &[A::Item; LANES], count: usize| {
+        let finite_b = baseline.add::<A, MASKED>(b, count);
+        let finite_c = candidate.add::<A, MASKED>(c, count);
+        let both = array::from_fn(|lane| finite_b[lane] && finite_c[lane]);
+        lanes.add::<A, ZEROS, MASKED>(b, c, both, count);
+    };
     let (groups_b, rest_b) = b.as_chunks::<LANES>();
     let (groups_c, rest_c) = c.as_chunks::<LANES>();
-    for (group_b, group_c) in groups_b.iter().zip(groups_c) {
-        for lane in 0..LANES {
-            baseline.add::<A, MASKED>(lane, group_b[lane]);
-            candidate.add::<A, MASKED>(lane, group_c[lane]);
-            lanes.add::<A, ZEROS, MASKED>(lane, group_b[lane], group_c[lane]);
-        }
+    for (b, c) in groups_b.iter().zip(groups_c) {
+        group(b, c, LANES);
     }
-    for (lane, (&b, &c)) in rest_b.iter().zip(rest_c).enumerate() {
-        baseline.add::<A, MASKED>(lane, b);
-        candidate.add::<A, MASKED>(lane, c);
-        lanes.add::<A, ZEROS, MASKED>(lane, b, c);
+    if MASKED && !rest_b.is_empty() {
+        group(&padded(rest_b), &padded(rest_c), rest_b.len());
     }
     let (baseline, candidate) = (baseline.finish(), candidate.finish());
     let (finite, baseline_squares, candidate_squares) = if MASKED {
@@ -194,7 +228,7 @@ fn pair_on<A: Arithmetic, const ZEROS: bool, const MASKED: bool>(b: &[A::Item], 
     BlockSums { baseline, candidate, pair, max_abs_hint: largest(lanes.max_abs), max_ulp: 0 }
 }
 
-/// Sums of a block of one tensor; without `masked` every element must be finite.
+/// Sums of a block of one tensor; without `masked` every element must be finite and every group whole.
 #[inline(always)]
 pub(crate) fn side<A: Arithmetic>(masked: bool, x: &[A::Item]) -> SideSums {
     if masked { side_on::<A, true>(x) } else { side_on::<A, false>(x) }
@@ -205,18 +239,21 @@ fn side_on<A: Arithmetic, const MASKED: bool>(x: &[A::Item]) -> SideSums {
     let mut lanes = SideLanes::<A::Real>::new();
     let (groups, rest) = x.as_chunks::<LANES>();
     for group in groups {
-        for (lane, &x) in group.iter().enumerate() {
-            lanes.add::<A, MASKED>(lane, x);
-        }
+        lanes.add::<A, MASKED>(group, LANES);
     }
-    for (lane, &x) in rest.iter().enumerate() {
-        lanes.add::<A, MASKED>(lane, x);
+    if MASKED && !rest.is_empty() {
+        lanes.add::<A, MASKED>(&padded(rest), rest.len());
     }
     lanes.finish()
 }
 
-fn count(lanes: [u32; LANES]) -> u64 {
-    lanes.iter().map(|&lane| u64::from(lane)).sum()
+/// A group of which only the first elements count.
+fn padded<T: Copy + Default>(rest: &[T]) -> [T; LANES] {
+    array::from_fn(|lane| rest.get(lane).copied().unwrap_or_default())
+}
+
+fn count(lanes: [u64; LANES]) -> u64 {
+    lanes.iter().sum()
 }
 
 fn smallest<R: Real>(lanes: [R; LANES]) -> f64 {
