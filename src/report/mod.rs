@@ -1,13 +1,27 @@
 //! One model, many writers. Writers lay out what they are given and compute nothing.
 //!
 //! A writer is created before the work starts, takes one [`PartReport`] after another as the comparison proceeds,
-//! and puts its file in place when it is finished.
+//! and hands over its finished file as a [`Draft`]. [`ReportSet`] drives all writers of a comparison; [`text::render`]
+//! is the summary for the terminal.
 
+pub mod columns;
+mod draft;
 mod error;
+pub mod json;
+pub mod model;
+mod number;
+pub mod rows;
+mod set;
+mod source;
+pub mod text;
+mod visible;
 
+#[cfg(test)]
+mod tests;
+
+pub use draft::Draft;
 pub use error::ReportError;
-
-use std::path::PathBuf;
+pub use set::{Format, ReportSet, UnknownFormat};
 
 use crate::judge::{PartJudgement, Summary};
 use crate::measure::Evidence;
@@ -32,9 +46,10 @@ pub trait ReportWriter: Send {
     /// [`ReportError`] when the rows cannot be written; the file then never appears under its final name.
     fn part(&mut self, part: &PartReport<'_>) -> Result<(), ReportError>;
 
-    /// Writes the summary and puts the file in place. Returns its path.
+    /// Writes the summary and completes the file. It stands in its place after [`Draft::place`], so that the
+    /// reports of a comparison appear together or not at all.
     ///
     /// # Errors
     /// As for [`ReportWriter::part`].
-    fn finish(self: Box<Self>, summary: &Summary) -> Result<PathBuf, ReportError>;
+    fn finish(self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError>;
 }
