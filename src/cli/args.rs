@@ -120,9 +120,8 @@ pub(super) struct Verbosity {
 }
 
 fn level() -> impl TypedValueParser<Value = LevelFilter> {
-    PossibleValuesParser::new(LevelFilter::ALL.map(LevelFilter::name)).map(|word| {
-        LevelFilter::ALL.into_iter().find(|level| level.name() == word).unwrap_or_default()
-    })
+    PossibleValuesParser::new(LevelFilter::ALL.map(LevelFilter::name))
+        .map(|word| LevelFilter::ALL.into_iter().find(|level| level.name() == word).unwrap_or_default())
 }
 
 fn format() -> impl TypedValueParser<Value = Format> {

@@ -9,7 +9,8 @@ use super::terminal;
 use crate::compare::{CompareOptions, Progress, Quiet, compare};
 use crate::judge::Rules;
 use crate::read::map::FileAccess;
-use crate::report::{ReportSet, TextOptions, answer, render};
+use crate::report::ReportSet;
+use crate::report::text::{TextOptions, answer, render};
 
 /// Runs the subcommand.
 pub(super) fn run(args: CompareArgs) -> anyhow::Result<Exit> {

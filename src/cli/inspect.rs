@@ -12,7 +12,7 @@ use super::terminal;
 use crate::dump::{DType, Dump, Number, Op, PartKey, Rank, Slot, TensorData, TensorRecord, TensorRef, Value};
 use crate::measure::{self, TensorSummary, decode};
 use crate::read::{self, map::FileAccess};
-use crate::report::visible;
+use crate::report::visible::visible;
 
 /// Bars of a histogram, and the width of the longest.
 const BINS: usize = 20;
@@ -76,7 +76,14 @@ fn places(dump: &Dump) -> String {
 
 fn list(out: &mut String, part: &Rank, pattern: Option<&GlobMatcher>) {
     let level = if part.level.is_empty() { String::new() } else { format!(", level {}", part.level) };
-    _ = writeln!(out, "\nstep {} {}: task {}{level}, {} ops", part.key.step, part.key.rank, part.task, part.ops.len());
+    _ = writeln!(
+        out,
+        "\nstep {} {}: task {}{level}, {} ops",
+        part.key.step,
+        part.key.rank,
+        part.task,
+        part.ops.len()
+    );
     let wanted = |op: &&Op| pattern.is_none_or(|pattern| pattern.is_match(op.name.as_str()));
     let ops: Vec<&Op> = part.ops.iter().filter(wanted).collect();
     let texts: Vec<String> = ops.par_iter().map(|op| describe_op(part, op)).collect();
@@ -106,7 +113,9 @@ fn describe_tensor(out: &mut String, part: &Rank, record: &TensorRecord) {
     _ = write!(out, "{:<10} {:<18}", record.dtype, format!("{:?}", record.shape));
     let recorded = &record.statistics;
     if !recorded.is_empty() {
-        let number = |value: Option<Number>| value.map_or_else(|| "-".to_owned(), |value| format!("{:.6e}", value.as_f64()));
+        let number = |value: Option<Number>| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{:.6e}", value.as_f64()))
+        };
         let float = |value: Option<f64>| number(value.map(Number::Float));
         _ = write!(
             out,
@@ -150,14 +159,26 @@ fn summary(summary: &TensorSummary) -> String {
 /// Shows the tensor called `name` of one part; false when the part has none of that name.
 fn show_tensor(out: &mut String, part: &Rank, name: &str) -> anyhow::Result<bool> {
     let matches = |op: &Op, slot: &Slot| {
-        op.name.as_str() == name || name.strip_prefix(op.name.as_str()).is_some_and(|rest| rest.trim_start_matches([' ', '.']) == &*slot.path)
+        op.name.as_str() == name
+            || name
+                .strip_prefix(op.name.as_str())
+                .is_some_and(|rest| rest.trim_start_matches([' ', '.']) == &*slot.path)
     };
     let all = part.ops.iter().flat_map(|op| op.slots.iter().map(move |slot| (op, slot)));
-    let Some((op, slot)) = all.filter(|(op, slot)| matches(op, slot)).find(|(_, slot)| slot.value.tensor().is_some()) else {
+    let Some((op, slot)) =
+        all.filter(|(op, slot)| matches(op, slot)).find(|(_, slot)| slot.value.tensor().is_some())
+    else {
         return Ok(false);
     };
     let Some(record) = slot.value.tensor() else { return Ok(false) };
-    _ = writeln!(out, "\nstep {} {} {} {}", part.key.step, part.key.rank, visible(op.name.as_str()), slot.path);
+    _ = writeln!(
+        out,
+        "\nstep {} {} {} {}",
+        part.key.step,
+        part.key.rank,
+        visible(op.name.as_str()),
+        slot.path
+    );
     let Some(key) = &record.data else {
         describe_tensor(out, part, record);
         _ = writeln!(out, "the dump holds no data of this tensor (task {})", part.task);

@@ -16,7 +16,9 @@ impl Bar {
         if !io::stderr().is_terminal() {
             return None;
         }
-        let style = ProgressStyle::with_template("{bar:40} {percent:>3}% of {len} values, {elapsed}, {eta} left").ok()?;
+        let style =
+            ProgressStyle::with_template("{bar:40} {percent:>3}% of {len} values, {elapsed}, {eta} left")
+                .ok()?;
         Some(Self(ProgressBar::new(0).with_style(style)))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use crate::report::Colour;
+use crate::report::text::Colour;
 
 /// Narrowest and widest layout.
 const WIDTHS: std::ops::RangeInclusive<usize> = 60..=200;
@@ -35,6 +35,6 @@ pub(super) fn width() -> usize {
     if !io::stdout().is_terminal() {
         return 160;
     }
-    let columns = indicatif::ProgressDrawTarget::stdout().width().map_or(120, usize::from);
+    let columns = terminal_size::terminal_size().map_or(120, |(width, _)| usize::from(width.0));
     columns.clamp(*WIDTHS.start(), *WIDTHS.end())
 }

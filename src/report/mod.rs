@@ -14,7 +14,7 @@ pub mod rows;
 mod set;
 mod source;
 pub mod text;
-mod visible;
+pub(crate) mod visible;
 
 #[cfg(test)]
 mod tests;
