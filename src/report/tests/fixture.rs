@@ -66,6 +66,7 @@ impl Part {
             ],
             store: Arc::new(NoStore),
             faults: Vec::new(),
+        notes: Vec::new(),
         }
         };
         Self {
