@@ -132,4 +132,6 @@ impl Format {
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod mutation;
+#[cfg(test)]
 mod tests;
