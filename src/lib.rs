@@ -7,6 +7,12 @@
 //!           \_________ all speak of a `dump` _________/
 //! ```
 
+#[cfg(feature = "cli")]
+pub mod cli;
+pub mod compare;
 pub mod dump;
+pub mod judge;
 pub mod measure;
+pub mod pair;
 pub mod read;
+pub mod report;

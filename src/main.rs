@@ -1,3 +1,7 @@
 //! The `probe` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    probe::cli::run(std::env::args_os())
+}

@@ -112,6 +112,8 @@ pub struct Rank {
     pub store: Arc<dyn TensorStore>,
     /// What could not be read of this part although the rest could (a truncated index, a damaged stack file).
     pub faults: Vec<ReadError>,
+    /// Remarks on this part that take nothing away from it (tensor files that no index names).
+    pub notes: Vec<String>,
 }
 
 impl fmt::Debug for Rank {

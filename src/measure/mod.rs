@@ -1,7 +1,73 @@
 //! Numbers only: statistics of one tensor, metrics of a pair. No files, no verdicts.
 //!
-//! Results are bit-equal for any number of threads and any CPU.
+//! [`compare`] reads both tensors once and computes every metric of [`PairMetrics`] on the way; [`summarize`] does the
+//! same for one tensor. `docs/metrics.md` has the formulas and the rules for special values.
+//!
+//! Results are bit-equal for any number of threads and any CPU: element `i` always adds to the same lane of the
+//! same block, and lanes, blocks and chunks are put together in one fixed order. Large tensors are spread over the
+//! rayon pool of the caller. Memory does not grow with the tensors: what is not contiguous is gathered block by block.
 
+mod arithmetic;
+mod blocks;
+pub(crate) mod decode;
+mod evidence;
+mod extent;
+mod finish;
+#[cfg(test)]
+mod golden;
+mod histogram;
+mod kernel;
 mod metric;
+mod simd;
+mod sums;
+#[cfg(test)]
+mod tests;
+mod ulp;
 
+pub use evidence::{ChecksumMatch, Evidence, RecordedComparison, StatisticDifference, compare_recorded};
+pub use histogram::{Histogram, histogram};
 pub use metric::{ALL_METRICS, Metric, PairMetrics, TensorSummary};
+
+use crate::dump::TensorRef;
+
+use extent::{PairExtent, SideExtent};
+use simd::Body;
+use sums::SideSums;
+
+/// Measures two tensors against each other, element by element in row-major order.
+///
+/// `None` when they have different numbers of elements; apart from that, shapes are not looked at. The element
+/// types may differ.
+pub fn compare(baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> Option<PairMetrics> {
+    compare_on(Body::detected(), baseline, candidate)
+}
+
+/// [`compare`] on a given body.
+fn compare_on(body: Body, baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> Option<PairMetrics> {
+    if baseline.len() != candidate.len() {
+        return None;
+    }
+    let totals = blocks::pair(body, baseline, candidate);
+    let ulp = baseline.dtype() == candidate.dtype() && baseline.dtype().is_float();
+    let mixed = baseline.dtype().is_complex() != candidate.dtype().is_complex();
+    let summaries = [(baseline, &totals.baseline), (candidate, &totals.candidate)].map(|(tensor, sums)| {
+        // Beside a complex tensor a real one is measured as complex; by itself it keeps its sign.
+        if mixed { summarize_on(body, tensor) } else { summary(tensor, sums) }
+    });
+    let extent = PairExtent::of(baseline, candidate, &totals);
+    Some(finish::metrics(summaries, &totals, &extent, ulp))
+}
+
+/// Measures one tensor by itself.
+pub fn summarize(tensor: TensorRef<'_>) -> TensorSummary {
+    summarize_on(Body::detected(), tensor)
+}
+
+/// [`summarize`] on a given body.
+fn summarize_on(body: Body, tensor: TensorRef<'_>) -> TensorSummary {
+    summary(tensor, &blocks::side(body, tensor))
+}
+
+fn summary(tensor: TensorRef<'_>, sums: &SideSums) -> TensorSummary {
+    finish::summary(tensor.len(), sums, SideExtent::of(tensor, sums))
+}

@@ -3,9 +3,12 @@
 //! Nothing read here is executed, and no size in a file is believed before it is checked against the file itself.
 
 mod collection;
+mod detect;
 mod error;
 pub mod limits;
 pub mod map;
+mod msprobe;
 pub mod tensor_file;
 
+pub use detect::open;
 pub use error::ReadError;

@@ -115,6 +115,7 @@ impl PartReader for CollectionReader {
             ops: self.store.values().map(op).collect(),
             stacks: Vec::new(),
             store: self.store.clone(),
+            notes: Vec::new(),
             faults: Vec::new(),
         })
     }

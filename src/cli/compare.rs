@@ -1,0 +1,59 @@
+//! `probe compare`.
+
+use anyhow::Context;
+
+use super::Exit;
+use super::args::CompareArgs;
+use super::progress::Bar;
+use super::terminal;
+use crate::compare::{CompareOptions, Progress, Quiet, compare};
+use crate::judge::Rules;
+use crate::read::map::FileAccess;
+use crate::report::ReportSet;
+use crate::report::text::{TextOptions, answer, render};
+
+/// Runs the subcommand.
+pub(super) fn run(args: CompareArgs) -> anyhow::Result<Exit> {
+    // What is certain to fail should fail before anything is created.
+    for path in [&args.baseline, &args.candidate] {
+        std::fs::metadata(path).with_context(|| path.display().to_string())?;
+    }
+    let mut options = CompareOptions::default();
+    options.steps = args.step.unwrap_or_default();
+    options.ranks = args.rank.unwrap_or_default();
+    options.level = args.level;
+    options.any_task = args.any_task;
+    options.access = if args.no_mmap { FileAccess::Read } else { FileAccess::Map };
+    if let Some(path) = &args.tolerance {
+        options.rules = Rules::from_file(path)?;
+    }
+    let mut reports = ReportSet::create(&args.output, &args.format)?;
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(args.threads.map_or(0, usize::from))
+        .build()
+        .context("cannot start threads")?;
+    let bar = (!args.verbosity.quiet).then(Bar::on_terminal).flatten();
+    let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
+    let (summary, written) = pool.install(|| -> anyhow::Result<_> {
+        let summary =
+            compare(&args.baseline, &args.candidate, &options, progress, &mut |part| reports.part(part))?;
+        let written = reports.finish(&summary)?;
+        Ok((summary, written))
+    })?;
+    drop(bar);
+    let mut text = TextOptions::default();
+    text.colour = terminal::colour();
+    text.width = terminal::width();
+    text.top = args.top;
+    text.written = written;
+    if args.verbosity.verbose {
+        text.top = usize::MAX;
+        text.incomplete = usize::MAX;
+    }
+    if args.verbosity.quiet {
+        terminal::print(&format!("{}\n", answer(&summary)))?;
+    } else {
+        terminal::print(&render(&summary, &text))?;
+    }
+    Ok(summary.verdict.into())
+}

@@ -1,0 +1,46 @@
+//! Exit codes: part of the interface, so that scripts and CI can rely on them.
+
+use std::process::ExitCode;
+
+use crate::judge::RunVerdict;
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// 0: the command did its work, and nothing differs.
+    Agree,
+    /// 1: the two sides differ.
+    Differ,
+    /// 2: the command failed or was misused.
+    Failed,
+    /// 3: finished, but something could not be read or compared.
+    Incomplete,
+}
+
+impl Exit {
+    /// The number the process returns.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Agree => 0,
+            Self::Differ => 1,
+            Self::Failed => 2,
+            Self::Incomplete => 3,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+impl From<RunVerdict> for Exit {
+    fn from(verdict: RunVerdict) -> Self {
+        match verdict {
+            RunVerdict::Agree => Self::Agree,
+            RunVerdict::Diverged => Self::Differ,
+            RunVerdict::Incomplete => Self::Incomplete,
+        }
+    }
+}

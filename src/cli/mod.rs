@@ -1,0 +1,42 @@
+//! The command line: parses, sets up threads and terminal, runs a subcommand, and turns its outcome into an exit code.
+//!
+//! The only place that knows clap, the terminal and the process.
+
+mod args;
+mod compare;
+mod exit;
+mod inspect;
+mod progress;
+mod terminal;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+pub use exit::Exit;
+
+/// Runs the command with `args`, the first of which is the program's name.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args::with_long_names(args)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers; the rest is misuse. A closed pipe is nobody's fault.
+            let exit = if error.use_stderr() { Exit::Failed } else { Exit::Agree };
+            _ = error.print();
+            return exit.into();
+        }
+    };
+    let outcome = match cli.command {
+        Command::Compare(options) => compare::run(options),
+        Command::Inspect(options) => inspect::run(options),
+    };
+    match outcome {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            terminal::error(&error);
+            Exit::Failed.into()
+        }
+    }
+}

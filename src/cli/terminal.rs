@@ -1,0 +1,40 @@
+//! What reaches the terminal, and what the terminal is.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::report::text::Colour;
+
+/// Narrowest and widest layout.
+const WIDTHS: std::ops::RangeInclusive<usize> = 60..=200;
+
+/// Prints to standard output. A closed pipe (`| head`) ends quietly.
+pub(super) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// Prints an error on one line of standard error.
+pub(super) fn error(error: &anyhow::Error) {
+    let text = format!("{error:#}").replace('\n', " ");
+    let safe: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    // Nobody is left to tell when standard error is gone.
+    _ = writeln!(io::stderr(), "error: {safe}");
+}
+
+/// Colours when standard output is a terminal and the user has not switched them off.
+pub(super) fn colour() -> Colour {
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    if wanted && io::stdout().is_terminal() { Colour::Always } else { Colour::Never }
+}
+
+/// Width for tables, in characters: that of the terminal, or of a wide one where there is none.
+pub(super) fn width() -> usize {
+    if !io::stdout().is_terminal() {
+        return 160;
+    }
+    let columns = terminal_size::terminal_size().map_or(120, |(width, _)| usize::from(width.0));
+    columns.clamp(*WIDTHS.start(), *WIDTHS.end())
+}

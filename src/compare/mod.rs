@@ -1,0 +1,275 @@
+//! The pipeline in one place: opens two dumps, and for every part reads, pairs, measures, judges and hands on.
+//!
+//! Parts are worked on in batches, as many at a time as there are pairs of threads; while a batch is measured the one
+//! before it is reported. Results do not depend on the number of threads.
+
+mod collect;
+mod error;
+mod selection;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use rayon::prelude::*;
+
+pub use error::CompareError;
+pub use selection::{LevelFilter, NumberSet, SelectionError};
+
+use crate::dump::{Dump, PartKey, Rank};
+use crate::judge::{PartJudgement, Rules, RunInfo, RunJudge, Summary, Verdict, judge_part};
+use crate::measure::Evidence;
+use crate::pair::{OpPair, PartMatch, PartPair, align, pair_parts};
+use crate::read::{self, ReadError, map::FileAccess};
+use crate::report::{PartReport, ReportError};
+
+/// What to compare and how.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct CompareOptions {
+    /// Steps to compare; all when empty.
+    pub steps: NumberSet,
+    /// Ranks to compare; all when empty.
+    pub ranks: NumberSet,
+    /// Kinds of op to compare.
+    pub level: LevelFilter,
+    /// The user's tolerance rules.
+    pub rules: Rules,
+    /// How the bytes of large files are reached.
+    pub access: FileAccess,
+    /// Compare dumps of different tasks by what both recorded, instead of refusing them.
+    pub any_task: bool,
+}
+
+/// Told about progress, from any thread.
+pub trait Progress: Sync {
+    /// `slots` pairs of slots more are to be measured.
+    fn expect(&self, slots: u64);
+    /// `slots` pairs of slots have been measured.
+    fn advance(&self, slots: u64);
+}
+
+/// No progress display.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Quiet;
+
+impl Progress for Quiet {
+    fn expect(&self, _slots: u64) {}
+    fn advance(&self, _slots: u64) {}
+}
+
+/// A part that went through every stage.
+struct DonePart {
+    pair: PartPair,
+    evidence: Vec<Vec<Evidence>>,
+    judged: PartJudgement,
+}
+
+/// Receives every compared part, in order of step, then rank.
+pub type PartSink<'a> = dyn FnMut(&PartReport<'_>) -> Result<(), ReportError> + Send + 'a;
+
+/// Compares the dump at `baseline` with the one at `candidate`. Runs on the current rayon pool.
+///
+/// # Errors
+/// [`CompareError`] when a path holds no dump, when nothing pairs, when the two recorded different tasks, or when `sink`
+/// fails. What cannot be read of dumps that otherwise compare is listed in [`Summary::incomplete`].
+pub fn compare(
+    baseline: &Path,
+    candidate: &Path,
+    options: &CompareOptions,
+    progress: &dyn Progress,
+    sink: &mut PartSink<'_>,
+) -> Result<Summary, CompareError> {
+    let started = Instant::now();
+    let (b, c) =
+        rayon::join(|| read::open(baseline, options.access), || read::open(candidate, options.access));
+    let (b, c) = (b?, c?);
+    let mut run = RunJudge::default();
+    for fault in b.faults.iter().chain(&c.faults) {
+        run.add_incomplete(fault.path().display().to_string(), fault.to_string());
+    }
+    let selected = |key: &PartKey| {
+        options.steps.contains(key.step) && options.ranks.contains(u64::from(key.rank.number()))
+    };
+    let pairing = pair_parts(&b, &c, selected);
+    for (side, keys) in [("baseline", &pairing.baseline_only), ("candidate", &pairing.candidate_only)] {
+        for key in keys {
+            run.add_incomplete(
+                format!("step {} {}", key.step, key.rank),
+                format!("only the {side} has it; not compared"),
+            );
+        }
+    }
+    for (place, reason) in &pairing.ambiguous {
+        run.add_incomplete(place.clone(), reason.clone());
+    }
+    for note in &pairing.notes {
+        run.add_note(note.clone());
+    }
+    let mut infos = (info_of(&b), info_of(&c));
+    let batch = (rayon::current_num_threads() / 2).max(1);
+    let mut waiting: Vec<DonePart> = Vec::new();
+    for matches in pairing.matches.chunks(batch) {
+        let (reported, done) =
+            rayon::join(|| hand_on(&waiting, sink), || work_on(matches, &b, &c, options, progress));
+        reported?;
+        waiting.clear();
+        for (part, outcome) in matches.iter().zip(done) {
+            match outcome {
+                Ok(done) => {
+                    add_part(&mut run, &mut infos, &done);
+                    waiting.push(done);
+                }
+                Err(CompareError::Read(fault)) => {
+                    run.add_incomplete(
+                        format!("step {} {}", part.baseline.step, part.baseline.rank),
+                        fault.to_string(),
+                    );
+                }
+                Err(other) => return Err(other),
+            }
+        }
+    }
+    hand_on(&waiting, sink)?;
+    if run.ops_paired() == 0 {
+        return Err(nothing_compared(run, (&b, &c), &infos));
+    }
+    Ok(run.finish(infos.0, infos.1, started.elapsed().as_secs_f64()))
+}
+
+fn hand_on(parts: &[DonePart], sink: &mut PartSink<'_>) -> Result<(), CompareError> {
+    for part in parts {
+        sink(&PartReport { pair: &part.pair, evidence: &part.evidence, judged: &part.judged })?;
+    }
+    Ok(())
+}
+
+fn work_on(
+    matches: &[PartMatch],
+    baseline: &Dump,
+    candidate: &Dump,
+    options: &CompareOptions,
+    progress: &dyn Progress,
+) -> Vec<Result<DonePart, CompareError>> {
+    matches.par_iter().map(|part| compare_part(part, baseline, candidate, options, progress)).collect()
+}
+
+fn compare_part(
+    part: &PartMatch,
+    baseline: &Dump,
+    candidate: &Dump,
+    options: &CompareOptions,
+    progress: &dyn Progress,
+) -> Result<DonePart, CompareError> {
+    let (b, c) =
+        rayon::join(|| baseline.reader.read(&part.baseline), || candidate.reader.read(&part.candidate));
+    let (mut b, mut c) = (b?, c?);
+    if b.task != c.task && !options.any_task {
+        return Err(CompareError::Tasks {
+            place: format!("step {} {}", part.baseline.step, part.baseline.rank),
+            baseline: b.task,
+            candidate: c.task,
+        });
+    }
+    options.level.retain(&mut b.ops);
+    options.level.retain(&mut c.ops);
+    let ops = align(&b, &c);
+    let pair = PartPair {
+        step: part.baseline.step,
+        rank: part.baseline.rank.number(),
+        baseline: b,
+        candidate: c,
+        ops,
+    };
+    let bytes = AtomicU64::new(0);
+    progress.expect(pair.ops.iter().map(|op| op.slots.len() as u64).sum());
+    let evidence: Vec<Vec<Evidence>> = pair
+        .ops
+        .par_iter()
+        .map(|op| {
+            let found = collect_op(&pair, op, &bytes);
+            progress.advance(op.slots.len() as u64);
+            found
+        })
+        .collect();
+    let mut judged = judge_part(&pair, &evidence, &options.rules);
+    judged.counts.bytes = bytes.into_inner();
+    Ok(DonePart { pair, evidence, judged })
+}
+
+fn collect_op(pair: &PartPair, op: &OpPair, bytes: &AtomicU64) -> Vec<Evidence> {
+    let of = |slots| {
+        let (Some(b), Some(c)) = pair.slot(op, slots) else { return Evidence::Nothing };
+        let (Some(b), Some(c)) = (b.value.tensor(), c.value.tensor()) else { return Evidence::Nothing };
+        let (evidence, read) = collect::evidence((b, &*pair.baseline.store), (c, &*pair.candidate.store));
+        bytes.fetch_add(read, Ordering::Relaxed);
+        evidence
+    };
+    op.slots.iter().copied().map(of).collect()
+}
+
+/// Tells the run about a part: its judgement, and what of it could not be read.
+fn add_part(run: &mut RunJudge, infos: &mut (RunInfo, RunInfo), done: &DonePart) {
+    let pair = &done.pair;
+    add_rank(&mut infos.0, &pair.baseline);
+    add_rank(&mut infos.1, &pair.candidate);
+    run.add(pair.step, pair.rank, &done.judged);
+    for fault in pair.baseline.faults.iter().chain(&pair.candidate.faults) {
+        run.add_incomplete(format!("step {} rank {}", pair.step, pair.rank), fault.to_string());
+    }
+    for (op, judged) in pair.ops.iter().zip(&done.judged.ops) {
+        for (&slots, slot) in op.slots.iter().zip(&judged.slots) {
+            if slot.verdict == Verdict::Unreadable {
+                let (b, c) = pair.slot(op, slots);
+                let path = b.or(c).map_or("", |slot| &*slot.path);
+                let place = format!("step {} rank {} {} {path}", pair.step, pair.rank, pair.name(op));
+                run.add_incomplete(place, slot.reason.to_string());
+            }
+        }
+    }
+}
+
+fn info_of(dump: &Dump) -> RunInfo {
+    let numbers = |of: fn(&PartKey) -> u64| dump.parts.iter().map(of).collect::<BTreeSet<_>>();
+    RunInfo {
+        path: dump.path.display().to_string(),
+        format: dump.format.to_owned(),
+        steps: numbers(|key| key.step).into_iter().collect(),
+        ranks: dump.parts.iter().map(|key| key.rank.number()).collect::<BTreeSet<_>>().into_iter().collect(),
+        ..RunInfo::default()
+    }
+}
+
+fn add_rank(info: &mut RunInfo, rank: &Rank) {
+    info.ops += rank.ops.len() as u64;
+    if info.task.is_empty() {
+        info.task = rank.task.to_string();
+        info.level = rank.level.to_string();
+    }
+}
+
+/// Says why no op was compared: the reason of the first part that could not be read, or that names do not meet.
+fn nothing_compared(run: RunJudge, dumps: (&Dump, &Dump), infos: &(RunInfo, RunInfo)) -> CompareError {
+    let summary = run.finish(RunInfo::default(), RunInfo::default(), 0.0);
+    let reason = match summary.incomplete.first() {
+        Some(incomplete) if infos.0.ops == 0 || infos.1.ops == 0 => {
+            format!("{}: {}", incomplete.place, incomplete.reason)
+        }
+        _ if dumps.0.parts.is_empty() || dumps.1.parts.is_empty() => "one side holds no part".to_owned(),
+        _ if infos.0.ops == 0 || infos.1.ops == 0 => {
+            "one side holds no op (after --level, --step and --rank)".to_owned()
+        }
+        _ => format!(
+            "{} ops of the baseline and {} of the candidate share no name; are these dumps of the same model and level?",
+            infos.0.ops, infos.1.ops
+        ),
+    };
+    CompareError::Nothing { reason }
+}
+
+impl From<ReadError> for CompareError {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
+    }
+}

@@ -1,0 +1,211 @@
+//! Puts an op at fault into words and numbers.
+
+use super::walk::Candidate;
+use super::{Cause, Finding, OpJudgement, frames, metric_columns};
+use crate::dump::{Op, OpName, Phase, Slot, Value};
+use crate::measure::{Evidence, Metric};
+use crate::pair::{Paired, PartPair};
+
+/// Describes a candidate.
+pub(super) fn describe(
+    pair: &PartPair,
+    evidence: &[Vec<Evidence>],
+    ops: &[OpJudgement],
+    candidate: &Candidate,
+) -> Finding {
+    let op_pair = &pair.ops[candidate.op];
+    let (b, c) = pair.op(op_pair);
+    let judged = &ops[candidate.op];
+    let slot_pair = candidate.slot.map(|slot| pair.slot(op_pair, op_pair.slots[slot]));
+    let nothing = Evidence::Nothing;
+    let slot_evidence = candidate
+        .slot
+        .and_then(|slot| evidence.get(candidate.op).and_then(|slots| slots.get(slot)))
+        .unwrap_or(&nothing);
+    let slot = slot_pair.and_then(|(b, c)| b.or(c)).map_or_else(String::new, |slot| slot.path.to_string());
+    let reason = reason(pair, candidate, judged, slot_evidence, &slot);
+    let stack = stack_of(pair, op_pair.ops);
+    let source = frames::source_line(&stack);
+    let name = b.or(c).map(|op| &op.name);
+    Finding {
+        step: pair.step,
+        rank: pair.rank,
+        order: candidate.op,
+        op: name.map_or_else(String::new, ToString::to_string),
+        slot,
+        cause: candidate.cause,
+        role: judged.role,
+        metrics: metric_columns(slot_evidence),
+        estimated: slot_evidence.is_estimate(),
+        reason,
+        stack,
+        source,
+        module: b.or(c).and_then(module_of),
+    }
+}
+
+fn reason(
+    pair: &PartPair,
+    candidate: &Candidate,
+    judged: &OpJudgement,
+    evidence: &Evidence,
+    slot: &str,
+) -> String {
+    let op_pair = &pair.ops[candidate.op];
+    let said = candidate.slot.and_then(|slot| judged.slots.get(slot)).map_or("", |slot| &*slot.reason);
+    let numbers = numbers(evidence, said);
+    let mut parts: Vec<String> = Vec::new();
+    match candidate.cause {
+        Cause::Structure if !matches!(op_pair.ops, Paired::Both(..)) || candidate.slot.is_none() => {
+            parts.push(structure(op_pair.ops));
+        }
+        Cause::Structure => parts.extend([inputs(judged, evidence), said.to_owned()]),
+        Cause::Argument => {
+            parts.extend(arguments(pair, candidate, judged));
+            if !slot.starts_with("input") && !slot.starts_with("kwarg") {
+                parts.push(numbers);
+            } else {
+                parts.push("the outputs agree".to_owned());
+            }
+        }
+        Cause::Input => {
+            let parameter = slot.starts_with("parameter");
+            parts.push(
+                if parameter {
+                    "the weight itself differs"
+                } else {
+                    "differs on arrival, no recorded op made it differ"
+                }
+                .to_owned(),
+            );
+            parts.push(numbers);
+        }
+        Cause::NonFinite | Cause::Gradient if candidate.arrived => {
+            parts
+                .push("its incoming gradient differs although every op recorded before it agrees".to_owned());
+            parts.push(if candidate.cause == Cause::NonFinite { said.to_owned() } else { numbers });
+        }
+        Cause::NonFinite | Cause::DType => parts.extend([inputs(judged, evidence), said.to_owned()]),
+        Cause::Numerics | Cause::Gradient => {
+            parts.extend([inputs(judged, evidence), numbers]);
+            if let Some(hint) = random_hint(pair.name(op_pair)) {
+                parts.push(hint.to_owned());
+            }
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join(", ")
+}
+
+/// How well the inputs agree.
+fn inputs(judged: &OpJudgement, evidence: &Evidence) -> String {
+    match judged.input_error {
+        None => "no comparable inputs".to_owned(),
+        Some(error) if error > 0.0 => format!("inputs agree to {error:.1e}"),
+        Some(_) if evidence.is_estimate() => "inputs equal in statistics".to_owned(),
+        Some(_) => "inputs bit-equal".to_owned(),
+    }
+}
+
+/// The metrics that say most, with the reason of the verdict where they are not it.
+fn numbers(evidence: &Evidence, said: &str) -> String {
+    let rel_l2 = evidence.metric(Metric::RelL2);
+    match evidence {
+        Evidence::Data(metrics) => {
+            let mut parts = Vec::new();
+            parts.extend(rel_l2.filter(|error| error.is_finite()).map(|error| format!("rel_l2 {error:.1e}")));
+            parts.extend(metrics.cosine.map(|cosine| format!("cosine {cosine:.6}")));
+            if metrics.both_finite == 1
+                && let Some((b, c)) = metrics.max_abs_values
+            {
+                parts.push(format!("{b:e} became {c:e}"));
+            }
+            let explained = said.starts_with("rel_l2") || said.is_empty();
+            if !explained {
+                parts.push(said.to_owned());
+            }
+            parts.join(", ")
+        }
+        Evidence::Recorded(recorded)
+            if recorded.checksum.is_some() && rel_l2.is_none_or(|error| error <= 0.0) =>
+        {
+            said.to_owned()
+        }
+        Evidence::Recorded(_) => match rel_l2 {
+            Some(error) if error > 0.0 && error.is_finite() => {
+                format!("rel_l2 at least {error:.1e} by its statistics")
+            }
+            _ => said.to_owned(),
+        },
+        Evidence::Unreadable { .. } | Evidence::Nothing => said.to_owned(),
+    }
+}
+
+fn arguments(pair: &PartPair, candidate: &Candidate, judged: &OpJudgement) -> Vec<String> {
+    let op_pair = &pair.ops[candidate.op];
+    let differing = op_pair.slots.iter().zip(&judged.slots).filter_map(|(&slots, judgement)| {
+        let (b, c) = pair.slot(op_pair, slots);
+        let slot = b.or(c)?;
+        let is_argument = !slot.side.is_result() && !judgement.verdict.is_fine() && !both_tensors(b, c);
+        is_argument.then(|| format!("{} {}", slot.path, judgement.reason))
+    });
+    differing.take(3).collect()
+}
+
+fn both_tensors(b: Option<&Slot>, c: Option<&Slot>) -> bool {
+    [b, c].iter().flatten().all(|slot| matches!(slot.value, Value::Tensor(_)))
+}
+
+/// Which op the two sides call at a place where their sequences part.
+fn structure(ops: Paired) -> String {
+    match ops {
+        Paired::BaselineOnly(_) => "only the baseline calls this op here".to_owned(),
+        Paired::CandidateOnly(_) => "only the candidate calls this op here".to_owned(),
+        Paired::Both(..) => String::new(),
+    }
+}
+
+/// Draws differ between devices and generators; that is a matter of seeds, not of arithmetic.
+fn random_hint(name: &str) -> Option<&'static str> {
+    const RANDOM: [&str; 9] = [
+        "dropout",
+        "rand",
+        "bernoulli",
+        "normal_",
+        "uniform_",
+        "multinomial",
+        "exponential_",
+        "rrelu",
+        "gumbel",
+    ];
+    let name = OpName::parse(name);
+    RANDOM
+        .iter()
+        .any(|word| name.api().contains(word))
+        .then_some("a random op: compare with dropout off or equal draws")
+}
+
+fn module_of(op: &Op) -> Option<String> {
+    if let Some(path) = op.name.module_path() {
+        return Some(path.to_owned());
+    }
+    OpName::parse(op.parent.as_deref()?).module_path().map(str::to_owned)
+}
+
+/// User frames of the op, of its forward call where it has none itself; the candidate's first, it is the side to be mended.
+fn stack_of(pair: &PartPair, ops: Paired) -> Vec<String> {
+    let sides = [(&pair.candidate, ops.candidate()), (&pair.baseline, ops.baseline())];
+    for (rank, index) in sides {
+        let Some(op) = index.and_then(|index| rank.ops.get(index)) else { continue };
+        let own = op.stack;
+        let forward = || {
+            let name =
+                (op.name.phase() != Phase::Forward).then(|| op.name.in_phase(Phase::Forward)).flatten()?;
+            rank.ops.iter().find(|other| other.name.as_str() == name)?.stack
+        };
+        if let Some(stack) = own.or_else(forward).and_then(|id| rank.stacks.get(id as usize)) {
+            return frames::user_frames(stack);
+        }
+    }
+    Vec::new()
+}

@@ -1,0 +1,52 @@
+//! Call stacks as people want to see them: the user's own frames, and the line to open.
+
+/// The user's frames of a recorded stack, innermost first. Frames of the interpreter, of installed packages and of capture
+/// tools are left out; when nothing else is there, all frames stay.
+pub(super) fn user_frames(stack: &[Box<str>]) -> Vec<String> {
+    let own: Vec<String> = stack.iter().filter(|frame| !is_foreign(frame)).map(ToString::to_string).collect();
+    if own.is_empty() { stack.iter().map(ToString::to_string).collect() } else { own }
+}
+
+fn is_foreign(frame: &str) -> bool {
+    let Some((path, _)) = place(frame) else { return false };
+    let path = path.replace('\\', "/");
+    ["/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python"]
+        .iter()
+        .any(|part| path.contains(part))
+        || path.starts_with('<')
+}
+
+/// Path and line of a frame written as `File PATH, line N, in FUNCTION…`.
+fn place(frame: &str) -> Option<(&str, &str)> {
+    let rest = frame.strip_prefix("File ")?;
+    let (path, rest) = rest.split_once(", line ")?;
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    (digits > 0).then(|| (path.trim_matches('"'), &rest[..digits]))
+}
+
+/// `file:line` of the innermost user frame, `None` when the stack names no place.
+pub(super) fn source_line(frames: &[String]) -> Option<String> {
+    let (path, line) = frames.iter().find_map(|frame| place(frame))?;
+    Some(format!("{path}:{line}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_user_frame_is_the_source_line() {
+        let stack: Vec<Box<str>> = [
+            "File /opt/venv/lib/python3.11/site-packages/torch/nn/modules/conv.py, line 549, in _conv_forward: return F.conv2d(",
+            "File /home/user/train/model.py, line 112, in forward: x = F.relu(x)",
+            "File /home/user/train/train.py, line 20, in <module>: main()",
+        ]
+        .map(Into::into)
+        .into();
+        let frames = user_frames(&stack);
+        assert_eq!(frames.len(), 2);
+        assert_eq!(source_line(&frames).as_deref(), Some("/home/user/train/model.py:112"));
+        assert_eq!(user_frames(&stack[..1]).len(), 1);
+        assert_eq!(source_line(&["odd".to_owned()]), None);
+    }
+}

@@ -1,0 +1,205 @@
+//! From numbers to statements: a verdict for every tensor pair, a role for every op, the first divergence and its cause.
+//!
+//! Knows no file format and does no arithmetic on tensors; everything rests on the [`Evidence`] of `measure`.
+
+mod finding;
+mod frames;
+mod nesting;
+mod origin;
+mod rulebook;
+mod run;
+mod setting;
+mod slot;
+mod tolerance;
+mod value;
+mod walk;
+mod words;
+
+pub use run::RunJudge;
+pub use tolerance::{DTypeTolerance, GROWTH, Rule, Rules, ToleranceError};
+pub use walk::judge_part;
+pub use words::{Cause, Role, RunVerdict, Verdict};
+
+use crate::measure::{ALL_METRICS, Evidence, Metric};
+
+/// What was decided about one pair of slots.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SlotJudgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The error that was judged, as relative l2 error (exact, or the bound that statistics prove); `None` where none is known.
+    pub error: Option<f64>,
+    /// Index into [`PartJudgement::rules`] of the tolerance that decided; `None` where none was needed.
+    pub rule: Option<u32>,
+    /// Why, in words; empty for rows that need no explanation.
+    pub reason: Box<str>,
+}
+
+/// What was decided about one op.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpJudgement {
+    /// Role of the op in the spread of error.
+    pub role: Role,
+    /// Kind of fault, for ops that introduce one.
+    pub cause: Option<Cause>,
+    /// Worst verdict among its slots.
+    pub verdict: Verdict,
+    /// Largest error among what it was given; `None` when nothing comparable was.
+    pub input_error: Option<f64>,
+    /// Largest error among what it produced; `None` when nothing comparable was.
+    pub output_error: Option<f64>,
+    /// Position in `slots` of the slot that decided, where one did.
+    pub worst: Option<usize>,
+    /// Why, in words; empty for clean ops.
+    pub reason: Box<str>,
+    /// Judgements of the slots, in the order of [`OpPair::slots`](crate::pair::OpPair::slots).
+    pub slots: Vec<SlotJudgement>,
+}
+
+/// What was decided about one step of one rank.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PartJudgement {
+    /// In the order of [`PartPair::ops`](crate::pair::PartPair::ops).
+    pub ops: Vec<OpJudgement>,
+    /// Texts of the tolerance rules that slots refer to: `float32 default: rel_l2 <= 6.1e-5 (...)`.
+    pub rules: Vec<Box<str>>,
+    /// Ops that are at fault, in execution order.
+    pub findings: Vec<Finding>,
+    /// Statements about the whole part, each said once (run-wide dtype, inputs that already differ).
+    pub notes: Vec<String>,
+    /// Tallies.
+    pub counts: Counts,
+}
+
+/// An op at fault, with all that a report says about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// Iteration.
+    pub step: u64,
+    /// Rank.
+    pub rank: u32,
+    /// Place of the op in execution order within its part, from 0.
+    pub order: usize,
+    /// Full op name.
+    pub op: String,
+    /// Path of the slot that shows the fault; empty for an op without partner.
+    pub slot: String,
+    /// Kind of fault.
+    pub cause: Cause,
+    /// Role of the op.
+    pub role: Role,
+    /// Metrics of the slot, in column order; `None` where undefined or unknown.
+    pub metrics: [(Metric, Option<f64>); ALL_METRICS.len()],
+    /// True when the metrics are lower bounds from statistics.
+    pub estimated: bool,
+    /// Why, in words: `inputs bit-equal, rel_l2 1.0e-2, cosine 0.99995`.
+    pub reason: String,
+    /// Call stack, innermost first, framework frames left out; empty where not recorded.
+    pub stack: Vec<String>,
+    /// Source line of the innermost user frame as `file:line`; `None` where not recorded.
+    pub source: Option<String>,
+    /// Path of the module it belongs to, where known.
+    pub module: Option<String>,
+}
+
+/// The metrics of `evidence` in column order.
+pub fn metric_columns(evidence: &Evidence) -> [(Metric, Option<f64>); ALL_METRICS.len()] {
+    ALL_METRICS.map(|metric| (metric, evidence.metric(metric)))
+}
+
+/// Tallies of a part or a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Parts (one step of one rank) compared.
+    pub parts: u64,
+    /// Ops present on both sides.
+    pub ops_paired: u64,
+    /// Ops of the baseline alone.
+    pub ops_baseline_only: u64,
+    /// Ops of the candidate alone.
+    pub ops_candidate_only: u64,
+    /// Slots by verdict, in the order of [`Verdict::ALL`].
+    pub verdicts: [u64; Verdict::ALL.len()],
+    /// Ops by role, in the order of [`Role::ALL`].
+    pub roles: [u64; Role::ALL.len()],
+    /// Bytes of tensor data read, both sides together.
+    pub bytes: u64,
+}
+
+impl Counts {
+    /// Adds the tallies of another part.
+    pub fn add(&mut self, other: &Self) {
+        self.parts += other.parts;
+        self.ops_paired += other.ops_paired;
+        self.ops_baseline_only += other.ops_baseline_only;
+        self.ops_candidate_only += other.ops_candidate_only;
+        self.bytes += other.bytes;
+        for (sum, more) in self.verdicts.iter_mut().zip(other.verdicts) {
+            *sum += more;
+        }
+        for (sum, more) in self.roles.iter_mut().zip(other.roles) {
+            *sum += more;
+        }
+    }
+
+    /// Slots with this verdict.
+    pub fn verdict(&self, verdict: Verdict) -> u64 {
+        self.verdicts[verdict as usize]
+    }
+
+    /// Ops with this role.
+    pub fn role(&self, role: Role) -> u64 {
+        self.roles[role as usize]
+    }
+}
+
+/// One thing that could not be compared, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incomplete {
+    /// Where: a file, a part, or `step 0 rank 1 Functional.gelu.0.forward output.0`.
+    pub place: String,
+    /// Why, and the repair where there is one.
+    pub reason: String,
+}
+
+/// What a run is, for the report's head.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunInfo {
+    /// Path as the user gave it.
+    pub path: String,
+    /// Format in words.
+    pub format: String,
+    /// Task, empty when there is none.
+    pub task: String,
+    /// Level, empty when there is none.
+    pub level: String,
+    /// Steps found.
+    pub steps: Vec<u64>,
+    /// Ranks found.
+    pub ranks: Vec<u32>,
+    /// Ops read, all parts together.
+    pub ops: u64,
+}
+
+/// The answer for the whole run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// The verdict; decides the exit code.
+    pub verdict: RunVerdict,
+    /// The earliest op at fault.
+    pub first_divergence: Option<Finding>,
+    /// Ops at fault, ranked: the first divergence, then the others by step, origin before consequence.
+    pub culprits: Vec<Finding>,
+    /// Tallies over all parts.
+    pub counts: Counts,
+    /// What could not be read or compared.
+    pub incomplete: Vec<Incomplete>,
+    /// Statements about the whole run, each said once.
+    pub notes: Vec<String>,
+    /// The baseline run.
+    pub baseline: RunInfo,
+    /// The candidate run.
+    pub candidate: RunInfo,
+    /// Wall time of the comparison, in seconds.
+    pub seconds: f64,
+}

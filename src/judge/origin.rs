@@ -1,0 +1,71 @@
+//! Of several ops that look at fault, keeps those where the fault is.
+//!
+//! A module whose inner op is at fault looks at fault too; an inner op may only have been reached by the fault of an op
+//! of the same module that was not recorded; and an error may be born below tolerance and grow.
+
+use super::nesting::Nesting;
+use super::walk::Candidate;
+use super::{Cause, OpJudgement, Role};
+use crate::pair::PartPair;
+
+/// Output error over input error below which an error may have grown rather than jumped.
+const JUMP: f64 = 100.0;
+
+/// Drops candidates whose fault is told by another one, and gives those ops the role they really have.
+pub(super) fn of_candidates(
+    pair: &PartPair,
+    nesting: &Nesting<'_>,
+    candidates: &[Candidate],
+    ops: &mut [OpJudgement],
+) -> Vec<Candidate> {
+    let op = |candidate: &Candidate| {
+        let (b, c) = pair.op(&pair.ops[candidate.op]);
+        b.or(c)
+    };
+    let encloses = |outer: &Candidate, inner: &Candidate| match (op(outer), op(inner)) {
+        (Some(outer), Some(inner)) => nesting.encloses(outer, inner),
+        _ => false,
+    };
+    // A difference that arrives inside a module which was given equal inputs was made inside that module.
+    let kept: Vec<Candidate> = candidates
+        .iter()
+        .filter(|inner| {
+            !(inner.arrived
+                && candidates.iter().any(|outer| {
+                    outer.cause != Cause::Input && outer.op > inner.op && encloses(outer, inner)
+                }))
+        })
+        .cloned()
+        .collect();
+    let (told, own): (Vec<Candidate>, Vec<Candidate>) = kept
+        .iter()
+        .cloned()
+        .partition(|outer| kept.iter().any(|inner| inner.op != outer.op && encloses(outer, inner)));
+    for candidate in told {
+        if let Some(judged) = ops.get_mut(candidate.op) {
+            judged.role = Role::Propagates;
+            judged.cause = None;
+        }
+    }
+    own
+}
+
+/// Names the op where an error was born below tolerance, when a reproducible pair of runs shows it: everything before it is
+/// equal to the bit, and the op that passes tolerance only multiplied an error that was already there.
+pub(super) fn walk_back(
+    candidates: &mut Vec<Candidate>,
+    first_inexact: usize,
+    exact_before: usize,
+    ops: &[OpJudgement],
+) {
+    let Some(first) = candidates.iter().min_by_key(|candidate| candidate.op) else { return };
+    let Some(judged) = ops.get(first.op) else { return };
+    let (Some(input), Some(output)) = (judged.input_error, judged.output_error) else { return };
+    let numeric = matches!(first.cause, Cause::Numerics | Cause::Gradient);
+    let grew = input > 0.0 && output < JUMP * input;
+    if numeric && grew && first_inexact < first.op && exact_before >= 3 {
+        let slot =
+            ops[first_inexact].slots.iter().position(|slot| slot.error.is_some_and(|error| error > 0.0));
+        candidates.push(Candidate { op: first_inexact, slot, cause: first.cause, arrived: false });
+    }
+}

@@ -1,0 +1,306 @@
+//! How large an error may be before it is called one: defaults by dtype, and the user's own rules.
+//!
+//! A default has three numbers, each with a reason that can be traced:
+//!
+//! * `rel_l2`: error that one op may make on agreeing inputs. The accumulative bounds of the operator standards in use
+//!   are 2^-11 (float32), 2^-8 (float16) and 2^-7 (bfloat16) for single elements, their bias limit for float32 is 2^-14.
+//!   An l2 error averages over elements, so the tighter of the two kinds is taken; rounding noise measured between two
+//!   correct implementations stays below 3e-6 (float32), a twentieth of it.
+//! * `max_err`: error of one element relative to the largest magnitude of the baseline; four times `rel_l2`, which
+//!   normally distributed noise of that size does not reach in 1e9 elements.
+//! * `accumulated`: what rounding may grow to along a run, op by op. The fault of an op is told from growth by the jump.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use globset::{Glob, GlobMatcher};
+use serde::Deserialize;
+
+use crate::dump::DType;
+use crate::measure::{ALL_METRICS, Metric};
+
+/// Output error explained by inputs that are off by `e`: up to this many times `e`. Measured noise grows by less than 4
+/// per op in networks of several kinds; the largest factors belong to near-cancelled sums of few elements.
+pub const GROWTH: f64 = 8.0;
+
+/// Default bounds for one dtype.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DTypeTolerance {
+    /// Largest relative l2 error of one op on agreeing inputs.
+    pub rel_l2: f64,
+    /// Largest relative l2 error that accumulated rounding explains.
+    pub accumulated: f64,
+}
+
+impl DTypeTolerance {
+    /// The default for a dtype; `None` for integers and bool, which must be equal.
+    pub fn of(dtype: DType) -> Option<Self> {
+        let (rel_l2, accumulated) = match dtype {
+            DType::F64 | DType::C128 => (-40, -30),
+            DType::F32 | DType::C64 => (-14, -7),
+            DType::F16 => (-9, -5),
+            DType::Bf16 => (-7, -4),
+            DType::F8E4M3 => (-3, -2),
+            DType::F8E5M2 => (-2, -1),
+            _ => return None,
+        };
+        Some(Self { rel_l2: 2_f64.powi(rel_l2), accumulated: 2_f64.powi(accumulated) })
+    }
+
+    /// Largest error of one element, relative to the largest magnitude of the baseline.
+    pub fn max_err(self) -> f64 {
+        4.0 * self.rel_l2
+    }
+
+    /// Largest relative difference of a recorded statistic. Recorded norms are sums in the tensor's own dtype, off by up
+    /// to 5e-5 for large float32 tensors, so the bound is four times the one for data.
+    pub fn statistic(self) -> f64 {
+        4.0 * self.rel_l2
+    }
+
+    /// Largest systematic scale error `|slope - 1|`: rounding is not biased, so a slope stands out long before the error does.
+    pub fn slope(self) -> f64 {
+        self.rel_l2 / 4.0
+    }
+}
+
+/// A file of tolerance rules that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ToleranceError {
+    /// The file could not be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The file is not TOML of the expected form.
+    #[error("{}: {message}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Place and reason.
+        message: String,
+    },
+}
+
+/// One rule of the user's: for the slots its pattern matches, bounds on metrics in place of the defaults.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    pattern: String,
+    matcher: GlobMatcher,
+    dtype: Option<DType>,
+    ignore: bool,
+    bounds: Vec<(Metric, f64)>,
+}
+
+/// The user's rules in order; the first that matches decides.
+#[derive(Debug, Clone, Default)]
+pub struct Rules(Vec<Rule>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RulesFile {
+    #[serde(default)]
+    rule: Vec<RuleEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleEntry {
+    pattern: String,
+    dtype: Option<String>,
+    #[serde(default)]
+    ignore: bool,
+    cosine: Option<f64>,
+    max_abs_err: Option<f64>,
+    mean_abs_err: Option<f64>,
+    max_rel_err: Option<f64>,
+    mean_rel_err: Option<f64>,
+    rmse: Option<f64>,
+    euclidean: Option<f64>,
+    rel_l2: Option<f64>,
+    within_1e3: Option<f64>,
+    within_5e3: Option<f64>,
+    max_ulp: Option<f64>,
+}
+
+impl Rules {
+    /// Reads a TOML file of `[[rule]]` tables.
+    ///
+    /// # Errors
+    /// [`ToleranceError`] that names the file and the rule.
+    pub fn from_file(path: &Path) -> Result<Self, ToleranceError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ToleranceError::Io { path: path.to_path_buf(), source })?;
+        Self::parse(&text).map_err(|message| ToleranceError::Format { path: path.to_path_buf(), message })
+    }
+
+    /// Reads rules from TOML text.
+    ///
+    /// # Errors
+    /// What is wrong, on one line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let file: RulesFile = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+            format!("line {line}: {}", error.message().replace('\n', " "))
+        })?;
+        let rules = file.rule.into_iter().enumerate().map(|(index, entry)| {
+            entry.validate().map_err(|message| format!("rule {}: {message}", index + 1))
+        });
+        rules.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Position and content of the first rule that matches a slot.
+    pub fn find(&self, op: &str, slot: &str, dtype: Option<DType>) -> Option<(usize, &Rule)> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let full = format!("{op}.{slot}");
+        self.0.iter().enumerate().find(|(_, rule)| {
+            (rule.dtype.is_none() || rule.dtype == dtype)
+                && (rule.matcher.is_match(&full) || rule.matcher.is_match(op))
+        })
+    }
+}
+
+impl RuleEntry {
+    fn validate(self) -> Result<Rule, String> {
+        let dtype = match &self.dtype {
+            Some(name) => Some(DType::parse(name).ok_or_else(|| {
+                let known: Vec<_> = crate::dump::ALL_DTYPES.iter().map(|dtype| dtype.name()).collect();
+                format!("unknown dtype {name:?}; known are {}", known.join(", "))
+            })?),
+            None => None,
+        };
+        let matcher = Glob::new(&self.pattern)
+            .map_err(|error| format!("pattern {:?}: {}", self.pattern, error.kind()))?
+            .compile_matcher();
+        let given = [
+            (Metric::Cosine, self.cosine),
+            (Metric::MaxAbsErr, self.max_abs_err),
+            (Metric::MeanAbsErr, self.mean_abs_err),
+            (Metric::MaxRelErr, self.max_rel_err),
+            (Metric::MeanRelErr, self.mean_rel_err),
+            (Metric::Rmse, self.rmse),
+            (Metric::Euclidean, self.euclidean),
+            (Metric::RelL2, self.rel_l2),
+            (Metric::Within1e3, self.within_1e3),
+            (Metric::Within5e3, self.within_5e3),
+            (Metric::MaxUlp, self.max_ulp),
+        ];
+        let bounds: Vec<_> = given.into_iter().filter_map(|(metric, bound)| Some((metric, bound?))).collect();
+        if let Some((metric, bound)) = bounds.iter().find(|(_, bound)| bound.is_nan() || *bound < -1.0) {
+            return Err(format!("{} = {bound} is not a bound", metric.name()));
+        }
+        if bounds.is_empty() && !self.ignore {
+            let names: Vec<_> = ALL_METRICS.iter().map(|metric| metric.name()).collect();
+            return Err(format!("has no bound; give one of {}, or ignore = true", names.join(", ")));
+        }
+        Ok(Rule { pattern: self.pattern, matcher, dtype, ignore: self.ignore, bounds })
+    }
+}
+
+/// True for metrics that are better the larger they are; their bounds are minima.
+const fn is_similarity(metric: Metric) -> bool {
+    matches!(metric, Metric::Cosine | Metric::Within1e3 | Metric::Within5e3)
+}
+
+impl Rule {
+    /// Whether matching slots are not judged at all.
+    pub const fn ignores(&self) -> bool {
+        self.ignore
+    }
+
+    /// Holds `value` of each bounded metric against its bound. `None` when none of the metrics is known;
+    /// otherwise the first bound that is broken, if any.
+    pub fn check(&self, value: impl Fn(Metric) -> Option<f64>) -> Option<Result<(), String>> {
+        let mut known = false;
+        for &(metric, bound) in &self.bounds {
+            let Some(found) = value(metric) else { continue };
+            known = true;
+            let (holds, sign) =
+                if is_similarity(metric) { (found >= bound, "<") } else { (found <= bound, ">") };
+            if !holds {
+                return Some(Err(format!("{} {found:.3e} {sign} {bound:.3e}", metric.name())));
+            }
+        }
+        known.then_some(Ok(()))
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user rule {:?}:", self.pattern)?;
+        if self.ignore {
+            return f.write_str(" not judged");
+        }
+        for (index, (metric, bound)) in self.bounds.iter().enumerate() {
+            let sign = if is_similarity(*metric) { ">=" } else { "<=" };
+            write!(f, "{} {} {sign} {bound:e}", if index == 0 { "" } else { "," }, metric.name())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_matching_rule_wins() {
+        let rules = Rules::parse(
+            r#"
+            [[rule]]
+            pattern = "Functional.softmax.*.output.0"
+            rel_l2 = 1e-3
+            cosine = 0.999
+            [[rule]]
+            pattern = "*"
+            dtype = "bfloat16"
+            max_ulp = 2
+            "#,
+        )
+        .unwrap();
+        let find = |op, slot, dtype| rules.find(op, slot, dtype).map(|(index, _)| index);
+        assert_eq!(find("Functional.softmax.3.forward", "output.0", Some(DType::Bf16)), Some(0));
+        assert_eq!(find("Functional.softmax.3.forward", "input.0", Some(DType::Bf16)), Some(1));
+        assert_eq!(find("Functional.softmax.3.forward", "input.0", Some(DType::F32)), None);
+        let (_, rule) = rules.find("Functional.softmax.3.forward", "output.0", None).unwrap();
+        assert_eq!(rule.check(|_| None), None);
+        assert_eq!(rule.check(|m| (m == Metric::RelL2).then_some(1e-4)), Some(Ok(())));
+        assert!(rule.check(|m| (m == Metric::Cosine).then_some(0.9)).unwrap().is_err());
+        assert_eq!(
+            rule.to_string(),
+            "user rule \"Functional.softmax.*.output.0\": cosine >= 9.99e-1, rel_l2 <= 1e-3"
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named_on_one_line() {
+        for (text, expected) in [
+            ("[[rule]]\npattern = \"*\"\nrel_12 = 1.0\n", "line 3: unknown field `rel_12`"),
+            ("[[rule]]\npattern = \"*\"\n", "rule 1: has no bound"),
+            (
+                "[[rule]]\npattern = \"*\"\ndtype = \"float31\"\nrel_l2 = 1\n",
+                "rule 1: unknown dtype \"float31\"",
+            ),
+            ("[[rule]]\npattern = \"a[\"\nrel_l2 = 1\n", "rule 1: pattern \"a[\""),
+            ("[[rule]]\npattern = \"*\"\nrel_l2 = nan\n", "rule 1: rel_l2 = NaN is not a bound"),
+        ] {
+            let message = Rules::parse(text).unwrap_err();
+            assert!(message.starts_with(expected), "{message}");
+            assert!(!message.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn coarser_types_have_wider_bounds() {
+        let bound = |dtype| DTypeTolerance::of(dtype).unwrap().rel_l2;
+        assert!(bound(DType::F64) < bound(DType::F32) && bound(DType::F32) < bound(DType::F16));
+        assert!(bound(DType::F16) < bound(DType::Bf16) && bound(DType::Bf16) < bound(DType::F8E4M3));
+        assert_eq!(DTypeTolerance::of(DType::I64), None);
+    }
+}

@@ -1,0 +1,338 @@
+//! Judges one step of one rank: walks the ops in execution order, so that every op is seen with what led to it.
+//!
+//! An op is judged in four steps: what it was given (`inputs`), what else led to it (the forward of a backward, the
+//! weights inside a module), what it made of that (`results`), and which role that gives it (`role`).
+
+mod inputs;
+mod results;
+mod role;
+
+use std::collections::HashMap;
+
+use super::nesting::Nesting;
+use super::rulebook::RuleBook;
+use super::setting::{Setting, is_uninitialised};
+use super::slot::{Difference, JudgedSlot, SlotContext, judge_slot, verdict};
+use super::tolerance::Rules;
+use super::{Cause, Counts, OpJudgement, PartJudgement, Role, SlotJudgement, Verdict, finding, origin};
+use crate::dump::{Op, OpKind};
+use crate::measure::Evidence;
+use crate::pair::{Paired, PartPair};
+use inputs::Inputs;
+
+/// Judges one part. `evidence` holds one entry for every slot pair, in the order of [`PartPair::ops`].
+pub fn judge_part(pair: &PartPair, evidence: &[Vec<Evidence>], rules: &Rules) -> PartJudgement {
+    let mut walk = Walk::new(pair, evidence, rules);
+    for position in 0..pair.ops.len() {
+        if matches!(pair.ops[position].ops, Paired::Both(..)) {
+            walk.judge_op(position);
+        } else {
+            walk.judge_unpaired(position);
+        }
+    }
+    walk.finish()
+}
+
+/// An op that may be named at fault.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    /// Position in [`PartPair::ops`].
+    pub(super) op: usize,
+    /// Position in [`OpPair::slots`](crate::pair::OpPair::slots) of the slot that shows it.
+    pub(super) slot: Option<usize>,
+    pub(super) cause: Cause,
+    /// The difference came in as an argument, so it may have been made by ops that were not recorded.
+    pub(super) arrived: bool,
+}
+
+/// Where a reproducible pair of runs stops being equal to the bit.
+#[derive(Debug, Clone, Copy)]
+struct FirstInexact {
+    /// Position of the op; `None` when its inputs already were inexact, made so by something that was not recorded.
+    origin: Option<usize>,
+    /// Number of ops before it.
+    exact_before: usize,
+}
+
+/// What later ops need to know of an op already judged.
+#[derive(Debug, Clone, Copy, Default)]
+struct Judged {
+    inputs_fine: bool,
+    results_fine: bool,
+    /// Some input or result is non-finite on one side only.
+    non_finite: bool,
+    explained: f64,
+    error: f64,
+    exact: bool,
+    norm: f64,
+    distance: f64,
+}
+
+/// Error that what led to a slot explains; the fields are those of [`SlotContext`].
+#[derive(Debug, Clone, Copy, Default)]
+struct Led {
+    explained: f64,
+    limit: f64,
+    cancellation: f64,
+    flips: bool,
+}
+
+/// Things said once for a part, counted on the way.
+#[derive(Debug, Default)]
+struct Tally {
+    foreign_parameters: usize,
+    foreign_inputs: usize,
+    late_checksums: usize,
+    alike_non_finite: usize,
+}
+
+struct Walk<'a> {
+    pair: &'a PartPair,
+    evidence: &'a [Vec<Evidence>],
+    rules: &'a Rules,
+    setting: Setting,
+    book: RuleBook,
+    by_name: HashMap<&'a str, usize>,
+    nesting: Nesting<'a>,
+    /// Ops whose own parameters are not equal to the bit: position, whether within tolerance, error.
+    inexact_parameters: Vec<(usize, bool, f64)>,
+    /// Inputs judged ahead of their op, because an earlier entry depended on them.
+    inputs: Vec<Option<Inputs>>,
+    done: Vec<Option<Judged>>,
+    ops: Vec<OpJudgement>,
+    /// Largest error among fine results so far: what rounding has grown to.
+    carried: f64,
+    /// Largest error that accumulated rounding explains, raised where a choice between near-equal values flipped.
+    limit: f64,
+    /// Rounding has flipped a choice: single elements may be off by their whole magnitude from here on.
+    flipped: bool,
+    /// Baseline norms of results that are rounding and nothing else, with their relative error.
+    noise: HashMap<u64, f64>,
+    /// Some result differs already, or some input of the run.
+    diverged: bool,
+    candidates: Vec<Candidate>,
+    first_inexact: Option<FirstInexact>,
+    exact_ops: usize,
+    tally: Tally,
+}
+
+impl<'a> Walk<'a> {
+    fn new(pair: &'a PartPair, evidence: &'a [Vec<Evidence>], rules: &'a Rules) -> Self {
+        let named = pair.ops.iter().enumerate().map(|(position, op)| (pair.name(op), position));
+        let setting = Setting::of(pair);
+        Self {
+            pair,
+            evidence,
+            rules,
+            limit: setting.coarsest.map_or(0.0, |coarsest| coarsest.accumulated),
+            setting,
+            book: RuleBook::default(),
+            by_name: named.collect(),
+            nesting: Nesting::of(pair),
+            inexact_parameters: Vec::new(),
+            inputs: pair.ops.iter().map(|_| None).collect(),
+            done: vec![None; pair.ops.len()],
+            ops: Vec::with_capacity(pair.ops.len()),
+            carried: 0.0,
+            flipped: false,
+            noise: HashMap::new(),
+            diverged: false,
+            candidates: Vec::new(),
+            first_inexact: None,
+            exact_ops: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// The op of a pair as the baseline has it, or the candidate's where only that exists.
+    fn op(&self, position: usize) -> Option<&'a Op> {
+        let (b, c) = self.pair.op(self.pair.ops.get(position)?);
+        b.or(c)
+    }
+
+    fn evidence_of(&self, position: usize, slot: usize) -> Option<&'a Evidence> {
+        self.evidence.get(position)?.get(slot)
+    }
+
+    /// Judges one slot in the light of what led to it.
+    fn judge_slot(&mut self, position: usize, slot: usize, led: Led) -> JudgedSlot {
+        let op_pair = &self.pair.ops[position];
+        let (b, c) = self.pair.slot(op_pair, op_pair.slots[slot]);
+        let (Some(op), Some(any)) = (self.op(position), b.or(c)) else {
+            return verdict(Verdict::Unknown, Difference::None, "");
+        };
+        let context = SlotContext {
+            explained: led.explained,
+            cancellation: led.cancellation,
+            limit: led.limit,
+            flips: led.flips || self.flipped,
+            coarsest: self.setting.coarsest,
+            mixed_run: self.setting.mixed.is_some(),
+            exact_task: self.setting.exact_task,
+            uninitialised: is_uninitialised(op, any),
+        };
+        let evidence = self.evidence_of(position, slot).unwrap_or(&Evidence::Nothing);
+        let judged = judge_slot(op.name.as_str(), (b, c), evidence, context, self.rules, &mut self.book);
+        let alike = match evidence {
+            Evidence::Data(metrics) => metrics.baseline.non_finite() > 0,
+            Evidence::Recorded(recorded) => recorded.baseline_non_finite,
+            Evidence::Unreadable { .. } | Evidence::Nothing => false,
+        };
+        self.tally.alike_non_finite += usize::from(alike && judged.difference != Difference::NonFinite);
+        judged
+    }
+
+    /// Norm of a baseline tensor, from data or record; 0 where it is not known.
+    fn norm(&self, position: usize, slot: usize) -> f64 {
+        if let Some(Evidence::Data(metrics)) = self.evidence_of(position, slot) {
+            return metrics.baseline.norm;
+        }
+        let op_pair = &self.pair.ops[position];
+        let (b, _) = self.pair.slot(op_pair, op_pair.slots[slot]);
+        let record = b.and_then(|slot| slot.value.tensor());
+        let norm = record.and_then(|record| record.statistics.norm).map_or(0.0, f64::abs);
+        if norm.is_finite() { norm } else { 0.0 }
+    }
+
+    fn judge_op(&mut self, position: usize) {
+        let Some(op) = self.op(position) else { return };
+        self.judge_inputs(position);
+        let mut inputs = self.inputs[position].take().unwrap_or_default();
+        self.add_what_led_here(op, &mut inputs);
+        let results = self.judge_results(position, op, &inputs);
+        if results.exact {
+            self.forgive_late_checksums(position, &mut inputs);
+        }
+        let (role, cause, worst) = self.decide(position, op, &inputs, &results);
+        self.note_exactness(position, &inputs, &results);
+        self.done[position] = Some(Judged {
+            inputs_fine: inputs.fine,
+            results_fine: results.fine,
+            non_finite: inputs.non_finite || results.non_finite(),
+            explained: inputs.explained.max(if results.fine {
+                results.error.unwrap_or(0.0)
+            } else {
+                self.carried
+            }),
+            error: inputs.error.unwrap_or(0.0).max(results.error.unwrap_or(0.0)),
+            exact: inputs.exact && results.exact,
+            norm: inputs.norm,
+            distance: inputs.distance,
+        });
+        self.diverged |= !results.fine;
+        let (input_error, output_error) = (inputs.error, results.error);
+        let mut slots: Vec<(usize, SlotJudgement)> = inputs
+            .judged
+            .into_iter()
+            .chain(results.judged)
+            .map(|(index, slot)| (index, slot.judgement))
+            .collect();
+        slots.sort_unstable_by_key(|(index, _)| *index);
+        let slots: Vec<SlotJudgement> = slots.into_iter().map(|(_, judgement)| judgement).collect();
+        let verdict = slots.iter().map(|slot| slot.verdict).max().unwrap_or(Verdict::Unknown);
+        self.ops.push(OpJudgement {
+            role,
+            cause,
+            verdict,
+            input_error,
+            output_error,
+            worst,
+            reason: Box::default(),
+            slots,
+        });
+    }
+
+    fn judge_unpaired(&mut self, position: usize) {
+        let count = self.pair.ops[position].slots.len();
+        let slots =
+            (0..count).map(|slot| self.judge_slot(position, slot, Led::default()).judgement).collect();
+        self.ops.push(OpJudgement {
+            role: Role::Unpaired,
+            cause: None,
+            verdict: Verdict::Missing,
+            input_error: None,
+            output_error: None,
+            worst: None,
+            reason: Box::default(),
+            slots,
+        });
+    }
+
+    fn finish(mut self) -> PartJudgement {
+        // A part that could only be read to some point misses the rest for that reason.
+        let truncated = !self.pair.baseline.faults.is_empty() || !self.pair.candidate.faults.is_empty();
+        let unpaired = self.pair.ops.iter().position(|op| !matches!(op.ops, Paired::Both(..)));
+        if let Some(op) = unpaired.filter(|_| !truncated) {
+            self.candidates.push(Candidate { op, slot: None, cause: Cause::Structure, arrived: false });
+        }
+        let mut candidates = origin::of_candidates(self.pair, &self.nesting, &self.candidates, &mut self.ops);
+        if let Some(FirstInexact { origin: Some(position), exact_before }) = self.first_inexact {
+            origin::walk_back(&mut candidates, position, exact_before, &self.ops);
+        }
+        let mut notes = self.notes(&candidates);
+        notes.extend(self.pair.baseline.notes.iter().chain(&self.pair.candidate.notes).cloned());
+        candidates.sort_by_key(|candidate| candidate.op);
+        let findings: Vec<_> = candidates
+            .iter()
+            .map(|candidate| finding::describe(self.pair, self.evidence, &self.ops, candidate))
+            .collect();
+        for finding in &findings {
+            if let Some(op) = self.ops.get_mut(finding.order) {
+                op.reason = finding.reason.as_str().into();
+                op.cause = Some(finding.cause);
+            }
+        }
+        let counts = count(self.pair, &self.ops);
+        PartJudgement { ops: self.ops, rules: self.book.into_texts(), findings, notes, counts }
+    }
+
+    fn notes(&self, candidates: &[Candidate]) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some((b, c, count)) = self.setting.mixed {
+            notes.push(format!(
+                "mixed-precision pair: the baseline computes in {b}, the candidate in {c} ({count} tensors); errors are judged at the precision of the coarser type"
+            ));
+        }
+        let collection = self.pair.baseline.ops.first().is_some_and(|op| op.name.kind() == OpKind::Tensor);
+        if candidates.iter().any(|candidate| candidate.cause == Cause::Input) && !collection {
+            notes.push(format!(
+                "the run's own inputs or weights already differ ({} parameters, {} inputs); each op is judged by its output error relative to its input error",
+                self.tally.foreign_parameters, self.tally.foreign_inputs
+            ));
+        }
+        if self.tally.late_checksums > 0 {
+            notes.push(format!(
+                "the hash of {} inputs differs although their statistics and all results of their ops agree: the capture took it late, from memory already written to",
+                self.tally.late_checksums
+            ));
+        }
+        if self.tally.alike_non_finite > 0 {
+            notes.push(format!(
+                "{} tensors hold non-finite values on both sides alike; their other elements were compared",
+                self.tally.alike_non_finite
+            ));
+        }
+        notes
+    }
+}
+
+fn count(pair: &PartPair, ops: &[OpJudgement]) -> Counts {
+    let mut counts = Counts { parts: 1, ..Counts::default() };
+    for (op_pair, judged) in pair.ops.iter().zip(ops) {
+        match op_pair.ops {
+            Paired::Both(..) => counts.ops_paired += 1,
+            Paired::BaselineOnly(_) => counts.ops_baseline_only += 1,
+            Paired::CandidateOnly(_) => counts.ops_candidate_only += 1,
+        }
+        counts.roles[judged.role as usize] += 1;
+        for slot in &judged.slots {
+            counts.verdicts[slot.verdict as usize] += 1;
+        }
+    }
+    counts
+}
+
+/// The larger of two errors, of which either may be unknown.
+fn larger(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    [a, b].into_iter().flatten().reduce(f64::max)
+}

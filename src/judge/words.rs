@@ -1,0 +1,233 @@
+//! The words of the answer. Each is one enum, so that reports, counts and tests share one list.
+
+use std::fmt;
+
+/// Verdict of one pair of slots, from best to worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Verdict {
+    /// The same bits (or, without data, the same checksum; for arguments, the same value).
+    BitEqual,
+    /// Not the same bits, but within tolerance.
+    Close,
+    /// Nothing comparable was recorded on either side.
+    Unknown,
+    /// Other element types; the values were compared all the same.
+    DType,
+    /// Beyond tolerance.
+    Differs,
+    /// NaN or Inf where the other side has none, or of another kind.
+    NonFinite,
+    /// Shapes that do not hold the same elements.
+    Shape,
+    /// Only one side has this slot.
+    Missing,
+    /// The data should be there and could not be read.
+    Unreadable,
+}
+
+impl Verdict {
+    /// Every verdict, from best to worst.
+    pub const ALL: [Self; 9] = [
+        Self::BitEqual,
+        Self::Close,
+        Self::Unknown,
+        Self::DType,
+        Self::Differs,
+        Self::NonFinite,
+        Self::Shape,
+        Self::Missing,
+        Self::Unreadable,
+    ];
+
+    /// The word in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BitEqual => "bit-equal",
+            Self::Close => "close",
+            Self::Unknown => "unknown",
+            Self::DType => "dtype",
+            Self::Differs => "differs",
+            Self::NonFinite => "non-finite",
+            Self::Shape => "shape",
+            Self::Missing => "missing",
+            Self::Unreadable => "unreadable",
+        }
+    }
+
+    /// One line for legends.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::BitEqual => "the same bits, checksum or value on both sides",
+            Self::Close => {
+                "not the same bits, but within the tolerance of the dtype or explained by the error of the inputs"
+            }
+            Self::Unknown => "nothing comparable was recorded for this slot",
+            Self::DType => {
+                "another element type on each side; values agree at the precision of the coarser one"
+            }
+            Self::Differs => "beyond tolerance",
+            Self::NonFinite => "NaN or Inf on one side where the other has none, or of another kind",
+            Self::Shape => "the shapes do not hold the same elements",
+            Self::Missing => "recorded on one side only",
+            Self::Unreadable => "the data should be there and could not be read",
+        }
+    }
+
+    /// True for verdicts that need nobody's attention.
+    pub const fn is_fine(self) -> bool {
+        matches!(self, Self::BitEqual | Self::Close | Self::Unknown)
+    }
+}
+
+/// Role of one op in the spread of error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// Outputs agree.
+    Clean,
+    /// Inputs differ, outputs agree.
+    Recovers,
+    /// Outputs differ as much as the inputs explain.
+    Propagates,
+    /// Output error far above what the inputs explain.
+    Amplifies,
+    /// Inputs agree, outputs do not.
+    Introduces,
+    /// Present on one side only.
+    Unpaired,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 6] =
+        [Self::Clean, Self::Recovers, Self::Propagates, Self::Amplifies, Self::Introduces, Self::Unpaired];
+
+    /// The word in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::Recovers => "recovers",
+            Self::Propagates => "propagates",
+            Self::Amplifies => "amplifies",
+            Self::Introduces => "introduces",
+            Self::Unpaired => "unpaired",
+        }
+    }
+
+    /// One line for legends.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Clean => "outputs agree",
+            Self::Recovers => "inputs differ, outputs agree",
+            Self::Propagates => "outputs differ, as much as the inputs explain",
+            Self::Amplifies => "output error far above what the inputs explain",
+            Self::Introduces => "inputs agree, outputs do not: look here",
+            Self::Unpaired => "recorded on one side only",
+        }
+    }
+}
+
+/// Kind of fault of an op that introduces error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cause {
+    /// Same inputs and arguments, another result.
+    Numerics,
+    /// A scalar argument differs.
+    Argument,
+    /// One side computes in another type.
+    DType,
+    /// A NaN or Inf is born here.
+    NonFinite,
+    /// The run's own inputs or weights already differ.
+    Input,
+    /// The op sequences differ here.
+    Structure,
+    /// Only the backward pass of this op differs.
+    Gradient,
+}
+
+impl Cause {
+    /// Every cause.
+    pub const ALL: [Self; 7] = [
+        Self::Numerics,
+        Self::Argument,
+        Self::DType,
+        Self::NonFinite,
+        Self::Input,
+        Self::Structure,
+        Self::Gradient,
+    ];
+
+    /// The word in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Numerics => "numerics",
+            Self::Argument => "argument",
+            Self::DType => "dtype",
+            Self::NonFinite => "non-finite",
+            Self::Input => "input",
+            Self::Structure => "structure",
+            Self::Gradient => "gradient",
+        }
+    }
+
+    /// One line for legends.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Numerics => "same inputs and arguments, another result",
+            Self::Argument => "an argument of the op differs",
+            Self::DType => "one side computes in another element type",
+            Self::NonFinite => "a NaN or Inf is born here",
+            Self::Input => "the run's own inputs or weights already differ: check the two configurations",
+            Self::Structure => "the sequences of ops differ here",
+            Self::Gradient => "only the backward pass of this op differs",
+        }
+    }
+}
+
+/// Verdict of a whole comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RunVerdict {
+    /// Everything compared agrees. Exit code 0.
+    Agree,
+    /// At least one op is at fault. Exit code 1.
+    Diverged,
+    /// Something could not be read or compared; what could be is in the report. Exit code 3.
+    Incomplete,
+}
+
+impl RunVerdict {
+    /// The word in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Agree => "agree",
+            Self::Diverged => "diverged",
+            Self::Incomplete => "incomplete",
+        }
+    }
+}
+
+macro_rules! display_name {
+    ($($word:ty),*) => {$(
+        impl fmt::Display for $word {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    )*};
+}
+display_name!(Verdict, Role, Cause, RunVerdict);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_index_by_discriminant() {
+        for (index, verdict) in Verdict::ALL.into_iter().enumerate() {
+            assert_eq!(verdict as usize, index);
+        }
+        for (index, role) in Role::ALL.into_iter().enumerate() {
+            assert_eq!(role as usize, index);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What is known of a pair of slots: exact metrics where the data is there, bounds where only recorded
+//! statistics or checksums are.
+
+use super::{Metric, PairMetrics};
+use crate::dump::{Checksum, Number, RecordedStatistics, TensorRecord};
+
+/// Difference of one recorded statistic.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StatisticDifference {
+    /// `candidate - baseline`; NaN when one side is not finite and the other is different.
+    pub difference: f64,
+    /// `|difference|` divided by the scale of the baseline tensor (its norm for mean and norm, its largest
+    /// magnitude for max and min); 0 when both are the same, infinite when the baseline is all zero or the
+    /// finite state of the two sides differs. Never divided by the statistic itself, which may be near 0.
+    pub relative: f64,
+}
+
+/// What two checksums of a tensor say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChecksumMatch {
+    /// Equal, and equal checksums of this kind mean equal bytes.
+    Equal,
+    /// Equal, but checksums of this kind collide for ordinary data (XOR).
+    WeaklyEqual,
+    /// Different: the bytes differ.
+    Different,
+}
+
+/// Comparison of what two captures recorded about a tensor, without its data.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct RecordedComparison {
+    /// What the checksums say; `None` when one side has none or they are of different kinds.
+    pub checksum: Option<ChecksumMatch>,
+    /// Difference of the maxima; `None` when one side recorded none.
+    pub max: Option<StatisticDifference>,
+    /// Difference of the minima.
+    pub min: Option<StatisticDifference>,
+    /// Difference of the means.
+    pub mean: Option<StatisticDifference>,
+    /// Difference of the norms.
+    pub norm: Option<StatisticDifference>,
+    /// Lower bound of the relative l2 error that these differences prove.
+    pub rel_l2_at_least: Option<f64>,
+    /// Lower bound of the largest absolute error, from max and min.
+    pub max_abs_err_at_least: Option<f64>,
+    /// Whether the baseline's statistics show a NaN or infinity.
+    pub baseline_non_finite: bool,
+    /// Whether the candidate's statistics show a NaN or infinity.
+    pub candidate_non_finite: bool,
+    /// True when nothing that both sides recorded differs, and something was recorded.
+    pub all_same: bool,
+}
+
+/// What is known of one pair of slots.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Evidence {
+    /// Both tensors were read and measured.
+    Data(Box<PairMetrics>),
+    /// Only recorded statistics or checksums exist.
+    Recorded(Box<RecordedComparison>),
+    /// The data of at least one side should be there and could not be read.
+    Unreadable {
+        /// Why the baseline's could not, if so.
+        baseline: Option<Box<str>>,
+        /// Why the candidate's could not, if so.
+        candidate: Option<Box<str>>,
+    },
+    /// Nothing to measure: not a pair of tensors, or their sizes do not match, or nothing was recorded.
+    Nothing,
+}
+
+impl Evidence {
+    /// The value of a metric, exact or estimated; `None` where it is undefined or unknown.
+    pub fn metric(&self, metric: Metric) -> Option<f64> {
+        match self {
+            Self::Data(metrics) => metric.of(metrics),
+            Self::Recorded(recorded) => match metric {
+                Metric::RelL2 => recorded.rel_l2_at_least,
+                Metric::MaxAbsErr => recorded.max_abs_err_at_least,
+                _ => None,
+            },
+            Self::Unreadable { .. } | Self::Nothing => None,
+        }
+    }
+
+    /// True when [`Evidence::metric`] yields lower bounds, not exact values.
+    pub const fn is_estimate(&self) -> bool {
+        matches!(self, Self::Recorded(_))
+    }
+}
+
+/// Compares what two captures recorded of a tensor. Statistics of complex tensors are those of the modulus.
+///
+/// The bounds rest on three inequalities, with `d = candidate - baseline` and `n` elements:
+/// `| |c| - |b| | <= |d|`, `|sum(d)| <= sqrt(n) |d|`, and `|max(c) - max(b)| <= max|d| <= |d|`.
+pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> RecordedComparison {
+    let (b, c) = (&baseline.statistics, &candidate.statistics);
+    let mut out = RecordedComparison {
+        baseline_non_finite: shows_non_finite(b),
+        candidate_non_finite: shows_non_finite(c),
+        ..RecordedComparison::default()
+    };
+    if let (Some(x), Some(y)) = (&baseline.checksum, &candidate.checksum) {
+        out.checksum = checksums(x, y);
+    }
+    let count = baseline.len() as f64;
+    // A 0-d tensor records its value in place of the norm, sign included; the bound needs the magnitude.
+    let norm = b.norm.map(f64::abs).filter(|norm| norm.is_finite());
+    let magnitude = largest_magnitude(b);
+    let root = count.sqrt();
+    let scale_l2 = norm.or_else(|| magnitude.map(|m| m * root));
+    out.max = statistic(b.max, c.max, magnitude);
+    out.min = statistic(b.min, c.min, magnitude);
+    let mean_scale = scale_l2.map(|scale| if root > 0.0 { scale / root } else { scale });
+    out.mean = statistic(b.mean.map(Number::Float), c.mean.map(Number::Float), mean_scale);
+    out.norm = statistic(b.norm.map(Number::Float), c.norm.map(Number::Float), scale_l2);
+
+    let present = [out.max, out.min, out.mean, out.norm];
+    let extremes = [out.max, out.min].into_iter().flatten();
+    out.max_abs_err_at_least = extremes.map(|s| s.difference.abs()).filter(|d| !d.is_nan()).reduce(f64::max);
+    // An extreme of a large tensor moves the l2 error by |d| / |b| only; mean and norm bound it directly.
+    let from_extremes = out.max_abs_err_at_least.map(|d| ratio(d, scale_l2.unwrap_or(0.0)));
+    let from_sums = [out.mean, out.norm].into_iter().flatten().map(|s| s.relative);
+    out.rel_l2_at_least = from_sums.chain(from_extremes).filter(|r| !r.is_nan()).reduce(f64::max);
+    let any = present.iter().any(Option::is_some) || out.checksum.is_some();
+    let none_differs = present.iter().flatten().all(|s| s.relative.abs().to_bits() == 0);
+    out.all_same = any && none_differs && out.checksum != Some(ChecksumMatch::Different);
+    out
+}
+
+fn checksums(a: &Checksum, b: &Checksum) -> Option<ChecksumMatch> {
+    let (equal, proof) = match (a, b) {
+        (Checksum::Crc32(a), Checksum::Crc32(b)) => (a == b, ChecksumMatch::Equal),
+        (Checksum::Xor(a), Checksum::Xor(b)) => (a == b, ChecksumMatch::WeaklyEqual),
+        (Checksum::Value(a), Checksum::Value(b)) => {
+            (Number::Float(*a).same(Number::Float(*b)), ChecksumMatch::Equal)
+        }
+        (Checksum::Text(a), Checksum::Text(b)) => (a == b, ChecksumMatch::Equal),
+        _ => return None,
+    };
+    Some(if equal { proof } else { ChecksumMatch::Different })
+}
+
+fn shows_non_finite(statistics: &RecordedStatistics) -> bool {
+    let bad = |number: Option<Number>| number.is_some_and(|n| !n.as_f64().is_finite());
+    // The norm of a half-precision tensor overflows in its own type although all elements are finite,
+    // so only the extremes tell.
+    bad(statistics.max) || bad(statistics.min)
+}
+
+fn largest_magnitude(statistics: &RecordedStatistics) -> Option<f64> {
+    [statistics.max, statistics.min]
+        .into_iter()
+        .flatten()
+        .map(|n| n.as_f64().abs())
+        .filter(|v| v.is_finite())
+        .reduce(f64::max)
+}
+
+fn ratio(difference: f64, scale: f64) -> f64 {
+    if difference.to_bits() == 0 { 0.0 } else { difference / scale }
+}
+
+fn statistic(b: Option<Number>, c: Option<Number>, scale: Option<f64>) -> Option<StatisticDifference> {
+    let (b, c) = (b?, c?);
+    if b.same(c) {
+        return Some(StatisticDifference { difference: 0.0, relative: 0.0 });
+    }
+    let difference = exact_difference(b, c);
+    let relative =
+        if difference.is_finite() { ratio(difference.abs(), scale.unwrap_or(0.0)) } else { f64::INFINITY };
+    Some(StatisticDifference { difference, relative })
+}
+
+fn exact_difference(b: Number, c: Number) -> f64 {
+    let integer = |n: Number| match n {
+        Number::Int(v) => Some(i128::from(v)),
+        Number::UInt(v) => Some(i128::from(v)),
+        Number::Float(_) | Number::Bool(_) => None,
+    };
+    match (integer(b), integer(c)) {
+        (Some(b), Some(c)) => (c - b) as f64,
+        _ => c.as_f64() - b.as_f64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dump::{DType, RecordedDType};
+
+    fn record(shape: &[u64], max: f64, min: f64, mean: f64, norm: f64) -> TensorRecord {
+        TensorRecord {
+            dtype: RecordedDType::Known(DType::F32),
+            shape: shape.into(),
+            statistics: RecordedStatistics {
+                max: Some(Number::Float(max)),
+                min: Some(Number::Float(min)),
+                mean: Some(mean),
+                norm: Some(norm),
+            },
+            requires_grad: None,
+            checksum: None,
+            data: None,
+            placement: None,
+        }
+    }
+
+    /// Population statistics of a slice, as a capture would record them.
+    fn recorded(values: &[f64]) -> TensorRecord {
+        let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let norm = values.iter().map(|v| v * v).sum::<f64>().sqrt();
+        record(&[values.len() as u64], max, min, mean, norm)
+    }
+
+    #[test]
+    fn bounds_never_exceed_the_true_errors() {
+        let b: Vec<f64> = (0..1000).map(|i| (f64::from(i) * 0.37).sin()).collect();
+        for (name, c) in [
+            ("scale", b.iter().map(|v| v * 1.01).collect::<Vec<_>>()),
+            ("bias", b.iter().map(|v| v + 0.02).collect()),
+            ("one element", b.iter().enumerate().map(|(i, v)| if i == 7 { 9.0 } else { *v }).collect()),
+            ("swap", b.iter().rev().copied().collect()),
+        ] {
+            let distance = b.iter().zip(&c).map(|(b, c)| (c - b).powi(2)).sum::<f64>().sqrt();
+            let largest = b.iter().zip(&c).map(|(b, c)| (c - b).abs()).fold(0.0, f64::max);
+            let norm = b.iter().map(|v| v * v).sum::<f64>().sqrt();
+            let found = compare_recorded(&recorded(&b), &recorded(&c));
+            let bound = found.rel_l2_at_least.unwrap();
+            assert!(bound <= distance / norm * (1.0 + 1e-9), "{name}: {bound} > {}", distance / norm);
+            assert!(found.max_abs_err_at_least.unwrap() <= largest * (1.0 + 1e-12), "{name}");
+            if name != "swap" {
+                assert!(bound > 1e-3, "{name} is seen: {bound}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_mean_near_zero_is_judged_against_the_norm() {
+        let found =
+            compare_recorded(&record(&[100], 1.0, -1.0, 1e-12, 5.0), &record(&[100], 1.0, -1.0, -1e-9, 5.0));
+        assert!(found.rel_l2_at_least.unwrap() < 1e-8);
+    }
+
+    #[test]
+    fn finite_state_and_zero_baselines_are_infinite_differences() {
+        let nan = compare_recorded(
+            &record(&[2], 1.0, 0.0, 0.5, 1.0),
+            &record(&[2], f64::NAN, f64::NAN, f64::NAN, f64::NAN),
+        );
+        assert!(nan.candidate_non_finite && !nan.baseline_non_finite);
+        assert!(nan.max.unwrap().relative.is_infinite());
+        let zero = compare_recorded(&record(&[2], 0.0, 0.0, 0.0, 0.0), &record(&[2], 1.0, 0.0, 0.5, 1.0));
+        assert!(zero.rel_l2_at_least.unwrap().is_infinite());
+        let same = record(&[2], f64::INFINITY, 1.0, f64::INFINITY, f64::INFINITY);
+        assert!(compare_recorded(&same, &same).all_same);
+    }
+}

@@ -1,0 +1,59 @@
+//! What a path holds: told from folder names, file names and, for tensor files, content.
+
+use std::fs;
+use std::path::Path;
+
+use super::map::FileAccess;
+use super::{ReadError, collection, limits, msprobe};
+use crate::dump::Dump;
+
+/// What can be given, for error messages.
+const EXPECTED: &str = "expected a dump folder (step*/rank* with dump.json), a dump.json, or tensors (.safetensors, .pt, .pth, .bin, .npy, .npz, or a folder of them)";
+
+/// Opens whatever is at `path`.
+///
+/// # Errors
+/// [`ReadError`] that says what was found and what was expected, when nothing at `path` can be read as a dump.
+pub fn open(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
+    let metadata = fs::metadata(path).map_err(|source| ReadError::io(path, source))?;
+    if metadata.is_dir() {
+        return open_folder(path, access);
+    }
+    if !metadata.is_file() {
+        return Err(ReadError::usage(path, format!("neither a file nor a folder; {EXPECTED}")));
+    }
+    let name = path.file_name().unwrap_or_default();
+    if msprobe::is_index_name(name) || is_other_index(path) {
+        let found = msprobe::find_parts(path)?.unwrap_or_default();
+        return Ok(msprobe::open(path, found, access));
+    }
+    collection::open(path, access)
+}
+
+fn open_folder(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
+    if let Some(found) = msprobe::find_parts(path)? {
+        return Ok(msprobe::open(path, found, access));
+    }
+    if collection::folder_holds_tensors(path) {
+        return collection::open(path, access);
+    }
+    let entries = fs::read_dir(path).map_err(|source| ReadError::io(path, source))?;
+    let mut names: Vec<String> = entries
+        .take(limits::MAX_FOLDER_ENTRIES)
+        .filter_map(Result::ok)
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort_unstable();
+    let found = match names.as_slice() {
+        [] => "the folder is empty".to_owned(),
+        [one] => format!("the folder holds only {one:?}"),
+        [first, second, ..] => format!("the folder holds {first:?}, {second:?} and so on"),
+    };
+    Err(ReadError::usage(path, format!("no dump here: {found}; {EXPECTED}")))
+}
+
+/// A JSON file under another name than the usual one, which is not the index of a sharded checkpoint.
+fn is_other_index(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(".json") && !name.ends_with(".index.json")
+}

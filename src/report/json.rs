@@ -1,0 +1,39 @@
+//! Writes `report.json`.
+
+use std::io::Write;
+use std::path::Path;
+
+use super::model::Report;
+use super::{Draft, PartReport, ReportError, ReportWriter};
+use crate::judge::Summary;
+
+/// Writer of `report.json`: the answer and the tallies, no rows.
+#[derive(Debug)]
+pub struct JsonReport {
+    draft: Draft,
+}
+
+impl JsonReport {
+    /// Creates the file that will become `path`.
+    ///
+    /// # Errors
+    /// [`ReportError::Io`] when the folder cannot be written.
+    pub fn create(path: &Path) -> Result<Self, ReportError> {
+        Ok(Self { draft: Draft::create(path)? })
+    }
+}
+
+impl ReportWriter for JsonReport {
+    fn part(&mut self, _: &PartReport<'_>) -> Result<(), ReportError> {
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError> {
+        // The summary is small: culprits are at most one an op, and the rows are not in it.
+        let mut text = serde_json::to_vec_pretty(&Report::from(summary))
+            .map_err(|error| ReportError::format(self.draft.target(), error))?;
+        text.push(b'\n');
+        self.draft.file().write_all(&text).map_err(|error| self.draft.refused(error))?;
+        Ok(self.draft)
+    }
+}

@@ -1,0 +1,55 @@
+//! One model, many writers. Writers lay out what they are given and compute nothing.
+//!
+//! A writer is created before the work starts, takes one [`PartReport`] after another as the comparison proceeds,
+//! and hands over its finished file as a [`Draft`]. [`ReportSet`] drives all writers of a comparison; [`text::render`]
+//! is the summary for the terminal.
+
+pub mod columns;
+mod draft;
+mod error;
+pub mod json;
+pub mod model;
+mod number;
+pub mod rows;
+mod set;
+mod source;
+pub mod text;
+pub(crate) mod visible;
+
+#[cfg(test)]
+mod tests;
+
+pub use draft::Draft;
+pub use error::ReportError;
+pub use set::{Format, ReportSet, UnknownFormat};
+
+use crate::judge::{PartJudgement, Summary};
+use crate::measure::Evidence;
+use crate::pair::PartPair;
+
+/// Everything known of one step of one rank.
+#[derive(Debug, Clone, Copy)]
+pub struct PartReport<'a> {
+    /// The two sides and their pairing.
+    pub pair: &'a PartPair,
+    /// Evidence of each slot, in the order of [`PartPair::ops`] and [`OpPair::slots`](crate::pair::OpPair::slots).
+    pub evidence: &'a [Vec<Evidence>],
+    /// What was decided.
+    pub judged: &'a PartJudgement,
+}
+
+/// Writes one report file.
+pub trait ReportWriter: Send {
+    /// Adds the rows of one part.
+    ///
+    /// # Errors
+    /// [`ReportError`] when the rows cannot be written; the file then never appears under its final name.
+    fn part(&mut self, part: &PartReport<'_>) -> Result<(), ReportError>;
+
+    /// Writes the summary and completes the file. It stands in its place after [`Draft::place`], so that the
+    /// reports of a comparison appear together or not at all.
+    ///
+    /// # Errors
+    /// As for [`ReportWriter::part`].
+    fn finish(self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError>;
+}

@@ -1,0 +1,335 @@
+//! What `report.json` says, as plain structs apart from the code that writes it.
+//!
+//! Names and meanings here are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
+
+#[cfg(feature = "schema")]
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+use super::number;
+use crate::judge::{Counts, Finding, Incomplete, Role, RunInfo, Summary, Verdict};
+use crate::measure::Metric;
+
+/// Version of the machine-readable reports. Raised when a field changes its meaning or goes away; not for new ones.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The whole comparison.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(title = "probe comparison report", deny_unknown_fields))]
+pub struct Report<'a> {
+    /// Version of this format.
+    pub schema_version: u32,
+    /// What wrote the file.
+    pub tool: Tool,
+    /// The verdict on the run; decides the exit code.
+    pub verdict: RunWord,
+    /// The earliest op at fault; null when there is none.
+    pub first_divergence: Option<Culprit<'a>>,
+    /// Ops at fault, ranked: the first divergence, then the others, origin before consequence.
+    pub culprits: Vec<Culprit<'a>>,
+    /// Tallies over all steps and ranks.
+    pub counts: CountsByName,
+    /// What could not be read or compared.
+    pub incomplete: Vec<Place<'a>>,
+    /// Statements about the whole run, each said once.
+    pub notes: &'a [String],
+    /// The trusted run.
+    pub baseline: Run<'a>,
+    /// The run under test.
+    pub candidate: Run<'a>,
+    /// Wall time of the comparison, in seconds.
+    pub seconds: f64,
+}
+
+/// What wrote the file.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct Tool {
+    /// Its name.
+    pub name: &'static str,
+    /// Its version.
+    pub version: &'static str,
+}
+
+impl Tool {
+    /// This build.
+    pub const THIS: Self = Self { name: env!("CARGO_PKG_NAME"), version: env!("CARGO_PKG_VERSION") };
+}
+
+/// Verdict of a whole comparison.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum RunWord {
+    /// Everything compared agrees. Exit code 0.
+    Agree,
+    /// At least one op is at fault. Exit code 1.
+    Diverged,
+    /// Something could not be read or compared. Exit code 3.
+    Incomplete,
+}
+
+impl From<crate::judge::RunVerdict> for RunWord {
+    fn from(verdict: crate::judge::RunVerdict) -> Self {
+        match verdict {
+            crate::judge::RunVerdict::Agree => Self::Agree,
+            crate::judge::RunVerdict::Diverged => Self::Diverged,
+            crate::judge::RunVerdict::Incomplete => Self::Incomplete,
+        }
+    }
+}
+
+/// An op at fault.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct Culprit<'a> {
+    /// Iteration.
+    pub step: u64,
+    /// Rank.
+    pub rank: u32,
+    /// Place of the op in execution order within its step and rank, from 0.
+    pub order: u64,
+    /// Full op name.
+    pub op: &'a str,
+    /// Path of the slot that shows the fault; empty for an op without partner.
+    pub slot: &'a str,
+    /// Kind of fault.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = words(&crate::judge::Cause::ALL.map(crate::judge::Cause::name)))))]
+    pub cause: &'static str,
+    /// Role of the op in the spread of error.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = words(&Role::ALL.map(Role::name)))))]
+    pub role: &'static str,
+    /// Metrics of the slot by name; null where undefined or unknown.
+    pub metrics: Metrics<'a>,
+    /// True when the metrics are lower bounds from recorded statistics.
+    pub estimated: bool,
+    /// Why, in words.
+    pub reason: &'a str,
+    /// Call stack, innermost first, framework frames left out; empty where not recorded.
+    pub stack: &'a [String],
+    /// Source line of the innermost user frame as `file:line`; null where not recorded.
+    pub source: Option<&'a str>,
+    /// Path of the module it belongs to; null where not known.
+    pub module: Option<&'a str>,
+}
+
+impl<'a> From<&'a Finding> for Culprit<'a> {
+    fn from(finding: &'a Finding) -> Self {
+        Self {
+            step: finding.step,
+            rank: finding.rank,
+            order: finding.order as u64,
+            op: &finding.op,
+            slot: &finding.slot,
+            cause: finding.cause.name(),
+            role: finding.role.name(),
+            metrics: Metrics(&finding.metrics),
+            estimated: finding.estimated,
+            reason: &finding.reason,
+            stack: &finding.stack,
+            source: finding.source.as_deref(),
+            module: finding.module.as_deref(),
+        }
+    }
+}
+
+/// Metrics by name, in column order.
+#[derive(Debug)]
+pub struct Metrics<'a>(pub &'a [(Metric, Option<f64>)]);
+
+impl Serialize for Metrics<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for &(metric, value) in self.0 {
+            match value.map(|value| (value, number::word(value))) {
+                None => map.serialize_entry(metric.name(), &())?,
+                Some((_, Some(word))) => map.serialize_entry(metric.name(), word)?,
+                Some((value, None)) => map.serialize_entry(metric.name(), &value)?,
+            }
+        }
+        map.end()
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Metrics<'_> {
+    fn schema_name() -> Cow<'static, str> {
+        "Metrics".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let properties: serde_json::Map<String, serde_json::Value> = crate::measure::ALL_METRICS
+            .iter()
+            .map(|metric| {
+                let value = serde_json::json!({
+                    "description": metric.meaning(),
+                    "anyOf": [{ "type": ["number", "null"] }, { "enum": ["NaN", "Infinity", "-Infinity"] }],
+                });
+                (metric.name().to_owned(), value)
+            })
+            .collect();
+        let names: Vec<&str> = crate::measure::ALL_METRICS.iter().map(|metric| metric.name()).collect();
+        schemars::json_schema!({
+            "description": "Metrics by name; null where undefined or unknown, a word where not finite.",
+            "type": "object",
+            "properties": properties,
+            "required": names,
+            "additionalProperties": false,
+        })
+    }
+}
+
+/// Tallies by name.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct CountsByName {
+    /// Parts (one step of one rank) compared.
+    pub parts: u64,
+    /// Ops present on both sides.
+    pub ops_paired: u64,
+    /// Ops of the baseline alone.
+    pub ops_baseline_only: u64,
+    /// Ops of the candidate alone.
+    pub ops_candidate_only: u64,
+    /// Slots, all verdicts together.
+    pub slots: u64,
+    /// Slots by verdict.
+    pub verdicts: Tally,
+    /// Ops by role.
+    pub roles: Tally,
+    /// Bytes of tensor data read, both sides together.
+    pub bytes: u64,
+}
+
+impl From<&Counts> for CountsByName {
+    fn from(counts: &Counts) -> Self {
+        Self {
+            parts: counts.parts,
+            ops_paired: counts.ops_paired,
+            ops_baseline_only: counts.ops_baseline_only,
+            ops_candidate_only: counts.ops_candidate_only,
+            slots: counts.verdicts.iter().sum(),
+            verdicts: Tally(
+                Verdict::ALL.iter().map(|&verdict| (verdict.name(), counts.verdict(verdict))).collect(),
+            ),
+            roles: Tally(Role::ALL.iter().map(|&role| (role.name(), counts.role(role))).collect()),
+            bytes: counts.bytes,
+        }
+    }
+}
+
+/// Numbers by word, in the order of the words.
+#[derive(Debug)]
+pub struct Tally(pub Vec<(&'static str, u64)>);
+
+impl Serialize for Tally {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Tally {
+    fn schema_name() -> Cow<'static, str> {
+        "Tally".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "Numbers by word; every word is there, also with 0.",
+            "type": "object",
+            "additionalProperties": { "type": "integer", "minimum": 0 },
+        })
+    }
+}
+
+/// One thing that could not be compared.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct Place<'a> {
+    /// Where: a file, a part, or a slot.
+    pub place: &'a str,
+    /// Why, and the repair where there is one.
+    pub reason: &'a str,
+}
+
+impl<'a> From<&'a Incomplete> for Place<'a> {
+    fn from(incomplete: &'a Incomplete) -> Self {
+        Self { place: &incomplete.place, reason: &incomplete.reason }
+    }
+}
+
+/// One of the two runs.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct Run<'a> {
+    /// Path as the user gave it.
+    pub path: &'a str,
+    /// Format in words.
+    pub format: &'a str,
+    /// What was recorded of tensors; empty when there is nothing to say.
+    pub task: &'a str,
+    /// Level as the capture tool names it; empty when there is none.
+    pub level: &'a str,
+    /// Steps found.
+    pub steps: &'a [u64],
+    /// Ranks found.
+    pub ranks: &'a [u32],
+    /// Ops read, all steps and ranks together.
+    pub ops: u64,
+}
+
+impl<'a> From<&'a RunInfo> for Run<'a> {
+    fn from(run: &'a RunInfo) -> Self {
+        Self {
+            path: &run.path,
+            format: &run.format,
+            task: &run.task,
+            level: &run.level,
+            steps: &run.steps,
+            ranks: &run.ranks,
+            ops: run.ops,
+        }
+    }
+}
+
+impl<'a> From<&'a Summary> for Report<'a> {
+    fn from(summary: &'a Summary) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool::THIS,
+            verdict: summary.verdict.into(),
+            first_divergence: summary.first_divergence.as_ref().map(Into::into),
+            culprits: summary.culprits.iter().map(Into::into).collect(),
+            counts: (&summary.counts).into(),
+            incomplete: summary.incomplete.iter().map(Into::into).collect(),
+            notes: &summary.notes,
+            baseline: (&summary.baseline).into(),
+            candidate: (&summary.candidate).into(),
+            seconds: summary.seconds,
+        }
+    }
+}
+
+#[cfg(feature = "schema")]
+fn words(list: &[&'static str]) -> serde_json::Value {
+    list.into()
+}
+
+/// The JSON Schema of `report.json`, as it is committed.
+#[cfg(feature = "schema")]
+pub fn report_schema() -> String {
+    let schema = schemars::schema_for!(Report<'static>);
+    // A schema is plain data; only its own text can come out.
+    let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
+    text.push('\n');
+    text
+}

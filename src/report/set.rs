@@ -1,0 +1,135 @@
+//! The reports of one comparison, written together: all are created before the work starts, and all are put in
+//! place at its end or none is.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use rayon::prelude::*;
+
+use super::json::JsonReport;
+use super::text::TextReport;
+use super::{Draft, PartReport, ReportError, ReportWriter};
+use crate::judge::Summary;
+
+/// A report file that can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Format {
+    /// The summary as plain text.
+    Text,
+    /// A workbook for people.
+    Xlsx,
+    /// Every slot with exact values, for programs.
+    Parquet,
+    /// The answer and the tallies, for programs.
+    Json,
+}
+
+impl Format {
+    /// Every format, those that this build cannot write included.
+    pub const ALL: [Self; 4] = [Self::Text, Self::Xlsx, Self::Parquet, Self::Json];
+
+    /// The word on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Xlsx => "xlsx",
+            Self::Parquet => "parquet",
+            Self::Json => "json",
+        }
+    }
+
+    /// Name of the file in the output folder.
+    pub const fn file_name(self) -> &'static str {
+        match self {
+            Self::Text => "report.txt",
+            Self::Xlsx => "report.xlsx",
+            Self::Parquet => "report.parquet",
+            Self::Json => "report.json",
+        }
+    }
+
+    /// True when this build can write it.
+    pub const fn is_built(self) -> bool {
+        match self {
+            Self::Text | Self::Json => true,
+            Self::Xlsx => false,
+            Self::Parquet => false,
+        }
+    }
+
+    fn create(self, folder: &Path) -> Result<Box<dyn ReportWriter>, ReportError> {
+        let path = folder.join(self.file_name());
+        Ok(match self {
+            Self::Text => Box::new(TextReport::create(&path)?),
+            Self::Json => Box::new(JsonReport::create(&path)?),
+            absent => {
+                let message = format!("this build of probe has no feature `{absent}`");
+                return Err(ReportError::format(path, message));
+            }
+        })
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|format| format.name() == text).ok_or_else(|| UnknownFormat(text.into()))
+    }
+}
+
+/// A word that names no report format.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no report format `{0}`; choose from text, xlsx, parquet, json")]
+pub struct UnknownFormat(pub String);
+
+/// The writers of one comparison.
+pub struct ReportSet {
+    writers: Vec<Box<dyn ReportWriter>>,
+}
+
+impl fmt::Debug for ReportSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReportSet").field("writers", &self.writers.len()).finish()
+    }
+}
+
+impl ReportSet {
+    /// Creates `folder` and a writer for each of `formats`; a format named twice counts once.
+    ///
+    /// # Errors
+    /// [`ReportError`] when the folder or a file in it cannot be created, or this build lacks a format.
+    pub fn create(folder: &Path, formats: &[Format]) -> Result<Self, ReportError> {
+        std::fs::create_dir_all(folder).map_err(|error| ReportError::io(folder, error))?;
+        let mut wanted = formats.to_vec();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let writers = wanted.into_iter().map(|format| format.create(folder)).collect::<Result<_, _>>()?;
+        Ok(Self { writers })
+    }
+
+    /// Adds the rows of one part to every report. Writers run beside one another.
+    ///
+    /// # Errors
+    /// The first [`ReportError`] of any writer.
+    pub fn part(&mut self, part: &PartReport<'_>) -> Result<(), ReportError> {
+        self.writers.par_iter_mut().with_max_len(1).try_for_each(|writer| writer.part(part))
+    }
+
+    /// Completes every report, then puts all of them in place. Returns their paths in the order of [`Format::ALL`].
+    ///
+    /// # Errors
+    /// The first [`ReportError`] of any writer; no report is put in place when one cannot be completed.
+    pub fn finish(self, summary: &Summary) -> Result<Vec<PathBuf>, ReportError> {
+        let writers = self.writers.into_par_iter().with_max_len(1);
+        let drafts = writers.map(|writer| writer.finish(summary)).collect::<Result<Vec<Draft>, _>>()?;
+        drafts.into_iter().map(Draft::place).collect()
+    }
+}

@@ -1,0 +1,107 @@
+//! Pairs of real training runs, most with a fault injected into one op: the fault is named, and nothing else is.
+//!
+//! `testdata/faults/cases.toml` holds the right answer of each pair; `testdata/make` made them.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use probe::compare::{CompareOptions, Quiet, compare};
+use probe::judge::{RunVerdict, Summary};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Cases {
+    case: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    baseline: PathBuf,
+    candidate: PathBuf,
+    verdict: String,
+    step: Option<u64>,
+    rank: Option<u32>,
+    #[serde(default)]
+    ops: Vec<String>,
+    #[serde(default)]
+    causes: Vec<String>,
+    #[serde(default)]
+    notes: Vec<String>,
+    what: String,
+}
+
+fn summary(baseline: &Path, candidate: &Path) -> Summary {
+    compare(baseline, candidate, &CompareOptions::default(), &Quiet, &mut |_| Ok(())).unwrap()
+}
+
+/// What is wrong with the answer for one case; empty when it is right.
+fn complaint(case: &Case, summary: &Summary) -> String {
+    let mut wrong = String::new();
+    let first = summary.first_divergence.as_ref();
+    if summary.verdict.name() != case.verdict {
+        write!(wrong, "verdict {}; ", summary.verdict).unwrap();
+    }
+    if case.verdict == "diverged" {
+        match first {
+            None => wrong.push_str("no op named; "),
+            Some(found) => {
+                if !case.ops.is_empty() && !case.ops.contains(&found.op) {
+                    write!(wrong, "op {}; ", found.op).unwrap();
+                }
+                if !case.causes.is_empty() && !case.causes.iter().any(|cause| cause == found.cause.name()) {
+                    write!(wrong, "cause {}; ", found.cause).unwrap();
+                }
+                if case.step.is_some_and(|step| step != found.step)
+                    || case.rank.is_some_and(|rank| rank != found.rank)
+                {
+                    write!(wrong, "step {} rank {}; ", found.step, found.rank).unwrap();
+                }
+            }
+        }
+    }
+    for word in &case.notes {
+        let said = summary.notes.iter().any(|note| note.to_lowercase().contains(&word.to_lowercase()));
+        if !said {
+            write!(wrong, "no note on {word:?} in {:?}; ", summary.notes).unwrap();
+        }
+    }
+    if !wrong.is_empty() {
+        let shown = first.map(|f| {
+            format!(
+                "step {} rank {} {} {} - {} {}: {}",
+                f.step, f.rank, f.op, f.slot, f.role, f.cause, f.reason
+            )
+        });
+        wrong.push_str(&shown.unwrap_or_default());
+    }
+    wrong
+}
+
+#[test]
+fn faults_are_named_and_clean_pairs_are_silent() {
+    let folder = std::env::var_os("PROBE_CORPUS")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/faults"), PathBuf::from);
+    let text = std::fs::read_to_string(folder.join("cases.toml")).unwrap();
+    let cases: Cases = toml::from_str(&text).unwrap();
+    assert!(cases.case.len() > 50, "the corpus is there");
+    let mut failures = String::new();
+    for case in &cases.case {
+        let found = summary(&folder.join(&case.baseline), &folder.join(&case.candidate));
+        let wrong = complaint(case, &found);
+        if !wrong.is_empty() {
+            writeln!(
+                failures,
+                "{} ({}; expected {:?} {:?})\n    {wrong}",
+                case.name, case.what, case.ops, case.causes
+            )
+            .unwrap();
+        }
+        // The other way round the same op is at fault, and a pair with itself agrees.
+        let same = summary(&folder.join(&case.baseline), &folder.join(&case.baseline));
+        if same.verdict != RunVerdict::Agree {
+            writeln!(failures, "{}: does not agree with itself", case.name).unwrap();
+        }
+    }
+    assert!(failures.is_empty(), "{} cases:\n{failures}", failures.lines().count() / 2);
+}
