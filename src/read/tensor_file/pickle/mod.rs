@@ -392,7 +392,7 @@ impl<'a> Machine<'a> {
 fn class<'a>(module: &'a str, name: &'a str) -> Result<Class, String> {
     Class::named(module, name).ok_or_else(|| {
         format!(
-            "class {}.{} is not a tensor type, save tensors, numbers, texts, lists and dicts only",
+            "class {}.{} is not a tensor type, save a state dict (tensors, numbers, texts, lists, dicts)",
             printable(module),
             printable(name)
         )
