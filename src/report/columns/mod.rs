@@ -10,8 +10,6 @@ pub use op::OpColumn;
 pub use slot::SlotColumn;
 pub use unmatched::UnmatchedColumn;
 
-use crate::measure::Metric;
-
 /// What the cells of a column hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -114,14 +112,8 @@ const ORDER: &str = "place of the op in execution order within its step and rank
 const ESTIMATED: &str =
     "yes where only recorded statistics exist: metrics are then lower bounds of the true value";
 
-const fn metric_width(metric: Metric) -> u16 {
-    // The label and the filter arrow must fit; numbers need 9 characters.
-    match metric.label().len() {
-        ..10 => 12,
-        10..14 => 16,
-        _ => 21,
-    }
-}
+/// Characters that a metric takes, with room to breathe.
+const METRIC_WIDTH: u16 = 12;
 
 #[cfg(test)]
 mod tests {

@@ -60,8 +60,7 @@ impl Page<'_> {
             self.sheet.end_row()?;
         }
         self.sheet.begin_row();
-        self.sheet.shared(Style::Header, title, self.strings);
-        self.sheet.shared(Style::Header, "meaning", self.strings);
+        self.sheet.shared(Style::Bold, title, self.strings);
         self.sheet.end_row()
     }
 
