@@ -1,6 +1,6 @@
 //! The columns of the tables, each table's as one enum that every writer, legend and document takes its list from.
 //!
-//! Metrics come from [`ALL_METRICS`]; nothing here knows a file format.
+//! Metrics come from [`ALL_METRICS`](crate::measure::ALL_METRICS); nothing here knows a file format.
 
 mod op;
 mod slot;
