@@ -24,7 +24,7 @@ pub(super) fn write(folder: &Path, strings: &mut SharedStrings) -> io::Result<Fi
     let mut page = Page { sheet: Sheet::create(layout, folder)?, strings };
     page.section("colours")?;
     for style in Style::COLOURS {
-        page.entry(style, "", style.meaning())?;
+        page.entry(style, style.colour_name(), style.meaning())?;
     }
     page.section("verdicts, of a pair of values")?;
     for verdict in Verdict::ALL {

@@ -153,6 +153,19 @@ impl Style {
         }
     }
 
+    /// Name of the colour, for the legend; empty where colour says nothing.
+    pub(super) const fn colour_name(self) -> &'static str {
+        match self {
+            Self::Good => "green letters",
+            Self::Info => "blue",
+            Self::Warn => "yellow",
+            Self::Hot => "orange",
+            Self::Bad => "red",
+            Self::Muted => "grey",
+            _ => "",
+        }
+    }
+
     /// What the colour of the cell says, for the legend; empty where colour says nothing.
     pub(super) const fn meaning(self) -> &'static str {
         match self {
