@@ -59,7 +59,6 @@ fn reason(
         Cause::Structure if !matches!(op_pair.ops, Paired::Both(..)) || candidate.slot.is_none() => {
             parts.push(structure(op_pair.ops));
         }
-        Cause::Structure => parts.extend([inputs(judged, evidence), said.to_owned()]),
         Cause::Argument => {
             parts.extend(arguments(pair, candidate, judged));
             if !slot.starts_with("input") && !slot.starts_with("kwarg") {
@@ -85,7 +84,9 @@ fn reason(
                 .push("its incoming gradient differs although every op recorded before it agrees".to_owned());
             parts.push(if candidate.cause == Cause::NonFinite { said.to_owned() } else { numbers });
         }
-        Cause::NonFinite | Cause::DType => parts.extend([inputs(judged, evidence), said.to_owned()]),
+        Cause::NonFinite | Cause::DType | Cause::Structure => {
+            parts.extend([inputs(judged, evidence), said.to_owned()]);
+        }
         Cause::Numerics | Cause::Gradient => {
             parts.extend([inputs(judged, evidence), numbers]);
             if let Some(hint) = random_hint(pair.name(op_pair)) {

@@ -6,9 +6,9 @@ use super::{SlotJudgement, Verdict, value};
 use crate::dump::{DType, RecordedDType, Slot, TensorRecord, Value};
 use crate::measure::{ChecksumMatch, Evidence, PairMetrics, RecordedComparison};
 
-/// What the judgement of a slot rests on besides its own evidence.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SlotContext {
+/// Error that what led to a slot explains.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Led {
     /// Error of what led to this slot, as far as that is within tolerance itself: of the op's inputs for a result, of
     /// earlier results for an input. Up to [`GROWTH`] times it is explained.
     pub(super) explained: f64,
@@ -18,6 +18,13 @@ pub(super) struct SlotContext {
     pub(super) limit: f64,
     /// The op chooses between values, and its inputs carry noise: single elements may be off by their whole magnitude.
     pub(super) flips: bool,
+}
+
+/// What the judgement of a slot rests on besides its own evidence.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SlotContext {
+    /// What led here.
+    pub(super) led: Led,
     /// Bounds of the coarsest float type that takes part in this part of the dump.
     pub(super) coarsest: Option<DTypeTolerance>,
     /// The two runs compute in different float types throughout; judged at the coarser one.
@@ -26,6 +33,27 @@ pub(super) struct SlotContext {
     pub(super) exact_task: bool,
     /// The content is left over memory: an output of `empty`, a receive buffer.
     pub(super) uninitialised: bool,
+}
+
+/// How well two values, or all inputs or results of an op, agree; from best to worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum Agreement {
+    /// Equal to the bit, as far as the evidence can tell.
+    #[default]
+    Exact,
+    /// Nothing is known to be wrong.
+    Fine,
+    /// Something differs.
+    Differs,
+    /// NaN or Inf on one side only.
+    NonFinite,
+}
+
+impl Agreement {
+    /// True when nothing is known to be wrong.
+    pub(super) fn is_fine(self) -> bool {
+        self <= Self::Fine
+    }
 }
 
 /// Why a slot is not fine, as far as causes depend on it.
@@ -103,7 +131,7 @@ pub(super) fn judge_slot(
             }
         }
         (Value::Scalar(x), Value::Scalar(y)) => {
-            value::judge_scalars(x, y, context.explained, context.mixed_run)
+            value::judge_scalars(x, y, context.led.explained, context.mixed_run)
         }
         (Value::None, Value::None) => verdict(Verdict::BitEqual, Difference::None, "").exact(),
         (Value::Unsupported, _) | (_, Value::Unsupported) => {
@@ -159,6 +187,16 @@ pub(super) fn verdict(verdict: Verdict, difference: Difference, reason: &str) ->
 }
 
 impl JudgedSlot {
+    /// How well the two values agree.
+    pub(super) const fn agreement(&self) -> Agreement {
+        match self.difference {
+            Difference::NonFinite => Agreement::NonFinite,
+            difference if !difference.is_fine() => Agreement::Differs,
+            _ if self.exact => Agreement::Exact,
+            _ => Agreement::Fine,
+        }
+    }
+
     pub(super) fn exact(mut self) -> Self {
         self.exact = true;
         self.judgement.error = Some(0.0);
@@ -284,7 +322,7 @@ impl TensorJudge<'_> {
         };
         let norm = joint_norm(m);
         let distance = m.euclidean.unwrap_or(0.0);
-        let error = relative(distance, norm + self.context.cancellation / tolerance.rel_l2);
+        let error = relative(distance, norm + self.context.led.cancellation / tolerance.rel_l2);
         if let Some(reason) = self.too_small_to_matter(m, norm) {
             return verdict(Verdict::Close, Difference::None, reason).error(0.0);
         }
@@ -295,8 +333,8 @@ impl TensorJudge<'_> {
         let largest = m.baseline.max.unwrap_or(0.0).abs().max(m.baseline.min.unwrap_or(0.0).abs());
         let allowed_max = self.allowed(tolerance.max_err(), tolerance);
         let max_abs = m.max_abs_err.unwrap_or(0.0);
-        let max_error = relative((max_abs - self.context.cancellation).max(0.0), largest);
-        if max_error > allowed_max && !self.context.flips {
+        let max_error = relative((max_abs - self.context.led.cancellation).max(0.0), largest);
+        if max_error > allowed_max && !self.context.led.flips {
             return self.beyond(
                 error.max(max_error),
                 allowed_max,
@@ -304,13 +342,13 @@ impl TensorJudge<'_> {
                 "largest error / largest magnitude",
             );
         }
-        if let Some(reason) = systematic(m, error, tolerance, self.context.explained) {
+        if let Some(reason) = systematic(m, error, tolerance, self.context.led.explained) {
             let dtype = self.dtype();
             let rule = self.book.index(RuleKey::Bias(dtype), || bias_text(dtype, tolerance));
             return verdict(Verdict::Differs, Difference::Numbers, &reason).error(error).rule(rule);
         }
-        if !self.context.flips
-            && error > GROWTH * self.context.explained
+        if !self.context.led.flips
+            && error > GROWTH * self.context.led.explained
             && let Some(reason) = sparse(m, error, tolerance)
         {
             let dtype = self.dtype();
@@ -349,7 +387,7 @@ impl TensorJudge<'_> {
         let share = m.different as f64 / count as f64;
         let reason = format!("{} of {count} elements differ", m.different);
         let error = m.rel_l2.unwrap_or(share).max(share);
-        if self.context.explained > 0.0 && share <= 1e-3 {
+        if self.context.led.explained > 0.0 && share <= 1e-3 {
             return verdict(Verdict::Close, Difference::None, &reason).error(share).rule(rule);
         }
         verdict(Verdict::Differs, Difference::Numbers, &reason).error(error).rule(rule)
@@ -389,11 +427,11 @@ impl TensorJudge<'_> {
             let judged = verdict(Verdict::Close, Difference::None, "").error(0.0);
             return JudgedSlot { exact: true, ..judged };
         }
-        let error = relative_bound(r, self.context.cancellation / tolerance.statistic(), self.baseline);
+        let error = relative_bound(r, self.context.led.cancellation / tolerance.statistic(), self.baseline);
         let allowed = self.allowed(tolerance.statistic(), tolerance);
         let worst = [r.max, r.min, r.mean, r.norm].into_iter().flatten().map(|s| s.relative);
         let extreme = [r.max, r.min].into_iter().flatten().map(|s| s.relative).fold(0.0, f64::max);
-        let cancelled = self.context.cancellation > 0.0;
+        let cancelled = self.context.led.cancellation > 0.0;
         let judged_error = if cancelled { error } else { worst.fold(error, f64::max) };
         if judged_error > allowed {
             let what = if error > allowed {
@@ -420,7 +458,7 @@ impl TensorJudge<'_> {
         }
         let present = [r.max, r.min, r.mean, r.norm].into_iter().flatten();
         let error = present.map(|s| s.relative).fold(0.0, f64::max);
-        if self.context.explained > 0.0 && self.dtype() != Some(DType::Bool) && error <= 1e-3 {
+        if self.context.led.explained > 0.0 && self.dtype() != Some(DType::Bool) && error <= 1e-3 {
             return verdict(Verdict::Close, Difference::None, "statistics of integers differ a little")
                 .error(error)
                 .rule(rule);
@@ -435,7 +473,7 @@ impl TensorJudge<'_> {
 
     /// `base`, or what the context explains, whichever is larger, up to the limit of accumulated rounding.
     fn allowed(&self, base: f64, tolerance: DTypeTolerance) -> f64 {
-        base.max((GROWTH * self.context.explained).min(self.context.limit.max(tolerance.accumulated)))
+        base.max((GROWTH * self.context.led.explained).min(self.context.led.limit.max(tolerance.accumulated)))
     }
 
     fn beyond(&mut self, error: f64, allowed: f64, tolerance: DTypeTolerance, what: &str) -> JudgedSlot {

@@ -10,8 +10,10 @@ import io
 import json
 import pathlib
 import shutil
+import struct
 import warnings
 import zipfile
+import zlib
 
 import ml_dtypes
 import numpy as np
@@ -213,11 +215,29 @@ def write_npz():
     expect("npz_stored.npz", "npz", *listed)
     expect("npz_deflated.npz", "npz", *listed, tensor("zeros", np.zeros(5000, np.int8)))
 
+    # Sizes and positions in the 64-bit fields, as archives of more than 4 GiB have them.
+    out = io.BytesIO()
+    np.save(out, values["a"])
+    data, name = out.getvalue(), b"a.npy"
+    wide = struct.pack("<HHQQQ", 1, 24, len(data), len(data), 0)
+    common = struct.pack("<HHHHHI", 45, 0, 0, 0, 33, zlib.crc32(data))
+    local = b"PK\x03\x04" + common + b"\xff" * 8 + struct.pack("<HH", len(name), 20) + name + wide[:2] + b"\x10\0" + wide[4:20]
+    central = b"PK\x01\x02\x2d\0" + common + b"\xff" * 8 + struct.pack("<HHHHHI", len(name), 28 + 4, 0, 0, 0, 0)
+    # Another extra field comes first: the reader must step over it.
+    central += b"\xff" * 4 + name + b"\x99\x99\0\0" + wide
+    start = len(local) + len(data)
+    end = b"PK\x06\x06" + struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, 1, 1, len(central), start)
+    end += b"PK\x06\x07" + struct.pack("<IQI", 0, start + len(central), 1)
+    end += b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    (HERE / "npz_64bit.npz").write_bytes(local + data + central + end)
+    assert np.array_equal(np.load(HERE / "npz_64bit.npz")["a"], values["a"])
+    expect("npz_64bit.npz", "npz", tensor("a", values["a"]))
+
 
 def write_safetensors():
     values = {name: of_dtype(name, 6).reshape(2, 3) for name in TORCH_DTYPES if name not in ("complex128",)}
     values |= {"scalar": torch.tensor(4.5), "empty": torch.empty(0, 2)}
-    save_file(values, HERE / "st_all.safetensors", metadata={"format": "pt", "note": "a"})
+    save_file(values, HERE / "st_all.safetensors", metadata={"format": "pt"})
     # The order of the file is the order of the data, which the writer chooses.
     with open(HERE / "st_all.safetensors", "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))

@@ -83,7 +83,14 @@ pub fn load_single_bytes(path: &Path, bytes: Storage) -> Result<TensorData, Read
 fn single(source: Source) -> Result<TensorData, ReadError> {
     match Format::of(&source)? {
         Format::Npy => npy::load(&source, 0..source.len()),
-        Format::Zip => torch_pt::load_single(&archive::Archive::open(source)?),
+        Format::Zip => {
+            let archive = archive::Archive::open(source)?;
+            if npz::recognises(&archive) {
+                let message = "is an npz archive, a file of one tensor is expected here";
+                return Err(ReadError::usage(archive.source().path(), message));
+            }
+            torch_pt::load_single(&archive)
+        }
         Format::Safetensors => Err(ReadError::usage(
             source.path(),
             "is a safetensors file, a file of one tensor is expected here",
@@ -131,5 +138,7 @@ impl Format {
 
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod mutation;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,12 @@
 //! Tests over whole reports: what was put in is read back with other libraries.
 
+mod documents;
 mod fixture;
 mod json;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod set;
 mod text;
+mod timing;
+#[cfg(feature = "xlsx")]
+mod xlsx;

@@ -91,7 +91,7 @@ impl Class {
             "numpy.core.multiarray" | "numpy._core.multiarray" => {
                 matches!(name, "_reconstruct" | "scalar").then_some(Self::Opaque)
             }
-            "numpy.dtypes" => Some(Self::Opaque),
+            "numpy.dtypes" => name.ends_with("DType").then_some(Self::Opaque),
             "_codecs" => (name == "encode").then_some(Self::Opaque),
             "builtins" | "__builtin__" => match name {
                 "dict" => Some(Self::Map),

@@ -37,21 +37,27 @@ pub(super) struct Program<'a> {
     pub(super) values: usize,
 }
 
+/// Values a program may make for each of its bytes. Programs of torch stay below one; this bounds what a small one can ask
+/// for by copying a list, or by numbering its memo with gaps.
+const VALUES_PER_BYTE: usize = 16;
+
 /// Interprets a whole program.
 pub(super) fn interpret(bytes: &[u8]) -> Result<Program<'_>, PickleError> {
+    let limit = bytes.len().saturating_mul(VALUES_PER_BYTE).saturating_add(1000).min(MAX_PICKLE_VALUES);
     let mut machine = Machine {
         code: Code::new(bytes),
         stack: Vec::with_capacity(16),
         marks: Vec::with_capacity(8),
         memo: Vec::with_capacity(16),
         heap: Heap::default(),
-        budget: MAX_PICKLE_VALUES,
+        budget: limit,
+        limit,
     };
     loop {
         let at = machine.code.position();
         let step = machine.step().map_err(|message| PickleError { at, message })?;
         if let Some(root) = step {
-            let values = MAX_PICKLE_VALUES - machine.budget;
+            let values = limit - machine.budget;
             return Ok(Program { root, heap: machine.heap, values });
         }
     }
@@ -66,6 +72,8 @@ struct Machine<'a> {
     heap: Heap<'a>,
     /// Values that may still be made.
     budget: usize,
+    /// Values that may be made in all.
+    limit: usize,
 }
 
 impl<'a> Machine<'a> {
@@ -208,7 +216,7 @@ impl<'a> Machine<'a> {
         self.budget = self
             .budget
             .checked_sub(count)
-            .ok_or_else(|| format!("the program makes more values than the limit of {MAX_PICKLE_VALUES}"))?;
+            .ok_or_else(|| format!("the program makes more values than the limit of {}", self.limit))?;
         Ok(())
     }
 
@@ -384,7 +392,7 @@ impl<'a> Machine<'a> {
 fn class<'a>(module: &'a str, name: &'a str) -> Result<Class, String> {
     Class::named(module, name).ok_or_else(|| {
         format!(
-            "class {}.{} is not a tensor type, save tensors, numbers, texts, lists and dicts only",
+            "class {}.{} is not a tensor type, save a state dict (tensors, numbers, texts, lists, dicts)",
             printable(module),
             printable(name)
         )
