@@ -1,85 +1,16 @@
-//! Input that is wrong, damaged or hostile: one line that names the file and the repair, no report where nothing was
-//! compared, and the rest compared where there is a rest.
+//! Input and options that are wrong: one line that names the file and the repair, no report where nothing was compared, and
+//! the rest compared where there is a rest.
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use support::command::Compare;
-use support::dump_builder::{Dump, Op, Task, Tensor, op};
-use support::testdata;
-use tempfile::TempDir;
-
-fn ops() -> Vec<Op> {
-    let layer = |n: u32| {
-        let (x, y) = (Tensor::wave(n, 8), Tensor::wave(n + 1, 8));
-        op(&format!("Functional.linear.{n}.forward")).input(x).output(y)
-    };
-    (0..4).map(layer).collect()
-}
-
-/// A folder to spoil, with a sound dump `good` in it.
-struct Place(TempDir);
-
-impl Place {
-    fn new() -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
-        place.dump("good/step0/rank0", Task::Tensor);
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn dump(&self, rank: &str, task: Task) {
-        Dump::new(task, ops()).write(&self.path(rank));
-    }
-
-    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
-        let path = self.path(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-    }
-
-    fn folder(&self, name: &str) {
-        fs::create_dir_all(self.path(name)).unwrap();
-    }
-
-    /// The sound dump against `candidate`.
-    fn compare(&self, candidate: &str) -> Compare {
-        Compare::new(self.path("good"), self.path(candidate))
-    }
-
-    /// Names of everything in it, to see that nothing was made.
-    fn names(&self) -> Vec<PathBuf> {
-        let mut names: Vec<_> =
-            fs::read_dir(self.0.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-        names.sort_unstable();
-        names
-    }
-}
-
-/// A `dump.json` around the ops in `data`.
-fn index(task: &str, data: &str) -> String {
-    format!(
-        r#"{{"task":"{task}","level":"L1","framework":"pytorch","dump_data_dir":null,"data":{{{data}}}}}"#
-    )
-}
-
-fn leaf(shape: &str, more: &str) -> String {
-    format!(
-        r#"{{"type":"torch.Tensor","dtype":"torch.float32","shape":{shape},"Max":1.0,"Min":0.0,"Mean":0.5,"Norm":1.0,"requires_grad":false{more}}}"#
-    )
-}
-
-fn one_op(output: &str) -> String {
-    format!(r#""Functional.linear.0.forward":{{"input_args":[],"input_kwargs":{{}},"output":[{output}]}}"#)
-}
+use support::dump_builder::{Dump, Task, Tensor, op};
+use support::place::{Place, index, leaf, one_op};
 
 #[test]
 fn a_path_that_holds_no_dump_is_named_with_what_was_expected() {
@@ -154,151 +85,6 @@ fn a_dump_that_breaks_off_is_compared_as_far_as_it_goes() {
     let json = run.json();
     assert_eq!(json["counts"]["ops_paired"], 3);
     assert_eq!(json["culprits"], json!([]), "what is missing was not left out by the run");
-}
-
-#[test]
-fn tensors_without_readable_data_are_told_one_by_one_and_the_rest_is_compared() {
-    let place = Place::new();
-    let hostile = |name: &str| fs::read(testdata("hostile").join(name)).unwrap();
-    let wrong_size = Tensor::wave(1, 9).npy();
-    let file = "Functional.linear.2.forward.output.0.pt";
-    let spoil: [(&str, Box<dyn Fn(&Path)>, &[&str]); 9] = [
-        ("missing", Box::new(|path| fs::remove_file(path).unwrap()), &["No such file or directory"]),
-        (
-            "folder",
-            Box::new(|path| {
-                fs::remove_file(path).unwrap();
-                fs::create_dir(path).unwrap();
-            }),
-            &["is a folder, a file is expected here"],
-        ),
-        ("empty", Box::new(|path| fs::write(path, "").unwrap()), &["is empty", "interrupted"]),
-        (
-            "cut",
-            Box::new(|path| {
-                let bytes = fs::read(path).unwrap();
-                fs::write(path, &bytes[..bytes.len() - 4]).unwrap();
-            }),
-            &["needs 32 bytes of data, 28 are there"],
-        ),
-        (
-            "other_size",
-            Box::new(move |path| fs::write(path, &wrong_size).unwrap()),
-            &["holds shape [9], the index says [8]"],
-        ),
-        (
-            "code",
-            Box::new(move |path| fs::write(path, hostile("pickle_os_system.pt")).unwrap()),
-            &["os.system is not a tensor type", "nothing in this file was executed"],
-        ),
-        (
-            "header",
-            Box::new(move |path| fs::write(path, hostile("npy_header_4gib.npy")).unwrap()),
-            &["header should be 4294967295 bytes long"],
-        ),
-        (
-            "absurd",
-            Box::new(move |path| fs::write(path, hostile("npy_absurd_shape.npy")).unwrap()),
-            &["more elements than can be addressed"],
-        ),
-        ("bomb", Box::new(move |path| fs::write(path, hostile("npz_bomb_declared.npz")).unwrap()), &[file]),
-    ];
-    for (name, spoil, parts) in spoil {
-        place.dump(&format!("{name}/step0/rank0"), Task::Tensor);
-        let data = place.path(name).join("step0/rank0/dump_tensor_data");
-        spoil(&data.join(file));
-        let run = place.compare(name).run();
-        run.incomplete(&[&["step 0 rank 0 Functional.linear.2.forward output.0", file], parts].concat());
-        let json = run.json();
-        assert_eq!(json["incomplete"].as_array().unwrap().len(), 1, "{name}");
-        assert_eq!(json["counts"]["verdicts"]["bit-equal"], 7, "{name}: the others are compared");
-        assert_eq!(json["counts"]["verdicts"]["unreadable"], 1, "{name}");
-        assert_eq!(json["culprits"], json!([]), "{name}: what cannot be read accuses no op");
-    }
-}
-
-#[test]
-fn a_data_name_reaches_no_other_folder() {
-    let place = Place::new();
-    place.write("secret.pt", Tensor::wave(1, 2).npy());
-    for (number, name) in ["../../../secret.pt", "..", "", "/etc/passwd", "a\\\\b"].into_iter().enumerate() {
-        let candidate = format!("sly{number}");
-        let data = leaf("[2]", &format!(r#","data_name":"{name}""#));
-        place.write(&format!("{candidate}/step0/rank0/dump.json"), index("tensor", &one_op(&data)));
-        place.folder(&format!("{candidate}/step0/rank0/dump_tensor_data"));
-        let path = place.path(&candidate);
-        let run = Compare::new(&path, &path).run();
-        run.incomplete(&["is not a plain file name; the index is damaged or was tampered with"]);
-    }
-}
-
-#[test]
-fn absurd_shapes_of_an_index_ask_for_no_memory() {
-    let place = Place::new();
-    let huge = "[4611686018427387904, 4611686018427387904]";
-    place.write("huge/dump.json", index("statistics", &one_op(&leaf(huge, ""))));
-    place.write("huger/dump.json", index("statistics", &one_op(&leaf(huge, "").replace("1.0", "2.0"))));
-    assert_eq!(Compare::new(place.path("huge"), place.path("huge")).run().code, 0);
-    assert_eq!(Compare::new(place.path("huge"), place.path("huger")).run().code, 1);
-}
-
-/// Every hostile tensor file, given by itself and as a member of a folder of sound ones.
-#[test]
-fn hostile_tensor_files_end_in_one_line_or_one_entry() {
-    let place = Place::new();
-    let mut count = 0;
-    for entry in fs::read_dir(testdata("hostile")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "py") {
-            continue;
-        }
-        let name = path.file_name().unwrap().to_str().unwrap();
-        let run = Compare::new(&path, &path).run();
-        match run.code {
-            2 => run.failed(&[path.to_str().unwrap()]),
-            // The header is sound, one tensor is not.
-            3 => run.incomplete(&[name]),
-            code => panic!("{name}: {code}"),
-        }
-        count += 1;
-    }
-    assert!(count > 80, "the files are there");
-    let folder = place.path("mixed");
-    place.folder("mixed");
-    for name in ["st_overlap.safetensors", "zip_dotdot.npz", "pickle_os_system.pt", "npy_header_4gib.npy"] {
-        fs::copy(testdata("hostile").join(name), folder.join(name)).unwrap();
-    }
-    fs::write(folder.join("sound.npy"), Tensor::wave(1, 8).npy()).unwrap();
-    let before = place.names();
-    let run = Compare::new(&folder, &folder).run();
-    run.incomplete(&["st_overlap.safetensors", "inside the tensor before it"]);
-    run.incomplete(&["zip_dotdot.npz", "points outside the archive", "nothing was written"]);
-    run.incomplete(&["pickle_os_system.pt", "nothing in this file was executed"]);
-    run.incomplete(&["npy_header_4gib.npy"]);
-    assert_eq!(run.json()["counts"]["verdicts"]["bit-equal"], 1, "the sound one is compared");
-    assert_eq!(place.names(), before, "nothing was written");
-    assert!(!Path::new("executed").exists(), "pickle_os_system.pt would have made this file");
-}
-
-#[cfg(unix)]
-#[test]
-fn links_in_circles_and_files_that_are_none_end() {
-    use std::os::unix::fs::symlink;
-    let place = Place::new();
-    symlink("itself", place.path("itself")).unwrap();
-    place.folder("round");
-    symlink("../round", place.path("round/step0")).unwrap();
-    place.folder("deep/step0/rank0");
-    symlink("dump.json", place.path("deep/step0/rank0/dump.json")).unwrap();
-    symlink("/dev/zero", place.path("endless")).unwrap();
-    for (candidate, parts) in [
-        ("itself", "itself: Too many levels of symbolic links"),
-        ("round", "step0: a step folder without rank or proc folders"),
-        ("deep", "rank0: no dump.json in it"),
-        ("endless", "endless: neither a file nor a folder"),
-    ] {
-        place.compare(candidate).run().failed(&[parts]);
-    }
 }
 
 #[test]
@@ -466,31 +252,4 @@ fn steps_that_one_side_lacks_leave_the_others_compared() {
     let chosen = Compare::new(place.path("long"), place.path("short")).args("--step 3,10-11").run();
     assert_eq!(chosen.json()["incomplete"].as_array().unwrap().len(), 1);
     assert_eq!(Compare::new(place.path("long"), place.path("short")).args("--step 3").run().code, 0);
-}
-
-#[test]
-fn names_that_steer_a_terminal_reach_it_as_text() {
-    let place = Place::new();
-    let evil = "Torch.\\u001b[31mred\\u0007\\n\\u202e\\u009b.0.forward";
-    for (name, max) in [("calm", "1.0"), ("loud", "9.0")] {
-        let output = leaf("[2]", "").replace("1.0", max);
-        let block = format!(
-            r#"{{"input_args":[{}],"input_kwargs":{{"\u001b]0;t":{}}},"output":[{output}]}}"#,
-            leaf("[2]", ""),
-            leaf("[2]", "")
-        );
-        let only = format!(r#""Torch.\u001b[2J{name}.0.forward":{block}"#);
-        place.write(
-            &format!("{name}/step0/rank0/dump.json"),
-            index("statistics", &format!(r#""{evil}":{block},{only}"#)),
-        );
-    }
-    let run = Compare::new(place.path("calm"), place.path("loud")).run();
-    assert_eq!(run.code, 1, "{}", run.stderr);
-    let report = fs::read_to_string(run.reports().join("report.txt")).unwrap();
-    for text in [&run.stdout, &run.stderr, &report] {
-        let steers = |c: char| (c.is_control() && c != '\n') || ('\u{202a}'..='\u{202e}').contains(&c);
-        assert!(!text.contains(steers), "{text:?}");
-    }
-    assert!(run.stdout.contains("Torch.\\x1b[31mred\\x07\\n\\u{202e}\\u{9b}.0.forward"), "{}", run.stdout);
 }

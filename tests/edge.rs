@@ -1,5 +1,5 @@
 //! One op for every special value: the right verdict of each with data and with statistics alone, and metrics held
-//! against two others: NumPy, and the table of the older tool.
+//! against two others: those of `numpy`, and the table of the older tool.
 //!
 //! `testdata/make/edge.py` made the pair and the tables.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]

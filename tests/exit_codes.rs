@@ -83,7 +83,7 @@ fn a_closed_pipe_is_nobodys_fault() {
         let mut child = command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(if words.is_empty() { 1 } else { 0 }), "{words:?}");
+        assert_eq!(output.status.code(), Some(i32::from(words.is_empty())), "{words:?}");
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{words:?}");
     }
 }

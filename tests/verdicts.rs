@@ -8,68 +8,8 @@ mod support;
 
 use probe::judge::{Cause, Role, RunVerdict, Verdict};
 use serde_json::json;
-use support::answer::Answer;
-use support::dump_builder::{Dump, Op, Side, Task, Tensor, op};
-use tempfile::TempDir;
-
-/// The two dumps of a case, one part each.
-fn compare(task: Task, ops: &dyn Fn(Side) -> Vec<Op>) -> Answer {
-    compare_parts(&[("step0/rank0", task)], |_, side| Some(ops(side)))
-}
-
-/// Dumps of several parts; a side lacks those for which `ops` gives nothing.
-fn compare_parts(parts: &[(&str, Task)], ops: impl Fn(&str, Side) -> Option<Vec<Op>>) -> Answer {
-    let folder = write_parts(parts, ops);
-    Answer::of(&folder.path().join("baseline"), &folder.path().join("candidate"))
-}
-
-fn write_parts(parts: &[(&str, Task)], ops: impl Fn(&str, Side) -> Option<Vec<Op>>) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for (side, name) in [(Side::Baseline, "baseline"), (Side::Candidate, "candidate")] {
-        for (part, task) in parts {
-            if let Some(ops) = ops(part, side) {
-                let saved = ops.iter().any(|op| op.name().ends_with(".debug"));
-                let level = if saved { "debug" } else { "mix" };
-                Dump { level, ..Dump::new(*task, ops) }.write(&folder.path().join(name).join(part));
-            }
-        }
-    }
-    folder
-}
-
-/// Four ops in a row; what they hand on is scaled in the candidate from op number `from` on.
-fn chain(side: Side, from: usize, factor: f64) -> Vec<Op> {
-    let value = |index: usize| {
-        let value = Tensor::wave(u32::try_from(index).unwrap(), 64);
-        if index >= from { side.scaled(&value, factor) } else { value }
-    };
-    let weight = Tensor::wave(40, 16);
-    vec![
-        op("Functional.embedding.0.forward").input(value(0)).output(value(1)),
-        op("Functional.linear.0.forward").input(value(1)).input(&weight).output(value(2)),
-        op("Functional.gelu.0.forward").input(value(2)).output(value(3)),
-        op("Functional.linear.1.forward").input(value(3)).input(&weight).output(value(4)),
-    ]
-}
-
-const NEVER: usize = usize::MAX;
-
-fn module(side: Side, weight: f64, gradient: f64) -> Vec<Op> {
-    let name = |phase: &str| format!("Module.fc.Linear.{phase}.0");
-    let spread = side.scaled(&Tensor::wave(3, 32), weight);
-    let g = Tensor::wave(4, 32);
-    vec![
-        op(&name("forward"))
-            .input(Tensor::wave(1, 32))
-            .parameter("weight", side.scaled(&Tensor::wave(2, 32), weight))
-            .parameter("bias", Tensor::wave(5, 8))
-            .output(spread),
-        op(&name("parameters_grad"))
-            .gradient("bias", Tensor::wave(6, 8))
-            .gradient("weight", side.scaled(&Tensor::wave(7, 32), weight * gradient)),
-        op(&name("backward")).input(&g).output(side.scaled(&Tensor::wave(8, 32), weight)),
-    ]
-}
+use support::dump_builder::{Op, Side, Task, Tensor, op};
+use support::runs::{NEVER, chain, compare, module};
 
 /// What follows a NaN; only the first op makes it.
 fn spreading_nan(side: Side) -> Vec<Op> {
@@ -385,62 +325,4 @@ fn runs_in_different_float_types_are_judged_at_the_coarser_one() {
         "{note}"
     );
     assert!(answer.rows.iter().all(|row| row.verdict == Verdict::DType));
-}
-
-#[test]
-fn ranks_pair_by_number() {
-    let parts = [("step0/rank3", Task::Tensor), ("step0/rank4", Task::Tensor), ("step0/rank5", Task::Tensor)];
-    let answer = compare_parts(&parts, |part, side| {
-        let lacks = side.pick("step0/rank5", "step0/rank4");
-        // Rank 4 of one side and rank 5 of the other would disagree.
-        (part != lacks).then(|| chain(side, if part.ends_with('3') { NEVER } else { 1 }, 2.0))
-    });
-    assert_eq!(answer.summary.verdict, RunVerdict::Incomplete);
-    assert_eq!(answer.first(), None);
-    let places: Vec<(&str, &str)> =
-        answer.summary.incomplete.iter().map(|entry| (&*entry.place, &*entry.reason)).collect();
-    let only = |side| format!("only the {side} has it; not compared");
-    assert_eq!(places, [("step 0 rank 4", &*only("baseline")), ("step 0 rank 5", &*only("candidate"))]);
-}
-
-#[test]
-fn the_only_part_of_each_side_is_compared_and_said_so() {
-    let answer =
-        compare_parts(&[("step0/rank3", Task::Tensor), ("step2/rank5", Task::Tensor)], |part, side| {
-            (part == side.pick("step0/rank3", "step2/rank5")).then(|| chain(side, NEVER, 1.0))
-        });
-    assert_eq!(answer.summary.verdict, RunVerdict::Agree);
-    assert_eq!(
-        answer.summary.notes,
-        [
-            "step 0 rank 3 of the baseline is compared with step 2 rank 5 of the candidate, the only part of each"
-        ]
-    );
-}
-
-#[test]
-fn the_one_wrong_rank_is_named() {
-    let parts = [("step0/rank0", Task::Statistics), ("step0/rank1", Task::Statistics)];
-    let answer = compare_parts(&parts, |part, side| {
-        Some(chain(side, if part.ends_with("rank1") { 2 } else { NEVER }, 1.01))
-    });
-    let first = answer.summary.first_divergence.unwrap();
-    assert_eq!((first.step, first.rank, &*first.op), (0, 1, "Functional.linear.0.forward"));
-    assert_eq!(answer.summary.culprits.len(), 1);
-}
-
-#[test]
-fn a_fault_that_starts_later_is_named_in_its_step_and_what_it_did_to_the_next_is_not() {
-    let parts = [("step0/rank0", Task::Tensor), ("step1/rank0", Task::Tensor), ("step2/rank0", Task::Tensor)];
-    let answer = compare_parts(&parts, |part, side| {
-        Some(match part {
-            "step0/rank0" => module(side, 1.0, 1.0),
-            "step1/rank0" => module(side, 1.0, 1.1),
-            // Trained on the wrong gradient.
-            _ => module(side, 1.01, 1.0),
-        })
-    });
-    let first = answer.summary.first_divergence.unwrap();
-    assert_eq!((first.step, &*first.op), (1, "Module.fc.Linear.parameters_grad.0"));
-    assert_eq!(answer.summary.culprits.len(), 1, "{:#?}", answer.summary.culprits);
 }

@@ -1,6 +1,10 @@
 //! Writes small dumps in the form of the older tool: `dump.json` with statistics, and a data file for every tensor.
 //!
 //! A dump is made twice by one function, once for each [`Side`], so that a test shows what differs and nothing else.
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "tests choose values that fit, or mean them to be rounded"
+)]
 
 use std::fmt::Write as _;
 use std::fs;
@@ -80,7 +84,7 @@ impl Tensor {
         self
     }
 
-    /// The same values under the name of another type; data is not written for types that NumPy does not know.
+    /// The same values under the name of another type; data is not written for types that npy files cannot hold.
     pub(crate) fn named(mut self, dtype: &'static str) -> Self {
         self.dtype = dtype;
         self
@@ -241,13 +245,9 @@ pub(crate) fn op(name: &str) -> Op {
 }
 
 impl Op {
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// The same op under another name.
     pub(crate) fn renamed(mut self, name: &str) -> Self {
-        self.name = name.to_owned();
+        name.clone_into(&mut self.name);
         self
     }
 
@@ -282,21 +282,21 @@ impl Op {
 /// One step of one rank.
 #[derive(Debug, Clone)]
 pub(crate) struct Dump {
-    pub(crate) task: Task,
-    pub(crate) level: &'static str,
-    pub(crate) ops: Vec<Op>,
+    task: Task,
+    ops: Vec<Op>,
 }
 
 impl Dump {
-    pub(crate) fn new(task: Task, ops: Vec<Op>) -> Self {
-        Self { task, level: "mix", ops }
+    pub(crate) const fn new(task: Task, ops: Vec<Op>) -> Self {
+        Self { task, ops }
     }
 
     /// Writes it as the rank folder `folder`.
     pub(crate) fn write(&self, folder: &Path) {
         let files = folder.join("dump_tensor_data");
         fs::create_dir_all(&files).unwrap();
-        let debug = self.level == "debug";
+        let debug = self.ops.iter().any(|op| op.name.contains(".debug"));
+        let level = if debug { "debug" } else { "mix" };
         let mut data = String::new();
         for (index, op) in self.ops.iter().enumerate() {
             let block = self.block(op, &files);
@@ -305,8 +305,7 @@ impl Dump {
         }
         let task = if self.task == Task::Tensor { "tensor" } else { "statistics" };
         let text = format!(
-            r#"{{"task":"{task}","level":"{}","framework":"pytorch","dump_data_dir":null,"data":{{{data}}}}}"#,
-            self.level
+            r#"{{"task":"{task}","level":"{level}","framework":"pytorch","dump_data_dir":null,"data":{{{data}}}}}"#
         );
         let name = if debug { "debug.json" } else { "dump.json" };
         fs::write(folder.join(name), text.replace("\"@", "").replace("@\"", "")).unwrap();

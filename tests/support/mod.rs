@@ -6,6 +6,9 @@ pub(crate) mod answer;
 #[cfg(feature = "cli")]
 pub(crate) mod command;
 pub(crate) mod dump_builder;
+#[cfg(feature = "cli")]
+pub(crate) mod place;
+pub(crate) mod runs;
 
 use std::path::PathBuf;
 
