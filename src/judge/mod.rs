@@ -15,6 +15,7 @@ mod value;
 mod walk;
 mod words;
 
+pub use frames::source_line;
 pub use run::RunJudge;
 pub use tolerance::{DTypeTolerance, GROWTH, Rule, Rules, ToleranceError};
 pub use walk::judge_part;
