@@ -89,6 +89,10 @@ impl Evidence {
     }
 }
 
+/// Relative error of a recorded norm or mean, times the root of the number of elements: captures sum in the tensor's own
+/// type, on the host in long runs. Measured for float32: 1e-5 at 1e6 elements, up to 2.3e-4 for uneven values.
+const SUM_ROUNDING: f64 = 2.5e-7;
+
 /// Compares what two captures recorded of a tensor. Statistics of complex tensors are those of the modulus.
 ///
 /// The bounds rest on three inequalities, with `d = candidate - baseline` and `n` elements:
@@ -120,7 +124,12 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
     out.max_abs_err_at_least = extremes.map(|s| s.difference.abs()).filter(|d| !d.is_nan()).reduce(f64::max);
     // An extreme of a large tensor moves the l2 error by |d| / |b| only; mean and norm bound it directly.
     let from_extremes = out.max_abs_err_at_least.map(|d| ratio(d, scale_l2.unwrap_or(0.0)));
-    let from_sums = [out.mean, out.norm].into_iter().flatten().map(|s| s.relative);
+    // What the sums themselves may be off by proves nothing.
+    let rounding = SUM_ROUNDING * root;
+    let from_sums = [out.mean, out.norm]
+        .into_iter()
+        .flatten()
+        .map(|s| if s.relative.is_finite() { (s.relative - rounding).max(0.0) } else { s.relative });
     out.rel_l2_at_least = from_sums.chain(from_extremes).filter(|r| !r.is_nan()).reduce(f64::max);
     let any = present.iter().any(Option::is_some) || out.checksum.is_some();
     let none_differs = present.iter().flatten().all(|s| s.relative.abs().to_bits() == 0);

@@ -10,11 +10,15 @@ mod error;
 pub mod json;
 pub mod model;
 mod number;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 pub mod rows;
 mod set;
 mod source;
 pub mod text;
 pub(crate) mod visible;
+#[cfg(feature = "xlsx")]
+pub mod xlsx;
 
 #[cfg(test)]
 mod tests;

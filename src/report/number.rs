@@ -1,5 +1,7 @@
 //! Numbers as people read them. Machine formats hold exact values and do not come here.
 
+use std::fmt::Write as _;
+
 use crate::measure::Metric;
 
 /// `1,830`
@@ -7,7 +9,7 @@ pub(crate) fn thousands(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -77,11 +79,11 @@ pub(crate) fn ranges<T: Into<u64> + Copy>(values: &[T]) -> String {
             end = next;
         }
         let lead = if out.is_empty() { "" } else { ", " };
-        match end - start {
-            0 => out.push_str(&format!("{lead}{start}")),
-            1 => out.push_str(&format!("{lead}{start}, {end}")),
-            _ => out.push_str(&format!("{lead}{start}-{end}")),
-        }
+        _ = match end - start {
+            0 => write!(out, "{lead}{start}"),
+            1 => write!(out, "{lead}{start}, {end}"),
+            _ => write!(out, "{lead}{start}-{end}"),
+        };
     }
     out
 }

@@ -53,8 +53,8 @@ impl Format {
     pub const fn is_built(self) -> bool {
         match self {
             Self::Text | Self::Json => true,
-            Self::Xlsx => false,
-            Self::Parquet => false,
+            Self::Xlsx => cfg!(feature = "xlsx"),
+            Self::Parquet => cfg!(feature = "parquet"),
         }
     }
 
@@ -63,6 +63,11 @@ impl Format {
         Ok(match self {
             Self::Text => Box::new(TextReport::create(&path)?),
             Self::Json => Box::new(JsonReport::create(&path)?),
+            #[cfg(feature = "xlsx")]
+            Self::Xlsx => Box::new(super::xlsx::XlsxReport::create(&path)?),
+            #[cfg(feature = "parquet")]
+            Self::Parquet => Box::new(super::parquet::ParquetReport::create(&path)?),
+            #[cfg(not(all(feature = "xlsx", feature = "parquet")))]
             absent => {
                 let message = format!("this build of probe has no feature `{absent}`");
                 return Err(ReportError::format(path, message));

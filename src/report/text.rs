@@ -60,11 +60,12 @@ pub fn answer(summary: &Summary) -> String {
         return line;
     }
     let counts = &summary.counts;
-    let fine = [Verdict::BitEqual, Verdict::Close]
-        .into_iter()
-        .filter(|&verdict| counts.verdict(verdict) > 0)
-        .map(|verdict| format!(", {} {verdict}", thousands(counts.verdict(verdict))))
-        .collect::<String>();
+    let mut fine = String::new();
+    for verdict in [Verdict::BitEqual, Verdict::Close] {
+        if counts.verdict(verdict) > 0 {
+            _ = write!(fine, ", {} {verdict}", thousands(counts.verdict(verdict)));
+        }
+    }
     let compared = format!(
         "{}, {} compared{fine}",
         counted(counts.ops_paired, "op"),

@@ -27,7 +27,7 @@ type Halves = [__m256d; 2];
 
 /// Loads eight elements; `bytes` must be exactly that long. The 16-bit types fill the lower half.
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn load<const KIND: u8>(bytes: &[u8]) -> __m256i {
     debug_assert_eq!(bytes.len(), STEP * size_of_kind(KIND));
     if KIND == F32 {
@@ -41,7 +41,7 @@ fn load<const KIND: u8>(bytes: &[u8]) -> __m256i {
 
 /// Loads fewer than eight elements, zeros beyond.
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn load_rest<const KIND: u8>(bytes: &[u8]) -> __m256i {
     let mut whole = [0_u8; 32];
     whole[..bytes.len()].copy_from_slice(bytes);
@@ -50,7 +50,7 @@ fn load_rest<const KIND: u8>(bytes: &[u8]) -> __m256i {
 
 /// Widens to binary32, exactly.
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn widen<const KIND: u8>(raw: __m256i) -> __m256 {
     match KIND {
         F32 => _mm256_castsi256_ps(raw),
@@ -63,13 +63,13 @@ fn widen<const KIND: u8>(raw: __m256i) -> __m256 {
 }
 
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn halves(x: __m256) -> Halves {
     [_mm256_cvtps_pd(_mm256_castps256_ps128(x)), _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(x))]
 }
 
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn add(sum: &mut Halves, x: Halves) {
     for half in 0..2 {
         sum[half] = _mm256_add_pd(sum[half], x[half]);
@@ -78,7 +78,7 @@ fn add(sum: &mut Halves, x: Halves) {
 
 /// Adds products that are exact.
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn add_products(sum: &mut Halves, x: Halves, y: Halves) {
     for half in 0..2 {
         sum[half] = _mm256_fmadd_pd(x[half], y[half], sum[half]);
@@ -86,26 +86,26 @@ fn add_products(sum: &mut Halves, x: Halves, y: Halves) {
 }
 
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn abs(x: __m256) -> __m256 {
     _mm256_andnot_ps(_mm256_set1_ps(-0.0), x)
 }
 
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn abs_wide(x: __m256d) -> __m256d {
     _mm256_andnot_pd(_mm256_set1_pd(-0.0), x)
 }
 
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn finite_lanes(x: __m256) -> __m256 {
     _mm256_cmp_ps::<_CMP_LT_OQ>(abs(x), _mm256_set1_ps(f32::INFINITY))
 }
 
 /// Lanes that are NaN, +Inf and -Inf.
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn classes(x: __m256) -> [i32; 3] {
     [
         _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_UNORD_Q>(x, x)),
@@ -116,14 +116,14 @@ fn classes(x: __m256) -> [i32; 3] {
 
 /// Adds one in every lane of `mask`.
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn counted(count: __m256i, mask: __m256) -> __m256i {
     _mm256_sub_epi32(count, _mm256_castps_si256(mask))
 }
 
 /// `x` with NaN from lane `rest` on.
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn with_nan_from(rest: usize, x: __m256) -> __m256 {
     let mut lanes = floats(x);
     lanes[rest..].fill(f32::NAN);
@@ -131,7 +131,7 @@ fn with_nan_from(rest: usize, x: __m256) -> __m256 {
     unsafe { _mm256_loadu_ps(lanes.as_ptr()) }
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn floats(x: __m256) -> [f32; STEP] {
     let mut lanes = [0.0; STEP];
     // SAFETY: the array has 32 bytes, and the store needs no alignment.
@@ -139,7 +139,7 @@ fn floats(x: __m256) -> [f32; STEP] {
     lanes
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn lanes([low, high]: Halves) -> [f64; LANES] {
     let mut lanes = [0.0; LANES];
     let (first, last) = lanes.split_at_mut(4);
@@ -150,7 +150,7 @@ fn lanes([low, high]: Halves) -> [f64; LANES] {
     lanes
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn integers(x: __m256i) -> [u32; STEP] {
     let mut lanes = [0; STEP];
     // SAFETY: the array has 32 bytes, and the store needs no alignment.
@@ -158,23 +158,23 @@ fn integers(x: __m256i) -> [u32; STEP] {
     lanes
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn total(counts: __m256i) -> u64 {
     integers(counts).into_iter().map(u64::from).sum()
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn largest(x: __m256) -> f64 {
     floats(x).into_iter().fold(f32::NEG_INFINITY, |most, lane| if lane > most { lane } else { most }).into()
 }
 
 /// Sums of a block of one tensor; see [`super::portable::side`].
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 pub(crate) fn side<const KIND: u8>(masked: bool, bytes: &[u8]) -> SideSums {
     if masked { side_on::<KIND, true>(bytes) } else { side_on::<KIND, false>(bytes) }
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn side_on<const KIND: u8, const MASKED: bool>(bytes: &[u8]) -> SideSums {
     let (mut sum, mut squares) = ([_mm256_setzero_pd(); 2], [_mm256_setzero_pd(); 2]);
     let (infinity, neg_infinity) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
@@ -226,7 +226,7 @@ fn side_on<const KIND: u8, const MASKED: bool>(bytes: &[u8]) -> SideSums {
 }
 
 /// Sums of a block of pairs; see [`super::portable::pair`].
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 pub(crate) fn pair<const KIND: u8>(path: Path, b: &[u8], c: &[u8]) -> BlockSums {
     match path {
         Path::Plain => pair_on::<KIND, false, false>(b, c),
@@ -235,7 +235,7 @@ pub(crate) fn pair<const KIND: u8>(path: Path, b: &[u8], c: &[u8]) -> BlockSums 
     }
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn pair_on<const KIND: u8, const ZEROS: bool, const MASKED: bool>(b: &[u8], c: &[u8]) -> BlockSums {
     let (baseline, candidate) = (side_on::<KIND, MASKED>(b), side_on::<KIND, MASKED>(c));
     let none = [_mm256_setzero_pd(); 2];
@@ -348,7 +348,7 @@ fn pair_on<const KIND: u8, const ZEROS: bool, const MASKED: bool>(b: &[u8], c: &
 }
 
 /// First element with the largest absolute error above `floor`; `hint` is that of the block's sums.
-#[target_feature(enable = "avx2,fma,f16c")]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 #[expect(clippy::cast_possible_truncation, reason = "the hint was a binary32")]
 pub(crate) fn locate<const KIND: u8>(hint: f64, floor: Option<f64>, b: &[u8], c: &[u8]) -> Option<Record> {
     let mut best: Option<Record> = None;
@@ -392,25 +392,25 @@ pub(crate) fn locate<const KIND: u8>(hint: f64, floor: Option<f64>, b: &[u8], c:
 }
 
 /// The portable body, compiled for these instructions. No multiplication is fused with an addition here.
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,popcnt")]
 pub(crate) fn pair_lanes<A: Arithmetic>(path: Path, b: &[A::Item], c: &[A::Item]) -> BlockSums {
     portable::pair::<A>(path, b, c)
 }
 
 /// As [`pair_lanes`], for one tensor.
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,popcnt")]
 pub(crate) fn side_lanes<A: Arithmetic>(masked: bool, x: &[A::Item]) -> SideSums {
     portable::side::<A>(masked, x)
 }
 
 /// As [`pair_lanes`], for decoding.
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,popcnt")]
 pub(crate) fn decode<T: Decode>(dtype: DType, bytes: &[u8], out: &mut Vec<T>) {
     T::decode(dtype, bytes, out);
 }
 
 /// As [`pair_lanes`], for the distance in units in the last place.
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,popcnt")]
 pub(crate) fn largest_ulp(dtype: DType, b: &[u8], c: &[u8]) -> u64 {
     ulp::largest(dtype, b, c)
 }

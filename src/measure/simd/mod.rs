@@ -59,12 +59,14 @@ impl Body {
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("popcnt")
             }
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             Self::Avx2 => {
                 is_x86_feature_detected!("avx2")
                     && is_x86_feature_detected!("fma")
                     && is_x86_feature_detected!("f16c")
+                    && is_x86_feature_detected!("popcnt")
             }
             Self::Portable => true,
             #[cfg(any(not(target_arch = "x86_64"), miri))]
@@ -216,7 +218,9 @@ impl<const KIND: u8, const WIDE: bool> Kernel for Vector<KIND, WIDE> {
     }
 
     fn may_exceed(&self, hint: f64, record: Magnitude) -> bool {
-        Single::may_exceed(hint, record.rounded)
+        // AVX-512 keeps the largest error of the 16-bit types in binary64: nothing was rounded.
+        let exact = WIDE && KIND != F32;
+        if exact { hint > record.rounded } else { Single::may_exceed(hint, record.rounded) }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::dump::Number;
 
@@ -189,6 +189,57 @@ impl<'de> Visitor<'de> for NodeVisitor {
             map.push((key, entries.next_value()?));
         }
         Ok(Node::Map(map))
+    }
+}
+
+/// A number, a bare token, or null; anything else counts as null.
+pub(super) struct Token(pub(super) Option<Number>);
+
+impl<'de> Deserialize<'de> for Token {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TokenVisitor;
+        impl<'de> Visitor<'de> for TokenVisitor {
+            type Value = Token;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number or null")
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Token(None))
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
+                Ok(Token(Some(Number::Bool(value))))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
+                Ok(Token(Some(Number::Int(value))))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
+                Ok(Token(Some(i64::try_from(value).map_or(Number::UInt(value), Number::Int))))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
+                Ok(Token(Some(Number::Float(value))))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
+                Ok(Token(bare_number(value).map(Number::Float)))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Token(None))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+                while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Token(None))
+            }
+        }
+        deserializer.deserialize_any(TokenVisitor)
     }
 }
 

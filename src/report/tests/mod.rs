@@ -2,4 +2,10 @@
 
 mod fixture;
 mod json;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod set;
 mod text;
+mod timing;
+#[cfg(feature = "xlsx")]
+mod xlsx;

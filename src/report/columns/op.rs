@@ -1,0 +1,153 @@
+//! Columns of the table with one row per op.
+
+use super::{ESTIMATED, Kind, ORDER, metric_width};
+use crate::measure::{ALL_METRICS, Metric};
+
+/// Columns of the table with one row per op.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OpColumn {
+    /// Iteration.
+    Step,
+    /// Rank.
+    Rank,
+    /// Place in execution order.
+    Order,
+    /// Op name.
+    Op,
+    /// Pass it ran in.
+    Phase,
+    /// Module path.
+    Module,
+    /// Role.
+    Role,
+    /// Cause.
+    Cause,
+    /// Worst verdict.
+    Verdict,
+    /// The slot that stands for the op.
+    Slot,
+    /// One metric of that slot.
+    Metric(Metric),
+    /// Whether metrics are bounds.
+    Estimated,
+    /// Largest error it was given.
+    InputError,
+    /// Largest error it produced.
+    OutputError,
+    /// Number of slots.
+    Slots,
+    /// Source line.
+    Source,
+    /// Why.
+    Reason,
+}
+
+impl OpColumn {
+    /// Every column, in order.
+    pub fn all() -> Vec<Self> {
+        let mut all = vec![
+            Self::Step,
+            Self::Rank,
+            Self::Order,
+            Self::Op,
+            Self::Phase,
+            Self::Role,
+            Self::Cause,
+            Self::Verdict,
+            Self::Slot,
+            Self::InputError,
+            Self::OutputError,
+        ];
+        all.extend(ALL_METRICS.map(Self::Metric));
+        all.extend([Self::Estimated, Self::Slots, Self::Module, Self::Source, Self::Reason]);
+        all
+    }
+
+    /// Name in machine formats and documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::Rank => "rank",
+            Self::Order => "order",
+            Self::Op => "op",
+            Self::Phase => "phase",
+            Self::Module => "module",
+            Self::Role => "role",
+            Self::Cause => "cause",
+            Self::Verdict => "verdict",
+            Self::Slot => "slot",
+            Self::Metric(metric) => metric.name(),
+            Self::Estimated => "estimated",
+            Self::InputError => "input_error",
+            Self::OutputError => "output_error",
+            Self::Slots => "slots",
+            Self::Source => "source",
+            Self::Reason => "reason",
+        }
+    }
+
+    /// Header for people.
+    pub fn label(self) -> String {
+        match self {
+            Self::Metric(metric) => metric.label().into(),
+            Self::Slot => "worst slot".into(),
+            _ => self.name().replace('_', " "),
+        }
+    }
+
+    /// What the cells hold.
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::Step | Self::Rank | Self::Order | Self::Slots => Kind::Count,
+            Self::Phase | Self::Role | Self::Cause | Self::Verdict => Kind::Category,
+            Self::Metric(_) | Self::InputError | Self::OutputError => Kind::Real,
+            Self::Estimated => Kind::Flag,
+            Self::Op | Self::Module | Self::Slot | Self::Source | Self::Reason => Kind::Text,
+        }
+    }
+
+    /// Width in a spreadsheet, in characters.
+    pub const fn width(self) -> u16 {
+        match self {
+            Self::Step | Self::Rank | Self::Order | Self::Slots => 7,
+            Self::Op => 44,
+            Self::Phase | Self::Role | Self::Cause | Self::Verdict => 11,
+            Self::Module => 24,
+            Self::Slot => 16,
+            Self::Metric(metric) => metric_width(metric),
+            Self::Estimated => 10,
+            Self::InputError | Self::OutputError => 12,
+            Self::Source => 22,
+            Self::Reason => 70,
+        }
+    }
+
+    /// One line for legends.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Step => "iteration, as the baseline numbers it",
+            Self::Rank => "process of the distributed run, 0 when there is one",
+            Self::Order => ORDER,
+            Self::Op => "full name of the op, as recorded; leads to its rows in the sheet of tensors",
+            Self::Phase => {
+                "forward, backward or parameter gradient; empty for saved variables and collections"
+            }
+            Self::Module => "path of the module the op ran in, where recorded",
+            Self::Role => "role of the op in the spread of error; see the roles below",
+            Self::Cause => "kind of fault, for ops that introduce one; see the causes below",
+            Self::Verdict => "worst verdict among the slots of the op; see the verdicts below",
+            Self::Slot => {
+                "the slot that decided, else the result with the largest error; the metrics are of this slot"
+            }
+            Self::Metric(metric) => metric.meaning(),
+            Self::Estimated => ESTIMATED,
+            Self::InputError => "largest relative l2 error among what the op was given",
+            Self::OutputError => "largest relative l2 error among what the op produced",
+            Self::Slots => "number of values recorded of the op, both sides together",
+            Self::Source => {
+                "innermost line of the call stack outside the framework, where stacks were recorded"
+            }
+            Self::Reason => "why the op has its role; empty for clean ops",
+        }
+    }
+}

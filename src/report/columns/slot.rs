@@ -1,0 +1,221 @@
+//! Columns of the table with one row per slot.
+
+use super::{ESTIMATED, Kind, ORDER, Side, Statistic, metric_width};
+use crate::measure::{ALL_METRICS, Metric};
+
+/// Columns of the table with one row per slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SlotColumn {
+    /// Iteration.
+    Step,
+    /// Rank.
+    Rank,
+    /// Place of the op in execution order.
+    Order,
+    /// Op name.
+    Op,
+    /// Slot path.
+    Slot,
+    /// Verdict of the pair.
+    Verdict,
+    /// Role of the op.
+    Role,
+    /// Cause, for the ops at fault.
+    Cause,
+    /// Element type, or the kind of argument.
+    DType(Side),
+    /// Sizes of the dimensions.
+    Shape(Side),
+    /// Value of an argument.
+    Value(Side),
+    /// One metric.
+    Metric(Metric),
+    /// Whether metrics are bounds.
+    Estimated,
+    /// Row-major index of the largest error.
+    MaxAbsIndex,
+    /// The same as coordinates.
+    MaxAbsPosition,
+    /// The value there.
+    MaxAbsValue(Side),
+    /// One statistic of one side.
+    Statistic(Side, Statistic),
+    /// Candidate minus baseline of a recorded statistic.
+    Difference(Statistic),
+    /// The same relative to the scale of the tensor.
+    RelativeDifference(Statistic),
+    /// Recorded checksum.
+    Checksum(Side),
+    /// Whether autograd tracked the tensor.
+    RequiresGrad(Side),
+    /// The tolerance that decided.
+    Tolerance,
+    /// Why.
+    Reason,
+}
+
+impl SlotColumn {
+    /// Every column, in order.
+    pub fn all() -> Vec<Self> {
+        let mut all = vec![
+            Self::Step,
+            Self::Rank,
+            Self::Order,
+            Self::Op,
+            Self::Slot,
+            Self::Verdict,
+            Self::Role,
+            Self::Cause,
+        ];
+        all.extend(Side::ALL.map(Self::DType));
+        all.extend(Side::ALL.map(Self::Shape));
+        all.extend(Side::ALL.map(Self::Value));
+        all.extend(ALL_METRICS.map(Self::Metric));
+        all.extend([Self::Estimated, Self::MaxAbsIndex, Self::MaxAbsPosition]);
+        all.extend(Side::ALL.map(Self::MaxAbsValue));
+        for side in Side::ALL {
+            all.extend(Statistic::ALL.map(|statistic| Self::Statistic(side, statistic)));
+        }
+        all.extend(Statistic::RECORDED.map(Self::Difference));
+        all.extend(Statistic::RECORDED.map(Self::RelativeDifference));
+        all.extend(Side::ALL.map(Self::Checksum));
+        all.extend(Side::ALL.map(Self::RequiresGrad));
+        all.extend([Self::Tolerance, Self::Reason]);
+        all
+    }
+
+    /// Name in machine formats: `baseline_max`.
+    pub fn name(self) -> String {
+        match self {
+            Self::Step => "step".into(),
+            Self::Rank => "rank".into(),
+            Self::Order => "order".into(),
+            Self::Op => "op".into(),
+            Self::Slot => "slot".into(),
+            Self::Verdict => "verdict".into(),
+            Self::Role => "role".into(),
+            Self::Cause => "cause".into(),
+            Self::DType(side) => format!("{}_dtype", side.name()),
+            Self::Shape(side) => format!("{}_shape", side.name()),
+            Self::Value(side) => format!("{}_value", side.name()),
+            Self::Metric(metric) => metric.name().into(),
+            Self::Estimated => "estimated".into(),
+            Self::MaxAbsIndex => "max_abs_index".into(),
+            Self::MaxAbsPosition => "max_abs_position".into(),
+            Self::MaxAbsValue(side) => format!("{}_at_max_abs", side.name()),
+            Self::Statistic(side, statistic) => format!("{}_{}", side.name(), statistic.name()),
+            Self::Difference(statistic) => format!("{}_difference", statistic.name()),
+            Self::RelativeDifference(statistic) => format!("{}_relative_difference", statistic.name()),
+            Self::Checksum(side) => format!("{}_checksum", side.name()),
+            Self::RequiresGrad(side) => format!("{}_requires_grad", side.name()),
+            Self::Tolerance => "tolerance".into(),
+            Self::Reason => "reason".into(),
+        }
+    }
+
+    /// Header for people: `baseline max`, `MaxAbsError`.
+    pub fn label(self) -> String {
+        match self {
+            Self::Metric(metric) => metric.label().into(),
+            _ => self.name().replace('_', " "),
+        }
+    }
+
+    /// What the cells hold.
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::Step | Self::Rank | Self::Order | Self::MaxAbsIndex => Kind::Count,
+            Self::Verdict | Self::Role | Self::Cause | Self::DType(_) => Kind::Category,
+            Self::Metric(_) | Self::MaxAbsValue(_) | Self::Difference(_) | Self::RelativeDifference(_) => {
+                Kind::Real
+            }
+            Self::Statistic(_, statistic) => {
+                if statistic.is_count() {
+                    Kind::Count
+                } else {
+                    Kind::Real
+                }
+            }
+            Self::Estimated | Self::RequiresGrad(_) => Kind::Flag,
+            Self::Op
+            | Self::Slot
+            | Self::Shape(_)
+            | Self::Value(_)
+            | Self::MaxAbsPosition
+            | Self::Checksum(_)
+            | Self::Tolerance
+            | Self::Reason => Kind::Text,
+        }
+    }
+
+    /// Width in a spreadsheet, in characters.
+    pub const fn width(self) -> u16 {
+        match self {
+            Self::Step | Self::Rank | Self::Order => 7,
+            Self::Op => 44,
+            Self::Verdict | Self::Role | Self::Cause => 11,
+            Self::DType(_) => 14,
+            Self::Shape(_) => 17,
+            Self::Slot | Self::Value(_) => 16,
+            Self::Metric(metric) => metric_width(metric),
+            Self::Estimated => 10,
+            Self::MaxAbsIndex | Self::MaxAbsValue(_) | Self::Statistic(..) | Self::Difference(_) => 16,
+            Self::RelativeDifference(_) | Self::MaxAbsPosition | Self::Checksum(_) => 20,
+            Self::RequiresGrad(_) => 13,
+            Self::Tolerance | Self::Reason => 60,
+        }
+    }
+
+    /// One line for legends.
+    pub fn meaning(self) -> String {
+        match self {
+            Self::Step => "iteration, as the baseline numbers it".into(),
+            Self::Rank => "process of the distributed run, 0 when there is one".into(),
+            Self::Order => ORDER.into(),
+            Self::Op => "full name of the op, as recorded".into(),
+            Self::Slot => {
+                "value inside the op: input.N, kwarg.NAME, parameter.NAME, output.N, grad.NAME".into()
+            }
+            Self::Verdict => "what was decided about this pair of values; see the verdicts below".into(),
+            Self::Role => "role of the op in the spread of error; see the roles below".into(),
+            Self::Cause => "kind of fault, for ops that introduce one; see the causes below".into(),
+            Self::DType(side) => {
+                format!(
+                    "element type of the {} tensor; for arguments their kind (int, str, None)",
+                    side.name()
+                )
+            }
+            Self::Shape(side) => {
+                format!("sizes of the dimensions of the {} tensor; [] is a scalar", side.name())
+            }
+            Self::Value(side) => {
+                format!("value of the argument in the {}, for what is not a tensor", side.name())
+            }
+            Self::Metric(metric) => metric.meaning().into(),
+            Self::Estimated => ESTIMATED.into(),
+            Self::MaxAbsIndex => {
+                "row-major index of the first element with the largest absolute error, from 0".into()
+            }
+            Self::MaxAbsPosition => "the same element as coordinates in the shape, from 0".into(),
+            Self::MaxAbsValue(side) => {
+                format!("value of the {} at that element (real part for complex)", side.name())
+            }
+            Self::Statistic(side, statistic) => format!("{}: {}", side.name(), statistic.meaning()),
+            Self::Difference(statistic) => {
+                format!("candidate minus baseline of the recorded {}", statistic.name())
+            }
+            Self::RelativeDifference(statistic) => format!(
+                "size of that difference relative to the scale of the baseline tensor ({})",
+                if matches!(statistic, Statistic::Max | Statistic::Min) {
+                    "its largest magnitude"
+                } else {
+                    "its norm"
+                }
+            ),
+            Self::Checksum(side) => format!("checksum that the {} recorded of the bytes", side.name()),
+            Self::RequiresGrad(side) => format!("whether autograd tracked the {} tensor", side.name()),
+            Self::Tolerance => "the rule that decided, with its limit and where the limit comes from".into(),
+            Self::Reason => "why the verdict is what it is; empty where it needs no words".into(),
+        }
+    }
+}

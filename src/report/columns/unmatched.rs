@@ -1,0 +1,96 @@
+//! Columns of the table of ops and slots without partner.
+
+use super::{Kind, OpColumn};
+
+/// Columns of the table of ops and slots that one side lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum UnmatchedColumn {
+    /// Iteration.
+    Step,
+    /// Rank.
+    Rank,
+    /// Place of the op in execution order.
+    Order,
+    /// Op name.
+    Op,
+    /// Slot path.
+    Slot,
+    /// The side that has it.
+    Side,
+    /// Number of slots of an op without partner.
+    Slots,
+    /// Element type.
+    DType,
+    /// Sizes of the dimensions.
+    Shape,
+    /// Why.
+    Reason,
+}
+
+impl UnmatchedColumn {
+    /// Every column, in order.
+    pub const ALL: [Self; 10] = [
+        Self::Step,
+        Self::Rank,
+        Self::Order,
+        Self::Op,
+        Self::Slot,
+        Self::Side,
+        Self::Slots,
+        Self::DType,
+        Self::Shape,
+        Self::Reason,
+    ];
+
+    /// Header for people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::Rank => "rank",
+            Self::Order => "order",
+            Self::Op => "op",
+            Self::Slot => "slot",
+            Self::Side => "recorded by",
+            Self::Slots => "slots",
+            Self::DType => "dtype",
+            Self::Shape => "shape",
+            Self::Reason => "reason",
+        }
+    }
+
+    /// What the cells hold.
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::Step | Self::Rank | Self::Order | Self::Slots => Kind::Count,
+            Self::Side | Self::DType => Kind::Category,
+            Self::Op | Self::Slot | Self::Shape | Self::Reason => Kind::Text,
+        }
+    }
+
+    /// Width in a spreadsheet, in characters.
+    pub const fn width(self) -> u16 {
+        match self {
+            Self::Step | Self::Rank | Self::Order | Self::Slots => 7,
+            Self::Op => 44,
+            Self::Slot | Self::Shape => 17,
+            Self::Side | Self::DType => 14,
+            Self::Reason => 60,
+        }
+    }
+
+    /// One line for legends.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Step => OpColumn::Step.meaning(),
+            Self::Rank => OpColumn::Rank.meaning(),
+            Self::Order => OpColumn::Order.meaning(),
+            Self::Op => "the op that one side lacks, or that has a slot which one side lacks",
+            Self::Slot => "the slot that one side lacks; empty where the whole op has no partner",
+            Self::Side => "the side that has it",
+            Self::Slots => "number of values, where the whole op has no partner",
+            Self::DType => "element type or kind of the value",
+            Self::Shape => "sizes of the dimensions",
+            Self::Reason => "why, as far as known",
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! `report.xlsx`, read back by cells with another library.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use calamine::{Data, Range, Reader, Xlsx, open_workbook};
+
+use super::fixture::{Part, both, data, everything, full_summary, hostile_names, summary, tensor};
+use crate::dump::Task;
+use crate::judge::{Role, Summary, Verdict};
+use crate::measure::ALL_METRICS;
+use crate::report::columns::{OpColumn, SlotColumn, UnmatchedColumn};
+use crate::report::rows::{Cell, op_rows};
+use crate::report::xlsx::XlsxReport;
+use crate::report::{PartReport, ReportWriter};
+
+type Book = Xlsx<std::io::BufReader<std::fs::File>>;
+
+fn written(path: &Path, rows: u32, parts: &[PartReport<'_>], summary: &Summary) -> Book {
+    let mut writer = XlsxReport::create(path).unwrap().with_max_rows(rows);
+    for part in parts {
+        writer.part(part).unwrap();
+    }
+    open_workbook(Box::new(writer).finish(summary).unwrap().place().unwrap()).unwrap()
+}
+
+fn sheet(book: &mut Book, name: &str) -> Range<Data> {
+    book.worksheet_range(name).unwrap()
+}
+
+fn header(range: &Range<Data>) -> Vec<String> {
+    range.rows().next().unwrap().iter().map(ToString::to_string).collect()
+}
+
+fn column(range: &Range<Data>, label: &str) -> Vec<Data> {
+    let index = header(range).iter().position(|name| name == label).unwrap_or_else(|| panic!("no {label}"));
+    range.rows().skip(1).map(|row| row[index].clone()).collect()
+}
+
+/// The cell as calamine should see it.
+fn expected(cell: &Cell<'_>) -> Data {
+    match cell {
+        Cell::Empty => Data::Empty,
+        Cell::Count(value) => Data::Float(*value as f64),
+        Cell::Real(value) if value.is_nan() => Data::String("NaN".into()),
+        Cell::Real(value) if value.is_infinite() => {
+            Data::String(if *value > 0.0 { "Infinity" } else { "-Infinity" }.into())
+        }
+        Cell::Real(value) => Data::Float(*value),
+        Cell::Flag(value) => Data::String(if *value { "yes" } else { "no" }.into()),
+        Cell::Text(text) => Data::String(text.to_string()),
+    }
+}
+
+#[test]
+fn every_cell_reads_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = everything();
+    let report = part.report();
+    let mut book = written(&folder.path().join("report.xlsx"), 1000, &[report], &full_summary(&part));
+    assert_eq!(book.sheet_names(), ["run info", "summary", "tensors", "unmatched", "legend"]);
+
+    let tensors = sheet(&mut book, "tensors");
+    assert_eq!(header(&tensors), SlotColumn::all().iter().map(|c| c.label()).collect::<Vec<_>>());
+    let rows: Vec<_> = op_rows(&report).flat_map(|op| op.slots()).collect();
+    assert_eq!(tensors.rows().count(), rows.len() + 1);
+    for (row, cells) in rows.iter().zip(tensors.rows().skip(1)) {
+        for (column, cell) in SlotColumn::all().into_iter().zip(cells) {
+            if column != SlotColumn::Op {
+                assert_eq!(cell, &expected(&row.cell(column)), "{column:?} of {}", row.path());
+            }
+        }
+    }
+
+    let ops = sheet(&mut book, "summary");
+    assert_eq!(header(&ops), OpColumn::all().iter().map(|c| c.label()).collect::<Vec<_>>());
+    assert_eq!(ops.rows().count(), part.pair.ops.len() + 1);
+    for (op, cells) in op_rows(&report).zip(ops.rows().skip(1)) {
+        for (column, cell) in OpColumn::all().into_iter().zip(cells) {
+            if column != OpColumn::Op {
+                assert_eq!(
+                    cell,
+                    &expected(&op.cell(column, op.representative())),
+                    "{column:?} of {}",
+                    op.name()
+                );
+            }
+        }
+    }
+    assert_eq!(column(&ops, "CosineSimilarity")[1], Data::Float(0.999_95));
+    assert_eq!(column(&ops, "MaxAbsError")[1], Data::Float(0.03));
+    assert_eq!(column(&ops, "source")[1], Data::String("train.py:112".into()));
+    assert_eq!(column(&ops, "module")[1], Data::String("layers.0.mlp".into()));
+    assert_eq!(column(&tensors, "max abs position")[4], Data::String("[0, 4, 1]".into()));
+}
+
+#[test]
+fn what_one_side_lacks_is_on_a_sheet_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = everything();
+    let mut book = written(&folder.path().join("r.xlsx"), 1000, &[part.report()], &full_summary(&part));
+    let unmatched = sheet(&mut book, "unmatched");
+    assert_eq!(header(&unmatched), UnmatchedColumn::ALL.map(UnmatchedColumn::label));
+    let text = |label| column(&unmatched, label).iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(text("slot"), ["output.1", "output.2", "", ""]);
+    assert_eq!(text("recorded by"), ["baseline", "candidate", "baseline", "candidate"]);
+    assert_eq!(text("op")[2..], ["Functional.only_gpu.0.forward", "Functional.only_npu.0.forward"]);
+}
+
+#[test]
+fn hostile_names_are_text_and_harmless() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = everything();
+    let mut book = written(&folder.path().join("r.xlsx"), 1000, &[part.report()], &full_summary(&part));
+    let names: Vec<String> =
+        column(&sheet(&mut book, "summary"), "op").iter().map(ToString::to_string).collect();
+    let names = &names[names.len() - hostile_names().len()..];
+    assert_eq!(names[0], "=cmd|'/C calc'!A0");
+    assert_eq!(names[1], "\\x1b]0;owned\\x07\\x1b[2J.0.forward");
+    assert_eq!(names[2], "<script>alert(\"&\")</script>");
+    assert_eq!(names[4], "@SUM(1+1)*cmd\\n\\r\\tx");
+    assert!(names[5].ends_with("... [cut, 40021 characters in all]") && names[5].len() == 32_767);
+    assert!(book.worksheet_formula("summary").unwrap().is_empty(), "no text became a formula");
+    assert!(book.worksheet_formula("tensors").unwrap().is_empty());
+}
+
+#[test]
+fn the_answer_stands_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = everything();
+    let mut book = written(&folder.path().join("r.xlsx"), 1000, &[part.report()], &full_summary(&part));
+    let front = sheet(&mut book, "run info");
+    let cells: Vec<String> = front.rows().map(|row| row[0].to_string()).collect();
+    assert!(cells[0].starts_with("first divergence: step 0, rank 0, Functional.gelu.1.forward output.0"));
+    for word in ["path", "task", "steps", "clean", "non-finite", "not compared (7)", "tool"] {
+        assert!(cells.iter().any(|cell| cell == word), "{word}");
+    }
+    let legend = sheet(&mut book, "legend");
+    let words: Vec<String> = legend.rows().map(|row| row[0].to_string()).collect();
+    for label in
+        SlotColumn::all().iter().map(|column| column.label()).chain(ALL_METRICS.map(|m| m.label().into()))
+    {
+        assert!(words.contains(&label), "{label}");
+    }
+}
+
+#[test]
+fn a_full_sheet_goes_on_in_another_and_links_follow() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.xlsx");
+    let mut part = Part::new(3, Task::Tensor);
+    for index in 0..10 {
+        part.push(
+            &format!("Functional.relu.{index}.forward"),
+            Role::Clean,
+            None,
+            vec![
+                both("input.0", tensor(), data(0.0), Verdict::BitEqual),
+                both("output.0", tensor(), data(0.0), Verdict::BitEqual),
+            ],
+        );
+    }
+    let mut book = written(&path, 8, &[part.report()], &summary(&[&part]));
+    let names = book.sheet_names();
+    assert_eq!(
+        names,
+        ["run info", "summary", "summary 2", "tensors", "tensors 2", "tensors 3", "unmatched", "legend"]
+    );
+    let rows: usize = ["tensors", "tensors 2", "tensors 3"]
+        .map(|name| sheet(&mut book, name).rows().count() - 1)
+        .iter()
+        .sum();
+    assert_eq!(rows, 20);
+    let first = header(&sheet(&mut book, "tensors"));
+    assert_eq!(first, header(&sheet(&mut book, "tensors 3")));
+
+    let mut zip = zip::ZipArchive::new(std::fs::File::open(&path).unwrap()).unwrap();
+    let mut xml = String::new();
+    zip.by_name("xl/worksheets/sheet3.xml").unwrap().read_to_string(&mut xml).unwrap();
+    // Op 9 is the third of `summary 2`; its slots are rows 18 and 19 of 20, the fifth and sixth of `tensors 3`.
+    assert!(xml.contains("<hyperlink ref=\"D4\" location=\"'tensors 3'!A6\"/>"), "{xml}");
+}
+
+#[test]
+fn a_part_with_more_columns_begins_a_new_sheet() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut small = Part::new(0, Task::Structure);
+    small.push(
+        "Functional.relu.0.forward",
+        Role::Clean,
+        None,
+        vec![both("output.0", crate::dump::Value::None, crate::measure::Evidence::Nothing, Verdict::Unknown)],
+    );
+    let full = everything();
+    let parts = [small.report(), full.report(), small.report()];
+    let mut book = written(&folder.path().join("r.xlsx"), 1000, &parts, &summary(&[&small, &full]));
+    let narrow = header(&sheet(&mut book, "tensors"));
+    let wide = header(&sheet(&mut book, "tensors 2"));
+    assert!(narrow.len() < wide.len());
+    assert!(narrow.contains(&"CosineSimilarity".to_owned()) && !narrow.contains(&"RMSE".to_owned()));
+    assert_eq!(wide.len(), SlotColumn::all().len());
+    assert!(book.worksheet_range("tensors 3").is_err(), "fewer columns need no new sheet");
+}
+
+#[test]
+fn an_empty_comparison_is_a_whole_workbook() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut book = written(&folder.path().join("r.xlsx"), 1000, &[], &summary(&[]));
+    assert_eq!(book.sheet_names(), ["run info", "summary", "tensors", "unmatched", "legend"]);
+    assert_eq!(sheet(&mut book, "tensors").rows().count(), 1);
+    assert_eq!(sheet(&mut book, "summary").rows().count(), 1);
+}
+
+#[test]
+fn the_same_comparison_gives_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = everything();
+    let bytes = ["a.xlsx", "b.xlsx"].map(|name| {
+        let path = folder.path().join(name);
+        drop(written(&path, 1000, &[part.report()], &full_summary(&part)));
+        std::fs::read(path).unwrap()
+    });
+    assert_eq!(bytes[0], bytes[1]);
+}
+
+/// Every part of the package is well-formed XML; `PROBE_KEEP_XLSX` names a file to keep for looking at.
+#[test]
+fn parts_are_well_formed() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = everything();
+    let path = folder.path().join("r.xlsx");
+    drop(written(&path, 1000, &[part.report()], &full_summary(&part)));
+    if let Some(keep) = std::env::var_os("PROBE_KEEP_XLSX") {
+        std::fs::copy(&path, keep).unwrap();
+    }
+    let mut zip = zip::ZipArchive::new(std::fs::File::open(&path).unwrap()).unwrap();
+    for index in 0..zip.len() {
+        let mut entry = zip.by_index(index).unwrap();
+        let mut xml = String::new();
+        entry.read_to_string(&mut xml).unwrap();
+        let mut open: Vec<&str> = Vec::new();
+        for tag in xml.split('<').skip(1) {
+            let (tag, text) = tag.split_once('>').unwrap();
+            assert!(!text.contains('>'), "{:?}: {tag}", entry.name());
+            match tag.strip_prefix('/') {
+                Some(name) => assert_eq!(open.pop(), Some(name), "{:?}", entry.name()),
+                None if tag.starts_with('?') || tag.ends_with('/') => {}
+                None => open.push(tag.split(' ').next().unwrap()),
+            }
+        }
+        assert!(open.is_empty(), "{:?}: {open:?}", entry.name());
+        assert!(xml.chars().all(|c| !c.is_control() || c == '\n'), "{:?}", entry.name());
+    }
+}
