@@ -1,4 +1,4 @@
-//! Writes `report.parquet`: one row per slot with exact values, for programs.
+//! Writes `result.parquet`: one row per slot with exact values, for programs.
 //!
 //! Columns are those of [`SlotColumn`], all of them whatever was recorded, so that files of any comparison stack.
 
@@ -28,7 +28,7 @@ const BATCH: usize = 8192;
 /// Rows of a row group, and so the rows held in memory, compressed.
 const ROW_GROUP: usize = 131_072;
 
-/// Writer of `report.parquet`.
+/// Writer of `result.parquet`.
 pub struct ParquetReport {
     draft: Draft,
     writer: ArrowWriter<std::fs::File>,

@@ -43,8 +43,8 @@ impl Format {
     pub const fn file_name(self) -> &'static str {
         match self {
             Self::Text => "report.txt",
-            Self::Xlsx => "report.xlsx",
-            Self::Parquet => "report.parquet",
+            Self::Xlsx => "result.xlsx",
+            Self::Parquet => "result.parquet",
             Self::Json => "report.json",
         }
     }

@@ -1,4 +1,4 @@
-//! `report.parquet`, read back by arrow.
+//! `result.parquet`, read back by arrow.
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float64Type, Int32Type, UInt64Type};
@@ -15,7 +15,7 @@ fn written(
     folder: &std::path::Path,
     parts: &[PartReport<'_>],
 ) -> ParquetRecordBatchReaderBuilder<std::fs::File> {
-    let mut writer = Box::new(ParquetReport::create(&folder.join("report.parquet")).unwrap());
+    let mut writer = Box::new(ParquetReport::create(&folder.join("result.parquet")).unwrap());
     for part in parts {
         writer.part(part).unwrap();
     }

@@ -6,7 +6,7 @@ use crate::report::text::{Colour, TextOptions, answer, render};
 
 fn options() -> TextOptions {
     TextOptions {
-        written: vec!["out/report.xlsx".into(), "out/report.json".into()],
+        written: vec!["out/result.xlsx".into(), "out/report.json".into()],
         ..TextOptions::default()
     }
 }

@@ -1,4 +1,4 @@
-//! `report.xlsx`, read back by cells with another library.
+//! `result.xlsx`, read back by cells with another library.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -57,7 +57,7 @@ fn every_cell_reads_back() {
     let folder = tempfile::tempdir().unwrap();
     let part = everything();
     let report = part.report();
-    let mut book = written(&folder.path().join("report.xlsx"), 1000, &[report], &full_summary(&part));
+    let mut book = written(&folder.path().join("result.xlsx"), 1000, &[report], &full_summary(&part));
     assert_eq!(book.sheet_names(), ["run info", "summary", "tensors", "unmatched", "legend"]);
 
     let tensors = sheet(&mut book, "tensors");

@@ -1,4 +1,4 @@
-//! Writes `report.xlsx`, the workbook for people.
+//! Writes `result.xlsx`, the workbook for people.
 //!
 //! Rows are written and compressed as the parts come, so that little is left to do at the end; memory stays flat.
 //! The format is written here rather than by a library: a worksheet is a flat list of cells, and writing it straight
@@ -36,7 +36,7 @@ struct Spot {
     row: u32,
 }
 
-/// Writer of `report.xlsx`.
+/// Writer of `result.xlsx`.
 #[derive(Debug)]
 pub struct XlsxReport {
     draft: Draft,
