@@ -1,6 +1,6 @@
 //! The columns of the tables, each table's as one enum that every writer, legend and document takes its list from.
 //!
-//! Metrics come from [`ALL_METRICS`]; nothing here knows a file format.
+//! Metrics come from [`ALL_METRICS`](crate::measure::ALL_METRICS); nothing here knows a file format.
 
 mod op;
 mod slot;
@@ -9,8 +9,6 @@ mod unmatched;
 pub use op::OpColumn;
 pub use slot::SlotColumn;
 pub use unmatched::UnmatchedColumn;
-
-use crate::measure::Metric;
 
 /// What the cells of a column hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,14 +112,8 @@ const ORDER: &str = "place of the op in execution order within its step and rank
 const ESTIMATED: &str =
     "yes where only recorded statistics exist: metrics are then lower bounds of the true value";
 
-const fn metric_width(metric: Metric) -> u16 {
-    // The label and the filter arrow must fit; numbers need 9 characters.
-    match metric.label().len() {
-        ..10 => 12,
-        10..14 => 16,
-        _ => 21,
-    }
-}
+/// Characters that a metric takes, with room to breathe.
+const METRIC_WIDTH: u16 = 12;
 
 #[cfg(test)]
 mod tests {

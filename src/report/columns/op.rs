@@ -1,6 +1,6 @@
 //! Columns of the table with one row per op.
 
-use super::{ESTIMATED, Kind, ORDER, metric_width};
+use super::{ESTIMATED, Kind, METRIC_WIDTH, ORDER};
 use crate::measure::{ALL_METRICS, Metric};
 
 /// Columns of the table with one row per op.
@@ -106,15 +106,15 @@ impl OpColumn {
         }
     }
 
-    /// Width in a spreadsheet, in characters.
+    /// Width of the content in a spreadsheet, in characters; a longer label widens it.
     pub const fn width(self) -> u16 {
         match self {
             Self::Step | Self::Rank | Self::Order | Self::Slots => 7,
-            Self::Op => 44,
+            Self::Op => 54,
             Self::Phase | Self::Role | Self::Cause | Self::Verdict => 11,
             Self::Module => 24,
             Self::Slot => 16,
-            Self::Metric(metric) => metric_width(metric),
+            Self::Metric(_) => METRIC_WIDTH,
             Self::Estimated => 10,
             Self::InputError | Self::OutputError => 12,
             Self::Source => 22,
@@ -133,9 +133,9 @@ impl OpColumn {
                 "forward, backward or parameter gradient; empty for saved variables and collections"
             }
             Self::Module => "path of the module the op ran in, where recorded",
-            Self::Role => "role of the op in the spread of error; see the roles below",
-            Self::Cause => "kind of fault, for ops that introduce one; see the causes below",
-            Self::Verdict => "worst verdict among the slots of the op; see the verdicts below",
+            Self::Role => "role of the op in the spread of error; see the roles",
+            Self::Cause => "kind of fault, for ops that introduce one; see the causes",
+            Self::Verdict => "worst verdict among the slots of the op; see the verdicts",
             Self::Slot => {
                 "the slot that decided, else the result with the largest error; the metrics are of this slot"
             }

@@ -1,6 +1,6 @@
 //! Columns of the table with one row per slot.
 
-use super::{ESTIMATED, Kind, ORDER, Side, Statistic, metric_width};
+use super::{ESTIMATED, Kind, METRIC_WIDTH, ORDER, Side, Statistic};
 use crate::measure::{ALL_METRICS, Metric};
 
 /// Columns of the table with one row per slot.
@@ -148,20 +148,23 @@ impl SlotColumn {
         }
     }
 
-    /// Width in a spreadsheet, in characters.
+    /// Width of the content in a spreadsheet, in characters; a longer label widens it.
     pub const fn width(self) -> u16 {
         match self {
             Self::Step | Self::Rank | Self::Order => 7,
-            Self::Op => 44,
+            Self::Op => 54,
             Self::Verdict | Self::Role | Self::Cause => 11,
             Self::DType(_) => 14,
             Self::Shape(_) => 17,
             Self::Slot | Self::Value(_) => 16,
-            Self::Metric(metric) => metric_width(metric),
+            Self::Metric(_) => METRIC_WIDTH,
             Self::Estimated => 10,
-            Self::MaxAbsIndex | Self::MaxAbsValue(_) | Self::Statistic(..) | Self::Difference(_) => 16,
-            Self::RelativeDifference(_) | Self::MaxAbsPosition | Self::Checksum(_) => 20,
-            Self::RequiresGrad(_) => 13,
+            Self::MaxAbsIndex
+            | Self::MaxAbsValue(_)
+            | Self::Statistic(..)
+            | Self::Difference(_)
+            | Self::RequiresGrad(_) => 13,
+            Self::RelativeDifference(_) | Self::MaxAbsPosition | Self::Checksum(_) => 18,
             Self::Tolerance | Self::Reason => 60,
         }
     }
@@ -176,9 +179,9 @@ impl SlotColumn {
             Self::Slot => {
                 "value inside the op: input.N, kwarg.NAME, parameter.NAME, output.N, grad.NAME".into()
             }
-            Self::Verdict => "what was decided about this pair of values; see the verdicts below".into(),
-            Self::Role => "role of the op in the spread of error; see the roles below".into(),
-            Self::Cause => "kind of fault, for ops that introduce one; see the causes below".into(),
+            Self::Verdict => "what was decided about this pair of values; see the verdicts".into(),
+            Self::Role => "role of the op in the spread of error; see the roles".into(),
+            Self::Cause => "kind of fault, for ops that introduce one; see the causes".into(),
             Self::DType(side) => {
                 format!(
                     "element type of the {} tensor; for arguments their kind (int, str, None)",

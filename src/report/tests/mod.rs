@@ -1,5 +1,6 @@
 //! Tests over whole reports: what was put in is read back with other libraries.
 
+mod documents;
 mod fixture;
 mod json;
 #[cfg(feature = "parquet")]

@@ -25,7 +25,7 @@ const COLUMNS: [(&str, u16); 12] = [
     ("order", 13),
     ("step", 13),
     ("rank", 7),
-    ("op", 44),
+    ("op", 54),
     ("slot", 16),
     ("cause", 11),
     ("role", 11),
@@ -107,7 +107,7 @@ impl Page<'_> {
     fn tally(&mut self, word: &str, style: Style, count: u64, meaning: &str) -> io::Result<()> {
         self.sheet.begin_row();
         self.sheet.shared(style, word, self.strings);
-        self.sheet.count(count);
+        self.sheet.count(Style::Plain, count);
         self.sheet.skip();
         self.sheet.shared(Style::Plain, meaning, self.strings);
         self.sheet.end_row()
@@ -138,9 +138,9 @@ impl Page<'_> {
     fn culprit(&mut self, finding: &Finding, spot: Option<&Spot>) -> io::Result<()> {
         let (sheet, strings) = (&mut self.sheet, &mut *self.strings);
         sheet.begin_row();
-        sheet.count(finding.order as u64);
-        sheet.count(finding.step);
-        sheet.count(finding.rank.into());
+        sheet.count(Style::Centre, finding.order as u64);
+        sheet.count(Style::Centre, finding.step);
+        sheet.count(Style::Centre, finding.rank.into());
         sheet.shared(Style::LinkAtFault, &finding.op, strings);
         if let Some(spot) = spot {
             sheet.link(&spot.sheet, spot.row);
@@ -155,7 +155,7 @@ impl Page<'_> {
                 finding.metrics.iter().find(|(name, _)| *name == metric).and_then(|(_, value)| *value);
             put(sheet, &value.map_or(Cell::Empty, Cell::Real), Looks::METRIC, strings);
         }
-        put(sheet, &text(finding.source.as_deref().unwrap_or_default()), Looks::PLAIN, strings);
+        put(sheet, &text(finding.source.as_deref().unwrap_or_default()), Looks::of(Style::Centre), strings);
         let bound = if finding.estimated { " (metrics are lower bounds)" } else { "" };
         put(sheet, &text(&format!("{}{bound}", finding.reason)), Looks::ONCE, strings);
         sheet.end_row()

@@ -24,7 +24,7 @@ pub(super) fn write(folder: &Path, strings: &mut SharedStrings) -> io::Result<Fi
     let mut page = Page { sheet: Sheet::create(layout, folder)?, strings };
     page.section("colours")?;
     for style in Style::COLOURS {
-        page.entry(style, "", style.meaning())?;
+        page.entry(style, style.colour_name(), style.meaning())?;
     }
     page.section("verdicts, of a pair of values")?;
     for verdict in Verdict::ALL {
@@ -60,8 +60,7 @@ impl Page<'_> {
             self.sheet.end_row()?;
         }
         self.sheet.begin_row();
-        self.sheet.shared(Style::Header, title, self.strings);
-        self.sheet.shared(Style::Header, "meaning", self.strings);
+        self.sheet.shared(Style::Bold, title, self.strings);
         self.sheet.end_row()
     }
 

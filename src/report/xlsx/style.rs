@@ -39,12 +39,14 @@ pub(super) enum Style {
     Bad,
     /// Nothing to compare.
     Muted,
-    /// Long text in several lines.
-    Wrapped,
+    /// Whole number or word in the middle of its column, so that it keeps off its neighbours.
+    Centre,
+    /// The run agrees.
+    Agree,
 }
 
 impl Style {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::Plain,
         Self::Header,
         Self::Title,
@@ -61,7 +63,8 @@ impl Style {
         Self::Hot,
         Self::Bad,
         Self::Muted,
-        Self::Wrapped,
+        Self::Centre,
+        Self::Agree,
     ];
 
     /// Index in the style sheet.
@@ -111,7 +114,7 @@ impl Style {
 
     pub(super) const fn run(verdict: RunVerdict) -> Self {
         match verdict {
-            RunVerdict::Agree => Self::Good,
+            RunVerdict::Agree => Self::Agree,
             RunVerdict::Diverged => Self::Bad,
             RunVerdict::Incomplete => Self::Warn,
         }
@@ -122,7 +125,13 @@ impl Style {
         let look = Look { format: 0, colour: "FF000000", bold: false, size: 11, fill: None, align: "" };
         match self {
             Self::Plain => look,
-            Self::Header => Look { colour: "FFFFFFFF", bold: true, fill: Some("FF1F3864"), ..look },
+            Self::Header => Look {
+                colour: "FFFFFFFF",
+                bold: true,
+                fill: Some("FF1F3864"),
+                align: " horizontal=\"center\"",
+                ..look
+            },
             Self::Title => Look { bold: true, size: 14, ..look },
             Self::Bold => Look { bold: true, ..look },
             Self::Link => Look { colour: "FF0563C1", ..look },
@@ -133,13 +142,27 @@ impl Style {
             Self::NonFinite => {
                 Look { colour: "FFC00000", bold: true, align: " horizontal=\"right\"", ..look }
             }
-            Self::Good => Look { colour: "FF375623", fill: Some("FFE2F0D9"), ..look },
+            Self::Good => Look { colour: "FF548235", ..look },
             Self::Info => Look { colour: "FF1F4E79", fill: Some("FFDDEBF7"), ..look },
             Self::Warn => Look { colour: "FF7F6000", fill: Some("FFFFF2CC"), ..look },
             Self::Hot => Look { colour: "FF843C0C", fill: Some("FFF8CBAD"), ..look },
             Self::Bad => Look { colour: "FF9C0006", bold: true, fill: Some("FFFFC7CE"), ..look },
             Self::Muted => Look { colour: "FF595959", fill: Some("FFEDEDED"), ..look },
-            Self::Wrapped => Look { align: " vertical=\"top\" wrapText=\"1\"", ..look },
+            Self::Centre => Look { align: " horizontal=\"center\"", ..look },
+            Self::Agree => Look { colour: "FF375623", bold: true, fill: Some("FFE2F0D9"), ..look },
+        }
+    }
+
+    /// Name of the colour, for the legend; empty where colour says nothing.
+    pub(super) const fn colour_name(self) -> &'static str {
+        match self {
+            Self::Good => "green letters",
+            Self::Info => "blue",
+            Self::Warn => "yellow",
+            Self::Hot => "orange",
+            Self::Bad => "red",
+            Self::Muted => "grey",
+            _ => "",
         }
     }
 

@@ -8,7 +8,7 @@ use super::sheet::{FinishedSheet, Layout, Sheet};
 use super::style::Style;
 use super::text::SharedStrings;
 use crate::pair::Paired;
-use crate::report::columns::{OpColumn, Side, SlotColumn, UnmatchedColumn};
+use crate::report::columns::{Kind, OpColumn, Side, SlotColumn, UnmatchedColumn};
 use crate::report::rows::{Cell, OpRow, SlotRow};
 
 /// What the head of a table needs to know of its columns.
@@ -105,7 +105,10 @@ impl<C: Column> Table<C> {
             0 => self.title.to_owned(),
             before => format!("{} {}", self.title, before + 1),
         };
-        let widths = self.columns.iter().map(|column| column.width()).collect();
+        // The label has to fit beside the arrow of the filter.
+        let fits =
+            |column: &C| u16::try_from(column.label().len() + 4).unwrap_or(u16::MAX).max(column.width());
+        let widths = self.columns.iter().map(fits).collect();
         let layout = Layout { name, widths, frozen: self.frozen, ..Layout::default() };
         let mut sheet = Sheet::create(layout, folder)?;
         sheet.begin_row();
@@ -168,10 +171,13 @@ impl Table<SlotColumn> {
                 SlotColumn::Verdict => Looks::of(Style::verdict(row.judged().verdict)),
                 SlotColumn::Role => Looks::of(Style::role(row.op().judged().role)),
                 SlotColumn::Metric(_) | SlotColumn::RelativeDifference(_) => Looks::METRIC,
-                SlotColumn::Reason
-                | SlotColumn::Value(_)
-                | SlotColumn::Checksum(_)
-                | SlotColumn::MaxAbsPosition => Looks::ONCE,
+                SlotColumn::Step
+                | SlotColumn::Rank
+                | SlotColumn::Order
+                | SlotColumn::Estimated
+                | SlotColumn::RequiresGrad(_) => Looks::CENTRE,
+                SlotColumn::Checksum(_) | SlotColumn::MaxAbsPosition => Looks { once: true, ..Looks::CENTRE },
+                SlotColumn::Reason | SlotColumn::Value(_) => Looks::ONCE,
                 _ => Looks::PLAIN,
             };
             put(sheet, &row.cell(column), looks, strings);
@@ -202,6 +208,9 @@ impl Table<OpColumn> {
                 OpColumn::Role => Looks::of(Style::role(judged.role)),
                 OpColumn::Metric(_) | OpColumn::InputError | OpColumn::OutputError => Looks::METRIC,
                 OpColumn::Reason => Looks::ONCE,
+                OpColumn::Step | OpColumn::Rank | OpColumn::Order | OpColumn::Slots | OpColumn::Estimated => {
+                    Looks::CENTRE
+                }
                 _ => Looks::PLAIN,
             };
             put(sheet, &row.cell(column, shown), looks, strings);
@@ -272,6 +281,7 @@ fn unmatched(
             sheet.link(&spot.sheet, spot.row);
         }
         (UnmatchedColumn::Reason, _) => put(sheet, cell, Looks::ONCE, strings),
+        _ if column.kind() == Kind::Count => put(sheet, cell, Looks::CENTRE, strings),
         _ => put(sheet, cell, Looks::PLAIN, strings),
     }
 }
@@ -296,6 +306,7 @@ pub(super) struct Looks {
 
 impl Looks {
     pub(super) const PLAIN: Self = Self::of(Style::Plain);
+    const CENTRE: Self = Self::of(Style::Centre);
     pub(super) const METRIC: Self = Self { metric: true, ..Self::PLAIN };
     pub(super) const ONCE: Self = Self { once: true, ..Self::PLAIN };
 
@@ -308,7 +319,7 @@ impl Looks {
 pub(super) fn put(sheet: &mut Sheet, cell: &Cell<'_>, looks: Looks, strings: &mut SharedStrings) {
     match cell {
         Cell::Empty => sheet.skip(),
-        Cell::Count(value) => sheet.count(*value),
+        Cell::Count(value) => sheet.count(looks.style, *value),
         Cell::Real(value) => {
             sheet.real(if looks.metric { Style::metric(*value) } else { Style::number(*value) }, *value);
         }
