@@ -1,6 +1,6 @@
 //! Puts an op at fault into words and numbers.
 
-use super::walk::Candidate;
+use super::candidate::Candidate;
 use super::{Cause, Finding, OpJudgement, frames, metric_columns};
 use crate::dump::{Op, OpName, Phase, Slot, Stack, Value};
 use crate::measure::{Evidence, Metric};

@@ -2,14 +2,18 @@
 //!
 //! Knows no file format and does no arithmetic on tensors; everything rests on the [`Evidence`] of `measure`.
 
+mod candidate;
 mod finding;
 mod frames;
+mod judged;
 mod nesting;
 mod origin;
+mod pattern;
 mod rulebook;
 mod run;
 mod setting;
 mod slot;
+mod tensor;
 mod tolerance;
 mod value;
 mod walk;

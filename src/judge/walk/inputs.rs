@@ -3,7 +3,7 @@
 use super::{Walk, larger};
 use crate::dump::{Op, OpKind, Phase, SlotSide, Value};
 use crate::judge::Verdict;
-use crate::judge::slot::{Agreement, Difference, JudgedSlot, Led};
+use crate::judge::judged::{Agreement, Difference, JudgedSlot, Led};
 use crate::measure::{ChecksumMatch, Evidence};
 use crate::pair::Paired;
 

@@ -9,10 +9,12 @@ mod role;
 
 use std::collections::HashMap;
 
+use super::candidate::Candidate;
+use super::judged::{Agreement, Difference, JudgedSlot, Led, SlotContext, verdict};
 use super::nesting::Nesting;
 use super::rulebook::RuleBook;
 use super::setting::{Setting, is_uninitialised};
-use super::slot::{Agreement, Difference, JudgedSlot, Led, SlotContext, judge_slot, verdict};
+use super::slot::judge_slot;
 use super::tolerance::Rules;
 use super::{Cause, Counts, OpJudgement, PartJudgement, Role, SlotJudgement, Verdict, finding, origin};
 use crate::dump::{Op, OpKind};
@@ -31,18 +33,6 @@ pub fn judge_part(pair: &PartPair, evidence: &[Vec<Evidence>], rules: &Rules) ->
         }
     }
     walk.finish()
-}
-
-/// An op that may be named at fault.
-#[derive(Debug, Clone)]
-pub(super) struct Candidate {
-    /// Position in [`PartPair::ops`].
-    pub(super) op: usize,
-    /// Position in [`OpPair::slots`](crate::pair::OpPair::slots) of the slot that shows it.
-    pub(super) slot: Option<usize>,
-    pub(super) cause: Cause,
-    /// The difference came in as an argument, so it may have been made by ops that were not recorded.
-    pub(super) arrived: bool,
 }
 
 /// Where a reproducible pair of runs stops being equal to the bit.
