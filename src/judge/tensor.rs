@@ -28,7 +28,7 @@ impl TensorJudge<'_> {
                 [baseline, candidate].into_iter().flatten().map(|reason| &**reason).collect();
             return verdict(Verdict::Unreadable, Difference::Unreadable, &reasons.join("; "));
         }
-        if squeezed(&b.shape) != squeezed(&c.shape) {
+        if b.squeezed_shape() != c.squeezed_shape() {
             let reason = format!("shape {:?} against {:?}", b.shape, c.shape);
             return verdict(Verdict::Shape, Difference::Shape, &reason);
         }
@@ -346,11 +346,6 @@ fn smallest_normal(dtype: DType) -> f64 {
 
 fn prepend(reason: &mut Box<str>, text: &str) {
     *reason = if reason.is_empty() { text.into() } else { format!("{text}; {reason}").into() };
-}
-
-/// Sizes without those of 1, which change no element's place.
-fn squeezed(shape: &[u64]) -> Vec<u64> {
-    shape.iter().copied().filter(|&size| size != 1).collect()
 }
 
 fn relative(distance: f64, norm: f64) -> f64 {
