@@ -32,7 +32,8 @@ struct Case {
 }
 
 fn summary(baseline: &Path, candidate: &Path) -> Summary {
-    compare(baseline, candidate, &CompareOptions::default(), &Quiet, &mut |_| Ok(())).unwrap()
+    compare(baseline, candidate, &CompareOptions::default(), &Quiet, &mut |_| Ok(()))
+        .unwrap_or_else(|error| panic!("{}: {error}", candidate.display()))
 }
 
 /// What is wrong with the answer for one case; empty when it is right.
@@ -40,22 +41,22 @@ fn complaint(case: &Case, summary: &Summary) -> String {
     let mut wrong = String::new();
     let first = summary.first_divergence.as_ref();
     if summary.verdict.name() != case.verdict {
-        write!(wrong, "verdict {}; ", summary.verdict).unwrap();
+        _ = write!(wrong, "verdict {}; ", summary.verdict);
     }
     if case.verdict == "diverged" {
         match first {
             None => wrong.push_str("no op named; "),
             Some(found) => {
                 if !case.ops.is_empty() && !case.ops.contains(&found.op) {
-                    write!(wrong, "op {}; ", found.op).unwrap();
+                    _ = write!(wrong, "op {}; ", found.op);
                 }
                 if !case.causes.is_empty() && !case.causes.iter().any(|cause| cause == found.cause.name()) {
-                    write!(wrong, "cause {}; ", found.cause).unwrap();
+                    _ = write!(wrong, "cause {}; ", found.cause);
                 }
                 if case.step.is_some_and(|step| step != found.step)
                     || case.rank.is_some_and(|rank| rank != found.rank)
                 {
-                    write!(wrong, "step {} rank {}; ", found.step, found.rank).unwrap();
+                    _ = write!(wrong, "step {} rank {}; ", found.step, found.rank);
                 }
             }
         }
@@ -63,7 +64,7 @@ fn complaint(case: &Case, summary: &Summary) -> String {
     for word in &case.notes {
         let said = summary.notes.iter().any(|note| note.to_lowercase().contains(&word.to_lowercase()));
         if !said {
-            write!(wrong, "no note on {word:?} in {:?}; ", summary.notes).unwrap();
+            _ = write!(wrong, "no note on {word:?} in {:?}; ", summary.notes);
         }
     }
     if !wrong.is_empty() {

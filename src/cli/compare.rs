@@ -15,18 +15,17 @@ use crate::report::text::{TextOptions, answer, render};
 /// Runs the subcommand.
 pub(super) fn run(args: CompareArgs) -> anyhow::Result<Exit> {
     // What is certain to fail should fail before anything is created.
-    for path in [&args.baseline, &args.candidate] {
-        std::fs::metadata(path).with_context(|| path.display().to_string())?;
+    for (option, path) in [("--baseline", &args.baseline), ("--candidate", &args.candidate)] {
+        std::fs::metadata(path).with_context(|| format!("{} (given with {option})", path.display()))?;
     }
-    let mut options = CompareOptions::default();
-    options.steps = args.step.unwrap_or_default();
-    options.ranks = args.rank.unwrap_or_default();
-    options.level = args.level;
-    options.any_task = args.any_task;
-    options.access = if args.no_mmap { FileAccess::Read } else { FileAccess::Map };
-    if let Some(path) = &args.tolerance {
-        options.rules = Rules::from_file(path)?;
-    }
+    let options = CompareOptions {
+        steps: args.step.unwrap_or_default(),
+        ranks: args.rank.unwrap_or_default(),
+        level: args.level,
+        rules: args.tolerance.as_deref().map_or_else(|| Ok(Rules::default()), Rules::from_file)?,
+        access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
+        any_task: args.any_task,
+    };
     let mut reports = ReportSet::create(&args.output, &args.format)?;
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(args.threads.map_or(0, usize::from))
@@ -41,15 +40,15 @@ pub(super) fn run(args: CompareArgs) -> anyhow::Result<Exit> {
         Ok((summary, written))
     })?;
     drop(bar);
-    let mut text = TextOptions::default();
-    text.colour = terminal::colour();
-    text.width = terminal::width();
-    text.top = args.top;
-    text.written = written;
-    if args.verbosity.verbose {
-        text.top = usize::MAX;
-        text.incomplete = usize::MAX;
-    }
+    let all = args.verbosity.verbose.then_some(usize::MAX);
+    let defaults = TextOptions::default();
+    let text = TextOptions {
+        colour: terminal::colour(),
+        width: terminal::width(),
+        top: all.unwrap_or(args.top),
+        incomplete: all.unwrap_or(defaults.incomplete),
+        written,
+    };
     if args.verbosity.quiet {
         terminal::print(&format!("{}\n", answer(&summary)))?;
     } else {

@@ -3,8 +3,8 @@
 //! A module whose inner op is at fault looks at fault too; an inner op may only have been reached by the fault of an op
 //! of the same module that was not recorded; and an error may be born below tolerance and grow.
 
+use super::candidate::Candidate;
 use super::nesting::Nesting;
-use super::walk::Candidate;
 use super::{Cause, OpJudgement, Role};
 use crate::pair::PartPair;
 

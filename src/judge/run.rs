@@ -58,7 +58,7 @@ impl RunJudge {
             culprits,
             counts: self.counts,
             incomplete: self.incomplete,
-            notes: said_once(self.notes),
+            notes: said_once(&self.notes),
             baseline,
             candidate,
             seconds,
@@ -79,9 +79,9 @@ fn ranked(mut findings: Vec<Finding>) -> Vec<Finding> {
 }
 
 /// A note that holds for several parts is said once, with the parts.
-fn said_once(notes: Vec<(u64, u32, String)>) -> Vec<String> {
+fn said_once(notes: &[(u64, u32, String)]) -> Vec<String> {
     let mut texts: Vec<&str> = Vec::new();
-    for (_, _, note) in &notes {
+    for (_, _, note) in notes {
         if !texts.contains(&note.as_str()) {
             texts.push(note);
         }
@@ -95,7 +95,7 @@ fn said_once(notes: Vec<(u64, u32, String)>) -> Vec<String> {
             let places = of(text);
             let steps: BTreeSet<u64> = places.iter().map(|(step, _)| *step).collect();
             match (steps.first(), steps.last()) {
-                (Some(&u64::MAX), _) | (None, _) | (_, None) => (*text).to_owned(),
+                (Some(&u64::MAX) | None, _) | (_, None) => (*text).to_owned(),
                 (Some(first), Some(last)) if first == last && places.len() == 1 => {
                     format!("step {first} rank {}: {text}", places[0].1)
                 }

@@ -1,9 +1,9 @@
 //! What an op was given: its own input slots, and what stands for inputs that were not recorded with it.
 
-use super::{Led, Walk, larger};
+use super::{Walk, larger};
 use crate::dump::{Op, OpKind, Phase, SlotSide, Value};
 use crate::judge::Verdict;
-use crate::judge::slot::{Difference, JudgedSlot};
+use crate::judge::judged::{Agreement, Difference, JudgedSlot, Led};
 use crate::measure::{ChecksumMatch, Evidence};
 use crate::pair::Paired;
 
@@ -12,12 +12,8 @@ use crate::pair::Paired;
 pub(super) struct Inputs {
     /// Position in [`OpPair::slots`](crate::pair::OpPair::slots) and judgement.
     pub(super) judged: Vec<(usize, JudgedSlot)>,
-    /// Nothing among them differs.
-    pub(super) fine: bool,
-    /// All of them are equal to the bit.
-    pub(super) exact: bool,
-    /// Some is non-finite on one side only.
-    pub(super) non_finite: bool,
+    /// How well they agree, the worst of them.
+    pub(super) agreement: Agreement,
     /// Largest error among those that are fine.
     pub(super) explained: f64,
     /// Largest error of tensors that are rounding and nothing else; 0 when there are none.
@@ -39,7 +35,7 @@ impl Walk<'_> {
             return;
         }
         let op_pair = &self.pair.ops[position];
-        let mut inputs = Inputs { fine: true, exact: true, ..Inputs::default() };
+        let mut inputs = Inputs::default();
         for (index, &slots) in op_pair.slots.iter().enumerate() {
             let (b, c) = self.pair.slot(op_pair, slots);
             let Some(any) = b.or(c).filter(|slot| !slot.side.is_result()) else { continue };
@@ -50,9 +46,9 @@ impl Walk<'_> {
             let led = Led { explained, limit, ..Led::default() };
             let judged = self.judge_slot(position, index, led);
             let fine = judged.difference.is_fine();
-            inputs.fine &= fine;
-            inputs.non_finite |= judged.difference == Difference::NonFinite;
-            inputs.exact &= judged.exact || !is_tensor;
+            if is_tensor || !fine {
+                inputs.agreement = inputs.agreement.max(judged.agreement());
+            }
             match judged.judgement.error {
                 Some(error) if is_tensor => {
                     inputs.known = true;
@@ -81,8 +77,8 @@ impl Walk<'_> {
         if op.name.kind() == OpKind::Module && op.name.phase() == Phase::Forward {
             for &(position, fine, error) in &self.inexact_parameters {
                 if self.op(position).is_some_and(|inner| self.nesting.encloses(op, inner)) {
-                    inputs.fine &= fine;
-                    inputs.exact = false;
+                    inputs.agreement =
+                        inputs.agreement.max(if fine { Agreement::Fine } else { Agreement::Differs });
                     inputs.error = larger(inputs.error, Some(error));
                     if fine {
                         inputs.explained = inputs.explained.max(error);
@@ -94,9 +90,7 @@ impl Walk<'_> {
             && let Some(forward) = self.partner(op, Phase::Forward).and_then(|position| self.done[position])
         {
             inputs.known = true;
-            inputs.fine &= forward.inputs_fine && forward.results_fine;
-            inputs.exact &= forward.exact;
-            inputs.non_finite |= forward.non_finite;
+            inputs.agreement = inputs.agreement.max(forward.inputs).max(forward.results);
             inputs.explained = inputs.explained.max(forward.explained);
             inputs.error = larger(inputs.error, Some(forward.error));
         }
@@ -116,9 +110,7 @@ impl Walk<'_> {
     fn add_backward(&mut self, position: usize, inputs: &mut Inputs) {
         if let Some(backward) = self.done[position] {
             inputs.known = true;
-            inputs.fine &= backward.inputs_fine;
-            inputs.exact &= backward.exact;
-            inputs.non_finite |= backward.non_finite;
+            inputs.agreement = inputs.agreement.max(backward.inputs);
             inputs.explained = inputs.explained.max(backward.explained);
             inputs.error = larger(inputs.error, Some(backward.error));
             inputs.norm = inputs.norm.max(backward.norm);
@@ -129,9 +121,7 @@ impl Walk<'_> {
         self.judge_inputs(position);
         if let Some(backward) = &self.inputs[position] {
             inputs.known |= backward.known;
-            inputs.fine &= backward.fine;
-            inputs.exact &= backward.exact;
-            inputs.non_finite |= backward.non_finite;
+            inputs.agreement = inputs.agreement.max(backward.agreement);
             inputs.explained = inputs.explained.max(backward.explained);
             inputs.noise = inputs.noise.max(backward.noise);
             inputs.error = larger(inputs.error, backward.error);
@@ -166,6 +156,6 @@ impl Walk<'_> {
                 self.tally.late_checksums += 1;
             }
         }
-        inputs.fine = true;
+        inputs.agreement = Agreement::Fine;
     }
 }

@@ -9,10 +9,12 @@ mod role;
 
 use std::collections::HashMap;
 
+use super::candidate::Candidate;
+use super::judged::{Agreement, Difference, JudgedSlot, Led, SlotContext, verdict};
 use super::nesting::Nesting;
 use super::rulebook::RuleBook;
 use super::setting::{Setting, is_uninitialised};
-use super::slot::{Difference, JudgedSlot, SlotContext, judge_slot, verdict};
+use super::slot::judge_slot;
 use super::tolerance::Rules;
 use super::{Cause, Counts, OpJudgement, PartJudgement, Role, SlotJudgement, Verdict, finding, origin};
 use crate::dump::{Op, OpKind};
@@ -33,18 +35,6 @@ pub fn judge_part(pair: &PartPair, evidence: &[Vec<Evidence>], rules: &Rules) ->
     walk.finish()
 }
 
-/// An op that may be named at fault.
-#[derive(Debug, Clone)]
-pub(super) struct Candidate {
-    /// Position in [`PartPair::ops`].
-    pub(super) op: usize,
-    /// Position in [`OpPair::slots`](crate::pair::OpPair::slots) of the slot that shows it.
-    pub(super) slot: Option<usize>,
-    pub(super) cause: Cause,
-    /// The difference came in as an argument, so it may have been made by ops that were not recorded.
-    pub(super) arrived: bool,
-}
-
 /// Where a reproducible pair of runs stops being equal to the bit.
 #[derive(Debug, Clone, Copy)]
 struct FirstInexact {
@@ -57,24 +47,12 @@ struct FirstInexact {
 /// What later ops need to know of an op already judged.
 #[derive(Debug, Clone, Copy, Default)]
 struct Judged {
-    inputs_fine: bool,
-    results_fine: bool,
-    /// Some input or result is non-finite on one side only.
-    non_finite: bool,
+    inputs: Agreement,
+    results: Agreement,
     explained: f64,
     error: f64,
-    exact: bool,
     norm: f64,
     distance: f64,
-}
-
-/// Error that what led to a slot explains; the fields are those of [`SlotContext`].
-#[derive(Debug, Clone, Copy, Default)]
-struct Led {
-    explained: f64,
-    limit: f64,
-    cancellation: f64,
-    flips: bool,
 }
 
 /// Things said once for a part, counted on the way.
@@ -162,10 +140,7 @@ impl<'a> Walk<'a> {
             return verdict(Verdict::Unknown, Difference::None, "");
         };
         let context = SlotContext {
-            explained: led.explained,
-            cancellation: led.cancellation,
-            limit: led.limit,
-            flips: led.flips || self.flipped,
+            led: Led { flips: led.flips || self.flipped, ..led },
             coarsest: self.setting.coarsest,
             mixed_run: self.setting.mixed.is_some(),
             exact_task: self.setting.exact_task,
@@ -200,26 +175,24 @@ impl<'a> Walk<'a> {
         let mut inputs = self.inputs[position].take().unwrap_or_default();
         self.add_what_led_here(op, &mut inputs);
         let results = self.judge_results(position, op, &inputs);
-        if results.exact {
+        if results.agreement == Agreement::Exact {
             self.forgive_late_checksums(position, &mut inputs);
         }
         let (role, cause, worst) = self.decide(position, op, &inputs, &results);
         self.note_exactness(position, &inputs, &results);
         self.done[position] = Some(Judged {
-            inputs_fine: inputs.fine,
-            results_fine: results.fine,
-            non_finite: inputs.non_finite || results.non_finite(),
-            explained: inputs.explained.max(if results.fine {
+            inputs: inputs.agreement,
+            results: results.agreement,
+            explained: inputs.explained.max(if results.agreement.is_fine() {
                 results.error.unwrap_or(0.0)
             } else {
                 self.carried
             }),
             error: inputs.error.unwrap_or(0.0).max(results.error.unwrap_or(0.0)),
-            exact: inputs.exact && results.exact,
             norm: inputs.norm,
             distance: inputs.distance,
         });
-        self.diverged |= !results.fine;
+        self.diverged |= !results.agreement.is_fine();
         let (input_error, output_error) = (inputs.error, results.error);
         let mut slots: Vec<(usize, SlotJudgement)> = inputs
             .judged

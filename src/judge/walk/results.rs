@@ -1,10 +1,10 @@
 //! What an op made of its inputs, and how much error of it the inputs explain.
 
 use super::inputs::Inputs;
-use super::{FirstInexact, Led, Walk, larger};
+use super::{FirstInexact, Walk, larger};
 use crate::dump::{Op, Phase};
 use crate::judge::Verdict;
-use crate::judge::slot::{Difference, JudgedSlot};
+use crate::judge::judged::{Agreement, JudgedSlot, Led};
 use crate::judge::tolerance::GROWTH;
 
 /// Rounding error of a sum relative to the norm of what is summed, in units of 2^-24: accumulation is done in float32
@@ -45,26 +45,17 @@ const CHOOSING: [&str; 24] = [
 pub(super) struct Results {
     /// Position in [`OpPair::slots`](crate::pair::OpPair::slots) and judgement.
     pub(super) judged: Vec<(usize, JudgedSlot)>,
-    /// Nothing among them differs.
-    pub(super) fine: bool,
-    /// All of them are equal to the bit.
-    pub(super) exact: bool,
+    /// How well they agree, the worst of them.
+    pub(super) agreement: Agreement,
     /// Largest error; `None` when nothing was comparable.
     pub(super) error: Option<f64>,
-}
-
-impl Results {
-    /// Some result is non-finite on one side only.
-    pub(super) fn non_finite(&self) -> bool {
-        self.judged.iter().any(|(_, slot)| slot.difference == Difference::NonFinite)
-    }
 }
 
 impl Walk<'_> {
     /// Judges the results of an op in the light of its inputs.
     pub(super) fn judge_results(&mut self, position: usize, op: &Op, inputs: &Inputs) -> Results {
         let op_pair = &self.pair.ops[position];
-        let mut results = Results { judged: Vec::new(), fine: true, exact: true, error: None };
+        let mut results = Results { judged: Vec::new(), agreement: Agreement::Exact, error: None };
         let is_result = |index: &usize| {
             let (b, c) = self.pair.slot(op_pair, op_pair.slots[*index]);
             b.or(c).is_some_and(|slot| slot.side.is_result())
@@ -77,8 +68,9 @@ impl Walk<'_> {
             let led = Led { cancellation, ..self.explained(op, inputs) };
             let judged = self.judge_slot(position, slot, led);
             let fine = judged.difference.is_fine();
-            results.fine &= fine;
-            results.exact &= judged.exact || judged.judgement.verdict == Verdict::Unknown;
+            if judged.judgement.verdict != Verdict::Unknown {
+                results.agreement = results.agreement.max(judged.agreement());
+            }
             if let Some(error) = judged.judgement.error {
                 results.error = larger(results.error, Some(error));
                 if fine && (cancellation > 0.0 || inputs.noise > 0.0) && error > 0.0 {
@@ -136,10 +128,10 @@ impl Walk<'_> {
         if self.first_inexact.is_some() {
             return;
         }
-        if results.exact && inputs.exact {
+        if results.agreement == Agreement::Exact && inputs.agreement == Agreement::Exact {
             self.exact_ops += 1;
         } else {
-            let origin = inputs.exact.then_some(position);
+            let origin = (inputs.agreement == Agreement::Exact).then_some(position);
             self.first_inexact = Some(FirstInexact { origin, exact_before: self.exact_ops });
         }
     }

@@ -1,10 +1,11 @@
 //! Which role an op has in the spread of error, and whether it may be named at fault.
 
+use super::Walk;
 use super::inputs::Inputs;
 use super::results::Results;
-use super::{Candidate, Walk};
 use crate::dump::{Op, OpKind, Phase, SlotSide};
-use crate::judge::slot::{Difference, JudgedSlot};
+use crate::judge::candidate::Candidate;
+use crate::judge::judged::{Agreement, Difference, JudgedSlot};
 use crate::judge::tolerance::GROWTH;
 use crate::judge::{Cause, Role};
 use crate::measure::{Evidence, Metric};
@@ -49,14 +50,15 @@ impl Walk<'_> {
             }
         }
         let Some((slot, difference)) = result else {
-            let role = if inputs.fine { Role::Clean } else { Role::Recovers };
+            let role = if inputs.agreement.is_fine() { Role::Clean } else { Role::Recovers };
             return (role, None, given.map(|(slot, _)| slot));
         };
         let exact_values = matches!(self.evidence_of(position, slot), Some(Evidence::Data(_)));
         // Statistics see only part of a difference: once the runs differ, inputs that agree in them prove nothing
         // unless they agree to the last digit.
-        let agree = inputs.fine && (exact_values || !self.diverged || inputs.exact);
-        let born = difference == Difference::NonFinite && !inputs.non_finite;
+        let agree = inputs.agreement.is_fine()
+            && (exact_values || !self.diverged || inputs.agreement == Agreement::Exact);
+        let born = difference == Difference::NonFinite && inputs.agreement != Agreement::NonFinite;
         if (agree || born) && (inputs.known || !self.diverged) {
             return self.accuse(position, slot, cause_of(op, difference), Role::Introduces);
         }

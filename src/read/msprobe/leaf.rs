@@ -252,7 +252,7 @@ impl<'a> Leaf<'a> {
             ("Norm", node) => self.statistics.norm = node.number().map(Number::as_f64),
             ("requires_grad", Node::Number(Number::Bool(flag))) => self.requires_grad = Some(flag),
             ("md5", Node::Text(text)) if bare_number(&text).is_none() => {
-                self.checksum = Some(checksum(&text))
+                self.checksum = Some(checksum(&text));
             }
             ("md5", node) => self.checksum = node.number().map(|number| Checksum::Value(number.as_f64())),
             ("data_name", Node::Text(name)) => self.data = Some((&*name).into()),
