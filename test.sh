@@ -25,9 +25,11 @@ components() {
     rustup component add rustfmt clippy
 }
 
+# Without the part that updates itself, which brings a TLS stack.
 nextest() {
     cargo nextest --version >/dev/null 2>&1 ||
-        cargo install cargo-nextest --locked --version "$nextest_version"
+        cargo install cargo-nextest --locked --version "$nextest_version" \
+            --no-default-features --features default-no-update
 }
 
 # A virtual environment that is made again only when the requirements change.
