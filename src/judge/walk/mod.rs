@@ -152,7 +152,7 @@ impl<'a> Walk<'a> {
         if judged.difference != Difference::NonFinite {
             match evidence {
                 Evidence::Data(metrics) if metrics.baseline.non_finite() > 0 => {
-                    self.tally.alike_non_finite += 1
+                    self.tally.alike_non_finite += 1;
                 }
                 Evidence::Recorded(recorded) if recorded.baseline_non_finite => {
                     self.tally.recorded_non_finite += 1;
