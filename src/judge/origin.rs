@@ -6,6 +6,7 @@
 use super::candidate::Candidate;
 use super::nesting::Nesting;
 use super::{Cause, OpJudgement, Role};
+use crate::dump::OpKind;
 use crate::pair::PartPair;
 
 /// Output error over input error below which an error may have grown rather than jumped.
@@ -22,6 +23,14 @@ pub(super) fn of_candidates(
         let (b, c) = pair.op(&pair.ops[candidate.op]);
         b.or(c)
     };
+    // Only modules enclose anything; a checkpoint with 100,000 differing tensors has none.
+    let modules: Vec<&Candidate> = candidates
+        .iter()
+        .filter(|candidate| op(candidate).is_some_and(|op| op.name.kind() == OpKind::Module))
+        .collect();
+    if modules.is_empty() {
+        return candidates.to_vec();
+    }
     let encloses = |outer: &Candidate, inner: &Candidate| match (op(outer), op(inner)) {
         (Some(outer), Some(inner)) => nesting.encloses(outer, inner),
         _ => false,
@@ -31,7 +40,7 @@ pub(super) fn of_candidates(
         .iter()
         .filter(|inner| {
             !(inner.arrived
-                && candidates.iter().any(|outer| {
+                && modules.iter().any(|outer| {
                     outer.cause != Cause::Input && outer.op > inner.op && encloses(outer, inner)
                 }))
         })
