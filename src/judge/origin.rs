@@ -24,10 +24,8 @@ pub(super) fn of_candidates(
         b.or(c)
     };
     // Only modules enclose anything; a checkpoint with 100,000 differing tensors has none.
-    let modules: Vec<&Candidate> = candidates
-        .iter()
-        .filter(|candidate| op(candidate).is_some_and(|op| op.name.kind() == OpKind::Module))
-        .collect();
+    let is_module = |candidate: &Candidate| op(candidate).is_some_and(|op| op.name.kind() == OpKind::Module);
+    let modules: Vec<&Candidate> = candidates.iter().filter(|candidate| is_module(candidate)).collect();
     if modules.is_empty() {
         return candidates.to_vec();
     }
@@ -46,10 +44,9 @@ pub(super) fn of_candidates(
         })
         .cloned()
         .collect();
-    let (told, own): (Vec<Candidate>, Vec<Candidate>) = kept
-        .iter()
-        .cloned()
-        .partition(|outer| kept.iter().any(|inner| inner.op != outer.op && encloses(outer, inner)));
+    let (told, own): (Vec<Candidate>, Vec<Candidate>) = kept.iter().cloned().partition(|outer| {
+        is_module(outer) && kept.iter().any(|inner| inner.op != outer.op && encloses(outer, inner))
+    });
     for candidate in told {
         if let Some(judged) = ops.get_mut(candidate.op) {
             judged.role = Role::Propagates;

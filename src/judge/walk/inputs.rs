@@ -63,11 +63,12 @@ impl Walk<'_> {
                 }
                 _ => inputs.known |= is_tensor && judged.judgement.verdict != Verdict::Unknown,
             }
-            if any.side == SlotSide::Parameter && !judged.exact {
-                if let Some(op) = self.op(position) {
-                    let error = judged.judgement.error.unwrap_or(0.0);
-                    self.inner_weights.add(&self.nesting, op, judged.agreement(), error);
-                }
+            if any.side == SlotSide::Parameter
+                && !judged.exact
+                && let Some(op) = self.op(position)
+            {
+                let error = judged.judgement.error.unwrap_or(0.0);
+                self.inner_weights.add(&self.nesting, op, judged.agreement(), error);
             }
             inputs.judged.push((index, judged));
         }
@@ -77,13 +78,14 @@ impl Walk<'_> {
     /// Counts in what else an op depends on: a module on the weights inside it, a backward op on what its forward saw, a
     /// parameter gradient on the gradient that reached its module.
     pub(super) fn add_what_led_here(&mut self, op: &Op, inputs: &mut Inputs) {
-        if op.name.kind() == OpKind::Module && op.name.phase() == Phase::Forward {
-            if let Some((agreement, error)) = self.inner_weights.inside(op) {
-                inputs.agreement = inputs.agreement.max(agreement);
-                inputs.error = larger(inputs.error, Some(error));
-                if agreement.is_fine() {
-                    inputs.explained = inputs.explained.max(error);
-                }
+        if op.name.kind() == OpKind::Module
+            && op.name.phase() == Phase::Forward
+            && let Some((agreement, error)) = self.inner_weights.inside(op)
+        {
+            inputs.agreement = inputs.agreement.max(agreement);
+            inputs.error = larger(inputs.error, Some(error));
+            if agreement.is_fine() {
+                inputs.explained = inputs.explained.max(error);
             }
         }
         if matches!(op.name.phase(), Phase::Backward | Phase::ParameterGradient)
