@@ -18,7 +18,14 @@ pub(super) fn print(text: &str) -> io::Result<()> {
 
 /// Prints an error on one line of standard error.
 pub(super) fn error(error: &anyhow::Error) {
-    let text = format!("{error:#}").replace('\n', " ");
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        // Most errors of this crate name their source themselves.
+        if !text.ends_with(&cause) {
+            text.extend([if text.is_empty() { "" } else { ": " }, &cause]);
+        }
+    }
+    let text = text.replace('\n', " ");
     let safe: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     // Nobody is left to tell when standard error is gone.
     _ = writeln!(io::stderr(), "error: {safe}");

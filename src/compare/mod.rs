@@ -18,7 +18,9 @@ pub use error::CompareError;
 pub use selection::{LevelFilter, NumberSet, SelectionError};
 
 use crate::dump::{Dump, PartKey, Rank};
-use crate::judge::{PartJudgement, Rules, RunInfo, RunJudge, Summary, Verdict, judge_part};
+use crate::judge::{
+    Incomplete, PartJudgement, Rules, RunInfo, RunJudge, RunVerdict, Summary, Verdict, judge_part,
+};
 use crate::measure::Evidence;
 use crate::pair::{OpPair, PartMatch, PartPair, align, pair_parts};
 use crate::read::{self, ReadError, map::FileAccess};
@@ -133,9 +135,17 @@ pub fn compare(
     }
     hand_on(&waiting, sink)?;
     if run.ops_paired() == 0 {
-        return Err(nothing_compared(run, (&b, &c), &infos));
+        return Err(nothing_compared(run, [(&b, &infos.0), (&c, &infos.1)], selected, options.level));
     }
-    Ok(run.finish(infos.0, infos.1, started.elapsed().as_secs_f64()))
+    let summary = run.finish(infos.0, infos.1, started.elapsed().as_secs_f64());
+    if summary.verdict == RunVerdict::Agree && summary.counts.compared() == 0 {
+        let reason = format!(
+            "the ops present on both sides ({}) hold no value that both recorded",
+            summary.counts.ops_paired
+        );
+        return Err(CompareError::Nothing { reason });
+    }
+    Ok(summary)
 }
 
 fn hand_on(parts: &[DonePart], sink: &mut PartSink<'_>) -> Result<(), CompareError> {
@@ -249,21 +259,37 @@ fn add_rank(info: &mut RunInfo, rank: &Rank) {
     }
 }
 
-/// Says why no op was compared: the reason of the first part that could not be read, or that names do not meet.
-fn nothing_compared(run: RunJudge, dumps: (&Dump, &Dump), infos: &(RunInfo, RunInfo)) -> CompareError {
+/// Says why no op was compared: what could not be read, what the selection left, or that names do not meet.
+fn nothing_compared(
+    run: RunJudge,
+    sides: [(&Dump, &RunInfo); 2],
+    selected: impl Fn(&PartKey) -> bool,
+    level: LevelFilter,
+) -> CompareError {
     let summary = run.finish(RunInfo::default(), RunInfo::default(), 0.0);
-    let reason = match summary.incomplete.first() {
-        Some(incomplete) if infos.0.ops == 0 || infos.1.ops == 0 => {
-            format!("{}: {}", incomplete.place, incomplete.reason)
+    let missing = sides.iter().find(|(_, info)| info.ops == 0);
+    let reason = match (summary.incomplete.first(), missing) {
+        (Some(Incomplete { place, reason }), Some(_)) if reason.starts_with(&**place) => reason.clone(),
+        (Some(Incomplete { place, reason }), Some(_)) => format!("{place}: {reason}"),
+        (None, Some((dump, info))) if !dump.parts.iter().any(selected) => {
+            format!(
+                "{}: --step and --rank leave nothing of it, it has steps {:?} and ranks {:?}",
+                info.path, info.steps, info.ranks
+            )
         }
-        _ if dumps.0.parts.is_empty() || dumps.1.parts.is_empty() => "one side holds no part".to_owned(),
-        _ if infos.0.ops == 0 || infos.1.ops == 0 => {
-            "one side holds no op (after --level, --step and --rank)".to_owned()
+        (None, Some((_, info))) if level != LevelFilter::All => {
+            format!("{}: holds no op of --level {level}; try --level all", info.path)
         }
-        _ => format!(
-            "{} ops of the baseline and {} of the candidate share no name; are these dumps of the same model and level?",
-            infos.0.ops, infos.1.ops
-        ),
+        (None, Some((_, info))) => {
+            format!("{}: holds no op; the capture recorded nothing, capture it again", info.path)
+        }
+        (_, None) => {
+            let [(_, b), (_, c)] = sides;
+            format!(
+                "the {} ops of {} and the {} of {} share no name; are these dumps of the same model and level?",
+                b.ops, b.path, c.ops, c.path
+            )
+        }
     };
     CompareError::Nothing { reason }
 }

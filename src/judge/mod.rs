@@ -147,6 +147,13 @@ impl Counts {
         }
     }
 
+    /// Slots of which both sides were compared.
+    pub fn compared(&self) -> u64 {
+        let idle =
+            [Verdict::Missing, Verdict::Unknown, Verdict::Unreadable].map(|verdict| self.verdict(verdict));
+        self.verdicts.iter().sum::<u64>() - idle.iter().sum::<u64>()
+    }
+
     /// Slots with this verdict.
     pub fn verdict(&self, verdict: Verdict) -> u64 {
         self.verdicts[verdict as usize]

@@ -192,7 +192,10 @@ impl RuleEntry {
             (Metric::MaxUlp, self.max_ulp),
         ];
         let bounds: Vec<_> = given.into_iter().filter_map(|(metric, bound)| Some((metric, bound?))).collect();
-        if let Some((metric, bound)) = bounds.iter().find(|(_, bound)| bound.is_nan() || *bound < -1.0) {
+        let least = |metric| if metric == Metric::Cosine { -1.0 } else { 0.0 };
+        if let Some((metric, bound)) =
+            bounds.iter().find(|(metric, bound)| bound.is_nan() || *bound < least(*metric))
+        {
             return Err(format!("{} = {bound} is not a bound", metric.name()));
         }
         if bounds.is_empty() && !self.ignore {
@@ -289,6 +292,7 @@ mod tests {
             ),
             ("[[rule]]\npattern = \"a[\"\nrel_l2 = 1\n", "rule 1: pattern \"a[\""),
             ("[[rule]]\npattern = \"*\"\nrel_l2 = nan\n", "rule 1: rel_l2 = NaN is not a bound"),
+            ("[[rule]]\npattern = \"*\"\nrmse = -0.5\n", "rule 1: rmse = -0.5 is not a bound"),
         ] {
             let message = Rules::parse(text).unwrap_err();
             assert!(message.starts_with(expected), "{message}");

@@ -1,6 +1,6 @@
 //! Pairs the parts of two dumps: which step and rank of the candidate answers which of the baseline.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::dump::{Dump, PartKey, RankId};
 
@@ -32,8 +32,8 @@ pub struct Pairing {
 /// part, they are paired whatever their numbers: the user chose them.
 pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey) -> bool) -> Pairing {
     let mut pairing = Pairing::default();
-    let b = index(baseline, &selected, "baseline", &mut pairing.ambiguous);
-    let mut c = index(candidate, &selected, "candidate", &mut pairing.ambiguous);
+    let (b, b_unclear) = index(baseline, &selected, "baseline", &mut pairing.ambiguous);
+    let (mut c, c_unclear) = index(candidate, &selected, "candidate", &mut pairing.ambiguous);
     if let ([only_b], [only_c]) = (baseline.parts.as_slice(), candidate.parts.as_slice())
         && (only_b.step, only_b.rank.number()) != (only_c.step, only_c.rank.number())
         && selected(only_b)
@@ -48,24 +48,33 @@ pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey)
     for (place, key) in b {
         match c.remove(&place) {
             Some(partner) => pairing.matches.push(PartMatch { baseline: key, candidate: partner }),
+            None if c_unclear.contains(&place) => {}
             None => pairing.baseline_only.push(key),
         }
     }
-    pairing.candidate_only.extend(c.into_values());
+    pairing
+        .candidate_only
+        .extend(c.into_iter().filter(|(place, _)| !b_unclear.contains(place)).map(|(_, key)| key));
     pairing
 }
+
+/// Step and rank.
+type Place = (u64, u32);
+
+/// Parts by place, and the places for which several parts stand.
 
 fn index(
     dump: &Dump,
     selected: &impl Fn(&PartKey) -> bool,
     side: &str,
     ambiguous: &mut Vec<(String, String)>,
-) -> BTreeMap<(u64, u32), PartKey> {
-    let mut groups: BTreeMap<(u64, u32), Vec<&PartKey>> = BTreeMap::new();
+) -> (BTreeMap<Place, PartKey>, BTreeSet<Place>) {
+    let mut groups: BTreeMap<Place, Vec<&PartKey>> = BTreeMap::new();
     for key in dump.parts.iter().filter(|key| selected(key)) {
         groups.entry((key.step, key.rank.number())).or_default().push(key);
     }
-    groups
+    let mut unclear = BTreeSet::new();
+    let index = groups
         .into_iter()
         .filter_map(|(place, keys)| match keys.as_slice() {
             [key] => Some((place, (*key).clone())),
@@ -85,8 +94,10 @@ fn index(
                         labels.join(", ")
                     ),
                 ));
+                unclear.insert(place);
                 None
             }
         })
-        .collect()
+        .collect();
+    (index, unclear)
 }

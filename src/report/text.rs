@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::number::{self, counted, thousands};
 use super::visible::{shorten, visible};
 use super::{Draft, PartReport, ReportError, ReportWriter};
-use crate::judge::{Counts, Finding, Role, RunInfo, RunVerdict, Summary, Verdict};
+use crate::judge::{Finding, Role, RunInfo, RunVerdict, Summary, Verdict};
 use crate::measure::Metric;
 
 /// Whether to colour.
@@ -69,7 +69,7 @@ pub fn answer(summary: &Summary) -> String {
     let compared = format!(
         "{}, {} compared{fine}",
         counted(counts.ops_paired, "op"),
-        counted(compared(counts), "value")
+        counted(counts.compared(), "value")
     );
     match summary.verdict {
         RunVerdict::Agree => format!("agree: {compared}"),
@@ -90,12 +90,6 @@ fn origin(finding: &Finding) -> String {
         shorten(&visible(&finding.op), 200),
         finding.role
     )
-}
-
-fn compared(counts: &Counts) -> u64 {
-    let idle =
-        [Verdict::Missing, Verdict::Unknown, Verdict::Unreadable].map(|verdict| counts.verdict(verdict));
-    counts.verdicts.iter().sum::<u64>() - idle.iter().sum::<u64>()
 }
 
 /// The whole summary, ending in a line break.
