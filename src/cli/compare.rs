@@ -1,5 +1,7 @@
 //! `probe compare`.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::Context;
 
 use super::Exit;
@@ -7,39 +9,34 @@ use super::args::CompareArgs;
 use super::progress::Bar;
 use super::terminal;
 use crate::compare::{CompareOptions, Progress, Quiet, compare};
-use crate::judge::Rules;
+use crate::judge::{Rules, Summary};
 use crate::read::map::FileAccess;
 use crate::report::ReportSet;
 use crate::report::text::{TextOptions, answer, render};
 
 /// Runs the subcommand.
-pub(super) fn run(args: CompareArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(mut args: CompareArgs) -> anyhow::Result<Exit> {
     // What is certain to fail should fail before anything is created.
     for (option, path) in [("--baseline", &args.baseline), ("--candidate", &args.candidate)] {
         std::fs::metadata(path).with_context(|| format!("{} (given with {option})", path.display()))?;
     }
     let options = CompareOptions {
-        steps: args.step.unwrap_or_default(),
-        ranks: args.rank.unwrap_or_default(),
+        steps: args.step.take().unwrap_or_default(),
+        ranks: args.rank.take().unwrap_or_default(),
         level: args.level,
         rules: args.tolerance.as_deref().map_or_else(|| Ok(Rules::default()), Rules::from_file)?,
         access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
         any_task: args.any_task,
     };
-    let mut reports = ReportSet::create(&args.output, &args.format)?;
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(args.threads.map_or(0, usize::from))
-        .build()
-        .context("cannot start threads")?;
-    let bar = (!args.verbosity.quiet).then(Bar::on_terminal).flatten();
-    let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
-    let (summary, written) = pool.install(|| -> anyhow::Result<_> {
-        let summary =
-            compare(&args.baseline, &args.candidate, &options, progress, &mut |part| reports.part(part))?;
-        let written = reports.finish(&summary)?;
-        Ok((summary, written))
-    })?;
-    drop(bar);
+    let made: Vec<&Path> = args.output.ancestors().take_while(|folder| !folder.exists()).collect();
+    let outcome = compare_into_reports(&args, &options);
+    if outcome.is_err() {
+        // Nothing was reported, so nothing of it stays; a folder with other content cannot be removed this way.
+        for folder in made {
+            _ = std::fs::remove_dir(folder);
+        }
+    }
+    let (summary, written) = outcome?;
     let all = args.verbosity.verbose.then_some(usize::MAX);
     let defaults = TextOptions::default();
     let text = TextOptions {
@@ -55,4 +52,23 @@ pub(super) fn run(args: CompareArgs) -> anyhow::Result<Exit> {
         terminal::print(&render(&summary, &text))?;
     }
     Ok(summary.verdict.into())
+}
+
+fn compare_into_reports(
+    args: &CompareArgs,
+    options: &CompareOptions,
+) -> anyhow::Result<(Summary, Vec<PathBuf>)> {
+    let mut reports = ReportSet::create(&args.output, &args.format)?;
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(args.threads.map_or(0, usize::from))
+        .build()
+        .context("cannot start threads")?;
+    let bar = (!args.verbosity.quiet).then(Bar::on_terminal).flatten();
+    let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
+    pool.install(|| {
+        let summary =
+            compare(&args.baseline, &args.candidate, options, progress, &mut |part| reports.part(part))?;
+        let written = reports.finish(&summary)?;
+        Ok((summary, written))
+    })
 }

@@ -93,8 +93,9 @@ fn origin(finding: &Finding) -> String {
 }
 
 fn compared(counts: &Counts) -> u64 {
-    let idle = counts.verdict(Verdict::Missing) + counts.verdict(Verdict::Unknown);
-    counts.verdicts.iter().sum::<u64>() - idle
+    let idle =
+        [Verdict::Missing, Verdict::Unknown, Verdict::Unreadable].map(|verdict| counts.verdict(verdict));
+    counts.verdicts.iter().sum::<u64>() - idle.iter().sum::<u64>()
 }
 
 /// The whole summary, ending in a line break.

@@ -62,6 +62,7 @@ struct Tally {
     foreign_inputs: usize,
     late_checksums: usize,
     alike_non_finite: usize,
+    recorded_non_finite: usize,
 }
 
 struct Walk<'a> {
@@ -148,12 +149,17 @@ impl<'a> Walk<'a> {
         };
         let evidence = self.evidence_of(position, slot).unwrap_or(&Evidence::Nothing);
         let judged = judge_slot(op.name.as_str(), (b, c), evidence, context, self.rules, &mut self.book);
-        let alike = match evidence {
-            Evidence::Data(metrics) => metrics.baseline.non_finite() > 0,
-            Evidence::Recorded(recorded) => recorded.baseline_non_finite,
-            Evidence::Unreadable { .. } | Evidence::Nothing => false,
-        };
-        self.tally.alike_non_finite += usize::from(alike && judged.difference != Difference::NonFinite);
+        if judged.difference != Difference::NonFinite {
+            match evidence {
+                Evidence::Data(metrics) if metrics.baseline.non_finite() > 0 => {
+                    self.tally.alike_non_finite += 1;
+                }
+                Evidence::Recorded(recorded) if recorded.baseline_non_finite => {
+                    self.tally.recorded_non_finite += 1;
+                }
+                _ => {}
+            }
+        }
         judged
     }
 
@@ -283,6 +289,12 @@ impl<'a> Walk<'a> {
             notes.push(format!(
                 "{} tensors hold non-finite values on both sides alike; their other elements were compared",
                 self.tally.alike_non_finite
+            ));
+        }
+        if self.tally.recorded_non_finite > 0 {
+            notes.push(format!(
+                "{} tensors hold non-finite values on both sides; at which places, and what else they hold, their statistics cannot tell",
+                self.tally.recorded_non_finite
             ));
         }
         notes

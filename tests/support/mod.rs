@@ -1,0 +1,15 @@
+//! What the integration tests share.
+#![allow(dead_code, reason = "every test file uses its own part of this")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+pub(crate) mod answer;
+#[cfg(feature = "cli")]
+pub(crate) mod command;
+pub(crate) mod dump_builder;
+
+use std::path::PathBuf;
+
+/// A path below `testdata`.
+pub(crate) fn testdata(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata").join(path)
+}
