@@ -8,11 +8,10 @@ cd "$(dirname "$0")"
 nextest_version=0.9.143
 target="${CARGO_TARGET_DIR:-target}"
 
+# Runs a command under a title that says how long everything has taken so far.
 step() {
-    printf '\n== %s\n' "$*"
-    local started=$SECONDS
+    printf '\n== %s [at %d s]\n' "$*" "$SECONDS"
     "$@"
-    printf -- '-- %d s\n' $((SECONDS - started))
 }
 
 note() {
