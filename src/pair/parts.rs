@@ -62,7 +62,6 @@ pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey)
 type Place = (u64, u32);
 
 /// Parts by place, and the places for which several parts stand.
-
 fn index(
     dump: &Dump,
     selected: &impl Fn(&PartKey) -> bool,
