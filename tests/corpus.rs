@@ -98,10 +98,16 @@ fn faults_are_named_and_clean_pairs_are_silent() {
             )
             .unwrap();
         }
-        // The other way round the same op is at fault, and a pair with itself agrees.
-        let same = summary(&folder.join(&case.baseline), &folder.join(&case.baseline));
-        if same.verdict != RunVerdict::Agree {
-            writeln!(failures, "{}: does not agree with itself", case.name).unwrap();
+        let reversed = complaint(case, &summary(&folder.join(&case.candidate), &folder.join(&case.baseline)));
+        if !reversed.is_empty() {
+            writeln!(failures, "{}: the other way round\n    {reversed}", case.name).unwrap();
+        }
+        for side in [&case.baseline, &case.candidate] {
+            let path = folder.join(side);
+            let verdict = summary(&path, &path).verdict;
+            if verdict != RunVerdict::Agree {
+                writeln!(failures, "{}: not equal to itself\n    {}", case.name, verdict).unwrap();
+            }
         }
     }
     assert!(failures.is_empty(), "{} cases:\n{failures}", failures.lines().count() / 2);
