@@ -80,13 +80,14 @@ impl Tensor {
         self
     }
 
-    /// The same values under the name of another type; data is not written for types that NumPy does not know.
+    /// The same values under the name of another type; data is not written for types unknown to its format.
     pub(crate) fn named(mut self, dtype: &'static str) -> Self {
         self.dtype = dtype;
         self
     }
 
     /// As the type holds it.
+    #[expect(clippy::cast_possible_truncation, reason = "that is what narrow types do")]
     fn stored(&self, x: f64) -> f64 {
         match self.dtype {
             "float32" => f64::from(x as f32),
@@ -96,6 +97,7 @@ impl Tensor {
         }
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "that is what narrow types do")]
     fn bytes(&self) -> Vec<u8> {
         let one = |&x: &f64| -> Vec<u8> {
             match self.dtype {
