@@ -21,7 +21,7 @@ fn a_path_that_holds_no_dump_is_named_with_what_was_expected() {
     place.folder("steps/step0");
     place.folder("killed/step0/rank0");
     for (candidate, parts) in [
-        ("missing", &["missing: No such file or directory"][..]),
+        ("missing", &["missing (given with --", "): No such file or directory"][..]),
         ("empty", &["empty: no dump here: the folder is empty", "expected a dump folder"]),
         ("other", &["other: no dump here", "readme.txt", "expected a dump folder"]),
         ("notes.txt", &["notes.txt: is no tensor file"]),

@@ -49,7 +49,9 @@ fn code_1_says_that_they_differ() {
 
 #[test]
 fn code_2_says_that_nothing_was_compared() {
-    Compare::new(testdata("gpu_dump"), testdata("nowhere")).run().failed(&["nowhere: "]);
+    Compare::new(testdata("gpu_dump"), testdata("nowhere"))
+        .run()
+        .failed(&["nowhere (given with --candidate): "]);
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(super) enum Command {
 
 /// Compare two dumps: name the first op that diverges, and its cause.
 ///
-/// BASELINE and CANDIDATE are dump folders (root, step or rank folder), dump.json files, or collections of tensors
+/// BASELINE and CANDIDATE are dumps (a dump root, step folder, rank folder or dump.json) or tensors
 /// (.safetensors, .pt, .pth, .bin, .npy, .npz, or a folder of them).
 ///
 /// Exit codes: 0 agree, 1 diverged, 2 failed or misused, 3 finished but incomplete.
@@ -33,11 +33,11 @@ pub(super) enum Command {
 #[command(verbatim_doc_comment)]
 pub(super) struct CompareArgs {
     /// The run that is trusted (usually on a GPU).
-    #[arg(short, long, visible_alias = "golden-path", alias = "golden_path", value_name = "BASELINE")]
+    #[arg(short, long, aliases = ["golden-path", "golden_path"], value_name = "BASELINE")]
     pub(super) baseline: PathBuf,
 
     /// The run under test (usually on an NPU).
-    #[arg(short, long, visible_alias = "target-path", alias = "target_path", value_name = "CANDIDATE")]
+    #[arg(short, long, aliases = ["target-path", "target_path"], value_name = "CANDIDATE")]
     pub(super) candidate: PathBuf,
 
     /// Folder for the reports; created when missing.

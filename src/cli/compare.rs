@@ -17,8 +17,8 @@ use crate::report::text::{TextOptions, answer, render};
 /// Runs the subcommand.
 pub(super) fn run(mut args: CompareArgs) -> anyhow::Result<Exit> {
     // What is certain to fail should fail before anything is created.
-    for path in [&args.baseline, &args.candidate] {
-        std::fs::metadata(path).with_context(|| path.display().to_string())?;
+    for (option, path) in [("--baseline", &args.baseline), ("--candidate", &args.candidate)] {
+        std::fs::metadata(path).with_context(|| format!("{} (given with {option})", path.display()))?;
     }
     let options = CompareOptions {
         steps: args.step.take().unwrap_or_default(),

@@ -12,7 +12,8 @@ pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u6
     let (Some(b_key), Some(c_key)) = (&b.data, &c.data) else {
         return (recorded(b, c), 0);
     };
-    if b.len() != c.len() {
+    // Elements of other shapes do not answer one another, however many there are.
+    if b.squeezed_shape() != c.squeezed_shape() {
         return (Evidence::Nothing, 0);
     }
     match (load(baseline, b_key), load(candidate, c_key)) {

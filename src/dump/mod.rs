@@ -4,6 +4,7 @@
 //! fetched through the [`TensorStore`] that a reader attaches to each rank.
 
 mod dtype;
+mod error;
 mod name;
 mod op;
 mod tensor;
@@ -14,12 +15,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use dtype::{ALL_DTYPES, DType, RecordedDType};
+pub use error::ReadError;
 pub use name::{OpKind, OpName, Phase};
 pub use op::{Op, Slot, SlotSide};
 pub use tensor::{LayoutError, MAX_DIMS, Storage, TensorData, TensorRef, contiguous_strides, element_count};
 pub use value::{Checksum, Number, RecordedStatistics, Scalar, TensorRecord, Value};
-
-use crate::read::ReadError;
 
 /// Which process of a run wrote a part of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

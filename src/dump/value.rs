@@ -122,6 +122,11 @@ impl TensorRecord {
         self.shape.iter().fold(1, |count, &size| count.saturating_mul(size))
     }
 
+    /// Sizes without those of 1, which change no element's place: tensors that agree in these hold the same elements.
+    pub fn squeezed_shape(&self) -> Vec<u64> {
+        self.shape.iter().copied().filter(|&size| size != 1).collect()
+    }
+
     /// True for a tensor without elements.
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)

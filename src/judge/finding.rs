@@ -1,8 +1,8 @@
 //! Puts an op at fault into words and numbers.
 
-use super::walk::Candidate;
+use super::candidate::Candidate;
 use super::{Cause, Finding, OpJudgement, frames, metric_columns};
-use crate::dump::{Op, OpName, Phase, Slot, Value};
+use crate::dump::{Op, OpName, Phase, Slot, Stack, Value};
 use crate::measure::{Evidence, Metric};
 use crate::pair::{Paired, PartPair};
 
@@ -24,8 +24,9 @@ pub(super) fn describe(
         .unwrap_or(&nothing);
     let slot = slot_pair.and_then(|(b, c)| b.or(c)).map_or_else(String::new, |slot| slot.path.to_string());
     let reason = reason(pair, candidate, judged, slot_evidence, &slot);
-    let stack = stack_of(pair, op_pair.ops);
-    let source = frames::source_line(&stack);
+    let recorded = stack_of(pair, op_pair.ops);
+    let stack = recorded.map_or_else(Vec::new, |stack| frames::user_frames(stack));
+    let source = recorded.and_then(|stack| frames::source_line(stack));
     let name = b.or(c).map(|op| &op.name);
     Finding {
         step: pair.step,
@@ -193,20 +194,16 @@ fn module_of(op: &Op) -> Option<String> {
     OpName::parse(op.parent.as_deref()?).module_path().map(str::to_owned)
 }
 
-/// User frames of the op, of its forward call where it has none itself; the candidate's first, it is the side to be mended.
-fn stack_of(pair: &PartPair, ops: Paired) -> Vec<String> {
+/// Stack of the op, of its forward call where it has none itself; the candidate's first, it is the side to be mended.
+fn stack_of(pair: &PartPair, ops: Paired) -> Option<&Stack> {
     let sides = [(&pair.candidate, ops.candidate()), (&pair.baseline, ops.baseline())];
-    for (rank, index) in sides {
-        let Some(op) = index.and_then(|index| rank.ops.get(index)) else { continue };
-        let own = op.stack;
+    sides.into_iter().find_map(|(rank, index)| {
+        let op = rank.ops.get(index?)?;
         let forward = || {
             let name =
                 (op.name.phase() != Phase::Forward).then(|| op.name.in_phase(Phase::Forward)).flatten()?;
             rank.ops.iter().find(|other| other.name.as_str() == name)?.stack
         };
-        if let Some(stack) = own.or_else(forward).and_then(|id| rank.stacks.get(id as usize)) {
-            return frames::user_frames(stack);
-        }
-    }
-    Vec::new()
+        rank.stacks.get(op.stack.or_else(forward)? as usize)
+    })
 }

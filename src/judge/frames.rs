@@ -24,9 +24,11 @@ fn place(frame: &str) -> Option<(&str, &str)> {
     (digits > 0).then(|| (path.trim_matches('"'), &rest[..digits]))
 }
 
-/// `file:line` of the innermost user frame, `None` when the stack names no place.
-pub(super) fn source_line(frames: &[String]) -> Option<String> {
-    let (path, line) = frames.iter().find_map(|frame| place(frame))?;
+/// `file:line` of the innermost user frame of a recorded stack, or of its innermost frame when it holds none of the user's.
+/// `None` when the stack names no place.
+pub fn source_line(stack: &[Box<str>]) -> Option<String> {
+    let own = stack.iter().filter(|frame| !is_foreign(frame)).find_map(|frame| place(frame));
+    let (path, line) = own.or_else(|| stack.iter().find_map(|frame| place(frame)))?;
     Some(format!("{path}:{line}"))
 }
 
@@ -45,8 +47,8 @@ mod tests {
         .into();
         let frames = user_frames(&stack);
         assert_eq!(frames.len(), 2);
-        assert_eq!(source_line(&frames).as_deref(), Some("/home/user/train/model.py:112"));
+        assert_eq!(source_line(&stack).as_deref(), Some("/home/user/train/model.py:112"));
         assert_eq!(user_frames(&stack[..1]).len(), 1);
-        assert_eq!(source_line(&["odd".to_owned()]), None);
+        assert_eq!(source_line(&["odd".into()]), None);
     }
 }

@@ -2,19 +2,24 @@
 //!
 //! Knows no file format and does no arithmetic on tensors; everything rests on the [`Evidence`] of `measure`.
 
+mod candidate;
 mod finding;
 mod frames;
+mod judged;
 mod nesting;
 mod origin;
+mod pattern;
 mod rulebook;
 mod run;
 mod setting;
 mod slot;
+mod tensor;
 mod tolerance;
 mod value;
 mod walk;
 mod words;
 
+pub use frames::source_line;
 pub use run::RunJudge;
 pub use tolerance::{DTypeTolerance, GROWTH, Rule, Rules, ToleranceError};
 pub use walk::judge_part;

@@ -49,7 +49,8 @@ impl<'a> Nesting<'a> {
         by_path || self.ancestors(inner.name.as_str()).any(|ancestor| ancestor == outer_name)
     }
 
-    fn ancestors(&self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    /// Names of the module calls around the op called `name`, innermost first.
+    pub(super) fn ancestors(&self, name: &'a str) -> impl Iterator<Item = &'a str> {
         std::iter::successors(self.parents.get(name).copied(), |parent| self.parents.get(parent).copied())
             .take(MAX_NESTING)
     }

@@ -37,3 +37,8 @@ impl RuleBook {
         self.texts
     }
 }
+
+/// Name of a dtype in the text of a rule.
+pub(super) fn dtype_name(dtype: Option<DType>) -> &'static str {
+    dtype.map_or("other types", DType::name)
+}

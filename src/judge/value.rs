@@ -1,7 +1,7 @@
 //! The verdict of two scalars: arguments of an op, or results that are not tensors.
 
 use super::Verdict;
-use super::slot::{Difference, JudgedSlot, verdict};
+use super::judged::{Difference, JudgedSlot, verdict};
 use super::tolerance::GROWTH;
 use crate::dump::{DType, Number, Scalar};
 

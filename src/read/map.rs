@@ -9,7 +9,7 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,6 +42,52 @@ pub fn open(path: &Path, access: FileAccess) -> Result<Storage, ReadError> {
     } else {
         read_whole(path, &file, len)
     }
+}
+
+/// The bytes of a file for this process to change. Changes stay private: the file keeps its bytes, and of a mapped file only
+/// the pages that are written to take memory.
+#[derive(Debug)]
+pub enum PrivateBytes {
+    /// Read into memory.
+    Buffer(Vec<u8>),
+    /// Mapped, copied page by page as it is written to.
+    Mapped(memmap2::MmapMut),
+}
+
+impl Deref for PrivateBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Buffer(buffer) => buffer,
+            Self::Mapped(map) => map,
+        }
+    }
+}
+
+impl DerefMut for PrivateBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Buffer(buffer) => buffer,
+            Self::Mapped(map) => map,
+        }
+    }
+}
+
+/// The whole file, for this process to change.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_private(path: &Path, access: FileAccess) -> Result<PrivateBytes, ReadError> {
+    let (file, len) = open_regular(path)?;
+    if len < MAP_FROM_BYTES || access == FileAccess::Read {
+        return read_buffer(path, &file, len).map(PrivateBytes::Buffer);
+    }
+    // SAFETY: the map is private and copied on writing, so the file is never changed and no other process sees our writes.
+    // What may go wrong is the same as for a read-only map: see `map`.
+    #[expect(unsafe_code, reason = "mapping a file is the point of this module")]
+    let map = unsafe { memmap2::MmapOptions::new().map_copy(&file) };
+    map.map(PrivateBytes::Mapped).map_err(|e| ReadError::io(path, e))
 }
 
 /// A file from which ranges can be taken, without copying where it is mapped or already in a buffer.
@@ -175,13 +221,17 @@ fn regular_len(path: &Path, metadata: &fs::Metadata) -> Result<u64, ReadError> {
 }
 
 fn read_whole(path: &Path, file: &File, len: u64) -> Result<Storage, ReadError> {
+    Ok(Arc::new(read_buffer(path, file, len)?))
+}
+
+fn read_buffer(path: &Path, file: &File, len: u64) -> Result<Vec<u8>, ReadError> {
     let capacity = usize::try_from(len).map_err(|_| {
         ReadError::format(path, format!("{len} bytes are more than this machine can address"))
     })?;
     let mut buffer = Vec::with_capacity(capacity);
     // `take` ends the loop at the known size, without one more call to learn that nothing follows.
     file.take(len).read_to_end(&mut buffer).map_err(|e| ReadError::io(path, e))?;
-    Ok(Arc::new(buffer))
+    Ok(buffer)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the file the lint points to")]
@@ -228,6 +278,10 @@ mod tests {
             fs::write(&path, &content).unwrap();
             for access in [FileAccess::Map, FileAccess::Read] {
                 assert_eq!((*open(&path, access).unwrap()).as_ref(), content);
+                let mut private = open_private(&path, access).unwrap();
+                assert_eq!(&*private, content);
+                private.fill(0);
+                assert_eq!(fs::read(&path).unwrap(), content, "the file keeps its bytes");
                 let source = Source::open(&path, access).unwrap();
                 assert_eq!(source.section(0..source.len(), "all").unwrap().bytes(), content);
                 let middle = content.len() / 2;

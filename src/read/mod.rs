@@ -4,11 +4,10 @@
 
 mod collection;
 mod detect;
-mod error;
 pub mod limits;
 pub mod map;
 mod msprobe;
 pub mod tensor_file;
 
+pub use crate::dump::ReadError;
 pub use detect::open;
-pub use error::ReadError;

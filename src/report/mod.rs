@@ -14,7 +14,6 @@ mod number;
 pub mod parquet;
 pub mod rows;
 mod set;
-mod source;
 pub mod text;
 pub(crate) mod visible;
 #[cfg(feature = "xlsx")]

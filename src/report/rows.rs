@@ -5,10 +5,10 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use super::PartReport;
 use super::columns::{OpColumn, Side, SlotColumn, Statistic};
-use super::{PartReport, source};
 use crate::dump::{Number, Op, OpName, Phase, Scalar, Slot, TensorRecord, Value};
-use crate::judge::{OpJudgement, SlotJudgement};
+use crate::judge::{OpJudgement, SlotJudgement, source_line};
 use crate::measure::{Evidence, PairMetrics, RecordedComparison, TensorSummary};
 use crate::pair::{OpPair, Paired};
 
@@ -174,7 +174,7 @@ impl<'a> OpRow<'a> {
     fn source(&self) -> Cell<'a> {
         let frames = |op: Option<&'a Op>, rank: &'a crate::dump::Rank| {
             let stack = rank.stacks.get(op?.stack? as usize)?;
-            source::innermost(stack.iter().map(|frame| &**frame))
+            source_line(stack)
         };
         frames(self.ops.0, &self.part.pair.baseline)
             .or_else(|| frames(self.ops.1, &self.part.pair.candidate))

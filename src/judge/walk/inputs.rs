@@ -3,7 +3,7 @@
 use super::{Walk, larger};
 use crate::dump::{Op, OpKind, Phase, SlotSide, Value};
 use crate::judge::Verdict;
-use crate::judge::slot::{Agreement, Difference, JudgedSlot, Led};
+use crate::judge::judged::{Agreement, Difference, JudgedSlot, Led};
 use crate::measure::{ChecksumMatch, Evidence};
 use crate::pair::Paired;
 
@@ -63,8 +63,12 @@ impl Walk<'_> {
                 }
                 _ => inputs.known |= is_tensor && judged.judgement.verdict != Verdict::Unknown,
             }
-            if any.side == SlotSide::Parameter && !judged.exact {
-                self.inexact_parameters.push((position, fine, judged.judgement.error.unwrap_or(0.0)));
+            if any.side == SlotSide::Parameter
+                && !judged.exact
+                && let Some(op) = self.op(position)
+            {
+                let error = judged.judgement.error.unwrap_or(0.0);
+                self.inner_weights.add(&self.nesting, op, judged.agreement(), error);
             }
             inputs.judged.push((index, judged));
         }
@@ -74,16 +78,14 @@ impl Walk<'_> {
     /// Counts in what else an op depends on: a module on the weights inside it, a backward op on what its forward saw, a
     /// parameter gradient on the gradient that reached its module.
     pub(super) fn add_what_led_here(&mut self, op: &Op, inputs: &mut Inputs) {
-        if op.name.kind() == OpKind::Module && op.name.phase() == Phase::Forward {
-            for &(position, fine, error) in &self.inexact_parameters {
-                if self.op(position).is_some_and(|inner| self.nesting.encloses(op, inner)) {
-                    inputs.agreement =
-                        inputs.agreement.max(if fine { Agreement::Fine } else { Agreement::Differs });
-                    inputs.error = larger(inputs.error, Some(error));
-                    if fine {
-                        inputs.explained = inputs.explained.max(error);
-                    }
-                }
+        if op.name.kind() == OpKind::Module
+            && op.name.phase() == Phase::Forward
+            && let Some((agreement, error)) = self.inner_weights.inside(op)
+        {
+            inputs.agreement = inputs.agreement.max(agreement);
+            inputs.error = larger(inputs.error, Some(error));
+            if agreement.is_fine() {
+                inputs.explained = inputs.explained.max(error);
             }
         }
         if matches!(op.name.phase(), Phase::Backward | Phase::ParameterGradient)

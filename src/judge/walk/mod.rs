@@ -9,10 +9,12 @@ mod role;
 
 use std::collections::HashMap;
 
+use super::candidate::Candidate;
+use super::judged::{Agreement, Difference, JudgedSlot, Led, SlotContext, verdict};
 use super::nesting::Nesting;
 use super::rulebook::RuleBook;
 use super::setting::{Setting, is_uninitialised};
-use super::slot::{Agreement, Difference, JudgedSlot, Led, SlotContext, judge_slot, verdict};
+use super::slot::judge_slot;
 use super::tolerance::Rules;
 use super::{Cause, Counts, OpJudgement, PartJudgement, Role, SlotJudgement, Verdict, finding, origin};
 use crate::dump::{Op, OpKind};
@@ -31,18 +33,6 @@ pub fn judge_part(pair: &PartPair, evidence: &[Vec<Evidence>], rules: &Rules) ->
         }
     }
     walk.finish()
-}
-
-/// An op that may be named at fault.
-#[derive(Debug, Clone)]
-pub(super) struct Candidate {
-    /// Position in [`PartPair::ops`].
-    pub(super) op: usize,
-    /// Position in [`OpPair::slots`](crate::pair::OpPair::slots) of the slot that shows it.
-    pub(super) slot: Option<usize>,
-    pub(super) cause: Cause,
-    /// The difference came in as an argument, so it may have been made by ops that were not recorded.
-    pub(super) arrived: bool,
 }
 
 /// Where a reproducible pair of runs stops being equal to the bit.
@@ -65,6 +55,37 @@ struct Judged {
     distance: f64,
 }
 
+/// How well the weights inside each module agree, as far as they were met: inputs of the module as well.
+#[derive(Debug, Default)]
+struct InnerWeights<'a> {
+    /// By the name of the enclosing call, where the nesting was recorded.
+    by_call: HashMap<&'a str, (Agreement, f64)>,
+    /// By the path of the enclosing module.
+    by_path: HashMap<&'a str, (Agreement, f64)>,
+}
+
+impl<'a> InnerWeights<'a> {
+    /// Notes a weight of `op` that is not equal to the bit.
+    fn add(&mut self, nesting: &Nesting<'a>, op: &'a Op, agreement: Agreement, error: f64) {
+        let worsen = |entry: &mut (Agreement, f64)| *entry = (entry.0.max(agreement), entry.1.max(error));
+        for call in nesting.ancestors(op.name.as_str()) {
+            worsen(self.by_call.entry(call).or_default());
+        }
+        let path = op.name.module_path().unwrap_or_default();
+        for (dot, _) in path.match_indices('.') {
+            worsen(self.by_path.entry(&path[..dot]).or_default());
+        }
+    }
+
+    /// The worst weight inside the module call `op`, and its error; `None` when all are equal to the bit.
+    fn inside(&self, op: &Op) -> Option<(Agreement, f64)> {
+        let by_call = self.by_call.get(op.name.as_str());
+        let by_path = op.name.module_path().and_then(|path| self.by_path.get(path));
+        let found = by_call.into_iter().chain(by_path).copied();
+        found.reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)))
+    }
+}
+
 /// Things said once for a part, counted on the way.
 #[derive(Debug, Default)]
 struct Tally {
@@ -83,8 +104,7 @@ struct Walk<'a> {
     book: RuleBook,
     by_name: HashMap<&'a str, usize>,
     nesting: Nesting<'a>,
-    /// Ops whose own parameters are not equal to the bit: position, whether within tolerance, error.
-    inexact_parameters: Vec<(usize, bool, f64)>,
+    inner_weights: InnerWeights<'a>,
     /// Inputs judged ahead of their op, because an earlier entry depended on them.
     inputs: Vec<Option<Inputs>>,
     done: Vec<Option<Judged>>,
@@ -118,7 +138,7 @@ impl<'a> Walk<'a> {
             book: RuleBook::default(),
             by_name: named.collect(),
             nesting: Nesting::of(pair),
-            inexact_parameters: Vec::new(),
+            inner_weights: InnerWeights::default(),
             inputs: pair.ops.iter().map(|_| None).collect(),
             done: vec![None; pair.ops.len()],
             ops: Vec::with_capacity(pair.ops.len()),

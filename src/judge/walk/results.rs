@@ -4,7 +4,7 @@ use super::inputs::Inputs;
 use super::{FirstInexact, Walk, larger};
 use crate::dump::{Op, Phase};
 use crate::judge::Verdict;
-use crate::judge::slot::{Agreement, JudgedSlot, Led};
+use crate::judge::judged::{Agreement, JudgedSlot, Led};
 use crate::judge::tolerance::GROWTH;
 
 /// Rounding error of a sum relative to the norm of what is summed, in units of 2^-24: accumulation is done in float32

@@ -1,10 +1,11 @@
 //! Which role an op has in the spread of error, and whether it may be named at fault.
 
+use super::Walk;
 use super::inputs::Inputs;
 use super::results::Results;
-use super::{Candidate, Walk};
 use crate::dump::{Op, OpKind, Phase, SlotSide};
-use crate::judge::slot::{Agreement, Difference, JudgedSlot};
+use crate::judge::candidate::Candidate;
+use crate::judge::judged::{Agreement, Difference, JudgedSlot};
 use crate::judge::tolerance::GROWTH;
 use crate::judge::{Cause, Role};
 use crate::measure::{Evidence, Metric};

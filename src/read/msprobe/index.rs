@@ -22,11 +22,12 @@ pub(super) struct Index {
     pub(super) ops: Vec<Op>,
 }
 
-/// Reads an index. On a syntax error returns what was complete before it, with the error.
-pub(super) fn parse(bytes: &[u8]) -> (Index, Option<serde_json::Error>) {
-    let text = quote_bare_numbers(bytes);
+/// Reads an index, whose bare numbers are quoted in place. On a syntax error returns what was complete before it, with the
+/// error.
+pub(super) fn parse(bytes: &mut [u8]) -> (Index, Option<serde_json::Error>) {
+    quote_bare_numbers(bytes);
     let mut index = Index::default();
-    let mut json = serde_json::Deserializer::from_slice(&text);
+    let mut json = serde_json::Deserializer::from_slice(bytes);
     let result = json.deserialize_map(IndexVisitor(&mut index)).and_then(|()| json.end());
     (index, result.err())
 }
@@ -250,7 +251,7 @@ mod tests {
               "Module.fc.Linear.parameters_grad.0":{{"weight":[{TENSOR}],"bias":[null]}}
             }}}}"#
         );
-        let (index, fault) = parse(text.as_bytes());
+        let (index, fault) = parse(&mut text.into_bytes());
         assert!(fault.is_none(), "{fault:?}");
         assert_eq!(index.recorded_task(), Some(Task::Statistics));
         assert_eq!(paths(&index.ops[0]), ["input.0", "parameter.weight", "parameter.bias", "output.0"]);
@@ -264,7 +265,7 @@ mod tests {
         let text = format!(
             r#"{{"task":"statistics","level":"L1","data":{{"A.a.0.forward":{{"output":[{TENSOR}]}},"A.a.1.forward":{{"output":[{TENSOR}]"#
         );
-        let (index, fault) = parse(text.as_bytes());
+        let (index, fault) = parse(&mut text.into_bytes());
         assert!(fault.is_some_and(|fault| fault.is_eof()));
         assert_eq!(index.ops.len(), 1);
     }
@@ -274,7 +275,7 @@ mod tests {
         let text = format!(
             r#"{{"task":"tensor","level":"debug","data":{{"x.0.debug":{TENSOR},"y_grad.0.debug":[{TENSOR},{{"a":{TENSOR}}}]}}}}"#
         );
-        let (index, fault) = parse(text.as_bytes());
+        let (index, fault) = parse(&mut text.into_bytes());
         assert!(fault.is_none());
         assert_eq!(paths(&index.ops[0]), ["value"]);
         assert_eq!(paths(&index.ops[1]), ["value.0", "value.1.a"]);

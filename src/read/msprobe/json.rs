@@ -13,16 +13,12 @@ const NAN: &str = "";
 const INFINITY: &str = "I";
 const NEG_INFINITY: &str = "-I";
 
-/// Replaces bare `NaN`, `Infinity` and `-Infinity` outside strings by short strings of the same width. Returns the input
-/// untouched, without a copy, when there are none.
-pub(super) fn quote_bare_numbers(bytes: &[u8]) -> Cow<'_, [u8]> {
+/// Replaces bare `NaN`, `Infinity` and `-Infinity` outside strings by short strings of the same width.
+pub(super) fn quote_bare_numbers(bytes: &mut [u8]) {
     // Most files have none; two searches at memory speed settle that.
-    let suspicious =
-        memchr::memmem::find(bytes, b"NaN").is_some() || memchr::memmem::find(bytes, b"Infinity").is_some();
-    if !suspicious {
-        return Cow::Borrowed(bytes);
+    if memchr::memmem::find(bytes, b"NaN").is_none() && memchr::memmem::find(bytes, b"Infinity").is_none() {
+        return;
     }
-    let mut out: Option<Vec<u8>> = None;
     let mut at = 0;
     while let Some(step) = memchr::memchr3(b'"', b'N', b'I', bytes.get(at..).unwrap_or_default()) {
         let found = at + step;
@@ -30,7 +26,7 @@ pub(super) fn quote_bare_numbers(bytes: &[u8]) -> Cow<'_, [u8]> {
             b'"' => end_of_string(bytes, found + 1),
             _ => match token_at(bytes, found) {
                 Some((start, end, text)) => {
-                    let target = &mut out.get_or_insert_with(|| bytes.to_vec())[start..end];
+                    let target = &mut bytes[start..end];
                     target.fill(b' ');
                     target[0] = b'"';
                     target[1..=text.len()].copy_from_slice(text.as_bytes());
@@ -41,7 +37,6 @@ pub(super) fn quote_bare_numbers(bytes: &[u8]) -> Cow<'_, [u8]> {
             },
         };
     }
-    out.map_or(Cow::Borrowed(bytes), Cow::Owned)
 }
 
 /// Start, end and replacement of the bare token whose `N` or `I` stands at `found`.
@@ -273,9 +268,9 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Node<'static> {
-        let bytes = quote_bare_numbers(text.as_bytes()).into_owned();
-        assert_eq!(bytes.len(), text.len(), "positions must not move");
-        serde_json::from_slice::<Node<'_>>(Vec::leak(bytes)).unwrap()
+        let bytes = text.as_bytes().to_vec().leak();
+        quote_bare_numbers(bytes);
+        serde_json::from_slice::<Node<'_>>(bytes).unwrap()
     }
 
     #[test]
@@ -294,9 +289,12 @@ mod tests {
     }
 
     #[test]
-    fn input_without_bare_tokens_is_not_copied() {
-        assert!(matches!(quote_bare_numbers(br#"{"a": "NaN"}"#), Cow::Borrowed(_)));
-        assert!(matches!(quote_bare_numbers(br#"{"a": 1}"#), Cow::Borrowed(_)));
+    fn other_text_is_left_alone() {
+        for text in [r#"{"a": "NaN", "b": "-Infinity\" NaN"}"#, r#"{"a": 1}"#, r#"{"a": "unended NaN"#] {
+            let mut bytes = text.as_bytes().to_vec();
+            quote_bare_numbers(&mut bytes);
+            assert_eq!(bytes, text.as_bytes());
+        }
     }
 
     #[test]

@@ -324,7 +324,8 @@ mod tests {
     use super::*;
 
     fn slots(text: &str) -> Vec<(String, Value)> {
-        let bytes = quote_bare_numbers(text.as_bytes());
+        let mut bytes = text.as_bytes().to_vec();
+        quote_bare_numbers(&mut bytes);
         let (mut slots, mut path) = (Vec::new(), "input".to_owned());
         let mut sink = SlotSink { slots: &mut slots, path: &mut path, side: SlotSide::Input };
         let mut json = serde_json::Deserializer::from_slice(&bytes);

@@ -57,8 +57,7 @@ impl PartReader for MsprobeReader {
 
 fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
     let path = &part.index;
-    let bytes = read_index_file(path, access)?;
-    let (index, broken) = index::parse((*bytes).as_ref());
+    let (index, broken) = index::parse(&mut open_index(path, access)?);
     let mut faults = Vec::new();
     if let Some(error) = broken {
         if index.ops.is_empty() {
@@ -96,8 +95,8 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
         if !path.exists() {
             return;
         }
-        let read = read_index_file(&path, access).and_then(|bytes| {
-            attach((*bytes).as_ref()).map_err(|error| ReadError::format(&path, format!("damaged: {error}")))
+        let read = open_index(&path, access).and_then(|bytes| {
+            attach(&bytes).map_err(|error| ReadError::format(&path, format!("damaged: {error}")))
         });
         faults.extend(read.err());
     };
@@ -121,7 +120,7 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
     })
 }
 
-fn read_index_file(path: &Path, access: FileAccess) -> Result<crate::dump::Storage, ReadError> {
+fn open_index(path: &Path, access: FileAccess) -> Result<map::PrivateBytes, ReadError> {
     let size = std::fs::metadata(path).map_err(|source| ReadError::io(path, source))?.len();
     if size > limits::MAX_INDEX_BYTES {
         return Err(ReadError::Limit {
@@ -131,7 +130,7 @@ fn read_index_file(path: &Path, access: FileAccess) -> Result<crate::dump::Stora
             limit: limits::MAX_INDEX_BYTES,
         });
     }
-    map::open(path, access)
+    map::open_private(path, access)
 }
 
 /// A remark when the tensor folder holds files that the index does not name (an index lost in part).

@@ -89,7 +89,7 @@ fn every_cell_reads_back() {
     }
     assert_eq!(column(&ops, "CosineSimilarity")[1], Data::Float(0.999_95));
     assert_eq!(column(&ops, "MaxAbsError")[1], Data::Float(0.03));
-    assert_eq!(column(&ops, "source")[1], Data::String("train.py:112".into()));
+    assert_eq!(column(&ops, "source")[1], Data::String("/home/user/train.py:112".into()));
     assert_eq!(column(&ops, "module")[1], Data::String("layers.0.mlp".into()));
     assert_eq!(column(&tensors, "max abs position")[4], Data::String("[0, 4, 1]".into()));
 }

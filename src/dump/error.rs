@@ -33,7 +33,7 @@ pub enum ReadError {
         what: &'static str,
         /// Its size.
         found: u64,
-        /// The limit, from [`limits`](crate::read::limits).
+        /// The limit, from `read::limits`.
         limit: u64,
     },
     /// The path exists but is not what was expected there.

@@ -1,0 +1,53 @@
+//! Errors too small for a bound on their size, whose pattern gives them away: rounding is spread over all elements and has
+//! no direction.
+
+use super::rulebook::dtype_name;
+use super::tolerance::DTypeTolerance;
+use crate::dump::DType;
+use crate::measure::PairMetrics;
+
+/// A scale error common to all elements, which rounding does not make. The slope of candidate over baseline is
+/// `cosine |c| / |b|`; for errors without direction it deviates from 1 by about `rel_l2 / sqrt(n)`.
+pub(super) fn systematic(
+    m: &PairMetrics,
+    error: f64,
+    tolerance: DTypeTolerance,
+    explained: f64,
+) -> Option<String> {
+    let (cosine, count) = (m.cosine?, m.both_finite as f64);
+    if m.baseline.norm <= 0.0 || m.baseline.non_finite() > 0 || m.candidate.non_finite() > 0 {
+        return None;
+    }
+    let deviation = cosine * m.candidate.norm / m.baseline.norm - 1.0;
+    let noise = 6.0 * error / count.sqrt();
+    let bound = tolerance.slope().max(noise).max(explained);
+    (deviation.abs() > bound && count >= 64.0)
+        .then(|| format!("all elements are scaled by {:.6}: rounding has no direction", 1.0 + deviation))
+}
+
+pub(super) fn bias_text(dtype: Option<DType>, tolerance: DTypeTolerance) -> String {
+    format!("{} default: common scale error <= {:.1e}", dtype_name(dtype), tolerance.slope())
+}
+
+/// A few elements far off among many that are equal to the bit: damage, not rounding.
+pub(super) fn sparse(m: &PairMetrics, error: f64, tolerance: DTypeTolerance) -> Option<String> {
+    let (count, different) = (m.both_finite as f64, m.different as f64);
+    if different < 1.0 || different > 0.01 * count {
+        return None;
+    }
+    let local = error * (count / different).sqrt();
+    (local > tolerance.accumulated).then(|| {
+        format!(
+            "{} of {} elements are off by {local:.1e} of the typical magnitude, all others are equal",
+            m.different, m.both_finite
+        )
+    })
+}
+
+pub(super) fn sparse_text(dtype: Option<DType>, tolerance: DTypeTolerance) -> String {
+    format!(
+        "{} default: where at most 1 % of the elements differ, their error <= {:.1e} of the typical magnitude",
+        dtype_name(dtype),
+        tolerance.accumulated
+    )
+}

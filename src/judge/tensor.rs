@@ -1,0 +1,414 @@
+//! The verdict of two tensors: by their elements, by recorded statistics, or by checksums.
+
+use super::Verdict;
+use super::judged::{Difference, JudgedSlot, SlotContext, verdict};
+use super::pattern::{bias_text, sparse, sparse_text, systematic};
+use super::rulebook::{RuleBook, RuleKey, dtype_name};
+use super::tolerance::{DTypeTolerance, GROWTH, Rule};
+use crate::dump::{DType, RecordedDType, TensorRecord};
+use crate::measure::{ChecksumMatch, Evidence, PairMetrics, RecordedComparison};
+
+/// A pair of tensors and what it is judged under.
+pub(super) struct TensorJudge<'a> {
+    pub(super) baseline: &'a TensorRecord,
+    pub(super) candidate: &'a TensorRecord,
+    pub(super) context: SlotContext,
+    pub(super) book: &'a mut RuleBook,
+}
+
+impl TensorJudge<'_> {
+    /// Judges by whatever evidence there is.
+    pub(super) fn judge(&mut self, evidence: &Evidence) -> JudgedSlot {
+        let (b, c) = (self.baseline, self.candidate);
+        if self.context.uninitialised {
+            return verdict(Verdict::Unknown, Difference::None, "uninitialised memory, not judged");
+        }
+        if let Evidence::Unreadable { baseline, candidate } = evidence {
+            let reasons: Vec<&str> =
+                [baseline, candidate].into_iter().flatten().map(|reason| &**reason).collect();
+            return verdict(Verdict::Unreadable, Difference::Unreadable, &reasons.join("; "));
+        }
+        if b.squeezed_shape() != c.squeezed_shape() {
+            let reason = format!("shape {:?} against {:?}", b.shape, c.shape);
+            return verdict(Verdict::Shape, Difference::Shape, &reason);
+        }
+        let judged = match evidence {
+            Evidence::Data(metrics) => self.by_data(metrics),
+            Evidence::Recorded(recorded) => self.by_record(recorded),
+            Evidence::Unreadable { .. } | Evidence::Nothing if b.is_empty() && c.is_empty() => {
+                verdict(Verdict::BitEqual, Difference::None, "no elements").exact()
+            }
+            Evidence::Unreadable { .. } | Evidence::Nothing => verdict(
+                Verdict::Unknown,
+                Difference::None,
+                "no statistics, checksum or data that both sides recorded",
+            ),
+        };
+        self.with_record(judged)
+    }
+
+    /// Lets what surrounds the numbers speak: element type, shape in other spelling, `requires_grad`.
+    fn with_record(&self, mut judged: JudgedSlot) -> JudgedSlot {
+        let (b, c) = (self.baseline, self.candidate);
+        let fine = judged.judgement.verdict.is_fine();
+        if b.dtype != c.dtype {
+            judged.exact = false;
+            let reason = format!("{} against {}", b.dtype, c.dtype);
+            if fine {
+                judged.judgement.verdict = Verdict::DType;
+                judged.difference = if self.context.mixed_run { Difference::None } else { Difference::DType };
+            }
+            prepend(&mut judged.judgement.reason, &reason);
+        } else if b.shape != c.shape {
+            prepend(
+                &mut judged.judgement.reason,
+                &format!("shape {:?} against {:?}, same elements", b.shape, c.shape),
+            );
+        }
+        if let (Some(x), Some(y)) = (b.requires_grad, c.requires_grad)
+            && x != y
+        {
+            prepend(&mut judged.judgement.reason, &format!("requires_grad {x} against {y}"));
+            if fine {
+                judged.judgement.verdict = Verdict::Differs;
+                judged.difference = Difference::RequiresGrad;
+            }
+        }
+        judged
+    }
+
+    /// The type at whose precision this pair is judged: the coarser of the two.
+    fn dtype(&self) -> Option<DType> {
+        let coarser = |a: DType, b: DType| match (a.mantissa_bits(), b.mantissa_bits()) {
+            (Some(x), Some(y)) => {
+                if x <= y {
+                    a
+                } else {
+                    b
+                }
+            }
+            (Some(_), None) => a,
+            _ => b,
+        };
+        match (&self.baseline.dtype, &self.candidate.dtype) {
+            (RecordedDType::Known(a), RecordedDType::Known(b)) => Some(coarser(*a, *b)),
+            _ => None,
+        }
+    }
+
+    fn tolerance(&self) -> Option<DTypeTolerance> {
+        let own = DTypeTolerance::of(self.dtype()?)?;
+        Some(match self.context.coarsest {
+            // In a run of mixed precision float32 results carry the rounding of the coarser inputs.
+            Some(coarse) if self.context.mixed_run && coarse.rel_l2 > own.rel_l2 => coarse,
+            _ => own,
+        })
+    }
+
+    fn by_data(&mut self, m: &PairMetrics) -> JudgedSlot {
+        if m.bit_equal {
+            return verdict(Verdict::BitEqual, Difference::None, both_non_finite(m)).exact();
+        }
+        if m.non_finite_mismatch > 0 {
+            return verdict(Verdict::NonFinite, Difference::NonFinite, &non_finite_words(m))
+                .error(f64::INFINITY);
+        }
+        let Some(tolerance) = self.tolerance() else {
+            return self.exact_type(m);
+        };
+        let norm = joint_norm(m);
+        let distance = m.euclidean.unwrap_or(0.0);
+        let error = relative(distance, norm + self.context.led.cancellation / tolerance.rel_l2);
+        if let Some(reason) = self.too_small_to_matter(m, norm) {
+            return verdict(Verdict::Close, Difference::None, reason).error(0.0);
+        }
+        let allowed = self.allowed(tolerance.rel_l2, tolerance);
+        if error > allowed {
+            return self.beyond(error, allowed, tolerance, "rel_l2");
+        }
+        let largest = m.baseline.max.unwrap_or(0.0).abs().max(m.baseline.min.unwrap_or(0.0).abs());
+        let allowed_max = self.allowed(tolerance.max_err(), tolerance);
+        let max_abs = m.max_abs_err.unwrap_or(0.0);
+        let max_error = relative((max_abs - self.context.led.cancellation).max(0.0), largest);
+        if max_error > allowed_max && !self.context.led.flips {
+            return self.beyond(
+                error.max(max_error),
+                allowed_max,
+                tolerance,
+                "largest error / largest magnitude",
+            );
+        }
+        if let Some(reason) = systematic(m, error, tolerance, self.context.led.explained) {
+            let dtype = self.dtype();
+            let rule = self.book.index(RuleKey::Bias(dtype), || bias_text(dtype, tolerance));
+            return verdict(Verdict::Differs, Difference::Numbers, &reason).error(error).rule(rule);
+        }
+        if !self.context.led.flips
+            && error > GROWTH * self.context.led.explained
+            && let Some(reason) = sparse(m, error, tolerance)
+        {
+            let dtype = self.dtype();
+            let rule = self.book.index(RuleKey::Sparse(dtype), || sparse_text(dtype, tolerance));
+            return verdict(Verdict::Differs, Difference::Numbers, &reason).error(error).rule(rule);
+        }
+        let rule = self.rule_for(error, tolerance.rel_l2, tolerance);
+        let mut judged =
+            verdict(Verdict::Close, Difference::None, both_non_finite(m)).error(error).rule(rule);
+        // Same values in other bits (signs of zero, another type): equal for what follows.
+        judged.exact = m.different == 0 && self.baseline.dtype == self.candidate.dtype;
+        judged
+    }
+
+    /// Differences that no device promises to reproduce, whatever their relative size.
+    fn too_small_to_matter(&self, m: &PairMetrics, norm: f64) -> Option<&'static str> {
+        let dtype = self.dtype()?;
+        let largest = m.max_abs_err.filter(|largest| *largest > 0.0)?;
+        if largest < smallest_normal(dtype) {
+            return Some(DENORMAL);
+        }
+        (norm <= 0.0 && largest <= ZERO_FLOOR).then_some(NEAR_ZERO)
+    }
+
+    /// The same by statistics.
+    fn recorded_too_small_to_matter(&self) -> Option<&'static str> {
+        let smallest = smallest_normal(self.dtype()?);
+        let largest = |record: &TensorRecord| {
+            let (max, min) = (record.statistics.max?.as_f64().abs(), record.statistics.min?.as_f64().abs());
+            (max.is_finite() && min.is_finite()).then_some(max.max(min))
+        };
+        let (b, c) = (largest(self.baseline)?, largest(self.candidate)?);
+        if b.max(c) < smallest {
+            return Some(DENORMAL);
+        }
+        (b <= 0.0 && c <= ZERO_FLOOR).then_some(NEAR_ZERO)
+    }
+
+    /// Integers and bool must be equal; a few flips are forgiven where the inputs already carry rounding noise.
+    fn exact_type(&mut self, m: &PairMetrics) -> JudgedSlot {
+        let rule = self.book.index(RuleKey::Exact, || {
+            "integers and bool: equal, or at most 1 in 1000 flipped where inputs carry rounding noise"
+                .to_owned()
+        });
+        if m.different == 0 {
+            return verdict(Verdict::BitEqual, Difference::None, "").exact().rule(rule);
+        }
+        let count = m.baseline.count.max(1);
+        let share = m.different as f64 / count as f64;
+        let reason = format!("{} of {count} elements differ", m.different);
+        let error = m.rel_l2.unwrap_or(share).max(share);
+        if self.context.led.explained > 0.0 && share <= 1e-3 {
+            return verdict(Verdict::Close, Difference::None, &reason).error(share).rule(rule);
+        }
+        verdict(Verdict::Differs, Difference::Numbers, &reason).error(error).rule(rule)
+    }
+
+    fn by_record(&mut self, r: &RecordedComparison) -> JudgedSlot {
+        if r.baseline_non_finite != r.candidate_non_finite {
+            let side = if r.candidate_non_finite { "candidate" } else { "baseline" };
+            let reason = format!("the statistics show NaN or Inf in the {side} only");
+            return verdict(Verdict::NonFinite, Difference::NonFinite, &reason).error(f64::INFINITY);
+        }
+        if r.baseline_non_finite && [r.max, r.min].into_iter().flatten().any(|s| s.relative.is_infinite()) {
+            let reason = "the statistics show NaN or Inf on both sides, of another kind or sign";
+            return verdict(Verdict::NonFinite, Difference::NonFinite, reason).error(f64::INFINITY);
+        }
+        match r.checksum {
+            Some(ChecksumMatch::Equal) => return verdict(Verdict::BitEqual, Difference::None, "").exact(),
+            Some(ChecksumMatch::WeaklyEqual) => {
+                let reason = "equal XOR checksums, which constant or repeated data also give";
+                return verdict(Verdict::Close, Difference::None, reason).exact();
+            }
+            Some(ChecksumMatch::Different) if self.context.exact_task => {
+                let rule = self.book.index(RuleKey::Checksum, || "checksums are equal".to_owned());
+                let mut judged =
+                    verdict(Verdict::Differs, Difference::Numbers, "checksums differ").rule(rule);
+                // What the statistics prove beside it; 0 proves nothing.
+                judged.judgement.error = r.rel_l2_at_least.filter(|error| *error > 0.0 && error.is_finite());
+                return judged;
+            }
+            Some(ChecksumMatch::Different) | None => {}
+        }
+        let differing_bits = r.checksum == Some(ChecksumMatch::Different);
+        let Some(tolerance) = self.tolerance() else {
+            return self.exact_record(r, differing_bits);
+        };
+        if r.all_same && !differing_bits {
+            let judged = verdict(Verdict::Close, Difference::None, "").error(0.0);
+            return JudgedSlot { exact: true, ..judged };
+        }
+        if let Some(reason) = self.recorded_too_small_to_matter() {
+            return verdict(Verdict::Close, Difference::None, reason).error(0.0);
+        }
+        let error = relative_bound(r, self.context.led.cancellation / tolerance.statistic(), self.baseline);
+        let allowed = self.allowed(tolerance.statistic(), tolerance);
+        let worst = [r.max, r.min, r.mean, r.norm].into_iter().flatten().map(|s| s.relative);
+        let extreme = [r.max, r.min].into_iter().flatten().map(|s| s.relative).fold(0.0, f64::max);
+        let cancelled = self.context.led.cancellation > 0.0;
+        let judged_error = if cancelled { error } else { worst.fold(error, f64::max) };
+        if judged_error > allowed {
+            let what = if error > allowed {
+                "rel_l2 at least"
+            } else if extreme > allowed {
+                "max or min off by"
+            } else {
+                "mean or norm off by"
+            };
+            return self.beyond(judged_error, allowed, tolerance, what);
+        }
+        let rule = self.rule_for(error, tolerance.statistic(), tolerance);
+        verdict(Verdict::Close, Difference::None, "").error(error).rule(rule)
+    }
+
+    fn exact_record(&mut self, r: &RecordedComparison, differing_bits: bool) -> JudgedSlot {
+        let rule = self.book.index(RuleKey::Exact, || {
+            "integers and bool: equal, or at most 1 in 1000 flipped where inputs carry rounding noise"
+                .to_owned()
+        });
+        if r.all_same && !differing_bits {
+            let judged = verdict(Verdict::Close, Difference::None, "").error(0.0).rule(rule);
+            return JudgedSlot { exact: true, ..judged };
+        }
+        let present = [r.max, r.min, r.mean, r.norm].into_iter().flatten();
+        let error = present.map(|s| s.relative).fold(0.0, f64::max);
+        if self.context.led.explained > 0.0 && self.dtype() != Some(DType::Bool) && error <= 1e-3 {
+            return verdict(Verdict::Close, Difference::None, "statistics of integers differ a little")
+                .error(error)
+                .rule(rule);
+        }
+        let reason = if differing_bits && r.all_same {
+            "checksums differ"
+        } else {
+            "statistics of an exact type differ"
+        };
+        verdict(Verdict::Differs, Difference::Numbers, reason).error(error).rule(rule)
+    }
+
+    /// `base`, or what the context explains, whichever is larger, up to the limit of accumulated rounding.
+    fn allowed(&self, base: f64, tolerance: DTypeTolerance) -> f64 {
+        base.max((GROWTH * self.context.led.explained).min(self.context.led.limit.max(tolerance.accumulated)))
+    }
+
+    fn beyond(&mut self, error: f64, allowed: f64, tolerance: DTypeTolerance, what: &str) -> JudgedSlot {
+        let rule = self.rule_for(allowed, tolerance.rel_l2, tolerance);
+        let reason = if error.is_infinite() {
+            "the baseline is all zero, the candidate is not".to_owned()
+        } else {
+            format!("{what} {error:.1e} > {allowed:.1e}")
+        };
+        verdict(Verdict::Differs, Difference::Numbers, &reason).error(error).rule(rule)
+    }
+
+    fn rule_for(&mut self, error: f64, base: f64, tolerance: DTypeTolerance) -> u32 {
+        let dtype = self.dtype();
+        if error > base {
+            return self.book.index(RuleKey::Growth(dtype), || {
+                format!(
+                    "{}: within {GROWTH} times the error of what led here (accumulated rounding, at most {:.1e}; more where a choice between near-equal values flips)",
+                    dtype_name(dtype),
+                    tolerance.accumulated
+                )
+            });
+        }
+        self.book.index(RuleKey::Default(dtype), || {
+            format!(
+                "{} default: rel_l2 <= {:.1e}, largest error <= {:.1e} of the largest magnitude, statistics <= {:.1e}",
+                dtype_name(dtype),
+                tolerance.rel_l2,
+                tolerance.max_err(),
+                tolerance.statistic()
+            )
+        })
+    }
+
+    /// Replaces the numerical part of a judgement by a user rule, where its metrics are known.
+    pub(super) fn override_by(
+        &mut self,
+        judged: JudgedSlot,
+        index: usize,
+        rule: &Rule,
+        evidence: &Evidence,
+    ) -> JudgedSlot {
+        let numerical = matches!(judged.difference, Difference::None | Difference::Numbers)
+            && judged.judgement.verdict != Verdict::Unknown;
+        let Some(outcome) = rule.check(|metric| evidence.metric(metric)).filter(|_| numerical) else {
+            return judged;
+        };
+        let id = self.book.index(RuleKey::User(index), || rule.to_string());
+        let error = judged.judgement.error;
+        let mut judged = match outcome {
+            Ok(()) if judged.judgement.verdict == Verdict::Differs => {
+                verdict(Verdict::Close, Difference::None, "")
+            }
+            Ok(()) => judged,
+            Err(broken) => verdict(Verdict::Differs, Difference::Numbers, &broken),
+        };
+        judged.judgement.error = error;
+        judged.rule(id)
+    }
+}
+
+/// Largest magnitude that passes for zero where the whole baseline is zero: the absolute bound of the operator standards
+/// for small float32 values.
+const ZERO_FLOOR: f64 = 1.0 / (1_u64 << 30) as f64;
+
+const DENORMAL: &str = "differs in denormal numbers only, which devices may flush to zero";
+const NEAR_ZERO: &str = "the baseline is all zero, the candidate within 2^-30 of it";
+
+/// Smallest normal number of types whose denormals devices flush; 0 for types whose denormals are ordinary values.
+fn smallest_normal(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 | DType::C128 => f64::MIN_POSITIVE,
+        DType::F32 | DType::Bf16 | DType::C64 => f64::from(f32::MIN_POSITIVE),
+        _ => 0.0,
+    }
+}
+
+fn prepend(reason: &mut Box<str>, text: &str) {
+    *reason = if reason.is_empty() { text.into() } else { format!("{text}; {reason}").into() };
+}
+
+fn relative(distance: f64, norm: f64) -> f64 {
+    if distance > 0.0 { distance / norm } else { 0.0 }
+}
+
+/// Norm of the baseline over the positions that the distance runs over.
+fn joint_norm(m: &PairMetrics) -> f64 {
+    match (m.euclidean, m.rel_l2) {
+        (Some(distance), Some(relative)) if relative > 0.0 && relative.is_finite() => distance / relative,
+        (_, Some(relative)) if relative.is_infinite() => 0.0,
+        _ => m.baseline.norm,
+    }
+}
+
+/// The bound that statistics prove, with `floor` added to the norm it is relative to.
+fn relative_bound(r: &RecordedComparison, floor: f64, baseline: &TensorRecord) -> f64 {
+    let bound = r.rel_l2_at_least.unwrap_or(0.0);
+    let norm = baseline.statistics.norm.map_or(0.0, f64::abs);
+    if floor > 0.0 && bound.is_finite() && norm > 0.0 { bound * norm / (norm + floor) } else { bound }
+}
+
+fn both_non_finite(m: &PairMetrics) -> &'static str {
+    if m.baseline.non_finite() > 0 {
+        "NaN or Inf at the same places on both sides; the rest was compared"
+    } else {
+        ""
+    }
+}
+
+fn non_finite_words(m: &PairMetrics) -> String {
+    let words = |side: &crate::measure::TensorSummary| {
+        let mut parts = Vec::new();
+        for (count, word) in [(side.nan, "NaN"), (side.pos_inf, "+Inf"), (side.neg_inf, "-Inf")] {
+            if count > 0 {
+                parts.push(format!("{count} {word}"));
+            }
+        }
+        if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+    };
+    format!(
+        "non-finite at {} places where the other side is not, or of another kind: baseline {}, candidate {}",
+        m.non_finite_mismatch,
+        words(&m.baseline),
+        words(&m.candidate)
+    )
+}

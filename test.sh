@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Every check of this repository, in one command. Needs Rust (with rustfmt and clippy) and Python 3.11 or later;
+# everything else comes from the package registries. The test runners come last, so that the last lines are their summaries.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+# One version for everybody; any cargo-nextest that is already there will do.
+nextest_version=0.9.143
+target="${CARGO_TARGET_DIR:-target}"
+
+# Runs a command under a title that says how long everything has taken so far.
+step() {
+    printf '\n== %s [at %d s]\n' "$*" "$SECONDS"
+    "$@"
+}
+
+note() {
+    printf '\n== note: %s\n' "$*"
+}
+
+# Parts of Rust that a minimal toolchain lacks.
+components() {
+    cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 && return
+    rustup component add rustfmt clippy
+}
+
+# Without the part that updates itself, which brings a TLS stack.
+nextest() {
+    cargo nextest --version >/dev/null 2>&1 ||
+        cargo install cargo-nextest --locked --version "$nextest_version" \
+            --no-default-features --features default-no-update
+}
+
+# A virtual environment that is made again only when the requirements change.
+python_environment() {
+    local wanted=tests/oracle/requirements.txt stamp=.venv/requirements.txt
+    if [[ -x .venv/bin/python ]] && cmp -s "$wanted" "$stamp"; then
+        echo "as before"
+        return
+    fi
+    rm -rf .venv
+    python3 -m venv .venv
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$wanted"
+    cp "$wanted" "$stamp"
+}
+
+schemas() {
+    cargo run --quiet --locked --all-features --bin generate-schemas
+    if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+        git diff --exit-code -- schemas
+    else
+        echo "no git checkout: the schemas were made, but there is nothing to compare them with"
+    fi
+}
+
+fuzz_targets() {
+    if command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null; then
+        cargo build --quiet --locked --manifest-path fuzz/Cargo.toml
+    else
+        note "no C++ compiler: the fuzz targets are not built"
+    fi
+}
+
+rust_tests() {
+    if [[ $has_nextest == yes ]]; then
+        cargo nextest run --all-features --locked
+    else
+        cargo test --all-features --locked --lib --bins --tests
+    fi
+}
+
+oracle() {
+    PROBE_BIN="$target/debug/probe" .venv/bin/python -m pytest -q -p no:cacheprovider tests/oracle
+}
+
+step components
+step cargo fmt --all --check
+step cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
+step cargo check --no-default-features --locked
+RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --all-features --locked
+step cargo test --doc --all-features --locked
+step schemas
+# The dev profile shares what the tests build; that it compiles and links is what is checked here.
+step cargo bench --no-run --profile dev --all-features --locked
+step fuzz_targets
+step python_environment
+has_nextest=yes
+if ! step nextest; then
+    has_nextest=no
+    note "cargo-nextest could not be installed: cargo test runs the tests instead"
+fi
+step cargo build --all-features --locked
+step rust_tests
+step oracle
