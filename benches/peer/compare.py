@@ -34,8 +34,10 @@ def main():
     p.add_argument("folder", type=pathlib.Path)
     p.add_argument("--runs", type=int, default=3)
     p.add_argument("--only", nargs="*", default=["tensor", "stat", "json"])
-    p.add_argument("command", nargs="*")
-    a = p.parse_args()
+    words = sys.argv[1:]
+    split = words.index("--") if "--" in words else len(words)
+    a = p.parse_args(words[:split])
+    a.command = words[split + 1 :]
     for name in a.only:
         runs = {}
         for _ in range(a.runs):

@@ -406,8 +406,9 @@ fn non_finite_words(m: &PairMetrics) -> String {
         if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
     };
     format!(
-        "non-finite at {} places where the other side is not, or of another kind: baseline {}, candidate {}",
+        "non-finite at {} place{} where the other side is not, or of another kind: baseline {}, candidate {}",
         m.non_finite_mismatch,
+        if m.non_finite_mismatch == 1 { "" } else { "s" },
         words(&m.baseline),
         words(&m.candidate)
     )

@@ -10,8 +10,24 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::json::{Key, Node, Token, bare_number};
 use crate::dump::{
-    Checksum, Number, RecordedDType, RecordedStatistics, Scalar, Slot, SlotSide, TensorRecord, Value,
+    Checksum, Number, Op, RecordedDType, RecordedStatistics, Scalar, Slot, SlotSide, TensorRecord, Value,
 };
+
+/// Kind of the stand-in for a tensor whose record cannot be one: without dtype, or with sizes that are none.
+const DAMAGED: &str = "damaged tensor record";
+
+/// Takes the stand-ins of damaged tensor records out of an op; returns the paths of their slots.
+pub(super) fn take_damaged(op: &mut Op) -> Vec<Box<str>> {
+    let is_damaged =
+        |value: &Value| matches!(value, Value::Scalar(Scalar::Printed { kind, .. }) if &**kind == DAMAGED);
+    let damaged = op.slots.iter_mut().filter(|slot| is_damaged(&slot.value));
+    damaged
+        .map(|slot| {
+            slot.value = Value::Unsupported;
+            slot.path.clone()
+        })
+        .collect()
+}
 
 /// Where the leaves of an op block go: appends slots under a growing path.
 pub(super) struct SlotSink<'a> {
@@ -277,6 +293,10 @@ impl<'a> Leaf<'a> {
                 placement: self.placement.map(|text| text.trim_end().into()),
             }));
         }
+        if self.dtype.is_some() || self.kind.ends_with("Tensor") {
+            // Marked, so that the part can say so: see `take_damaged`.
+            return Value::Scalar(Scalar::Printed { kind: DAMAGED.into(), text: Box::default() });
+        }
         let Some(value) = self.value else {
             return Value::Unsupported;
         };
@@ -389,6 +409,24 @@ mod tests {
                 "input.s=\"\"",
             ]
         );
+    }
+
+    #[test]
+    fn tensors_with_impossible_sizes_are_taken_out_and_named() {
+        for shape in ["[-1,2]", "[1.5]", "\"x\"", "null"] {
+            let text =
+                format!(r#"{{"type":"torch.Tensor","dtype":"torch.float32","shape":{shape},"Max":1.0}}"#);
+            let value = only(&text);
+            let slot = Slot { path: "input.0".into(), side: SlotSide::Input, value };
+            let mut op = Op {
+                name: crate::dump::OpName::parse("A.a.0.forward"),
+                slots: vec![slot],
+                parent: None,
+                stack: None,
+            };
+            assert_eq!(take_damaged(&mut op), ["input.0".into()], "{shape}");
+            assert_eq!(op.slots[0].value, Value::Unsupported);
+        }
     }
 
     #[test]

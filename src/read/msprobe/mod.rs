@@ -89,6 +89,15 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
         ));
     };
     let mut ops = index.ops;
+    for op in &mut ops {
+        for slot in leaf::take_damaged(op) {
+            let message = format!(
+                "{} {slot}: a tensor without a valid dtype and shape; this record is damaged",
+                op.name
+            );
+            faults.push(ReadError::format(path, message));
+        }
+    }
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut side_file = |name: &str, attach: &mut dyn FnMut(&[u8]) -> Result<(), serde_json::Error>| {
         let path = folder.join(name);
