@@ -7,6 +7,5 @@ mod json;
 mod parquet;
 mod set;
 mod text;
-mod timing;
 #[cfg(feature = "xlsx")]
 mod xlsx;
