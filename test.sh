@@ -31,17 +31,26 @@ nextest() {
             --no-default-features --features default-no-update
 }
 
-# A virtual environment that is made again only when the requirements change.
+# A virtual environment that is made again only when the requirements change. PyTorch is by far the largest part of it.
 python_environment() {
-    local wanted=tests/oracle/requirements.txt stamp=.venv/requirements.txt
-    if [[ -x .venv/bin/python ]] && cmp -s "$wanted" "$stamp"; then
+    local wanted stamp=.venv/requirements.txt
+    wanted="$(cat tests/oracle/requirements.txt python/tests/requirements.txt)"
+    if [[ -x .venv/bin/python && -f $stamp && "$wanted" == "$(cat "$stamp")" ]]; then
         echo "as before"
         return
     fi
     rm -rf .venv
     python3 -m venv .venv
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$wanted"
-    cp "$wanted" "$stamp"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+        -r tests/oracle/requirements.txt -r python/tests/requirements.txt
+    printf '%s\n' "$wanted" >"$stamp"
+}
+
+# The package as a user gets it, but for the optimiser: from a wheel, not from the source folder.
+wheel() {
+    rm -rf "$target/wheels"
+    .venv/bin/maturin build --quiet --locked --profile dev --interpreter .venv/bin/python --out "$target/wheels"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$target"/wheels/*.whl
 }
 
 schemas() {
@@ -73,6 +82,13 @@ oracle() {
     PROBE_BIN="$target/debug/probe" .venv/bin/python -m pytest -q -p no:cacheprovider tests/oracle
 }
 
+# Run from elsewhere, so that `import probe` finds the installed package and not the source folder.
+python_tests() {
+    local here="$PWD"
+    (cd "$target" && PROBE_BIN="$here/$target/debug/probe" "$here/.venv/bin/python" -m pytest -q \
+        -p no:cacheprovider --rootdir "$here" -c "$here/pyproject.toml" "$here/python/tests")
+}
+
 step components
 step cargo fmt --all --check
 step cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
@@ -90,5 +106,7 @@ if ! step nextest; then
     note "cargo-nextest could not be installed: cargo test runs the tests instead"
 fi
 step cargo build --all-features --locked
+step wheel
 step rust_tests
 step oracle
+step python_tests

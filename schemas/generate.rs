@@ -1,8 +1,12 @@
-//! Writes the JSON Schemas of probe's machine-readable reports into `schemas/`.
+//! Writes the JSON Schemas of what probe writes and reads for others into `schemas/`.
 
 use std::path::Path;
 
 fn main() -> std::io::Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas");
-    std::fs::write(folder.join("report.schema.json"), probe::report::model::report_schema())
+    #[cfg(feature = "native")]
+    std::fs::write(folder.join("manifest.schema.json"), probe::dump::native::manifest_schema())?;
+    std::fs::write(folder.join("report.schema.json"), probe::report::model::report_schema())?;
+    std::fs::write(folder.join("config.schema.json"), probe::report::config::model::config_schema())?;
+    std::fs::write(folder.join("pack.schema.json"), probe::config_check::pack::pack_schema())
 }

@@ -7,9 +7,12 @@
 //!           \_________ all speak of a `dump` _________/
 //! ```
 
+#[cfg(feature = "native")]
+pub mod capture;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod compare;
+pub mod config_check;
 pub mod dump;
 pub mod judge;
 pub mod measure;

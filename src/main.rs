@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    probe::cli::run(std::env::args_os())
+    probe::cli::run(std::env::args_os()).into()
 }

@@ -2,6 +2,8 @@
 //!
 //! `testdata/faults/cases.toml` holds the right answer of each pair; `testdata/make` made them.
 
+mod support;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -77,6 +79,54 @@ fn complaint(case: &Case, summary: &Summary) -> String {
         wrong.push_str(&shown.unwrap_or_default());
     }
     wrong
+}
+
+/// The pairs that have the data of their tensors, as probe's own capture would have written them.
+#[cfg(feature = "native")]
+#[test]
+fn faults_are_named_in_sketches_of_the_same_runs() {
+    use probe::capture::CaptureTask;
+
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/faults");
+    let text = std::fs::read_to_string(folder.join("cases.toml")).unwrap();
+    let cases: Cases = toml::from_str(&text).unwrap();
+    let mut failures = String::new();
+    let mut count = 0;
+    for case in cases.case.iter().filter(|case| case.name.ends_with("_tensor")) {
+        count += 1;
+        let place = tempfile::tempdir().unwrap();
+        for task in [CaptureTask::Sketch, CaptureTask::Tensor] {
+            let sides = [(&case.baseline, "baseline"), (&case.candidate, "candidate")].map(|(from, name)| {
+                let to = place.path().join(format!("{name}-{task:?}"));
+                support::native::convert(&folder.join(from), &to, task);
+                to
+            });
+            let [baseline, candidate] = &sides;
+            for (words, b, c) in [
+                ("", baseline, candidate),
+                ("the other way round", candidate, baseline),
+                ("against the older tool's", baseline, &folder.join(&case.candidate)),
+            ] {
+                // Across tools gradients of functions are not compared, and of a sketch beside data only statistics are:
+                // bounds from these do not reach above the rounding of bf16.
+                let gradient = case.ops.iter().any(|op| op.contains(".backward"));
+                let rounded = task == CaptureTask::Sketch && case.name.contains("bf16");
+                if words.contains("older") && (gradient || rounded) {
+                    continue;
+                }
+                let wrong = complaint(case, &summary(b, c));
+                if !wrong.is_empty() {
+                    writeln!(failures, "{} {task:?} {words}\n    {wrong}", case.name).unwrap();
+                }
+            }
+            let verdict = summary(baseline, baseline).verdict;
+            if verdict != RunVerdict::Agree {
+                writeln!(failures, "{} {task:?}: not equal to itself\n    {verdict}", case.name).unwrap();
+            }
+        }
+    }
+    assert!(count > 10, "pairs with data are there");
+    assert!(failures.is_empty(), "{failures}");
 }
 
 #[test]

@@ -271,6 +271,59 @@ fn the_first_divergence_is_named_and_consequences_are_not() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The same dumps as probe's own capture would have written them, against one another and against the older tool's.
+#[cfg(feature = "native")]
+#[test]
+fn the_first_divergence_is_named_in_dumps_of_probes_own_format() {
+    use probe::capture::CaptureTask;
+    use support::answer::Answer;
+    use support::native::{TASKS, convert};
+
+    let mut wrong = Vec::new();
+    for case in CASES.iter().filter(|case| case.tasks.contains(&Task::Tensor)) {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        for (side, name) in [(Side::Baseline, "baseline"), (Side::Candidate, "candidate")] {
+            for (task, word) in [(Task::Tensor, "tensor"), (Task::Statistics, "statistics")] {
+                let ops = (case.ops)(side);
+                support::dump_builder::Dump::new(task, ops)
+                    .write(&place(&format!("{name}-{word}/step0/rank0")));
+            }
+            for task in TASKS {
+                convert(&place(&format!("{name}-tensor")), &place(&format!("{name}-{task:?}")), task);
+            }
+        }
+        let mut pairs: Vec<(String, String)> =
+            TASKS.iter().map(|task| (format!("baseline-{task:?}"), format!("candidate-{task:?}"))).collect();
+        // Hashes prove equality of bits, and these cases are those of bits that differ and do not matter.
+        let matters = !case.what.contains("nearly so") && !case.what.contains("denormal");
+        pairs.retain(|(name, _)| matters || !name.contains(&format!("{:?}", CaptureTask::Hash)));
+        // Across tools gradients of functions are not compared, and an op that one tool alone has is no difference.
+        let apart = matches!(
+            case.expected,
+            Some((op, _, cause, _)) if op.contains(".backward") || cause == Cause::Structure
+        );
+        let own: &[CaptureTask] =
+            if apart { &[] } else { &[CaptureTask::Statistics, CaptureTask::Sketch, CaptureTask::Tensor] };
+        for own in own {
+            for other in ["statistics", "tensor"] {
+                pairs.push((format!("baseline-{own:?}"), format!("candidate-{other}")));
+                pairs.push((format!("baseline-{other}"), format!("candidate-{own:?}")));
+            }
+        }
+        for (baseline, candidate) in pairs {
+            let answer = Answer::of(&place(&baseline), &place(&candidate));
+            let culprits = answer.summary.culprits.len();
+            let found = answer.first().map(|(op, slot, cause)| (op, slot, cause, culprits));
+            if found != case.expected {
+                let reason = answer.summary.first_divergence.as_ref().map_or("", |first| &first.reason);
+                wrong.push(format!("{} ({baseline} against {candidate}): {found:?} {reason}", case.what));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn followers_carry_the_difference_on() {
     for task in [Task::Tensor, Task::Checksum] {

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::compare::{LevelFilter, NumberSet};
 use crate::report::Format;
+use crate::report::config::ConfigFormat;
 
 /// Finds the operator where two training runs part ways, and says why.
 #[derive(Debug, Parser)]
@@ -19,8 +20,61 @@ pub(super) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    Capture(CaptureArgs),
     Compare(CompareArgs),
+    #[command(alias = "config_check")]
+    ConfigCheck(ConfigCheckArgs),
     Inspect(InspectArgs),
+}
+
+/// Run a program and record what every torch op in it reads and writes; the program is not changed.
+///
+/// Iterations are counted by the optimizer's steps. Every option is also a key of the file given with --config, and wins over
+/// it.
+///
+/// The exit code is the program's own; 2 if it could not be started.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: probe capture --steps 10-12 -o gpu_dump -- python train.py --batch 8")]
+pub(super) struct CaptureArgs {
+    /// TOML file of settings.
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+
+    /// Folder of the dump [default: `probe_dump`].
+    #[arg(short, long, value_name = "DUMP")]
+    pub(super) output: Option<PathBuf>,
+
+    /// Iterations to record, such as 10,20 or 10-12 [default: all].
+    #[arg(long, value_name = "STEPS", value_parser = numbers)]
+    pub(super) steps: Option<String>,
+
+    /// Ranks that record, such as 0 or 0-7 [default: all].
+    #[arg(long, value_name = "RANKS", value_parser = numbers)]
+    pub(super) ranks: Option<String>,
+
+    /// What an op is: a call of a module, of a torch function, both (mix), or each op that torch dispatches [default: mix].
+    #[arg(long, value_parser = ["module", "api", "mix", "op", "save"])]
+    pub(super) level: Option<String>,
+
+    /// What is recorded of a tensor [default: sketch].
+    #[arg(long, value_parser = ["statistics", "sketch", "hash", "tensor"])]
+    pub(super) task: Option<String>,
+
+    /// Record only this op or module, and what runs inside it (`*` stands for anything); may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub(super) include: Vec<String>,
+
+    /// Leave this op or module out, and what runs inside it; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub(super) exclude: Vec<String>,
+
+    /// Tensor data that a step of one rank may store, such as 2GB; tensors beyond it are recorded as a sketch.
+    #[arg(long, value_name = "SIZE")]
+    pub(super) max_bytes: Option<String>,
+
+    /// The program and its arguments, after `--`.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(super) command: Vec<OsString>,
 }
 
 /// Compare two dumps: name the first op that diverges, and its cause.
@@ -84,6 +138,76 @@ pub(super) struct CompareArgs {
     pub(super) verbosity: Verbosity,
 }
 
+/// Check whether two training set-ups can be compared: environment, packages, flags, seeds, data, weights and more.
+///
+/// BASELINE and CANDIDATE are configuration packs (.zip), as `probe.config_check.pack` writes them; packs of msprobe are read too.
+///
+/// Exit codes: 0 agree, 1 something differs that can change numerics, 2 failed or misused, 3 something could not be read.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct ConfigCheckArgs {
+    /// The pack of the run that is trusted (usually on a GPU), and that of the run under test (usually on an NPU).
+    #[arg(num_args = 2, required_unless_present_any = ["compare", "collect"], value_names = ["BASELINE", "CANDIDATE"])]
+    packs: Vec<PathBuf>,
+
+    /// Make a pack instead: run the program after `--` and pack what its first steps show into the file given with -o.
+    #[arg(long, requires = "command", conflicts_with_all = ["packs", "compare", "rules", "strict"])]
+    pub(super) collect: bool,
+
+    /// With --collect: steps to look at [default: 1].
+    #[arg(long, requires = "collect", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) steps: Option<u32>,
+
+    /// With --collect: end the program once the pack is written.
+    #[arg(long, requires = "collect")]
+    pub(super) stop: bool,
+
+    /// With --collect: launch scripts and configuration files to take settings from.
+    #[arg(long, requires = "collect", value_name = "FILE")]
+    pub(super) from: Vec<PathBuf>,
+
+    /// With --collect: the program and its arguments, after `--`.
+    #[arg(last = true, requires = "collect", value_name = "COMMAND")]
+    pub(super) command: Vec<OsString>,
+
+    /// The same, as the older tool's users type it.
+    #[arg(short, long, num_args = 2, hide = true, conflicts_with = "packs", value_names = ["BASELINE", "CANDIDATE"])]
+    compare: Vec<PathBuf>,
+
+    /// Folder for the reports; created when missing.
+    #[arg(short, long, alias = "output_path", default_value = "probe-config", value_name = "DIR")]
+    pub(super) output: PathBuf,
+
+    /// TOML file of expectations, asked before the table that comes with probe.
+    #[arg(long, value_name = "FILE")]
+    pub(super) rules: Option<PathBuf>,
+
+    /// Count what is unknown (not recorded, or on one side only) as a difference.
+    #[arg(long)]
+    pub(super) strict: bool,
+
+    /// Reports to write, with commas.
+    #[arg(long, value_delimiter = ',', default_value = "text,xlsx,json", value_parser = config_format(), value_name = "FORMATS")]
+    pub(super) format: Vec<ConfigFormat>,
+
+    /// Differences to list in the terminal, of each part.
+    #[arg(long, default_value_t = 10)]
+    pub(super) top: usize,
+
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
+}
+
+impl ConfigCheckArgs {
+    /// The two packs.
+    pub(super) fn packs(&self) -> Option<[&PathBuf; 2]> {
+        match if self.compare.is_empty() { &*self.packs } else { &*self.compare } {
+            [baseline, candidate] => Some([baseline, candidate]),
+            _ => None,
+        }
+    }
+}
+
 /// Show what a dump or a tensor file holds: ops, slots and statistics, or one tensor's values.
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
@@ -119,6 +243,15 @@ pub(super) struct Verbosity {
     pub(super) verbose: bool,
 }
 
+/// A set of numbers, as it was typed: it is read again where it is used.
+fn numbers(text: &str) -> Result<String, String> {
+    if text == "all" {
+        return Ok(text.to_owned());
+    }
+    let set: Result<NumberSet, _> = text.replace('|', ",").parse();
+    set.map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
 fn level() -> impl TypedValueParser<Value = LevelFilter> {
     PossibleValuesParser::new(LevelFilter::ALL.map(LevelFilter::name))
         .map(|word| LevelFilter::ALL.into_iter().find(|level| level.name() == word).unwrap_or_default())
@@ -129,12 +262,22 @@ fn format() -> impl TypedValueParser<Value = Format> {
         .map(|word| Format::ALL.into_iter().find(|format| format.name() == word).unwrap_or(Format::Text))
 }
 
-/// The older tool's users type `-gp` and `-tp`, which are no short options to clap.
+fn config_format() -> impl TypedValueParser<Value = ConfigFormat> {
+    PossibleValuesParser::new(ConfigFormat::ALL.map(ConfigFormat::name)).map(|word| {
+        ConfigFormat::ALL.into_iter().find(|format| format.name() == word).unwrap_or(ConfigFormat::Text)
+    })
+}
+
+/// The older tool's users type `-gp` and `-tp`, which are no short options to clap. What follows `--` is another program's.
 pub(super) fn with_long_names(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let long = |arg: OsString| match arg.to_str() {
-        Some("-gp") => "--golden-path".into(),
-        Some("-tp") => "--target-path".into(),
-        _ => arg,
+    let mut ours = true;
+    let long = |arg: OsString| {
+        ours &= arg != "--";
+        match arg.to_str() {
+            Some("-gp") if ours => "--golden-path".into(),
+            Some("-tp") if ours => "--target-path".into(),
+            _ => arg,
+        }
     };
     args.into_iter().map(long).collect()
 }
@@ -151,6 +294,18 @@ mod tests {
     }
 
     #[test]
+    fn two_packs_are_needed() {
+        for line in ["probe config-check a b", "probe config_check -c a b -o out"] {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            let Command::ConfigCheck(args) = cli.command else { panic!("config-check") };
+            assert_eq!(args.packs(), Some([&PathBuf::from("a"), &PathBuf::from("b")]), "{line}");
+        }
+        for line in ["probe config-check", "probe config-check a", "probe config-check a b c"] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+
+    #[test]
     fn names_of_the_older_tool_are_understood() {
         for line in [
             "probe compare -b a -c b",
@@ -161,6 +316,35 @@ mod tests {
             let cli = Cli::try_parse_from(with_long_names(line.split(' ').map(OsString::from))).unwrap();
             let Command::Compare(args) = cli.command else { panic!("compare") };
             assert_eq!((args.baseline, args.candidate), (PathBuf::from("a"), PathBuf::from("b")), "{line}");
+        }
+    }
+    #[test]
+    fn a_captured_program_keeps_its_arguments() {
+        let line = "probe capture --steps 10|20 --include conv1 --include fc -- python train.py -tp 2 --steps 5 -- x";
+        let cli = Cli::try_parse_from(with_long_names(line.split(' ').map(OsString::from))).unwrap();
+        let Command::Capture(args) = cli.command else { panic!("capture") };
+        assert_eq!(
+            args.command,
+            ["python", "train.py", "-tp", "2", "--steps", "5", "--", "x"].map(OsString::from)
+        );
+        assert_eq!(
+            (args.steps.as_deref(), args.include),
+            (Some("10|20"), vec!["conv1".to_owned(), "fc".to_owned()])
+        );
+    }
+
+    #[test]
+    fn a_capture_without_a_program_or_with_a_misspelt_word_is_refused() {
+        for line in [
+            "probe capture --steps 1",
+            "probe capture --",
+            "probe capture --level modul -- true",
+            "probe capture --task sketsh -- true",
+            "probe capture --steps one -- true",
+            "probe capture --stpes 1 -- true",
+        ] {
+            let parsed = Cli::try_parse_from(with_long_names(line.split(' ').map(OsString::from)));
+            assert!(parsed.is_err(), "{line}");
         }
     }
 }

@@ -1,11 +1,12 @@
 //! `probe compare`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 
 use super::Exit;
 use super::args::CompareArgs;
+use super::output::in_new_folder;
 use super::progress::Bar;
 use super::terminal;
 use crate::compare::{CompareOptions, Progress, Quiet, compare};
@@ -28,15 +29,7 @@ pub(super) fn run(mut args: CompareArgs) -> anyhow::Result<Exit> {
         access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
         any_task: args.any_task,
     };
-    let made: Vec<&Path> = args.output.ancestors().take_while(|folder| !folder.exists()).collect();
-    let outcome = compare_into_reports(&args, &options);
-    if outcome.is_err() {
-        // Nothing was reported, so nothing of it stays; a folder with other content cannot be removed this way.
-        for folder in made {
-            _ = std::fs::remove_dir(folder);
-        }
-    }
-    let (summary, written) = outcome?;
+    let (summary, written) = in_new_folder(&args.output, || compare_into_reports(&args, &options))?;
     let all = args.verbosity.verbose.then_some(usize::MAX);
     let defaults = TextOptions::default();
     let text = TextOptions {

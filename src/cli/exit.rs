@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use crate::config_check::CheckVerdict;
 use crate::judge::RunVerdict;
 
 /// How a command ended.
@@ -41,6 +42,16 @@ impl From<RunVerdict> for Exit {
             RunVerdict::Agree => Self::Agree,
             RunVerdict::Diverged => Self::Differ,
             RunVerdict::Incomplete => Self::Incomplete,
+        }
+    }
+}
+
+impl From<CheckVerdict> for Exit {
+    fn from(verdict: CheckVerdict) -> Self {
+        match verdict {
+            CheckVerdict::Match => Self::Agree,
+            CheckVerdict::Diff => Self::Differ,
+            CheckVerdict::Incomplete => Self::Incomplete,
         }
     }
 }

@@ -9,7 +9,9 @@ use rayon::prelude::*;
 use super::Exit;
 use super::args::InspectArgs;
 use super::terminal;
-use crate::dump::{DType, Dump, Number, Op, PartKey, Rank, Slot, TensorData, TensorRecord, TensorRef, Value};
+use crate::dump::{
+    Checksum, DType, Dump, Number, Op, PartKey, Rank, Slot, TensorData, TensorRecord, TensorRef, Value,
+};
 use crate::measure::{self, TensorSummary, decode};
 use crate::read::{self, map::FileAccess};
 use crate::report::visible::visible;
@@ -96,7 +98,13 @@ fn list(out: &mut String, part: &Rank, pattern: Option<&GlobMatcher>) {
 }
 
 fn describe_op(part: &Rank, op: &Op) -> String {
-    let mut out = format!("{}\n", visible(op.name.as_str()));
+    let mut out = visible(op.name.as_str()).into_owned();
+    let marks = [(op.recomputed, "recomputed"), (op.raised, "ended in an exception")];
+    let words = marks.iter().filter(|(holds, _)| *holds).map(|(_, word)| *word);
+    for word in words.chain(op.note.as_deref()) {
+        _ = write!(out, " ({})", visible(word));
+    }
+    out.push('\n');
     for slot in &op.slots {
         _ = write!(out, "  {:<18} ", visible(&slot.path));
         match &slot.value {
@@ -131,8 +139,29 @@ fn describe_tensor(out: &mut String, part: &Rank, record: &TensorRecord) {
             Err(error) => _ = write!(out, " unreadable: {}", visible(&error.to_string())),
         }
     }
-    if let Some(checksum) = &record.checksum {
-        _ = write!(out, " checksum {checksum}");
+    if let Some(counts) = &record.counts {
+        let kinds = [
+            (counts.zeros, "zero"),
+            (counts.nan, "NaN"),
+            (counts.positive_infinite, "+Inf"),
+            (counts.negative_infinite, "-Inf"),
+        ];
+        write_counts(out, kinds);
+    }
+    match &record.checksum {
+        Some(hash @ Checksum::Xxh3(_)) => _ = write!(out, " hash {hash}"),
+        Some(checksum) => _ = write!(out, " checksum {checksum}"),
+        None => {}
+    }
+    for (holds, word) in [(record.sketch.is_some(), "sketch"), (record.data.is_some(), "data")] {
+        if holds {
+            _ = write!(out, " +{word}");
+        }
+    }
+    for (word, text) in [("on", &record.device), ("placed", &record.placement), ("note:", &record.note)] {
+        if let Some(text) = text {
+            _ = write!(out, " {word} {}", visible(text));
+        }
     }
     out.push('\n');
 }
@@ -146,14 +175,18 @@ fn summary(summary: &TensorSummary) -> String {
         number(summary.mean),
         summary.norm
     );
-    for (count, word) in
-        [(summary.zeros, "zero"), (summary.nan, "NaN"), (summary.pos_inf, "+Inf"), (summary.neg_inf, "-Inf")]
-    {
+    let kinds =
+        [(summary.zeros, "zero"), (summary.nan, "NaN"), (summary.pos_inf, "+Inf"), (summary.neg_inf, "-Inf")];
+    write_counts(&mut text, kinds);
+    text
+}
+
+fn write_counts(text: &mut String, kinds: [(u64, &str); 4]) {
+    for (count, word) in kinds {
         if count > 0 {
             _ = write!(text, ", {count} {word}");
         }
     }
-    text
 }
 
 /// Shows the tensor called `name` of one part; false when the part has none of that name.

@@ -3,40 +3,44 @@
 //! The only place that knows clap, the terminal and the process.
 
 mod args;
+mod capture;
 mod compare;
+mod config_check;
 mod exit;
 mod inspect;
+mod output;
+mod program;
 mod progress;
 mod terminal;
 
-use std::ffi::OsString;
-use std::process::ExitCode;
-
 use clap::Parser;
+use std::ffi::OsString;
 
 use args::{Cli, Command};
 pub use exit::Exit;
 
 /// Runs the command with `args`, the first of which is the program's name.
-pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     let cli = match Cli::try_parse_from(args::with_long_names(args)) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are answers; the rest is misuse. A closed pipe is nobody's fault.
             let exit = if error.use_stderr() { Exit::Failed } else { Exit::Agree };
             _ = error.print();
-            return exit.into();
+            return exit;
         }
     };
     let outcome = match cli.command {
+        Command::Capture(options) => capture::run(&options),
         Command::Compare(options) => compare::run(options),
+        Command::ConfigCheck(options) => config_check::run(&options),
         Command::Inspect(options) => inspect::run(options),
     };
     match outcome {
-        Ok(exit) => exit.into(),
+        Ok(exit) => exit,
         Err(error) => {
             terminal::error(&error);
-            Exit::Failed.into()
+            Exit::Failed
         }
     }
 }

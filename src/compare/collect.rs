@@ -1,6 +1,9 @@
-//! Fetches what is known of one pair of tensors: the data where both sides have it, else what was recorded.
+//! Fetches what is known of one pair of tensors: the data where both sides have it, else what was recorded. Where one side
+//! has the data and the other a sketch or a hash, the data is measured as the capture would have.
 
-use crate::dump::{TensorData, TensorRecord, TensorStore};
+use std::sync::Arc;
+
+use crate::dump::{Checksum, Content, TensorData, TensorRecord, TensorStore};
 use crate::measure::{self, Evidence, compare_recorded};
 
 /// One side of a pair: what was recorded, and where its data is.
@@ -10,7 +13,7 @@ type Side<'a> = (&'a TensorRecord, &'a dyn TensorStore);
 pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u64) {
     let (b, c) = (baseline.0, candidate.0);
     let (Some(b_key), Some(c_key)) = (&b.data, &c.data) else {
-        return (recorded(b, c), 0);
+        return half(baseline, candidate);
     };
     // Elements of other shapes do not answer one another, however many there are.
     if b.squeezed_shape() != c.squeezed_shape() {
@@ -31,9 +34,46 @@ pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u6
     }
 }
 
+/// What was recorded, where at most one side has its data.
+fn half(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u64) {
+    let (b, c) = (baseline.0, candidate.0);
+    if let Some((measured, bytes)) = measured_like(candidate, b) {
+        return (recorded(b, &measured), bytes);
+    }
+    if let Some((measured, bytes)) = measured_like(baseline, c) {
+        return (recorded(&measured, c), bytes);
+    }
+    (recorded(b, c), 0)
+}
+
+/// The record of `side` with what `other` has and it lacks, measured from its data. `None` where there is nothing to gain, or
+/// the data cannot be read: what was recorded is compared then.
+fn measured_like(side: Side<'_>, other: &TensorRecord) -> Option<(TensorRecord, u64)> {
+    let (record, _) = side;
+    let content = Content {
+        sketch: other.sketch.is_some() && record.sketch.is_none(),
+        hash: matches!(other.checksum, Some(Checksum::Xxh3(_)))
+            && !matches!(record.checksum, Some(Checksum::Xxh3(_))),
+    };
+    let wanted = content.sketch || content.hash;
+    let key = record.data.as_ref().filter(|_| wanted && record.squeezed_shape() == other.squeezed_shape())?;
+    let data = load(side, key).ok()?;
+    let view = data.view();
+    let bytes = view.len() * view.dtype().size();
+    let found = measure::observe(view, content);
+    let mut record = record.clone();
+    record.statistics = found.statistics;
+    record.counts = Some(found.counts);
+    record.sketch = found.sketch.map(Arc::new);
+    record.checksum = found.hash.map(Checksum::Xxh3);
+    Some((record, bytes as u64))
+}
+
 fn recorded(b: &TensorRecord, c: &TensorRecord) -> Evidence {
     let compared = compare_recorded(b, c);
+    let counted = b.counts.is_some() && c.counts.is_some();
     let anything = compared.checksum.is_some()
+        || counted
         || [compared.max, compared.min, compared.mean, compared.norm].iter().any(Option::is_some);
     if anything { Evidence::Recorded(Box::new(compared)) } else { Evidence::Nothing }
 }

@@ -17,12 +17,12 @@ use rayon::prelude::*;
 pub use error::CompareError;
 pub use selection::{LevelFilter, NumberSet, SelectionError};
 
-use crate::dump::{Dump, PartKey, Rank};
+use crate::dump::{Dump, NATIVE, PartKey, Rank};
 use crate::judge::{
     Incomplete, PartJudgement, Rules, RunInfo, RunJudge, RunVerdict, Summary, Verdict, judge_part,
 };
 use crate::measure::Evidence;
-use crate::pair::{OpPair, PartMatch, PartPair, align, pair_parts};
+use crate::pair::{OpPair, PartMatch, PartPair, align, keep_common, keep_common_slots, pair_parts};
 use crate::read::{self, ReadError, map::FileAccess};
 use crate::report::{PartReport, ReportError};
 
@@ -175,16 +175,29 @@ fn compare_part(
     let (b, c) =
         rayon::join(|| baseline.reader.read(&part.baseline), || candidate.reader.read(&part.candidate));
     let (mut b, mut c) = (b?, c?);
-    if b.task != c.task && !options.any_task {
+    if b.task != c.task && !options.any_task && !share_statistics((baseline, &b), (candidate, &c)) {
         return Err(CompareError::Tasks {
             place: format!("step {} {}", part.baseline.step, part.baseline.rank),
             baseline: b.task,
             candidate: c.task,
         });
     }
+    if b.task != c.task {
+        b.notes.push(format!(
+            "the baseline recorded task {}, the candidate task {}; compared by what both recorded",
+            b.task, c.task
+        ));
+    }
     options.level.retain(&mut b.ops);
     options.level.retain(&mut c.ops);
-    let ops = align(&b, &c);
+    let two_tools = [baseline, candidate].iter().filter(|dump| dump.format == NATIVE).count() == 1;
+    if two_tools {
+        keep_common(&mut b, &mut c);
+    }
+    let mut ops = align(&b, &c);
+    if two_tools {
+        keep_common_slots(&mut ops);
+    }
     let pair = PartPair {
         step: part.baseline.step,
         rank: part.baseline.rank.number(),
@@ -206,6 +219,14 @@ fn compare_part(
     let mut judged = judge_part(&pair, &evidence, &options.rules);
     judged.counts.bytes = bytes.into_inner();
     Ok(DonePart { pair, evidence, judged })
+}
+
+/// Whether dumps of different tasks can be compared without being told to: every task of probe's own capture holds
+/// statistics, and so do most of the older tool.
+fn share_statistics(baseline: (&Dump, &Rank), candidate: (&Dump, &Rank)) -> bool {
+    let sides = [baseline, candidate];
+    sides.iter().any(|(dump, _)| dump.format == NATIVE)
+        && sides.iter().all(|(_, rank)| rank.task.has_statistics())
 }
 
 fn collect_op(pair: &PartPair, op: &OpPair, bytes: &AtomicU64) -> Vec<Evidence> {

@@ -5,7 +5,11 @@
 
 mod dtype;
 mod error;
+mod gather;
 mod name;
+#[cfg(feature = "native")]
+pub mod native;
+mod observation;
 mod op;
 mod tensor;
 mod value;
@@ -17,6 +21,7 @@ use std::sync::Arc;
 pub use dtype::{ALL_DTYPES, DType, RecordedDType};
 pub use error::ReadError;
 pub use name::{OpKind, OpName, Phase};
+pub use observation::{Content, Counts, Observation, SKETCH_LANES, SKETCH_VERSION, Sketch};
 pub use op::{Op, Slot, SlotSide};
 pub use tensor::{LayoutError, MAX_DIMS, Storage, TensorData, TensorRef, contiguous_strides, element_count};
 pub use value::{Checksum, Number, RecordedStatistics, Scalar, TensorRecord, Value};
@@ -66,10 +71,24 @@ pub enum Task {
     Checksum,
     /// XOR of the bytes, in place of statistics.
     Xor,
+    /// Statistics, sketch and hash.
+    Sketch,
+    /// Statistics and a hash of the bytes that tells their order.
+    Hash,
     /// The data, with statistics where the format has them.
     Tensor,
     /// Names and nesting only.
     Structure,
+}
+
+impl Task {
+    /// Whether dumps of this task hold statistics of every tensor.
+    pub const fn has_statistics(self) -> bool {
+        match self {
+            Self::Statistics | Self::Checksum | Self::Sketch | Self::Hash | Self::Tensor => true,
+            Self::Xor | Self::Structure => false,
+        }
+    }
 }
 
 impl fmt::Display for Task {
@@ -78,6 +97,8 @@ impl fmt::Display for Task {
             Self::Statistics => "statistics",
             Self::Checksum => "md5",
             Self::Xor => "xor",
+            Self::Sketch => "sketch",
+            Self::Hash => "hash",
             Self::Tensor => "tensor",
             Self::Structure => "structure",
         })
@@ -125,6 +146,9 @@ impl fmt::Debug for Rank {
             .finish_non_exhaustive()
     }
 }
+
+/// [`Dump::format`] of dumps of probe's own format.
+pub const NATIVE: &str = "probe dump";
 
 /// An opened dump: its parts are known, their content is read on demand.
 pub struct Dump {

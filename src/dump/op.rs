@@ -45,4 +45,25 @@ pub struct Op {
     pub parent: Option<Box<str>>,
     /// Index into [`Rank::stacks`](super::Rank) of the call stack, where recorded.
     pub stack: Option<u32>,
+    /// True for a repetition of an earlier call, made by activation checkpointing during the backward pass.
+    pub recomputed: bool,
+    /// True when the op ended in an exception, so that it has no results.
+    pub raised: bool,
+    /// A remark of the capture (`compiled region`).
+    pub note: Option<Box<str>>,
+}
+
+impl Op {
+    /// An op without slots, of which only the name is known.
+    pub const fn new(name: OpName) -> Self {
+        Self {
+            name,
+            slots: Vec::new(),
+            parent: None,
+            stack: None,
+            recomputed: false,
+            raised: false,
+            note: None,
+        }
+    }
 }

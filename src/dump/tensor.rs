@@ -111,6 +111,16 @@ impl<'a> TensorRef<'a> {
         self.dtype
     }
 
+    /// The bytes that the elements lie in.
+    pub(crate) const fn storage(&self) -> &'a [u8] {
+        self.storage
+    }
+
+    /// Place of the first element in the storage, in elements.
+    pub(crate) const fn offset(&self) -> usize {
+        self.offset
+    }
+
     /// Sizes of the dimensions; empty for a scalar.
     pub const fn shape(&self) -> &'a [usize] {
         self.shape
@@ -147,62 +157,6 @@ impl<'a> TensorRef<'a> {
         }
         let size = self.dtype.size();
         self.storage.get(self.offset * size..(self.offset + self.count) * size)
-    }
-
-    /// Copies elements `range` (row-major order) into `out`, which must hold exactly that many elements' bytes.
-    ///
-    /// # Panics
-    /// If `out` has another length or the range exceeds the tensor; both are caller errors.
-    pub fn gather(&self, range: Range<usize>, out: &mut [u8]) {
-        let size = self.dtype.size();
-        assert!(range.end <= self.count && range.start <= range.end, "range beyond the tensor");
-        assert_eq!(out.len(), range.len() * size, "output of another size");
-        if range.is_empty() {
-            return;
-        }
-        // Position of the first element of the range in every dimension.
-        let dims = self.shape.len();
-        let mut index = vec![0_usize; dims];
-        let mut rest = range.start;
-        for axis in (0..dims).rev() {
-            index[axis] = rest % self.shape[axis];
-            rest /= self.shape[axis];
-        }
-        let mut at = self.offset + index.iter().zip(self.strides).map(|(i, s)| i * s).sum::<usize>();
-        let (inner_size, inner_stride) = match (self.shape.last(), self.strides.last()) {
-            (Some(&size), Some(&stride)) => (size, stride),
-            _ => (1, 1),
-        };
-        let mut done = 0;
-        while done < range.len() {
-            let start = if dims == 0 { 0 } else { index[dims - 1] };
-            let run = (inner_size - start).min(range.len() - done);
-            let target = &mut out[done * size..(done + run) * size];
-            if inner_stride == 1 {
-                target.copy_from_slice(&self.storage[at * size..(at + run) * size]);
-            } else {
-                for (k, element) in target.chunks_exact_mut(size).enumerate() {
-                    let from = (at + k * inner_stride) * size;
-                    element.copy_from_slice(&self.storage[from..from + size]);
-                }
-            }
-            done += run;
-            if done == range.len() {
-                break;
-            }
-            // Carry: the inner dimension is used up, go to the start of the next row.
-            at -= start * inner_stride;
-            index[dims - 1] = 0;
-            for axis in (0..dims - 1).rev() {
-                index[axis] += 1;
-                at += self.strides[axis];
-                if index[axis] < self.shape[axis] {
-                    break;
-                }
-                at -= self.shape[axis] * self.strides[axis];
-                index[axis] = 0;
-            }
-        }
     }
 
     /// Row-major bytes, copied only where the tensor is not contiguous. For small tensors and tests.

@@ -1,8 +1,9 @@
 //! What a dump holds of one value: a tensor's record, a scalar, or the fact that there was none.
 
 use std::fmt;
+use std::sync::Arc;
 
-use super::RecordedDType;
+use super::{Counts, RecordedDType, Sketch};
 
 /// A number as a dump states it, without loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -82,6 +83,8 @@ pub enum Checksum {
     Xor(u64),
     /// XOR mode records a 0-d float by value.
     Value(f64),
+    /// xxh3-128 of the contiguous bytes, little endian, in row-major order. Equal means equal bytes.
+    Xxh3(u128),
     /// Some other text; compared as text.
     Text(Box<str>),
 }
@@ -92,6 +95,7 @@ impl fmt::Display for Checksum {
             Self::Crc32(v) => write!(f, "{v:08x}"),
             Self::Xor(v) => write!(f, "0x{v:016x}"),
             Self::Value(v) => write!(f, "{v:?}"),
+            Self::Xxh3(v) => write!(f, "{v:032x}"),
             Self::Text(v) => f.write_str(v),
         }
     }
@@ -114,9 +118,37 @@ pub struct TensorRecord {
     pub data: Option<Box<str>>,
     /// Placement of a distributed tensor, as text; `None` for plain tensors.
     pub placement: Option<Box<str>>,
+    /// Elements by kind; `None` when not recorded. Where they are, the statistics are those of the finite elements.
+    pub counts: Option<Counts>,
+    /// Signed sums; `None` when not recorded. Shared by the slots that hold the same tensor.
+    pub sketch: Option<Arc<Sketch>>,
+    /// Steps in elements from one index to the next in each dimension, as at capture; `None` when not recorded.
+    pub strides: Option<Box<[i64]>>,
+    /// Where the tensor was (`cuda:0`, `npu:3`), as recorded; `None` when not recorded.
+    pub device: Option<Box<str>>,
+    /// A remark of the capture (`beyond the byte budget`, `quantised`).
+    pub note: Option<Box<str>>,
 }
 
 impl TensorRecord {
+    /// A tensor of which nothing but type and shape was recorded.
+    pub fn new(dtype: RecordedDType, shape: Box<[u64]>) -> Self {
+        Self {
+            dtype,
+            shape,
+            statistics: RecordedStatistics::default(),
+            requires_grad: None,
+            checksum: None,
+            data: None,
+            placement: None,
+            counts: None,
+            sketch: None,
+            strides: None,
+            device: None,
+            note: None,
+        }
+    }
+
     /// Number of elements; saturates, since the shape comes from a file.
     pub fn len(&self) -> u64 {
         self.shape.iter().fold(1, |count, &size| count.saturating_mul(size))

@@ -37,7 +37,7 @@ pub(super) fn describe(
         cause: candidate.cause,
         role: judged.role,
         metrics: metric_columns(slot_evidence),
-        estimated: slot_evidence.is_estimate(),
+        basis: slot_evidence.basis(),
         reason,
         stack,
         source,
@@ -104,9 +104,14 @@ fn inputs(judged: &OpJudgement, evidence: &Evidence) -> String {
     match judged.input_error {
         None => "no comparable inputs".to_owned(),
         Some(error) if error > 0.0 => format!("inputs agree to {error:.1e}"),
-        Some(_) if evidence.is_estimate() => "inputs equal in statistics".to_owned(),
+        Some(_) if evidence.is_estimate() && !hashed(evidence) => "inputs equal in statistics".to_owned(),
         Some(_) => "inputs bit-equal".to_owned(),
     }
+}
+
+/// Whether hashes tell equal bits from others.
+fn hashed(evidence: &Evidence) -> bool {
+    matches!(evidence, Evidence::Recorded(recorded) if recorded.sketch.is_some() && recorded.checksum.is_some())
 }
 
 /// The metrics that say most, with the reason of the verdict where they are not it.
@@ -124,6 +129,19 @@ fn numbers(evidence: &Evidence, said: &str) -> String {
             }
             let explained = said.starts_with("rel_l2") || said.is_empty();
             if !explained {
+                parts.push(said.to_owned());
+            }
+            parts.join(", ")
+        }
+        Evidence::Recorded(recorded) if recorded.sketch.is_some_and(|sketch| sketch.is_resolved()) => {
+            let mut parts = Vec::new();
+            parts.extend(
+                rel_l2
+                    .filter(|error| error.is_finite())
+                    .map(|error| format!("rel_l2 ≈{error:.1e} by its sketch")),
+            );
+            parts.extend(evidence.metric(Metric::Cosine).map(|cosine| format!("cosine ≈{cosine:.6}")));
+            if !said.starts_with("rel_l2") && !said.is_empty() {
                 parts.push(said.to_owned());
             }
             parts.join(", ")

@@ -9,6 +9,7 @@ mod judged;
 mod nesting;
 mod origin;
 mod pattern;
+mod record;
 mod rulebook;
 mod run;
 mod setting;
@@ -25,14 +26,14 @@ pub use tolerance::{DTypeTolerance, GROWTH, Rule, Rules, ToleranceError};
 pub use walk::judge_part;
 pub use words::{Cause, Role, RunVerdict, Verdict};
 
-use crate::measure::{ALL_METRICS, Evidence, Metric};
+use crate::measure::{ALL_METRICS, Basis, Evidence, Metric};
 
 /// What was decided about one pair of slots.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlotJudgement {
     /// The verdict.
     pub verdict: Verdict,
-    /// The error that was judged, as relative l2 error (exact, or the bound that statistics prove); `None` where none is known.
+    /// The error that was judged, as relative l2 error (exact, estimated, or the bound that statistics prove); `None` where none is known.
     pub error: Option<f64>,
     /// Index into [`PartJudgement::rules`] of the tolerance that decided; `None` where none was needed.
     pub rule: Option<u32>,
@@ -95,8 +96,8 @@ pub struct Finding {
     pub role: Role,
     /// Metrics of the slot, in column order; `None` where undefined or unknown.
     pub metrics: [(Metric, Option<f64>); ALL_METRICS.len()],
-    /// True when the metrics are lower bounds from statistics.
-    pub estimated: bool,
+    /// What the metrics rest on; `None` where there are none.
+    pub basis: Option<Basis>,
     /// Why, in words: `inputs bit-equal, rel_l2 1.0e-2, cosine 0.99995`.
     pub reason: String,
     /// Call stack, innermost first, framework frames left out; empty where not recorded.
@@ -105,6 +106,13 @@ pub struct Finding {
     pub source: Option<String>,
     /// Path of the module it belongs to, where known.
     pub module: Option<String>,
+}
+
+impl Finding {
+    /// True when the metrics are estimates or lower bounds.
+    pub const fn is_estimated(&self) -> bool {
+        matches!(self.basis, Some(Basis::Sketch | Basis::Statistics))
+    }
 }
 
 /// The metrics of `evidence` in column order.

@@ -3,8 +3,8 @@
 
 use super::rulebook::dtype_name;
 use super::tolerance::DTypeTolerance;
-use crate::dump::DType;
-use crate::measure::PairMetrics;
+use crate::dump::{DType, TensorRecord};
+use crate::measure::{PairMetrics, SketchEstimate};
 
 /// A scale error common to all elements, which rounding does not make. The slope of candidate over baseline is
 /// `cosine |c| / |b|`; for errors without direction it deviates from 1 by about `rel_l2 / sqrt(n)`.
@@ -25,6 +25,29 @@ pub(super) fn systematic(
         .then(|| format!("all elements are scaled by {:.6}: rounding has no direction", 1.0 + deviation))
 }
 
+/// The same from recorded norms, which are exact, and an estimated distance, whose square may be off by half.
+pub(super) fn systematic_norm(
+    (baseline, candidate): (&TensorRecord, &TensorRecord),
+    sketch: SketchEstimate,
+    tolerance: DTypeTolerance,
+    explained: f64,
+) -> Option<String> {
+    let (b, c) = (baseline.statistics.norm?.abs(), candidate.statistics.norm?.abs());
+    let counts = (baseline.counts?, candidate.counts?);
+    let non_finite =
+        [counts.0, counts.1].map(|counts| counts.nan + counts.positive_infinite + counts.negative_infinite);
+    let count = baseline.len() as f64;
+    if b <= 0.0 || non_finite != [0, 0] || count < 64.0 {
+        return None;
+    }
+    let (ratio, error) = (c / b, sketch.rel_l2);
+    let deviation = (ratio * ratio - 1.0 - error * error) / 2.0;
+    let noise = 6.0 * error / count.sqrt() + error * error / 4.0;
+    let bound = tolerance.slope().max(noise).max(explained);
+    (deviation.abs() > bound)
+        .then(|| format!("all elements are scaled by {:.6}: rounding has no direction", 1.0 + deviation))
+}
+
 pub(super) fn bias_text(dtype: Option<DType>, tolerance: DTypeTolerance) -> String {
     format!("{} default: common scale error <= {:.1e}", dtype_name(dtype), tolerance.slope())
 }
@@ -40,6 +63,26 @@ pub(super) fn sparse(m: &PairMetrics, error: f64, tolerance: DTypeTolerance) -> 
         format!(
             "{} of {} elements are off by {local:.1e} of the typical magnitude, all others are equal",
             m.different, m.both_finite
+        )
+    })
+}
+
+/// The same from sketches, by the lanes that no difference fell into.
+pub(super) fn sparse_estimate(
+    elements: u64,
+    sketch: SketchEstimate,
+    error: f64,
+    tolerance: DTypeTolerance,
+) -> Option<String> {
+    let (count, different) = (elements as f64, sketch.few_differing()?);
+    if different > 0.01 * count {
+        return None;
+    }
+    let local = error * (count / different).sqrt();
+    // Both the number and the distance are estimates.
+    (local > 2.0 * tolerance.accumulated).then(|| {
+        format!(
+            "about {different:.0} of {elements} elements are off by {local:.1e} of the typical magnitude, all others are equal"
         )
     })
 }

@@ -17,13 +17,13 @@ pub(super) struct Setting {
     pub(super) mixed: Option<(DType, DType, usize)>,
     /// Bounds of the coarsest float type (fp8 aside) that takes part in earnest.
     pub(super) coarsest: Option<DTypeTolerance>,
-    /// Both captures recorded checksums to prove equality of bits.
+    /// Both captures recorded checksums or hashes to prove equality of bits.
     pub(super) exact_task: bool,
 }
 
 impl Setting {
     pub(super) fn of(pair: &PartPair) -> Self {
-        let exact = |task| matches!(task, Task::Checksum | Task::Xor);
+        let exact = |task| matches!(task, Task::Checksum | Task::Xor | Task::Hash);
         Self {
             mixed: mixed_precision(pair),
             coarsest: coarsest(pair),

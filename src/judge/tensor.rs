@@ -1,4 +1,4 @@
-//! The verdict of two tensors: by their elements, by recorded statistics, or by checksums.
+//! The verdict of two tensors, by their elements; [`record`](super::record) has that by what was recorded of them.
 
 use super::Verdict;
 use super::judged::{Difference, JudgedSlot, SlotContext, verdict};
@@ -6,7 +6,7 @@ use super::pattern::{bias_text, sparse, sparse_text, systematic};
 use super::rulebook::{RuleBook, RuleKey, dtype_name};
 use super::tolerance::{DTypeTolerance, GROWTH, Rule};
 use crate::dump::{DType, RecordedDType, TensorRecord};
-use crate::measure::{ChecksumMatch, Evidence, PairMetrics, RecordedComparison};
+use crate::measure::{Evidence, PairMetrics};
 
 /// A pair of tensors and what it is judged under.
 pub(super) struct TensorJudge<'a> {
@@ -78,7 +78,7 @@ impl TensorJudge<'_> {
     }
 
     /// The type at whose precision this pair is judged: the coarser of the two.
-    fn dtype(&self) -> Option<DType> {
+    pub(super) fn dtype(&self) -> Option<DType> {
         let coarser = |a: DType, b: DType| match (a.mantissa_bits(), b.mantissa_bits()) {
             (Some(x), Some(y)) => {
                 if x <= y {
@@ -96,7 +96,7 @@ impl TensorJudge<'_> {
         }
     }
 
-    fn tolerance(&self) -> Option<DTypeTolerance> {
+    pub(super) fn tolerance(&self) -> Option<DTypeTolerance> {
         let own = DTypeTolerance::of(self.dtype()?)?;
         Some(match self.context.coarsest {
             // In a run of mixed precision float32 results carry the rounding of the coarser inputs.
@@ -169,20 +169,6 @@ impl TensorJudge<'_> {
         (norm <= 0.0 && largest <= ZERO_FLOOR).then_some(NEAR_ZERO)
     }
 
-    /// The same by statistics.
-    fn recorded_too_small_to_matter(&self) -> Option<&'static str> {
-        let smallest = smallest_normal(self.dtype()?);
-        let largest = |record: &TensorRecord| {
-            let (max, min) = (record.statistics.max?.as_f64().abs(), record.statistics.min?.as_f64().abs());
-            (max.is_finite() && min.is_finite()).then_some(max.max(min))
-        };
-        let (b, c) = (largest(self.baseline)?, largest(self.candidate)?);
-        if b.max(c) < smallest {
-            return Some(DENORMAL);
-        }
-        (b <= 0.0 && c <= ZERO_FLOOR).then_some(NEAR_ZERO)
-    }
-
     /// Integers and bool must be equal; a few flips are forgiven where the inputs already carry rounding noise.
     fn exact_type(&mut self, m: &PairMetrics) -> JudgedSlot {
         let rule = self.book.index(RuleKey::Exact, || {
@@ -202,93 +188,18 @@ impl TensorJudge<'_> {
         verdict(Verdict::Differs, Difference::Numbers, &reason).error(error).rule(rule)
     }
 
-    fn by_record(&mut self, r: &RecordedComparison) -> JudgedSlot {
-        if r.baseline_non_finite != r.candidate_non_finite {
-            let side = if r.candidate_non_finite { "candidate" } else { "baseline" };
-            let reason = format!("the statistics show NaN or Inf in the {side} only");
-            return verdict(Verdict::NonFinite, Difference::NonFinite, &reason).error(f64::INFINITY);
-        }
-        if r.baseline_non_finite && [r.max, r.min].into_iter().flatten().any(|s| s.relative.is_infinite()) {
-            let reason = "the statistics show NaN or Inf on both sides, of another kind or sign";
-            return verdict(Verdict::NonFinite, Difference::NonFinite, reason).error(f64::INFINITY);
-        }
-        match r.checksum {
-            Some(ChecksumMatch::Equal) => return verdict(Verdict::BitEqual, Difference::None, "").exact(),
-            Some(ChecksumMatch::WeaklyEqual) => {
-                let reason = "equal XOR checksums, which constant or repeated data also give";
-                return verdict(Verdict::Close, Difference::None, reason).exact();
-            }
-            Some(ChecksumMatch::Different) if self.context.exact_task => {
-                let rule = self.book.index(RuleKey::Checksum, || "checksums are equal".to_owned());
-                let mut judged =
-                    verdict(Verdict::Differs, Difference::Numbers, "checksums differ").rule(rule);
-                // What the statistics prove beside it; 0 proves nothing.
-                judged.judgement.error = r.rel_l2_at_least.filter(|error| *error > 0.0 && error.is_finite());
-                return judged;
-            }
-            Some(ChecksumMatch::Different) | None => {}
-        }
-        let differing_bits = r.checksum == Some(ChecksumMatch::Different);
-        let Some(tolerance) = self.tolerance() else {
-            return self.exact_record(r, differing_bits);
-        };
-        if r.all_same && !differing_bits {
-            let judged = verdict(Verdict::Close, Difference::None, "").error(0.0);
-            return JudgedSlot { exact: true, ..judged };
-        }
-        if let Some(reason) = self.recorded_too_small_to_matter() {
-            return verdict(Verdict::Close, Difference::None, reason).error(0.0);
-        }
-        let error = relative_bound(r, self.context.led.cancellation / tolerance.statistic(), self.baseline);
-        let allowed = self.allowed(tolerance.statistic(), tolerance);
-        let worst = [r.max, r.min, r.mean, r.norm].into_iter().flatten().map(|s| s.relative);
-        let extreme = [r.max, r.min].into_iter().flatten().map(|s| s.relative).fold(0.0, f64::max);
-        let cancelled = self.context.led.cancellation > 0.0;
-        let judged_error = if cancelled { error } else { worst.fold(error, f64::max) };
-        if judged_error > allowed {
-            let what = if error > allowed {
-                "rel_l2 at least"
-            } else if extreme > allowed {
-                "max or min off by"
-            } else {
-                "mean or norm off by"
-            };
-            return self.beyond(judged_error, allowed, tolerance, what);
-        }
-        let rule = self.rule_for(error, tolerance.statistic(), tolerance);
-        verdict(Verdict::Close, Difference::None, "").error(error).rule(rule)
-    }
-
-    fn exact_record(&mut self, r: &RecordedComparison, differing_bits: bool) -> JudgedSlot {
-        let rule = self.book.index(RuleKey::Exact, || {
-            "integers and bool: equal, or at most 1 in 1000 flipped where inputs carry rounding noise"
-                .to_owned()
-        });
-        if r.all_same && !differing_bits {
-            let judged = verdict(Verdict::Close, Difference::None, "").error(0.0).rule(rule);
-            return JudgedSlot { exact: true, ..judged };
-        }
-        let present = [r.max, r.min, r.mean, r.norm].into_iter().flatten();
-        let error = present.map(|s| s.relative).fold(0.0, f64::max);
-        if self.context.led.explained > 0.0 && self.dtype() != Some(DType::Bool) && error <= 1e-3 {
-            return verdict(Verdict::Close, Difference::None, "statistics of integers differ a little")
-                .error(error)
-                .rule(rule);
-        }
-        let reason = if differing_bits && r.all_same {
-            "checksums differ"
-        } else {
-            "statistics of an exact type differ"
-        };
-        verdict(Verdict::Differs, Difference::Numbers, reason).error(error).rule(rule)
-    }
-
     /// `base`, or what the context explains, whichever is larger, up to the limit of accumulated rounding.
-    fn allowed(&self, base: f64, tolerance: DTypeTolerance) -> f64 {
+    pub(super) fn allowed(&self, base: f64, tolerance: DTypeTolerance) -> f64 {
         base.max((GROWTH * self.context.led.explained).min(self.context.led.limit.max(tolerance.accumulated)))
     }
 
-    fn beyond(&mut self, error: f64, allowed: f64, tolerance: DTypeTolerance, what: &str) -> JudgedSlot {
+    pub(super) fn beyond(
+        &mut self,
+        error: f64,
+        allowed: f64,
+        tolerance: DTypeTolerance,
+        what: &str,
+    ) -> JudgedSlot {
         let rule = self.rule_for(allowed, tolerance.rel_l2, tolerance);
         let reason = if error.is_infinite() {
             "the baseline is all zero, the candidate is not".to_owned()
@@ -298,7 +209,7 @@ impl TensorJudge<'_> {
         verdict(Verdict::Differs, Difference::Numbers, &reason).error(error).rule(rule)
     }
 
-    fn rule_for(&mut self, error: f64, base: f64, tolerance: DTypeTolerance) -> u32 {
+    pub(super) fn rule_for(&mut self, error: f64, base: f64, tolerance: DTypeTolerance) -> u32 {
         let dtype = self.dtype();
         if error > base {
             return self.book.index(RuleKey::Growth(dtype), || {
@@ -349,13 +260,13 @@ impl TensorJudge<'_> {
 
 /// Largest magnitude that passes for zero where the whole baseline is zero: the absolute bound of the operator standards
 /// for small float32 values.
-const ZERO_FLOOR: f64 = 1.0 / (1_u64 << 30) as f64;
+pub(super) const ZERO_FLOOR: f64 = 1.0 / (1_u64 << 30) as f64;
 
-const DENORMAL: &str = "differs in denormal numbers only, which devices may flush to zero";
-const NEAR_ZERO: &str = "the baseline is all zero, the candidate within 2^-30 of it";
+pub(super) const DENORMAL: &str = "differs in denormal numbers only, which devices may flush to zero";
+pub(super) const NEAR_ZERO: &str = "the baseline is all zero, the candidate within 2^-30 of it";
 
 /// Smallest normal number of types whose denormals devices flush; 0 for types whose denormals are ordinary values.
-fn smallest_normal(dtype: DType) -> f64 {
+pub(super) fn smallest_normal(dtype: DType) -> f64 {
     match dtype {
         DType::F64 | DType::C128 => f64::MIN_POSITIVE,
         DType::F32 | DType::Bf16 | DType::C64 => f64::from(f32::MIN_POSITIVE),
@@ -367,7 +278,7 @@ fn prepend(reason: &mut Box<str>, text: &str) {
     *reason = if reason.is_empty() { text.into() } else { format!("{text}; {reason}").into() };
 }
 
-fn relative(distance: f64, norm: f64) -> f64 {
+pub(super) fn relative(distance: f64, norm: f64) -> f64 {
     if distance > 0.0 { distance / norm } else { 0.0 }
 }
 
@@ -378,13 +289,6 @@ fn joint_norm(m: &PairMetrics) -> f64 {
         (_, Some(relative)) if relative.is_infinite() => 0.0,
         _ => m.baseline.norm,
     }
-}
-
-/// The bound that statistics prove, with `floor` added to the norm it is relative to.
-fn relative_bound(r: &RecordedComparison, floor: f64, baseline: &TensorRecord) -> f64 {
-    let bound = r.rel_l2_at_least.unwrap_or(0.0);
-    let norm = baseline.statistics.norm.map_or(0.0, f64::abs);
-    if floor > 0.0 && bound.is_finite() && norm > 0.0 { bound * norm / (norm + floor) } else { bound }
 }
 
 fn both_non_finite(m: &PairMetrics) -> &'static str {

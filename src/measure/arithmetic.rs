@@ -54,6 +54,11 @@ pub(crate) trait Arithmetic {
     /// Type of relative errors and extremes.
     type Real: Real;
 
+    /// Real numbers that an element consists of.
+    const PARTS: usize = 1;
+
+    /// The real numbers of `elements`, exact but for 64-bit integers, at the front of `terms`.
+    fn terms(elements: &[Self::Item], terms: &mut [f64]);
     /// The value that min, max and sum are taken of (the modulus for complex).
     fn value(x: Self::Item) -> Self::Real;
     /// Square of the value.
@@ -101,6 +106,12 @@ macro_rules! float_arithmetic {
         type Item = $type;
         type Real = $type;
 
+        #[inline(always)]
+        fn terms(elements: &[$type], terms: &mut [f64]) {
+            for (term, &element) in terms.iter_mut().zip(elements) {
+                *term = element.into();
+            }
+        }
         #[inline(always)]
         fn value(x: $type) -> $type {
             x
@@ -196,6 +207,12 @@ macro_rules! integer_arithmetic {
             type Real = f64;
 
             #[inline(always)]
+            fn terms(elements: &[$type], terms: &mut [f64]) {
+                for (term, &element) in terms.iter_mut().zip(elements) {
+                    *term = element as f64;
+                }
+            }
+            #[inline(always)]
             fn value(x: $type) -> f64 {
                 x as f64
             }
@@ -284,6 +301,12 @@ macro_rules! complex_arithmetic {
             type Item = [f64; 2];
             type Real = f64;
 
+            const PARTS: usize = 2;
+
+            fn terms(elements: &[[f64; 2]], terms: &mut [f64]) {
+                let parts = elements.as_flattened();
+                terms[..parts.len()].copy_from_slice(parts);
+            }
             fn value(x: [f64; 2]) -> f64 {
                 modulus(x)
             }

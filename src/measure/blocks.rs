@@ -22,15 +22,25 @@ const PARALLEL: usize = 1 << 20;
 /// Chunks whose results are held at once, so that memory does not grow with the tensor.
 const BATCH: usize = 4096;
 
+/// Which threads may work on one tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Threads {
+    /// The calling thread alone.
+    Caller,
+    /// The pool of the caller, when the tensor is large.
+    Pool,
+}
+
 /// Runs `chunk` on every chunk of `0..count` and hands the results to `merge` in index order.
 pub(crate) fn for_chunks<T: Send>(
+    threads: Threads,
     count: usize,
     chunk: impl Fn(Range<usize>) -> T + Sync,
     mut merge: impl FnMut(Range<usize>, T),
 ) {
     let range = |index: usize| index * CHUNK..count.min((index + 1) * CHUNK);
     let chunks = count.div_ceil(CHUNK);
-    if count < PARALLEL {
+    if threads == Threads::Caller || count < PARALLEL {
         (0..chunks).for_each(|index| merge(range(index), chunk(range(index))));
         return;
     }
@@ -47,13 +57,23 @@ pub(crate) fn for_chunks<T: Send>(
 pub(crate) struct Blocks<'a> {
     tensor: TensorRef<'a>,
     contiguous: Option<&'a [u8]>,
+    /// Elements beyond this will not be asked for.
+    end: usize,
+    /// The elements that `scratch` holds.
+    window: Range<usize>,
     scratch: Vec<u8>,
 }
 
 impl<'a> Blocks<'a> {
-    /// Blocks of `tensor`.
-    pub(crate) fn of(tensor: TensorRef<'a>) -> Self {
-        Self { tensor, contiguous: tensor.contiguous_bytes(), scratch: Vec::new() }
+    /// Blocks of the elements of `tensor` before `end`.
+    pub(crate) fn of(tensor: TensorRef<'a>, end: usize) -> Self {
+        Self { tensor, contiguous: tensor.contiguous_bytes(), end, window: 0..0, scratch: Vec::new() }
+    }
+
+    /// Blocks of all elements of `tensor`, in the order of memory where that needs no gathering.
+    pub(crate) fn in_any_order(tensor: TensorRef<'a>) -> Self {
+        let blocks = Self::of(tensor, tensor.len());
+        Self { contiguous: blocks.contiguous.or_else(|| tensor.dense_bytes()), ..blocks }
     }
 
     /// Bytes of the elements `range`, in row-major order.
@@ -62,9 +82,12 @@ impl<'a> Blocks<'a> {
         if let Some(bytes) = self.contiguous {
             return &bytes[range.start * size..range.end * size];
         }
-        self.scratch.resize(range.len() * size, 0);
-        self.tensor.gather(range, &mut self.scratch);
-        &self.scratch
+        if range.start < self.window.start || range.end > self.window.end {
+            self.window = self.tensor.window(range.clone(), self.end);
+            self.scratch.resize(self.window.len() * size, 0);
+            self.tensor.gather(self.window.clone(), &mut self.scratch);
+        }
+        &self.scratch[(range.start - self.window.start) * size..(range.end - self.window.start) * size]
     }
 }
 
@@ -134,7 +157,7 @@ pub(crate) fn pair(body: Body, b: TensorRef<'_>, c: TensorRef<'_>) -> Totals {
     let chunk = |range: Range<usize>| {
         let _control = DefaultFloat::enter();
         let (mut kernel, mut state) = (kernel(body, b.dtype(), c.dtype()), Chunk::new(comparable));
-        let (mut blocks_b, mut blocks_c) = (Blocks::of(b), Blocks::of(c));
+        let (mut blocks_b, mut blocks_c) = (Blocks::of(b, range.end), Blocks::of(c, range.end));
         for block in blocks_of(range) {
             let elements = block.len();
             state.push(&mut *kernel, elements, blocks_b.bytes(block.clone()), blocks_c.bytes(block));
@@ -143,7 +166,7 @@ pub(crate) fn pair(body: Body, b: TensorRef<'_>, c: TensorRef<'_>) -> Totals {
     };
     let _control = DefaultFloat::enter();
     let mut totals = Totals { identical: comparable, ..Totals::EMPTY };
-    for_chunks(b.len(), chunk, |range, next| totals.append(&next, range.start as u64));
+    for_chunks(Threads::Pool, b.len(), chunk, |range, next| totals.append(&next, range.start as u64));
     totals
 }
 
@@ -153,7 +176,7 @@ pub(crate) fn side(body: Body, tensor: TensorRef<'_>) -> SideSums {
     let chunk = |range: Range<usize>| {
         let _control = DefaultFloat::enter();
         let (mut kernel, mut path, mut sums) = (kernel(body, dtype, dtype), Path::Plain, SideSums::EMPTY);
-        let mut blocks = Blocks::of(tensor);
+        let mut blocks = Blocks::of(tensor, range.end);
         for block in blocks_of(range) {
             let elements = block.len();
             sums.append(&one_side(&mut *kernel, &mut path, elements, blocks.bytes(block)));
@@ -162,6 +185,6 @@ pub(crate) fn side(body: Body, tensor: TensorRef<'_>) -> SideSums {
     };
     let _control = DefaultFloat::enter();
     let mut sums = SideSums::EMPTY;
-    for_chunks(tensor.len(), chunk, |_, next| sums.append(&next));
+    for_chunks(Threads::Pool, tensor.len(), chunk, |_, next| sums.append(&next));
     sums
 }

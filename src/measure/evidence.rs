@@ -1,8 +1,9 @@
-//! What is known of a pair of slots: exact metrics where the data is there, bounds where only recorded
-//! statistics or checksums are.
+//! What is known of a pair of slots: exact metrics where the data is there, estimates where sketches are, bounds where only
+//! recorded statistics or checksums are.
 
+use super::estimate::SketchEstimate;
 use super::{Metric, PairMetrics};
-use crate::dump::{Checksum, Number, RecordedStatistics, TensorRecord};
+use crate::dump::{Checksum, Counts, Number, RecordedStatistics, TensorRecord};
 
 /// Difference of one recorded statistic.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,13 +40,17 @@ pub struct RecordedComparison {
     pub mean: Option<StatisticDifference>,
     /// Difference of the norms.
     pub norm: Option<StatisticDifference>,
+    /// Errors estimated from sketches; `None` when one side has none.
+    pub sketch: Option<SketchEstimate>,
+    /// Non-finite elements of either side, where both were counted and the counts differ.
+    pub counts_differ: Option<(Counts, Counts)>,
     /// Lower bound of the relative l2 error that these differences prove.
     pub rel_l2_at_least: Option<f64>,
     /// Lower bound of the largest absolute error, from max and min.
     pub max_abs_err_at_least: Option<f64>,
-    /// Whether the baseline's statistics show a NaN or infinity.
+    /// Whether the baseline's statistics or counts show a NaN or infinity.
     pub baseline_non_finite: bool,
-    /// Whether the candidate's statistics show a NaN or infinity.
+    /// Whether the candidate's statistics or counts show a NaN or infinity.
     pub candidate_non_finite: bool,
     /// True when nothing that both sides recorded differs, and something was recorded.
     pub all_same: bool,
@@ -69,21 +74,75 @@ pub enum Evidence {
     Nothing,
 }
 
-impl Evidence {
-    /// The value of a metric, exact or estimated; `None` where it is undefined or unknown.
-    pub fn metric(&self, metric: Metric) -> Option<f64> {
+/// What the metrics of a pair rest on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Basis {
+    /// The elements: metrics are exact.
+    Data,
+    /// Sketches: metrics are estimates, within 20 % and not below 3e-7 relative; `max_abs_err` is a lower bound.
+    Sketch,
+    /// Recorded statistics: metrics are lower bounds.
+    Statistics,
+}
+
+impl Basis {
+    /// Every basis, from sharp to dull.
+    pub const ALL: [Self; 3] = [Self::Data, Self::Sketch, Self::Statistics];
+
+    /// The word in reports.
+    pub const fn name(self) -> &'static str {
         match self {
-            Self::Data(metrics) => metric.of(metrics),
-            Self::Recorded(recorded) => match metric {
-                Metric::RelL2 => recorded.rel_l2_at_least,
-                Metric::MaxAbsErr => recorded.max_abs_err_at_least,
-                _ => None,
-            },
+            Self::Data => "data",
+            Self::Sketch => "sketch",
+            Self::Statistics => "statistics",
+        }
+    }
+
+    /// The sign before a metric that is not exact.
+    pub const fn sign(self, metric: Metric) -> &'static str {
+        match (self, metric) {
+            (Self::Data, _) => "",
+            (Self::Sketch, Metric::RelL2 | Metric::Euclidean | Metric::Cosine | Metric::Rmse) => "≈",
+            (Self::Sketch | Self::Statistics, _) => ">=",
+        }
+    }
+}
+
+impl Evidence {
+    /// What the metrics rest on; `None` where there are none.
+    pub const fn basis(&self) -> Option<Basis> {
+        match self {
+            Self::Data(_) => Some(Basis::Data),
+            Self::Recorded(recorded) if recorded.sketch.is_some() => Some(Basis::Sketch),
+            Self::Recorded(_) => Some(Basis::Statistics),
             Self::Unreadable { .. } | Self::Nothing => None,
         }
     }
 
-    /// True when [`Evidence::metric`] yields lower bounds, not exact values.
+    /// True when a difference cannot hide: elements or sketches were compared, not statistics alone.
+    pub const fn is_sharp(&self) -> bool {
+        matches!(self.basis(), Some(Basis::Data | Basis::Sketch))
+    }
+
+    /// The value of a metric, exact or estimated; `None` where it is undefined or unknown.
+    pub fn metric(&self, metric: Metric) -> Option<f64> {
+        match self {
+            Self::Data(metrics) => metric.of(metrics),
+            Self::Recorded(recorded) => {
+                let bound = match metric {
+                    Metric::RelL2 => recorded.rel_l2_at_least,
+                    Metric::MaxAbsErr => recorded.max_abs_err_at_least,
+                    _ => None,
+                };
+                let estimate = recorded.sketch.and_then(|sketch| sketch.metric(metric));
+                // What is proved stands above what is estimated.
+                [estimate, bound].into_iter().flatten().reduce(f64::max)
+            }
+            Self::Unreadable { .. } | Self::Nothing => None,
+        }
+    }
+
+    /// True when [`Evidence::metric`] yields estimates or lower bounds, not exact values.
     pub const fn is_estimate(&self) -> bool {
         matches!(self, Self::Recorded(_))
     }
@@ -93,19 +152,27 @@ impl Evidence {
 /// type, on the host in long runs. Measured for float32: 1e-5 at 1e6 elements, up to 2.3e-4 for uneven values.
 const SUM_ROUNDING: f64 = 2.5e-7;
 
+/// The same of sums that probe's own capture made, in binary64 or pairs of binary32, whatever the number of elements.
+const OWN_SUM_ROUNDING: f64 = 1e-12;
+
 /// Compares what two captures recorded of a tensor. Statistics of complex tensors are those of the modulus.
 ///
 /// The bounds rest on three inequalities, with `d = candidate - baseline` and `n` elements:
 /// `| |c| - |b| | <= |d|`, `|sum(d)| <= sqrt(n) |d|`, and `|max(c) - max(b)| <= max|d| <= |d|`.
 pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> RecordedComparison {
-    let (b, c) = (&baseline.statistics, &candidate.statistics);
+    let (b, c) = &on_one_footing(baseline, candidate);
     let mut out = RecordedComparison {
-        baseline_non_finite: shows_non_finite(b),
-        candidate_non_finite: shows_non_finite(c),
+        baseline_non_finite: holds_non_finite(baseline),
+        candidate_non_finite: holds_non_finite(candidate),
+        sketch: SketchEstimate::of(baseline, candidate),
         ..RecordedComparison::default()
     };
+    if let (Some(x), Some(y)) = (baseline.counts, candidate.counts) {
+        let classes = |counts: Counts| (counts.nan, counts.positive_infinite, counts.negative_infinite);
+        out.counts_differ = (classes(x) != classes(y)).then_some((x, y));
+    }
     if let (Some(x), Some(y)) = (&baseline.checksum, &candidate.checksum) {
-        out.checksum = checksums(x, y);
+        out.checksum = checksums(x, y, baseline.dtype == candidate.dtype);
     }
     let count = baseline.len() as f64;
     // A 0-d tensor records its value in place of the norm, sign included; the bound needs the magnitude.
@@ -124,20 +191,23 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
     out.max_abs_err_at_least = extremes.map(|s| s.difference.abs()).filter(|d| !d.is_nan()).reduce(f64::max);
     // An extreme of a large tensor moves the l2 error by |d| / |b| only; mean and norm bound it directly.
     let from_extremes = out.max_abs_err_at_least.map(|d| ratio(d, scale_l2.unwrap_or(0.0)));
+    let counted = baseline.counts.is_some() && candidate.counts.is_some();
     // What the sums themselves may be off by proves nothing.
-    let rounding = SUM_ROUNDING * root;
+    let rounding = if counted { OWN_SUM_ROUNDING } else { SUM_ROUNDING * root };
     let from_sums = [out.mean, out.norm]
         .into_iter()
         .flatten()
         .map(|s| if s.relative.is_finite() { (s.relative - rounding).max(0.0) } else { s.relative });
     out.rel_l2_at_least = from_sums.chain(from_extremes).filter(|r| !r.is_nan()).reduce(f64::max);
-    let any = present.iter().any(Option::is_some) || out.checksum.is_some();
-    let none_differs = present.iter().flatten().all(|s| s.relative.abs().to_bits() == 0);
+    let any = counted || present.iter().any(Option::is_some) || out.checksum.is_some();
+    let none_differs = present.iter().flatten().all(|s| s.relative.abs().to_bits() == 0)
+        && out.counts_differ.is_none()
+        && out.sketch.is_none_or(|sketch| sketch.distance <= 0.0);
     out.all_same = any && none_differs && out.checksum != Some(ChecksumMatch::Different);
     out
 }
 
-fn checksums(a: &Checksum, b: &Checksum) -> Option<ChecksumMatch> {
+fn checksums(a: &Checksum, b: &Checksum, same_type: bool) -> Option<ChecksumMatch> {
     let (equal, proof) = match (a, b) {
         (Checksum::Crc32(a), Checksum::Crc32(b)) => (a == b, ChecksumMatch::Equal),
         (Checksum::Xor(a), Checksum::Xor(b)) => (a == b, ChecksumMatch::WeaklyEqual),
@@ -145,9 +215,67 @@ fn checksums(a: &Checksum, b: &Checksum) -> Option<ChecksumMatch> {
             (Number::Float(*a).same(Number::Float(*b)), ChecksumMatch::Equal)
         }
         (Checksum::Text(a), Checksum::Text(b)) => (a == b, ChecksumMatch::Equal),
+        // Of bytes, so values in another type say nothing.
+        (Checksum::Xxh3(a), Checksum::Xxh3(b)) if same_type => (a == b, ChecksumMatch::Equal),
         _ => return None,
     };
     Some(if equal { proof } else { ChecksumMatch::Different })
+}
+
+/// The statistics of both sides in one convention.
+///
+/// A record with counts has statistics of the finite elements, in binary64. One without was made by the older tool: a NaN or
+/// an infinity is in its statistics too, the norm of a 0-d tensor is its value with its sign, and a norm may have overflowed
+/// in the tensor's own type.
+fn on_one_footing(
+    baseline: &TensorRecord,
+    candidate: &TensorRecord,
+) -> (RecordedStatistics, RecordedStatistics) {
+    let sides = (baseline.statistics, candidate.statistics);
+    if baseline.counts.is_some() == candidate.counts.is_some() {
+        return sides;
+    }
+    let (mut b, mut c) = (with_non_finite(baseline), with_non_finite(candidate));
+    for side in [&mut b, &mut c] {
+        let scalar = baseline.shape.is_empty() || candidate.shape.is_empty();
+        side.norm = side.norm.map(|norm| if scalar { norm.abs() } else { norm });
+    }
+    let overflowed =
+        |side: &RecordedStatistics| !shows_non_finite(side) && side.norm.is_some_and(f64::is_infinite);
+    if overflowed(&b) || overflowed(&c) {
+        (b.norm, c.norm) = (None, None);
+    }
+    (b, c)
+}
+
+/// The statistics that a tool without counts would have recorded.
+fn with_non_finite(record: &TensorRecord) -> RecordedStatistics {
+    let mut statistics = record.statistics;
+    let Some(counts) = record.counts else { return statistics };
+    let (up, down) = (counts.positive_infinite > 0, counts.negative_infinite > 0);
+    let infinite = |up: bool| Some(Number::Float(if up { f64::INFINITY } else { f64::NEG_INFINITY }));
+    if counts.nan > 0 {
+        let nan = Some(Number::Float(f64::NAN));
+        return RecordedStatistics { max: nan, min: nan, mean: Some(f64::NAN), norm: Some(f64::NAN) };
+    }
+    if up || down {
+        statistics.max = if up { infinite(true) } else { statistics.max.or(infinite(false)) };
+        statistics.min = if down { infinite(false) } else { statistics.min.or(infinite(true)) };
+        statistics.norm = Some(f64::INFINITY);
+        statistics.mean = Some(match (up, down) {
+            (true, true) => f64::NAN,
+            (true, false) => f64::INFINITY,
+            (false, _) => f64::NEG_INFINITY,
+        });
+    }
+    statistics
+}
+
+fn holds_non_finite(record: &TensorRecord) -> bool {
+    record.counts.map_or_else(
+        || shows_non_finite(&record.statistics),
+        |counts| counts.nan + counts.positive_infinite + counts.negative_infinite > 0,
+    )
 }
 
 fn shows_non_finite(statistics: &RecordedStatistics) -> bool {
@@ -200,18 +328,13 @@ mod tests {
 
     fn record(shape: &[u64], max: f64, min: f64, mean: f64, norm: f64) -> TensorRecord {
         TensorRecord {
-            dtype: RecordedDType::Known(DType::F32),
-            shape: shape.into(),
             statistics: RecordedStatistics {
                 max: Some(Number::Float(max)),
                 min: Some(Number::Float(min)),
                 mean: Some(mean),
                 norm: Some(norm),
             },
-            requires_grad: None,
-            checksum: None,
-            data: None,
-            placement: None,
+            ..TensorRecord::new(RecordedDType::Known(DType::F32), shape.into())
         }
     }
 
@@ -244,6 +367,47 @@ mod tests {
                 assert!(bound > 1e-3, "{name} is seen: {bound}");
             }
         }
+    }
+
+    #[test]
+    fn statistics_of_finite_elements_meet_those_of_the_older_tool() {
+        let counts = |nan, up, down| Counts {
+            elements: 4,
+            nan,
+            positive_infinite: up,
+            negative_infinite: down,
+            ..Counts::default()
+        };
+        let own = |counts| TensorRecord { counts: Some(counts), ..record(&[4], 2.0, -1.0, 0.5, 2.5) };
+        let nan = f64::NAN;
+        for (ours, theirs) in [
+            (own(counts(0, 0, 0)), record(&[4], 2.0, -1.0, 0.5, 2.5)),
+            (own(counts(1, 0, 0)), record(&[4], nan, nan, nan, nan)),
+            (own(counts(0, 1, 0)), record(&[4], f64::INFINITY, -1.0, f64::INFINITY, f64::INFINITY)),
+            (own(counts(0, 1, 1)), record(&[4], f64::INFINITY, f64::NEG_INFINITY, nan, f64::INFINITY)),
+        ] {
+            for (b, c) in [(&ours, &theirs), (&theirs, &ours)] {
+                let found = compare_recorded(b, c);
+                assert!(found.all_same, "{:?} {found:?}", ours.counts);
+                assert_eq!(found.baseline_non_finite, found.candidate_non_finite);
+            }
+        }
+        // The older tool writes the value of a 0-d tensor as its norm, and half-precision norms overflow.
+        let scalar = TensorRecord { counts: Some(counts(0, 0, 0)), ..record(&[], -2.0, -2.0, -2.0, 2.0) };
+        assert!(compare_recorded(&scalar, &record(&[], -2.0, -2.0, -2.0, -2.0)).all_same);
+        let overflown = compare_recorded(&own(counts(0, 0, 0)), &record(&[4], 2.0, -1.0, 0.5, f64::INFINITY));
+        assert!(overflown.norm.is_none() && overflown.all_same);
+    }
+
+    #[test]
+    fn other_counts_of_non_finite_elements_are_a_difference() {
+        let own = |nan| TensorRecord {
+            counts: Some(Counts { elements: 4, nan, ..Counts::default() }),
+            ..record(&[4], 2.0, -1.0, 0.5, 2.5)
+        };
+        let found = compare_recorded(&own(1), &own(2));
+        assert!(found.counts_differ.is_some() && !found.all_same);
+        assert!(compare_recorded(&own(1), &own(1)).counts_differ.is_none());
     }
 
     #[test]

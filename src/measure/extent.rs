@@ -3,10 +3,12 @@
 //! A slow second look, taken only when the first pass says it is needed: every sum keeps its terms in bins by
 //! binary exponent, so that nothing overflows and nothing relevant is lost.
 
+use std::ops::Range;
+
 use crate::dump::TensorRef;
 
 use super::arithmetic::{Arithmetic, ComplexDouble, modulus};
-use super::blocks::{Blocks, blocks_of, for_chunks};
+use super::blocks::{Blocks, Threads, blocks_of, for_chunks};
 use super::decode::Decode;
 use super::sums::{SideSums, Totals};
 
@@ -189,13 +191,14 @@ pub(crate) struct PairExtent {
 
 impl SideExtent {
     /// The sums of `tensor`: those of the first pass, or of a second one where they need it.
-    pub(crate) fn of(tensor: TensorRef<'_>, sums: &SideSums) -> Self {
+    pub(crate) fn of(tensor: TensorRef<'_>, sums: &SideSums, threads: Threads) -> Self {
         if in_range(sums) {
             return Self { sum: Scaled::from(sums.sum), squares: Scaled::from(sums.squares) };
         }
         let complex = tensor.dtype().is_complex();
-        let chunk = |range| {
-            let (mut all, mut blocks, mut values) = ([Sum::EMPTY; 2], Blocks::of(tensor), Vec::new());
+        let chunk = |range: Range<usize>| {
+            let (mut all, mut blocks, mut values) =
+                ([Sum::EMPTY; 2], Blocks::of(tensor, range.end), Vec::new());
             for block in blocks_of(range) {
                 <[f64; 2]>::decode(tensor.dtype(), blocks.bytes(block), &mut values);
                 for &value in values.iter().filter(|&&value| ComplexDouble::is_finite(value)) {
@@ -208,7 +211,7 @@ impl SideExtent {
             all
         };
         let mut all = [Sum::EMPTY; 2];
-        for_chunks(tensor.len(), chunk, |_, next| append(&mut all, &next));
+        for_chunks(threads, tensor.len(), chunk, |_, next| append(&mut all, &next));
         Self { sum: all[0].finish(), squares: all[1].finish() }
     }
 }
@@ -235,9 +238,9 @@ impl PairExtent {
             };
         }
         let complex = b.dtype().is_complex() || c.dtype().is_complex();
-        let chunk = |range| {
+        let chunk = |range: Range<usize>| {
             let mut all = [Sum::EMPTY; 5];
-            let (mut blocks_b, mut blocks_c) = (Blocks::of(b), Blocks::of(c));
+            let (mut blocks_b, mut blocks_c) = (Blocks::of(b, range.end), Blocks::of(c, range.end));
             let (mut values_b, mut values_c) = (Vec::new(), Vec::new());
             for block in blocks_of(range) {
                 <[f64; 2]>::decode(b.dtype(), blocks_b.bytes(block.clone()), &mut values_b);
@@ -251,7 +254,7 @@ impl PairExtent {
             all
         };
         let mut all = [Sum::EMPTY; 5];
-        for_chunks(b.len(), chunk, |_, next| append(&mut all, &next));
+        for_chunks(Threads::Pool, b.len(), chunk, |_, next| append(&mut all, &next));
         let [dot, baseline_squares, candidate_squares, distance_squares, abs] = all.map(|sum| sum.finish());
         Self { dot, baseline_squares, candidate_squares, distance_squares, abs }
     }

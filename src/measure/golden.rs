@@ -5,15 +5,8 @@ use serde_json::Value;
 use crate::dump::{DType, TensorRef};
 
 use super::simd::Body;
+use super::sketch::mix;
 use super::{PairMetrics, TensorSummary, compare_on, summarize_on};
-
-/// Output function of splitmix64.
-pub(super) fn mix(z: u64) -> u64 {
-    let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// Bits of one part of both sides; the twin of `pattern` in the script.
 #[expect(clippy::cast_possible_truncation, reason = "sizes and remainders are small")]

@@ -1,9 +1,11 @@
 //! How the elements of one tensor are distributed.
 
+use std::ops::Range;
+
 use crate::dump::TensorRef;
 
 use super::arithmetic::modulus;
-use super::blocks::{Blocks, blocks_of, for_chunks};
+use super::blocks::{Blocks, Threads, blocks_of, for_chunks};
 use super::decode::Decode;
 use super::metric::TensorSummary;
 
@@ -24,9 +26,9 @@ pub fn histogram(tensor: TensorRef<'_>, bins: usize) -> Histogram {
     let mut counts = vec![0; bins];
     if let (Some(min), Some(max), true) = (summary.min, summary.max, bins > 0) {
         let scale = Scale::new(min, max, bins);
-        let chunk = |range| {
+        let chunk = |range: Range<usize>| {
             let mut counts = vec![0_u64; bins];
-            let (mut blocks, mut values) = (Blocks::of(tensor), Values::default());
+            let (mut blocks, mut values) = (Blocks::of(tensor, range.end), Values::default());
             for block in blocks_of(range) {
                 for &value in values.of(tensor, blocks.bytes(block)) {
                     if value.is_finite() {
@@ -36,7 +38,7 @@ pub fn histogram(tensor: TensorRef<'_>, bins: usize) -> Histogram {
             }
             counts
         };
-        for_chunks(tensor.len(), chunk, |_, next: Vec<u64>| {
+        for_chunks(Threads::Pool, tensor.len(), chunk, |_, next: Vec<u64>| {
             counts.iter_mut().zip(next).for_each(|(count, next)| *count += next);
         });
     }

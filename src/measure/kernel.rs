@@ -8,7 +8,8 @@ use crate::dump::DType;
 use super::arithmetic::Arithmetic;
 use super::decode::Decode;
 use super::simd::{Body, Lanes, Path};
-use super::sums::{BLOCK, BlockSums, LANES, Magnitude, PairSums, Record, SideSums, Totals};
+use super::sketch::SignedSums;
+use super::sums::{BlockSums, LANES, Magnitude, PairSums, Record, SideSums, Totals};
 
 /// What a body can do with one block of at most [`BLOCK`] elements, given as bytes.
 pub(crate) trait Kernel {
@@ -17,6 +18,10 @@ pub(crate) trait Kernel {
 
     /// Sums of one tensor (the baseline's type); without `masked` every element must be finite.
     fn side(&mut self, masked: bool, x: &[u8]) -> SideSums;
+
+    /// Adds one tensor's block to its sketch; without `masked` every element must be finite. Every block but a
+    /// tensor's last must have [`BLOCK`] elements.
+    fn sketch(&mut self, masked: bool, x: &[u8], sums: &mut SignedSums);
 
     /// First element with the largest absolute error among both-finite positions. `hint` is the block's
     /// [`BlockSums::max_abs_hint`]. Errors up to `floor` are of no interest and may be passed over.
@@ -132,12 +137,7 @@ pub(crate) struct Decoded<A: Arithmetic> {
 impl<A: Arithmetic<Item: Decode>> Decoded<A> {
     /// A kernel for a baseline and a candidate of these types.
     pub(crate) fn new(body: Body, baseline: DType, candidate: DType) -> Self {
-        Self {
-            lanes: Lanes::new(body),
-            dtypes: (baseline, candidate),
-            b: Vec::with_capacity(BLOCK),
-            c: Vec::with_capacity(BLOCK),
-        }
+        Self { lanes: Lanes::new(body), dtypes: (baseline, candidate), b: Vec::new(), c: Vec::new() }
     }
 
     fn decode(&mut self, b: &[u8], c: &[u8]) {
@@ -159,6 +159,11 @@ impl<A: Arithmetic<Item: Decode>> Kernel for Decoded<A> {
     fn side(&mut self, masked: bool, x: &[u8]) -> SideSums {
         self.lanes.decode(self.dtypes.0, x, &mut self.b);
         self.lanes.side::<A>(masked, &self.b)
+    }
+
+    fn sketch(&mut self, masked: bool, x: &[u8], sums: &mut SignedSums) {
+        self.lanes.decode(self.dtypes.0, x, &mut self.b);
+        self.lanes.sketch::<A>(masked, &self.b, sums);
     }
 
     fn locate(&mut self, _: f64, _: Option<f64>, b: &[u8], c: &[u8]) -> Option<Record> {

@@ -10,6 +10,8 @@
 mod arithmetic;
 mod blocks;
 pub(crate) mod decode;
+mod digest;
+mod estimate;
 mod evidence;
 mod extent;
 mod finish;
@@ -18,18 +20,27 @@ mod golden;
 mod histogram;
 mod kernel;
 mod metric;
+mod observe;
 mod simd;
+mod sketch;
 mod sums;
 #[cfg(test)]
 mod tests;
 mod ulp;
 
-pub use evidence::{ChecksumMatch, Evidence, RecordedComparison, StatisticDifference, compare_recorded};
+pub use digest::{Digest, DigestContent, PIECE, PieceError, TensorDigest, digest, hash_bytes};
+pub use estimate::{SKETCH_MARGIN, SKETCH_NOISE, SketchEstimate};
+pub use evidence::{
+    Basis, ChecksumMatch, Evidence, RecordedComparison, StatisticDifference, compare_recorded,
+};
 pub use histogram::{Histogram, histogram};
 pub use metric::{ALL_METRICS, Metric, PairMetrics, TensorSummary};
+pub use observe::observe;
+pub use sketch::{SKETCH_VERSION, sketch_distance};
 
 use crate::dump::TensorRef;
 
+use blocks::Threads;
 use extent::{PairExtent, SideExtent};
 use simd::Body;
 use sums::SideSums;
@@ -69,5 +80,5 @@ fn summarize_on(body: Body, tensor: TensorRef<'_>) -> TensorSummary {
 }
 
 fn summary(tensor: TensorRef<'_>, sums: &SideSums) -> TensorSummary {
-    finish::summary(tensor.len(), sums, SideExtent::of(tensor, sums))
+    finish::summary(tensor.len(), sums, SideExtent::of(tensor, sums, Threads::Pool))
 }

@@ -5,8 +5,9 @@ use proptest::prelude::*;
 use crate::dump::{ALL_DTYPES, DType, TensorRef};
 
 use super::blocks::kernel;
-use super::golden::{self, mix, tensors};
+use super::golden::{self, tensors};
 use super::simd::{Body, Path};
+use super::sketch::mix;
 use super::sums::{BLOCK, BlockSums, CHUNK, PairSums};
 use super::{PairMetrics, compare, histogram, summarize};
 

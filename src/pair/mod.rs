@@ -4,9 +4,11 @@
 //! [`align`] is the one place that decides which ops belong together; a cleverer alignment of differing op
 //! sequences replaces the body of that function and nothing else.
 
+mod across_tools;
 mod ops;
 mod parts;
 
+pub use across_tools::{keep_common, keep_common_slots};
 pub use ops::{align, pair_slots};
 pub use parts::{Pairing, PartMatch, pair_parts};
 

@@ -4,11 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use super::map::FileAccess;
+#[cfg(feature = "native")]
+use super::native;
 use super::{ReadError, collection, limits, msprobe};
 use crate::dump::Dump;
 
 /// What can be given, for error messages.
-const EXPECTED: &str = "expected a dump folder (step*/rank* with dump.json), a dump.json, or tensors (.safetensors, .pt, .pth, .bin, .npy, .npz, or a folder of them)";
+const EXPECTED: &str = "expected a dump folder (step*/rank* with ops.parquet or dump.json), one of these files, or tensors (.safetensors, .pt, .pth, .bin, .npy, .npz, or a folder of them)";
 
 /// Opens whatever is at `path`.
 ///
@@ -23,6 +25,12 @@ pub fn open(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
         return Err(ReadError::usage(path, format!("neither a file nor a folder; {EXPECTED}")));
     }
     let name = path.file_name().unwrap_or_default();
+    #[cfg(feature = "native")]
+    if native::is_table_name(name)
+        && let Some(found) = native::find_parts(path)?
+    {
+        return Ok(native::open(path, found, access));
+    }
     if msprobe::is_index_name(name) || is_other_index(path) {
         let found = msprobe::find_parts(path)?.unwrap_or_default();
         return Ok(msprobe::open(path, found, access));
@@ -31,6 +39,10 @@ pub fn open(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
 }
 
 fn open_folder(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
+    #[cfg(feature = "native")]
+    if let Some(found) = native::find_parts(path)? {
+        return Ok(native::open(path, found, access));
+    }
     if let Some(found) = msprobe::find_parts(path)? {
         return Ok(msprobe::open(path, found, access));
     }

@@ -48,9 +48,30 @@ pub const MAX_EXPANDED_ELEMENTS: usize = 1 << 34;
 /// Largest `dump.json`, `stack.json` or `construct.json`, in bytes.
 pub const MAX_INDEX_BYTES: u64 = 64 << 30;
 
+/// Largest `manifest.json`, in bytes.
+pub const MAX_MANIFEST_BYTES: u64 = 16 << 20;
+
+/// Most rows (slots) of one part of a native dump. One step of a large model has about 300,000.
+pub const MAX_TABLE_ROWS: u64 = 50_000_000;
+
 /// Most entries of one folder that are looked at.
 pub const MAX_FOLDER_ENTRIES: usize = 10_000_000;
 
 /// Most files of one collection that stay open, and mapped; the others are opened again for every tensor. Linux allows a
 /// process 65,530 maps by default.
 pub const MAX_HELD_FILES: usize = 1024;
+
+/// Most members of a configuration pack that are looked at. A run of 1000 ranks has 15,000.
+pub const MAX_PACK_MEMBERS: u64 = 100_000;
+
+/// Most bytes one member of a configuration pack may expand to. The weights of 100,000 tensors need about 250 MB.
+pub const MAX_PACK_MEMBER_BYTES: u64 = 256 << 20;
+
+/// Most bytes all members of a configuration pack may expand to together.
+pub const MAX_PACK_BYTES: u64 = 1 << 30;
+
+/// A member of a configuration pack that expands beyond this many bytes must keep to [`MAX_PACK_RATIO`].
+pub const PACK_RATIO_BYTES: u64 = 1 << 20;
+
+/// Largest ratio of expanded to stored size of a member of a configuration pack. JSON of repeated names reaches 50.
+pub const MAX_PACK_RATIO: u64 = 200;

@@ -201,7 +201,11 @@ impl fmt::Debug for Source {
     }
 }
 
-fn open_regular(path: &Path) -> Result<(File, u64), ReadError> {
+/// Opens a regular file, and tells its length.
+///
+/// # Errors
+/// As for [`open`].
+pub(super) fn open_regular(path: &Path) -> Result<(File, u64), ReadError> {
     // Asked before opening, because opening a pipe without a writer blocks; asked again after, because the name may
     // point elsewhere by then.
     regular_len(path, &fs::metadata(path).map_err(|e| ReadError::io(path, e))?)?;

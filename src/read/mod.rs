@@ -2,11 +2,14 @@
 //!
 //! Nothing read here is executed, and no size in a file is believed before it is checked against the file itself.
 
+pub(crate) mod archive;
 mod collection;
 mod detect;
 pub mod limits;
 pub mod map;
-mod msprobe;
+pub(crate) mod msprobe;
+#[cfg(feature = "native")]
+mod native;
 pub mod tensor_file;
 
 pub use crate::dump::ReadError;

@@ -5,11 +5,13 @@
 //! is the summary for the terminal.
 
 pub mod columns;
+pub mod config;
 mod draft;
 mod error;
 pub mod json;
 pub mod model;
 mod number;
+mod paint;
 #[cfg(feature = "parquet")]
 pub mod parquet;
 pub mod rows;

@@ -10,7 +10,7 @@ use serde::ser::{SerializeMap, Serializer};
 
 use super::number;
 use crate::judge::{Counts, Finding, Incomplete, Role, RunInfo, Summary, Verdict};
-use crate::measure::Metric;
+use crate::measure::{Basis, Metric};
 
 /// Version of the machine-readable reports. Raised when a field changes its meaning or goes away; not for new ones.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -106,8 +106,11 @@ pub struct Culprit<'a> {
     pub role: &'static str,
     /// Metrics of the slot by name; null where undefined or unknown.
     pub metrics: Metrics<'a>,
-    /// True when the metrics are lower bounds from recorded statistics.
+    /// True when the metrics are no exact values: estimates from sketches, or lower bounds from recorded statistics.
     pub estimated: bool,
+    /// What the metrics rest on: `data` (exact), `sketch` (within 20 %) or `statistics` (lower bounds); null where there are none.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = with_null(&Basis::ALL.map(Basis::name)))))]
+    pub basis: Option<&'static str>,
     /// Why, in words.
     pub reason: &'a str,
     /// Call stack, innermost first, framework frames left out; empty where not recorded.
@@ -129,7 +132,8 @@ impl<'a> From<&'a Finding> for Culprit<'a> {
             cause: finding.cause.name(),
             role: finding.role.name(),
             metrics: Metrics(&finding.metrics),
-            estimated: finding.estimated,
+            estimated: finding.is_estimated(),
+            basis: finding.basis.map(Basis::name),
             reason: &finding.reason,
             stack: &finding.stack,
             source: finding.source.as_deref(),
@@ -317,6 +321,11 @@ impl<'a> From<&'a Summary> for Report<'a> {
             seconds: summary.seconds,
         }
     }
+}
+
+#[cfg(feature = "schema")]
+fn with_null(list: &[&'static str]) -> serde_json::Value {
+    list.iter().map(|word| Some(*word)).chain([None]).collect()
 }
 
 #[cfg(feature = "schema")]

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::PartReport;
 use super::columns::{OpColumn, Side, SlotColumn, Statistic};
-use crate::dump::{Number, Op, OpName, Phase, Scalar, Slot, TensorRecord, Value};
+use crate::dump::{Counts, Number, Op, OpName, Phase, Scalar, Slot, TensorRecord, Value};
 use crate::judge::{OpJudgement, SlotJudgement, source_line};
 use crate::measure::{Evidence, PairMetrics, RecordedComparison, TensorSummary};
 use crate::pair::{OpPair, Paired};
@@ -153,6 +153,7 @@ impl<'a> OpRow<'a> {
                 Some(evidence @ Evidence::Recorded(_)) => Cell::Flag(evidence.is_estimate()),
                 _ => Cell::Empty,
             },
+            OpColumn::Basis => basis(evidence),
             OpColumn::InputError => Cell::real(self.judged.input_error),
             OpColumn::OutputError => Cell::real(self.judged.output_error),
             OpColumn::Slots => Cell::Count(self.pair.slots.len() as u64),
@@ -270,6 +271,7 @@ impl<'a> SlotRow<'a> {
                 Evidence::Data(_) | Evidence::Recorded(_) => Cell::Flag(self.evidence.is_estimate()),
                 Evidence::Unreadable { .. } | Evidence::Nothing => Cell::Empty,
             },
+            SlotColumn::Basis => basis(Some(self.evidence)),
             SlotColumn::MaxAbsIndex => {
                 self.data().and_then(|data| data.max_abs_index).map_or(Cell::Empty, Cell::Count)
             }
@@ -320,14 +322,21 @@ impl<'a> SlotRow<'a> {
             };
             return measured(summary, statistic);
         }
-        let Some(recorded) = self.tensor(side).map(|tensor| &tensor.statistics) else { return Cell::Empty };
-        Cell::real(match statistic {
-            Statistic::Max => recorded.max.map(Number::as_f64),
-            Statistic::Min => recorded.min.map(Number::as_f64),
-            Statistic::Mean => recorded.mean,
-            Statistic::Norm => recorded.norm,
-            Statistic::Nan | Statistic::PosInf | Statistic::NegInf | Statistic::Zeros => None,
-        })
+        let Some(tensor) = self.tensor(side) else { return Cell::Empty };
+        let recorded = &tensor.statistics;
+        let count = |of: fn(&Counts) -> u64| {
+            tensor.counts.as_ref().map_or(Cell::Empty, |counts| Cell::Count(of(counts)))
+        };
+        match statistic {
+            Statistic::Max => Cell::real(recorded.max.map(Number::as_f64)),
+            Statistic::Min => Cell::real(recorded.min.map(Number::as_f64)),
+            Statistic::Mean => Cell::real(recorded.mean),
+            Statistic::Norm => Cell::real(recorded.norm),
+            Statistic::Nan => count(|counts| counts.nan),
+            Statistic::PosInf => count(|counts| counts.positive_infinite),
+            Statistic::NegInf => count(|counts| counts.negative_infinite),
+            Statistic::Zeros => count(|counts| counts.zeros),
+        }
     }
 
     fn position(&self) -> Cell<'a> {
@@ -339,6 +348,10 @@ impl<'a> SlotRow<'a> {
             _ => Cell::Empty,
         }
     }
+}
+
+fn basis(evidence: Option<&Evidence>) -> Cell<'static> {
+    evidence.and_then(Evidence::basis).map_or(Cell::Empty, |basis| Cell::word(basis.name()))
 }
 
 fn measured<'a>(summary: &TensorSummary, statistic: Statistic) -> Cell<'a> {

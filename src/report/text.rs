@@ -7,20 +7,12 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::number::{self, counted, thousands};
+pub use super::paint::Colour;
+use super::paint::{Paint, Style};
 use super::visible::{shorten, visible};
 use super::{Draft, PartReport, ReportError, ReportWriter};
 use crate::judge::{Finding, Role, RunInfo, RunVerdict, Summary, Verdict};
-use crate::measure::Metric;
-
-/// Whether to colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Colour {
-    /// Plain text.
-    #[default]
-    Never,
-    /// ANSI colours.
-    Always,
-}
+use crate::measure::{Basis, Metric};
 
 /// How to lay out the summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,8 +98,14 @@ pub fn render(summary: &Summary, options: &TextOptions) -> String {
     _ = writeln!(out, "{}{}{rest}", paint.on(style, head), if rest.is_empty() { "" } else { ":" });
     if let Some(first) = &summary.first_divergence {
         _ = writeln!(out, "cause: {}, {}", first.cause, first.cause.meaning());
-        if first.estimated {
-            out.push_str("metrics are lower bounds: only statistics were recorded\n");
+        match first.basis {
+            Some(Basis::Statistics) => {
+                out.push_str("metrics are lower bounds: only statistics were recorded\n");
+            }
+            Some(Basis::Sketch) => {
+                out.push_str("metrics are estimates, within 20 %: sketches were compared, not elements\n");
+            }
+            Some(Basis::Data) | None => {}
         }
         if summary.verdict == RunVerdict::Incomplete {
             let count = summary.incomplete.len() as u64;
@@ -249,7 +247,8 @@ fn cells(finding: &Finding) -> Vec<String> {
         let value =
             finding.metrics.iter().find(|(metric, _)| *metric == wanted).and_then(|(_, value)| *value);
         let text = number::metric(wanted, value);
-        if finding.estimated && value.is_some() { format!(">={text}") } else { text }
+        let sign = finding.basis.filter(|_| value.is_some()).map_or("", |basis| basis.sign(wanted));
+        format!("{sign}{text}")
     }));
     row.push(finding.source.as_deref().map_or_else(|| "-".into(), |source| visible(source).into_owned()));
     row
@@ -286,15 +285,6 @@ fn incomplete(out: &mut String, summary: &Summary, options: &TextOptions, paint:
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Style {
-    Plain,
-    Good,
-    Warn,
-    Bad,
-    Dim,
-}
-
 const fn of_role(role: Role) -> Style {
     match role {
         Role::Clean | Role::Recovers => Style::Plain,
@@ -308,23 +298,6 @@ const fn of_verdict(verdict: Verdict) -> Style {
         Verdict::BitEqual | Verdict::Close | Verdict::Unknown => Style::Plain,
         Verdict::DType | Verdict::Missing | Verdict::Unreadable => Style::Warn,
         Verdict::Differs | Verdict::NonFinite | Verdict::Shape => Style::Bad,
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Paint(Colour);
-
-impl Paint {
-    fn on(self, style: Style, text: &str) -> String {
-        let code = match style {
-            _ if self.0 == Colour::Never || text.is_empty() => return text.to_owned(),
-            Style::Plain => return text.to_owned(),
-            Style::Good => "1;32",
-            Style::Warn => "33",
-            Style::Bad => "1;31",
-            Style::Dim => "2",
-        };
-        format!("\u{1b}[{code}m{text}\u{1b}[0m")
     }
 }
 

@@ -6,9 +6,13 @@ pub(crate) mod answer;
 #[cfg(feature = "cli")]
 pub(crate) mod command;
 pub(crate) mod dump_builder;
+#[cfg(feature = "native")]
+pub(crate) mod native;
+pub(crate) mod pack_builder;
 #[cfg(feature = "cli")]
 pub(crate) mod place;
 pub(crate) mod runs;
+pub(crate) mod zip_builder;
 
 use std::path::PathBuf;
 

@@ -184,7 +184,7 @@ impl<'a> Walk<'a> {
                 Evidence::Data(metrics) if metrics.baseline.non_finite() > 0 => {
                     self.tally.alike_non_finite += 1;
                 }
-                Evidence::Recorded(recorded) if recorded.baseline_non_finite => {
+                Evidence::Recorded(recorded) if recorded.baseline_non_finite && recorded.sketch.is_none() => {
                     self.tally.recorded_non_finite += 1;
                 }
                 _ => {}

@@ -53,16 +53,16 @@ impl Walk<'_> {
             let role = if inputs.agreement.is_fine() { Role::Clean } else { Role::Recovers };
             return (role, None, given.map(|(slot, _)| slot));
         };
-        let exact_values = matches!(self.evidence_of(position, slot), Some(Evidence::Data(_)));
+        let sharp = self.evidence_of(position, slot).is_some_and(Evidence::is_sharp);
         // Statistics see only part of a difference: once the runs differ, inputs that agree in them prove nothing
         // unless they agree to the last digit.
-        let agree = inputs.agreement.is_fine()
-            && (exact_values || !self.diverged || inputs.agreement == Agreement::Exact);
+        let agree =
+            inputs.agreement.is_fine() && (sharp || !self.diverged || inputs.agreement == Agreement::Exact);
         let born = difference == Difference::NonFinite && inputs.agreement != Agreement::NonFinite;
         if (agree || born) && (inputs.known || !self.diverged) {
             return self.accuse(position, slot, cause_of(op, difference), Role::Introduces);
         }
-        let factor = if exact_values { GROWTH } else { BOUND_GROWTH };
+        let factor = if sharp { GROWTH } else { BOUND_GROWTH };
         let amplified = match (inputs.error, results.error) {
             (Some(input), Some(output)) => {
                 difference == Difference::Numbers

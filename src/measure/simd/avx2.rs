@@ -14,6 +14,7 @@ use core::arch::x86_64::*;
 use crate::dump::DType;
 use crate::measure::arithmetic::Arithmetic;
 use crate::measure::decode::Decode;
+use crate::measure::sketch::{ROW, SignedSums};
 use crate::measure::sums::{BlockSums, LANES, Magnitude, PairSums, Record, SideSums, fold};
 use crate::measure::ulp;
 
@@ -347,6 +348,50 @@ fn pair_on<const KIND: u8, const ZEROS: bool, const MASKED: bool>(b: &[u8], c: &
     BlockSums { baseline, candidate, pair, max_abs_hint: largest(max_abs), max_ulp }
 }
 
+/// Adds a block to the sketch of its tensor; see [`super::portable::sketch`].
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+pub(crate) fn sketch<const KIND: u8, const MASKED: bool>(bytes: &[u8], sums: &mut SignedSums) {
+    let row = ROW * size_of_kind(KIND);
+    let rows = bytes.chunks_exact(row);
+    let rest = rows.remainder();
+    for bytes in rows {
+        sketch_row::<KIND, MASKED>(bytes, sums);
+    }
+    if !rest.is_empty() {
+        // Zeros change no lane.
+        let mut whole = [0; ROW * 4];
+        whole[..rest.len()].copy_from_slice(rest);
+        sketch_row::<KIND, MASKED>(&whole[..row], sums);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+fn sketch_row<const KIND: u8, const MASKED: bool>(bytes: &[u8], sums: &mut SignedSums) {
+    let (key, lanes) = sums.next_row();
+    let mut groups =
+        lanes.as_chunks_mut::<STEP>().0.iter_mut().zip(bytes.chunks_exact(STEP * size_of_kind(KIND)));
+    // Moves bit `lane` of a step's signs to the place of the sign.
+    let to_top = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+    let sign = _mm256_set1_epi32(i32::MIN);
+    for mut word in key.signs {
+        for (lanes, bytes) in groups.by_ref().take(64 / STEP) {
+            let x = widen::<KIND>(load::<KIND>(bytes));
+            let x = if MASKED { _mm256_and_ps(x, finite_lanes(x)) } else { x };
+            #[expect(clippy::cast_possible_truncation, reason = "takes the signs of this step")]
+            let signs = _mm256_sllv_epi32(_mm256_set1_epi32(word as i32), to_top);
+            word >>= STEP;
+            let signed = _mm256_xor_ps(x, _mm256_castsi256_ps(_mm256_and_si256(signs, sign)));
+            for (lanes, terms) in lanes.as_chunks_mut::<4>().0.iter_mut().zip(halves(signed)) {
+                // SAFETY: the array has 32 bytes, and the load needs no alignment.
+                let sum = _mm256_add_pd(unsafe { _mm256_loadu_pd(lanes.as_ptr()) }, terms);
+                // SAFETY: as above, for the store.
+                unsafe { _mm256_storeu_pd(lanes.as_mut_ptr(), sum) };
+            }
+        }
+    }
+}
+
 /// First element with the largest absolute error above `floor`; `hint` is that of the block's sums.
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 #[expect(clippy::cast_possible_truncation, reason = "the hint was a binary32")]
@@ -401,6 +446,12 @@ pub(crate) fn pair_lanes<A: Arithmetic>(path: Path, b: &[A::Item], c: &[A::Item]
 #[target_feature(enable = "avx2,popcnt")]
 pub(crate) fn side_lanes<A: Arithmetic>(masked: bool, x: &[A::Item]) -> SideSums {
     portable::side::<A>(masked, x)
+}
+
+/// As [`pair_lanes`], for the sketch of one tensor.
+#[target_feature(enable = "avx2,popcnt")]
+pub(crate) fn sketch_lanes<A: Arithmetic>(masked: bool, x: &[A::Item], sums: &mut SignedSums) {
+    portable::sketch::<A>(masked, x, sums);
 }
 
 /// As [`pair_lanes`], for decoding.

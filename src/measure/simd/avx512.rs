@@ -15,6 +15,7 @@ use core::arch::x86_64::*;
 use crate::dump::DType;
 use crate::measure::arithmetic::Arithmetic;
 use crate::measure::decode::Decode;
+use crate::measure::sketch::{ROW, SignedSums};
 use crate::measure::sums::{BlockSums, LANES, Magnitude, PairSums, Record, SideSums, fold};
 use crate::measure::ulp;
 
@@ -542,6 +543,47 @@ pub(crate) fn side<const KIND: u8>(masked: bool, bytes: &[u8]) -> SideSums {
     side.finish(padding)
 }
 
+/// Adds a block to the sketch of its tensor; see [`super::portable::sketch`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+pub(crate) fn sketch<const KIND: u8, const MASKED: bool>(bytes: &[u8], sums: &mut SignedSums) {
+    let row = ROW * size_of_kind(KIND);
+    let rows = bytes.chunks_exact(row);
+    let rest = rows.remainder();
+    for bytes in rows {
+        sketch_row::<KIND, MASKED>(bytes, sums);
+    }
+    if !rest.is_empty() {
+        // Zeros change no lane.
+        let mut whole = [0; ROW * 4];
+        whole[..rest.len()].copy_from_slice(rest);
+        sketch_row::<KIND, MASKED>(&whole[..row], sums);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn sketch_row<const KIND: u8, const MASKED: bool>(bytes: &[u8], sums: &mut SignedSums) {
+    let (key, lanes) = sums.next_row();
+    let mut groups =
+        lanes.as_chunks_mut::<STEP>().0.iter_mut().zip(bytes.chunks_exact(STEP * size_of_kind(KIND)));
+    for mut word in key.signs {
+        for (lanes, bytes) in groups.by_ref().take(64 / STEP) {
+            let x = widen::<KIND>(load::<KIND>(bytes));
+            let x = if MASKED { _mm512_maskz_mov_ps(finite_lanes(x), x) } else { x };
+            // The low sixteen bits.
+            #[expect(clippy::cast_possible_truncation, reason = "takes the signs of this step")]
+            let signed = _mm512_mask_xor_ps(x, word as u16, x, _mm512_set1_ps(-0.0));
+            word >>= STEP;
+            for (lanes, terms) in lanes.as_chunks_mut::<LANES>().0.iter_mut().zip(halves(signed)) {
+                // SAFETY: the array has 64 bytes, and the load needs no alignment.
+                let sum = _mm512_add_pd(unsafe { _mm512_loadu_pd(lanes.as_ptr()) }, terms);
+                // SAFETY: as above, for the store.
+                unsafe { _mm512_storeu_pd(lanes.as_mut_ptr(), sum) };
+            }
+        }
+    }
+}
+
 /// Zeros of whole steps.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 fn zeros<const KIND: u8>(bytes: &[u8]) -> u64 {
@@ -604,6 +646,12 @@ pub(crate) fn pair_lanes<A: Arithmetic>(path: Path, b: &[A::Item], c: &[A::Item]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 pub(crate) fn side_lanes<A: Arithmetic>(masked: bool, x: &[A::Item]) -> SideSums {
     portable::side::<A>(masked, x)
+}
+
+/// As [`pair_lanes`], for the sketch of one tensor.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+pub(crate) fn sketch_lanes<A: Arithmetic>(masked: bool, x: &[A::Item], sums: &mut SignedSums) {
+    portable::sketch::<A>(masked, x, sums);
 }
 
 /// As [`pair_lanes`], for decoding.

@@ -8,6 +8,7 @@ mod avx2;
 mod avx512;
 mod float_control;
 mod portable;
+pub(crate) mod unordered;
 
 pub(crate) use float_control::DefaultFloat;
 
@@ -16,6 +17,7 @@ use crate::dump::DType;
 use super::arithmetic::Arithmetic;
 use super::decode::Decode;
 use super::kernel::Kernel;
+use super::sketch::SignedSums;
 use super::sums::{BlockSums, SideSums};
 use super::ulp;
 #[cfg(target_arch = "x86_64")]
@@ -120,6 +122,11 @@ impl Lanes {
         on_body!(self, side_lanes::<A>(masked, x), portable::side::<A>(masked, x))
     }
 
+    /// [`portable::sketch`].
+    pub(crate) fn sketch<A: Arithmetic>(self, masked: bool, x: &[A::Item], sums: &mut SignedSums) {
+        on_body!(self, sketch_lanes::<A>(masked, x, sums), portable::sketch::<A>(masked, x, sums));
+    }
+
     /// [`Decode::decode`].
     pub(crate) fn decode<T: Decode>(self, dtype: DType, bytes: &[u8], out: &mut Vec<T>) {
         on_body!(self, decode::<T>(dtype, bytes, out), T::decode(dtype, bytes, out));
@@ -204,6 +211,19 @@ impl<const KIND: u8, const WIDE: bool> Kernel for Vector<KIND, WIDE> {
         } else {
             // SAFETY: as above.
             unsafe { avx2::side::<KIND>(masked, x) }
+        }
+    }
+
+    fn sketch(&mut self, masked: bool, x: &[u8], sums: &mut SignedSums) {
+        match (WIDE, masked) {
+            // SAFETY: as above.
+            (true, false) => unsafe { avx512::sketch::<KIND, false>(x, sums) },
+            // SAFETY: as above.
+            (true, true) => unsafe { avx512::sketch::<KIND, true>(x, sums) },
+            // SAFETY: as above.
+            (false, false) => unsafe { avx2::sketch::<KIND, false>(x, sums) },
+            // SAFETY: as above.
+            (false, true) => unsafe { avx2::sketch::<KIND, true>(x, sums) },
         }
     }
 

@@ -10,6 +10,7 @@
 use std::array;
 
 use crate::measure::arithmetic::{Arithmetic, Class, Real};
+use crate::measure::sketch::{ROW, SignedSums};
 use crate::measure::sums::{BlockSums, LANES, PairSums, SideSums, fold};
 
 use super::Path;
@@ -245,6 +246,33 @@ fn side_on<A: Arithmetic, const MASKED: bool>(x: &[A::Item]) -> SideSums {
         lanes.add::<A, MASKED>(&padded(rest), rest.len());
     }
     lanes.finish()
+}
+
+/// Adds the rows of a block to the sketch; without `masked` every element must be finite.
+#[inline(always)]
+pub(crate) fn sketch<A: Arithmetic>(masked: bool, x: &[A::Item], sums: &mut SignedSums) {
+    if masked { sketch_on::<A, true>(x, sums) } else { sketch_on::<A, false>(x, sums) }
+}
+
+#[inline(always)]
+fn sketch_on<A: Arithmetic, const MASKED: bool>(x: &[A::Item], sums: &mut SignedSums) {
+    let mut terms = [0.0; ROW];
+    for row in x.chunks(ROW / A::PARTS) {
+        if row.len() * A::PARTS < ROW {
+            terms.fill(0.0);
+        }
+        A::terms(row, &mut terms);
+        let (key, lanes) = sums.next_row();
+        for (word, (lanes, terms)) in
+            key.signs.into_iter().zip(lanes.as_chunks_mut::<64>().0.iter_mut().zip(terms.as_chunks::<64>().0))
+        {
+            for (bit, (lane, &term)) in lanes.iter_mut().zip(terms).enumerate() {
+                let term = if !MASKED || term.abs() < f64::INFINITY { term } else { 0.0 };
+                let sign = ((word >> bit) & 1) << 63;
+                *lane += f64::from_bits(term.to_bits() ^ sign);
+            }
+        }
+    }
 }
 
 /// A group of which only the first elements count.

@@ -103,10 +103,8 @@ impl PartReader for CollectionReader {
             return Err(ReadError::usage(PathBuf::from(&*key.label), "no such part in this collection"));
         }
         let op = |(name, value)| Op {
-            name: OpName::tensor(name),
             slots: vec![Slot { path: "value".into(), side: SlotSide::Output, value }],
-            parent: None,
-            stack: None,
+            ..Op::new(OpName::tensor(name))
         };
         Ok(Rank {
             key: key.clone(),

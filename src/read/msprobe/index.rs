@@ -117,7 +117,7 @@ impl<'de> Visitor<'de> for OpsSeed<'_> {
             }
             // The format lists outputs before parameters; reports and judges want what an op was given first.
             slots.sort_by_key(|slot| slot.side);
-            self.0.push(Op { name, slots, parent: None, stack: None });
+            self.0.push(Op { slots, ..Op::new(name) });
         }
         Ok(())
     }

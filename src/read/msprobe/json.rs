@@ -39,6 +39,32 @@ pub(super) fn quote_bare_numbers(bytes: &mut [u8]) {
     }
 }
 
+/// `bytes` with bare `NaN`, `Infinity` and `-Infinity` outside strings put in quotes, for readers that take the words for the
+/// numbers. Positions after them move.
+pub(crate) fn with_quoted_numbers(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let mut out: Vec<u8> = Vec::new();
+    let (mut kept, mut at) = (0, 0);
+    while let Some(step) = memchr::memchr3(b'"', b'N', b'I', bytes.get(at..).unwrap_or_default()) {
+        let found = at + step;
+        at = match bytes[found] {
+            b'"' => end_of_string(bytes, found + 1),
+            _ => match token_at(bytes, found) {
+                Some((start, end, _)) => {
+                    out.extend([&bytes[kept..start], b"\"", &bytes[start..end], b"\""].concat());
+                    kept = end;
+                    end
+                }
+                None => found + 1,
+            },
+        };
+    }
+    if kept == 0 {
+        return Cow::Borrowed(bytes);
+    }
+    out.extend(&bytes[kept..]);
+    Cow::Owned(out)
+}
+
 /// Start, end and replacement of the bare token whose `N` or `I` stands at `found`.
 fn token_at(bytes: &[u8], found: usize) -> Option<(usize, usize, &'static str)> {
     let rest = bytes.get(found..)?;
@@ -295,6 +321,17 @@ mod tests {
             quote_bare_numbers(&mut bytes);
             assert_eq!(bytes, text.as_bytes());
         }
+    }
+
+    #[test]
+    fn bare_tokens_can_be_put_in_quotes() {
+        let quoted =
+            |text: &str| String::from_utf8(with_quoted_numbers(text.as_bytes()).into_owned()).unwrap();
+        assert_eq!(
+            quoted(r#"{"a NaN": [NaN,-Infinity, Infinity], "b": "\" NaN"}"#),
+            r#"{"a NaN": ["NaN","-Infinity", "Infinity"], "b": "\" NaN"}"#
+        );
+        assert!(matches!(with_quoted_numbers(b"[1]"), Cow::Borrowed(_)));
     }
 
     #[test]

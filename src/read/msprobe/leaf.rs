@@ -284,13 +284,12 @@ impl<'a> Leaf<'a> {
     fn into_value(self, argument: &str) -> Value {
         if let (Some(dtype), Some(shape)) = (&self.dtype, self.shape) {
             return Value::Tensor(Box::new(TensorRecord {
-                dtype: RecordedDType::parse(dtype),
-                shape: shape.into(),
                 statistics: self.statistics,
                 requires_grad: self.requires_grad,
                 checksum: self.checksum,
                 data: self.data,
                 placement: self.placement.map(|text| text.trim_end().into()),
+                ..TensorRecord::new(RecordedDType::parse(dtype), shape.into())
             }));
         }
         if self.dtype.is_some() || self.kind.ends_with("Tensor") {
@@ -418,12 +417,8 @@ mod tests {
                 format!(r#"{{"type":"torch.Tensor","dtype":"torch.float32","shape":{shape},"Max":1.0}}"#);
             let value = only(&text);
             let slot = Slot { path: "input.0".into(), side: SlotSide::Input, value };
-            let mut op = Op {
-                name: crate::dump::OpName::parse("A.a.0.forward"),
-                slots: vec![slot],
-                parent: None,
-                stack: None,
-            };
+            let mut op = Op::new(crate::dump::OpName::parse("A.a.0.forward"));
+            op.slots.push(slot);
             assert_eq!(take_damaged(&mut op), ["input.0".into()], "{shape}");
             assert_eq!(op.slots[0].value, Value::Unsupported);
         }

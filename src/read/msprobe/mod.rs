@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub(crate) use json::with_quoted_numbers;
 pub(super) use layout::{Found, find_parts, is_index_name};
 
 use super::map::{self, FileAccess};

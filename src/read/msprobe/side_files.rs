@@ -79,7 +79,7 @@ mod tests {
     use crate::dump::OpName;
 
     fn ops(names: &[&str]) -> Vec<Op> {
-        let op = |name: &&str| Op { name: OpName::parse(name), slots: Vec::new(), parent: None, stack: None };
+        let op = |name: &&str| Op::new(OpName::parse(name));
         names.iter().map(op).collect()
     }
 

@@ -6,7 +6,6 @@
 //! A damaged header is an error of the file. A tensor that cannot be represented (an element type nobody can compare, a
 //! storage of the wrong size) stays listed and fails when it is loaded, so that the others can still be compared.
 
-mod archive;
 mod byte_order;
 mod npy;
 mod npz;
@@ -19,6 +18,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::ReadError;
+use super::archive::Archive;
 use super::map::{FileAccess, Source};
 use crate::dump::{Storage, TensorData, Value};
 
@@ -84,7 +84,7 @@ fn single(source: Source) -> Result<TensorData, ReadError> {
     match Format::of(&source)? {
         Format::Npy => npy::load(&source, 0..source.len()),
         Format::Zip => {
-            let archive = archive::Archive::open(source)?;
+            let archive = Archive::open(source)?;
             if npz::recognises(&archive) {
                 let message = "is an npz archive, a file of one tensor is expected here";
                 return Err(ReadError::usage(archive.source().path(), message));
@@ -103,7 +103,7 @@ fn open_source(source: Source) -> Result<Box<dyn TensorFile>, ReadError> {
         Format::Npy => Box::new(npy::NpyFile::open(source)?),
         Format::Safetensors => Box::new(safetensors::SafetensorsFile::open(source)?),
         Format::Zip => {
-            let archive = archive::Archive::open(source)?;
+            let archive = Archive::open(source)?;
             if npz::recognises(&archive) {
                 Box::new(npz::NpzFile::open(archive)?)
             } else {

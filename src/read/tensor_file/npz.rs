@@ -8,13 +8,12 @@ use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 
-use flate2::Crc;
 use flate2::read::DeflateDecoder;
 
-use super::archive::{Archive, Member, Method};
 use super::{Entry, TensorFile, npy, printable};
 use crate::dump::{TensorData, Value};
 use crate::read::ReadError;
+use crate::read::archive::{Archive, Member, Method};
 use crate::read::limits::{
     LARGE_INFLATED_BYTES, MAX_DEFLATED_HEADER_BYTES, MAX_INFLATE_RATIO, MAX_INFLATED_BYTES,
     MAX_LARGE_INFLATE_RATIO,
@@ -22,8 +21,6 @@ use crate::read::limits::{
 use crate::read::map::Section;
 
 const EXTENSION: &str = ".npy";
-/// First size of the buffer for an expanded member, in bytes.
-const FIRST_BUFFER: u64 = 1 << 20;
 
 /// True when the archive holds arrays and nothing else.
 pub(super) fn recognises(archive: &Archive) -> bool {
@@ -158,24 +155,7 @@ fn expansion_fault(stored: u64, size: u64) -> Option<(&'static str, u64, u64)> {
 fn inflate(archive: &Archive, member: &Member) -> Result<Section, ReadError> {
     check_expansion(archive, member)?;
     let damaged = |message: String| fault(archive, member, message);
-    let raw = archive.raw(member)?;
-    let first = usize::try_from(member.size.min(FIRST_BUFFER)).unwrap_or_default();
-    let mut expanded = Vec::with_capacity(first);
-    // One byte more than declared, to see a stream that goes on.
-    DeflateDecoder::new(raw.bytes())
-        .take(member.size.saturating_add(1))
-        .read_to_end(&mut expanded)
-        .map_err(|e| damaged(format!("cannot be expanded: {e}")))?;
-    if expanded.len() as u64 != member.size {
-        let found =
-            if expanded.len() as u64 > member.size { "more".into() } else { expanded.len().to_string() };
-        return Err(damaged(format!("should expand to {} bytes but gives {found}", member.size)));
-    }
-    let mut crc = Crc::new();
-    crc.update(&expanded);
-    if crc.sum() != member.crc {
-        return Err(damaged(format!("has checksum {:08x}, {:08x} is recorded", crc.sum(), member.crc)));
-    }
+    let expanded = archive.inflate(member, &damaged)?;
     let range = 0..expanded.len();
     Ok(Section { storage: Arc::new(expanded), range })
 }

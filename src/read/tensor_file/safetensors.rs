@@ -15,9 +15,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use super::{Entry, TensorFile, printable};
-use crate::dump::{
-    DType, MAX_DIMS, RecordedDType, RecordedStatistics, TensorData, TensorRecord, Value, element_count,
-};
+use crate::dump::{DType, MAX_DIMS, RecordedDType, TensorData, TensorRecord, Value, element_count};
 use crate::read::ReadError;
 use crate::read::limits::MAX_HEADER_BYTES;
 use crate::read::map::Source;
@@ -192,16 +190,9 @@ impl Description {
     }
 
     fn record(&self) -> TensorRecord {
-        TensorRecord {
-            dtype: dtype(&self.dtype)
-                .map_or_else(|| RecordedDType::Other(self.dtype.as_str().into()), RecordedDType::Known),
-            shape: self.shape.as_slice().into(),
-            statistics: RecordedStatistics::default(),
-            requires_grad: None,
-            checksum: None,
-            data: None,
-            placement: None,
-        }
+        let dtype = dtype(&self.dtype)
+            .map_or_else(|| RecordedDType::Other(self.dtype.as_str().into()), RecordedDType::Known);
+        TensorRecord::new(dtype, self.shape.as_slice().into())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Columns of the table with one row per op.
 
-use super::{ESTIMATED, Kind, METRIC_WIDTH, ORDER};
+use super::{BASIS, ESTIMATED, Kind, METRIC_WIDTH, ORDER};
 use crate::measure::{ALL_METRICS, Metric};
 
 /// Columns of the table with one row per op.
@@ -30,6 +30,8 @@ pub enum OpColumn {
     Metric(Metric),
     /// Whether metrics are bounds.
     Estimated,
+    /// What metrics rest on.
+    Basis,
     /// Largest error it was given.
     InputError,
     /// Largest error it produced.
@@ -59,7 +61,7 @@ impl OpColumn {
             Self::OutputError,
         ];
         all.extend(ALL_METRICS.map(Self::Metric));
-        all.extend([Self::Estimated, Self::Slots, Self::Module, Self::Source, Self::Reason]);
+        all.extend([Self::Estimated, Self::Basis, Self::Slots, Self::Module, Self::Source, Self::Reason]);
         all
     }
 
@@ -78,6 +80,7 @@ impl OpColumn {
             Self::Slot => "slot",
             Self::Metric(metric) => metric.name(),
             Self::Estimated => "estimated",
+            Self::Basis => "basis",
             Self::InputError => "input_error",
             Self::OutputError => "output_error",
             Self::Slots => "slots",
@@ -99,7 +102,7 @@ impl OpColumn {
     pub const fn kind(self) -> Kind {
         match self {
             Self::Step | Self::Rank | Self::Order | Self::Slots => Kind::Count,
-            Self::Phase | Self::Role | Self::Cause | Self::Verdict => Kind::Category,
+            Self::Phase | Self::Role | Self::Cause | Self::Verdict | Self::Basis => Kind::Category,
             Self::Metric(_) | Self::InputError | Self::OutputError => Kind::Real,
             Self::Estimated => Kind::Flag,
             Self::Op | Self::Module | Self::Slot | Self::Source | Self::Reason => Kind::Text,
@@ -115,7 +118,7 @@ impl OpColumn {
             Self::Module => 24,
             Self::Slot => 16,
             Self::Metric(_) => METRIC_WIDTH,
-            Self::Estimated => 10,
+            Self::Estimated | Self::Basis => 10,
             Self::InputError | Self::OutputError => 12,
             Self::Source => 22,
             Self::Reason => 70,
@@ -141,6 +144,7 @@ impl OpColumn {
             }
             Self::Metric(metric) => metric.meaning(),
             Self::Estimated => ESTIMATED,
+            Self::Basis => BASIS,
             Self::InputError => "largest relative l2 error among what the op was given",
             Self::OutputError => "largest relative l2 error among what the op produced",
             Self::Slots => "number of values recorded of the op, both sides together",

@@ -1,6 +1,6 @@
 //! Columns of the table with one row per slot.
 
-use super::{ESTIMATED, Kind, METRIC_WIDTH, ORDER, Side, Statistic};
+use super::{BASIS, ESTIMATED, Kind, METRIC_WIDTH, ORDER, Side, Statistic};
 use crate::measure::{ALL_METRICS, Metric};
 
 /// Columns of the table with one row per slot.
@@ -30,8 +30,10 @@ pub enum SlotColumn {
     Value(Side),
     /// One metric.
     Metric(Metric),
-    /// Whether metrics are bounds.
+    /// Whether metrics are estimates or bounds.
     Estimated,
+    /// What metrics rest on.
+    Basis,
     /// Row-major index of the largest error.
     MaxAbsIndex,
     /// The same as coordinates.
@@ -71,7 +73,7 @@ impl SlotColumn {
         all.extend(Side::ALL.map(Self::Shape));
         all.extend(Side::ALL.map(Self::Value));
         all.extend(ALL_METRICS.map(Self::Metric));
-        all.extend([Self::Estimated, Self::MaxAbsIndex, Self::MaxAbsPosition]);
+        all.extend([Self::Estimated, Self::Basis, Self::MaxAbsIndex, Self::MaxAbsPosition]);
         all.extend(Side::ALL.map(Self::MaxAbsValue));
         for side in Side::ALL {
             all.extend(Statistic::ALL.map(|statistic| Self::Statistic(side, statistic)));
@@ -100,6 +102,7 @@ impl SlotColumn {
             Self::Value(side) => format!("{}_value", side.name()),
             Self::Metric(metric) => metric.name().into(),
             Self::Estimated => "estimated".into(),
+            Self::Basis => "basis".into(),
             Self::MaxAbsIndex => "max_abs_index".into(),
             Self::MaxAbsPosition => "max_abs_position".into(),
             Self::MaxAbsValue(side) => format!("{}_at_max_abs", side.name()),
@@ -125,7 +128,7 @@ impl SlotColumn {
     pub const fn kind(self) -> Kind {
         match self {
             Self::Step | Self::Rank | Self::Order | Self::MaxAbsIndex => Kind::Count,
-            Self::Verdict | Self::Role | Self::Cause | Self::DType(_) => Kind::Category,
+            Self::Verdict | Self::Role | Self::Cause | Self::DType(_) | Self::Basis => Kind::Category,
             Self::Metric(_) | Self::MaxAbsValue(_) | Self::Difference(_) | Self::RelativeDifference(_) => {
                 Kind::Real
             }
@@ -158,7 +161,7 @@ impl SlotColumn {
             Self::Shape(_) => 17,
             Self::Slot | Self::Value(_) => 16,
             Self::Metric(_) => METRIC_WIDTH,
-            Self::Estimated => 10,
+            Self::Estimated | Self::Basis => 10,
             Self::MaxAbsIndex
             | Self::MaxAbsValue(_)
             | Self::Statistic(..)
@@ -196,6 +199,7 @@ impl SlotColumn {
             }
             Self::Metric(metric) => metric.meaning().into(),
             Self::Estimated => ESTIMATED.into(),
+            Self::Basis => BASIS.into(),
             Self::MaxAbsIndex => {
                 "row-major index of the first element with the largest absolute error, from 0".into()
             }

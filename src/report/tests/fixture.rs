@@ -105,10 +105,10 @@ impl Part {
         }
         let both_empty = b.is_empty() && c.is_empty();
         let op = |slots: Vec<Slot>| Op {
-            name: OpName::parse(name),
             slots,
             parent: Some("Module.layers.0.mlp.MLP.forward.0".into()),
             stack: Some(0),
+            ..Op::new(OpName::parse(name))
         };
         let (bo, co) = (self.pair.baseline.ops.len(), self.pair.candidate.ops.len());
         let paired = match (role, b.is_empty() && !both_empty) {
@@ -162,7 +162,7 @@ impl Part {
                 cause,
                 role,
                 metrics: metric_columns(shown),
-                estimated: shown.is_estimate(),
+                basis: shown.basis(),
                 reason: reason.into(),
                 stack: vec!["File /home/user/train.py, line 112, in forward, x = self.act(x)".into()],
                 source: (cause != Cause::Structure).then(|| "train.py:112".into()),
@@ -207,8 +207,6 @@ pub(crate) fn both(path: &'static str, value: Value, evidence: Evidence, verdict
 
 pub(crate) fn record(norm: f64) -> TensorRecord {
     TensorRecord {
-        dtype: RecordedDType::Known(DType::F32),
-        shape: [4, 8, 16].into(),
         statistics: RecordedStatistics {
             max: Some(Number::Float(3.25 + norm * 1e-3)),
             min: Some(Number::Float(-3.0)),
@@ -216,9 +214,7 @@ pub(crate) fn record(norm: f64) -> TensorRecord {
             norm: Some(norm),
         },
         requires_grad: Some(true),
-        checksum: None,
-        data: None,
-        placement: None,
+        ..TensorRecord::new(RecordedDType::Known(DType::F32), [4, 8, 16].into())
     }
 }
 

@@ -15,8 +15,10 @@ impl Content {
     const CHECKSUMS: Self = Self(8);
     const VALUES: Self = Self(16);
     const GRADIENTS: Self = Self(32);
+    const COUNTS: Self = Self(64);
+    const SKETCHES: Self = Self(128);
     /// Every column.
-    pub(super) const EVERYTHING: Self = Self(63);
+    pub(super) const EVERYTHING: Self = Self(255);
 
     /// What `part` holds.
     pub(super) fn of(part: &PartReport<'_>) -> Self {
@@ -24,6 +26,9 @@ impl Content {
         for evidence in part.evidence.iter().flatten() {
             found = found.union(match evidence {
                 Evidence::Data(_) => Self::DATA,
+                Evidence::Recorded(recorded) if recorded.sketch.is_some() => {
+                    Self::SKETCHES.union(Self::DIFFERENCES)
+                }
                 Evidence::Recorded(recorded) if recorded.max.is_some() || recorded.mean.is_some() => {
                     Self::DIFFERENCES
                 }
@@ -40,6 +45,7 @@ impl Content {
                     (tensor.checksum.is_some(), Self::CHECKSUMS),
                     (tensor.requires_grad.is_some(), Self::GRADIENTS),
                     (!tensor.statistics.is_empty(), Self::STATISTICS),
+                    (tensor.counts.is_some(), Self::COUNTS),
                 ] {
                     if holds {
                         found = found.union(what);
@@ -59,9 +65,13 @@ impl Content {
         self.0 & any.0 != 0
     }
 
-    /// Bounds exist for these two; the cosine is what readers look for first, so its absence is shown, not hidden.
+    /// Bounds exist for these two; the cosine is what readers look for first, so its absence is shown, not hidden. Sketches
+    /// give two more.
     fn metric(self, metric: Metric) -> bool {
-        self.has(Self::DATA) || matches!(metric, Metric::Cosine | Metric::MaxAbsErr | Metric::RelL2)
+        let estimated = matches!(metric, Metric::Euclidean | Metric::Rmse) && self.has(Self::SKETCHES);
+        estimated
+            || self.has(Self::DATA)
+            || matches!(metric, Metric::Cosine | Metric::MaxAbsErr | Metric::RelL2)
     }
 }
 
@@ -69,7 +79,7 @@ impl Content {
 pub(super) fn op_columns(content: Content) -> Vec<OpColumn> {
     let fills = |column: &OpColumn| match column {
         OpColumn::Metric(metric) => content.metric(*metric),
-        OpColumn::Estimated => content.has(Content::DIFFERENCES),
+        OpColumn::Estimated | OpColumn::Basis => content.has(Content::DIFFERENCES),
         _ => true,
     };
     OpColumn::all().into_iter().filter(fills).collect()
@@ -85,10 +95,11 @@ pub(super) fn slot_columns(content: Content) -> Vec<SlotColumn> {
         SlotColumn::Statistic(_, statistic) if Statistic::RECORDED.contains(statistic) => {
             content.has(Content::DATA.union(Content::STATISTICS))
         }
-        SlotColumn::Statistic(..) => content.has(Content::DATA),
-        SlotColumn::Estimated | SlotColumn::Difference(_) | SlotColumn::RelativeDifference(_) => {
-            content.has(Content::DIFFERENCES)
-        }
+        SlotColumn::Statistic(..) => content.has(Content::DATA.union(Content::COUNTS)),
+        SlotColumn::Estimated
+        | SlotColumn::Basis
+        | SlotColumn::Difference(_)
+        | SlotColumn::RelativeDifference(_) => content.has(Content::DIFFERENCES),
         SlotColumn::Checksum(_) => content.has(Content::CHECKSUMS),
         SlotColumn::Value(_) => content.has(Content::VALUES),
         SlotColumn::RequiresGrad(_) => content.has(Content::GRADIENTS),

@@ -10,7 +10,7 @@ use super::style::Style;
 use super::table::{Looks, put};
 use super::text::SharedStrings;
 use crate::judge::{Finding, Role, RunInfo, RunVerdict, Summary, Verdict};
-use crate::measure::Metric;
+use crate::measure::{Basis, Metric};
 use crate::report::model::Tool;
 use crate::report::number::{bytes, ranges};
 use crate::report::rows::Cell;
@@ -156,7 +156,11 @@ impl Page<'_> {
             put(sheet, &value.map_or(Cell::Empty, Cell::Real), Looks::METRIC, strings);
         }
         put(sheet, &text(finding.source.as_deref().unwrap_or_default()), Looks::of(Style::Centre), strings);
-        let bound = if finding.estimated { " (metrics are lower bounds)" } else { "" };
+        let bound = match finding.basis {
+            Some(Basis::Statistics) => " (metrics are lower bounds)",
+            Some(Basis::Sketch) => " (metrics are estimates from sketches)",
+            Some(Basis::Data) | None => "",
+        };
         put(sheet, &text(&format!("{}{bound}", finding.reason)), Looks::ONCE, strings);
         sheet.end_row()
     }

@@ -9,6 +9,7 @@
 //! another task, which needs more columns, begins a new sheet.
 
 mod book;
+pub(super) mod config;
 mod content;
 mod front;
 mod legend;

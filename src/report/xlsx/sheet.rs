@@ -183,6 +183,12 @@ impl Sheet {
         self.text.push_str("</v></c>");
     }
 
+    /// `TRUE` or `FALSE`.
+    pub(super) fn flag(&mut self, style: Style, value: bool) {
+        self.open(style);
+        self.text.push_str(if value { "\" t=\"b\"><v>1</v></c>" } else { "\" t=\"b\"><v>0</v></c>" });
+    }
+
     /// Text that occurs often.
     pub(super) fn shared(&mut self, style: Style, text: &str, strings: &mut SharedStrings) {
         let Some(number) = strings.number(text) else { return self.inline(style, text) };

@@ -175,6 +175,7 @@ impl Table<SlotColumn> {
                 | SlotColumn::Rank
                 | SlotColumn::Order
                 | SlotColumn::Estimated
+                | SlotColumn::Basis
                 | SlotColumn::RequiresGrad(_) => Looks::CENTRE,
                 SlotColumn::Checksum(_) | SlotColumn::MaxAbsPosition => Looks { once: true, ..Looks::CENTRE },
                 SlotColumn::Reason | SlotColumn::Value(_) => Looks::ONCE,
@@ -208,9 +209,12 @@ impl Table<OpColumn> {
                 OpColumn::Role => Looks::of(Style::role(judged.role)),
                 OpColumn::Metric(_) | OpColumn::InputError | OpColumn::OutputError => Looks::METRIC,
                 OpColumn::Reason => Looks::ONCE,
-                OpColumn::Step | OpColumn::Rank | OpColumn::Order | OpColumn::Slots | OpColumn::Estimated => {
-                    Looks::CENTRE
-                }
+                OpColumn::Step
+                | OpColumn::Rank
+                | OpColumn::Order
+                | OpColumn::Slots
+                | OpColumn::Estimated
+                | OpColumn::Basis => Looks::CENTRE,
                 _ => Looks::PLAIN,
             };
             put(sheet, &row.cell(column, shown), looks, strings);

@@ -11,10 +11,7 @@ use literal::Literal;
 
 use super::byte_order::swapped;
 use super::{Entry, TensorFile, printable};
-use crate::dump::{
-    DType, RecordedDType, RecordedStatistics, TensorData, TensorRecord, Value, contiguous_strides,
-    element_count,
-};
+use crate::dump::{DType, RecordedDType, TensorData, TensorRecord, Value, contiguous_strides, element_count};
 use crate::read::ReadError;
 use crate::read::limits::MAX_HEADER_BYTES;
 use crate::read::map::{Section, Source};
@@ -104,18 +101,11 @@ impl Header {
 
     /// The record of this array in a dump.
     pub(super) fn record(&self) -> TensorRecord {
-        TensorRecord {
-            dtype: match &self.descr {
-                Descr::Known { dtype, .. } => RecordedDType::Known(*dtype),
-                Descr::Other(text) => RecordedDType::Other(text.clone()),
-            },
-            shape: self.shape.iter().map(|&size| size as u64).collect(),
-            statistics: RecordedStatistics::default(),
-            requires_grad: None,
-            checksum: None,
-            data: None,
-            placement: None,
-        }
+        let dtype = match &self.descr {
+            Descr::Known { dtype, .. } => RecordedDType::Known(*dtype),
+            Descr::Other(text) => RecordedDType::Other(text.clone()),
+        };
+        TensorRecord::new(dtype, self.shape.iter().map(|&size| size as u64).collect())
     }
 
     /// Bytes the array must have, where its element type is known.

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::dump::{Number, RecordedDType, RecordedStatistics, Scalar, TensorRecord, Value};
+use crate::dump::{Number, RecordedDType, Scalar, TensorRecord, Value};
 use crate::read::ReadError;
 use crate::read::limits::{MAX_DEPTH, MAX_LISTED_BYTES, MAX_LISTED_VALUES, MAX_NAME_BYTES};
 use crate::read::tensor_file::Entry;
@@ -207,16 +207,10 @@ fn big_integer(bytes: &[u8]) -> Value {
 }
 
 fn record(tensor: &Rebuilt) -> TensorRecord {
-    TensorRecord {
-        dtype: match tensor.element {
-            Element::Known(dtype) => RecordedDType::Known(dtype),
-            Element::Other(name) => RecordedDType::Other(name.into()),
-        },
-        shape: tensor.shape.iter().map(|&size| size as u64).collect(),
-        statistics: RecordedStatistics::default(),
-        requires_grad: Some(tensor.requires_grad),
-        checksum: None,
-        data: None,
-        placement: None,
-    }
+    let dtype = match tensor.element {
+        Element::Known(dtype) => RecordedDType::Known(dtype),
+        Element::Other(name) => RecordedDType::Other(name.into()),
+    };
+    let shape = tensor.shape.iter().map(|&size| size as u64).collect();
+    TensorRecord { requires_grad: Some(tensor.requires_grad), ..TensorRecord::new(dtype, shape) }
 }

@@ -7,12 +7,12 @@ mod listing;
 
 use std::sync::Arc;
 
-use super::archive::{Archive, Member};
 use super::byte_order::swapped;
 use super::pickle::{self, Element, Item, Rebuilt, StorageId};
 use super::{Entry, TensorFile, printable};
 use crate::dump::{DType, TensorData, element_count};
 use crate::read::ReadError;
+use crate::read::archive::{Archive, Member};
 use crate::read::limits::{MAX_EXPANDED_ELEMENTS, MAX_PICKLE_BYTES};
 use crate::read::map::{Section, Source};
 

@@ -1,19 +1,22 @@
-//! Members of a ZIP archive (`.pt`, `.npz`), found through the central directory and used where they lie.
+//! Members of a ZIP archive (`.pt`, `.npz`, configuration packs), found through the central directory and used where they lie.
 //!
 //! Written here rather than taken, for two reasons: a dump has millions of archives of one tensor each, and opening one
 //! must cost microseconds; and only stored members that can be used in place, without trusting the sizes in their local
 //! headers (torch writes zeros there), serve that purpose. Names are labels and never become paths.
 //!
 //! Invariants of an opened archive: the directory ends where its end record begins, every member lies in front of the
-//! directory, no two members overlap, and no two have the same name.
+//! directory, and no two members overlap. [`Archive::open`] sees to it that no two have the same name and that no name leads
+//! out of the archive; [`Archive::open_any_names`] leaves that to its caller.
 
 use std::ops::Range;
 
 mod directory;
+mod inflate;
 
 use directory::{EndRecord, Fields, parse_directory};
+pub(crate) use inflate::check;
 
-use super::printable;
+use super::tensor_file::printable;
 use crate::read::ReadError;
 use crate::read::map::{Section, Source};
 
@@ -24,7 +27,7 @@ const FEW: usize = 16;
 
 /// How a member is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Method {
+pub(crate) enum Method {
     Stored,
     Deflated,
     Other(u16),
@@ -32,23 +35,23 @@ pub(super) enum Method {
 
 /// A member as the central directory describes it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Member {
+pub(crate) struct Member {
     name_at: usize,
     name_len: u16,
     header: u64,
     /// Bytes in the archive.
-    pub(super) stored: u64,
+    pub(crate) stored: u64,
     /// Bytes after expansion, as declared.
-    pub(super) size: u64,
+    pub(crate) size: u64,
     /// Checksum of the expanded bytes, as declared.
-    pub(super) crc: u32,
-    pub(super) method: Method,
-    pub(super) encrypted: bool,
+    pub(crate) crc: u32,
+    pub(crate) method: Method,
+    pub(crate) encrypted: bool,
 }
 
 /// An opened archive.
 #[derive(Debug)]
-pub(super) struct Archive {
+pub(crate) struct Archive {
     source: Source,
     directory: Section,
     members: Vec<Member>,
@@ -57,38 +60,46 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    pub(super) fn open(source: Source) -> Result<Self, ReadError> {
-        let end = EndRecord::find(&source)?;
-        let directory = source.section(end.directory.clone(), "the archive's directory")?;
-        let members = parse_directory(directory.bytes(), &end)
-            .map_err(|message| ReadError::format(source.path(), message))?;
-        let mut archive = Self { source, directory, members, by_name: Vec::new() };
-        archive.check_extents(end.directory.start)?;
+    /// Opens an archive whose names are sound.
+    pub(crate) fn open(source: Source) -> Result<Self, ReadError> {
+        let mut archive = Self::open_any_names(source)?;
         archive.check_names()?;
         Ok(archive)
     }
 
-    pub(super) const fn source(&self) -> &Source {
+    /// Opens an archive whatever its members are called. Names may repeat, and [`name_fault`] must be asked about each.
+    pub(crate) fn open_any_names(source: Source) -> Result<Self, ReadError> {
+        let end = EndRecord::find(&source)?;
+        let directory = source.section(end.directory.clone(), "the archive's directory")?;
+        let members = parse_directory(directory.bytes(), &end)
+            .map_err(|message| ReadError::format(source.path(), message))?;
+        let archive = Self { source, directory, members, by_name: Vec::new() };
+        archive.check_extents(end.directory.start)?;
+        Ok(archive)
+    }
+
+    pub(crate) const fn source(&self) -> &Source {
         &self.source
     }
 
-    pub(super) fn members(&self) -> &[Member] {
+    pub(crate) fn members(&self) -> &[Member] {
         &self.members
     }
 
-    pub(super) fn name(&self, member: &Member) -> &str {
+    pub(crate) fn name(&self, member: &Member) -> &str {
         let bytes = self.name_bytes(member);
         // Checked when the archive was opened.
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
-    fn name_bytes(&self, member: &Member) -> &[u8] {
+    /// The name of a member as its bytes, whatever they are.
+    pub(crate) fn name_bytes(&self, member: &Member) -> &[u8] {
         let end = member.name_at.saturating_add(usize::from(member.name_len));
         self.directory.bytes().get(member.name_at..end).unwrap_or_default()
     }
 
     /// The member called `name`.
-    pub(super) fn find(&self, name: &[u8]) -> Option<&Member> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&Member> {
         if self.by_name.is_empty() {
             return self.members.iter().find(|member| self.name_bytes(member) == name);
         }
@@ -99,12 +110,12 @@ impl Archive {
     }
 
     /// The bytes of a member as they lie in the archive, expanded or not.
-    pub(super) fn raw(&self, member: &Member) -> Result<Section, ReadError> {
+    pub(crate) fn raw(&self, member: &Member) -> Result<Section, ReadError> {
         self.source.section(self.place(member)?, "an archive member")
     }
 
     /// The bytes of a member that is stored without compression, as torch writes all of them.
-    pub(super) fn stored(&self, member: &Member) -> Result<Section, ReadError> {
+    pub(crate) fn stored(&self, member: &Member) -> Result<Section, ReadError> {
         self.source.section(self.stored_place(member)?, "an archive member")
     }
 
@@ -139,7 +150,7 @@ impl Archive {
     }
 
     /// Where the bytes of an uncompressed member lie in the archive.
-    pub(super) fn stored_place(&self, member: &Member) -> Result<Range<u64>, ReadError> {
+    pub(crate) fn stored_place(&self, member: &Member) -> Result<Range<u64>, ReadError> {
         if member.method != Method::Stored {
             let name = printable(self.name(member));
             let message = format!(
@@ -186,14 +197,7 @@ impl Archive {
         let mut repeated = None;
         for (at, member) in self.members.iter().enumerate() {
             let name = self.name_bytes(member);
-            let fault = match std::str::from_utf8(name) {
-                Err(_) => Some("is not UTF-8"),
-                Ok(text) if leaves_archive(text) => Some(
-                    "points outside the archive, as only a hostile file does; nothing was written, names are only labels here",
-                ),
-                Ok(_) => None,
-            };
-            if let Some(fault) = fault {
+            if let Some(fault) = name_fault(name) {
                 let shown = String::from_utf8_lossy(name);
                 let message = format!("archive member name '{}' {fault}", printable(&shown));
                 return Err(ReadError::format(self.source.path(), message));
@@ -252,6 +256,17 @@ impl Method {
             Self::Deflated => 8,
             Self::Other(code) => code,
         }
+    }
+}
+
+/// What is wrong with the name of a member.
+pub(crate) fn name_fault(name: &[u8]) -> Option<&'static str> {
+    match std::str::from_utf8(name) {
+        Err(_) => Some("is not UTF-8"),
+        Ok(text) if leaves_archive(text) => Some(
+            "points outside the archive, as only a hostile file does; nothing was written, names are only labels here",
+        ),
+        Ok(_) => None,
     }
 }
 

@@ -1,0 +1,132 @@
+"""What capture costs a training step: pairs of a plain and a recorded step in one process, and the median of their ratios.
+
+usage: cost.py {gpt|conv} LEVEL TASK [--pairs N] [--threads N] [--output DIR] [--idle]
+
+`--idle` times a recorder that is loaded but not at a step it records. Needs the package installed with its release core.
+Results and method: benches/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import probe
+
+VOCABULARY, LENGTH, BATCH = 1000, 128, 8
+
+
+class Layer(nn.Module):
+    """One layer of a GPT: attention and a wide pair of projections, each behind a norm."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before_attention, self.before_wide = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.into, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        parts = self.into(self.before_attention(x)).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, width)
+        x = x + self.out(mixed)
+        return x + self.narrow(F.gelu(self.widen(self.before_wide(x))))
+
+
+class Gpt(nn.Module):
+    """4 layers, width 256, 8 heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(VOCABULARY, 256), nn.Embedding(LENGTH, 256)
+        self.layers = nn.Sequential(*[Layer(256, 8) for _ in range(4)])
+        self.norm, self.head = nn.LayerNorm(256), nn.Linear(256, VOCABULARY, bias=False)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        h = self.layers(self.words(x) + self.places(torch.arange(LENGTH)))
+        return F.cross_entropy(self.head(self.norm(h)).view(-1, VOCABULARY), y.view(-1))
+
+
+class Conv(nn.Module):
+    """Three convolutions with norm, ReLU and pool: many small ops."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = [(3, 32), (32, 64), (64, 128)]
+        stages = [[nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2)] for a, b in sizes]
+        self.features = nn.Sequential(*[layer for stage in stages for layer in stage])
+        self.head = nn.Linear(128 * 16, 10)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(self.head(self.features(x).flatten(1)), y)
+
+
+def make(kind: str) -> tuple[nn.Module, Callable[[], None]]:
+    """A model and one step of its training: forward, backward, AdamW."""
+    torch.manual_seed(0)
+    if kind == "gpt":
+        model: nn.Module = Gpt()
+        x, y = torch.randint(VOCABULARY, (BATCH, LENGTH)), torch.randint(VOCABULARY, (BATCH, LENGTH))
+    else:
+        model = Conv()
+        x, y = torch.randn(16, 3, 32, 32), torch.randint(10, (16,))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        model(x, y).backward()
+        optimizer.step()
+
+    return model, step
+
+
+def timed(*calls: Callable[[], object]) -> tuple[float, float]:
+    """Wall and processor seconds."""
+    wall, processor = time.perf_counter(), time.process_time()
+    for call in calls:
+        call()
+    return time.perf_counter() - wall, time.process_time() - processor
+
+
+def main() -> None:
+    """Prints one line for wall time and one for processor time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=["gpt", "conv"])
+    parser.add_argument("level", choices=["module", "api", "op", "mix"])
+    parser.add_argument("task", choices=["statistics", "sketch", "hash", "tensor"])
+    parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--output", help="where dumps are written (and deleted); a folder in memory leaves the disk out")
+    parser.add_argument("--idle", action="store_true")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    model, step = make(given.kind)
+    for _ in range(3):
+        step()
+    folder = tempfile.mkdtemp(dir=given.output)
+    steps = "1000000000" if given.idle else "all"
+    capture = probe.Capture(f"{folder}/dump", model=model, level=given.level, task=given.task, steps=steps)
+    recorded = (capture.start, step, capture.stop, capture.step)
+    timed(*recorded)
+    pairs = [(timed(step), timed(*recorded)) for _ in range(given.pairs)]
+    capture.close()
+    shutil.rmtree(folder)
+    what = f"{given.kind} {given.level} {given.task}{' idle' if given.idle else ''}"
+    for index, clock in enumerate(("wall", "processor")):
+        ratio = statistics.median(after[index] / before[index] for before, after in pairs)
+        plain, with_capture = (statistics.median(pair[side][index] for pair in pairs) * 1e3 for side in (0, 1))
+        print(f"{what} {clock}: {ratio:.3f} ({plain:.1f} ms plain, {with_capture:.1f} ms recorded)")
+
+
+if __name__ == "__main__":
+    main()

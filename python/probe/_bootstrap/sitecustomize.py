@@ -1,0 +1,120 @@
+"""Loaded by every Python interpreter below `probe capture` or `probe config-check --collect`, before the user's program.
+
+It waits for the program to import torch, and only then loads the package. An interpreter that never imports torch pays for
+this file and one more finder of modules. No fault of it reaches the program.
+"""
+
+import os
+import sys
+
+# What is asked for by which variable, and the module whose `install` does it.
+_ORDERS = {"PROBE_CAPTURE": "probe.launch", "PROBE_CONFIG_CHECK": "probe.config_check.collect"}
+
+
+def _other_sitecustomize():
+    """Run the sitecustomize that this one stands in front of, as if this one were not there."""
+    from importlib.machinery import PathFinder
+    from importlib._bootstrap import module_from_spec
+
+    own = os.path.dirname(os.path.abspath(__file__))
+    # Only child processes, by PYTHONPATH, are to find this folder.
+    sys.path[:] = [entry for entry in sys.path if not isinstance(entry, str) or os.path.abspath(entry) != own]
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is None or spec.loader is None:
+        return
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+class _WaitForTorch:
+    """A finder that finds nothing, but sees when torch is imported."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        try:
+            sys.meta_path.remove(self)
+            spec = _find(name, path, target)
+            if spec is None or not hasattr(spec.loader, "exec_module"):
+                sys.meta_path.insert(0, self)
+            else:
+                self._announce(spec.loader)
+            return spec
+        except Exception as error:
+            _say("torch is imported in a way that is not understood (%s: %s); nothing is recorded" % (type(error).__name__, error))
+            return None
+
+    def _announce(self, loader):
+        execute = loader.exec_module
+
+        def exec_module(module):
+            del loader.exec_module
+            try:
+                execute(module)
+            except BaseException:
+                # The program may catch this and try again.
+                sys.meta_path.insert(0, self)
+                raise
+            _torch_is_there()
+
+        loader.exec_module = exec_module
+
+
+def _find(name, path, target):
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = find(name, path, target) if find is not None else None
+        if spec is not None:
+            return spec
+    return None
+
+
+def _torch_is_there():
+    from importlib import import_module
+
+    for variable in _ORDERS:
+        if not os.environ.get(variable):
+            continue
+        try:
+            install = import_module(_ORDERS[variable]).install
+        except Exception as error:
+            _say("nothing is recorded, because %s has no working package probe (%s); install it with: %s -m pip install probe-precision"
+                 % (sys.executable, error, sys.executable))
+            return
+        try:
+            install()
+        except Exception as error:
+            _say("nothing is recorded: %s: %s" % (type(error).__name__, error))
+
+
+def _say(text):
+    try:
+        sys.stderr.write("probe: " + " ".join(text.split()) + "\n")
+    except Exception:
+        pass
+
+
+def _torch_never_came():
+    # After a Ctrl-C there is nothing to explain; and what a late import executes would make the interpreter forget that it
+    # was interrupted, and end with another code.
+    if "torch" not in sys.modules and getattr(sys, "last_type", None) is not KeyboardInterrupt:
+        try:
+            from probe.launch import torch_never_came
+        except Exception:
+            return
+        torch_never_came()
+
+
+if any(os.environ.get(variable) for variable in _ORDERS):
+    if "torch" in sys.modules:
+        _torch_is_there()
+    else:
+        sys.meta_path.insert(0, _WaitForTorch())
+        if os.environ.get("PROBE_CAPTURE_PID") == str(os.getpid()) and os.environ.get("PROBE_CAPTURE"):
+            import atexit
+
+            atexit.register(_torch_never_came)
+
+# Last, so that a fault of the user's file is reported by Python as it always is.
+_other_sitecustomize()

@@ -1,0 +1,108 @@
+"""The part of the package that is written in Rust."""
+
+from typing import Any
+
+def main(arguments: list[str]) -> int:
+    """Run the command line; the first argument is the program's name. Returns the exit code."""
+
+class Digester:
+    """Digests tensors in host memory, for packs of config-check."""
+
+    def __init__(self, *, sketch: bool = True, unordered: bool = True, casts: bool = True) -> None: ...
+    def tensors(self, tensors: list[Any]) -> list[dict[str, Any] | str]:
+        """A dict for each tensor, with the keys of `weights.json`; for one that cannot be read a text that says why."""
+    def samples(self, tensor: Any) -> list[str] | None:
+        """Hash of each slice along the first dimension; nothing for a scalar or more than 65,536 slices."""
+    def stream(self, dtype: str) -> DigestStream:
+        """A digest to which pieces of a tensor of element type `dtype` are pushed."""
+
+class DigestStream:
+    """A tensor that arrives in pieces, from a device."""
+
+    def push(self, tensor: Any) -> None:
+        """Adds the elements of `tensor`, in host memory. Every piece but the last has a multiple of 262,144 elements."""
+    def finish(self) -> dict[str, Any]:
+        """The digest, once."""
+
+def hash_bytes(data: bytes) -> str:
+    """xxh3-128 of `data` as 32 hexadecimal digits."""
+
+def mersenne_draws(
+    start: bytes, start_position: int, end: bytes, end_position: int, limit: int
+) -> int | None:
+    """32-bit words drawn between a state and a later one; nothing if the later one is not reached within `limit` words."""
+
+class Call:
+    """The record of a call that is not complete yet."""
+
+    @property
+    def name(self) -> str:
+        """Full name of the op."""
+    @property
+    def scope(self) -> str | None:
+        """The module call it runs in."""
+    @property
+    def stack(self) -> int | None:
+        """Number of its call stack."""
+    @property
+    def recomputed(self) -> bool:
+        """Whether activation checkpointing runs it again."""
+    def remark(self, note: str) -> None:
+        """Adds a remark to the record."""
+
+class Recorder:
+    """Records the ops of one process. Methods other than the constructor never raise: what goes wrong in them is counted."""
+
+    def __init__(self, output: str, rank: int, manifest: str, options: str, hooks: dict[str, Any]) -> None:
+        """Creates the dump folder. Raises OSError where that is not possible, ValueError for settings that are none."""
+    def begin_step(self, step: int) -> None:
+        """Begins a step; numbers start at 0."""
+    def finish_step(self) -> None:
+        """Ends the step."""
+    def close(self, notes: list[str]) -> None:
+        """Ends the dump; the notes go into its manifest."""
+    def abandon(self, reason: str) -> None:
+        """Stops recording for good and says why in the dump."""
+    def failed(self) -> str | None:
+        """Why recording ended early."""
+    def faults(self) -> tuple[int, str | None]:
+        """How many calls could not be recorded, and the first reason."""
+    def fault(self, reason: str) -> None:
+        """Counts a fault of the recorder's Python part."""
+    def before_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        """Opens the record of a dispatcher op that is about to run."""
+    def before_api(
+        self, name: str, operator: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Call | None:
+        """Opens the record of a torch function: its name when called, and when used as an operator."""
+    def enter_module(
+        self,
+        stem: str,
+        record: bool,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        parameters: dict[str, Any],
+    ) -> Call | None:
+        """Opens the record of a module call; what follows runs in it, until `leave_module`."""
+    def leave_module(self) -> None:
+        """Ends the innermost module call or scope."""
+    def enter_scope(self, name: str) -> None:
+        """Names what follows, until `leave_module`, as done by `name`."""
+    def number(self, key: str) -> int:
+        """Number of this call of `key` in the step, from 0."""
+    def after(self, call: Call, result: Any) -> None:
+        """Adds what the call returned and files its record."""
+    def raised(self, call: Call) -> None:
+        """Files the record of a call that ended in an exception."""
+    def withdraw(self, call: Call) -> None:
+        """Drops a call that computed nothing; its number is given to the next."""
+    def open(
+        self, name: str, scope: str | None = None, stack: int | None = None, recomputed: bool = False
+    ) -> Call | None:
+        """Opens a record without arguments: a gradient, or a value that the user saves."""
+    def add(self, call: Call, side: str, path: str, value: Any) -> None:
+        """Adds a value to an open record; `side` is input, output, parameter or gradient."""
+    def finish(self, call: Call) -> None:
+        """Files a record that was opened with `open`."""
+    def forget(self, value: Any) -> None:
+        """Forgets what was measured of the memory of a tensor, or of the tensors in a list."""

@@ -1,0 +1,101 @@
+"""Part `dataset`: what the model was given at a step, and what the loader gave beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from probe.config_check import secrets
+from probe.config_check.digests import TensorDigests
+
+_MAX_LEAVES = 20_000
+_MAX_DEPTH = 12
+_MAX_TEXT = 2000
+
+
+class Batches:
+    """Records batches, each before the forward call that reads it."""
+
+    def __init__(self) -> None:
+        self._digests = TensorDigests(sketch=False, unordered=False, casts=False)
+        self.steps: list[dict[str, Any]] = []
+
+    def add(self, step: int, args: tuple[Any, ...], kwargs: dict[str, Any], loaded: Any = None) -> None:
+        """Records the arguments of forward call `step`. Of `loaded`, the loader's batch, what is not among them."""
+        arguments = list(self._leaves([("args", args), ("kwargs", kwargs)]))
+        if loaded is not None:
+            known = {argument.get("hash") for argument in arguments}
+            arguments += [
+                leaf for leaf in self._leaves([("loader", loaded)]) if leaf["kind"] == "tensor" and leaf.get("hash") not in known
+            ]
+        self.steps.append({"step": step, "arguments": arguments})
+
+    def _leaves(self, roots: list[tuple[str, Any]]) -> Iterator[dict[str, Any]]:
+        leaves = [leaf for path, root in roots for leaf in _flatten(path, root, 0)][:_MAX_LEAVES]
+        tensors = [(index, value) for index, (_, value) in enumerate(leaves) if _is_tensor(value)]
+        measured = dict(zip((index for index, _ in tensors), self._digests.tensors(value for _, value in tensors)))
+        for index, (path, value) in enumerate(leaves):
+            if index in measured:
+                yield {"path": path, "kind": "tensor", **self._tensor(value, measured[index])}
+            elif value is None or isinstance(value, (bool, int, float, str)):
+                shown = value[:_MAX_TEXT] if isinstance(value, str) else value
+                yield {"path": path, "kind": "value", "value": secrets.value_of(path, shown)}
+            else:
+                yield {"path": path, "kind": "object", "class": type(value).__name__}
+
+    def _tensor(self, tensor: Any, measured: dict[str, Any]) -> dict[str, Any]:
+        found = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), **measured}
+        if "hash" in measured:
+            samples = self._digests.samples(tensor)
+            if samples is not None:
+                found["samples"] = samples
+        return found
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _flatten(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    """Leaves of `value` with their paths. Runs no code of the user's beyond that of containers."""
+    if depth < _MAX_DEPTH:
+        if isinstance(value, Mapping):
+            for name, item in value.items():
+                yield from _flatten(f"{path}.{secrets.text(str(name))}", item, depth + 1)
+            return
+        if isinstance(value, (list, tuple)) and not _is_size(value):
+            names = getattr(value, "_fields", None) or range(len(value))
+            for name, item in zip(names, value):
+                yield from _flatten(f"{path}.{name}", item, depth + 1)
+            return
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            for field in dataclasses.fields(value):
+                yield from _flatten(f"{path}.{field.name}", getattr(value, field.name, None), depth + 1)
+            return
+    if type(value).__module__ == "numpy":
+        value = _from_numpy(value)
+    elif type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device", "layout"):
+        value = str(value).removeprefix("torch.")
+    elif _is_size(value):
+        value = str(tuple(value))
+    yield path, value
+
+
+def _is_size(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Size)
+
+
+def _from_numpy(value: Any) -> Any:
+    import torch
+
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return value.item()
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError):
+        return value

@@ -1,0 +1,78 @@
+"""`ConfigChecker`, for scripts that were written for the older tool."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from probe.config_check.collection import Collection, Request
+from probe.config_check import hyperparameters
+from probe.config_check.packing import pack
+from probe.config_check.seeds import watch
+from probe.messages import say
+
+
+class ConfigChecker:
+    """Packs a training's set-up as the older tool's class of this name did: created, it begins.
+
+    It looks at one forward call and is gone then, where the older one collected at every call. `shell_path` names launch
+    scripts and YAML files.
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        shell_path: str | list[str] | None = None,
+        output_zip_path: str = "./config_check_pack.zip",
+        fmk: str = "pytorch",
+        **options: Any,
+    ) -> None:
+        _check_framework(fmk)
+        files: list[str | Path] = [shell_path] if isinstance(shell_path, (str, os.PathLike)) else list(shell_path or [])
+        if model is None:
+            self.collection = _static(Path(output_zip_path), files)
+        else:
+            self.collection = pack(model, output_zip_path, files=files, **options)
+
+    @staticmethod
+    def apply_patches(fmk: str = "pytorch") -> None:
+        """Begin to watch who sets seeds. Call it first in the script."""
+        _check_framework(fmk)
+        watch.start()
+
+    @staticmethod
+    def compare(bench_zip_path: str, cmp_zip_path: str, output_path: str) -> int:
+        """Check two packs and write the reports to `output_path`. Returns the exit code of `probe config-check`."""
+        from probe import _core
+
+        return _core.main(["probe", "config-check", str(bench_zip_path), str(cmp_zip_path), "-o", str(output_path)])
+
+
+def _static(output: Path, files: list[str | Path]) -> Collection | None:
+    """Packs what there is without a model: settings, environment, packages."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        return _without_torch(output, files)
+    return pack(None, output, files=files)
+
+
+def _without_torch(output: Path, files: list[str | Path]) -> None:
+    from probe import __version__
+    from probe.config_check import archive, environment, packages, source
+
+    parts = {
+        "env": environment.collect(),
+        "pip": packages.collect(),
+        "source": source.collect(),
+        "hyperparameters": hyperparameters.collect(files=files),
+    }
+    facts = {"tool": {"name": "probe", "version": __version__}, "device": {"kind": "cpu"}, "steps": []}
+    archive.write_rank(Path(os.path.abspath(output)), "", 0, 1, facts, parts)
+    say(f"config-check: packed into {output}")
+
+
+def _check_framework(name: str) -> None:
+    if name != "pytorch":
+        raise ValueError(f"config-check packs programs of pytorch, not of {name}")

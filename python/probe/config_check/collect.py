@@ -1,0 +1,180 @@
+"""Packing a program that knows nothing of it: what `probe config-check --collect -- python train.py` does inside the program.
+
+The command sets `PROBE_CONFIG_CHECK` (a JSON object, see `Order`) and lets each Python process call `install` once it has
+imported torch. The model is the first `nn.Module` called from outside that an optimizer trains; the rest is found in use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from probe.config_check import hyperparameters
+from probe.config_check.collection import Collection, Request
+from probe.config_check.patches import Patches
+from probe.config_check.seeds import watch
+from probe.messages import say
+
+#: Holds the order, for every process below the command.
+VARIABLE = "PROBE_CONFIG_CHECK"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the command was asked for."""
+
+    #: Where the pack goes.
+    output: str
+    #: Forward calls to look at.
+    steps: int = 1
+    #: Whether the run ends once it is packed.
+    stop: bool = False
+    #: Launch scripts and configuration files.
+    files: list[str] = field(default_factory=list)
+    #: A name that no other run has, the same for all processes below the command.
+    run: str | None = None
+    #: Where the command ran: relative paths are meant from there.
+    directory: str | None = None
+
+    @classmethod
+    def from_environment(cls) -> Order | None:
+        """The order of the command above this process; None without one. Raises ValueError if it cannot be read."""
+        text = os.environ.get(VARIABLE)
+        if not text:
+            return None
+        values = json.loads(text)
+        if not isinstance(values, dict) or not isinstance(values.get("output"), str):
+            raise ValueError(f"{VARIABLE} in the environment names no output")
+        directory = values.get("directory")
+        base = Path(directory) if isinstance(directory, str) else Path.cwd()
+        run = values.get("run")
+        if run is not None and not (isinstance(run, str) and run.isalnum()):
+            raise ValueError(f"{VARIABLE}: run is letters and digits")
+        return cls(
+            output=str(base / values["output"]),
+            steps=int(values.get("steps", 1)),
+            stop=bool(values.get("stop", False)),
+            files=[str(base / str(name)) for name in values.get("files", [])],
+            run=run,
+            directory=str(base),
+        )
+
+
+class Discovery:
+    """Waits for the model, and notes what else the program makes until then."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._patches = Patches()
+        self._trained: set[int] = set()
+        self._optimizers = 0
+        self._namespaces: list[argparse.Namespace] = []
+        self._process = os.getpid()
+        self._collection: Collection | None = None
+
+    def start(self) -> None:
+        """Watches seeds, arguments, optimizers and the calls of modules."""
+        import torch
+        from torch.optim.optimizer import Optimizer
+
+        watch.start()
+        self._patches.attribute(argparse.ArgumentParser, "parse_known_args", self._parsed)
+        self._patches.attribute(Optimizer, "add_param_group", self._grouped)
+        self._patches.attribute(torch.nn.Module, "__call__", self._called)
+        order = self._order
+        request = Request(
+            Path(order.output), order.steps, order.stop, files=list(order.files), run=order.run, namespaces=self._namespaces
+        )
+        self._collection = Collection(request, on_finish=self._patches.undo)
+
+    def _parsed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def parse_known_args(*arguments: Any, **keywords: Any) -> Any:
+            result = original(*arguments, **keywords)
+            if isinstance(result, tuple) and isinstance(result[0], argparse.Namespace):
+                if not any(known is result[0] for known in self._namespaces):
+                    self._namespaces.append(result[0])
+            return result
+
+        return parse_known_args
+
+    def _grouped(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def add_param_group(optimizer: Any, group: Any, *arguments: Any, **keywords: Any) -> Any:
+            result = original(optimizer, group, *arguments, **keywords)
+            try:
+                self._optimizers += 1
+                self._trained.update(id(parameter) for parameter in optimizer.param_groups[-1]["params"])
+            except Exception:
+                pass
+            return result
+
+        return add_param_group
+
+    def _called(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        # The entry of all modules is replaced until the model is found, and torch's own again before it runs.
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                if self._is_model(module):
+                    self._found(module)
+            except Exception as error:
+                self._patches.undo()
+                say(f"config-check: nothing is packed: {type(error).__name__}: {error}")
+            return original(module, *args, **kwargs)
+
+        return call
+
+    def _is_model(self, module: Any) -> bool:
+        torch = sys.modules["torch"]
+        if self._collection is None or torch.compiler.is_compiling() or os.getpid() != self._process:
+            return False
+        if self._collection._model is not None or self._collection.finished or not torch.is_grad_enabled():
+            return False
+        if self._optimizers:
+            return any(id(parameter) in self._trained for parameter in module.parameters())
+        return any(parameter.requires_grad for parameter in module.parameters())
+
+    def _found(self, module: Any) -> None:
+        collection, self._collection = self._collection, None
+        self._patches.undo()
+        if collection is not None:
+            # The call has not begun, so the hook sees it.
+            collection.attach(module)
+            collection.settings(hyperparameters.script_frame())
+
+    def begin(self) -> None:
+        """Starts watching what trains the model."""
+        if self._collection is not None:
+            self._collection.watch()
+
+
+_discovery: Discovery | None = None
+
+
+def install() -> None:
+    """Prepare this process for what the command was asked for; without a command above, do nothing. Call when torch is there."""
+    global _discovery
+    if _discovery is not None:
+        return
+    try:
+        order = Order.from_environment()
+        if order is None or _is_worker():
+            return
+        _discovery = Discovery(order)
+        _discovery.start()
+        _discovery.begin()
+    except (OSError, ValueError, TypeError) as error:
+        say(f"config-check: nothing is packed: {error}")
+
+
+def _is_worker() -> bool:
+    """Whether this process only loads data for another."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None

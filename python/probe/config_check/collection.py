@@ -1,0 +1,397 @@
+"""Collects one pack in this process: sees the first steps of a model, takes every hook out again, and writes.
+
+No exception of ours reaches the training; what fails costs its part, and the manifest says why. Nothing here draws a random
+number or writes to a tensor.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from probe import __version__
+from probe.config_check import (
+    archive,
+    datafiles,
+    distributed,
+    environment,
+    flags,
+    generators,
+    host,
+    hyperparameters,
+    optimizer,
+    packages,
+    scaler,
+    schedule,
+    secrets,
+    source,
+    structure,
+)
+from probe.config_check import loader as loaders
+from probe.config_check.batch import Batches
+from probe.config_check.loader import LoaderWatch
+from probe.config_check.patches import Patches
+from probe.config_check.seeds import watch
+from probe.config_check.steps import StepWatch
+from probe.config_check.weights import Weights
+from probe.messages import say
+
+_MAX_REASON = 300
+
+
+@dataclass
+class Request:
+    """What is to be packed, and where to."""
+
+    output: Path
+    #: Forward calls to look at.
+    steps: int = 1
+    #: Whether the run ends once it is packed.
+    stop: bool = False
+    dataloader: Any = None
+    dataset: Any = None
+    optimizer: Any = None
+    scheduler: Any = None
+    scaler: Any = None
+    extra: Mapping[str, Any] | None = None
+    #: Launch scripts and configuration files.
+    files: list[str | Path] = field(default_factory=list)
+    #: Files that the data comes from.
+    data_files: list[str | Path] = field(default_factory=list)
+    #: Name that all ranks of this run share; found out where it is not given.
+    run: str | None = None
+    #: What argument parsers gave so far; may grow.
+    namespaces: list[Any] = field(default_factory=list)
+
+
+class Collection:
+    """One pack in the making."""
+
+    def __init__(self, request: Request, on_finish: Callable[[], None] | None = None) -> None:
+        if request.steps < 0:
+            raise ValueError("steps counts forward calls and cannot be negative")
+        request.output = Path(os.path.abspath(request.output))
+        archive.check_writable(request.output)
+        self.request = request
+        self.parts: dict[str, Any] = {}
+        self.absent: dict[str, str] = {}
+        self.finished = False
+        self._on_finish = on_finish
+        self._process = os.getpid()
+        self._model: Any = None
+        self._hook: Any = None
+        self._patches = Patches()
+        self._steps = StepWatch()
+        self._loaders = LoaderWatch(max(request.steps, 1))
+        self._marks: list[tuple[str, generators.Snapshot]] = []
+        self._batches: Batches | None = None
+        self._weights: Weights | None = None
+        self._step = 0
+        self._frame: dict[str, Any] | None = None
+        self._lock = threading.RLock()
+
+    def watch(self) -> None:
+        """Begins to look at what a training uses: loaders, clipping, backward passes, seeds."""
+        watch.start()
+        with self._guard("dataloader"):
+            self._loaders.start(self._patches)
+        with self._guard("optimizer"):
+            self._steps.on_optimizer = self._found_optimizer
+            self._steps.start(self._patches)
+        atexit.register(self.finish)
+
+    def attach(self, model: Any) -> None:
+        """Takes the model and waits for its forward calls."""
+        with self._lock:
+            self._begin(model)
+            with self._guard("model"):
+                self._hook = model.register_forward_pre_hook(self._before, prepend=True, with_kwargs=True)
+
+    def finish(self) -> None:
+        """Takes every hook out and writes the pack. Does nothing the second time, or in a child process."""
+        if self.finished or os.getpid() != self._process:
+            return
+        self.finished = True
+        with self._lock:
+            atexit.unregister(self.finish)
+            self._release()
+            if self._on_finish is not None:
+                with self._guard(""):
+                    self._on_finish()
+            try:
+                with _undisturbed():
+                    self._close()
+                    self._write()
+            except Exception as error:
+                say(f"config-check: no pack was written to {self.request.output}: {_reason(error)}")
+            self._model = None
+
+    def settings(self, frame: FrameType | None) -> None:
+        """Looks for settings among the variables of the calling script."""
+        with self._guard("hyperparameters"):
+            request = self.request
+            self._frame = hyperparameters.collect(
+                extra=request.extra,
+                files=request.files,
+                namespaces=request.namespaces,
+                frame=frame,
+                model=self._model,
+            )
+
+    def _begin(self, model: Any) -> None:
+        """What is to be noted when the model is handed over."""
+        self._model = model
+        with self._guard("random"):
+            if watch.seeded is not None:
+                self._marks.append(("seeded", watch.seeded))
+            self._marks.append(("model", generators.snapshot()))
+        if self.request.optimizer is not None:
+            self._found_optimizer(self.request.optimizer, handed=True)
+
+    def _before(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Hook before each forward call of the model."""
+        if self.finished or os.getpid() != self._process:
+            return
+        done = self._step >= self.request.steps
+        if not done:
+            self._look(model, args, kwargs)
+            return
+        self.finish()
+        if self.request.stop:
+            raise SystemExit(0)
+
+    def _look(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Records what there is before forward call number `_step`."""
+        step = self._step
+        if step >= self.request.steps:
+            return
+        with self._guard("random"):
+            self._marks.append((f"step {step}", generators.snapshot()))
+        if step == 0:
+            with self._guard("flags"):
+                self.parts["flags"] = flags.collect(model)
+                self._watch_autocast(model)
+        with _undisturbed():
+            if step == 0:
+                self._settle(model)
+            with self._guard("dataset"):
+                self._batches = self._batches or Batches()
+                self._batches.add(step, args, kwargs, self._loaders.batch)
+            with self._guard("weights"):
+                self._weights = self._weights or Weights()
+                self._weights.add(step, model)
+        self._loaders.batch = None
+        self._steps.step = step
+        self._step = step + 1
+
+    def _settle(self, model: Any) -> None:
+        """What is recorded once, at the first forward call."""
+        request = self.request
+        with self._guard("model"):
+            self.parts["model"] = structure.collect(model)
+        if self._steps.optimizer is not None and "optimizer" not in self.parts:
+            self._found_optimizer(self._steps.optimizer)
+        if request.scheduler is not None:
+            with self._guard("schedule"):
+                self.parts["schedule"] = schedule.collect(request.scheduler)
+        if request.scaler is not None:
+            with self._guard("scaler"):
+                self.parts["scaler"] = scaler.collect(request.scaler)
+
+    def _found_optimizer(self, found: Any, *, handed: bool = False) -> None:
+        """Records an optimizer as it stands. One that was handed over is recorded again at the first forward call."""
+        if self.request.optimizer is None:
+            self.request.optimizer = found
+        with self._guard("optimizer"):
+            if found is self.request.optimizer and self._model is not None and "optimizer" not in self.parts:
+                self.parts["optimizer"] = optimizer.collect(found, self._model)
+        if handed:
+            self._steps.optimizer = found
+
+    def _watch_autocast(self, model: Any) -> None:
+        """Where autocast is off outside the model it may be on within: the first innermost module that runs shows it."""
+        if self.parts["flags"].get("autocast", {}).get("enabled"):
+            return
+        leaf = next((module for module in model.modules() if not any(True for _ in module.children())), None)
+        if leaf is None or leaf is model:
+            return
+
+        def see(*_: Any) -> None:
+            handle.remove()
+            with self._guard("flags"):
+                self.parts["flags"]["autocast"] = flags.autocast(model)
+
+        handle = leaf.register_forward_pre_hook(see)
+        self._autocast = handle
+
+    _autocast: Any = None
+
+    def _release(self) -> None:
+        """Takes every hook and replacement out."""
+        for handle in (self._hook, self._autocast):
+            if handle is not None:
+                handle.remove()
+        self._hook = self._autocast = None
+        self._steps.stop()
+        self._patches.undo()
+        watch.stop()
+
+    def _close(self) -> None:
+        """Completes the parts once the last step was seen."""
+        model, parts, request = self._model, self.parts, self.request
+        for part, collect in (
+            ("platform", host.collect),
+            ("env", environment.collect),
+            ("pip", packages.collect),
+            ("source", source.collect),
+            ("distributed", lambda: distributed.collect(model)),
+            ("random", self._random),
+        ):
+            with self._guard(part):
+                parts[part] = collect()
+        if self._frame is None:
+            self.settings(None)
+        if self._frame is not None:
+            parts["hyperparameters"] = self._frame
+        if self._batches is not None and self._batches.steps:
+            parts["dataset"] = {"steps": self._batches.steps}
+        if request.data_files:
+            with self._guard("dataset"):
+                parts.setdefault("dataset", {"steps": []})["files"] = datafiles.collect(request.data_files)
+        if self._weights is not None and self._weights.steps:
+            parts["weights"] = {"steps": self._weights.steps}
+        with self._guard("dataloader"):
+            loader = request.dataloader if request.dataloader is not None else self._loaders.loader()
+            if loader is not None:
+                parts["dataloader"] = loaders.collect(loader)
+                seed = self._loaders.seed(loader)
+                if seed is not None:
+                    parts["dataloader"]["worker_seed"] = seed
+            elif request.dataset is not None:
+                samples = loaders.length(request.dataset)
+                parts["dataloader"] = {"dataset": type(request.dataset).__name__, "samples": samples}
+        with self._guard("optimizer"):
+            self._close_optimizer()
+        with self._guard("schedule"):
+            if "schedule" not in parts and self._steps.schedule:
+                parts["schedule"] = self._steps.schedule
+        with self._guard("scaler"):
+            if "scaler" not in parts:
+                # Scaled or not: every loss of the steps was seen.
+                parts["scaler"] = self._steps.scaler or (dict(scaler.NONE) if self._step else None)
+        if self._steps.loss_reduction is not None and "flags" in parts:
+            parts["flags"]["loss_reduction"] = self._steps.loss_reduction
+        for part in [part for part, content in parts.items() if content is None]:
+            del parts[part]
+        self._loaders.close()
+        self._explain_absent()
+
+    def _close_optimizer(self) -> None:
+        found = self.parts.get("optimizer")
+        if found is None:
+            return
+        # States are made by the first step.
+        found["state_dtypes"] = optimizer.collect(self.request.optimizer, None)["state_dtypes"]
+        if self._step:
+            found["clipping"] = self._steps.clipping
+            found["accumulation"] = self._steps.accumulation(self._step)
+
+    def _random(self) -> dict[str, Any]:
+        torch = sys.modules["torch"]
+        seed = int(torch.initial_seed())
+        origins = {**watch.origins, "torch": generators.seeded(seed)}
+        marks = [{"mark": mark, "generators": generators.describe(state, origins)} for mark, state in self._marks]
+        by_name = {mark["mark"]: mark["generators"] for mark in marks}
+        for batch, states in self._loaders.worker_states().items():
+            if f"step {batch}" in by_name:
+                by_name[f"step {batch}"].update(states)
+        found = {"seeds": {**watch.values, "torch": seed}, "calls": watch.calls(), "marks": marks}
+        built = {name: state for name, state in by_name.get("model", {}).items() if name.startswith("device.")}
+        if built:
+            found["seeds"].update({name: state["seed"] for name, state in built.items()})
+            found["device_init"] = any(state.get("offset", 0) > 0 for state in built.values())
+        return found
+
+    def _explain_absent(self) -> None:
+        reasons = {
+            "dataset": "the model was not called",
+            "weights": "the model was not called" if self._model is not None else "no model was given",
+            "model": "the model was not called" if self._model is not None else "no model was given",
+            "flags": "the model was not called",
+            "dataloader": "no loader was given, and none of torch was used",
+            "optimizer": "no optimizer was given, and none stepped",
+            "schedule": "no scheduler was given, and none stepped",
+            "scaler": "no scaler was given, and none was used",
+        }
+        for part, reason in reasons.items():
+            if part not in self.parts:
+                self.absent.setdefault(part, reason)
+
+    def _write(self) -> None:
+        request = self.request
+        rank, world_size = distributed.rank(), distributed.world_size()
+        run = request.run or distributed.run_name(request.output.name)
+        facts = {
+            "tool": {"name": "probe", "version": __version__},
+            "device": host.device(self._model),
+            "steps": list(range(self._step)),
+            "absent": self.absent,
+        }
+        archive.sweep(request.output)
+        complete = archive.write_rank(request.output, run, rank, world_size, facts, self.parts)
+        steps = f"{self._step} step{'' if self._step == 1 else 's'}"
+        if complete:
+            say(f"config-check: {steps} of {_ranks(world_size)} packed into {request.output}")
+        elif rank == 0 or world_size > 1:
+            # Ranks that are still to come merge when they do; if one never does, what is there is merged at the end.
+            atexit.register(_merge_rest, request.output, run, world_size, os.getpid())
+        for part, reason in self.absent.items():
+            if reason.startswith("failed: "):
+                say(f"config-check: {part} is not in the pack: {reason.removeprefix('failed: ')}")
+
+    @contextlib.contextmanager
+    def _guard(self, part: str) -> Iterator[None]:
+        """Keeps a fault of ours from the training; it costs `part`."""
+        try:
+            yield
+        except Exception as error:
+            if part:
+                self.absent.setdefault(part, f"failed: {_reason(error)}")
+
+
+def _merge_rest(output: Path, run: str, world_size: int, process: int) -> None:
+    """At the end of a process: merges what ranks have left, if they are not all there by now."""
+    if os.getpid() != process:
+        return
+    try:
+        folder = archive.parts_folder(output, run)
+        if folder.exists() and not archive.merge(output, run, world_size, complete_only=False) and folder.exists():
+            say(f"config-check: not all of {world_size} ranks are in {output} so far")
+    except Exception as error:
+        say(f"config-check: the ranks were not merged into {output}: {_reason(error)}")
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Reads tensors without gradients, autocast and the modes that others have put on operators."""
+    torch = sys.modules["torch"]
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with torch.no_grad(), _disable_current_modes(), torch._C.DisableTorchFunction():
+        yield
+
+
+def _ranks(world_size: int) -> str:
+    return "1 rank" if world_size == 1 else f"{world_size} ranks"
+
+
+def _reason(error: BaseException) -> str:
+    return secrets.text(f"{type(error).__name__}: {error}".splitlines()[0])[:_MAX_REASON]

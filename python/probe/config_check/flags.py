@@ -1,0 +1,123 @@
+"""Part `flags`: switches of torch that change what an operator computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def collect(model: Any) -> dict[str, Any]:
+    """The switches as they stand now, at a forward call of `model`."""
+    import torch
+
+    cuda, cudnn, matmul = torch.backends.cuda, torch.backends.cudnn, torch.backends.cuda.matmul
+    reads: dict[str, Callable[[], Any]] = {
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
+        "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled,
+        "fill_uninitialized_memory": lambda: torch.utils.deterministic.fill_uninitialized_memory,
+        "float32_matmul_precision": torch.get_float32_matmul_precision,
+        "default_dtype": lambda: _name(torch.get_default_dtype()),
+        "compute_dtype": lambda: compute_dtype(model),
+        "compiler": lambda: compiler(model),
+        "sdp.flash": cuda.flash_sdp_enabled,
+        "sdp.mem_efficient": cuda.mem_efficient_sdp_enabled,
+        "sdp.math": cuda.math_sdp_enabled,
+        "sdp.cudnn": lambda: cuda.cudnn_sdp_enabled(),
+        "mkldnn.enabled": lambda: torch.backends.mkldnn.enabled,
+        "mkldnn.deterministic": lambda: torch.backends.mkldnn.deterministic,
+        "flush_denormal": flush_denormal,
+        "grad_enabled": torch.is_grad_enabled,
+        "inference_mode": torch.is_inference_mode_enabled,
+        "anomaly_detection": torch.is_anomaly_enabled,
+    }
+    # The switches of CUDA exist on every build; on a CPU they decide as much as someone wrote them for a GPU.
+    reads |= {
+        "cudnn.enabled": lambda: cudnn.enabled,
+        "cudnn.benchmark": lambda: cudnn.benchmark,
+        "cudnn.deterministic": lambda: cudnn.deterministic,
+        "cudnn.allow_tf32": lambda: cudnn.allow_tf32,
+        "cuda.matmul.allow_tf32": lambda: matmul.allow_tf32,
+        "cuda.matmul.allow_fp16_reduced_precision_reduction": lambda: (
+            matmul.allow_fp16_reduced_precision_reduction
+        ),
+        "cuda.matmul.allow_bf16_reduced_precision_reduction": lambda: (
+            matmul.allow_bf16_reduced_precision_reduction
+        ),
+    }
+    if getattr(torch, "npu", None) is not None:
+        for name in [name for name in reads if name.startswith(("cudnn.", "cuda."))]:
+            del reads[name]
+        npu = torch.npu
+        reads |= {
+            "npu.matmul.allow_hf32": lambda: npu.matmul.allow_hf32,
+            "npu.conv.allow_hf32": lambda: npu.conv.allow_hf32,
+            "npu.jit_compile": lambda: not npu.is_jit_compile_false(),
+            "npu.internal_format": lambda: npu.config.allow_internal_format,
+        }
+    found: dict[str, Any] = {}
+    for name, read in reads.items():
+        # A switch that this version of torch does not know is left out.
+        try:
+            value = read()
+        except Exception:
+            continue
+        if value is not None:
+            _put(found, name, value)
+    found["autocast"] = autocast(model)
+    return found
+
+
+def autocast(model: Any = None) -> dict[str, Any]:
+    """Autocast of the device that the model is on, in this thread."""
+    import torch
+
+    kind = next((parameter.device.type for parameter in model.parameters()), "cpu") if model is not None else "cpu"
+    if not torch.is_autocast_enabled(kind):
+        return {"enabled": False, "cache": torch.is_autocast_cache_enabled()}
+    return {
+        "enabled": True,
+        "dtype": _name(torch.get_autocast_dtype(kind)),
+        "device": kind,
+        "cache": torch.is_autocast_cache_enabled(),
+    }
+
+
+def compute_dtype(model: Any) -> str | None:
+    """Element types of the floating-point parameters."""
+    if model is None:
+        return None
+    names = {_name(parameter.dtype) for parameter in model.parameters() if parameter.is_floating_point()}
+    return ", ".join(sorted(names)) or None
+
+
+def compiler(model: Any) -> str | None:
+    """`torch.compile inductor` for a compiled model, nothing in eager mode."""
+    if model is None:
+        return None
+    if type(model).__name__ == "OptimizedModule":
+        callable_ = getattr(model, "dynamo_ctx", None)
+        backend = getattr(getattr(callable_, "callback", None), "_torchdynamo_orig_callable", None)
+        backend = getattr(backend, "_torchdynamo_orig_callable", backend)
+        name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", None) or ""
+        return f"torch.compile {name}".strip()
+    if getattr(model, "_compiled_call_impl", None) is not None:
+        return "torch.compile"
+    return None
+
+
+def flush_denormal() -> bool:
+    """Whether numbers below the normal range become zero; there is no getter, so half of the smallest normal one is made."""
+    import torch
+
+    return bool((torch.tensor(2.0**-126, dtype=torch.float32, device="cpu") * 0.5).item() == 0.0)
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _put(found: dict[str, Any], name: str, value: Any) -> None:
+    *groups, last = name.split(".")
+    for group in groups:
+        found = found.setdefault(group, {})
+    found[last] = value

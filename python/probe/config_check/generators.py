@@ -1,0 +1,138 @@
+"""Where the random generators of a process stand: fingerprints of their states and how far they have come.
+
+Reads only: no generator is advanced, none is created on a device that is not in use.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import sys
+from array import array
+from typing import Any, NamedTuple
+
+from probe.config_check import digests
+
+_WORDS = 624
+# Words that are gone through to count draws: some hundredths of a second.
+_MAX_DRAWS = 20_000_000
+
+
+class Twister(NamedTuple):
+    """State of a Mersenne twister: its 624 words, and the position of the next one."""
+
+    words: bytes
+    position: int
+
+
+class Snapshot(NamedTuple):
+    """States of the generators at one moment, as their libraries give them."""
+
+    python: Any
+    numpy: Any
+    torch: bytes | None
+    devices: dict[str, dict[str, Any]]
+
+
+def snapshot() -> Snapshot:
+    """The states now. Cheap; what is made of it comes later, in `describe`."""
+    numpy = sys.modules.get("numpy")
+    torch = sys.modules.get("torch")
+    legacy = getattr(numpy, "random", None)
+    cpu: bytes | None = None
+    devices: dict[str, dict[str, Any]] = {}
+    if torch is not None and hasattr(torch, "default_generator"):
+        cpu = _tensor_bytes(torch.get_rng_state())
+        devices = _device_states(torch)
+    return Snapshot(
+        random.getstate(), legacy.get_state(legacy=False) if hasattr(legacy, "get_state") else None, cpu, devices
+    )
+
+
+def describe(now: Snapshot, origins: dict[str, Twister | None]) -> dict[str, dict[str, Any]]:
+    """The generators as a mark of `random.json` has them. `origins` are the states right after the seeds were set."""
+    found = {"python": {"state": digests.of_bytes(repr(now.python).encode())}}
+    _add_draws(found["python"], origins.get("python"), twister(now, "python"))
+    if now.numpy is not None:
+        state = now.numpy
+        key, position = state["state"], state["bit_generator"]
+        if position == "MT19937":
+            content = key["key"].astype("<u4", copy=False).tobytes() + struct.pack("<Q", int(key["pos"]))
+            found["numpy"] = {"state": digests.of_bytes(content)}
+            _add_draws(found["numpy"], origins.get("numpy"), twister(now, "numpy"))
+        else:
+            found["numpy"] = {"state": digests.of_bytes(repr(state).encode())}
+    if now.torch is not None:
+        found["torch"] = {"state": digests.of_bytes(now.torch)}
+        _add_draws(found["torch"], origins.get("torch"), twister(now, "torch"))
+    found.update(now.devices)
+    return found
+
+
+def twister(now: Snapshot, generator: str) -> Twister | None:
+    """The state of one generator, if it is a Mersenne twister."""
+    if generator == "python":
+        words = now.python[1]
+        return Twister(_little(words[:_WORDS]), int(words[_WORDS])) if len(words) == _WORDS + 1 else None
+    if generator == "numpy" and now.numpy is not None and now.numpy["bit_generator"] == "MT19937":
+        state = now.numpy["state"]
+        return Twister(state["key"].astype("<u4", copy=False).tobytes(), int(state["pos"]))
+    if generator == "torch" and now.torch is not None:
+        return torch_twister(now.torch)
+    return None
+
+
+def torch_twister(state: bytes) -> Twister | None:
+    """Words and position in the state of a CPU generator of torch: seed, words left, seeded, next, 624 words of 8 bytes."""
+    if len(state) < 24 + 8 * _WORDS:
+        return None
+    _, left, _, _ = struct.unpack_from("<QiiQ", state)
+    wide = array("Q")
+    wide.frombytes(state[24 : 24 + 8 * _WORDS])
+    if sys.byteorder != "little" or not 1 <= left <= _WORDS:
+        return None
+    return Twister(_little(wide), _WORDS - left + 1)
+
+
+def seeded(seed: int) -> Twister | None:
+    """The state of torch's CPU generator right after `seed` was set, from a generator made for it."""
+    torch = sys.modules["torch"]
+    generator = torch.Generator("cpu")
+    generator.manual_seed(seed)
+    return torch_twister(_tensor_bytes(generator.get_state()))
+
+
+def _add_draws(state: dict[str, Any], origin: Twister | None, now: Twister | None) -> None:
+    if origin is None or now is None:
+        return
+    draws = digests.mersenne_draws(origin.words, origin.position, now.words, now.position, _MAX_DRAWS)
+    if draws is not None:
+        state["draws"] = draws
+
+
+def _little(words: Any) -> bytes:
+    return struct.pack(f"<{_WORDS}I", *words)
+
+
+def _tensor_bytes(tensor: Any) -> bytes:
+    return bytes(tensor.untyped_storage()) if tensor.numel() < 64 else tensor.numpy().tobytes()
+
+
+def _device_states(torch: Any) -> dict[str, dict[str, Any]]:
+    """Seed and offset of the device's generators, where the device is in use already."""
+    found: dict[str, dict[str, Any]] = {}
+    for library in (torch.cuda, getattr(torch, "npu", None)):
+        if library is None or not getattr(library, "is_initialized", bool)():
+            continue
+        for index, generator in enumerate(getattr(library, "default_generators", ())):
+            state: dict[str, Any] = {"seed": int(generator.initial_seed())}
+            try:
+                raw = _tensor_bytes(generator.get_state().cpu())
+                state["state"] = digests.of_bytes(raw)
+                if len(raw) >= 16:
+                    state["offset"] = struct.unpack("<Q", raw[-8:])[0]
+            except RuntimeError:
+                # Within the capture of a graph the state cannot be read.
+                pass
+            found[f"device.{index}"] = state
+    return found

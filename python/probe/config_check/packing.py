@@ -1,0 +1,69 @@
+"""`pack` for training scripts: hands over a model and what trains it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from probe.config_check import hyperparameters
+from probe.config_check.collection import Collection, Request
+from probe.config_check.seeds import watch
+from probe.messages import say
+
+
+def pack(
+    model: Any,
+    output: str | os.PathLike[str],
+    *,
+    dataset: Any = None,
+    dataloader: Any = None,
+    optimizer: Any = None,
+    scheduler: Any = None,
+    scaler: Any = None,
+    extra: Mapping[str, Any] | None = None,
+    files: list[str | Path] | None = None,
+    data_files: list[str | Path] | None = None,
+    steps: int = 1,
+) -> Collection:
+    """Pack the set-up of this training into the zip `output`, for `probe config-check`.
+
+    Call it on every rank, when the model is built and the loop has not begun. It looks at the next `steps` forward calls of
+    `model`, then takes all its hooks out and writes. What is not handed over is found where it is used: the loader that gives
+    batches, the optimizer that steps, the scheduler, the scaler. `extra` holds settings of your own; `files` are launch scripts
+    and YAML or JSON files whose settings belong to the run; `data_files` are files the data comes from, such as the tokenizer's.
+
+    Returns the collection; its `finish()` writes what there is at once. Without it, the pack is written at the first forward
+    call after the last step, or when the process ends. Raises OSError if `output` cannot be written. After that, no fault of
+    packing reaches the training.
+    """
+    request = Request(
+        Path(os.fspath(output)),
+        steps=steps,
+        dataset=dataset,
+        dataloader=dataloader,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        scaler=scaler,
+        extra=extra,
+        files=list(files or []),
+        data_files=list(data_files or []),
+    )
+    collection = Collection(request)
+    try:
+        collection.watch()
+        if model is not None:
+            collection.attach(model)
+        collection.settings(hyperparameters.script_frame())
+        if model is None or steps == 0:
+            collection.finish()
+    except Exception as error:
+        say(f"config-check: nothing is packed: {type(error).__name__}: {error}")
+        collection.finished = True
+        collection._release()
+    return collection
+
+
+# Seeds that are set from here on are seen.
+watch.start()

@@ -1,0 +1,144 @@
+"""Watches who sets seeds, from the moment this package is first used, and remembers where the generators stood right after.
+
+The functions themselves do what they always did. They are put back once a pack is written.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from probe.config_check import generators
+from probe.config_check.patches import Patches
+
+# Function -> the generators it seeds.
+_TORCH = {
+    "manual_seed": ("torch", "device"),
+    "seed": ("torch", "device"),
+}
+_DEVICE = ("manual_seed", "manual_seed_all", "seed", "seed_all")
+_SEEDING_MODULES = ("torch.random", "torch.cuda.random", "torch_npu.npu.random", "torch.npu.random")
+# Places beyond this many are not told apart, and states are no longer looked at.
+_MAX_PLACES = 256
+_MAX_STATES = 4096
+
+
+class SeedWatch:
+    """What has been seen of seed calls in this process."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, int | None] = {}
+        self.origins: dict[str, generators.Twister | None] = {}
+        self.seeded: generators.Snapshot | None = None
+        self._calls: dict[tuple[str, int | None, str], int] = {}
+        self._states = 0
+        self._patches = Patches()
+        self._watched: set[str] = set()
+        self._inner = threading.local()
+
+    def start(self) -> None:
+        """Watches the libraries that are imported by now; may be called again when there are more."""
+        libraries: list[tuple[str, dict[str, tuple[str, ...]]]] = [("random", {"seed": ("python",)})]
+        if "numpy" in sys.modules and not _importing("numpy"):
+            # NumPy loads this part when it is first used, which would be too late; loading it draws nothing.
+            import numpy.random  # noqa: F401
+        libraries.append(("numpy.random", {"seed": ("numpy",), "default_rng": ()}))
+        libraries.append(("torch", _TORCH))
+        libraries += [(f"torch.{device}", {name: ("device",) for name in _DEVICE}) for device in ("cuda", "npu")]
+        replacements = [item for library, functions in libraries for item in self._library(library, functions)]
+        if replacements:
+            self._patches.everywhere(replacements)
+
+    def stop(self) -> None:
+        """Puts the functions back."""
+        self._patches.undo()
+        self._watched.clear()
+
+    def calls(self) -> list[dict[str, Any]]:
+        """The calls as `random.json` has them."""
+        return [
+            {"function": function, "value": value, "count": count, **({"place": place} if place else {})}
+            for (function, value, place), count in list(self._calls.items())
+        ]
+
+    def _library(self, library: str, functions: dict[str, tuple[str, ...]]) -> list[tuple[Any, str, Callable[[Any], Any]]]:
+        module = sys.modules.get(library)
+        # A library that is only half imported is watched the next time.
+        names = [name for name in functions if hasattr(module, name)]
+        if library in self._watched or not names or _importing(library):
+            return []
+        self._watched.add(library)
+        return [(module, name, functools.partial(self._wrap, f"{library}.{name}", functions[name])) for name in names]
+
+    def _wrap(self, function: str, seeds: tuple[str, ...], original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def seeding(*arguments: Any, **keywords: Any) -> Any:
+            depth = getattr(self._inner, "depth", 0)
+            self._inner.depth = depth + 1
+            try:
+                return original(*arguments, **keywords)
+            finally:
+                self._inner.depth = depth
+                # `torch.manual_seed` seeds the devices by way of their own functions: one call, not three.
+                if depth == 0:
+                    try:
+                        self._note(function, seeds, arguments, keywords)
+                    except Exception:
+                        pass
+
+        return seeding
+
+    def _note(self, function: str, seeds: tuple[str, ...], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        value = _number(arguments[0] if arguments else next(iter(keywords.values()), None))
+        key = (function, value, _place(sys._getframe(2)))
+        if key in self._calls or len(self._calls) < _MAX_PLACES:
+            self._calls[key] = self._calls.get(key, 0) + 1
+        if threading.current_thread() is not threading.main_thread() or self._states >= _MAX_STATES:
+            return
+        self._states += 1
+        now = generators.snapshot()
+        if not function.endswith("default_rng"):
+            self.seeded = now
+        for generator in seeds:
+            if generator != "device":
+                self.values[generator] = value
+                self.origins[generator] = generators.twister(now, generator)
+
+
+def of_random() -> dict[str, int | None]:
+    """Seeds that can be asked of the generators themselves."""
+    torch = sys.modules.get("torch")
+    return {"torch": int(torch.initial_seed())} if torch is not None else {}
+
+
+def _importing(name: str) -> bool:
+    return any(
+        getattr(getattr(sys.modules.get(part), "__spec__", None), "_initializing", False)
+        for part in {name, name.partition(".")[0]}
+    )
+
+
+def _number(value: Any) -> int | None:
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def _place(frame: Any) -> str:
+    """`train.py:15 seed_everything`: the first frame that is neither ours nor of a library of generators."""
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if str(module).partition(".")[0] not in ("probe", "random") and module not in _SEEDING_MODULES:
+            code = frame.f_code
+            return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {code.co_name}"
+        frame = frame.f_back
+    return ""
+
+
+watch = SeedWatch()

@@ -1,0 +1,196 @@
+"""The older tool's `config.json`: what each of its keys means here.
+
+Every key is mapped, or refused by name with what to do instead, or, where leaving it out changes no record, named in a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from probe.dropin.keys import Keys
+from probe.messages import warn
+from probe.nearest import suggestion
+from probe.patterns import Pattern, path_of
+from probe.settings import LEVELS, TASKS, Settings, SettingsError
+
+#: The older tool's levels. `debug` records only what the script gives to `save`.
+LEVELS_BEFORE = {"L0": "module", "L1": "api", "mix": "mix", "debug": "save"}
+
+#: Where a script, a file or the environment says nothing: the older tool's own defaults.
+DEFAULT_PATH = "./dump_path"
+DEFAULT_TASK = "statistics"
+DEFAULT_LEVEL = "L1"
+
+#: Tasks that have no counterpart, and what to do instead.
+_TASKS_REFUSED = {
+    "acc_check": "take a dump with task 'tensor' on both devices and run 'probe compare'",
+    "run_ut": "take a dump with task 'tensor' on both devices and run 'probe compare'",
+    "diff_check": "take a dump with task 'hash' in both runs and run 'probe compare'",
+    "nan_check": "use task 'statistics': NaN and Inf of every value are counted, and 'probe compare' names where they are born",
+    "overflow_check": "use task 'statistics': NaN and Inf of every value are counted, and 'probe compare' names where they are born",
+    "free_benchmark": "take two dumps and run 'probe compare'",
+    "exception_dump": "use task 'statistics': NaN and Inf of every value are counted",
+    "grad_probe": "use level 'L0': the gradients of all parameters are recorded",
+}
+
+#: Keys whose effect cannot be had, and what to do instead. Leaving them out would give another dump than the one asked for.
+_REFUSED = {
+    "load": "replacing a module's inputs by dumped ones is not supported; load them in the script and call the module",
+    "slice": "parts of tensors are not recorded; use 'list' to choose ops, or task 'sketch', which is small for any tensor",
+    "request_id": "single inference requests are not told apart; use 'step' to choose iterations",
+    "bench_path": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
+    "diff_nums": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
+    "white_list": "there is no task 'acc_check' here; use 'list'",
+    "black_list": "there is no task 'acc_check' here; use 'exclude' in probe.toml",
+    "error_data_path": "there is no task 'acc_check' here; 'dump_path' is where everything goes",
+}
+
+#: Keys of MindSpore's part of the older tool.
+_MINDSPORE = ("file_format", "check_mode")
+
+_COMMON = ("task", "dump_path", "rank", "step", "level", "extra_info", "async_dump", "dump_enable", "precision", "risk_level",
+           "custom_op_namespaces", "load")
+_BLOCK = ("scope", "list", "data_mode", "summary_mode", "tensor_list", "slice", "request_id", "bench_path", "diff_nums",
+          "white_list", "black_list", "error_data_path", *_MINDSPORE)
+_BLOCKS = ("statistics", "tensor", "structure", "sketch", "hash")
+_BLOCKS_REFUSED = tuple(_TASKS_REFUSED)
+
+
+def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any]) -> Settings:
+    """The settings that the content of a `config.json` stands for. Raises SettingsError."""
+    given = {key: value for key, value in arguments.items() if value is not None}
+    top = Keys({**values, **given}, source)
+    # The block of a task that is not chosen may stand in the file: its content is of no effect in the older tool either.
+    top.only((*_COMMON, *_BLOCKS, *_BLOCKS_REFUSED))
+    task = _task(top)
+    block = top.inside(task)
+    block.only(_BLOCK)
+    for name in _BLOCKS:
+        if name != task and top.has(name):
+            top.inside(name).only(_BLOCK)
+    _refuse(top, block)
+    _warn(top, block)
+    level = _level(top, task)
+    chosen: dict[str, Any] = {
+        "output": top.get("dump_path") or DEFAULT_PATH,
+        "steps": _numbers(top, "step"),
+        "ranks": _numbers(top, "rank"),
+        "level": level,
+        "task": _recorded(task, block),
+        "include": tuple(pattern for text in block.texts("list") for pattern in _listed(text)),
+        "tensors": tuple(pattern for text in block.texts("tensor_list") for pattern in _listed(text)),
+        "scope": _scope(block),
+        "stacks": top.flag("extra_info"),
+    } | _data_mode(block)
+    return _checked(chosen, source)
+
+
+def _checked(chosen: Mapping[str, Any], source: str) -> Settings:
+    try:
+        made = Settings.from_arguments(**chosen)
+    except SettingsError as error:
+        raise SettingsError(f"{source}: {error}") from None
+    return made.with_source(source)
+
+
+def _task(top: Keys) -> str:
+    task = top.get("task") or DEFAULT_TASK
+    if task in _TASKS_REFUSED:
+        raise top.error("task", f"is not supported; {_TASKS_REFUSED[task]}")
+    if not isinstance(task, str) or task not in _BLOCKS:
+        raise top.error("task", f"is unknown; {suggestion(str(task), (*_BLOCKS, *_TASKS_REFUSED))}")
+    return task
+
+
+def _recorded(task: str, block: Keys) -> str:
+    """The task here, which the older tool spreads over `task` and `summary_mode`."""
+    mode = block.get("summary_mode") or "statistics"
+    if mode not in ("statistics", "md5", "xor"):
+        raise block.error("summary_mode", f"is unknown; {suggestion(str(mode), ('statistics', 'md5', 'xor'))}")
+    if mode != "statistics" and task == "statistics":
+        return "hash"
+    # The structure alone is not a record of its own here: it comes with the statistics.
+    return task if task in TASKS else "statistics"
+
+
+def _level(top: Keys, task: str) -> str:
+    level = top.get("level") or DEFAULT_LEVEL
+    if level == "L2":
+        raise top.error("level", "is not supported: kernels inside the NPU's runtime are not seen from Python; use 'op', which "
+                                 "records every op that torch dispatches")
+    if not isinstance(level, str) or (level not in LEVELS_BEFORE and level not in LEVELS):
+        raise top.error("level", f"is unknown; {suggestion(str(level), (*LEVELS_BEFORE, 'op'))}")
+    level = LEVELS_BEFORE.get(level, level)
+    return "mix" if task == "structure" and level not in ("module", "mix") else level
+
+
+def _numbers(top: Keys, key: str) -> Any:
+    value = top.get(key)
+    if value is not None and not isinstance(value, (list, tuple, range, set)):
+        # The older tool takes lists only; a single number or text can only mean one thing.
+        return [value]
+    return value
+
+
+def _data_mode(block: Keys) -> dict[str, Any]:
+    known = ("all", "forward", "backward", "input", "output")
+    modes = block.texts("data_mode")
+    for mode in modes:
+        if mode not in known:
+            raise block.error("data_mode", f"holds {mode!r}, which is unknown; {suggestion(mode, known)}")
+    if "all" in modes and len(modes) > 1:
+        raise block.error("data_mode", "holds 'all' and more; leave out one or the other")
+    chosen: dict[str, Any] = {}
+    if {"forward", "backward"} & set(modes):
+        chosen["phases"] = (["forward"] if "forward" in modes else []) + (["backward", "gradients"] if "backward" in modes else [])
+    if {"input", "output"} & set(modes):
+        chosen["slots"] = [mode for mode in modes if mode in ("input", "output")]
+    return chosen
+
+
+def _scope(block: Keys) -> list[str] | None:
+    names = block.texts("scope")
+    if names and len(names) != 2:
+        raise block.error("scope", "is not two full names of ops, the first and the last to record")
+    return names or None
+
+
+def _listed(text: str) -> list[Pattern]:
+    """A name of `list`, which the older tool looks for anywhere inside the name of an op."""
+    patterns = [Pattern(text, inside=True)]
+    if path := path_of(text):
+        # At level mix the name of a module's call opens everything inside it.
+        patterns.append(Pattern(path))
+    return patterns
+
+
+def _refuse(top: Keys, block: Keys) -> None:
+    for key, advice in _REFUSED.items():
+        for place in (top, block):
+            if place.get(key) is not None:
+                raise place.error(key, f"is not supported: {advice}")
+    if top.flag("dump_enable") is False:
+        raise top.error("dump_enable", "would switch the capture off until the file changes; the file is read once, so leave the "
+                                       "key out, or do not call start()")
+
+
+def _warn(top: Keys, block: Keys) -> None:
+    if top.flag("dump_enable"):
+        warn(f"{top.name('dump_enable')}: the file is read once; changes while the script runs have no effect")
+    if top.flag("async_dump"):
+        warn(f"{top.name('async_dump')}: not needed and ignored; records are always written in the background")
+    if top.get("precision") is not None:
+        warn(f"{top.name('precision')}: not needed and ignored; statistics are always taken in 64 bits")
+    if top.get("risk_level") not in (None, "ALL"):
+        warn(f"{top.name('risk_level')}: ignored, every function is recorded; 'exclude' in probe.toml leaves functions out")
+    if top.get("custom_op_namespaces") is not None:
+        warn(f"{top.name('custom_op_namespaces')}: not needed and ignored; level 'op' sees the ops of every namespace")
+    for key in _MINDSPORE:
+        if block.get(key) is not None:
+            warn(f"{block.name(key)}: ignored, it is MindSpore's")
+    if block.get("summary_mode") in ("md5", "xor"):
+        warn(f"{block.name('summary_mode')}: an order-sensitive 128-bit hash is recorded instead; it cannot be compared with the "
+             "older tool's checksums")
+    if top.get("task") == "structure":
+        warn(f"{top.name('task')}: the structure is recorded together with statistics")

@@ -1,0 +1,165 @@
+"""`PrecisionDebugger`, with the calls that the older tool's scripts make."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from probe.dropin import config_json
+from probe.dropin.config_file import read
+from probe.dropin.recording import SharedRecording
+from probe.messages import say_once, warn
+from probe.seeds import seed_all
+from probe.settings import Settings, SettingsError
+
+
+class PrecisionDebugger:
+    """The older tool's debugger. A script moves by changing its import to `from probe import PrecisionDebugger`.
+
+    There is one per process; each method can be called on the class as well, and does nothing before the first construction.
+    """
+
+    _recording: ClassVar[SharedRecording | None] = None
+    _module_dump: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        config_path: str | os.PathLike[str] | None = None,
+        task: str | None = None,
+        dump_path: str | None = None,
+        level: str | None = None,
+        step: Iterable[int | str] | None = None,
+    ) -> None:
+        """Read `config.json` (or the oldest form of it); an argument that is given wins over the file.
+
+        Without a file: task statistics, level L1, folder `./dump_path`. Raises SettingsError, a ValueError of one line, for
+        every key or value that cannot be used.
+        """
+        arguments = {"task": task, "dump_path": dump_path, "level": level, "step": _listed(step)}
+        if config_path is None:
+            settings = config_json.settings({}, "PrecisionDebugger", arguments)
+        else:
+            settings = read(config_path, **arguments)
+        before = PrecisionDebugger._recording
+        if before is None:
+            PrecisionDebugger._recording = SharedRecording(settings)
+        elif before.settings != settings:
+            warn("a second PrecisionDebugger with other settings is ignored: there is one per process, and the first stays")
+
+    @classmethod
+    def start(
+        cls,
+        model: Any = None,
+        token_range: Sequence[int] | None = None,
+        rank_id: int | None = None,
+        scheduled_tokens: object = None,
+    ) -> None:
+        """Begin or continue to record. `model` is a Module or a list of them; levels L0 and mix need it.
+
+        `rank_id` names this process where torch.distributed does not. Raises SettingsError for what cannot be done.
+        """
+        if token_range is not None:
+            raise SettingsError("start: token_range is not supported: single tokens are not told apart; call start() and stop() "
+                                "around the forward calls to record")
+        if scheduled_tokens is not None:
+            raise SettingsError("start: scheduled_tokens is not supported: single inference requests are not told apart")
+        recording = cls._ready("start")
+        if recording is None:
+            return
+        if model is None and recording.settings.level in ("module", "mix"):
+            # Models that are called later are found all the same: that is more than the older tool could do.
+            say_once(f"start: no model given at level {recording.settings.level}; models are named by the order of their first calls")
+        recording.start(model, rank_id)
+
+    @classmethod
+    def stop(cls) -> None:
+        """Pause. Twice is harmless."""
+        recording = cls._ready("stop")
+        if recording is not None:
+            recording.stop()
+
+    @classmethod
+    def step(cls) -> None:
+        """End the iteration; the next one has the next number."""
+        recording = cls._ready("step")
+        if recording is not None:
+            recording.step()
+
+    @classmethod
+    def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
+        """Record a tensor, number, text, list, tuple or dict, at every level, and with `save_backward` its gradient."""
+        recording = cls._ready("save")
+        if recording is not None:
+            recording.save(name, variable, save_backward)
+
+    @classmethod
+    def set_init_step(cls, step: int) -> None:
+        """Give the current iteration a number: that of the checkpoint from which a training goes on."""
+        if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+            raise SettingsError(f"set_init_step: {step!r} is no step number")
+        recording = cls._ready("set_init_step")
+        if recording is not None:
+            recording.set_step(step)
+
+    @classmethod
+    def module_dump(cls, module: Any, dump_name: str) -> None:
+        """Record this module and what runs inside it, until `module_dump_end`. The name in the record is the module's own path."""
+        recording = cls._ready("module_dump")
+        if recording is None:
+            return
+        if cls._module_dump:
+            raise SettingsError(f"module_dump: {dump_name!r} begins before module_dump_end() has ended the one before")
+        PrecisionDebugger._module_dump = True
+        recording.start(module)
+
+    @classmethod
+    def module_dump_end(cls) -> None:
+        """End what `module_dump` began."""
+        if not cls._module_dump:
+            say_once("module_dump_end: nothing was begun by module_dump()")
+            return
+        PrecisionDebugger._module_dump = False
+        cls.stop()
+
+    @classmethod
+    def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
+        """Accepted and not needed: ops are intercepted in torch, so a function of the user's is recorded by what it calls."""
+        prefix = api_prefix or getattr(module, "__name__", type(module).__name__)
+        say_once(f"register_custom_api: {prefix}.{api} need not be registered: the torch functions and ops that it calls are "
+                 "recorded without it; 'save' records its own values")
+
+    @classmethod
+    def restore_custom_api(cls, module: Any, api: str) -> None:
+        """Accepted and not needed: `register_custom_api` replaces nothing."""
+
+    @staticmethod
+    def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_enhanced: bool = False) -> None:
+        """As `probe.seed_all`, with the names that the older tool gave to its arguments."""
+        seed_all(seed, deterministic=mode, rm_dropout=rm_dropout, is_enhanced=is_enhanced)
+
+    @classmethod
+    def forget(cls) -> None:
+        """Finish the dump and make room for another debugger in this process."""
+        if cls._recording is not None:
+            cls._recording.close()
+        PrecisionDebugger._recording = None
+        PrecisionDebugger._module_dump = False
+
+    @classmethod
+    def _ready(cls, call: str) -> SharedRecording | None:
+        if cls._recording is None:
+            say_once(f"{call}: no PrecisionDebugger has been made in this process, so the call does nothing")
+        return cls._recording
+
+    @property
+    def settings(self) -> Settings:
+        """What is recorded."""
+        assert PrecisionDebugger._recording is not None, "made by the constructor"
+        return PrecisionDebugger._recording.settings
+
+
+def _listed(step: Iterable[int | str] | int | str | None) -> list[int | str] | None:
+    if step is None:
+        return None
+    return [step] if isinstance(step, (int, str)) else list(step)

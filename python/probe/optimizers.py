@@ -1,0 +1,85 @@
+"""Steps of optimizers, for everything in this package that waits for them.
+
+Torch goes through its hooks in a loop that fails when one of them adds or removes a hook. A step may be what begins or ends
+a recording, so there is one pair of hooks, and those who wait are in a list of our own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from torch.optim.optimizer import (
+    Optimizer,
+    _global_optimizer_post_hooks,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+Listener = Callable[[Optimizer], None]
+
+
+class Handle:
+    """Stands for a pair of listeners; `remove` ends their wait. Twice is harmless."""
+
+    def __init__(self, before: Listener | None, after: Listener | None) -> None:
+        self.before, self.after = before, after
+
+    def remove(self) -> None:
+        """Takes the listeners out, also from inside one of them."""
+        if self in _waiting:
+            _waiting.remove(self)
+        if not _waiting and not _is_stepping(sys._getframe()):
+            _unhook()
+
+
+_waiting: list[Handle] = []
+_hooks: list[Any] = []
+#: Frames of the steps that are under way, one within another; of a step that raised there is no end.
+_stepping: list[FrameType] = []
+
+
+def listen(before: Listener | None = None, after: Listener | None = None) -> Handle:
+    """Calls `before` and `after` around the step of every optimizer. Listeners must not raise."""
+    handle = Handle(before, after)
+    _waiting.append(handle)
+    if not _hooks:
+        _hooks[:] = [register_optimizer_step_pre_hook(_before), register_optimizer_step_post_hook(_after)]
+    return handle
+
+
+def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    _stepping.append(sys._getframe(1))
+    for handle in list(_waiting):
+        if handle.before is not None:
+            handle.before(optimizer)
+
+
+def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    for handle in list(_waiting):
+        if handle.after is not None:
+            handle.after(optimizer)
+    frame = sys._getframe(1)
+    if frame in _stepping:
+        del _stepping[_stepping.index(frame) :]
+    # The last of torch's hooks may be taken away while torch goes through them.
+    if not _waiting and not _is_stepping(frame) and next(reversed(_global_optimizer_post_hooks), None) == _hooks[1].id:
+        _unhook()
+
+
+def _is_stepping(frame: FrameType | None) -> bool:
+    """Whether `frame` runs inside a step."""
+    while frame is not None and _stepping:
+        if frame in _stepping:
+            return True
+        frame = frame.f_back
+    _stepping.clear()
+    return False
+
+
+def _unhook() -> None:
+    for hook in _hooks:
+        hook.remove()
+    _hooks.clear()

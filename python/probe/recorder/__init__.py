@@ -1,0 +1,18 @@
+"""Records what operators read and write.
+
+    _session   when: steps, start and stop, the end of the process
+    modes      torch's interception points: functions as the user calls them, ops of the dispatcher
+    modules    calls of modules, and the scope that other ops stand in
+    gradients  what flows backward: gradients of an op's own inputs and outputs, and of parameters
+    naming     what things are called
+    frames     where in the program they are called
+    collectives  what ranks do together
+    special    tensors that are not plain memory
+    device     numbers of tensors that are not in host memory
+
+What was intercepted goes to `probe._core.Recorder`, which measures and writes it.
+"""
+
+from probe.recorder._session import Capture, Session, capture
+
+__all__ = ["Capture", "Session", "capture"]

@@ -1,0 +1,535 @@
+"""When something is recorded: steps, start and stop, and the end of the process."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import datetime
+import functools
+import json
+import os
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from probe import current, optimizers
+from probe._core import Recorder
+from probe.messages import say_once, warn
+from probe.names import check_apis, check_modules
+from probe.patterns import path_of
+from probe.ranks import current_rank
+from probe.recorder import frames, naming, special
+from probe.recorder.collectives import CollectiveMode
+from probe.recorder.device import Device
+from probe.recorder.gradients import Gradients
+from probe.recorder.modes import ApiMode, OpMode, remove
+from probe.recorder.modules import Modules
+from probe.selection import Selection
+from probe.settings import Settings
+
+_Mode = ApiMode | OpMode | CollectiveMode
+_Models = torch.nn.Module | Iterable[torch.nn.Module] | None
+
+#: More bytes than any step writes: no budget.
+_NO_BUDGET = 2**63 - 1
+
+
+def _quietly(method: Callable[..., None]) -> Callable[..., None]:
+    """A method that ends the recording instead of raising: training goes on whatever happens in it."""
+
+    @functools.wraps(method)
+    def guarded(self: Session, *args: Any, **kwargs: Any) -> None:
+        if self._over or os.getpid() != self._process:
+            return
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:
+            self._give_up(f"{type(error).__name__}: {error}")
+
+    return guarded
+
+
+class Session:
+    """One recording of this process. No method raises."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        #: Iteration that is being recorded, or would be.
+        self.step_number = 0
+        self._process = os.getpid()
+        self._over = False
+        self._running = False
+        self._in_step = False
+        self._core: Recorder | None = None
+        self._modules: Modules | None = None
+        self._gradients: Gradients | None = None
+        self._models: list[_Models] = []
+        self._local = threading.local()
+        self._counting: optimizers.Handle | None = None
+        self._selection = Selection(settings)
+        self._scope_handle: optimizers.Handle | None = None
+        self._selected = current_rank(settings.rank) in settings.ranks
+        self._stance: Any = None
+        #: Modes that are on, on any thread.
+        self._modes: weakref.WeakSet[_Mode] = weakref.WeakSet()
+        _sessions.add(self)
+        atexit.register(self.close)
+        current.begin(self)
+        for warning in check_apis(settings):
+            warn(warning)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether anything was recorded so far."""
+        return self._core is not None
+
+    @_quietly
+    def start(self, model: _Models = None) -> None:
+        """Begins or goes on recording, if the current step is selected. `model` gives modules the paths the user knows."""
+        if model is not None and not any(known is model for known in self._models):
+            self._models.append(model)
+            if self._modules is not None:
+                self._learn(model)
+        if not self._running:
+            self._running = True
+            self._resume()
+
+    @_quietly
+    def stop(self) -> None:
+        """Pauses recording; the step stays open."""
+        if self._running:
+            self._pause()
+            self._running = False
+
+    @_quietly
+    def step(self) -> None:
+        """Ends the iteration; what follows belongs to the next one."""
+        self._pause()
+        self._finish_step()
+        self.step_number += 1
+        if self._running:
+            self._resume()
+
+    @_quietly
+    def set_step(self, number: int) -> None:
+        """Says which iteration it is, for a run that goes on from a checkpoint."""
+        self._pause()
+        self._finish_step()
+        self.step_number = number
+        if self._running:
+            self._resume()
+
+    @_quietly
+    def save(self, name: str, value: Any, gradient: bool = True) -> None:
+        """Records a value under a name of the user's, and the gradients of the tensors in it."""
+        if not (self._running and self._in_step) or self._core is None:
+            return
+        core = self._core
+        with torch._C.DisableTorchFunction():
+            self._save(core, name, value)
+            if gradient:
+                self._save_gradients(core, name, value)
+
+    def _save(self, core: Recorder, name: str, value: Any) -> None:
+        call = core.open(f"{name}.{core.number(name)}.debug")
+        if call is not None:
+            core.add(call, "output", "value", value)
+            core.finish(call)
+
+    def _save_gradients(self, core: Recorder, name: str, value: Any) -> None:
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else None
+        if items is not None:
+            for key, item in items:
+                self._save_gradients(core, f"{name}.{key}", item)
+        elif isinstance(value, torch.Tensor) and value.requires_grad:
+
+            def arrived(gradient: torch.Tensor) -> None:
+                if self._in_step:
+                    try:
+                        with torch._C.DisableTorchFunction():
+                            self._save(core, f"{name}_grad", gradient)
+                    except Exception as error:
+                        core.fault(f"gradient of {name}: {error}")
+
+            value.register_hook(arrived)
+
+    def close(self) -> None:
+        """Ends the recording. Idempotent; done at the end of the process as well."""
+        if self._over or os.getpid() != self._process:
+            return
+        try:
+            self._pause()
+            self._pop_modes()
+            self._finish_step()
+            if self._core is not None:
+                count, first = self._core.faults()
+                notes = [f"{count} calls could not be recorded in full; the first: {first}"] if count else []
+                for note in notes:
+                    say_once(note)
+                self._core.close(notes)
+                self._report()
+        except Exception as error:
+            self._give_up(f"{type(error).__name__}: {error}")
+        self._end()
+        current.end(self)
+        atexit.unregister(self.close)
+
+    def count_by_optimizer(self, on: bool = True) -> None:
+        """Whether an iteration ends with the step of the optimizer; of several, the first that steps leads."""
+        if self._counting is not None:
+            self._counting.remove()
+            self._counting = None
+        if on:
+            leader: list[int] = []
+
+            def stepped(optimizer: Optimizer) -> None:
+                if not leader:
+                    leader.append(id(optimizer))
+                if leader[0] == id(optimizer):
+                    self.step()
+
+            self._counting = optimizers.listen(after=stepped)
+
+    def forsake(self) -> None:
+        """In a forked process: takes everything out of torch without touching what is recorded."""
+        ended, self._over = self._over, True
+        if ended:
+            return
+        try:
+            self._switch_off()
+            if self._modules is not None:
+                self._modules.detach()
+            if self._gradients is not None:
+                self._gradients.forget_parameters()
+            self._run_eagerly(False)
+            self._end()
+            current.end(self)
+            atexit.unregister(self.close)
+        except Exception as error:
+            say_once(f"recording could not be ended in a forked process: {error}")
+        # Its destructor would write to the files of the parent.
+        if self._core is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._core))
+
+    # What follows may raise; callers see to it.
+
+    def _resume(self) -> None:
+        if not self._selected or self.step_number not in self.settings.steps:
+            return
+        if self._core is None:
+            self._core = self._create()
+            self._build(self._core)
+            self._scope_handle = optimizers.listen(self._enter_optimizer, self._leave_optimizer)
+        if not self._in_step:
+            self._core.begin_step(self.step_number)
+            self._selection.begin_step()
+            self._in_step = True
+        self._report()
+        if self._over or self._modules is None or self.settings.level == "save":
+            return
+        self._modules.attach()
+        self._modules.watch_parameters()
+        self._run_eagerly(True)
+        self._push_modes()
+
+    def _pause(self) -> None:
+        if self._modules is None or not self._modules.attached:
+            return
+        self._switch_off()
+        self._run_eagerly(False)
+        self._modules.detach()
+        if self._gradients is not None:
+            self._gradients.forget_parameters()
+
+    def _finish_step(self) -> None:
+        if self._in_step and self._core is not None:
+            self._in_step = False
+            if self._modules is not None:
+                self._modules.finish_step()
+            if self._gradients is not None:
+                self._gradients.flush()
+            self._core.finish_step()
+            self._report()
+
+    def _create(self) -> Recorder:
+        settings = self.settings
+        manifest = {
+            "framework": {"name": "torch", "version": torch.__version__},
+            "device": Device.present(),
+            "world_size": _world_size(),
+            "level": "saved" if settings.level == "save" else settings.level,
+            "task": settings.task,
+            "config": settings.describe(),
+            "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        }
+        options = {
+            "task": settings.task,
+            "stacks": settings.stacks,
+            "max_bytes": _NO_BUDGET if settings.max_bytes is None else settings.max_bytes,
+            "forward": "forward" in settings.phases,
+            "backward": "backward" in settings.phases,
+            "gradients": "gradients" in settings.phases,
+            "inputs": "input" in settings.slots,
+            "outputs": "output" in settings.slots,
+        }
+        hooks = {
+            "parts": special.parts,
+            "device": Device(settings.task in ("sketch", "tensor")),
+            "autograd_node": torch._C._current_autograd_node,
+            "sequence": torch._C._autograd._get_sequence_nr,
+            "region": frames.region,
+            "describe_op": naming.describe_op,
+            "describe_frames": frames.describe,
+            "checkpoint_code": frames.checkpoint_code(),
+            "border_code": frames.border_code(),
+            "wants": None if self._selection.everything else _Wants(self._selection),
+            "stores": _Stores(self._selection) if settings.tensors else None,
+        }
+        return Recorder(settings.output, current_rank(settings.rank), json.dumps(manifest), json.dumps(options), hooks)
+
+    def _build(self, core: Recorder) -> None:
+        level, phases = self.settings.level, self.settings.phases
+        self._gradients = Gradients(core)
+        backward = self._gradients if "backward" in phases else None
+        record = level in ("module", "mix")
+        self._modules = Modules(
+            core,
+            record,
+            backward if record else None,
+            self._gradients if "gradients" in phases and level != "save" else None,
+            self._push_modes,
+            self._pop_modes,
+        )
+        for model in self._models:
+            if model is not None:
+                self._learn(model)
+
+    def _learn(self, model: torch.nn.Module | Iterable[torch.nn.Module]) -> None:
+        """Takes a model's paths, and says which listed names it does not have."""
+        if self._modules is not None:
+            self._modules.add(model)
+            self._selection.learn(self._modules.paths)
+        for warning in check_modules(self.settings, [model] if isinstance(model, torch.nn.Module) else list(model)):
+            warn(warning)
+
+    def _push_modes(self) -> bool:
+        """Intercepts ops on this thread. False when that is done already."""
+        present: list[_Mode] = getattr(self._local, "modes", None) or []
+        if self._core is None or any(mode.on for mode in present):
+            return False
+        # Left by a stop on another thread.
+        self._pop_modes()
+        level = self.settings.level
+        modes: list[_Mode] = []
+        if level in ("api", "mix"):
+            gradients = self._gradients if "backward" in self.settings.phases else None
+            modes.append(ApiMode(self._core, gradients))
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                modes.append(CollectiveMode(self._core))
+        elif level == "op":
+            modes.append(OpMode(self._core))
+        for mode in modes:
+            mode.__enter__()
+            self._modes.add(mode)
+        self._local.modes = modes
+        return True
+
+    def _pop_modes(self) -> None:
+        modes, self._local.modes = getattr(self._local, "modes", None), None
+        # Torch puts a mode back when a handler of it ends. One that was taken out inside a handler is taken out again later.
+        lingering: list[_Mode] = [*getattr(self._local, "lingering", ()), *(modes or ())]
+        for mode in reversed(lingering):
+            remove(mode)
+        self._local.lingering = lingering[-4:]
+
+    def _switch_off(self) -> None:
+        """Ends interception on every thread; those that are not this one's pass ops through from now on."""
+        self._pop_modes()
+        for mode in list(self._modes):
+            mode.on = False
+        self._modes.clear()
+
+    def _run_eagerly(self, on: bool) -> None:
+        """Compiled functions run as written while they are recorded: inside compiled code there are no ops to see."""
+        compiler = getattr(torch, "compiler", None)
+        if compiler is None or not hasattr(compiler, "set_stance"):
+            return
+        if not on:
+            if self._stance is not None:
+                self._stance.__exit__(None, None, None)
+                self._stance = None
+        elif "torch._dynamo" in sys.modules and self._stance is None and self.settings.level != "save":
+            self._stance = compiler.set_stance("force_eager")
+            if not hasattr(self._stance, "__exit__"):
+                self._stance = None
+            else:
+                self._stance.__enter__()
+            if _has_compiled(self._models):
+                say_once("torch.compile is off while a step is recorded: its ops run one by one")
+
+    def _enter_optimizer(self, optimizer: Optimizer) -> None:
+        if self._modules is None or self._core is None or not self._in_step or os.getpid() != self._process:
+            return
+        try:
+            name = f"Optimizer.{type(optimizer).__name__}.step"
+            self._modules.enter_scope(f"{name}.{self._core.number(name)}", sys._getframe(2))
+        except Exception as error:
+            self._core.fault(f"step of {type(optimizer).__name__}: {error}")
+
+    def _leave_optimizer(self, optimizer: Optimizer) -> None:
+        if self._modules is None or self._core is None or os.getpid() != self._process:
+            return
+        try:
+            self._modules.leave_scope()
+        except Exception as error:
+            self._core.fault(f"step of {type(optimizer).__name__}: {error}")
+
+    def _report(self) -> None:
+        """Says once why the recording has ended early, if it has."""
+        failed = self._core.failed() if self._core is not None else None
+        if failed is not None and not self._over:
+            self._give_up(failed)
+
+    def _end(self) -> None:
+        self._over = True
+        self.count_by_optimizer(False)
+        if self._scope_handle is not None:
+            self._scope_handle.remove()
+            self._scope_handle = None
+
+    def _give_up(self, reason: str) -> None:
+        self._end()
+        say_once(f"recording stopped: {reason}; training goes on")
+        try:
+            self._pause()
+            if self._core is not None:
+                self._core.abandon(reason)
+        except Exception as error:
+            say_once(f"recording could not be ended cleanly: {error}")
+
+
+#: Recordings of this process.
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """A forked process records nothing: it takes everything out of torch, and the files stay its parent's."""
+    for session in list(_sessions):
+        session.forsake()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+class _Wants:
+    """Whether an op is one that the user listed. Opens and closes the range of `scope` on the way."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+
+    def __call__(self, name: str, scope: str | None) -> bool:
+        self._selection.opened(name)
+        wanted = self._selection.wants(name, _path(scope), _phase(name))
+        self._selection.closed(name)
+        return wanted
+
+
+class _Stores:
+    """Whether the data of an op is stored although the task does not ask for it."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+
+    def __call__(self, name: str, scope: str | None) -> bool:
+        return self._selection.wants_tensor(name, _path(scope), _phase(name))
+
+
+def _path(scope: str | None) -> str:
+    return (path_of(scope) or "") if scope else ""
+
+
+def _phase(name: str) -> str:
+    return "gradients" if ".parameters_grad" in name else "backward" if ".backward" in name else "forward"
+
+
+def _has_compiled(models: list[_Models]) -> bool:
+    """Whether anything of this program was compiled, or is about to be."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    if counters.get("frames"):
+        return True
+    flat = [part for model in models for part in (model if isinstance(model, (list, tuple)) else [model])]
+    return any(hasattr(part, "_orig_mod") for model in flat if model is not None for part in model.modules())
+
+
+def _world_size() -> int:
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size()
+    text = os.environ.get("WORLD_SIZE", "1")
+    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else 1
+
+
+class Capture(AbstractContextManager["Capture"]):
+    """Records the ops of chosen iterations.
+
+    `start`, `step` and `stop` say where iterations begin and end; as a context manager, an iteration ends with the step
+    of the optimizer unless `step` is called.
+    """
+
+    def __init__(
+        self,
+        output: str | os.PathLike[str] = "probe_dump",
+        model: _Models = None,
+        **settings: Any,
+    ) -> None:
+        """`settings` are the keys of `probe.toml`. Raises `SettingsError` for a key or value that does not exist."""
+        self._model = model
+        self._session = Session(Settings.from_arguments(output=os.fspath(output), **settings))
+
+    def start(self, model: _Models = None) -> None:
+        """Begins or goes on recording."""
+        self._session.start(model if model is not None else self._model)
+
+    def stop(self) -> None:
+        """Pauses recording."""
+        self._session.stop()
+
+    def step(self) -> None:
+        """Ends the iteration."""
+        self._session.count_by_optimizer(False)
+        self._session.step()
+
+    def save(self, name: str, value: Any, gradient: bool = True) -> None:
+        """Records a value under a name, and its gradient."""
+        self._session.save(name, value, gradient)
+
+    def close(self) -> None:
+        """Ends the recording; the dump is complete then."""
+        self._session.close()
+
+    def __enter__(self) -> Capture:
+        self._session.count_by_optimizer()
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def capture(output: str | os.PathLike[str] = "probe_dump", model: _Models = None, **settings: Any) -> Capture:
+    """Records what runs in the `with` block: `with probe.capture("gpu_dump", model=model, steps=[10, 20]): …`.
+
+    `settings` are the keys of `probe.toml`: `steps`, `level`, `task` and so on. Raises `SettingsError` for one that does
+    not exist.
+    """
+    return Capture(output, model, **settings)

@@ -1,0 +1,101 @@
+"""Collectives of torch.distributed: what they are called, and when their results are there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+if TYPE_CHECKING:
+    from probe._core import Recorder
+
+#: Op of the dispatcher -> function that the program calls. All ranks call these in one order, so that each may be waited
+#: for at once; sends and receives may not.
+_FUNCTIONS = {
+    "allreduce_": "all_reduce",
+    "broadcast_": "broadcast",
+    "reduce_": "reduce",
+    "allgather_": "all_gather",
+    "_allgather_base_": "all_gather_into_tensor",
+    "reduce_scatter_": "reduce_scatter",
+    "_reduce_scatter_base_": "reduce_scatter_tensor",
+    "alltoall_": "all_to_all",
+    "alltoall_base_": "all_to_all_single",
+    "gather_": "gather",
+    "scatter_": "scatter",
+}
+
+
+def collectives() -> dict[Any, str]:
+    """Collectives of the dispatcher, and the names of their functions."""
+    if not torch.distributed.is_available():
+        return {}
+    found = {}
+    for name, function in _FUNCTIONS.items():
+        op = getattr(torch.ops.c10d, name, None)
+        if op is not None:
+            found[op.default] = function
+    return found
+
+
+def wait(result: Any) -> None:
+    """Waits until a collective has written its results: they are measured next. Waiting twice is harmless."""
+    work = result[-1] if isinstance(result, (tuple, list)) and result else result
+    try:
+        if isinstance(work, torch.ScriptObject):
+            work = torch._C._distributed_c10d.Work.unbox(work)
+        work.wait()
+    except Exception:  # noqa: BLE001
+        # A failure of the collective comes up where the program waits for it.
+        pass
+
+
+class CollectiveMode(TorchDispatchMode):
+    """Collectives that the program calls, at the levels where other ops of the dispatcher are not recorded.
+
+    They are no functions that torch lets be intercepted. Those that a backward pass starts are left to level `op`.
+    """
+
+    def __init__(self, core: Recorder) -> None:
+        super().__init__()
+        #: As in `modes.OpMode`.
+        self.on = True
+        self._core = core
+        self._names = {op: f"Distributed.{name}" for op, name in collectives().items()}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if kwargs is None:
+            kwargs = {}
+        for kind in types:
+            if kind.__name__ == "DTensor":
+                return NotImplemented
+        name = self._names.get(func)
+        if name is None or not self.on or torch._C._current_autograd_node() is not None:
+            return func(*args, **kwargs)
+        tensors = _tensors(args)
+        call = self._core.before_api(name, None, tensors, {})
+        if call is None:
+            return func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except BaseException:
+            self._core.raised(call)
+            raise
+        wait(result)
+        for value in tensors:
+            self._core.forget(value)
+        self._core.after(call, tensors[0] if tensors else None)
+        return result
+
+
+def _tensors(args: Any) -> tuple[Any, ...]:
+    """The tensors of a collective as its function takes them: a device has one, where the op takes a list."""
+    found = []
+    for value in args:
+        while isinstance(value, (list, tuple)) and len(value) == 1:
+            value = value[0]
+        if not isinstance(value, (torch.Tensor, list, tuple)):
+            break
+        found.append(value)
+    return tuple(found)

@@ -1,0 +1,67 @@
+"""Queues of a device: what is computed in one is not read too early in another. Nothing here waits on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+def _module(device: torch.device) -> Any:
+    """`torch.cuda`, `torch.npu` and the like; `None` for devices that compute in order."""
+    module = None if device.type == "cpu" else getattr(torch, device.type, None)
+    return module if hasattr(module, "current_stream") and hasattr(module, "Event") else None
+
+
+def current_stream(device: torch.device) -> Any:
+    """The queue that operations on `device` go to now; `None` if there is only one."""
+    module = _module(device)
+    return None if module is None else module.current_stream(device)
+
+
+def is_capturing(device: torch.device) -> bool:
+    """Whether operations are being recorded into a graph, to be run later and again."""
+    module = None if device.type == "cpu" else getattr(torch, device.type, None)
+    asked = getattr(module, "is_current_stream_capturing", None)
+    return asked is not None and bool(asked())
+
+
+def wait_for(device: torch.device, streams: Iterable[Any]) -> None:
+    """Lets what comes next in the current queue wait for what is in `streams` now."""
+    current = current_stream(device)
+    if current is None:
+        return
+    seen = [current]
+    for stream in streams:
+        if stream is not None and stream not in seen:
+            seen.append(stream)
+            current.wait_stream(stream)
+
+
+class Shared:
+    """Tensors that are made in one queue and used in all of them."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, tuple[Any, Any, Any]] = {}
+
+    def get(self, key: Hashable, device: torch.device, stream: Any, make: Callable[[], T], keep: bool = True) -> T:
+        """What `make` made for `key`, ready for use in `stream`, which is the current one."""
+        found = self._made.get(key)
+        if found is None:
+            value = make()
+            if keep:
+                self._made[key] = (value, stream, None if stream is None else _mark(device, stream))
+            return value
+        value, home, mark = found
+        if mark is not None and stream != home:
+            stream.wait_event(mark)
+        return value
+
+
+def _mark(device: torch.device, stream: Any) -> Any:
+    event = _module(device).Event()
+    event.record(stream)
+    return event

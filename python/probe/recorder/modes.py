@@ -1,0 +1,173 @@
+"""Torch's two interception points. Nothing is replaced: a mode is pushed when recording starts and taken out when it stops.
+
+A handler passes arguments, results and exceptions through as they are; the recorder's own faults stay in the recorder.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import overrides
+from torch.overrides import TorchFunctionMode
+from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from probe.recorder.collectives import collectives, wait
+from probe.recorder.naming import BACKWARD, api_names
+
+if TYPE_CHECKING:
+    from probe._core import Recorder
+    from probe.recorder.gradients import Gradients
+
+
+#: Makes the gradient that a backward pass begins with: no call of the program's.
+_SEED = torch.autograd._make_grads.__code__
+
+
+class OpMode(TorchDispatchMode):
+    """Every op that reaches the dispatcher below autograd and autocast: forward, backward, optimizer, recomputation."""
+
+    def __init__(self, core: Recorder) -> None:
+        super().__init__()
+        #: False when the recording was stopped while another thread had this mode: it is passed through until it is gone.
+        self.on = True
+        self._collectives = collectives()
+        self._before = core.before_op
+        self._after = core.after
+        self._raised = core.raised
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if kwargs is None:
+            kwargs = {}
+        for kind in types:
+            # An op on a distributed tensor is made of local ops and collectives: let the class take it apart, with the
+            # recording on, and record those.
+            if kind.__name__ == "DTensor":
+                return NotImplemented
+        call = self._before(func, args, kwargs) if self.on else None
+        if call is None:
+            return func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except BaseException:
+            self._raised(call)
+            raise
+        if func in self._collectives:
+            wait(result)
+        self._after(call, result)
+        return result
+
+
+class ApiMode(TorchFunctionMode):
+    """Torch functions and tensor methods as the user calls them; what runs inside them is not seen again."""
+
+    def __init__(self, core: Recorder, gradients: Gradients | None) -> None:
+        super().__init__()
+        #: As in `OpMode`.
+        self.on = True
+        self._core = core
+        self._before = core.before_api
+        self._after = core.after
+        self._gradients = gradients
+        self._names = api_names()
+        #: Functions that turned out not to return tensors.
+        self._questions: set[Any] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if kwargs is None:
+            kwargs = {}
+        try:
+            name = self._names.get(func)
+        except TypeError:
+            # Not hashable, so it is none of torch's.
+            return func(*args, **kwargs)
+        if name is None:
+            if func in BACKWARD:
+                return self._backward(func, types, args, kwargs)
+            return func(*args, **kwargs)
+        if func in self._questions or not self.on or (func is torch.ones_like and sys._getframe(1).f_code is _SEED):
+            return func(*args, **kwargs)
+        call = self._before(name[0], name[1], args, kwargs)
+        if call is None:
+            return func(*args, **kwargs)
+        edges = self._gradients.before(call, args, kwargs) if self._gradients is not None else None
+        try:
+            result = func(*args, **kwargs)
+        except BaseException:
+            self._core.raised(call)
+            raise
+        if not _holds_tensor(result) and not name[0].endswith("__setitem__"):
+            # A question about a tensor (its size, whether it is a leaf), not a computation.
+            self._core.withdraw(call)
+            self._questions.add(func)
+            return result
+        if name[0].endswith(("_", "__setitem__")) or "out" in kwargs:
+            self._core.forget(args[0] if args else result)
+        self._after(call, args[0] if result is None and args else result)
+        if edges is not None and self._gradients is not None:
+            self._gradients.after(call, edges, result)
+        return result
+
+    def _backward(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Runs a backward pass with the recording on, which torch switches off while a handler runs."""
+        if any(_handles(kind) for kind in types) or not self.on:
+            # Of a subclass with a handler of its own, which comes next.
+            return func(*args, **kwargs)
+        self.__enter__()
+        try:
+            return _without_dispatch(func)(*args, **kwargs)
+        finally:
+            # The recording may have been stopped meanwhile.
+            remove(self)
+
+
+@functools.cache
+def _without_dispatch(func: Any) -> Any:
+    """The same code, which does not ask whether there is a mode: it would be handed back to the mode without end."""
+    names = {name: _never for name in func.__globals__ if name.startswith("has_torch_function")}
+    copy = FunctionType(func.__code__, {**func.__globals__, **names}, func.__name__, func.__defaults__, func.__closure__)
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy
+
+
+def _handles(kind: type) -> bool:
+    """Whether a class of tensors has a handler of its own."""
+    handler = getattr(kind, "__torch_function__", None)
+    return getattr(handler, "__func__", handler) not in (
+        torch.Tensor.__torch_function__.__func__,
+        torch._C._disabled_torch_function_impl,
+    )
+
+
+def _never(*args: Any) -> bool:
+    return False
+
+
+def _holds_tensor(value: Any, depth: int = 3) -> bool:
+    if isinstance(value, torch.Tensor):
+        return True
+    if isinstance(value, (tuple, list)) and depth:
+        return any(_holds_tensor(item, depth - 1) for item in value)
+    return False
+
+
+def remove(mode: TorchFunctionMode | TorchDispatchMode) -> bool:
+    """Takes a mode off this thread's stack, also from below modes that were pushed after it. False if it is not there."""
+    module: Any = _python_dispatch if isinstance(mode, TorchDispatchMode) else overrides
+    stack = _python_dispatch._get_current_dispatch_mode_stack() if module is _python_dispatch else (
+        overrides._get_current_function_mode_stack()
+    )
+    if not any(other is mode for other in stack):
+        return False
+    above = []
+    while stack[-1] is not mode:
+        above.append(module._pop_mode())
+        stack = stack[:-1]
+    mode.__exit__(None, None, None)
+    for other in reversed(above):
+        module._push_mode(other)
+    return True

@@ -1,0 +1,249 @@
+"""Calls of modules: records them, and keeps track of which module other ops run in.
+
+Torch's hooks for all modules are used, so nothing is attached to the user's model: it can be copied and pickled.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules import module as torch_module
+
+from probe.patterns import path_of
+from probe.recorder.naming import module_stem
+
+if TYPE_CHECKING:
+    from probe._core import Call, Recorder
+    from probe.recorder.gradients import Edges, Gradients
+
+
+class _Entered:
+    """A call that is under way: of a module, or the step of an optimizer."""
+
+    __slots__ = ("call", "edges", "frame", "module", "period", "scoped")
+
+    def __init__(self, module: torch.nn.Module | None, frame: FrameType, period: int) -> None:
+        self.module = weakref.ref(module) if module is not None else None
+        #: The frame it runs in: once that is gone from the stack, so is the call, whether or not a hook was told.
+        self.frame = frame
+        #: Start of the recording that saw it begin.
+        self.period = period
+        self.call: Call | None = None
+        self.edges: Edges | None = None
+        #: Whether the recorder names what runs as inside this call.
+        self.scoped = False
+
+
+class Modules:
+    """Watches module calls of one recording."""
+
+    def __init__(
+        self,
+        core: Recorder,
+        record: bool,
+        gradients: Gradients | None,
+        parameter_gradients: Gradients | None,
+        thread_began: Callable[[], bool],
+        thread_ended: Callable[[], None],
+    ) -> None:
+        self._core = core
+        self._record = record
+        self._gradients = gradients
+        self._parameter_gradients = parameter_gradients
+        self._thread_began, self._thread_ended = thread_began, thread_ended
+        #: module -> (stem of its name, whether its calls are recorded)
+        self._stems: weakref.WeakKeyDictionary[torch.nn.Module, tuple[str, bool]] = weakref.WeakKeyDictionary()
+        self._roots: list[weakref.ref[torch.nn.Module]] = []
+        self._local = threading.local()
+        self._handles: list[Any] = []
+        self._period = 0
+
+    @property
+    def attached(self) -> bool:
+        """Whether calls are being watched."""
+        return bool(self._handles)
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of all modules that are known."""
+        return [path_of(f"{stem}.forward.0") or "" for stem, _ in self._stems.values()]
+
+    def attach(self) -> None:
+        """Starts watching."""
+        if not self._handles:
+            self._period += 1
+            self._drop_ended(sys._getframe(1))
+            self._handles = [
+                torch_module.register_module_forward_pre_hook(self._before),
+                # Not with keyword arguments: torch leaves those out when it tells of an exception.
+                torch_module.register_module_forward_hook(self._after, always_call=True),
+            ]
+
+    def detach(self) -> None:
+        """Stops watching; calls that are under way stay open."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def finish_step(self) -> None:
+        """Files what is under way on this thread: it began in the step that ends."""
+        self._drop_ended(sys._getframe(1))
+        for entered in self._stack():
+            self._file_unfinished(entered, "the step ended inside this call")
+
+    def enter_scope(self, name: str, frame: FrameType) -> None:
+        """Names what runs on this thread, until `leave_scope` or the end of `frame`, as done by `name`."""
+        self._drop_ended(frame)
+        entered = _Entered(None, frame, self._period)
+        self._core.enter_scope(name)
+        entered.scoped = True
+        self._stack().append(entered)
+
+    def leave_scope(self) -> None:
+        """Ends the innermost scope, and what an exception has left open in it."""
+        stack = self._stack()
+        if any(entered.module is None for entered in stack):
+            while stack[-1].module is not None:
+                self._leave(stack, None, raised=True)
+            self._leave(stack, None, raised=False)
+
+    def watch_parameters(self) -> None:
+        """Starts watching the gradients of all known modules' parameters."""
+        if self._parameter_gradients is not None:
+            seen: set[int] = set()
+            for module, (stem, _) in list(self._stems.items()):
+                # A parameter that several modules share belongs to the first.
+                if not seen.intersection(id(p) for p in module._parameters.values() if p is not None):
+                    self._parameter_gradients.watch_parameters(stem, module)
+                seen.update(id(p) for p in module._parameters.values() if p is not None)
+
+    def add(self, models: torch.nn.Module | Iterable[torch.nn.Module]) -> None:
+        """Makes models known, so that their modules have the paths that the user knows."""
+        if isinstance(models, torch.nn.Module):
+            self._name(models, "")
+        else:
+            for index, model in enumerate(models):
+                self._name(model, f"{index}.")
+
+    def _name(self, root: torch.nn.Module, prefix: str) -> None:
+        if root not in self._stems:
+            self._roots.append(weakref.ref(root))
+        alone = not root._modules
+        for path, module in root.named_modules():
+            if module not in self._stems:
+                # The root's call is the whole run; the tools of the field do not list it.
+                recorded = self._record and (bool(path) or alone)
+                self._stems[module] = (module_stem(f"{prefix}{path}".rstrip("."), module), recorded)
+
+    def _known(self, module: torch.nn.Module, depth: int) -> tuple[str, bool]:
+        found = self._stems.get(module)
+        if found is not None:
+            return found
+        if depth:
+            # The model has grown since it was named.
+            for reference in self._roots:
+                root = reference()
+                if root is not None and any(part is module for part in root.modules()):
+                    self._name(root, "")
+            found = self._stems.get(module)
+            if found is not None:
+                return found
+        first = not self._roots
+        self._name(module, "" if first or not module._modules else f"{type(module).__name__}.")
+        if self._parameter_gradients is not None:
+            for part in module.modules():
+                self._parameter_gradients.watch_parameters(self._stems[part][0], part)
+        return self._stems[module]
+
+    def _stack(self) -> list[_Entered]:
+        stack: list[_Entered] | None = getattr(self._local, "stack", None)
+        if stack is None:
+            stack = self._local.stack = []
+        return stack
+
+    def _drop_ended(self, frame: FrameType) -> None:
+        """Leaves the calls that `frame` is not inside of: an interrupt ended them, or the recording was off when they ended."""
+        stack = self._stack()
+        while stack:
+            wanted, at = stack[-1].frame, frame
+            while at is not wanted and at.f_back is not None:
+                at = at.f_back
+            if at is wanted:
+                return
+            if stack[-1].period != self._period:
+                self._file_unfinished(stack[-1], "the recording was stopped inside this call")
+            self._leave(stack, None, raised=True)
+
+    def _file_unfinished(self, entered: _Entered, reason: str) -> None:
+        call, entered.call = entered.call, None
+        if call is not None:
+            call.remark(reason)
+            self._core.after(call, None)
+
+    def _before(self, module: torch.nn.Module, args: Any) -> None:
+        try:
+            # Torch's hook for all modules is not told the keyword arguments; its caller has them.
+            frame = sys._getframe(1)
+            stack = self._stack()
+            if stack:
+                self._drop_ended(frame)
+            if not stack:
+                self._local.began = self._thread_began()
+            with torch._C.DisableTorchFunction():
+                stem, recorded = self._known(module, len(stack))
+                kwargs = frame.f_locals.get("kwargs", {})
+                parameters = {k: p for k, p in module._parameters.items() if p is not None} if recorded else {}
+                entered = _Entered(module, frame, self._period)
+                entered.call = self._core.enter_module(stem, recorded, args, kwargs, parameters)
+                entered.scoped = entered.call is not None
+                stack.append(entered)
+                if entered.call is not None and recorded and self._gradients is not None:
+                    entered.edges = self._gradients.before(entered.call, args, kwargs, module=True)
+        except Exception as error:
+            self._core.fault(f"call of {type(module).__name__}: {error}")
+
+    def _after(self, module: torch.nn.Module, args: Any, result: Any) -> None:
+        try:
+            stack = self._stack()
+            # Calls below were left by an exception that the hooks were not told of.
+            while stack and not _is_of(stack[-1], module):
+                if not any(_is_of(entered, module) for entered in stack):
+                    return
+                self._leave(stack, None, raised=True)
+            if stack:
+                # In a handler of the program's own, an exception is set as well; torch's stands in the caller's frame.
+                trace = sys.exc_info()[2] if result is None else None
+                self._leave(stack, result, raised=trace is not None and trace.tb_frame is sys._getframe(1))
+        except Exception as error:
+            self._core.fault(f"call of {type(module).__name__}: {error}")
+
+    def _leave(self, stack: list[_Entered], result: Any, raised: bool) -> None:
+        entered = stack.pop()
+        if entered.scoped:
+            self._core.leave_module()
+        call = entered.call
+        if call is not None:
+            with torch._C.DisableTorchFunction():
+                if raised and call.recomputed:
+                    # Checkpointing stops a recomputation as soon as it has what it needs.
+                    call.remark("recomputation ended early")
+                    self._core.after(call, None)
+                elif raised:
+                    self._core.raised(call)
+                else:
+                    self._core.after(call, result)
+                    if entered.edges is not None and self._gradients is not None:
+                        self._gradients.after(call, entered.edges, result)
+        if not stack and getattr(self._local, "began", False):
+            self._local.began = False
+            self._thread_ended()
+
+
+def _is_of(entered: _Entered, module: torch.nn.Module) -> bool:
+    return entered.module is not None and entered.module() is module

@@ -1,0 +1,102 @@
+"""What torch's functions and ops are called in a dump."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+#: Methods that the interpreter calls for an operator, and the operator's own name: `x + y` arrives as `Tensor.add`.
+_OPERATORS = {
+    "add": "__add__",
+    "sub": "__sub__",
+    "mul": "__mul__",
+    "div": "__truediv__",
+    "true_divide": "__truediv__",
+    "floor_divide": "__floordiv__",
+    "pow": "__pow__",
+    "remainder": "__mod__",
+    "matmul": "__matmul__",
+    "neg": "__neg__",
+    "abs": "__abs__",
+    "eq": "__eq__",
+    "ne": "__ne__",
+    "lt": "__lt__",
+    "le": "__le__",
+    "gt": "__gt__",
+    "ge": "__ge__",
+    "bitwise_not": "__invert__",
+    "add_": "__iadd__",
+    "sub_": "__isub__",
+    "mul_": "__imul__",
+    "div_": "__itruediv__",
+}
+
+#: Functions that start a backward pass: they are passed through with the recording still on.
+BACKWARD = frozenset({torch.Tensor.backward, torch.autograd.grad})
+
+#: Answers of these say nothing about a computation, although they may be tensors.
+_SILENT = frozenset({"requires_grad_", "retain_grad", "register_hook", "register_post_accumulate_grad_hook", "as_subclass",
+                     "_is_view", "is_pinned", "share_memory_", "untyped_storage", "storage", "backward"})
+
+
+@functools.cache
+def api_names() -> dict[Callable[..., Any], tuple[str, str | None]]:
+    """Every function that torch lets be intercepted, with its name in a dump and its name as an operator."""
+    names: dict[Callable[..., Any], tuple[str, str | None]] = {}
+    # A function that stands in several places is named after the first: `F.gelu` is `torch._C._nn.gelu`.
+    places: list[tuple[str, object]] = [
+        ("Functional", torch.nn.functional),
+        ("Tensor", torch.Tensor),
+        ("Torch", torch),
+        ("Torch.linalg", torch.linalg),
+        ("Torch.fft", torch.fft),
+        ("Torch.special", torch.special),
+        ("Torch.nested", torch.nested),
+        ("Torch.sparse", torch.sparse),
+        ("Functional", torch._C._nn),
+        ("VF", torch._VF if hasattr(torch._VF, "lstm") else torch),
+        ("Init", torch.nn.init),
+        ("Tensor", torch._C.TensorBase),
+    ]
+    # Those of torch.distributed are not all functions in this sense; `collectives` sees them where they reach the dispatcher.
+    for prefix, place in places:
+        # `Tensor.__neg__` is `Tensor.neg`: calls have the plain name, and operators are told by where they stand.
+        for name in sorted(dir(place), key=lambda name: name.startswith("__")):
+            if name in _SILENT or (name.startswith("_") and not name.startswith("__") and prefix != "Torch"):
+                continue
+            function = getattr(place, name, None)
+            if not callable(function) or isinstance(function, type):
+                continue
+            try:
+                operator = f"Tensor.{_OPERATORS[name]}" if prefix == "Tensor" and name in _OPERATORS else None
+                names.setdefault(function, (f"{prefix}.{name}", operator))
+            except TypeError:
+                # Not hashable, so it is none of torch's functions.
+                continue
+    return names
+
+
+def describe_op(func: Any) -> tuple[str, list[tuple[int, str]]]:
+    """Name of a dispatcher op (`aten.addmm.default` is `Aten.addmm`), and position and name of the arguments it writes to.
+
+    The name is empty for ops that compute nothing.
+    """
+    schema = func._schema
+    namespace, _, name = schema.name.partition("::")
+    if namespace == "profiler":
+        return "", []
+    written = [
+        (index, argument.name)
+        for index, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return f"{namespace[:1].upper()}{namespace[1:]}.{name}", written
+
+
+def module_stem(path: str, module: torch.nn.Module) -> str:
+    """`Module.layers.0.mlp.MLP`, to which phase and number are added."""
+    kind = type(module).__name__
+    return f"Module.{path}.{kind}" if path else f"Module.{kind}.{kind}"

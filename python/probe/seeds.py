@@ -1,0 +1,114 @@
+"""Seeds and determinism: what makes two runs of one script comparable."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from typing import Any
+
+from probe.messages import say_once, warn
+
+#: What a library reads when it starts on a device; effective if set before that.
+_DETERMINISTIC_ENVIRONMENT = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "HCCL_DETERMINISTIC": "true",
+    "LCCL_DETERMINISTIC": "1",
+    "CLOSE_MATMUL_K_SHIFT": "1",
+    "ATB_LLM_LCOC_ENABLE": "0",
+}
+
+#: NumPy takes 32 bits, torch 64.
+_LARGEST = 2**32 - 1
+
+
+def seed_all(
+    seed: int = 1234,
+    deterministic: bool = False,
+    *,
+    warn_only: bool = False,
+    mode: bool | None = None,
+    rm_dropout: bool = False,
+    is_enhanced: bool = False,
+) -> None:
+    """Seed every source of random numbers: Python, NumPy if it is installed, torch on the host and on CUDA and NPU devices.
+
+    `deterministic` also asks torch, cuDNN, cuBLAS and HCCL for deterministic kernels; an op that has none then raises, or, with
+    `warn_only`, warns. It never switches determinism off: that is left as the script has it. Call it first in the script.
+
+    `mode` is the older tool's name for `deterministic`. `rm_dropout` and `is_enhanced` are the older tool's too and refused.
+
+    What a running process cannot do is said: the hash seed of Python is fixed when the interpreter starts, and variables that a
+    device library has read already have no effect.
+
+    Raises ValueError for a seed outside 0 to 4294967295 and for what is refused.
+    """
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= _LARGEST:
+        raise ValueError(f"seed_all: {seed!r} is no seed; choose a whole number from 0 to {_LARGEST}")
+    if rm_dropout:
+        raise ValueError("seed_all: rm_dropout is not supported, functions of torch are never replaced; "
+                         "set the p of the model's Dropout modules to 0 instead")
+    if is_enhanced:
+        raise ValueError("seed_all: is_enhanced is not supported, functions of torch are never replaced; "
+                         "random ops repeat if both runs draw them in the same order on the same kind of device")
+    deterministic = deterministic if mode is None else mode
+    _seed_hashes(seed)
+    random.seed(seed)
+    _seed_numpy(seed)
+    if deterministic:
+        # Before torch touches a device: the libraries read these when they start.
+        _set_environment()
+    torch = _torch()
+    if torch is not None:
+        _seed_torch(torch, seed)
+        if deterministic:
+            _make_deterministic(torch, warn_only)
+
+
+def _seed_hashes(seed: int) -> None:
+    before = os.environ.get("PYTHONHASHSEED")
+    os.environ["PYTHONHASHSEED"] = str(seed)
+    if sys.flags.hash_randomization and before != str(seed):
+        say_once(f"seed_all: PYTHONHASHSEED={seed} holds for child processes only; to fix the order of sets and hashes in this "
+                 "one, set it before Python starts")
+
+
+def _seed_numpy(seed: int) -> None:
+    try:
+        import numpy
+    except ImportError:
+        return
+    numpy.random.seed(seed)
+
+
+def _set_environment() -> None:
+    for variable, value in _DETERMINISTIC_ENVIRONMENT.items():
+        # The user's own value may be another deterministic one.
+        os.environ.setdefault(variable, value)
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch
+
+
+def _seed_torch(torch: Any, seed: int) -> None:
+    # Covers CUDA and, where its extension is loaded, every other device; not initialised ones are seeded when they start.
+    torch.manual_seed(seed)
+    for device in ("cuda", "npu"):
+        module = getattr(torch, device, None)
+        if module is not None and hasattr(module, "manual_seed_all"):
+            module.manual_seed_all(seed)
+
+
+def _make_deterministic(torch: Any, warn_only: bool) -> None:
+    torch.use_deterministic_algorithms(True, warn_only=warn_only)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    for device, variable in (("cuda", "CUBLAS_WORKSPACE_CONFIG"), ("npu", "HCCL_DETERMINISTIC")):
+        module = getattr(torch, device, None)
+        if module is not None and getattr(module, "is_initialized", lambda: False)():
+            warn(f"seed_all: {device} was used before, so {variable} may come too late; call seed_all first in the script")

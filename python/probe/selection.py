@@ -1,0 +1,117 @@
+"""Which ops of a run are recorded: the filters of the settings, applied to one op after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from probe.patterns import Pattern, names_of, plain_path
+from probe.settings import Settings
+
+#: Answers that are kept. Names repeat from step to step; a run whose names never repeat must not fill the memory.
+_KEPT = 1 << 16
+
+
+class Selection:
+    """The filters of one recording thread of control: patterns, phases, and the range of `scope`, which has a state.
+
+    Names are those of design: `Functional.linear.0.forward`, `Module.layers.0.Block.forward.0`.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._include = tuple(settings.include)
+        self._exclude = tuple(settings.exclude)
+        self._tensors = tuple(settings.tensors)
+        self._scope = settings.scope
+        self._open = settings.scope is None
+        self._kept: dict[tuple[str, str, str], bool] = {}
+        self._kept_tensors: dict[tuple[str, str, str], bool] = {}
+        # Until the model is known, a listed name may or may not begin with the user's name for it.
+        self._alternatives = {pattern: shorter for pattern in self._patterns() if (shorter := pattern.without_first_word())}
+        self._used: set[Pattern] = set()
+
+    def _patterns(self) -> tuple[Pattern, ...]:
+        return (*self._include, *self._exclude, *self._tensors)
+
+    @property
+    def everything(self) -> bool:
+        """Whether no filter on names is set, so that only the phase decides: `wants` need not be asked for each op."""
+        return not self._include and not self._exclude and self._scope is None
+
+    @property
+    def scoped(self) -> bool:
+        """Whether a range of ops is selected, so that `opened` and `closed` have to be called."""
+        return self._scope is not None
+
+    def learn(self, paths: Iterable[str]) -> None:
+        """Take the paths of the model's modules, which tell whether a listed name begins with the user's name for the model."""
+        known = {name for path in paths for name in (path, plain_path(path)) if name}
+        for pattern in list(self._alternatives):
+            if pattern.matches(known):
+                del self._alternatives[pattern]
+        self._kept.clear()
+        self._kept_tensors.clear()
+
+    def begin_step(self) -> None:
+        """Forget what the step before left open."""
+        self._open = self._scope is None
+
+    def opened(self, name: str) -> None:
+        """An op begins. Call it before `wants`, for modules before anything inside them."""
+        if self._scope is not None and name == self._scope[0]:
+            self._open = True
+
+    def closed(self, name: str) -> None:
+        """An op has ended. Call it after everything of the op is recorded, for modules after everything inside them."""
+        if self._scope is not None and name == self._scope[1]:
+            self._open = False
+
+    def wants(self, name: str, module: str = "", phase: str = "forward") -> bool:
+        """Whether the op `name`, which runs in the module with path `module`, is recorded in this phase.
+
+        `phase` is one of forward, backward and gradients.
+        """
+        if not self._open or phase not in self._settings.phases:
+            return False
+        if not self._include and not self._exclude:
+            return True
+        key = (name, module, phase)
+        answer = self._kept.get(key)
+        if answer is None:
+            names = names_of(name, module)
+            included = not self._include or self._any(self._include, names, phase)
+            answer = included and not self._any(self._exclude, names, phase)
+            _keep(self._kept, key, answer)
+        return answer
+
+    def wants_tensor(self, name: str, module: str = "", phase: str = "forward") -> bool:
+        """Whether the data of this op is stored as well. Says nothing about whether the op is recorded at all."""
+        if self._settings.task == "tensor":
+            return True
+        if not self._tensors:
+            return False
+        key = (name, module, phase)
+        answer = self._kept_tensors.get(key)
+        if answer is None:
+            answer = self._any(self._tensors, names_of(name, module), phase)
+            _keep(self._kept_tensors, key, answer)
+        return answer
+
+    def unused(self) -> list[str]:
+        """Listed names that no op had: at the end of a run, each deserves a warning."""
+        return [pattern.text for pattern in dict.fromkeys(self._patterns()) if pattern not in self._used]
+
+    def _any(self, patterns: tuple[Pattern, ...], names: list[str], phase: str) -> bool:
+        hits = [pattern for pattern in patterns if self._hits(pattern, names)]
+        self._used.update(hits)
+        return any(phase in pattern.phases for pattern in hits)
+
+    def _hits(self, pattern: Pattern, names: list[str]) -> bool:
+        shorter = self._alternatives.get(pattern)
+        return pattern.matches(names) or (shorter is not None and shorter.matches(names))
+
+
+def _keep(kept: dict[tuple[str, str, str], bool], key: tuple[str, str, str], answer: bool) -> None:
+    if len(kept) >= _KEPT:
+        kept.clear()
+    kept[key] = answer

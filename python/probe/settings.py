@@ -1,0 +1,284 @@
+"""What is to be recorded: every option of a capture, checked, whatever way the user gave it.
+
+No part of this file needs torch. The names that only the user's model and torch can tell are checked in `probe.names`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from probe.nearest import suggestion
+from probe.patterns import PHASES, Pattern, api_of, path_of
+from probe.steps import Steps
+
+#: Levels, from the coarsest to the finest. `save` records nothing by itself: only what `probe.save` is given.
+LEVELS = ("module", "mix", "api", "op", "save")
+TASKS = ("statistics", "sketch", "hash", "tensor")
+SLOTS = ("input", "output")
+
+_UNITS = {"": 1, "B": 1} | {
+    f"{letter}{suffix}": base**power
+    for power, letter in enumerate("KMGT", start=1)
+    for suffix, base in (("", 1000), ("B", 1000), ("iB", 1024))
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
+
+
+class SettingsError(ValueError):
+    """A setting cannot be used. The text is one line: where it stands, key, value, and what to write instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that decides what a capture records.
+
+    Made by `from_toml` and `from_arguments`, which check each value; the constructor takes checked values.
+    """
+
+    #: Folder of the dump, absolute.
+    output: str
+    #: Iterations to record, counted from 0.
+    steps: Steps = Steps()
+    #: Ranks that record.
+    ranks: Steps = Steps()
+    #: Which calls are ops: `module`, `api`, `mix` (both), `op` (dispatcher), `save` (only `probe.save`).
+    level: str = "mix"
+    #: What is recorded of a tensor: `statistics`, `sketch`, `hash`, `tensor`.
+    task: str = "sketch"
+    #: Phases to record, a part of forward, backward, gradients.
+    phases: tuple[str, ...] = PHASES
+    #: Sides of an op to record, a part of input, output. Gradients of parameters are an op's output.
+    slots: tuple[str, ...] = SLOTS
+    #: Ops to record; none listed means all.
+    include: tuple[Pattern, ...] = ()
+    #: Ops not to record, whatever `include` says.
+    exclude: tuple[Pattern, ...] = ()
+    #: Ops whose data is stored as well, where the task would not store it.
+    tensors: tuple[Pattern, ...] = ()
+    #: Full names of the first and the last op to record in each step, both included; None means the whole step.
+    scope: tuple[str, str] | None = None
+    #: Bytes of tensor data that a step of one rank may store; tensors beyond are recorded as a sketch. None: no limit.
+    max_bytes: int | None = None
+    #: Whether the call stack of every op is recorded.
+    stacks: bool = True
+    #: The rank of this process where neither the environment nor torch.distributed knows it.
+    rank: int | None = None
+    #: The file that the settings came from; None if there was none.
+    source: str | None = None
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str], **arguments: Any) -> Settings:
+        """Read `probe.toml`. An argument that is not None wins over the file's value.
+
+        Raises SettingsError for a file that cannot be read and for every key and value that cannot be used.
+        """
+        return cls.gathered(path, arguments)
+
+    @classmethod
+    def from_arguments(cls, **arguments: Any) -> Settings:
+        """Take settings from keyword arguments, named and written as in `probe.toml`; None counts as not given.
+
+        Raises SettingsError for every name and value that cannot be used.
+        """
+        return cls.gathered(None, arguments)
+
+    @classmethod
+    def gathered(
+        cls, path: str | os.PathLike[str] | None, arguments: Mapping[str, Any], directory: str | None = None
+    ) -> Settings:
+        """Settings of a file, if there is one, and of arguments, which win. `directory` is what a relative `output` starts from.
+
+        Raises SettingsError.
+        """
+        source = None if path is None else os.fspath(path)
+        values = {} if source is None else _read_toml(source)
+        checked: dict[str, Any] = {"output": _path("probe_dump"), "source": source}
+        raw_output: Any = "probe_dump"
+        # The file is checked whole, also where an argument wins: a slip in it would show up in the next run.
+        for origin, pairs in ((source, values), (None, arguments)):
+            for key, value in pairs.items():
+                if origin is None and value is None:
+                    continue
+                checked[key] = _value(key, value, origin)
+                raw_output = value if key == "output" else raw_output
+        if directory is not None:
+            checked["output"] = _path(os.path.join(directory, os.path.expanduser(os.fspath(raw_output))))
+        return cls(**checked)
+
+    def replaced(self, **arguments: Any) -> Settings:
+        """The same settings with some others, which are checked. Raises SettingsError."""
+        return replace(self, **{key: _value(key, value, None) for key, value in arguments.items()})
+
+    def with_source(self, source: str) -> Settings:
+        """The same settings, said to come from a file of another form."""
+        return replace(self, source=source)
+
+    def describe(self) -> dict[str, Any]:
+        """The settings as plain values, for the manifest of a dump."""
+        plain: dict[str, Any] = {}
+        for key in (entry.name for entry in fields(self)):
+            value = getattr(self, key)
+            if isinstance(value, Steps):
+                plain[key] = str(value)
+            elif key in ("include", "exclude", "tensors"):
+                plain[key] = [_plain_pattern(pattern) for pattern in value]
+            else:
+                plain[key] = list(value) if isinstance(value, tuple) else value
+        return plain
+
+
+def _plain_pattern(pattern: Pattern) -> str | dict[str, Any]:
+    return pattern.text if pattern.phases == PHASES else {"name": pattern.text, "phases": list(pattern.phases)}
+
+
+def _read_toml(source: str) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # before Python 3.11
+        import tomli as tomllib  # type: ignore[import-not-found, no-redef]
+    try:
+        text = Path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        raise SettingsError(f"{source}: {reason}") from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{source}: is not TOML: {error}") from None
+
+
+def _value(key: str, value: Any, source: str | None) -> Any:
+    """The checked form of one setting."""
+    where = f"{source}: " if source else ""
+    read = _READERS.get(key)
+    if read is None:
+        raise SettingsError(f"{where}unknown key {key!r}; {suggestion(key, _READERS)}")
+    try:
+        return read(value)
+    except ValueError as error:
+        raise SettingsError(f"{where}{key}: {error}") from None
+
+
+def _path(value: Any) -> str:
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise ValueError(f"{value!r} is no path of a folder")
+    return os.path.abspath(os.path.expanduser(os.fspath(value)))
+
+
+def _word(known: tuple[str, ...]) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if isinstance(value, str) and value in known:
+            return value
+        raise ValueError(f"{value!r} is unknown; {suggestion(str(value), known)}")
+
+    return read
+
+
+def _words(known: tuple[str, ...]) -> Callable[[Any], tuple[str, ...]]:
+    """A part of the known words, in their own order."""
+    one = _word(known)
+
+    def read(value: Any) -> tuple[str, ...]:
+        words = {one(word) for word in _list(value)}
+        if not words:
+            raise ValueError(f"is empty, so nothing would be recorded; choose from {', '.join(known)}")
+        return tuple(word for word in known if word in words)
+
+    return read
+
+
+def _list(value: Any) -> list[Any]:
+    """A list, or one text with commas."""
+    if isinstance(value, str):
+        return [word.strip() for word in value.split(",")]
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return list(value)
+    raise ValueError(f"{value!r} is no list of texts")
+
+
+def _patterns(value: Any) -> tuple[Pattern, ...]:
+    entries = [value] if isinstance(value, (str, Pattern, Mapping)) else _list(value)
+    return tuple(dict.fromkeys(_pattern(entry) for entry in entries))
+
+
+def _pattern(entry: Any) -> Pattern:
+    if isinstance(entry, Pattern):
+        return entry
+    phases: tuple[str, ...] = PHASES
+    text = entry
+    if isinstance(entry, Mapping):
+        for key in entry:
+            if key not in ("name", "phases"):
+                raise ValueError(f"unknown key {key!r} in {dict(entry)!r}; {suggestion(str(key), ('name', 'phases'))}")
+        text = entry.get("name")
+        if "phases" in entry:
+            phases = _words(PHASES)(entry["phases"])
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"{entry!r} is no name of an op or a module")
+    return Pattern(text.strip(), phases)
+
+
+def _scope(value: Any) -> tuple[str, str]:
+    names = _list(value)
+    if len(names) != 2 or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"{value!r} is not the full names of two ops, the first and the last to record")
+    for name in names:
+        if api_of(name) == name and path_of(name) is None:
+            raise ValueError(f"{name!r} is no full name of an op, such as 'Functional.linear.0.forward'; 'probe inspect' lists them")
+    return names[0], names[1]
+
+
+def _bytes(value: Any) -> int:
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    elif found:
+        units = {unit.lower(): factor for unit, factor in _UNITS.items()}
+        factor = units.get(found[2].lower())
+        if factor is None:
+            raise ValueError(f"{value!r} has an unknown unit; write 500MB, 2GB or 1.5GiB")
+        size = int(Decimal(found[1]) * factor)
+    else:
+        raise ValueError(f'{value!r} is no size; write a number of bytes, "500MB" or "2GB"')
+    if size < 0:
+        raise ValueError(f"{value!r} is below 0")
+    return size
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"{value!r} is neither true nor false")
+
+
+def _rank(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise ValueError(f"{value!r} is no rank; ranks are counted from 0")
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "output": _path,
+    "steps": Steps.parse,
+    "ranks": Steps.parse,
+    "level": _word(LEVELS),
+    "task": _word(TASKS),
+    "phases": _words(PHASES),
+    "slots": _words(SLOTS),
+    "include": _patterns,
+    "exclude": _patterns,
+    "tensors": _patterns,
+    "scope": _scope,
+    "max_bytes": _bytes,
+    "stacks": _flag,
+    "rank": _rank,
+}
+
+#: Every key of `probe.toml`, in the order of the guide.
+KEYS: tuple[str, ...] = tuple(_READERS)

@@ -1,0 +1,114 @@
+//! Measurements of tensors that are still what they were: an input is mostly the unchanged output of an earlier op.
+//!
+//! A tensor is known again by its storage object, layout and version. Writes that do not count as one (through `.data`,
+//! or through an array of `numpy` that shares the memory) are caught by a sample of the bytes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use probe::capture::DataLocation;
+use probe::dump::{DType, Observation, TensorRef};
+
+use crate::tensor::Order;
+
+/// A cache that has grown beyond this many storages is emptied: memory is bounded by this, not by the length of a step.
+const MAX_STORAGES: usize = 8192;
+
+/// Elements looked at to see whether a tensor is still the same.
+const SAMPLES: usize = 32;
+
+/// What identifies a measured tensor within its storage.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Layout {
+    /// Number of writes so far; below 0 where torch keeps no count.
+    pub(crate) version: i64,
+    pub(crate) offset: usize,
+    pub(crate) order: Order,
+    pub(crate) dtype: DType,
+}
+
+#[derive(Debug)]
+struct Entry {
+    layout: Layout,
+    sample: u64,
+    measured: Measured,
+}
+
+/// What is kept of a tensor.
+#[derive(Debug, Clone)]
+pub(crate) struct Measured {
+    pub(crate) observation: Arc<Observation>,
+    /// Where its data was written, for task `tensor`.
+    pub(crate) data: Option<DataLocation>,
+}
+
+/// Measurements of the current step.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    storages: HashMap<usize, Vec<Entry>>,
+}
+
+impl Cache {
+    /// The measurement of a tensor, if it was made and nothing was written since.
+    pub(crate) fn get(&self, identity: usize, layout: &Layout, sample: u64) -> Option<Measured> {
+        // Without a version (inference mode) a write cannot be seen coming.
+        if layout.version < 0 {
+            return None;
+        }
+        let entry = self.storages.get(&identity)?.iter().find(|entry| entry.layout == *layout)?;
+        (entry.sample == sample).then(|| entry.measured.clone())
+    }
+
+    /// Keeps a measurement. The caller sees to it that `identity` stands for the same storage until [`Self::clear`].
+    /// True when this storage was not known before.
+    pub(crate) fn insert(
+        &mut self,
+        identity: usize,
+        layout: Layout,
+        sample: u64,
+        measured: Measured,
+    ) -> bool {
+        let known = self.storages.len();
+        let entries = self.storages.entry(identity).or_default();
+        // What is of another version, or has changed unseen, is never found again.
+        entries.retain(|entry| entry.layout.version == layout.version && entry.layout != layout);
+        entries.push(Entry { layout, sample, measured });
+        self.storages.len() > known
+    }
+
+    /// Forgets what was measured of a storage that an op writes to.
+    pub(crate) fn forget(&mut self, identity: usize) {
+        if let Some(entries) = self.storages.get_mut(&identity) {
+            entries.clear();
+        }
+    }
+
+    /// Whether it is time to empty the cache.
+    pub(crate) fn is_full(&self) -> bool {
+        self.storages.len() >= MAX_STORAGES
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.storages.clear();
+    }
+}
+
+/// Hash of a few elements, spread over the tensor.
+pub(crate) fn sample(tensor: &TensorRef<'_>) -> u64 {
+    let count = tensor.len();
+    let size = tensor.dtype().size();
+    let step = (count / SAMPLES).max(1);
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut element = [0_u8; 16];
+    for at in (0..count).step_by(step).chain(count.checked_sub(1)) {
+        let bytes = &mut element[..size];
+        tensor.gather(at..at + 1, bytes);
+        for half in element[..size.next_multiple_of(8).min(16)].chunks_exact(8) {
+            let mut word = [0_u8; 8];
+            word.copy_from_slice(half);
+            hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        }
+    }
+    hash
+}

@@ -1,0 +1,144 @@
+//! A call that is being recorded.
+
+use std::sync::Arc;
+
+use probe::capture::OpRecord;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::measure::Pending;
+
+/// Which arguments an op writes to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Writes {
+    /// Positions and names of the arguments.
+    arguments: Vec<(usize, String)>,
+}
+
+impl Writes {
+    /// The arguments that are written to, as they were given.
+    pub(crate) fn arguments<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> Vec<Bound<'py, PyAny>> {
+        self.arguments
+            .iter()
+            .filter_map(|(index, name)| {
+                args.get_item(*index).ok().or_else(|| kwargs.get_item(name).ok().flatten())
+            })
+            .collect()
+    }
+}
+
+/// What is known of a dispatcher op, whatever it is called with.
+#[derive(Debug)]
+pub(crate) struct OpInfo {
+    /// `Aten.addmm`
+    pub(crate) stem: String,
+    /// Keys under which its calls are counted.
+    pub(crate) forward_key: String,
+    pub(crate) backward_key: String,
+    pub(crate) writes: Writes,
+    /// Keeps the address of the op from being given to another.
+    _func: Py<PyAny>,
+}
+
+impl OpInfo {
+    /// `described` is `(stem, [(position, name) of each written argument])`.
+    pub(crate) fn new(func: &Bound<'_, PyAny>, described: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (stem, arguments): (String, Vec<(usize, String)>) = described.extract()?;
+        Ok(Self {
+            forward_key: stem.clone(),
+            backward_key: format!("{stem} backward"),
+            stem,
+            writes: Writes { arguments },
+            _func: func.clone().unbind(),
+        })
+    }
+}
+
+/// A record that is not complete yet.
+#[pyclass(module = "probe._core")]
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) record: OpRecord,
+    /// Slots whose numbers are still on a device.
+    pub(crate) pending: Vec<Pending>,
+    /// The op and its arguments, where it writes to some.
+    pub(crate) written: Option<(Arc<OpInfo>, Py<PyTuple>, Py<PyDict>)>,
+    /// Counted and named, but not recorded.
+    pub(crate) unwanted: bool,
+    /// Whether the data of its tensors is written.
+    pub(crate) stored: bool,
+}
+
+impl Call {
+    pub(crate) const fn new(record: OpRecord, stored: bool) -> Self {
+        Self { record, pending: Vec::new(), written: None, unwanted: false, stored }
+    }
+
+    /// Puts the slots in order: inputs first, then by position.
+    pub(crate) fn sort(&mut self) {
+        // Slots that wait for a device are known by their index.
+        if !self.pending.is_empty() {
+            return;
+        }
+        self.record.slots.sort_by_cached_key(|slot| {
+            let parts: Vec<(usize, String)> = slot
+                .path
+                .split('.')
+                .map(|part| (part.parse().unwrap_or(usize::MAX), part.to_owned()))
+                .collect();
+            (slot.side, parts)
+        });
+    }
+
+    /// Takes the record out; nothing is left to be recorded.
+    pub(crate) fn take(&mut self) -> (OpRecord, Vec<Pending>) {
+        self.unwanted = true;
+        self.written = None;
+        // What identifies the call stays: its backward pass is named after it.
+        let identity = OpRecord {
+            name: self.record.name.clone(),
+            scope: self.record.scope.clone(),
+            stack: self.record.stack,
+            recomputed: self.record.recomputed,
+            ..OpRecord::default()
+        };
+        let record = std::mem::replace(&mut self.record, identity);
+        (record, std::mem::take(&mut self.pending))
+    }
+}
+
+#[pymethods]
+impl Call {
+    /// Full name of the op.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.record.name
+    }
+
+    /// The module call it runs in.
+    #[getter]
+    fn scope(&self) -> Option<&str> {
+        self.record.scope.as_deref()
+    }
+
+    /// Number of its call stack.
+    #[getter]
+    fn stack(&self) -> Option<u32> {
+        self.record.stack
+    }
+
+    /// Whether activation checkpointing runs it again.
+    #[getter]
+    fn recomputed(&self) -> bool {
+        self.record.recomputed
+    }
+
+    /// Adds a remark to the record.
+    fn remark(&mut self, note: String) {
+        self.record.note = Some(note);
+    }
+}

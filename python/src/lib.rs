@@ -1,0 +1,53 @@
+//! `probe._core`: the part of the Python package `probe` that is written in Rust.
+//!
+//! The package decides *when* something is recorded (modes, hooks, steps); this crate reads what there is to record off
+//! Python's objects, measures it without the interpreter lock and hands it to the writer of the crate `probe`.
+//!
+//! ```text
+//! recorder  what modes and hooks call: opens, fills and files records
+//!   stack     where in the program a call stands
+//!   names     what it is called
+//!   flatten   its arguments and results, one slot a value
+//!     tensor    what a tensor is
+//!     measure   its numbers (cache: not twice; device: fetched later)
+//!   tape      the writer, and its first failure
+//! digest    identities of tensors, for packs of config-check (mersenne: how far a random generator has come)
+//! ```
+
+#![allow(clippy::needless_pass_by_value, reason = "pyo3 hands arguments over by value")]
+
+mod cache;
+mod call;
+mod device;
+mod digest;
+mod flatten;
+mod measure;
+mod mersenne;
+mod names;
+mod options;
+mod recorder;
+mod stack;
+mod tape;
+mod tensor;
+
+use pyo3::prelude::*;
+
+/// The command line: runs `probe` with `arguments`, the first of which is the program's name, and returns its exit code.
+#[pyfunction]
+fn main(py: Python<'_>, arguments: Vec<String>) -> u8 {
+    py.detach(|| probe::cli::run(arguments.into_iter().map(Into::into)).code())
+}
+
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use super::call::Call;
+    #[pymodule_export]
+    use super::digest::{DigestStream, Digester, hash_bytes};
+    #[pymodule_export]
+    use super::main;
+    #[pymodule_export]
+    use super::mersenne::mersenne_draws;
+    #[pymodule_export]
+    use super::recorder::Recorder;
+}

@@ -1,0 +1,329 @@
+//! Measures the tensors of a call: once each, and not again while they stay unchanged.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use probe::capture::{DataLocation, SlotRecord, SlotValue, TensorFacts};
+use probe::dump::{Content, SlotSide, TensorRef};
+use probe::measure;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::PyDict;
+
+use crate::cache::{Cache, Layout, Measured, sample};
+use crate::flatten::{TensorSink, class_name};
+use crate::tape::Tape;
+use crate::tensor::{Facts, Order, StorageFacts, TensorKind, Torch};
+
+/// Tensors below this size are measured without giving up the interpreter lock: taking it back costs more.
+const DETACH_BYTES: usize = 64 << 10;
+
+/// Tensors below this size are measured again rather than looked up.
+const LOOK_UP_BYTES: usize = 4 << 10;
+
+/// Wrappers within wrappers are followed this far.
+const MAX_UNWRAP: usize = 4;
+
+/// What the data of a tensor is called.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DataName<'a> {
+    pub(crate) op: &'a str,
+    pub(crate) path: &'a str,
+}
+
+/// What measuring needs beside the tensor.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    pub(crate) torch: Torch,
+    pub(crate) content: Content,
+    /// `probe.recorder.special.parts(tensor)`: what a tensor that is not plainly strided is made of.
+    pub(crate) parts: Py<PyAny>,
+    /// `probe.recorder.device.Device`, for tensors that are not in host memory.
+    pub(crate) device: Py<PyAny>,
+    pub(crate) cache: Mutex<Cache>,
+    /// Weak references that keep the identity of cached storages from being given to others.
+    weak: Mutex<Vec<usize>>,
+    free_weak: Py<PyAny>,
+}
+
+impl Meter {
+    pub(crate) fn new(
+        py: Python<'_>,
+        torch: Torch,
+        content: Content,
+        parts: Py<PyAny>,
+        device: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let free_weak = py.import("torch")?.getattr("UntypedStorage")?.getattr("_free_weak_ref")?.unbind();
+        Ok(Self { torch, content, parts, device, cache: Mutex::default(), weak: Mutex::default(), free_weak })
+    }
+
+    fn cache(&self, py: Python<'_>) -> MutexGuard<'_, Cache> {
+        self.cache.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Forgets all measurements.
+    pub(crate) fn clear(&self, py: Python<'_>) {
+        self.cache(py).clear();
+        let weak = {
+            let mut weak = self.weak.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner);
+            std::mem::take(&mut *weak)
+        };
+        for reference in weak {
+            // Freeing what we took cannot fail; if torch thinks otherwise the process only keeps some bytes.
+            _ = self.free_weak.call1(py, (reference,));
+        }
+    }
+
+    /// Forgets what was measured of the memory that `tensor` lies in: it is being written to.
+    pub(crate) fn forget(&self, tensor: &Bound<'_, PyAny>) {
+        if let Ok(Some(Facts { storage: Some(storage), .. })) = self.torch.facts(tensor) {
+            self.cache(tensor.py()).forget(storage.identity);
+        }
+    }
+
+    /// The measurement of a tensor in host memory, from the cache or made now. `Err` says why there is none.
+    fn on_host(
+        &self,
+        py: Python<'_>,
+        facts: &Facts,
+        storage: &StorageFacts,
+        name: DataName<'_>,
+        tape: Option<&Tape>,
+    ) -> Result<(Measured, Option<String>), String> {
+        let Some(dtype) = facts.dtype else {
+            return Err(format!("{} is not measured", facts.dtype_name));
+        };
+        let bytes: &[u8] = if storage.address == 0 || storage.bytes == 0 {
+            &[]
+        } else {
+            #[expect(unsafe_code, reason = "memory of a tensor that torch owns")]
+            // SAFETY: torch says that this storage has `bytes` bytes from `address`, `storage.object` keeps it alive
+            // for as long as `facts`, and it was checked to be in host memory. The program may write to it from another
+            // thread while it is read: then the numbers are of no use, as those of the program's own op would be.
+            unsafe {
+                std::slice::from_raw_parts(storage.address as *const u8, storage.bytes)
+            }
+        };
+        // Statistics do not depend on the order of the elements: memory order is faster, and one for all transposed views.
+        let order = if self.content == Content::STATISTICS && tape.is_none() {
+            Order::of_memory(facts)
+        } else {
+            Order::of_rows(facts)
+        };
+        let layout = Layout { version: facts.version, offset: facts.offset, order, dtype };
+        let tensor =
+            TensorRef::strided(bytes, dtype, &layout.order.shape, &layout.order.strides, facts.offset)
+                .map_err(|_| "its memory is released".to_owned())?;
+        let size = tensor.len() * dtype.size();
+        let looked_up = size >= LOOK_UP_BYTES;
+        let mark = if looked_up { sample(&tensor) } else { 0 };
+        let known = if looked_up { self.cache(py).get(storage.identity, &layout, mark) } else { None };
+        if let Some(known) = &known
+            && (known.data.is_some() || tape.is_none())
+        {
+            return Ok((known.clone(), None));
+        }
+        let work = || {
+            let observation = match known {
+                Some(known) => known.observation,
+                None => Arc::new(measure::observe(tensor, self.content)),
+            };
+            let (data, note) = tape.map_or((None, None), |tape| tape.write_data(name, facts, &tensor));
+            (Measured { observation, data }, note)
+        };
+        let (measured, note) = if size >= DETACH_BYTES || tape.is_some() { py.detach(work) } else { work() };
+        if looked_up {
+            self.remember(py, storage, layout, mark, measured.clone());
+        }
+        Ok((measured, note))
+    }
+
+    fn remember(
+        &self,
+        py: Python<'_>,
+        storage: &StorageFacts,
+        layout: Layout,
+        mark: u64,
+        measured: Measured,
+    ) {
+        if self.cache(py).is_full() {
+            self.clear(py);
+        }
+        if self.cache(py).insert(storage.identity, layout, mark, measured) {
+            let reference = storage.object.bind(py).call_method0("_weak_ref").and_then(|r| r.extract());
+            match reference {
+                Ok(reference) => self
+                    .weak
+                    .lock_py_attached(py)
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .push(reference),
+                // Without it the identity may be given to another storage.
+                Err(_) => self.cache(py).forget(storage.identity),
+            }
+        }
+    }
+
+    /// The record of a plainly strided tensor. Measurements on a device come later, from [`Pending`].
+    fn plain(
+        &self,
+        tensor: &Bound<'_, PyAny>,
+        facts: &Facts,
+        name: DataName<'_>,
+        tape: Option<&Tape>,
+    ) -> (TensorFacts, Option<Py<PyAny>>) {
+        let py = tensor.py();
+        let mut record = TensorFacts {
+            dtype: facts.dtype_name.clone(),
+            shape: facts.shape.iter().map(|&size| size as u64).collect(),
+            strides: Some(
+                facts.strides.iter().map(|&stride| i64::try_from(stride).unwrap_or(i64::MAX)).collect(),
+            ),
+            device: facts.device.clone(),
+            requires_grad: Some(facts.requires_grad),
+            ..TensorFacts::default()
+        };
+        let Some(storage) = &facts.storage else {
+            record.note = Some("no data".into());
+            return (record, None);
+        };
+        if !facts.on_host {
+            return match self.device.bind(py).call_method1("observe", (tensor,)) {
+                Ok(token) if token.is_none() => {
+                    record.note = Some(format!("{} is not measured on {}", facts.dtype_name, facts.device));
+                    (record, None)
+                }
+                Ok(token) => (record, Some(token.unbind())),
+                Err(error) => {
+                    record.note = Some(short(&error));
+                    (record, None)
+                }
+            };
+        }
+        match self.on_host(py, facts, storage, name, tape) {
+            Ok((measured, note)) => {
+                record.observation = Some(measured.observation);
+                record.data = measured.data;
+                record.note = note;
+            }
+            Err(reason) => record.note = Some(reason),
+        }
+        (record, None)
+    }
+}
+
+/// A slot whose numbers are still on a device.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// Index of the slot in its op.
+    pub(crate) slot: usize,
+    /// What the device gave in place of the numbers.
+    pub(crate) token: Py<PyAny>,
+}
+
+/// Puts the tensors of one op into its slots.
+#[derive(Debug)]
+pub(crate) struct Collector<'a> {
+    pub(crate) meter: &'a Meter,
+    pub(crate) tape: &'a Tape,
+    /// Name of the op, for the names of data.
+    pub(crate) op: &'a str,
+    pub(crate) pending: &'a mut Vec<Pending>,
+    /// Whether data is written as well.
+    pub(crate) with_data: bool,
+}
+
+impl Collector<'_> {
+    fn part(
+        &mut self,
+        tensor: &Bound<'_, PyAny>,
+        path: &str,
+        side: SlotSide,
+        slots: &mut Vec<SlotRecord>,
+        depth: usize,
+        kind: TensorKind,
+    ) -> PyResult<()> {
+        if kind == TensorKind::Plain
+            && let Ok(Some(facts)) = self.meter.torch.facts(tensor)
+        {
+            let name = DataName { op: self.op, path };
+            let (record, token) = self.meter.plain(tensor, &facts, name, self.with_data.then_some(self.tape));
+            if let Some(token) = token {
+                self.pending.push(Pending { slot: slots.len(), token });
+            }
+            slots.push(SlotRecord { path: path.to_owned(), side, value: SlotValue::Tensor(record) });
+            return Ok(());
+        }
+        if depth >= MAX_UNWRAP {
+            slots.push(unsupported(path, side, class_name(tensor)));
+            return Ok(());
+        }
+        // Something else than plain strided memory: Python says what it is made of.
+        let description = self.meter.parts.bind(tensor.py()).call1((tensor,))?;
+        let description = description.cast_into::<PyDict>().map_err(PyErr::from)?;
+        let get = |key: &str| description.get_item(key).ok().flatten();
+        let note = get("note").and_then(|note| note.extract::<String>().ok());
+        let placement = get("placement").and_then(|text| text.extract::<String>().ok());
+        if let Some(parts) = get("parts") {
+            for item in parts.cast::<PyDict>().map_err(PyErr::from)?.iter() {
+                let (suffix, part): (String, Bound<'_, PyAny>) = (item.0.extract()?, item.1);
+                let path = if suffix.is_empty() { path.to_owned() } else { format!("{path}.{suffix}") };
+                let first = slots.len();
+                let kind = self.meter.torch.kind(&part);
+                self.part(&part, &path, side, slots, depth + 1, kind)?;
+                for slot in &mut slots[first..] {
+                    if let SlotValue::Tensor(record) = &mut slot.value {
+                        record.note = record.note.take().or_else(|| note.clone());
+                        record.placement = record.placement.take().or_else(|| placement.clone());
+                    }
+                }
+            }
+            return Ok(());
+        }
+        let shape: Vec<u64> = get("shape").map(|shape| shape.extract()).transpose()?.unwrap_or_default();
+        let text = |key| get(key).and_then(|text| text.extract::<String>().ok()).unwrap_or_default();
+        slots.push(SlotRecord {
+            path: path.to_owned(),
+            side,
+            value: SlotValue::Tensor(TensorFacts {
+                dtype: text("dtype"),
+                shape,
+                device: text("device"),
+                placement,
+                note,
+                ..TensorFacts::default()
+            }),
+        });
+        Ok(())
+    }
+}
+
+impl TensorSink for Collector<'_> {
+    fn tensor(
+        &mut self,
+        tensor: &Bound<'_, PyAny>,
+        kind: TensorKind,
+        path: &str,
+        side: SlotSide,
+        slots: &mut Vec<SlotRecord>,
+    ) {
+        let before = slots.len();
+        if let Err(error) = self.part(tensor, path, side, slots, 0, kind) {
+            slots.truncate(before);
+            self.pending.retain(|pending| pending.slot < before);
+            slots.push(unsupported(path, side, format!("{}: {}", class_name(tensor), short(&error))));
+        }
+    }
+}
+
+fn unsupported(path: &str, side: SlotSide, reason: String) -> SlotRecord {
+    SlotRecord { path: path.to_owned(), side, value: SlotValue::Unsupported(reason) }
+}
+
+/// First line of an exception, cut.
+pub(crate) fn short(error: &PyErr) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().chars().take(200).collect()
+}
+
+/// A place where data was written, or why it was not.
+pub(crate) type Written = (Option<DataLocation>, Option<String>);

@@ -1,0 +1,707 @@
+//! What Python's modes and hooks call: opens a record when an op begins, adds what it read and wrote, and files it.
+//!
+//! Every entry catches what goes wrong in it: a fault of the recorder costs a record, never the user's call.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use probe::capture::{DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue};
+use probe::dump::{OpName, Phase, SlotSide};
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::call::{Call, OpInfo, Writes};
+use crate::device;
+use crate::flatten::{Style, Walk};
+use crate::measure::{Collector, Meter, short};
+use crate::names::{Names, Origin, Region};
+use crate::options::Options;
+use crate::stack::{CheckpointFrame, Found, Stacks};
+use crate::tape::Tape;
+use crate::tensor::{TensorKind, Torch};
+
+/// Records with numbers on a device that are gathered before the numbers are fetched.
+const DEVICE_BATCH: usize = 256;
+
+thread_local! {
+    /// Module calls that this thread is in, outermost first.
+    static SCOPES: RefCell<Vec<Arc<str>>> = const { RefCell::new(Vec::new()) };
+    /// True while this thread is inside the recorder: what runs then (a finaliser, say) is not recorded.
+    static BUSY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as busy until dropped.
+struct Busy;
+
+impl Busy {
+    fn enter() -> Option<Self> {
+        (!BUSY.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        BUSY.set(false);
+    }
+}
+
+/// Python functions that the recorder asks.
+#[derive(Debug)]
+struct Questions {
+    /// `torch._C._current_autograd_node`
+    autograd_node: Py<PyAny>,
+    /// `torch._C._autograd._get_sequence_nr`
+    sequence: Py<PyAny>,
+    /// `probe.recorder.frames.region(frame)`: identity of a checkpointed region.
+    region: Py<PyAny>,
+    /// `probe.recorder.naming.describe(func)`: name of a dispatcher op and which arguments it writes to.
+    describe_op: Py<PyAny>,
+    /// `(name, scope) -> bool`: whether the user's patterns let an op through. None when there are no patterns.
+    wants: Option<Py<PyAny>>,
+    /// `(name, scope) -> bool`: whether the data of an op is written whatever the task. None when it never is.
+    stores: Option<Py<PyAny>>,
+}
+
+/// The checkpointed region of the last call, so that it need not be looked up for each.
+#[derive(Debug)]
+struct LastRegion {
+    frame: Py<PyAny>,
+    region: Region,
+}
+
+/// Records of ops in the order in which they are filed, while numbers of some are still on a device.
+#[derive(Debug, Default)]
+struct Queue {
+    records: Vec<(OpRecord, Vec<crate::measure::Pending>)>,
+}
+
+/// Records the ops of one process.
+#[pyclass(frozen, module = "probe._core")]
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    meter: Meter,
+    tape: Tape,
+    options: Options,
+    questions: Questions,
+    stacks: Mutex<Stacks>,
+    /// Number of a place -> its number in the writer, for the current step.
+    written_stacks: Mutex<HashMap<usize, u32>>,
+    names: Mutex<Names>,
+    ops: Mutex<HashMap<usize, Arc<OpInfo>>>,
+    last_region: Mutex<Option<LastRegion>>,
+    queue: Mutex<Queue>,
+    faults: AtomicU64,
+    first_fault: Mutex<Option<String>>,
+}
+
+fn lock<'a, T>(py: Python<'_>, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
+    mutex.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[pymethods]
+impl Recorder {
+    /// Creates the dump folder. `options` and `manifest` are JSON; `hooks` is a dict of the functions that are asked.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        output: PathBuf,
+        rank: u32,
+        manifest: &str,
+        options: &str,
+        hooks: &Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
+        let invalid = |error: serde_json::Error| PyValueError::new_err(error.to_string());
+        let manifest = full_manifest(manifest).map_err(invalid)?;
+        let options: Options = serde_json::from_str(options).map_err(invalid)?;
+        let hook = |name: &str| -> PyResult<Py<PyAny>> {
+            hooks
+                .get_item(name)?
+                .map(Bound::unbind)
+                .ok_or_else(|| PyValueError::new_err(format!("no hook {name:?}")))
+        };
+        let codes = |name: &str| -> PyResult<Vec<(Py<PyAny>, bool)>> {
+            Ok(hooks.get_item(name)?.map(|codes| codes.extract()).transpose()?.unwrap_or_default())
+        };
+        let writer = py
+            .detach(|| DumpWriter::create(&output, &manifest, rank))
+            .map_err(|error| PyOSError::new_err(error.to_string()))?;
+        Ok(Self {
+            meter: Meter::new(py, Torch::new(py)?, options.content(), hook("parts")?, hook("device")?)?,
+            tape: Tape::new(writer, options.max_bytes),
+            options,
+            questions: Questions {
+                autograd_node: hook("autograd_node")?,
+                sequence: hook("sequence")?,
+                region: hook("region")?,
+                describe_op: hook("describe_op")?,
+                wants: hook("wants").ok().filter(|hook| !hook.is_none(py)),
+                stores: hook("stores").ok().filter(|hook| !hook.is_none(py)),
+            },
+            stacks: Mutex::new(Stacks::new(
+                py,
+                hook("describe_frames")?,
+                codes("checkpoint_code")?,
+                codes("border_code")?,
+            )?),
+            written_stacks: Mutex::default(),
+            names: Mutex::default(),
+            ops: Mutex::default(),
+            last_region: Mutex::default(),
+            queue: Mutex::default(),
+            faults: AtomicU64::new(0),
+            first_fault: Mutex::default(),
+        })
+    }
+
+    /// Begins a step; numbers start at 0.
+    fn begin_step(&self, py: Python<'_>, step: u64) {
+        let Some(_busy) = Busy::enter() else { return };
+        lock(py, &self.names).clear();
+        lock(py, &self.written_stacks).clear();
+        self.meter.clear(py);
+        self.tape.begin_step(py, step);
+    }
+
+    /// Ends the step.
+    fn finish_step(&self, py: Python<'_>) {
+        let Some(_busy) = Busy::enter() else { return };
+        self.settle(py);
+        self.tape.finish_step(py);
+        self.meter.clear(py);
+        *lock(py, &self.last_region) = None;
+    }
+
+    /// Ends the dump; `notes` go into its manifest.
+    fn close(&self, py: Python<'_>, notes: Vec<String>) {
+        let Some(_busy) = Busy::enter() else { return };
+        self.settle(py);
+        self.tape.close(py, &notes);
+        self.meter.clear(py);
+    }
+
+    /// Stops recording for good and says why in the dump.
+    fn abandon(&self, py: Python<'_>, reason: &str) {
+        self.tape.abandon(py, reason);
+    }
+
+    /// Why recording ended early, or None.
+    fn failed(&self, py: Python<'_>) -> Option<String> {
+        self.tape.failed(py)
+    }
+
+    /// How many calls could not be recorded because of a fault of the recorder, and the first such fault.
+    fn faults(&self, py: Python<'_>) -> (u64, Option<String>) {
+        (self.faults.load(Ordering::Relaxed), lock(py, &self.first_fault).clone())
+    }
+
+    /// Opens the record of a dispatcher op that is about to run. None when it is not to be recorded.
+    fn before_op(
+        &self,
+        func: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+    ) -> Option<Call> {
+        let py = func.py();
+        self.guarded(py, || {
+            let info = self.op_info(func)?;
+            if info.stem.is_empty() {
+                return Ok(None);
+            }
+            let node = self.questions.autograd_node.bind(py).call0()?;
+            let found = self.found(py)?;
+            if found.as_ref().is_some_and(|found| found.own) {
+                return Ok(None);
+            }
+            let region = self.region(py, found.as_ref())?;
+            let recomputed = matches!(region, Region::Recompute(_));
+            let backward = !node.is_none() && !recomputed;
+            let phase = if backward { Phase::Backward } else { Phase::Forward };
+            let key = if backward { &info.backward_key } else { &info.forward_key };
+            let mut scope = scope();
+            let number = {
+                let sequence: Option<u64> = if backward {
+                    node.call_method0(intern!(py, "_sequence_nr"))?.extract().ok()
+                } else {
+                    self.questions.sequence.bind(py).call0()?.extract().ok()
+                };
+                let mut names = lock(py, &self.names);
+                let mut place = found.as_ref().map(|found| found.id);
+                if let Some(sequence) = sequence {
+                    if !backward {
+                        names.note_origin(sequence, || Origin { scope: scope.clone(), place });
+                    } else if found.as_ref().is_none_or(|found| found.place.engine_only)
+                        && let Some(origin) = names.origin(sequence)
+                    {
+                        // Nothing of the user's runs here: what they wrote is the forward op.
+                        scope = origin.scope.clone().or(scope);
+                        place = origin.place.or(place);
+                    }
+                }
+                (names.number(key, region), place)
+            };
+            let (number, place) = number;
+            let name = format!("{}.{number}.{}", info.stem, if backward { "backward" } else { "forward" });
+            if !self.wants(py, &name, scope.as_deref(), phase) {
+                return Ok(None);
+            }
+            let mut call = self.call(py, name, scope.as_deref(), self.stack(py, place), recomputed);
+            if info.writes != Writes::default() {
+                call.written = Some((info.clone(), args.clone().unbind(), kwargs.clone().unbind()));
+            }
+            if self.options.inputs {
+                self.arguments(&mut call, args, kwargs, true);
+            }
+            Ok(Some(call))
+        })
+    }
+
+    /// Opens the record of a torch function or method that is about to run: `names` are its name when called and its
+    /// name as an operator, where it has one.
+    fn before_api(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        operator: Option<&str>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+    ) -> Option<Call> {
+        self.guarded(py, || {
+            let found = self.found(py)?;
+            if found.as_ref().is_some_and(|found| found.own) {
+                return Ok(None);
+            }
+            let region = self.region(py, found.as_ref())?;
+            let recomputed = matches!(region, Region::Recompute(_));
+            let node = self.questions.autograd_node.bind(py).call0()?;
+            let backward = !node.is_none() && !recomputed;
+            let stem = match (operator, &found) {
+                (Some(operator), Some(found)) if found.place.operator => operator,
+                _ => name,
+            };
+            let scope = scope();
+            let number = lock(py, &self.names).number(stem, region);
+            let (phase, word) =
+                if backward { (Phase::Backward, "backward") } else { (Phase::Forward, "forward") };
+            let name = format!("{stem}.{number}.{word}");
+            let wanted = self.wants(py, &name, scope.as_deref(), phase);
+            let stack = if wanted { self.stack(py, found.map(|found| found.id)) } else { None };
+            let mut call = self.call(py, name, scope.as_deref(), stack, recomputed);
+            call.unwanted = !wanted;
+            if wanted && self.options.inputs {
+                self.arguments(&mut call, args, kwargs, false);
+            }
+            Ok(Some(call))
+        })
+    }
+
+    /// Opens the record of a module call that is about to run; until [`Self::leave_module`], calls are inside it.
+    fn enter_module(
+        &self,
+        py: Python<'_>,
+        stem: &str,
+        record: bool,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+        parameters: &Bound<'_, PyDict>,
+    ) -> Option<Call> {
+        self.guarded(py, || {
+            let found = self.found(py)?;
+            let region = self.region(py, found.as_ref())?;
+            let recomputed = matches!(region, Region::Recompute(_));
+            let number = lock(py, &self.names).number(stem, region);
+            let name = format!("{stem}.forward.{number}");
+            let scope = scope();
+            let wanted = record && self.wants(py, &name, Some(&name), Phase::Forward);
+            let stack = if wanted { self.stack(py, found.map(|found| found.id)) } else { None };
+            let mut call = self.call(py, name.clone(), scope.as_deref(), stack, recomputed);
+            call.unwanted = !wanted;
+            if wanted && self.options.inputs {
+                self.arguments(&mut call, args, kwargs, false);
+                let mut path = String::from("parameter");
+                self.walk(&mut call, SlotSide::Parameter, false, |walk| {
+                    for (key, value) in parameters.iter() {
+                        if let Ok(key) = key.extract::<String>() {
+                            walk.below(&mut path, &key, &value, 0);
+                        }
+                    }
+                });
+            }
+            SCOPES.with_borrow_mut(|scopes| scopes.push(name.into()));
+            Ok(Some(call))
+        })
+    }
+
+    /// The module call that was entered last has ended.
+    #[expect(clippy::unused_self, reason = "a method, since the scope belongs to the recording")]
+    fn leave_module(&self) {
+        SCOPES.with_borrow_mut(Vec::pop);
+    }
+
+    /// Names what follows on this thread, until [`Self::leave_module`], as done by `name` (an optimizer, say).
+    #[expect(clippy::unused_self, reason = "a method, since the scope belongs to the recording")]
+    fn enter_scope(&self, name: &str) {
+        SCOPES.with_borrow_mut(|scopes| scopes.push(name.into()));
+    }
+
+    /// Number of this call of `key` in the step.
+    fn number(&self, py: Python<'_>, key: &str) -> u32 {
+        lock(py, &self.names).number(key, Region::None)
+    }
+
+    /// Adds what the call returned and files its record.
+    fn after(&self, py: Python<'_>, call: &Bound<'_, Call>, result: &Bound<'_, PyAny>) {
+        self.guarded(py, || {
+            let mut call = call.try_borrow_mut()?;
+            if call.unwanted {
+                return Ok(None::<()>);
+            }
+            let mut writes = Writes::default();
+            let written = call.written.take();
+            if let Some((info, args, kwargs)) = &written {
+                writes = info.writes.clone();
+                for tensor in writes.arguments(args.bind(py), kwargs.bind(py)) {
+                    self.forget(&tensor);
+                }
+            }
+            if self.options.outputs {
+                self.results(&mut call, result);
+                if let Some((_, args, kwargs)) = &written
+                    && result.is_none()
+                {
+                    // In-place ops on lists return nothing: what they wrote is in their arguments.
+                    for (index, tensor) in writes.arguments(args.bind(py), kwargs.bind(py)).iter().enumerate()
+                    {
+                        let mut path = format!("output.{index}");
+                        self.walk(&mut call, SlotSide::Output, true, |walk| walk.value(tensor, &mut path, 0));
+                    }
+                }
+            }
+            self.file(py, &mut call);
+            Ok(None)
+        });
+    }
+
+    /// The call ended in an exception: files what is known.
+    fn raised(&self, py: Python<'_>, call: &Bound<'_, Call>) {
+        self.guarded(py, || {
+            let mut call = call.try_borrow_mut()?;
+            if !call.unwanted {
+                call.record.raised = true;
+                self.file(py, &mut call);
+            }
+            Ok(None::<()>)
+        });
+    }
+
+    /// The call computed nothing (it asked for a size, say): it is not recorded, and its number is given to the next.
+    fn withdraw(&self, py: Python<'_>, call: &Bound<'_, Call>) {
+        self.guarded(py, || {
+            let mut call = call.try_borrow_mut()?;
+            let name = OpName::parse(&call.record.name);
+            if let Some(number) = name.call() {
+                lock(py, &self.names).give_back(name.stem(), number);
+            }
+            call.unwanted = true;
+            Ok(None::<()>)
+        });
+    }
+
+    /// Counts a fault of the recorder's Python part.
+    fn fault(&self, py: Python<'_>, reason: &str) {
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        lock(py, &self.first_fault).get_or_insert_with(|| reason.to_owned());
+    }
+
+    /// Opens a record without arguments: a gradient, or a value that the user saves. None when it is not wanted.
+    #[pyo3(signature = (name, scope=None, stack=None, recomputed=false))]
+    fn open(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        scope: Option<&str>,
+        stack: Option<u32>,
+        recomputed: bool,
+    ) -> Option<Call> {
+        self.guarded(py, || {
+            let phase = OpName::parse(name).phase();
+            if !self.wants(py, name, scope, phase) {
+                return Ok(None);
+            }
+            let stack = match stack {
+                Some(stack) => Some(stack),
+                None if phase == Phase::None => {
+                    self.found(py)?.and_then(|found| self.stack(py, Some(found.id)))
+                }
+                None => None,
+            };
+            Ok(Some(self.call(py, name.to_owned(), scope, stack, recomputed)))
+        })
+    }
+
+    /// Adds `value` to an open record. `side` is `input`, `output`, `parameter` or `gradient`.
+    fn add(&self, py: Python<'_>, call: &Bound<'_, Call>, side: &str, path: &str, value: &Bound<'_, PyAny>) {
+        self.guarded(py, || {
+            let side = match side {
+                "input" => SlotSide::Input,
+                "parameter" => SlotSide::Parameter,
+                "gradient" => SlotSide::Gradient,
+                _ => SlotSide::Output,
+            };
+            let wanted = if side.is_result() { self.options.outputs } else { self.options.inputs };
+            if wanted {
+                let mut call = call.try_borrow_mut()?;
+                let mut path = path.to_owned();
+                self.walk(&mut call, side, false, |walk| walk.value(value, &mut path, 0));
+            }
+            Ok(None::<()>)
+        });
+    }
+
+    /// Files a record that was opened with [`Self::open`].
+    fn finish(&self, py: Python<'_>, call: &Bound<'_, Call>) {
+        self.guarded(py, || {
+            let mut call = call.try_borrow_mut()?;
+            if !call.record.slots.is_empty() {
+                // Gradients arrive in the order of the graph; a slot's place is its position in the call.
+                call.sort();
+                self.file(py, &mut call);
+            }
+            Ok(None::<()>)
+        });
+    }
+
+    /// Forgets what was measured of the memory that `value` (a tensor, or a container of some) lies in.
+    fn forget(&self, value: &Bound<'_, PyAny>) {
+        if self.meter.torch.kind(value) != TensorKind::No {
+            self.meter.forget(value);
+        } else if let Ok(items) = value.try_iter() {
+            // Only lists and tuples get here; a tensor would be taken apart row by row.
+            for item in items.flatten() {
+                self.meter.forget(&item);
+            }
+        }
+    }
+}
+
+impl Recorder {
+    /// Runs the body of an entry: not when the recorder is at work in this thread, and no fault leaves it.
+    fn guarded<T>(&self, py: Python<'_>, body: impl FnOnce() -> PyResult<Option<T>>) -> Option<T> {
+        let _busy = Busy::enter()?;
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        let fault = match outcome {
+            Ok(Ok(value)) => return value,
+            Ok(Err(error)) => short(&error),
+            Err(_) => "a panic in the recorder".to_owned(),
+        };
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        lock(py, &self.first_fault).get_or_insert(fault);
+        None
+    }
+
+    /// An empty record.
+    fn call(
+        &self,
+        py: Python<'_>,
+        name: String,
+        scope: Option<&str>,
+        stack: Option<u32>,
+        recomputed: bool,
+    ) -> Call {
+        let stored = self.options.with_data()
+            || self.questions.stores.as_ref().is_some_and(|stores| asked(py, stores, &name, scope));
+        let record =
+            OpRecord { name, scope: scope.map(Into::into), stack, recomputed, ..OpRecord::default() };
+        Call::new(record, stored)
+    }
+
+    /// Whether the op `name` in the module call `scope` is to be recorded.
+    fn wants(&self, py: Python<'_>, name: &str, scope: Option<&str>, phase: Phase) -> bool {
+        self.options.has_phase(phase)
+            && self.questions.wants.as_ref().is_none_or(|wants| asked(py, wants, name, scope))
+    }
+
+    fn op_info(&self, func: &Bound<'_, PyAny>) -> PyResult<Arc<OpInfo>> {
+        let py = func.py();
+        let address = func.as_ptr() as usize;
+        if let Some(info) = lock(py, &self.ops).get(&address) {
+            return Ok(Arc::clone(info));
+        }
+        let described = self.questions.describe_op.bind(py).call1((func,))?;
+        let info = Arc::new(OpInfo::new(func, &described)?);
+        lock(py, &self.ops).insert(address, Arc::clone(&info));
+        Ok(info)
+    }
+
+    fn found(&self, py: Python<'_>) -> PyResult<Option<Found>> {
+        lock(py, &self.stacks).here(py).map(Some)
+    }
+
+    fn region(&self, py: Python<'_>, found: Option<&Found>) -> PyResult<Region> {
+        let Some((kind, frame)) = found.and_then(|found| found.checkpoint.as_ref()) else {
+            let mut last = lock(py, &self.last_region);
+            if last.is_some() {
+                *last = None;
+            }
+            return Ok(Region::None);
+        };
+        if let Some(last) = &*lock(py, &self.last_region)
+            && last.frame.is(frame)
+        {
+            return Ok(last.region);
+        }
+        let identity: isize = self.questions.region.bind(py).call1((frame,))?.extract()?;
+        let region = match kind {
+            CheckpointFrame::Forward => Region::Forward(identity),
+            CheckpointFrame::Recompute => Region::Recompute(identity),
+            CheckpointFrame::Own | CheckpointFrame::Engine => Region::None,
+        };
+        *lock(py, &self.last_region) = Some(LastRegion { frame: frame.clone_ref(py), region });
+        Ok(region)
+    }
+
+    /// Number of a place in the writer.
+    fn stack(&self, py: Python<'_>, place: Option<usize>) -> Option<u32> {
+        let place = place.filter(|_| self.options.stacks)?;
+        if let Some(&number) = lock(py, &self.written_stacks).get(&place) {
+            return Some(number);
+        }
+        let frames = lock(py, &self.stacks).frames(place)?;
+        let number = self.tape.push_stack(py, &frames)?;
+        lock(py, &self.written_stacks).insert(place, number);
+        Some(number)
+    }
+
+    fn walk(
+        &self,
+        call: &mut Call,
+        side: SlotSide,
+        join_numbers: bool,
+        walk: impl FnOnce(&mut Walk<'_, Collector<'_>>),
+    ) {
+        let Call { record, pending, stored, .. } = call;
+        let mut collector =
+            Collector { meter: &self.meter, tape: &self.tape, op: &record.name, pending, with_data: *stored };
+        walk(&mut Walk {
+            torch: &self.meter.torch,
+            sink: &mut collector,
+            style: Style { side, join_numbers },
+            slots: &mut record.slots,
+        });
+    }
+
+    fn arguments(
+        &self,
+        call: &mut Call,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+        join_numbers: bool,
+    ) {
+        self.walk(call, SlotSide::Input, join_numbers, |walk| {
+            let mut path = String::from("input");
+            for (index, value) in args.iter().enumerate() {
+                walk.below(&mut path, &index.to_string(), &value, 0);
+            }
+            let mut path = String::from("kwarg");
+            for (key, value) in kwargs.iter() {
+                if let Ok(key) = key.extract::<String>() {
+                    walk.below(&mut path, &key, &value, 0);
+                }
+            }
+        });
+    }
+
+    /// A tuple of results has a slot each; anything else is `output.0`.
+    fn results(&self, call: &mut Call, result: &Bound<'_, PyAny>) {
+        self.walk(call, SlotSide::Output, true, |walk| {
+            let mut path = String::from("output");
+            if let Ok(items) = result.cast::<PyTuple>() {
+                for (index, value) in items.iter().enumerate() {
+                    walk.below(&mut path, &index.to_string(), &value, 0);
+                }
+            } else if let Ok(items) = result.cast::<pyo3::types::PyList>() {
+                for (index, value) in items.iter().enumerate() {
+                    walk.below(&mut path, &index.to_string(), &value, 0);
+                }
+            } else if !result.is_none() {
+                walk.below(&mut path, "0", result, 0);
+            }
+        });
+    }
+
+    /// Hands a complete record to the writer, or keeps it until its numbers are there.
+    fn file(&self, py: Python<'_>, call: &mut Call) {
+        let (record, pending) = call.take();
+        let full = {
+            let mut queue = lock(py, &self.queue);
+            if pending.is_empty() && queue.records.is_empty() {
+                drop(queue);
+                self.tape.push(py, &record);
+                return;
+            }
+            queue.records.push((record, pending));
+            queue.records.len() >= DEVICE_BATCH
+        };
+        if full {
+            self.settle(py);
+        }
+    }
+
+    /// Fetches the numbers that are still on a device and writes the records that wait for them.
+    fn settle(&self, py: Python<'_>) {
+        let records = std::mem::take(&mut lock(py, &self.queue).records);
+        if records.is_empty() {
+            return;
+        }
+        let tokens: Vec<&Py<PyAny>> =
+            records.iter().flat_map(|(_, pending)| pending.iter().map(|pending| &pending.token)).collect();
+        let fetched = device::fetch(py, &self.meter.device, &tokens);
+        let mut fetched = match fetched {
+            Ok(observations) => observations.into_iter(),
+            Err(error) => {
+                self.faults.fetch_add(1, Ordering::Relaxed);
+                lock(py, &self.first_fault).get_or_insert(short(&error));
+                Vec::new().into_iter()
+            }
+        };
+        for (mut record, pending) in records {
+            for pending in pending {
+                let observation = fetched.next().flatten();
+                if let Some(SlotRecord { value: SlotValue::Tensor(facts), .. }) =
+                    record.slots.get_mut(pending.slot)
+                {
+                    if observation.is_none() {
+                        facts.note.get_or_insert_with(|| "not fetched from the device".into());
+                    }
+                    facts.observation = observation;
+                }
+            }
+            self.tape.push(py, &record);
+        }
+    }
+}
+
+/// The manifest of this format and version, with what Python knows of the run.
+fn full_manifest(run: &str) -> serde_json::Result<RunManifest> {
+    let run: serde_json::Map<String, serde_json::Value> = serde_json::from_str(run)?;
+    let mut manifest = serde_json::to_value(RunManifest::default())?;
+    if let Some(keys) = manifest.as_object_mut() {
+        keys.extend(run);
+    }
+    serde_json::from_value(manifest)
+}
+
+/// The answer of a Python function; a fault of it is a no.
+fn asked(py: Python<'_>, question: &Py<PyAny>, name: &str, scope: Option<&str>) -> bool {
+    question.call1(py, (name, scope)).and_then(|answer| answer.is_truthy(py)).unwrap_or(false)
+}
+
+/// The innermost module call of this thread.
+fn scope() -> Option<Arc<str>> {
+    SCOPES.with_borrow(|scopes| scopes.last().cloned())
+}

@@ -1,0 +1,216 @@
+//! What can be read off a torch tensor without running an op: type, layout, place in memory.
+
+use std::collections::HashMap;
+
+use probe::dump::DType;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple, PyType};
+
+/// Classes and constants of torch, looked up once.
+#[derive(Debug)]
+pub(crate) struct Torch {
+    tensor: Py<PyType>,
+    parameter: Py<PyType>,
+    /// Address of a `torch.dtype` object -> its name and, where its bytes can be measured, its type.
+    dtypes: HashMap<usize, (String, Option<DType>)>,
+    /// `torch.strided`
+    strided: Py<PyAny>,
+    pub(crate) dtype_class: Py<PyType>,
+    pub(crate) device_class: Py<PyType>,
+    pub(crate) size_class: Py<PyType>,
+}
+
+/// How a Python object is to be treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TensorKind {
+    /// `torch.Tensor` itself or a `Parameter`: the fast path.
+    Plain,
+    /// A subclass: what it holds is not what its own data pointer says.
+    Subclass,
+    /// Not a tensor.
+    No,
+}
+
+/// A strided tensor, as far as it can be known without reading it.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) dtype_name: String,
+    /// `None` for types whose bytes cannot be measured.
+    pub(crate) dtype: Option<DType>,
+    pub(crate) shape: Vec<usize>,
+    /// In elements.
+    pub(crate) strides: Vec<usize>,
+    /// In elements, from the start of the storage.
+    pub(crate) offset: usize,
+    pub(crate) requires_grad: bool,
+    pub(crate) device: String,
+    pub(crate) on_host: bool,
+    /// The storage, if the tensor has one.
+    pub(crate) storage: Option<StorageFacts>,
+    /// Counts writes; -1 where torch keeps no count (inference mode).
+    pub(crate) version: i64,
+}
+
+/// Sizes and strides of the elements in an order, with dimensions joined where one goes on where the other ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) strides: Vec<usize>,
+}
+
+impl Order {
+    /// Row-major order of the tensor; equal for a tensor and a reshaped view of it.
+    pub(crate) fn of_rows(facts: &Facts) -> Self {
+        Self::joined(facts.shape.iter().copied().zip(facts.strides.iter().copied()))
+    }
+
+    /// Order in memory; equal for a tensor and its transposed view.
+    pub(crate) fn of_memory(facts: &Facts) -> Self {
+        let mut dims: Vec<(usize, usize)> =
+            facts.shape.iter().copied().zip(facts.strides.iter().copied()).collect();
+        dims.sort_by_key(|&(size, stride)| std::cmp::Reverse((stride, size)));
+        Self::joined(dims.into_iter())
+    }
+
+    fn joined(dims: impl Iterator<Item = (usize, usize)>) -> Self {
+        let (mut shape, mut strides): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        for (size, stride) in dims {
+            if size == 1 {
+                continue;
+            }
+            match (shape.last_mut(), strides.last_mut()) {
+                (Some(outer), Some(step))
+                    if *step == stride.saturating_mul(size) && size > 0 && *outer > 0 =>
+                {
+                    *outer *= size;
+                    *step = stride;
+                }
+                _ => {
+                    shape.push(size);
+                    strides.push(stride);
+                }
+            }
+        }
+        Self { shape, strides }
+    }
+}
+
+/// Memory of a tensor.
+#[derive(Debug)]
+pub(crate) struct StorageFacts {
+    /// Address of the storage object, which stands for it as long as anyone holds it, weakly or not.
+    pub(crate) identity: usize,
+    pub(crate) address: usize,
+    pub(crate) bytes: usize,
+    pub(crate) object: Py<PyAny>,
+}
+
+impl Torch {
+    pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
+        let torch = py.import("torch")?;
+        let class =
+            |name: &str| -> PyResult<Py<PyType>> { Ok(torch.getattr(name)?.cast_into::<PyType>()?.unbind()) };
+        let dtype_class = class("dtype")?;
+        let mut dtypes = HashMap::new();
+        for (_, value) in torch.dict().iter() {
+            if value.is_instance(dtype_class.bind(py))? {
+                let name = value.str()?.to_string();
+                let known = DType::parse(&name);
+                dtypes.insert(value.as_ptr() as usize, (name, known));
+            }
+        }
+        let parameter = torch.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?.unbind();
+        Ok(Self {
+            tensor: class("Tensor")?,
+            parameter,
+            dtypes,
+            strided: torch.getattr("strided")?.unbind(),
+            dtype_class,
+            device_class: class("device")?,
+            size_class: class("Size")?,
+        })
+    }
+
+    pub(crate) fn kind(&self, value: &Bound<'_, PyAny>) -> TensorKind {
+        let py = value.py();
+        let class = value.get_type();
+        if self.is_plain(&class) {
+            TensorKind::Plain
+        } else if class.is_subclass(self.tensor.bind(py)).unwrap_or(false) {
+            TensorKind::Subclass
+        } else {
+            TensorKind::No
+        }
+    }
+
+    fn is_plain(&self, class: &Bound<'_, PyType>) -> bool {
+        class.is(&self.tensor) || class.is(&self.parameter)
+    }
+
+    /// Reads a plain tensor. `Ok(None)` when it has no strided layout of its own (sparse, nested, a wrapper of a
+    /// function transform) or its values are stored conjugated or negated: then the slow path looks at it.
+    pub(crate) fn facts(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Facts>> {
+        let py = tensor.py();
+        if !tensor.getattr(intern!(py, "layout"))?.is(&self.strided)
+            || tensor.getattr(intern!(py, "is_quantized"))?.extract()?
+            || tensor.call_method0(intern!(py, "is_neg"))?.extract()?
+        {
+            return Ok(None);
+        }
+        let dtype = tensor.getattr(intern!(py, "dtype"))?;
+        let (dtype_name, known) = match self.dtypes.get(&(dtype.as_ptr() as usize)) {
+            Some((name, known)) => (name.clone(), *known),
+            None => (dtype.str()?.to_string(), None),
+        };
+        if known.is_some_and(DType::is_complex)
+            && tensor.call_method0(intern!(py, "is_conj"))?.extract::<bool>()?
+        {
+            return Ok(None);
+        }
+        let shape: Vec<usize> = tensor.getattr(intern!(py, "shape"))?.cast_into::<PyTuple>()?.extract()?;
+        let strides: Vec<usize> =
+            tensor.call_method0(intern!(py, "stride"))?.cast_into::<PyTuple>()?.extract()?;
+        let on_host: bool = tensor.getattr(intern!(py, "is_cpu"))?.extract()?;
+        let device = if on_host {
+            "cpu".to_owned()
+        } else {
+            tensor.getattr(intern!(py, "device"))?.str()?.to_string()
+        };
+        let is_meta = !on_host && tensor.getattr(intern!(py, "is_meta"))?.extract::<bool>()?;
+        let storage = if is_meta { None } else { Some(Self::storage(tensor)?) };
+        // Tensors made in inference mode have no version.
+        let version = tensor
+            .getattr(intern!(py, "_version"))
+            .and_then(|version| version.extract::<i64>())
+            .unwrap_or(-1);
+        Ok(Some(Facts {
+            dtype_name,
+            dtype: known,
+            shape,
+            strides,
+            offset: tensor.call_method0(intern!(py, "storage_offset"))?.extract()?,
+            requires_grad: tensor.getattr(intern!(py, "requires_grad"))?.extract()?,
+            device,
+            on_host,
+            storage,
+            version,
+        }))
+    }
+
+    fn storage(tensor: &Bound<'_, PyAny>) -> PyResult<StorageFacts> {
+        let py = tensor.py();
+        let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;
+        Ok(StorageFacts {
+            identity: storage.getattr(intern!(py, "_cdata"))?.extract()?,
+            address: storage.call_method0(intern!(py, "data_ptr"))?.extract()?,
+            bytes: storage.call_method0(intern!(py, "nbytes"))?.extract()?,
+            object: storage.unbind(),
+        })
+    }
+}
+
+/// Text of a Python string, or nothing.
+pub(crate) fn text(value: &Bound<'_, PyAny>) -> Option<String> {
+    value.cast::<PyString>().ok().and_then(|text| text.extract().ok())
+}

@@ -1,0 +1,117 @@
+"""A program that knows nothing of packing, and scripts that were written for the older tool."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .conftest import Pack, Packed, changed, differences, in_child, run_script
+
+PLAIN = (("from probe.config_check import pack\n", ""), ('    pack(model, os.environ["PACK"], steps=2)\n', ""))
+ARGUMENTS = ("parse_args([])", "parse_args(['--hidden', '8'])")
+
+
+def collect(tmp_path: Path, *changes: tuple[str, str], **order: object) -> Pack:
+    script = tmp_path / "train.py"
+    script.write_text(changed(*PLAIN, *changes))
+
+    def work() -> None:
+        from probe.config_check.collect import install
+
+        install()
+        run_script(script)
+
+    environment = {"PROBE_CONFIG_CHECK": json.dumps({"output": "pack.zip", "directory": str(tmp_path), "steps": 2, **order})}
+    in_child(work, environment)()
+    return Pack(tmp_path / "pack.zip")
+
+
+def test_a_program_is_packed_without_a_change_to_it(tmp_path: Path, packed: Packed) -> None:
+    pack = collect(tmp_path, ARGUMENTS)
+    found = differences(packed(), pack)
+    # Where the model was found: at its first call, not before the loop.
+    assert {key for key in found if not key.startswith(("random:marks.model.", "env:names"))} == set()
+    assert pack.part("hyperparameters")["sources"][0]["values"] == {"hidden": 8}
+
+
+def test_the_run_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    pack = collect(tmp_path, ("# BATCH", "open('%s', 'a').write('x')" % (tmp_path / "calls")), stop=True, steps=1)
+    assert pack.manifest["steps"] == [0]
+    assert (tmp_path / "calls").read_text() == "xx"
+
+
+def test_other_modules_are_not_taken_for_the_model(tmp_path: Path) -> None:
+    other = (
+        "# LOOP",
+        "frozen = nn.Linear(3, 3).requires_grad_(False); frozen(torch.ones(2, 3)); nn.ReLU()(torch.ones(2))\n"
+        "teacher = nn.Linear(3, 3); teacher(torch.ones(2, 3))\n"
+        "with torch.no_grad():\n    model.head(torch.ones(2, 8))",
+    )
+    pack = collect(tmp_path, other)
+    assert pack.part("model")["modules"][0]["class"] == "Net"
+
+
+@pytest.mark.parametrize("order", ["nonsense", "[]", '{"steps": 1}', '{"output": "x.zip", "run": "../x"}'])
+def test_an_order_that_cannot_be_read_leaves_the_program_alone(tmp_path: Path, order: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(changed(*PLAIN))
+
+    def work() -> None:
+        from probe.config_check.collect import install
+
+        install()
+        run_script(script)
+
+    in_child(work, {"PROBE_CONFIG_CHECK": order})()
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_no_order_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    from probe.config_check import collect
+
+    monkeypatch.delenv("PROBE_CONFIG_CHECK", raising=False)
+    collect.install()
+    assert collect._discovery is None
+
+
+def test_a_script_for_the_older_tool_works(packed: Packed) -> None:
+    older = packed(
+        ("from probe.config_check import pack\n", "from probe.config_check import ConfigChecker\n"),
+        ("class Net", 'ConfigChecker.apply_patches(fmk="pytorch")\n\n\nclass Net'),
+        (
+            'pack(model, os.environ["PACK"], steps=2)',
+            'ConfigChecker(model, output_zip_path=os.environ["PACK"], fmk="pytorch", steps=2)',
+        ),
+    )
+    assert differences(packed(), older) == set()
+
+
+def test_static_mode_packs_scripts_and_yaml(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("torchrun train.py --lr 1e-4 --bf16\n")
+    (tmp_path / "run.yaml").write_text("model:\n  hidden: 64\n")
+
+    def work() -> None:
+        from probe.config_check import ConfigChecker
+
+        ConfigChecker(shell_path=[str(tmp_path / "run.sh"), str(tmp_path / "run.yaml")], output_zip_path=str(tmp_path / "s.zip"))
+
+    in_child(work)()
+    pack = Pack(tmp_path / "s.zip")
+    assert [(source["source"], source["name"], source["values"]) for source in pack.part("hyperparameters")["sources"]] == [
+        ("script", "run.sh", {"lr": 1e-4, "bf16": True}),
+        ("yaml", "run.yaml", {"model": {"hidden": 64}}),
+    ]
+    assert pack.manifest["absent"]["weights"] == "no model was given" and pack.manifest["steps"] == []
+
+
+def test_other_frameworks_are_refused() -> None:
+    def work() -> None:
+        from probe.config_check import ConfigChecker
+
+        with pytest.raises(ValueError, match="not of mindspore"):
+            ConfigChecker(output_zip_path="x.zip", fmk="mindspore")
+
+    # In a child: using the package begins to watch seeds.
+    in_child(work)()

@@ -1,0 +1,142 @@
+"""Packing changes nothing: no result, no random number, no function that stays replaced; and its faults are its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .conftest import Pack, changed, in_child, run_script
+
+RESULT = """
+import json
+states = [repr(random.getstate()), repr(np.random.get_state(legacy=False)), torch.get_rng_state().tolist()]
+weights = [p.double().sum().item() for p in model.state_dict().values()]
+moments = [[v.double().sum().item() for v in s.values()] for s in optimizer.state.values()]
+rates = scheduler.state_dict(), scaler.state_dict(), optimizer.param_groups[0]["lr"]
+hooks = [str(k) for m in model.modules() for k, v in vars(m).items() if "hook" in k and v]
+json.dump([record, states, weights, moments, repr(rates), hooks], open(os.environ["RESULT"], "w"))
+"""
+
+
+def run(tmp_path: Path, *changes: tuple[str, str], environment: dict[str, str] | None = None) -> list:
+    tmp_path.mkdir(exist_ok=True)
+    script = tmp_path / "train.py"
+    script.write_text(changed(("# END", RESULT), *changes))
+    result = tmp_path / "result.json"
+    in_child(
+        lambda: run_script(script), {"PACK": str(tmp_path / "pack.zip"), "RESULT": str(result), **(environment or {})}
+    )()
+    return json.loads(result.read_text())
+
+
+WITHOUT = ('    pack(model, os.environ["PACK"], steps=2)\n', "")
+ALL = (
+    'pack(model, os.environ["PACK"], steps=2)',
+    'pack(model, os.environ["PACK"], steps=3, dataloader=loader, optimizer=optimizer, scheduler=scheduler, scaler=scaler)',
+)
+RANDOM_DRAWS = ("# BATCH", "random.random(); np.random.rand(); record += torch.rand(2).tolist()")
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_losses_gradients_and_random_states_are_those_of_a_run_without(tmp_path: Path, workers: str) -> None:
+    loader = ("num_workers=0", f"num_workers={workers}")
+    without = run(tmp_path / "without", RANDOM_DRAWS, WITHOUT, loader, ("from probe.config_check import pack\n", ""))
+    assert run(tmp_path / "found", RANDOM_DRAWS, loader) == without
+    assert run(tmp_path / "given", RANDOM_DRAWS, loader, ALL) == without
+    assert Pack(tmp_path / "given" / "pack.zip").manifest["steps"] == [0, 1, 2]
+
+
+def test_everything_is_put_back(tmp_path: Path) -> None:
+    names = """[
+        torch.manual_seed, torch.seed, random.seed, np.random.seed, np.random.default_rng, torch.cuda.manual_seed_all,
+        torch.autograd.backward, torch.nn.utils.clip_grad_norm_, clip_grad_norm_, torch.nn.utils.clip_grad_value_,
+        torch.utils.data.DataLoader.__iter__, torch.utils.data.dataloader._BaseDataLoaderIter.__next__,
+        torch.utils.data._utils.worker._worker_loop, torch.optim.lr_scheduler.LRScheduler.step, torch.amp.GradScaler.scale,
+        torch.nn.Module.__call__, vars(torch.nn.modules.loss._Loss).get("__call__"),
+        list(vars(__import__("sys").modules["torch.optim.optimizer"])["_global_optimizer_pre_hooks"]), list(torch.nn.modules.module._global_forward_pre_hooks),
+    ]"""
+    # Before our package is imported; `clip_grad_norm_` is the script's own copy of the name.
+    early = ("from probe.config_check import pack\n", f"before = {names}\nfrom probe.config_check import pack\n")
+    late = ("# LOOP", f"assert before != {names}")
+    check = (
+        "        if index == 3:\n",
+        f"        if index >= 2:\n            assert all(a is b or a == b for a, b in zip(before, {names}))\n        if index == 3:\n",
+    )
+    run(tmp_path, early, late, check)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "generators.snapshot", "structure.collect", "flags.collect", "optimizer.collect", "packages.collect", "environment.collect",
+        "Weights.add", "Batches.add", "host.device", "archive.write_rank", "hyperparameters.collect", "distributed.rank",
+    ],
+)
+def test_a_fault_costs_a_part_and_never_the_training(tmp_path: Path, fault: str) -> None:
+    owner, name = fault.split(".")
+    plant = f"""
+from probe.config_check import collection
+def fail(*arguments, **keywords):
+    raise RuntimeError("planted")
+setattr(collection.{owner}, "{name}", fail)
+"""
+    run(tmp_path, ("# MODEL", plant))
+    pack = tmp_path / "pack.zip"
+    lost = fault in ("host.device", "archive.write_rank", "distributed.rank")
+    assert pack.exists() is not lost
+    if not lost:
+        assert any("planted" in reason for reason in Pack(pack).manifest["absent"].values())
+
+
+def test_a_model_that_is_never_called_is_packed_at_the_end(tmp_path: Path) -> None:
+    run(tmp_path, ("# LOOP", "loader = []"))
+    manifest = Pack(tmp_path / "pack.zip").manifest
+    assert manifest["steps"] == [] and manifest["absent"]["dataset"] == "the model was not called"
+
+
+def test_a_run_that_ends_early_is_packed_with_what_it_had(tmp_path: Path) -> None:
+    run(tmp_path, ("steps=2", "steps=50"))
+    assert Pack(tmp_path / "pack.zip").manifest["steps"] == [0, 1, 2, 3]
+
+
+def test_an_exception_of_the_training_passes(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(changed(("# BATCH", "raise KeyError('mine')")))
+    with pytest.raises(AssertionError, match="KeyError: 'mine'"):
+        in_child(lambda: run_script(script), {"PACK": str(tmp_path / "pack.zip")})()
+    assert Pack(tmp_path / "pack.zip").manifest["steps"] == []
+
+
+def test_a_pack_that_cannot_be_written_says_so_before_training(tmp_path: Path) -> None:
+    (tmp_path / "pack.zip").mkdir()
+    script = tmp_path / "train.py"
+    script.write_text(changed())
+    with pytest.raises(AssertionError, match="IsADirectoryError"):
+        in_child(lambda: run_script(script), {"PACK": str(tmp_path / "pack.zip")})()
+
+
+def test_cpu_time_of_what_is_not_hashing_is_small(tmp_path: Path) -> None:
+    """Without numbers of any machine: what a step costs beyond hashing does not grow with the size of the weights."""
+    timed = """
+import time
+from probe.config_check import collection, digests
+spent = {"hash": 0.0, "look": 0.0}
+def timed(owner, name, key):
+    inner = getattr(owner, name)
+    def call(*arguments, **keywords):
+        start = time.process_time()
+        try:
+            return inner(*arguments, **keywords)
+        finally:
+            spent[key] += time.process_time() - start
+    setattr(owner, name, call)
+timed(digests.TensorDigests, "tensors", "hash")
+timed(collection.Collection, "_look", "look")
+model.big = nn.Linear(2000, 2000)
+"""
+    end = '\nassert spent["look"] - spent["hash"] < max(0.15, spent["hash"]), spent\n'
+    script = tmp_path / "train.py"
+    script.write_text(changed(("# MODEL", timed), ("# END", end)))
+    in_child(lambda: run_script(script), {"PACK": str(tmp_path / "pack.zip")})()

@@ -1,0 +1,66 @@
+"""Two real trainings, one of them on a device that is wrong at one op: the comparison names it, at every level and task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import training
+
+import probe
+
+TASKS = ["statistics", "sketch", "hash", "tensor"]
+
+
+def record(output: Path, kind: str, level: str, task: str, fault: str | None) -> list[float]:
+    model, step = training.make(kind)
+    with training.device(fault), probe.capture(output, model=model, steps=[0, 1], level=level, task=task):
+        return [step() for _ in range(2)]
+
+
+# What is at fault when the second GELU, or the second batch normalisation, is: by level.
+TRANSFORMER = {
+    "op": "Aten.gelu.1.forward",
+    "api": "Functional.gelu.1.forward",
+    "mix": "Functional.gelu.1.forward",
+    "module": "Module.layers.1.Block.forward.0",
+}
+CONV = {
+    "op": "Aten.native_batch_norm.1.forward",
+    "api": "Functional.batch_norm.1.forward",
+    "mix": "Functional.batch_norm.1.forward",
+    "module": "Module.features.5.BatchNorm2d.forward.0",
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("level", ["op", "api", "mix", "module"])
+@pytest.mark.parametrize(
+    ("kind", "fault", "expected"),
+    [("transformer", "aten::gelu/1", TRANSFORMER), ("conv", "aten::native_batch_norm/1", CONV)],
+    ids=["transformer", "conv"],
+)
+def test_a_wrong_forward_op(tmp_path, compare, kind, fault, expected, level, task):
+    record(tmp_path / "good", kind, level, task, None)
+    record(tmp_path / "again", kind, level, task, None)
+    record(tmp_path / "bad", kind, level, task, fault)
+    code, clean = compare(tmp_path / "good", tmp_path / "again")
+    assert (code, clean["verdict"], clean["culprits"]) == (0, "agree", [])
+    code, report = compare(tmp_path / "good", tmp_path / "bad")
+    first = report["first_divergence"]
+    assert code == 1
+    assert (first["step"], first["op"], first["role"]) == (0, expected[level], "introduces")
+    assert any("training.py" in frame for frame in first["stack"])
+
+
+@pytest.mark.parametrize("level", ["op", "api", "mix"])
+def test_a_wrong_backward_op(tmp_path, compare, level):
+    fault = "aten::gelu_backward/1"
+    record(tmp_path / "good", "transformer", level, "sketch", None)
+    record(tmp_path / "bad", "transformer", level, "sketch", fault)
+    _, report = compare(tmp_path / "good", tmp_path / "bad")
+    first = report["first_divergence"]
+    # The second to run backward is the second of three.
+    expected = {"op": "Aten.gelu_backward.1.backward"}.get(level, "Functional.gelu.1.backward")
+    assert (first["step"], first["op"]) == (0, expected)
+    assert "F.gelu" in first["stack"][0]

@@ -1,0 +1,125 @@
+"""Two small training runs, and a device that is wrong at one op. Also a script: `training.py MODEL [FAULT]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Block(nn.Module):
+    """A layer of a transformer."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(mixed.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Transformer(nn.Module):
+    """Predicts the next of 40 words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(40, 24)
+        self.layers = nn.ModuleList([Block(24, 3) for _ in range(3)])
+        self.head = nn.Linear(24, 40)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        h = self.words(x)
+        for layer in self.layers:
+            h = layer(h)
+        return F.cross_entropy(self.head(h).flatten(0, 1), y.flatten())
+
+
+class Conv(nn.Module):
+    """Tells ten kinds of images apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(8, 12, 3, padding=1), nn.BatchNorm2d(12), nn.ReLU(),
+        )  # fmt: skip
+        self.head = nn.Linear(12 * 16, 10)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(self.head(self.features(x).flatten(1)), y)
+
+
+class WrongDevice(TorchDispatchMode):
+    """Computes one call of one op wrongly: its results are too large by one in a hundred."""
+
+    def __init__(self, op: str, call: int) -> None:
+        super().__init__()
+        self.op, self.call, self.calls = op, call, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func._schema.name == self.op:
+            self.calls += 1
+            if self.calls == self.call + 1:
+                many = isinstance(result, tuple)
+                # A device multiplies without telling anyone.
+                with torch._C.DisableTorchFunction():
+                    wrong = tuple(r * 1.01 if isinstance(r, torch.Tensor) else r for r in (result if many else (result,)))
+                return wrong if many else wrong[0]
+        return result
+
+
+@contextmanager
+def device(fault: str | None) -> Iterator[None]:
+    """`fault` is an op and the number of the call that is wrong: `aten::gelu/1`; None for a device without faults."""
+    if fault is None:
+        yield
+        return
+    op, call = fault.split("/")
+    with WrongDevice(op, int(call)):
+        yield
+
+
+def make(kind: str) -> tuple[nn.Module, Callable[[], float]]:
+    """A model and one step of its training, the same in every run."""
+    torch.manual_seed(3)
+    if kind == "transformer":
+        model: nn.Module = Transformer()
+        x, y = torch.randint(0, 40, (2, 12)), torch.randint(0, 40, (2, 12))
+    else:
+        model = Conv()
+        x, y = torch.randn(4, 3, 8, 8), torch.randint(0, 10, (4,))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+
+    def step() -> float:
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(x, y)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return model, step
+
+
+def main() -> None:
+    """Trains for three steps and prints the losses."""
+    _, step = make(sys.argv[1])
+    with device(sys.argv[2] if len(sys.argv) > 2 else None):
+        print(*[step() for _ in range(3)])
+
+
+if __name__ == "__main__":
+    main()

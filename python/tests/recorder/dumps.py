@@ -1,0 +1,132 @@
+"""Reads what was recorded, for the tests: the tables by pyarrow, the data by its offset. No code of ours."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+_Row = dict[str, Any]
+
+
+@dataclasses.dataclass
+class Slot:
+    """One value that an op read or wrote."""
+
+    row: _Row
+    folder: Path
+
+    def __getattr__(self, name: str) -> Any:
+        return self.row[name]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(json.loads(self.row["shape"]))
+
+    @property
+    def data(self) -> torch.Tensor:
+        """The recorded data (task `tensor`)."""
+        row = self.row
+        assert row["offset"] is not None, f"{row['op']} {row['slot']} has no data: {row['tensor_note']}"
+        with (self.folder / f"tensors-{row['shard']:05}.safetensors").open("rb") as file:
+            file.seek(row["offset"])
+            data = bytearray(file.read(row["bytes"]))
+        dtype = getattr(torch, row["dtype"].removeprefix("torch."))
+        tensor = torch.empty(self.shape, dtype=dtype)
+        assert tensor.numel() * tensor.element_size() == len(data)
+        ctypes.memmove(tensor.data_ptr(), bytes(data), len(data))
+        return tensor
+
+
+@dataclasses.dataclass
+class Op:
+    """One call."""
+
+    name: str
+    row: _Row
+    slots: dict[str, Slot]
+    stack: list[str]
+
+    def __getattr__(self, name: str) -> Any:
+        return self.row[name]
+
+    def __getitem__(self, slot: str) -> Slot:
+        return self.slots[slot]
+
+    @property
+    def line(self) -> str:
+        """The innermost line of the user's."""
+        return self.stack[0].rpartition("\n ")[2]
+
+    @property
+    def where(self) -> tuple[str, int]:
+        """File and line number of the innermost frame."""
+        found = re.match(r"File (.*), line (\d+), in ", self.stack[0])
+        assert found
+        return found[1], int(found[2])
+
+
+class Dump:
+    """What one rank recorded in one step."""
+
+    def __init__(self, root: Path | str, step: int = 0, rank: int = 0, journal: bool = False) -> None:
+        self.root = Path(root)
+        self.folder = self.root / f"step{step}" / f"rank{rank}"
+        rows = _journal(self.folder / "journal.arrows") if journal else pq.read_table(self.folder / "ops.parquet").to_pylist()
+        stacks: dict[int, list[str]] = {}
+        if not journal:
+            for row in pq.read_table(self.folder / "stacks.parquet").to_pylist():
+                stacks.setdefault(row["stack"], []).append(row["frame"])
+        self.ops: list[Op] = []
+        last = None
+        for row in rows:
+            if row["order"] != last:
+                self.ops.append(Op(row["op"], row, {}, stacks.get(row["stack"], [])))
+                last = row["order"]
+            if row["slot"] is not None:
+                self.ops[-1].slots[row["slot"]] = Slot(row, self.folder)
+
+    @property
+    def names(self) -> list[str]:
+        return [op.name for op in self.ops]
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return json.loads((self.root / "manifest.json").read_text())
+
+    def __contains__(self, name: str) -> bool:
+        return any(op.name == name for op in self.ops)
+
+    def __getitem__(self, name: str) -> Op:
+        found = [op for op in self.ops if op.name == name]
+        assert found, f"no {name} in {self.names}"
+        assert len(found) == 1, f"{len(found)} times {name}"
+        return found[0]
+
+    def all(self, stem: str) -> list[Op]:
+        """Every call whose name begins with `stem` and a number."""
+        return [op for op in self.ops if re.match(re.escape(stem) + r"\.\d+\.", op.name)]
+
+
+def _journal(path: Path) -> list[_Row]:
+    """Complete batches of a journal that may have been cut."""
+    rows: list[_Row] = []
+    with path.open("rb") as file:
+        stream = pa.ipc.open_stream(file)
+        while True:
+            try:
+                rows += stream.read_next_batch().to_pylist()
+            except (StopIteration, pa.ArrowInvalid, OSError):
+                return rows
+
+
+def steps(root: Path | str) -> list[int]:
+    """Steps that have a folder."""
+    return sorted(int(path.name[4:]) for path in Path(root).glob("step*"))

@@ -1,0 +1,417 @@
+"""What is recorded is what the program computed: ops that write in place, views, casts, recomputation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import probe
+from dumps import Dump, Op, steps
+from runs import Transformer, train
+
+
+def same(slot: Any, tensor: torch.Tensor) -> bool:
+    data = slot.data
+    return data.shape == tensor.shape and data.dtype == tensor.dtype and torch.equal(data, tensor.detach())
+
+
+# -- writes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", ["api", "op"])
+def test_in_place_ops_show_before_and_after(record: Any, level: str) -> None:
+    x = torch.arange(2000.0)
+
+    def work() -> None:
+        x.add_(1)
+        x.mul_(2)
+        y = x.view(40, 50)
+        y[3].zero_()
+        torch.add(x, 1, out=x)
+
+    dump = record(work, level=level)
+    start = torch.arange(2000.0)
+    add = dump.all("Aten.add_" if level == "op" else "Tensor.add_")[0]
+    assert same(add["input.0"], start) and same(add["output.0"], start + 1)
+    mul = dump.all("Aten.mul_" if level == "op" else "Tensor.mul_")[0]
+    assert same(mul["input.0"], start + 1) and same(mul["output.0"], (start + 1) * 2)
+    zero = dump.all("Aten.zero_" if level == "op" else "Tensor.zero_")[0]
+    assert zero["output.0"].data.eq(0).all() and zero["input.0"].data.ne(0).all()
+    after = (start + 1) * 2
+    after.view(40, 50)[3] = 0
+    out = dump.all("Aten.add" if level == "op" else "Torch.add")[0]
+    assert same(out["input.0"], after) and same(out["output.0"], after + 1)
+
+
+def test_lists_are_written_in_place(record: Any) -> None:
+    xs = [torch.full((1500,), float(i)) for i in range(3)]
+    dump = record(lambda: torch._foreach_mul_(xs, 3.0), level="op")
+    op = dump.all("Aten._foreach_mul_")[0]
+    for index in range(3):
+        assert op[f"input.0.{index}"].data.eq(float(index)).all()
+        assert op[f"output.0.{index}"].data.eq(3.0 * index).all()
+
+
+def test_indexed_writes_show_before_and_after(record: Any) -> None:
+    x = torch.ones(50, 40)
+
+    def work() -> None:
+        x[3] = 7.0
+        x[:, 1] += 2
+        x.exp()
+
+    dump = record(work)
+    write = dump["Tensor.__setitem__.0.forward"]
+    assert write["input.0"].data.eq(1).all()
+    last = dump["Tensor.exp.0.forward"]
+    wanted = torch.ones(50, 40)
+    wanted[3] = 7
+    wanted[:, 1] += 2
+    assert same(last["input.0"], wanted)
+
+
+@pytest.mark.parametrize("level", ["api", "op"])
+@pytest.mark.parametrize("size", [10, 4096, 100_000])
+def test_writes_behind_the_back_of_autograd_are_seen(record: Any, level: str, size: int) -> None:
+    """Through `.data`, through NumPy, through DLPack: none of them counts as a write."""
+    x = torch.arange(float(size))
+    shared = x.numpy()
+    other = torch.from_dlpack(x)
+
+    def work() -> None:
+        x.exp()
+        x.data.fill_(1.0)
+        x.exp()
+        shared[:] = 2.0
+        x.exp()
+        # A tensor that is large is known again by some of its elements: of writes that torch cannot count, those
+        # that change little of it may go unseen.
+        shared[: size // 2] = 5.0
+        x.exp()
+        other.fill_(3.0)
+        x.exp()
+        x.detach().mul_(2.0)
+        x.exp()
+
+    dump = record(work, level=level)
+    ops = dump.all("Aten.exp" if level == "op" else "Tensor.exp")
+    two = torch.full((size,), 2.0)
+    two[: size // 2] = 5.0
+    wanted = [torch.arange(float(size)), torch.ones(size), torch.full((size,), 2.0), two, torch.full((size,), 3.0), torch.full((size,), 6.0)]
+    found = [same(op["input.0"], value) and op["input.0"].mean == pytest.approx(float(value.double().mean())) for op, value in zip(ops, wanted)]
+    assert found == [True] * 6, found
+
+
+@pytest.mark.parametrize("task", ["statistics", "sketch", "hash"])
+def test_a_storage_that_is_given_again_is_not_mistaken(record: Any, task: str) -> None:
+    def work() -> None:
+        for value in range(20):
+            torch.full((3000,), float(value)).exp()
+
+    dump = record(work, level="op", task=task)
+    ops = dump.all("Aten.exp")
+    if task == "hash":
+        assert len({op["input.0"].hash for op in ops}) == 20
+    else:
+        assert [op["input.0"].mean for op in ops] == [float(value) for value in range(20)]
+
+
+def test_memory_that_changes_owner(record: Any) -> None:
+    x, y = torch.zeros(3000), torch.ones(3000)
+
+    def work() -> None:
+        x.exp()
+        x.set_(y)
+        x.exp()
+        x.untyped_storage().resize_(0)
+        x.untyped_storage().resize_(12000)
+        x.fill_(4.0)
+        x.exp()
+
+    assert [op["input.0"].mean for op in record(work).all("Tensor.exp")] == [0.0, 1.0, 4.0]
+
+
+def test_views_have_their_own_values(record: Any) -> None:
+    x = torch.randn(30, 50)
+    views = [x.t(), x[::2, 1::3], x[3:], x.flip(0), x.as_strided((20, 30), (1, 7)), x.view(-1)[5:905].view(30, 30).t(), x[:1].expand(9, 50), x.unfold(1, 10, 3)]
+    for level, name in (("api", "Tensor.exp"), ("op", "Aten.exp")):
+        dump = record(lambda: [view.exp() for view in views], level=level)
+        for op, view in zip(dump.all(name), views):
+            assert same(op["input.0"], view), view.shape
+            assert tuple(eval(op["input.0"].strides)) == view.stride()
+            assert op["input.0"].norm == pytest.approx(float(view.double().norm()), rel=1e-12)
+
+
+# -- autograd ---------------------------------------------------------------------------------------------------------
+
+
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x.sinh()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return gradient * x.cosh()
+
+
+@pytest.mark.parametrize("level", ["api", "op"])
+def test_functions_of_the_program_are_seen_in_both_passes(record: Any, level: str) -> None:
+    x = torch.randn(3, requires_grad=True)
+    dump = record(lambda: _Scaled.apply(x).sum().backward(), level=level)
+    prefix = "Aten" if level == "op" else "Tensor"
+    assert dump[f"{prefix}.sinh.0.forward"].phase == "forward"
+    cosh = [op for op in dump.ops if ".cosh." in op.name]
+    assert [op.phase for op in cosh] == ["backward"], dump.names
+    assert cosh[0].line == "return gradient * x.cosh()"
+
+
+class _Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+        self.before, self.after = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.inner = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.before(x)
+        for part in self.inner:
+            x = checkpoint(part, x, use_reentrant=self.reentrant)
+            x = x.tanh()
+        return self.after(x)
+
+
+def _checkpointed(record: Any, reentrant: bool, level: str, times: int = 1) -> Dump:
+    torch.manual_seed(3)
+    model = _Checkpointed(reentrant)
+
+    def work() -> None:
+        for _ in range(times):
+            model(torch.ones(2, 4)).sum().backward()
+
+    return record(work, model, level=level)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("level", ["module", "api", "op"])
+def test_recomputed_calls_carry_the_number_of_the_first_time(record: Any, level: str, reentrant: bool) -> None:
+    dump = _checkpointed(record, reentrant, level)
+    again = [op for op in dump.ops if op.recomputed and op.phase == "forward"]
+    first = {op.name: op for op in dump.ops if not op.recomputed}
+    stem = {"module": "Module.inner", "api": "Functional.linear", "op": "Aten.addmm"}[level]
+    assert len([op for op in again if op.name.startswith(stem)]) >= 2, [op.name for op in again]
+    for op in again:
+        if reentrant and op.name.startswith("Aten.detach."):
+            # The first time, the region runs without gradients: autograd saves nothing then.
+            continue
+        assert op.name in first, (op.name, list(first))
+        for path, slot in op.slots.items():
+            if slot.kind == "tensor" and path in first[op.name].slots:
+                assert slot.data.equal(first[op.name][path].data), (op.name, path)
+    # Every other name is there once.
+    once = [op.name for op in dump.ops if not op.recomputed]
+    assert len(once) == len(set(once))
+    # Inside: what follows is numbered on, as if nothing had been run again.
+    after = {"module": "Module.after.Linear.forward.0", "api": "Functional.linear.5.forward", "op": "Aten.addmm.5.forward"}
+    assert after[level] in dump
+
+
+@pytest.mark.parametrize("level", ["module", "api", "op"])
+def test_both_kinds_of_checkpointing_have_the_same_names(record: Any, level: str) -> None:
+    def forward(dump: Dump) -> set[tuple[str, bool]]:
+        skipped = ("Aten.detach.", "Aten.alias.")
+        return {(op.name, op.recomputed) for op in dump.ops if op.phase == "forward" and not op.name.startswith(skipped)}
+
+    one, two = (_checkpointed(record, reentrant, level, 3) for reentrant in (False, True))
+    # Non-reentrant checkpointing stops as soon as it has what it needs, so it may run less again.
+    assert {name for name, again in forward(one) if not again} == {name for name, again in forward(two) if not again}
+    assert {name for name, again in forward(one) if again} <= {name for name, again in forward(two) if again}
+    if level != "op":
+        gradients = [
+            {op.name for op in dump.ops if op.phase == "backward"} for dump in (one, two)
+        ]
+        assert gradients[0] == gradients[1]
+
+
+def test_casts_of_autocast_are_seen(record: Any) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8))
+    x = torch.randn(3, 4)
+
+    def work() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            model(x).sum().backward()
+
+    ops = record(work, model, level="op")
+    casts = [op for op in ops.all("Aten._to_copy") if op.phase == "forward" and op["output.0"].dtype == "torch.bfloat16"]
+    assert len(casts) >= 3, ops.names
+    assert {op.scope for op in casts} == {"Module.0.Linear.forward.0"}
+    assert ops["Aten.addmm.0.forward"]["input.1"].dtype == "torch.bfloat16"
+    assert any(op.phase == "backward" and op["output.0"].dtype == "torch.float32" for op in ops.all("Aten._to_copy"))
+    apis = record(work, model, level="api")
+    linear = apis["Functional.linear.0.forward"]
+    assert linear["input.0"].dtype == "torch.float32" and linear["output.0"].dtype == "torch.bfloat16"
+
+
+def test_a_scaler_is_seen(tmp_path: Path) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    with probe.capture(tmp_path / "dump", model=model, level="op", task="tensor"):
+        for bad in (True, False, False):
+            optimizer.zero_grad()
+            loss = model(torch.ones(3, 4)).sum() * (float("inf") if bad else 1.0)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    # The skipped step belongs to the iteration that follows.
+    assert steps(tmp_path / "dump")[:2] == [0, 1]
+    dump = Dump(tmp_path / "dump")
+    assert len([op for op in dump.ops if op.name.startswith("Aten.addmm.") and op.phase == "forward"]) == 2
+    assert any("_amp_foreach_non_finite_check" in name for name in dump.names)
+
+
+def test_gradient_accumulation_is_one_iteration(tmp_path: Path) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with probe.capture(tmp_path / "dump", model=model, level="module", task="tensor"):
+        for _ in range(2):
+            optimizer.zero_grad()
+            for _ in range(3):
+                model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+    for step in range(2):
+        dump = Dump(tmp_path / "dump", step)
+        gradients = [op for op in dump.ops if "parameters_grad" in op.name]
+        assert [op.name for op in gradients] == [f"Module.Linear.Linear.parameters_grad.{n}" for n in range(3)]
+        # What has been gathered so far, as the optimizer will see it.
+        assert [op["grad.bias"].data[0].item() for op in gradients] == [3.0, 6.0, 9.0]
+
+
+def test_of_several_optimizers_the_first_leads(tmp_path: Path) -> None:
+    models = [nn.Linear(4, 4), nn.Linear(4, 4)]
+    optimizers = [torch.optim.SGD(models[0].parameters(), lr=0.1), torch.optim.Adam(models[1].parameters())]
+    with probe.capture(tmp_path / "dump", model=models, level="op", task="statistics"):
+        for _ in range(3):
+            for model, optimizer in zip(models, optimizers):
+                optimizer.zero_grad()
+                model(torch.ones(1, 4)).sum().backward()
+                optimizer.step()
+    found = steps(tmp_path / "dump")
+    assert found[:3] == [0, 1, 2]
+    scopes = {op.scope for op in Dump(tmp_path / "dump", 1).ops}
+    assert {"Optimizer.SGD.step.0", "Optimizer.Adam.step.0"} <= scopes
+    assert {"Module.0.Linear.Linear.forward.0", "Module.1.Linear.Linear.forward.0"} <= scopes or {
+        "Module.0.Linear.forward.0", "Module.1.Linear.forward.0"
+    } <= scopes, scopes
+
+
+# -- arguments --------------------------------------------------------------------------------------------------------
+
+
+class _Rude:
+    def __repr__(self) -> str:
+        raise AssertionError("the recorder asked for a text")
+
+    __str__ = __repr__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AssertionError(f"the recorder asked for {name}")
+
+
+@dataclasses.dataclass
+class _Pair:
+    left: torch.Tensor
+    right: Any
+
+
+_Named = namedtuple("_Named", ["mean", "scale"])
+
+
+class _Takes(nn.Module):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        total = args[0] + kwargs["pair"].left
+        for value in args[1]:
+            total = total + value
+        return _Pair(total, {"more": [total * 2, None]})
+
+
+def test_every_kind_of_argument(record: Any) -> None:
+    one = torch.ones(2)
+    consumed = []
+
+    def generate() -> Any:
+        for value in range(3):
+            consumed.append(value)
+            yield one * value
+
+    model = _Takes()
+
+    def work() -> None:
+        named = _Named(one, one * 3)
+        generator = generate()
+        result = model(one, generator, named, _Rude(), pair=_Pair(one, _Rude()), flag=True, text="x", nothing=None, rate=0.5)
+        assert result.left.tolist() == [5.0, 5.0]
+
+    dump = record(work, nn.Sequential(model), level="module")
+    assert consumed == [0, 1, 2]
+    op = dump["Module.0._Takes.forward.0"]
+    assert op["input.2.0"].kind == "tensor" and op["input.2.1"].mean == 3.0
+    assert op["kwarg.pair.left"].kind == "tensor"
+    assert (op["kwarg.flag"].value, op["kwarg.text"].value, op["kwarg.rate"].value) == ("true", "x", "0.5")
+    assert "kwarg.nothing" in op.slots and "input.1" in op.slots and "input.3" in op.slots
+    assert op["output.0.left"].mean == 5.0 and op["output.0.right.more.0"].mean == 10.0
+
+
+def test_keyword_arguments_of_modules(record: Any) -> None:
+    attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    x = torch.randn(2, 3, 8, requires_grad=True)
+    model = nn.Sequential(attention)
+
+    def work() -> None:
+        attention(query=x, key=x, value=x, need_weights=False)[0].sum().backward()
+
+    dump = record(work, model, level="module")
+    op = dump["Module.0.MultiheadAttention.forward.0"]
+    assert same(op["kwarg.query"], x) and op["kwarg.need_weights"].value == "false"
+    assert "parameter.in_proj_weight" in op.slots
+
+
+def test_shared_modules_and_parameters(record: Any) -> None:
+    model = Transformer()
+
+    def work() -> None:
+        model(torch.randint(0, 11, (2, 4))).sum().backward()
+
+    dump = record(work, model, level="module")
+    assert dump["Module.head.Linear.forward.0"]["parameter.weight"].data.equal(model.embed.weight)
+    gradients = [op.name for op in dump.ops if "parameters_grad" in op.name and ("embed" in op.name or "head" in op.name)]
+    assert gradients == ["Module.embed.Embedding.parameters_grad.0"]
+    assert same(dump[gradients[0]]["grad.weight"], model.embed.weight.grad)
+    layer = nn.Linear(3, 3)
+    twice = nn.Sequential(layer, nn.ReLU(), layer)
+    dump = record(lambda: twice(torch.ones(1, 3)).sum().backward(), twice, level="module")
+    assert ["Module.0.Linear.forward.0", "Module.0.Linear.forward.1"] == [n for n in dump.names if "Linear.forward" in n]
+    assert ["Module.0.Linear.backward.1", "Module.0.Linear.backward.0"] == [n for n in dump.names if "Linear.backward" in n]
+
+
+def test_a_model_that_grows_while_it_runs(record: Any) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+
+    def work() -> None:
+        model(torch.ones(1, 2))
+        model.append(nn.Tanh())
+        model(torch.ones(1, 2))
+
+    assert "Module.1.Tanh.forward.0" in record(work, model, level="module")

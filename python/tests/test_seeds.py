@@ -1,0 +1,87 @@
+"""Seeds and determinism."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import probe
+from probe.seeds import _DETERMINISTIC_ENVIRONMENT
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for variable in ("PYTHONHASHSEED", *_DETERMINISTIC_ENVIRONMENT):
+        monkeypatch.setenv(variable, "x")
+        monkeypatch.delenv(variable)
+    cudnn = torch.backends.cudnn
+    before = cudnn.deterministic, cudnn.benchmark
+    yield
+    torch.use_deterministic_algorithms(False)
+    cudnn.deterministic, cudnn.benchmark = before
+
+
+def draws() -> list[Any]:
+    numbers: list[Any] = [random.random(), torch.rand(1).item()]
+    try:
+        import numpy
+    except ImportError:
+        return numbers
+    return [*numbers, float(numpy.random.rand())]
+
+
+def test_every_source_repeats() -> None:
+    probe.seed_all(7)
+    first = draws()
+    probe.seed_all(7)
+    assert draws() == first
+    probe.seed_all(8)
+    assert all(one != other for one, other in zip(draws(), first, strict=True))
+
+
+def test_determinism_only_where_it_is_asked_for() -> None:
+    probe.seed_all(1)
+    assert not torch.are_deterministic_algorithms_enabled() and "HCCL_DETERMINISTIC" not in os.environ
+    probe.seed_all(1, deterministic=True)
+    assert torch.are_deterministic_algorithms_enabled() and torch.backends.cudnn.deterministic and not torch.backends.cudnn.benchmark
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8" and os.environ["HCCL_DETERMINISTIC"] == "true"
+    probe.seed_all(1)
+    assert torch.are_deterministic_algorithms_enabled(), "what the script switched on stays on"
+
+
+def test_ops_without_a_deterministic_kernel_may_only_warn() -> None:
+    probe.seed_all(1, True, warn_only=True)
+    assert torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def test_the_users_own_values_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    probe.seed_all(1, deterministic=True)
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+
+
+def test_what_comes_too_late_is_said(said: Callable[[], str]) -> None:
+    probe.seed_all(5)
+    assert "PYTHONHASHSEED=5 holds for child processes only" in said() and os.environ["PYTHONHASHSEED"] == "5"
+    probe.seed_all(5)
+    assert said() == ""
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, "1", 1.0, True])
+def test_no_seed(seed: Any) -> None:
+    with pytest.raises(ValueError, match="is no seed"):
+        probe.seed_all(seed)
+
+
+def test_the_older_tools_arguments(said: Callable[[], str]) -> None:
+    probe.PrecisionDebugger.seed_all(seed=3, mode=True)
+    assert torch.are_deterministic_algorithms_enabled()
+    for refused in ("rm_dropout", "is_enhanced"):
+        with pytest.raises(ValueError, match=refused):
+            probe.seed_all(1, **{refused: True})

@@ -1,0 +1,54 @@
+//! Why something could not be recorded.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A dump that could not be created or written on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaptureError {
+    /// The file system refused: no space, no permission.
+    #[error("cannot write {}: {source}", path.display())]
+    Io {
+        /// File or folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The place is taken by something that must not be overwritten.
+    #[error("{}: {message}", path.display())]
+    Occupied {
+        /// File or folder.
+        path: PathBuf,
+        /// What is there, and what to do.
+        message: String,
+    },
+    /// The library behind the format refused.
+    #[error("cannot write {}: {message}", path.display())]
+    Format {
+        /// File.
+        path: PathBuf,
+        /// Its reason.
+        message: String,
+    },
+    /// The writer was used in another order than it allows, or with values that do not belong together.
+    #[error("{0}")]
+    Usage(String),
+    /// The writer stopped earlier.
+    #[error("capture stopped: {0}")]
+    Stopped(String),
+}
+
+impl CaptureError {
+    pub(super) fn io(path: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self::Io { path: path.into(), source }
+    }
+
+    pub(super) fn format(path: &Path, reason: impl std::fmt::Display) -> Self {
+        Self::Format { path: path.into(), message: reason.to_string() }
+    }
+
+    pub(super) fn occupied(path: impl Into<PathBuf>, message: impl Into<String>) -> Self {
+        Self::Occupied { path: path.into(), message: message.into() }
+    }
+}

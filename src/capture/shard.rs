@@ -1,0 +1,193 @@
+//! Data of tensors, appended to safetensors files.
+//!
+//! Room for the header is left free at the front of a shard and filled when the shard is full or the step ends, so the data
+//! is written once and never moved. Until then the file is called `.part`, and only the journal knows what is in it.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{CaptureError, DataLocation};
+use crate::dump::native::{shard_name, shard_part_name};
+
+/// Bytes left free for the header of the first shard, enough for about 500 tensors; each later shard has four times as many, up to
+/// [`MAX_HEADER`].
+const FIRST_HEADER: u64 = 64 << 10;
+const MAX_HEADER: u64 = 16 << 20;
+
+/// Largest file, unless one tensor alone is larger.
+const MAX_SHARD: u64 = 4 << 30;
+
+/// Bytes gathered before they are handed to the system; larger tensors go around it.
+const BUFFER: usize = 256 << 10;
+
+/// Bytes of the length of the header.
+const LENGTH: u64 = 8;
+
+/// The shards of one part.
+#[derive(Debug)]
+pub(super) struct Shards {
+    folder: PathBuf,
+    open: Option<Shard>,
+    next: u32,
+}
+
+#[derive(Debug)]
+struct Shard {
+    number: u32,
+    path: PathBuf,
+    file: BufWriter<File>,
+    /// JSON without its closing brace.
+    header: String,
+    reserved: u64,
+    /// Names in use; a shard may not hold one twice.
+    names: HashSet<Arc<str>>,
+    /// Bytes of data so far.
+    data: u64,
+}
+
+impl Shards {
+    pub(super) const fn new(folder: PathBuf) -> Self {
+        Self { folder, open: None, next: 0 }
+    }
+
+    /// Appends one tensor. `bytes` are its elements in row-major order.
+    pub(super) fn push(
+        &mut self,
+        name: &str,
+        dtype: &str,
+        shape: &[u64],
+        bytes: &[u8],
+    ) -> Result<DataLocation, CaptureError> {
+        let length = bytes.len() as u64;
+        let (dtype, shape) = match safetensors_dtype(dtype) {
+            Some((known, size)) if elements(shape).and_then(|n| n.checked_mul(size)) == Some(length) => {
+                (known, shape.to_vec())
+            }
+            Some((_, size)) => {
+                return Err(CaptureError::Usage(format!(
+                    "tensor {name:?}: {length} bytes do not make {shape:?} elements of {size} bytes"
+                )));
+            }
+            None => ("U8", vec![length]),
+        };
+        if self.open.as_ref().is_some_and(|shard| !shard.has_room(name, length)) {
+            self.finish()?;
+        }
+        let shard = match &mut self.open {
+            Some(shard) => shard,
+            none => none.insert(Shard::create(&self.folder, self.next, name.len())?),
+        };
+        self.next = shard.number + 1;
+        shard.push(name, dtype, &shape, bytes)
+    }
+
+    /// Hands everything written so far to the system.
+    pub(super) fn flush(&mut self) -> Result<(), CaptureError> {
+        match &mut self.open {
+            Some(shard) => shard.file.flush().map_err(|error| CaptureError::io(&shard.path, error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Completes the open shard.
+    pub(super) fn finish(&mut self) -> Result<(), CaptureError> {
+        self.open.take().map_or(Ok(()), |shard| shard.finish(&self.folder))
+    }
+}
+
+impl Shard {
+    fn create(folder: &Path, number: u32, name: usize) -> Result<Self, CaptureError> {
+        let path = folder.join(shard_part_name(number));
+        let file = File::create_new(&path).map_err(|error| CaptureError::io(&path, error))?;
+        let wanted = FIRST_HEADER.saturating_mul(1 << (2 * number.min(8))).min(MAX_HEADER);
+        // One entry must fit, however long its name.
+        let reserved = wanted.max((entry_bytes(name) + 1024).next_multiple_of(4096));
+        let mut file = BufWriter::with_capacity(BUFFER, file);
+        file.seek(SeekFrom::Start(LENGTH + reserved)).map_err(|error| CaptureError::io(&path, error))?;
+        let header = String::from(r#"{"__metadata__":{"format":"pt"}"#);
+        Ok(Self { number, path, file, header, reserved, names: HashSet::new(), data: 0 })
+    }
+
+    fn has_room(&self, name: &str, bytes: u64) -> bool {
+        let header = self.header.len() as u64 + entry_bytes(name.len());
+        header <= self.reserved && self.data.saturating_add(bytes) <= MAX_SHARD - LENGTH - self.reserved
+    }
+
+    fn push(
+        &mut self,
+        name: &str,
+        dtype: &str,
+        shape: &[u64],
+        bytes: &[u8],
+    ) -> Result<DataLocation, CaptureError> {
+        let mut unique: Arc<str> = name.into();
+        let mut again = 1;
+        while !self.names.insert(unique.clone()) {
+            again += 1;
+            unique = format!("{name}#{again}").into();
+        }
+        self.file.write_all(bytes).map_err(|error| CaptureError::io(&self.path, error))?;
+        let (start, length) = (self.data, bytes.len() as u64);
+        self.data += length;
+        let entry = serde_json::json!({ "dtype": dtype, "shape": shape, "data_offsets": [start, self.data] });
+        let key = serde_json::Value::from(&*unique);
+        self.header.extend([",", &key.to_string(), ":", &entry.to_string()]);
+        Ok(DataLocation {
+            shard: self.number,
+            name: unique,
+            offset: LENGTH + self.reserved + start,
+            bytes: length,
+        })
+    }
+
+    fn finish(mut self, folder: &Path) -> Result<(), CaptureError> {
+        self.header.push('}');
+        let padding = self.reserved.saturating_sub(self.header.len() as u64);
+        self.header.extend(std::iter::repeat_n(' ', usize::try_from(padding).unwrap_or(0)));
+        let write = |file: &mut BufWriter<File>, header: &str| {
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(&(header.len() as u64).to_le_bytes())?;
+            file.write_all(header.as_bytes())?;
+            file.flush()
+        };
+        write(&mut self.file, &self.header).map_err(|error| CaptureError::io(&self.path, error))?;
+        let target = folder.join(shard_name(self.number));
+        fs::rename(&self.path, &target).map_err(|error| CaptureError::io(target, error))
+    }
+}
+
+/// Most bytes that the entry of a tensor takes in the header: every byte of the name may need an escape, and the shape
+/// may have 64 sizes.
+const fn entry_bytes(name: usize) -> u64 {
+    6 * name as u64 + 64 * 21 + 160
+}
+
+fn elements(shape: &[u64]) -> Option<u64> {
+    shape.iter().try_fold(1_u64, |count, &size| count.checked_mul(size))
+}
+
+/// Name and size in bytes of an element type in safetensors; `None` for types that it does not know, which are stored as bytes.
+fn safetensors_dtype(name: &str) -> Option<(&'static str, u64)> {
+    Some(match name.strip_prefix("torch.").unwrap_or(name) {
+        "float64" => ("F64", 8),
+        "float32" => ("F32", 4),
+        "float16" => ("F16", 2),
+        "bfloat16" => ("BF16", 2),
+        "float8_e4m3fn" => ("F8_E4M3", 1),
+        "float8_e5m2" => ("F8_E5M2", 1),
+        "int8" => ("I8", 1),
+        "int16" => ("I16", 2),
+        "int32" => ("I32", 4),
+        "int64" => ("I64", 8),
+        "uint8" => ("U8", 1),
+        "uint16" => ("U16", 2),
+        "uint32" => ("U32", 4),
+        "uint64" => ("U64", 8),
+        "bool" => ("BOOL", 1),
+        "complex64" => ("C64", 8),
+        _ => return None,
+    })
+}

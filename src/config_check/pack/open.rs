@@ -1,0 +1,88 @@
+//! Opens a pack of any kind.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::members::Members;
+use super::opened::{Fault, Origin, Pack};
+use super::{FORMAT, MANIFEST, Manifest, VERSION, native, older, parse_member_name, secret};
+use crate::config_check::Part;
+use crate::config_check::error::ConfigError;
+use crate::config_check::expectations::Expectations;
+use crate::dump::Storage;
+use crate::read::map::Source;
+use crate::read::tensor_file::printable;
+
+/// Reads the pack at `path`: whole, in memory, under the limits of [`read::limits`](crate::read::limits), without secrets.
+/// Members that cannot be read become [faults](Pack::faults).
+///
+/// # Errors
+/// [`ConfigError`] when the file cannot be opened, is no zip, or is no pack.
+pub fn open(path: &Path, expectations: &Expectations) -> Result<Pack, ConfigError> {
+    read(path, Members::open(path)?, expectations)
+}
+
+/// As [`open`], for a pack that is already in memory; `path` is only what errors name.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_bytes(path: &Path, bytes: Storage, expectations: &Expectations) -> Result<Pack, ConfigError> {
+    read(path, Members::from_source(Source::from_storage(path, bytes))?, expectations)
+}
+
+fn read(path: &Path, mut members: Members, expectations: &Expectations) -> Result<Pack, ConfigError> {
+    let mut pack = Pack {
+        path: path.to_path_buf(),
+        origin: Origin::Probe,
+        manifest: None,
+        device: None,
+        ranks: BTreeMap::new(),
+        faults: Vec::new(),
+        altered: Vec::new(),
+        notes: Vec::new(),
+    };
+    for (member, reason) in std::mem::take(&mut members.refused) {
+        pack.faults.push(Fault { part: Part::Coverage, rank: None, member, reason });
+    }
+    for (name, count) in std::mem::take(&mut members.repeated) {
+        pack.notes.push(format!("{count} members are named '{name}'; the last counts"));
+    }
+    let ours = members.names().any(|name| parse_member_name(name).is_some());
+    match members.content(MANIFEST) {
+        Some(content) => match content.and_then(|bytes| native::parse::<Manifest>(&bytes)) {
+            Ok(manifest) if manifest.format != FORMAT => {
+                let found = format!("its manifest is of the format '{}'", printable(&manifest.format));
+                return Err(ConfigError::NoPack { path: path.into(), found });
+            }
+            Ok(manifest) if manifest.version > VERSION => {
+                return Err(ConfigError::Version {
+                    path: path.into(),
+                    found: manifest.version,
+                    known: VERSION,
+                });
+            }
+            Ok(manifest) => native::read(&mut members, Some(manifest), &mut pack),
+            Err(reason) => {
+                pack.faults.push(Fault { part: Part::Coverage, rank: None, member: MANIFEST.into(), reason });
+                native::read(&mut members, None, &mut pack);
+            }
+        },
+        None if ours => {
+            let reason = "the pack has no manifest; write the pack again".into();
+            pack.faults.push(Fault { part: Part::Coverage, rank: None, member: MANIFEST.into(), reason });
+            native::read(&mut members, None, &mut pack);
+        }
+        None if older::recognises(&members) => older::read(&mut members, &mut pack),
+        None => {
+            // A pack whose every name was refused is still told apart from a file that is none.
+            let found = match (members.names().next(), pack.faults.first()) {
+                (Some(name), _) => format!("it holds '{}'", printable(name)),
+                (None, Some(fault)) => format!("it holds '{}', {}", fault.member, fault.reason),
+                (None, None) => "the zip is empty".into(),
+            };
+            return Err(ConfigError::NoPack { path: path.into(), found });
+        }
+    }
+    secret::mask_pack(&mut pack, expectations);
+    Ok(pack)
+}

@@ -1,0 +1,36 @@
+//! Where the parts of a dump lie: `<dump>/manifest.json`, `<dump>/step<N>/rank<R>/…`.
+
+use std::path::{Path, PathBuf};
+
+/// Describes the run; in the root of a dump.
+pub const MANIFEST: &str = "manifest.json";
+/// The table of all slots of a finished part.
+pub const OPS: &str = "ops.parquet";
+/// The table of call stacks of a finished part.
+pub const STACKS: &str = "stacks.parquet";
+/// The slots of a part while it is being recorded.
+pub const JOURNAL: &str = "journal.arrows";
+/// The call stacks of a part while it is being recorded.
+pub const STACKS_JOURNAL: &str = "stacks.arrows";
+/// Says why a part was given up, as text; only in parts that were.
+pub const STOPPED: &str = "stopped.txt";
+
+/// Folder of a step.
+pub fn step_folder(root: &Path, step: u64) -> PathBuf {
+    root.join(format!("step{step}"))
+}
+
+/// Folder of what one rank recorded in one step.
+pub fn rank_folder(root: &Path, step: u64, rank: u32) -> PathBuf {
+    step_folder(root, step).join(format!("rank{rank}"))
+}
+
+/// File name of a finished shard of tensors.
+pub fn shard_name(shard: u32) -> String {
+    format!("tensors-{shard:05}.safetensors")
+}
+
+/// File name of a shard that is being written: its header is still empty.
+pub fn shard_part_name(shard: u32) -> String {
+    format!("tensors-{shard:05}.part")
+}

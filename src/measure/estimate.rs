@@ -1,0 +1,145 @@
+//! What two sketches of a tensor say about its error.
+
+use super::{Metric, sketch_distance};
+use crate::dump::TensorRecord;
+
+/// Relative distance up to which sketches say nothing: their lanes are stored in binary32, each off by up to 2^-24 of itself,
+/// on both sides.
+pub const SKETCH_NOISE: f64 = 3e-7;
+
+/// An estimate may be off by this factor in either direction: 20 %, four and a half standard errors of 4.4 %.
+pub const SKETCH_MARGIN: f64 = 1.2;
+
+/// Errors of a pair of tensors, estimated from their sketches. Elements that are NaN or infinite count as 0 in both.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SketchEstimate {
+    /// Euclidean distance.
+    pub distance: f64,
+    /// Distance relative to the norm of the baseline; 0 when both are 0, infinite when only the norm is.
+    pub rel_l2: f64,
+    /// Cosine of the angle between the two; `None` when either norm is 0 or unknown.
+    pub cosine: Option<f64>,
+    /// Root of the mean squared difference, over all elements; `None` when there are none.
+    pub rmse: Option<f64>,
+    /// Lanes that are equal to the bit, of 256.
+    pub equal_lanes: u32,
+}
+
+impl SketchEstimate {
+    /// The estimate for two records; `None` when one has no sketch or no norm, when they have different numbers of elements,
+    /// or a sum went beyond binary32.
+    pub fn of(baseline: &TensorRecord, candidate: &TensorRecord) -> Option<Self> {
+        let (x, y) = (baseline.sketch.as_deref()?, candidate.sketch.as_deref()?);
+        if baseline.len() != candidate.len() {
+            return None;
+        }
+        let distance = Some(sketch_distance(x, y)).filter(|distance| distance.is_finite())?;
+        let norm = |record: &TensorRecord| {
+            // Without finite elements nothing was summed.
+            let none = record.counts.is_some() && record.statistics.is_empty();
+            record.statistics.norm.or_else(|| none.then_some(0.0)).map(f64::abs)
+        };
+        let (b, c) = (norm(baseline)?, norm(candidate)?);
+        let cosine = (b > 0.0 && c > 0.0)
+            .then(|| ((b * b + c * c - distance * distance) / (2.0 * b * c)).clamp(-1.0, 1.0))
+            .filter(|cosine| cosine.is_finite());
+        let equal = x.0.iter().zip(y.0.iter()).filter(|(x, y)| x.to_bits() == y.to_bits()).count();
+        let elements = baseline.len() as f64;
+        Some(Self {
+            distance,
+            rel_l2: if distance > 0.0 { distance / b } else { 0.0 },
+            cosine,
+            rmse: (elements > 0.0).then(|| distance / elements.sqrt()),
+            equal_lanes: u32::try_from(equal).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Whether the distance is more than what storing the sketches makes.
+    pub fn is_resolved(&self) -> bool {
+        self.rel_l2 > SKETCH_NOISE
+    }
+
+    /// The estimate of a metric; `None` for those that sums cannot tell.
+    pub(super) const fn metric(&self, metric: Metric) -> Option<f64> {
+        match metric {
+            Metric::RelL2 => Some(self.rel_l2),
+            Metric::Euclidean => Some(self.distance),
+            Metric::Cosine => self.cosine,
+            Metric::Rmse => self.rmse,
+            _ => None,
+        }
+    }
+
+    /// Number of elements that differ, where they are so few that some lanes hold none of them: of 256 lanes, a share of
+    /// `exp(-m / 256)` stays as it was when `m` elements change. `None` when nearly all lanes changed.
+    pub fn few_differing(&self) -> Option<f64> {
+        const LANES: f64 = 256.0;
+        (self.equal_lanes >= 16 && self.distance > 0.0)
+            .then(|| (LANES * (LANES / f64::from(self.equal_lanes)).ln()).max(1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::dump::{Content, DType, RecordedDType, TensorRef};
+    use crate::measure::observe;
+
+    fn record(values: &[f32]) -> TensorRecord {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let shape = [values.len()];
+        let tensor = TensorRef::strided(&bytes, DType::F32, &shape, &[1], 0).unwrap();
+        let found = observe(tensor, Content::SKETCH);
+        TensorRecord {
+            statistics: found.statistics,
+            counts: Some(found.counts),
+            sketch: found.sketch.map(Arc::new),
+            ..TensorRecord::new(RecordedDType::Known(DType::F32), [values.len() as u64].into())
+        }
+    }
+
+    fn wave(count: u16) -> Vec<f32> {
+        (0..count).map(|index| (f32::from(index) * 0.37).sin()).collect()
+    }
+
+    #[test]
+    fn equal_tensors_have_no_distance_and_turned_ones_twice_the_norm() {
+        let b = wave(10_000);
+        let same = SketchEstimate::of(&record(&b), &record(&b)).unwrap();
+        assert!(same.distance.to_bits() == 0 && same.rel_l2.to_bits() == 0 && !same.is_resolved());
+        assert_eq!((same.cosine, same.equal_lanes, same.few_differing()), (Some(1.0), 256, None));
+        let turned: Vec<f32> = b.iter().map(|value| -value).collect();
+        let turned = SketchEstimate::of(&record(&b), &record(&turned)).unwrap();
+        assert!((turned.rel_l2 / 2.0 - 1.0).abs() < 0.2, "{turned:?}");
+        assert!(turned.cosine.unwrap() < -0.6, "{turned:?}");
+    }
+
+    #[test]
+    fn few_differing_elements_are_counted_by_the_lanes_they_spare() {
+        let b = wave(10_000);
+        for count in [1_u16, 5, 40] {
+            let mut c = b.clone();
+            for index in 0..count {
+                c[usize::from(index) * 211] += 0.5;
+            }
+            let estimate = SketchEstimate::of(&record(&b), &record(&c)).unwrap();
+            let found = estimate.few_differing().unwrap();
+            assert!((found / f64::from(count) - 1.0).abs() < 0.3, "{found} for {count}");
+        }
+        let all: Vec<f32> = b.iter().map(|value| value * 1.01).collect();
+        assert_eq!(SketchEstimate::of(&record(&b), &record(&all)).unwrap().few_differing(), None);
+    }
+
+    #[test]
+    fn nothing_is_estimated_without_two_sketches_of_one_size() {
+        let (b, mut c) = (record(&wave(100)), record(&wave(100)));
+        assert_eq!(SketchEstimate::of(&b, &record(&wave(99))), None);
+        c.sketch = None;
+        assert_eq!(SketchEstimate::of(&b, &c), None);
+        let nothing = record(&[f32::NAN; 4]);
+        let estimate = SketchEstimate::of(&nothing, &nothing).unwrap();
+        assert_eq!((estimate.rel_l2.to_bits(), estimate.cosine), (0, None));
+    }
+}

@@ -1,0 +1,144 @@
+//! What capture records of one tensor, in one pass over it: a block is summed, sketched and hashed while it is in cache.
+//!
+//! Runs in the calling thread only, which is one of the training process. Statistics have the bits of
+//! [`summarize`](super::summarize).
+
+use twox_hash::XxHash3_128;
+
+use crate::dump::{Content, Counts, DType, Number, Observation, RecordedStatistics, TensorRef};
+
+use super::blocks::{self, Blocks, Threads, blocks_of};
+use super::extent::SideExtent;
+use super::finish;
+use super::kernel::one_side;
+use super::metric::TensorSummary;
+use super::simd::{Body, DefaultFloat, Path};
+use super::sketch::SignedSums;
+use super::sums::{BLOCK, CHUNK, SideSums};
+
+/// Measures one tensor: statistics and counts always, sketch and hash where `content` asks for them.
+///
+/// Works in the calling thread, at about the speed of memory, and does not materialise strided tensors.
+pub fn observe(tensor: TensorRef<'_>, content: Content) -> Observation {
+    observe_on(Body::detected(), tensor, content)
+}
+
+/// [`observe`] on a given body.
+pub(crate) fn observe_on(body: Body, tensor: TensorRef<'_>, content: Content) -> Observation {
+    let _control = DefaultFloat::enter();
+    let dtype = tensor.dtype();
+    let mut kernel = blocks::kernel(body, dtype, dtype);
+    let ordered = content.sketch || content.hash;
+    let mut source = if ordered { Blocks::of(tensor, tensor.len()) } else { Blocks::in_any_order(tensor) };
+    let mut sketch = content.sketch.then(SignedSums::new);
+    let mut hash = (content.hash && tensor.len() > BLOCK).then(XxHash3_128::new);
+    let mut extremes = Extremes::of(dtype);
+    let mut total = SideSums::EMPTY;
+    for start in (0..tensor.len()).step_by(CHUNK) {
+        let (mut sums, mut path) = (SideSums::EMPTY, Path::Plain);
+        for block in blocks_of(start..tensor.len().min(start + CHUNK)) {
+            let elements = block.len();
+            let bytes = source.bytes(block);
+            sums.append(&one_side(&mut *kernel, &mut path, elements, bytes));
+            extremes.push(bytes);
+            if let Some(sketch) = &mut sketch {
+                kernel.sketch(path == Path::Masked, bytes, sketch);
+            }
+            if let Some(hash) = &mut hash {
+                hash.write(bytes);
+            }
+        }
+        total.append(&sums);
+    }
+    let extent = SideExtent::of(tensor, &total, Threads::Caller);
+    let summary = finish::summary(tensor.len(), &total, extent);
+    Observation {
+        statistics: statistics(dtype, &summary, &extremes),
+        counts: Counts {
+            elements: summary.count,
+            zeros: summary.zeros,
+            nan: summary.nan,
+            positive_infinite: summary.pos_inf,
+            negative_infinite: summary.neg_inf,
+        },
+        sketch: sketch.map(|sums| sums.finish()),
+        hash: match hash {
+            Some(hash) => Some(hash.finish_128()),
+            // A single block needs no buffer.
+            None => content.hash.then(|| XxHash3_128::oneshot(source.bytes(0..tensor.len()))),
+        },
+    }
+}
+
+/// The summary in the types of a record; nothing is known of a tensor without finite elements.
+fn statistics(dtype: DType, summary: &TensorSummary, extremes: &Extremes) -> RecordedStatistics {
+    let (Some(min), Some(max)) = (summary.min, summary.max) else {
+        return RecordedStatistics::default();
+    };
+    let (min, max) = match (extremes, dtype) {
+        (&Extremes::Signed { min, max }, _) => (Number::Int(min), Number::Int(max)),
+        (&Extremes::Unsigned { min, max }, _) => (unsigned(min), unsigned(max)),
+        (Extremes::Rounded, DType::Bool) => (Number::Bool(min > 0.0), Number::Bool(max > 0.0)),
+        #[expect(clippy::cast_possible_truncation, reason = "integers of up to 32 bits")]
+        (Extremes::Rounded, dtype) if dtype.is_integer() => {
+            (Number::Int(min as i64), Number::Int(max as i64))
+        }
+        (Extremes::Rounded, _) => (Number::Float(min), Number::Float(max)),
+    };
+    RecordedStatistics { max: Some(max), min: Some(min), mean: summary.mean, norm: Some(summary.norm) }
+}
+
+fn unsigned(value: u64) -> Number {
+    i64::try_from(value).map_or(Number::UInt(value), Number::Int)
+}
+
+/// Extremes of the types that binary64 does not hold exactly.
+#[derive(Debug)]
+enum Extremes {
+    /// Any other type: the extremes of the sums are exact.
+    Rounded,
+    Signed {
+        min: i64,
+        max: i64,
+    },
+    Unsigned {
+        min: u64,
+        max: u64,
+    },
+}
+
+impl Extremes {
+    const fn of(dtype: DType) -> Self {
+        match dtype {
+            DType::I64 => Self::Signed { min: i64::MAX, max: i64::MIN },
+            DType::U64 => Self::Unsigned { min: u64::MAX, max: u64::MIN },
+            _ => Self::Rounded,
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let (elements, _) = bytes.as_chunks::<8>();
+        match self {
+            Self::Rounded => {}
+            Self::Signed { min, max } => {
+                for &element in elements {
+                    let value = i64::from_le_bytes(element);
+                    (*min, *max) = ((*min).min(value), (*max).max(value));
+                }
+            }
+            Self::Unsigned { min, max } => {
+                for &element in elements {
+                    let value = u64::from_le_bytes(element);
+                    (*min, *max) = ((*min).min(value), (*max).max(value));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod estimate;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod vectors;

@@ -1,0 +1,98 @@
+//! The sketch of a tensor: signed sums of its elements in 256 lanes.
+//!
+//! For two tensors the norm of the difference of their sketches estimates the norm of their difference. The function
+//! depends on nothing but values and their places, so that any program can compute it; `docs/formats.md` defines it.
+
+use crate::dump::{SKETCH_LANES, Sketch};
+
+pub use crate::dump::SKETCH_VERSION;
+
+/// Elements of a row: as many as there are lanes, so that no two elements of a row share one.
+pub(crate) const ROW: usize = SKETCH_LANES;
+
+/// Sign words of a row.
+const WORDS: usize = ROW / 64;
+
+/// Output function of splitmix64, after one step of its state.
+pub(crate) const fn mix(state: u64) -> u64 {
+    let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Running signed sums; rows are added in order.
+#[derive(Debug, Clone)]
+pub(crate) struct SignedSums {
+    /// Twice the lanes: a row is added from its rotation on, without wrapping around. [`SignedSums::finish`] folds.
+    lanes: [f64; 2 * ROW],
+    /// Number of the next row.
+    row: u64,
+}
+
+/// Signs and place of one row.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RowKey {
+    /// Bit `j` of word `k` is the sign of element `64 k + j`; one is negative.
+    pub(crate) signs: [u64; WORDS],
+    /// Lane of the row's first element.
+    pub(crate) rotation: usize,
+}
+
+impl RowKey {
+    /// The key of row `row`.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a remainder below 256")]
+    pub(crate) const fn of(row: u64) -> Self {
+        let word = row.wrapping_mul(WORDS as u64);
+        Self {
+            signs: [
+                mix(word),
+                mix(word.wrapping_add(1)),
+                mix(word.wrapping_add(2)),
+                mix(word.wrapping_add(3)),
+            ],
+            rotation: (mix(row ^ 0x00ab_cdef) % ROW as u64) as usize,
+        }
+    }
+}
+
+impl SignedSums {
+    /// Sums of nothing.
+    pub(crate) const fn new() -> Self {
+        Self { lanes: [0.0; 2 * ROW], row: 0 }
+    }
+
+    /// The key of the next row and the lanes it adds to, in the order of its elements.
+    #[inline]
+    pub(crate) fn next_row(&mut self) -> (RowKey, &mut [f64; ROW]) {
+        let key = RowKey::of(self.row);
+        self.row += 1;
+        let (lanes, _) = self.lanes[key.rotation..].as_chunks_mut();
+        (key, &mut lanes[0])
+    }
+
+    /// The sketch.
+    #[expect(clippy::cast_possible_truncation, reason = "a sketch is stored in binary32")]
+    pub(crate) fn finish(&self) -> Sketch {
+        let mut sketch = Box::new([0.0; ROW]);
+        let (first, second) = self.lanes.split_at(ROW);
+        for (lane, (first, second)) in sketch.iter_mut().zip(first.iter().zip(second)) {
+            let sum = (first + second) as f32;
+            *lane = if sum.is_finite() { sum } else { f32::NAN };
+        }
+        Sketch(sketch)
+    }
+}
+
+/// Estimate of the norm of the difference of two tensors of equal shape: `sqrt(sum((a_i - b_i)^2))` over the lanes.
+///
+/// Its square is unbiased. The relative standard error is about `1 / sqrt(2 * 256)` = 4.4 % where many elements differ;
+/// where few do, two of them may meet in one lane, and it is larger. NaN when a lane of either sketch is beyond binary32.
+pub fn sketch_distance(a: &Sketch, b: &Sketch) -> f64 {
+    let square = |(&a, &b): (&f32, &f32)| {
+        let difference = f64::from(a) - f64::from(b);
+        difference * difference
+    };
+    a.0.iter().zip(b.0.iter()).map(square).sum::<f64>().sqrt()
+}

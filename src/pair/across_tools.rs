@@ -1,0 +1,66 @@
+//! Two dumps of different tools: what only one of the two can record is no difference between the runs.
+
+use std::collections::BTreeMap;
+
+use super::{OpPair, Paired};
+use crate::dump::{Op, OpKind, Phase, Rank};
+
+/// Function names listed in the note on what was left out.
+const LISTED: usize = 8;
+
+/// Takes out of both sides what the other tool does not record, or records in another sense:
+///
+/// * functions and modules that only one side names at all: each tool has a list of its own of what it intercepts;
+/// * the backward pass of functions: the older tool shows the last node of the autograd graph there, probe the gradients of
+///   the function's own inputs (docs/compare.md, "Dumps of two tools").
+///
+/// Each is said in a note on the baseline's side.
+pub fn keep_common(baseline: &mut Rank, candidate: &mut Rank) {
+    let gradients = |op: &Op| op.name.kind() == OpKind::Api && op.name.phase() == Phase::Backward;
+    let before = baseline.ops.len() + candidate.ops.len();
+    baseline.ops.retain(|op| !gradients(op));
+    candidate.ops.retain(|op| !gradients(op));
+    if baseline.ops.len() + candidate.ops.len() < before {
+        baseline.notes.push(
+            "gradients of functions are not compared: the two tools record different ones; compare modules' instead"
+                .into(),
+        );
+    }
+    let mut stems: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for op in &baseline.ops {
+        stems.entry(stem(op)).or_default().0 += 1;
+    }
+    for op in &candidate.ops {
+        stems.entry(stem(op)).or_default().1 += 1;
+    }
+    let alone: Vec<&str> = stems
+        .iter()
+        .filter(|(_, (b, c))| *b == 0 || *c == 0)
+        .filter_map(|(stem, _)| stem.strip_suffix(" Forward"))
+        .collect();
+    if !alone.is_empty() {
+        let more = if alone.len() > LISTED { ", …" } else { "" };
+        baseline.notes.push(format!(
+            "{} functions or modules that only one of the two tools recorded are left out: {}{more}",
+            alone.len(),
+            alone[..alone.len().min(LISTED)].join(", ")
+        ));
+    }
+    let common = |op: &Op| stems.get(&stem(op)).is_some_and(|(b, c)| *b > 0 && *c > 0);
+    baseline.ops.retain(common);
+    candidate.ops.retain(common);
+}
+
+/// Takes slots out that only one side has: one tool lists an argument by position, the other by keyword, and defaults that
+/// were not written are listed by one alone.
+pub fn keep_common_slots(pairs: &mut [OpPair]) {
+    for pair in pairs {
+        if matches!(pair.ops, Paired::Both(..)) {
+            pair.slots.retain(|slots| matches!(slots, Paired::Both(..)));
+        }
+    }
+}
+
+fn stem(op: &Op) -> String {
+    format!("{} {:?}", op.name.stem(), op.name.phase())
+}

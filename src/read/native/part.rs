@@ -1,0 +1,118 @@
+//! Reads one part: its table, or the journal of a capture that was interrupted.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::rows::OpsBuilder;
+use super::store::NativeStore;
+use super::{PartFolder, journal, stacks, table};
+use crate::dump::native::columns::Column;
+use crate::dump::native::{JOURNAL, OPS, RunManifest, STOPPED};
+use crate::dump::{Op, Rank, SKETCH_VERSION, Task, Value};
+use crate::read::ReadError;
+use crate::read::map::FileAccess;
+use crate::read::tensor_file::printable;
+
+/// Reads the part.
+///
+/// # Errors
+/// [`ReadError`] when nothing of it can be used.
+pub(super) fn read(
+    part: &PartFolder,
+    manifest: Option<&RunManifest>,
+    access: FileAccess,
+) -> Result<Rank, ReadError> {
+    let folder = &*part.folder;
+    let mut faults = Vec::new();
+    let mut notes = Vec::new();
+    let (table, journal) = (folder.join(OPS), folder.join(JOURNAL));
+    let (builder, end) = if table.is_file() {
+        let mut builder = OpsBuilder::new(&table);
+        let names: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
+        table::read(&table, &names, |batch| builder.add(batch))?;
+        (builder, None)
+    } else {
+        let mut builder = OpsBuilder::new(&journal);
+        let end = journal::read(&journal, access, |batch| builder.add(batch))?;
+        (builder, Some(end))
+    };
+    let (mut ops, places) = builder.finish();
+    let place = format!("step {} {}", part.key.step, part.key.rank);
+    let stopped =
+        stop_reason(folder).map(|reason| format!("; the capture stopped: {reason}")).unwrap_or_default();
+    match end {
+        None => {}
+        Some(journal::End::Marked) => {
+            notes.push(format!("{place}: read from its journal, the capture ended before it made the table"));
+        }
+        Some(journal::End::Open) => {
+            faults
+                .push(ReadError::format(folder, format!("{place}: incomplete, {} ops{stopped}", ops.len())));
+        }
+        Some(journal::End::Damaged(reason)) => faults.push(ReadError::format(
+            journal,
+            format!("{place}: incomplete, {} ops: {}{stopped}", ops.len(), printable(&reason)),
+        )),
+    }
+    let stacks = stacks::read(folder, access).unwrap_or_else(|fault| {
+        faults.push(fault);
+        Vec::new()
+    });
+    // A stack that was not written, or lost, is none.
+    for op in &mut ops {
+        op.stack = op.stack.filter(|&stack| (stack as usize) < stacks.len());
+    }
+    if let Some(manifest) = manifest {
+        notes.extend(manifest.notes.iter().cloned());
+        if manifest.sketch_version != SKETCH_VERSION {
+            let version = manifest.sketch_version;
+            notes.push(format!(
+                "{place}: its sketches are of version {version}, not {SKETCH_VERSION}, and were left out"
+            ));
+            let tensors = ops.iter_mut().flat_map(|op| &mut op.slots);
+            for slot in tensors {
+                if let Value::Tensor(record) = &mut slot.value {
+                    record.sketch = None;
+                }
+            }
+        }
+    }
+    Ok(Rank {
+        key: part.key.clone(),
+        task: manifest.map_or_else(|| task_of(&ops), |manifest| manifest.task.into()),
+        level: manifest.map_or("", |manifest| manifest.level.name()).into(),
+        ops,
+        stacks,
+        store: Arc::new(NativeStore::new(folder.into(), access, places)),
+        faults,
+        notes,
+    })
+}
+
+/// Why the part was given up, if it was; the first line of the file that says so.
+fn stop_reason(folder: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open(folder.join(STOPPED)).ok()?.take(1000).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    Some(printable(text.lines().next().unwrap_or_default()))
+}
+
+/// What a part without a manifest recorded: the most that any of its tensors has.
+fn task_of(ops: &[Op]) -> Task {
+    let records = || ops.iter().flat_map(|op| &op.slots).filter_map(|slot| slot.value.tensor());
+    if records().any(|record| record.data.is_some()) {
+        Task::Tensor
+    } else if records().any(|record| record.sketch.is_some()) {
+        Task::Sketch
+    } else if records().any(|record| record.checksum.is_some()) {
+        Task::Hash
+    } else {
+        Task::Statistics
+    }
+}
+
+/// Data of tensors by key.
+pub(super) type Places = HashMap<Box<str>, super::store::Place>;

@@ -1,0 +1,357 @@
+//! Turns rows into ops. Columns are taken by name; one that is absent is empty, one of another type is an error.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{ArrowPrimitiveType, Float64Type, Int32Type, Int64Type, UInt32Type, UInt64Type};
+use arrow_array::{Array as _, ArrayRef, DictionaryArray, RecordBatch, StringArray};
+use arrow_schema::DataType;
+
+use super::part::Places;
+use super::store::Place;
+use crate::dump::native::columns::{Column, Form, HASH_BYTES, SKETCH_BYTES, ops_schema};
+use crate::dump::{
+    Checksum, Counts, DType, MAX_DIMS, Number, Op, OpName, RecordedDType, RecordedStatistics, SKETCH_LANES,
+    Scalar, Sketch, Slot, SlotSide, TensorRecord, Value,
+};
+use crate::read::tensor_file::printable;
+use crate::read::{ReadError, limits};
+
+/// What may still be copied out of one file.
+#[derive(Debug)]
+pub(super) struct Budget {
+    left: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { left: limits::MAX_LISTED_BYTES }
+    }
+}
+
+impl Budget {
+    pub(super) fn take(&mut self, path: &Path, text: &str) -> Result<(), ReadError> {
+        self.left = self.left.checked_sub(text.len()).ok_or_else(|| ReadError::Limit {
+            path: path.into(),
+            what: "the number of bytes of names and texts",
+            found: limits::MAX_LISTED_BYTES as u64 + 1,
+            limit: limits::MAX_LISTED_BYTES as u64,
+        })?;
+        Ok(())
+    }
+}
+
+/// A column of texts, as journals and as tables have it.
+pub(super) enum Texts<'b> {
+    Plain(&'b StringArray),
+    Numbered(&'b DictionaryArray<Int32Type>, &'b StringArray),
+}
+
+impl<'b> Texts<'b> {
+    pub(super) fn get(&self, row: usize) -> Option<&'b str> {
+        match self {
+            Self::Plain(texts) => (row < texts.len() && texts.is_valid(row)).then(|| texts.value(row)),
+            Self::Numbered(numbers, texts) => {
+                let key = (row < numbers.len()).then(|| numbers.key(row)).flatten()?;
+                (key < texts.len() && texts.is_valid(key)).then(|| texts.value(key))
+            }
+        }
+    }
+}
+
+/// The column of texts called `name`; `None` when it is absent or holds something else.
+pub(super) fn text_column<'b>(batch: &'b RecordBatch, name: &str) -> Option<Texts<'b>> {
+    texts(batch.column_by_name(name)?)
+}
+
+fn texts(column: &ArrayRef) -> Option<Texts<'_>> {
+    if let Some(texts) = column.as_string_opt::<i32>() {
+        return Some(Texts::Plain(texts));
+    }
+    let numbers = column.as_dictionary_opt::<Int32Type>()?;
+    Some(Texts::Numbered(numbers, numbers.values().as_string_opt::<i32>()?))
+}
+
+/// One batch, its columns in the order of [`Column`].
+struct Rows<'b> {
+    columns: Vec<Option<&'b ArrayRef>>,
+    texts: Vec<Option<Texts<'b>>>,
+}
+
+impl<'b> Rows<'b> {
+    fn of(batch: &'b RecordBatch) -> Result<Self, String> {
+        let (journal, table) = (ops_schema(Form::Journal), ops_schema(Form::Table));
+        let (mut columns, mut all_texts) = (Vec::new(), Vec::new());
+        for (column, (a, b)) in Column::ALL.iter().zip(journal.fields().iter().zip(table.fields())) {
+            let found = batch.column_by_name(column.name());
+            let found_texts = found.and_then(texts).filter(|_| *a.data_type() == DataType::Utf8);
+            if let Some(array) = found {
+                let kind = array.data_type();
+                if found_texts.is_none() && kind != a.data_type() && kind != b.data_type() {
+                    return Err(format!("column {} holds {kind}, not {}", column.name(), a.data_type()));
+                }
+            } else if !column.nullable() {
+                return Err(format!("has no column {}", column.name()));
+            }
+            columns.push(found);
+            all_texts.push(found_texts);
+        }
+        Ok(Self { columns, texts: all_texts })
+    }
+
+    fn array(&self, column: Column, row: usize) -> Option<&'b ArrayRef> {
+        let array = self.columns.get(column as usize).copied().flatten()?;
+        (row < array.len() && array.is_valid(row)).then_some(array)
+    }
+
+    fn text(&self, column: Column, row: usize) -> Option<&'b str> {
+        self.texts.get(column as usize)?.as_ref()?.get(row)
+    }
+
+    fn flag(&self, column: Column, row: usize) -> Option<bool> {
+        Some(self.array(column, row)?.as_boolean_opt()?.value(row))
+    }
+
+    fn number<T: ArrowPrimitiveType>(&self, column: Column, row: usize) -> Option<T::Native> {
+        Some(self.array(column, row)?.as_primitive_opt::<T>()?.value(row))
+    }
+
+    fn small(&self, column: Column, row: usize) -> Option<u32> {
+        self.number::<UInt32Type>(column, row)
+    }
+
+    fn count(&self, column: Column, row: usize) -> Option<u64> {
+        self.number::<UInt64Type>(column, row)
+    }
+
+    fn real(&self, column: Column, row: usize) -> Option<f64> {
+        self.number::<Float64Type>(column, row)
+    }
+
+    fn bytes(&self, column: Column, row: usize) -> Option<&'b [u8]> {
+        let array = self.array(column, row)?;
+        if let Some(fixed) = array.as_fixed_size_binary_opt() {
+            return Some(fixed.value(row));
+        }
+        Some(array.as_binary_opt::<i32>()?.value(row))
+    }
+}
+
+/// Ops made of rows as they come.
+pub(super) struct OpsBuilder<'p> {
+    path: &'p Path,
+    budget: Budget,
+    ops: Vec<Op>,
+    /// `order` of the last op.
+    open: Option<u64>,
+    /// Rows before the batch.
+    rows: u64,
+    /// Sketches by row, for the rows that share one.
+    sketches: HashMap<u64, Arc<Sketch>>,
+    places: Places,
+}
+
+impl<'p> OpsBuilder<'p> {
+    pub(super) fn new(path: &'p Path) -> Self {
+        Self {
+            path,
+            budget: Budget::default(),
+            ops: Vec::new(),
+            open: None,
+            rows: 0,
+            sketches: HashMap::new(),
+            places: HashMap::new(),
+        }
+    }
+
+    pub(super) fn finish(self) -> (Vec<Op>, Places) {
+        (self.ops, self.places)
+    }
+
+    /// Adds the rows of one batch.
+    ///
+    /// # Errors
+    /// [`ReadError`] when a column is not what the format says, or a limit would be passed.
+    pub(super) fn add(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
+        let rows = Rows::of(batch).map_err(|message| {
+            ReadError::format(self.path, format!("is no table of a probe dump: {}", printable(&message)))
+        })?;
+        for row in 0..batch.num_rows() {
+            let order = rows.count(Column::Order, row).unwrap_or_default();
+            if self.open != Some(order) {
+                self.open = Some(order);
+                let op = self.op(&rows, row)?;
+                self.ops.push(op);
+            }
+            let slot = self.slot(&rows, row)?;
+            if let (Some(slot), Some(op)) = (slot, self.ops.last_mut()) {
+                op.slots.push(slot);
+            }
+            self.rows += 1;
+        }
+        Ok(())
+    }
+
+    /// Copies a text out of the file.
+    fn text(&mut self, text: Option<&str>) -> Result<Option<Box<str>>, ReadError> {
+        let Some(text) = text else { return Ok(None) };
+        self.budget.take(self.path, text)?;
+        Ok(Some(text.into()))
+    }
+
+    fn op(&mut self, rows: &Rows<'_>, row: usize) -> Result<Op, ReadError> {
+        let name = self.text(rows.text(Column::Op, row))?.unwrap_or_default();
+        Ok(Op {
+            parent: self.text(rows.text(Column::Scope, row))?,
+            stack: rows.small(Column::Stack, row),
+            recomputed: rows.flag(Column::Recomputed, row).unwrap_or_default(),
+            raised: rows.flag(Column::Raised, row).unwrap_or_default(),
+            note: self.text(rows.text(Column::Note, row))?,
+            ..Op::new(OpName::parse(&name))
+        })
+    }
+
+    /// The slot of a row; `None` for the one row of an op without slots.
+    fn slot(&mut self, rows: &Rows<'_>, row: usize) -> Result<Option<Slot>, ReadError> {
+        let Some(path) = self.text(rows.text(Column::Slot, row))? else { return Ok(None) };
+        let side = match rows.text(Column::Side, row) {
+            Some("parameter") => SlotSide::Parameter,
+            Some("output") => SlotSide::Output,
+            Some("gradient") => SlotSide::Gradient,
+            _ => SlotSide::Input,
+        };
+        let value = self.value(rows, row)?;
+        Ok(Some(Slot { path, side, value }))
+    }
+
+    fn value(&mut self, rows: &Rows<'_>, row: usize) -> Result<Value, ReadError> {
+        let kind = rows.text(Column::Kind, row);
+        let text =
+            |builder: &mut Self| builder.text(rows.text(Column::Value, row)).map(Option::unwrap_or_default);
+        Ok(match kind {
+            Some("tensor") => {
+                self.tensor(rows, row)?.map_or(Value::Unsupported, |record| Value::Tensor(record.into()))
+            }
+            Some("none") => Value::None,
+            Some(kind @ ("int" | "float" | "bool")) => {
+                let value = rows.text(Column::Value, row).unwrap_or_default();
+                number(kind, value).map_or(Value::Unsupported, |number| Value::Scalar(Scalar::Number(number)))
+            }
+            Some("text") => Value::Scalar(Scalar::Text(text(self)?)),
+            Some("device") => Value::Scalar(Scalar::Device(text(self)?)),
+            Some("printed") => {
+                let kind = self.text(rows.text(Column::Type, row))?.unwrap_or_default();
+                Value::Scalar(Scalar::Printed { kind, text: text(self)? })
+            }
+            _ => Value::Unsupported,
+        })
+    }
+
+    /// A tensor; `None` when its shape is no shape.
+    fn tensor(&mut self, rows: &Rows<'_>, row: usize) -> Result<Option<TensorRecord>, ReadError> {
+        let dtype = RecordedDType::parse(rows.text(Column::DType, row).unwrap_or_default());
+        if let RecordedDType::Other(text) = &dtype {
+            self.budget.take(self.path, text)?;
+        }
+        let Some(shape) = list::<u64>(rows.text(Column::Shape, row).unwrap_or_default()) else {
+            return Ok(None);
+        };
+        let mut record = TensorRecord::new(dtype, shape.into());
+        record.strides = rows.text(Column::Strides, row).and_then(list::<i64>).map(Into::into);
+        record.device = self.text(rows.text(Column::Device, row))?;
+        record.requires_grad = rows.flag(Column::RequiresGrad, row);
+        record.placement = self.text(rows.text(Column::Placement, row))?;
+        record.note = self.text(rows.text(Column::TensorNote, row))?;
+        record.counts = counts(rows, row);
+        record.statistics = statistics(rows, row, record.dtype.known());
+        let hash = rows.bytes(Column::Hash, row).and_then(|bytes| <[u8; HASH_BYTES]>::try_from(bytes).ok());
+        record.checksum = hash.map(|bytes| Checksum::Xxh3(u128::from_be_bytes(bytes)));
+        record.sketch = self.sketch(rows, row);
+        record.data = self.place(rows, row, &record)?;
+        Ok(Some(record))
+    }
+
+    fn sketch(&mut self, rows: &Rows<'_>, row: usize) -> Option<Arc<Sketch>> {
+        if let Some(first) = rows.count(Column::SameAs, row) {
+            return self.sketches.get(&first).cloned();
+        }
+        let bytes = rows.bytes(Column::Sketch, row).filter(|bytes| bytes.len() == SKETCH_BYTES)?;
+        let mut lanes = Box::new([0_f32; SKETCH_LANES]);
+        for (lane, bytes) in lanes.iter_mut().zip(bytes.as_chunks::<4>().0) {
+            *lane = f32::from_le_bytes(*bytes);
+        }
+        let sketch = Arc::new(Sketch(lanes));
+        self.sketches.insert(self.rows, sketch.clone());
+        Some(sketch)
+    }
+
+    /// Notes where the data lies, under a key that is the name in the shard where that is not taken.
+    fn place(
+        &mut self,
+        rows: &Rows<'_>,
+        row: usize,
+        record: &TensorRecord,
+    ) -> Result<Option<Box<str>>, ReadError> {
+        let number = |column| rows.count(column, row);
+        let (Some(shard), Some(offset), Some(bytes)) =
+            (rows.small(Column::Shard, row), number(Column::Offset), number(Column::Bytes))
+        else {
+            return Ok(None);
+        };
+        let place = Place { shard, offset, bytes, dtype: record.dtype.known(), shape: record.shape.clone() };
+        let name = self.text(rows.text(Column::Tensor, row))?.unwrap_or_default();
+        let taken = self.places.get(&name).is_some_and(|other| *other != place);
+        let key = if taken || name.is_empty() { format!("{name}@{}", self.rows).into() } else { name };
+        self.places.insert(key.clone(), place);
+        Ok(Some(key))
+    }
+}
+
+fn counts(rows: &Rows<'_>, row: usize) -> Option<Counts> {
+    let count = |column| rows.count(column, row);
+    Some(Counts {
+        elements: count(Column::Elements)?,
+        zeros: count(Column::Zeros)?,
+        nan: count(Column::Nan)?,
+        positive_infinite: count(Column::PosInf)?,
+        negative_infinite: count(Column::NegInf)?,
+    })
+}
+
+fn statistics(rows: &Rows<'_>, row: usize, dtype: Option<DType>) -> RecordedStatistics {
+    let extreme = |real, integer| match rows.number::<Int64Type>(integer, row) {
+        Some(bits) if bits < 0 && dtype == Some(DType::U64) => Some(Number::UInt(bits.cast_unsigned())),
+        Some(value) => Some(Number::Int(value)),
+        None => rows.real(real, row).map(|value| match dtype {
+            Some(DType::Bool) => Number::Bool(value > 0.0),
+            _ => Number::Float(value),
+        }),
+    };
+    RecordedStatistics {
+        min: extreme(Column::Min, Column::MinInteger),
+        max: extreme(Column::Max, Column::MaxInteger),
+        mean: rows.real(Column::Mean, row),
+        norm: rows.real(Column::Norm, row),
+    }
+}
+
+fn number(kind: &str, text: &str) -> Option<Number> {
+    match kind {
+        "int" => text.parse().map(Number::Int).or_else(|_| text.parse().map(Number::UInt)).ok(),
+        "float" => text.parse().map(Number::Float).ok(),
+        _ => text.parse().map(Number::Bool).ok(),
+    }
+}
+
+/// The numbers of a JSON list; `None` when it is none, or has more than any tensor has dimensions.
+fn list<T: std::str::FromStr>(text: &str) -> Option<Vec<T>> {
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+    if inner.trim().is_empty() {
+        return Some(Vec::new());
+    }
+    let numbers: Option<Vec<T>> =
+        inner.split(',').take(MAX_DIMS + 1).map(|number| number.trim().parse().ok()).collect();
+    numbers.filter(|numbers| numbers.len() <= MAX_DIMS)
+}

@@ -1,0 +1,75 @@
+//! Call stacks of a part.
+
+use std::path::Path;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::UInt32Type;
+
+use super::rows::{Budget, text_column};
+use super::{journal, table};
+use crate::dump::Stack;
+use crate::dump::native::columns::STACK_COLUMNS;
+use crate::dump::native::{STACKS, STACKS_JOURNAL};
+use crate::read::ReadError;
+use crate::read::map::FileAccess;
+
+/// The stacks of the part in `folder`, from its table or, where there is none, from its journal.
+///
+/// # Errors
+/// [`ReadError`] when there is neither, or it is damaged.
+pub(super) fn read(folder: &Path, access: FileAccess) -> Result<Vec<Stack>, ReadError> {
+    let path = folder.join(STACKS);
+    if path.exists() {
+        let mut stacks = Stacks::new(&path);
+        table::read(&path, &STACK_COLUMNS, |batch| stacks.add(batch))?;
+        return Ok(stacks.finish());
+    }
+    let path = folder.join(STACKS_JOURNAL);
+    let mut stacks = Stacks::new(&path);
+    // How it ends does not matter: the ops of the last batch had their stacks written before them.
+    journal::read(&path, access, |batch| stacks.add(batch))?;
+    Ok(stacks.finish())
+}
+
+struct Stacks<'p> {
+    path: &'p Path,
+    budget: Budget,
+    done: Vec<Stack>,
+    open: Vec<Box<str>>,
+}
+
+impl<'p> Stacks<'p> {
+    fn new(path: &'p Path) -> Self {
+        Self { path, budget: Budget::default(), done: Vec::new(), open: Vec::new() }
+    }
+
+    fn add(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
+        let [stack, frame] = STACK_COLUMNS;
+        let numbers = batch.column_by_name(stack).and_then(|column| column.as_primitive_opt::<UInt32Type>());
+        let frames = text_column(batch, frame);
+        let (Some(numbers), Some(frames)) = (numbers, frames) else {
+            return Err(ReadError::format(self.path, "has other columns than a table of stacks"));
+        };
+        for row in 0..batch.num_rows() {
+            let number = numbers.values().get(row).copied().unwrap_or_default() as usize;
+            // Stacks are written in order; each row belongs to the open one or begins the next.
+            if number == self.done.len() + 1 {
+                self.done.push(std::mem::take(&mut self.open).into());
+            } else if number != self.done.len() {
+                return Err(ReadError::format(self.path, format!("stack {number} is out of order")));
+            }
+            let text = frames.get(row).unwrap_or_default();
+            self.budget.take(self.path, text)?;
+            self.open.push(text.into());
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Vec<Stack> {
+        if !self.open.is_empty() {
+            self.done.push(self.open.into());
+        }
+        self.done
+    }
+}

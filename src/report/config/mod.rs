@@ -1,0 +1,146 @@
+//! Reports of a configuration check: text, workbook, JSON, `JUnit`.
+
+mod junit;
+pub mod model;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::{Draft, ReportError};
+use crate::config_check::Outcome;
+
+pub use text::{ConfigTextOptions, answer, render};
+
+/// A report file of a configuration check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ConfigFormat {
+    /// The summary as plain text.
+    Text,
+    /// A workbook for people.
+    Xlsx,
+    /// Everything, for programs.
+    Json,
+    /// A test case a part, for CI.
+    Junit,
+}
+
+impl ConfigFormat {
+    /// Every format, those that this build cannot write included.
+    pub const ALL: [Self; 4] = [Self::Text, Self::Xlsx, Self::Json, Self::Junit];
+
+    /// The word on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Xlsx => "xlsx",
+            Self::Json => "json",
+            Self::Junit => "junit",
+        }
+    }
+
+    /// Name of the file in the output folder.
+    pub const fn file_name(self) -> &'static str {
+        match self {
+            Self::Text => "config.txt",
+            Self::Xlsx => "result.xlsx",
+            Self::Json => "config.json",
+            Self::Junit => "config.junit.xml",
+        }
+    }
+
+    /// True when this build can write it.
+    pub const fn is_built(self) -> bool {
+        match self {
+            Self::Text | Self::Json | Self::Junit => true,
+            Self::Xlsx => cfg!(feature = "xlsx"),
+        }
+    }
+
+    fn write(self, draft: &mut Draft, outcome: &Outcome) -> Result<(), ReportError> {
+        let bytes = match self {
+            Self::Text => render(outcome, &ConfigTextOptions::complete()).into_bytes(),
+            Self::Json => model::json(outcome).map_err(|error| ReportError::format(draft.target(), error))?,
+            Self::Junit => junit::document(outcome).into_bytes(),
+            #[cfg(feature = "xlsx")]
+            Self::Xlsx => {
+                return super::xlsx::config::write(draft, outcome).map_err(|error| draft.refused(error));
+            }
+            #[cfg(not(feature = "xlsx"))]
+            Self::Xlsx => return Err(absent(draft.target())),
+        };
+        draft.file().write_all(&bytes).map_err(|error| draft.refused(error))
+    }
+}
+
+#[cfg(not(feature = "xlsx"))]
+fn absent(path: &Path) -> ReportError {
+    ReportError::format(path, "this build of probe has no feature `xlsx`")
+}
+
+impl fmt::Display for ConfigFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for ConfigFormat {
+    type Err = UnknownConfigFormat;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|format| format.name() == text)
+            .ok_or_else(|| UnknownConfigFormat(text.into()))
+    }
+}
+
+/// A word that names no report format.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no report format `{0}`; choose from text, xlsx, json, junit")]
+pub struct UnknownConfigFormat(pub String);
+
+/// The report files of one check: created before the work, put in place together at its end.
+#[derive(Debug)]
+pub struct ConfigReports {
+    drafts: Vec<(ConfigFormat, Draft)>,
+}
+
+impl ConfigReports {
+    /// Creates `folder` and a file for each of `formats`; a format named twice counts once.
+    ///
+    /// # Errors
+    /// [`ReportError`] when the folder or a file in it cannot be created, or this build lacks a format.
+    pub fn create(folder: &Path, formats: &[ConfigFormat]) -> Result<Self, ReportError> {
+        std::fs::create_dir_all(folder).map_err(|error| ReportError::io(folder, error))?;
+        let mut wanted = formats.to_vec();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let draft = |format: ConfigFormat| {
+            let path = folder.join(format.file_name());
+            #[cfg(not(feature = "xlsx"))]
+            if !format.is_built() {
+                return Err(absent(&path));
+            }
+            Ok((format, Draft::create(&path)?))
+        };
+        Ok(Self { drafts: wanted.into_iter().map(draft).collect::<Result<_, _>>()? })
+    }
+
+    /// Writes every report, then puts all of them in place. Returns their paths in the order of [`ConfigFormat::ALL`].
+    ///
+    /// # Errors
+    /// The first [`ReportError`]; no report is put in place when one cannot be written.
+    pub fn finish(self, outcome: &Outcome) -> Result<Vec<PathBuf>, ReportError> {
+        let mut drafts = self.drafts;
+        for (format, draft) in &mut drafts {
+            format.write(draft, outcome)?;
+        }
+        drafts.into_iter().map(|(_, draft)| draft.place()).collect()
+    }
+}
