@@ -18,6 +18,7 @@
 
 mod cache;
 mod call;
+mod compiled;
 mod device;
 mod digest;
 mod flatten;

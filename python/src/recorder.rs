@@ -17,6 +17,7 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::call::{Call, OpInfo, Writes};
+use crate::compiled::CompiledNodes;
 use crate::device;
 use crate::flatten::{Style, Walk};
 use crate::measure::{Collector, Meter, short};
@@ -94,6 +95,7 @@ pub(crate) struct Recorder {
     written_stacks: Mutex<HashMap<usize, u32>>,
     names: Mutex<Names>,
     ops: Mutex<HashMap<usize, Arc<OpInfo>>>,
+    compiled: CompiledNodes,
     last_region: Mutex<Option<LastRegion>>,
     queue: Mutex<Queue>,
     faults: AtomicU64,
@@ -152,6 +154,7 @@ impl Recorder {
             written_stacks: Mutex::default(),
             names: Mutex::default(),
             ops: Mutex::default(),
+            compiled: CompiledNodes::default(),
             last_region: Mutex::default(),
             queue: Mutex::default(),
             faults: AtomicU64::new(0),
@@ -214,6 +217,9 @@ impl Recorder {
                 return Ok(None);
             }
             let node = self.questions.autograd_node.bind(py).call0()?;
+            if !node.is_none() && self.compiled.contain(&node)? {
+                return Ok(None);
+            }
             let found = self.found(py)?;
             if found.as_ref().is_some_and(|found| found.own) {
                 return Ok(None);
@@ -272,13 +278,16 @@ impl Recorder {
         kwargs: &Bound<'_, PyDict>,
     ) -> Option<Call> {
         self.guarded(py, || {
+            let node = self.questions.autograd_node.bind(py).call0()?;
+            if !node.is_none() && self.compiled.contain(&node)? {
+                return Ok(None);
+            }
             let found = self.found(py)?;
             if found.as_ref().is_some_and(|found| found.own) {
                 return Ok(None);
             }
             let region = self.region(py, found.as_ref())?;
             let recomputed = matches!(region, Region::Recompute(_));
-            let node = self.questions.autograd_node.bind(py).call0()?;
             let backward = !node.is_none() && !recomputed;
             let stem = match (operator, &found) {
                 (Some(operator), Some(found)) if found.place.operator => operator,

@@ -201,6 +201,7 @@ fn compare_part(
     let pair = PartPair {
         step: part.baseline.step,
         rank: part.baseline.rank.number(),
+        since: part.since,
         baseline: b,
         candidate: c,
         ops,

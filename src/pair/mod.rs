@@ -59,6 +59,8 @@ pub struct PartPair {
     pub step: u64,
     /// Rank, as the baseline numbers it.
     pub rank: u32,
+    /// Steps since the one of this rank that is compared before it; `None` for the first.
+    pub since: Option<u64>,
     /// What the baseline recorded.
     pub baseline: Rank,
     /// What the candidate recorded.

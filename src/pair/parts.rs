@@ -11,6 +11,8 @@ pub struct PartMatch {
     pub baseline: PartKey,
     /// The candidate's part.
     pub candidate: PartKey,
+    /// Steps since the one of this rank that is compared before it; `None` for the first.
+    pub since: Option<u64>,
 }
 
 /// How the parts of two dumps pair.
@@ -42,12 +44,17 @@ pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey)
             "step {} {} of the baseline is compared with step {} {} of the candidate, the only part of each",
             only_b.step, only_b.rank, only_c.step, only_c.rank
         ));
-        pairing.matches.push(PartMatch { baseline: only_b.clone(), candidate: only_c.clone() });
+        pairing.matches.push(PartMatch { baseline: only_b.clone(), candidate: only_c.clone(), since: None });
         return pairing;
     }
+    let mut before: BTreeMap<u32, u64> = BTreeMap::new();
     for (place, key) in b {
         match c.remove(&place) {
-            Some(partner) => pairing.matches.push(PartMatch { baseline: key, candidate: partner }),
+            Some(partner) => {
+                let (step, rank) = place;
+                let since = before.insert(rank, step).map(|earlier| step - earlier);
+                pairing.matches.push(PartMatch { baseline: key, candidate: partner, since });
+            }
             None if c_unclear.contains(&place) => {}
             None => pairing.baseline_only.push(key),
         }

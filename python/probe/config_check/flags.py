@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from probe.backends import backend_of
+
 
 def collect(model: Any) -> dict[str, Any]:
     """The switches as they stand now, at a forward call of `model`."""
@@ -95,11 +97,7 @@ def compiler(model: Any) -> str | None:
     if model is None:
         return None
     if type(model).__name__ == "OptimizedModule":
-        callable_ = getattr(model, "dynamo_ctx", None)
-        backend = getattr(getattr(callable_, "callback", None), "_torchdynamo_orig_callable", None)
-        backend = getattr(backend, "_torchdynamo_orig_callable", backend)
-        name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", None) or ""
-        return f"torch.compile {name}".strip()
+        return f"torch.compile {backend_of(getattr(getattr(model, 'dynamo_ctx', None), 'callback', None))}".strip()
     if getattr(model, "_compiled_call_impl", None) is not None:
         return "torch.compile"
     return None

@@ -27,9 +27,10 @@ from probe.patterns import path_of
 from probe.ranks import current_rank
 from probe.recorder import frames, naming, special
 from probe.recorder.collectives import CollectiveMode
+from probe.recorder.compiled import CompiledRegions
 from probe.recorder.device import Device
 from probe.recorder.gradients import Gradients
-from probe.recorder.modes import ApiMode, OpMode, remove
+from probe.recorder.modes import ApiMode, OpMode, remove, set_aside
 from probe.recorder.modules import Modules
 from probe.selection import Selection
 from probe.settings import Settings
@@ -76,7 +77,9 @@ class Session:
         self._selection = Selection(settings)
         self._scope_handle: optimizers.Handle | None = None
         self._selected = current_rank(settings.rank) in settings.ranks
-        self._stance: Any = None
+        self._compiled: CompiledRegions | None = None
+        #: Number of pauses so far.
+        self._period = 0
         #: Modes that are on, on any thread.
         self._modes: weakref.WeakSet[_Mode] = weakref.WeakSet()
         _sessions.add(self)
@@ -208,7 +211,8 @@ class Session:
                 self._modules.detach()
             if self._gradients is not None:
                 self._gradients.forget_parameters()
-            self._run_eagerly(False)
+            if self._compiled is not None:
+                self._compiled.detach()
             self._end()
             current.end(self)
             atexit.unregister(self.close)
@@ -236,14 +240,17 @@ class Session:
             return
         self._modules.attach()
         self._modules.watch_parameters()
-        self._run_eagerly(True)
+        if self._compiled is not None:
+            self._compiled.attach()
         self._push_modes()
 
     def _pause(self) -> None:
         if self._modules is None or not self._modules.attached:
             return
+        self._period += 1
         self._switch_off()
-        self._run_eagerly(False)
+        if self._compiled is not None:
+            self._compiled.detach()
         self._modules.detach()
         if self._gradients is not None:
             self._gradients.forget_parameters()
@@ -307,6 +314,7 @@ class Session:
             self._push_modes,
             self._pop_modes,
         )
+        self._compiled = CompiledRegions(core, self._modules, backward, self._silence)
         for model in self._models:
             if model is not None:
                 self._learn(model)
@@ -356,23 +364,26 @@ class Session:
             mode.on = False
         self._modes.clear()
 
-    def _run_eagerly(self, on: bool) -> None:
-        """Compiled functions run as written while they are recorded: inside compiled code there are no ops to see."""
-        compiler = getattr(torch, "compiler", None)
-        if compiler is None or not hasattr(compiler, "set_stance"):
-            return
-        if not on:
-            if self._stance is not None:
-                self._stance.__exit__(None, None, None)
-                self._stance = None
-        elif "torch._dynamo" in sys.modules and self._stance is None and self.settings.level != "save":
-            self._stance = compiler.set_stance("force_eager")
-            if not hasattr(self._stance, "__exit__"):
-                self._stance = None
-            else:
-                self._stance.__enter__()
-            if _has_compiled(self._models):
-                say_once("torch.compile is off while a step is recorded: its ops run one by one")
+    def _silence(self) -> Callable[[], None] | None:
+        """Stops recording on this thread until what this returns is called. None if it is not being recorded."""
+        modes: list[_Mode] = [mode for mode in getattr(self._local, "modes", None) or [] if mode.on]
+        watch = self._modules.silence() if self._modules is not None else None
+        if watch is None:
+            return None
+        set_back = [back for mode in reversed(modes) if (back := set_aside(mode)) is not None]
+        if not set_back and self.settings.level != "module":
+            watch()
+            return None
+        period = self._period
+
+        def resume() -> None:
+            watch()
+            # A step that ended meanwhile has begun anew, with its own modes, or has ended the recording.
+            if self._period == period:
+                for back in reversed(set_back):
+                    back()
+
+        return resume
 
     def _enter_optimizer(self, optimizer: Optimizer) -> None:
         if self._modules is None or self._core is None or not self._in_step or os.getpid() != self._process:
@@ -458,15 +469,6 @@ def _path(scope: str | None) -> str:
 
 def _phase(name: str) -> str:
     return "gradients" if ".parameters_grad" in name else "backward" if ".backward" in name else "forward"
-
-
-def _has_compiled(models: list[_Models]) -> bool:
-    """Whether anything of this program was compiled, or is about to be."""
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
-    if counters.get("frames"):
-        return True
-    flat = [part for model in models for part in (model if isinstance(model, (list, tuple)) else [model])]
-    return any(hasattr(part, "_orig_mod") for model in flat if model is not None for part in model.modules())
 
 
 def _world_size() -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -157,17 +158,25 @@ def _holds_tensor(value: Any, depth: int = 3) -> bool:
 
 def remove(mode: TorchFunctionMode | TorchDispatchMode) -> bool:
     """Takes a mode off this thread's stack, also from below modes that were pushed after it. False if it is not there."""
+    return set_aside(mode) is not None
+
+
+def set_aside(mode: TorchFunctionMode | TorchDispatchMode) -> Callable[[], None] | None:
+    """As `remove`; what it returns puts the mode back where it was. None if it is not on the stack."""
     module: Any = _python_dispatch if isinstance(mode, TorchDispatchMode) else overrides
     stack = _python_dispatch._get_current_dispatch_mode_stack() if module is _python_dispatch else (
         overrides._get_current_function_mode_stack()
     )
-    if not any(other is mode for other in stack):
-        return False
-    above = []
-    while stack[-1] is not mode:
-        above.append(module._pop_mode())
-        stack = stack[:-1]
-    mode.__exit__(None, None, None)
-    for other in reversed(above):
-        module._push_mode(other)
-    return True
+    found = [index for index, other in enumerate(stack) if other is mode]
+    if not found:
+        return None
+    height = len(stack) - 1 - found[-1]
+
+    def below(act: Callable[[], Any]) -> None:
+        above = [module._pop_mode() for _ in range(height)]
+        act()
+        for other in reversed(above):
+            module._push_mode(other)
+
+    below(lambda: mode.__exit__(None, None, None))
+    return lambda: below(mode.__enter__)

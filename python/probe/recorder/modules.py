@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from probe.recorder.gradients import Edges, Gradients
 
 
+#: Name under which `torch.compile` keeps the module inside its own.
+_COMPILED = "_orig_mod"
+
+
 class _Entered:
     """A call that is under way: of a module, or the step of an optimizer."""
 
@@ -62,12 +66,13 @@ class Modules:
         self._roots: list[weakref.ref[torch.nn.Module]] = []
         self._local = threading.local()
         self._handles: list[Any] = []
+        self._attached = False
         self._period = 0
 
     @property
     def attached(self) -> bool:
         """Whether calls are being watched."""
-        return bool(self._handles)
+        return self._attached
 
     @property
     def paths(self) -> list[str]:
@@ -76,20 +81,46 @@ class Modules:
 
     def attach(self) -> None:
         """Starts watching."""
-        if not self._handles:
+        if not self._attached:
+            self._attached = True
             self._period += 1
             self._drop_ended(sys._getframe(1))
-            self._handles = [
-                torch_module.register_module_forward_pre_hook(self._before),
-                # Not with keyword arguments: torch leaves those out when it tells of an exception.
-                torch_module.register_module_forward_hook(self._after, always_call=True),
-            ]
+            self._hook()
 
     def detach(self) -> None:
         """Stops watching; calls that are under way stay open."""
+        self._attached = False
+        self._unhook()
+
+    def silence(self) -> Callable[[], None] | None:
+        """Watches nothing until what this returns is called. None if nothing is being watched."""
+        if not self._handles:
+            return None
+        period = self._period
+        self._unhook()
+
+        def resume() -> None:
+            if self._attached and self._period == period and not self._handles:
+                self._hook()
+
+        return resume
+
+    def _hook(self) -> None:
+        self._handles = [
+            torch_module.register_module_forward_pre_hook(self._before),
+            # Not with keyword arguments: torch leaves those out when it tells of an exception.
+            torch_module.register_module_forward_hook(self._after, always_call=True),
+        ]
+
+    def _unhook(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+    def path(self, module: torch.nn.Module) -> str:
+        """Path of a module; empty for the model itself and for a module that is not known."""
+        found = self._stems.get(module)
+        return (path_of(f"{found[0]}.forward.0") or "") if found is not None and found[0] != module_stem("", module) else ""
 
     def finish_step(self) -> None:
         """Files what is under way on this thread: it began in the step that ends."""
@@ -136,7 +167,8 @@ class Modules:
             self._roots.append(weakref.ref(root))
         alone = not root._modules
         for path, module in root.named_modules():
-            if module not in self._stems:
+            path = ".".join(word for word in path.split(".") if word != _COMPILED)
+            if module not in self._stems and not _compiles(module):
                 # The root's call is the whole run; the tools of the field do not list it.
                 recorded = self._record and (bool(path) or alone)
                 self._stems[module] = (module_stem(f"{prefix}{path}".rstrip("."), module), recorded)
@@ -187,6 +219,8 @@ class Modules:
             self._core.after(call, None)
 
     def _before(self, module: torch.nn.Module, args: Any) -> None:
+        if _compiles(module):
+            return
         try:
             # Torch's hook for all modules is not told the keyword arguments; its caller has them.
             frame = sys._getframe(1)
@@ -243,6 +277,11 @@ class Modules:
         if not stack and getattr(self._local, "began", False):
             self._local.began = False
             self._thread_ended()
+
+
+def _compiles(module: torch.nn.Module) -> bool:
+    """Whether this is what `torch.compile` puts around a module: the module inside is the user's."""
+    return type(module).__name__ == "OptimizedModule"
 
 
 def _is_of(entered: _Entered, module: torch.nn.Module) -> bool:

@@ -64,3 +64,37 @@ def test_a_wrong_backward_op(tmp_path, compare, level):
     expected = {"op": "Aten.gelu_backward.1.backward"}.get(level, "Functional.gelu.1.backward")
     assert (first["step"], first["op"]) == (0, expected)
     assert "F.gelu" in first["stack"][0]
+
+
+@pytest.mark.parametrize("task", ["statistics", "sketch", "tensor"])
+@pytest.mark.parametrize("level", ["op", "api", "module"])
+@pytest.mark.parametrize("kind", ["transformer", "conv"])
+def test_rounding_is_no_fault(tmp_path, compare, kind, level, task):
+    """Gradients that are rounding noise become full steps in Adam: the next step begins with other weights."""
+    record(tmp_path / "good", kind, level, task, None)
+    record(tmp_path / "rounded", kind, level, task, "rounding")
+    code, report = compare(tmp_path / "good", tmp_path / "rounded")
+    assert (code, report["verdict"], report["culprits"]) == (0, "agree", [])
+    assert report["counts"]["verdicts"]["differs"] == 0
+    assert any("have drifted" in note for note in report["notes"]), report["notes"]
+
+
+@pytest.mark.parametrize("kind", ["transformer", "conv"])
+def test_an_optimizer_at_fault_shows_in_the_next_step(tmp_path, compare, kind):
+    record(tmp_path / "good", kind, "module", "sketch", None)
+    record(tmp_path / "bad", kind, "module", "sketch", "update")
+    code, report = compare(tmp_path / "good", tmp_path / "bad")
+    first = report["first_divergence"]
+    assert (code, first["step"], first["cause"], first["slot"].partition(".")[0]) == (1, 1, "input", "parameter")
+
+
+@pytest.mark.parametrize(("level", "op"), [("api", "Functional.gelu.1.forward"), ("op", "Aten.gelu.1.forward")])
+def test_a_fault_beside_other_rounding(tmp_path, compare, level, op):
+    """In the second step, where the weights have drifted."""
+    record(tmp_path / "good", "transformer", level, "sketch", None)
+    with training.device("rounding"):
+        # Three calls of GELU in a step.
+        record(tmp_path / "bad", "transformer", level, "sketch", "aten::gelu/4")
+    code, report = compare(tmp_path / "good", tmp_path / "bad")
+    first = report["first_divergence"]
+    assert (code, first["step"], first["op"], first["role"]) == (1, 1, op, "introduces")

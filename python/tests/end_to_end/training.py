@@ -82,14 +82,47 @@ class WrongDevice(TorchDispatchMode):
         return result
 
 
+class RoundingDevice(TorchDispatchMode):
+    """Rounds otherwise: what is summed up is off by about half a unit in the last place of its typical element."""
+
+    SUMMING = ("mm", "norm", "softmax", "sum", "mean", "convolution", "attention", "gelu")
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.draws = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if any(word in func._schema.name for word in self.SUMMING):
+            with torch._C.DisableTorchFunction():
+                for part in result if isinstance(result, (tuple, list)) else (result,):
+                    if isinstance(part, torch.Tensor) and part.is_floating_point() and part.numel():
+                        typical = float(part.norm()) / part.numel() ** 0.5
+                        part.add_(torch.randn(part.shape, generator=self.draws), alpha=6e-8 * typical)
+        return result
+
+
+class HastyOptimizer(RoundingDevice):
+    """Rounds otherwise, and Adam's steps on it are too long by one in a hundred."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.name == "aten::addcdiv_":
+            kwargs = {**kwargs, "value": kwargs["value"] * 1.01}
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
 @contextmanager
 def device(fault: str | None) -> Iterator[None]:
-    """`fault` is an op and the number of the call that is wrong: `aten::gelu/1`; None for a device without faults."""
+    """`fault` is an op and the number of the call that is wrong: `aten::gelu/1`; None for a device without faults.
+
+    `rounding` is no fault: the device rounds otherwise. `update` is one of the optimizer.
+    """
     if fault is None:
         yield
         return
-    op, call = fault.split("/")
-    with WrongDevice(op, int(call)):
+    op, _, call = fault.partition("/")
+    modes = {"rounding": lambda: RoundingDevice(7), "update": lambda: HastyOptimizer(7)}
+    with modes[op]() if op in modes else WrongDevice(op, int(call)):
         yield
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
 from torch import nn
+from torch._dynamo import eval_frame
 
 import probe
 from dumps import Dump
@@ -243,11 +248,16 @@ def test_distributed_tensors_and_collectives(tmp_path: Path) -> None:
         assert any("parameters_grad" in name for name in modules), modules
 
 
-@pytest.mark.parametrize("level", ["module", "api", "op"])
-def test_compiled_code_runs_as_written(tmp_path: Path, level: str, capfd: pytest.CaptureFixture[str]) -> None:
-    import torch._dynamo
-
+@pytest.fixture
+def compiler() -> Iterator[None]:
+    """Starts and leaves with nothing compiled."""
     torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("level", ["module", "api", "op"])
+def test_what_the_backend_eager_compiles_is_recorded_op_by_op(tmp_path: Path, level: str, compiler: None) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     compiled = torch.compile(model, backend="eager")
     function = torch.compile(lambda x: x.sin() * 2, backend="eager")
@@ -258,15 +268,74 @@ def test_compiled_code_runs_as_written(tmp_path: Path, level: str, capfd: pytest
         compiled(x).sum().backward()
     assert all(torch.equal(a, b) for a, b in zip(wanted, found))
     dump = Dump(tmp_path / "dump")
-    assert capfd.readouterr().err.count("torch.compile is off") == 1
     wanted_name = {"module": "Module.0.Linear.forward.0", "api": "Functional.linear.0.forward", "op": "Aten.addmm.0.forward"}[level]
-    names = [name.replace("_orig_mod.", "") for name in dump.names]
-    assert wanted_name in names and dump.manifest["notes"] == [], names
-    if level == "op":
-        assert "Aten.sin.0.forward" in dump
+    assert wanted_name in dump and dump.manifest["notes"] == [], dump.names
+    assert level != "op" or "Aten.sin.0.forward" in dump
+    assert not any(name.startswith("Compiled") for name in dump.names)
     # Afterwards it is compiled again.
     assert torch.equal(compiled(x), wanted[0])
+
+
+def train_compiled(record: Callable[[nn.Module], AbstractContextManager[object]]) -> list[torch.Tensor]:
+    """Three steps of a model with a compiled part, a compiled function, and ops that are not compiled."""
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Sequential(nn.GELU(), nn.Linear(6, 4)), nn.LayerNorm(4))
+    model[1].compile(backend="aot_eager")
+    scale = torch.compile(lambda x, by: x.sin() * by, backend="aot_eager")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    results = []
+    with record(model):
+        for _ in range(3):
+            x = torch.randn(3, 4, requires_grad=True)
+            loss = scale(model(x), by=2.0).square().sum()
+            loss.backward()
+            optimizer.step()
+            results += [loss.detach(), x.grad]
+    return [*results, *model.parameters()]
+
+
+@pytest.mark.parametrize("level", ["module", "mix", "api", "op"])
+def test_compiled_code_is_recorded_at_its_boundary(
+    tmp_path: Path, level: str, compiler: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = sys.getprofile()
+    wanted = train_compiled(lambda model: nullcontext())
+    # Compiled while it is recorded, and compiled before.
     torch._dynamo.reset()
+    found = train_compiled(lambda model: probe.capture(tmp_path / "dump", model=model, level=level, steps="0,2"))
+    assert all(torch.equal(a, b) for a, b in zip(wanted, found))
+    assert capfd.readouterr().err.count("compiled functions are recorded as one op each") <= 1
+    for step in (0, 2):
+        dump = Dump(tmp_path / "dump", step)
+        assert dump.manifest["notes"] == []
+        part, function = dump["Compiled.1.Sequential.0.forward"], dump["Compiled.lambda.0.forward"]
+        assert "boundary" in part.note and "boundary" in function.note
+        assert part["input.0"].shape == (3, 6) and part["output.0"].shape == (3, 4)
+        assert function["output.0"].shape == (3, 4) and "kwarg.by" in function.slots
+        # What is inside is not seen, what is outside is.
+        inside = {"module": "1.0.GELU", "mix": "gelu", "api": "gelu", "op": "gelu"}[level]
+        assert not any(inside in name for name in dump.names), dump.names
+        outside = {"op": "Aten.native_layer_norm.0.forward", "api": "Functional.layer_norm.0.forward"}
+        assert outside.get(level, "Module.2.LayerNorm.forward.0") in dump
+        if level != "op":
+            backward = dump["Compiled.1.Sequential.0.backward"]
+            assert backward["input.0"].shape == (3, 4) and backward["output.0"].shape == (3, 6)
+    assert sys.getprofile() is before
+    assert eval_frame._callback_from_stance.__module__ == "torch._dynamo.eval_frame"
+
+
+def test_an_exception_in_compiled_code_passes(tmp_path: Path, compiler: None) -> None:
+    @torch.compile(backend="aot_eager")
+    def wrong(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() @ torch.ones(3, 3)
+
+    with probe.capture(tmp_path / "dump", level="api"):
+        with pytest.raises(Exception, match="shape|size"):
+            wrong(torch.ones(2, 2))
+        torch.ones(2).cos()
+    assert sys.getprofile() is None
+    dump = Dump(tmp_path / "dump")
+    assert "Compiled.wrong.0.forward" in dump and "Torch.cos.0.forward" in dump or "Tensor.cos.0.forward" in dump
 
 
 @pytest.mark.parametrize("level", ["mix", "op"])

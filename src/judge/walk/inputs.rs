@@ -7,6 +7,8 @@ use crate::judge::judged::{Agreement, Difference, JudgedSlot, Led};
 use crate::measure::{ChecksumMatch, Evidence};
 use crate::pair::Paired;
 
+const DRIFTED: &str = "has drifted since the step before: noise that the optimizer magnifies";
+
 /// What an op was given, judged.
 #[derive(Debug, Default)]
 pub(super) struct Inputs {
@@ -18,6 +20,8 @@ pub(super) struct Inputs {
     pub(super) explained: f64,
     /// Largest error of tensors that are rounding and nothing else; 0 when there are none.
     pub(super) noise: f64,
+    /// Largest error of tensors that have drifted since the step before; 0 when there are none.
+    pub(super) drift: f64,
     /// Largest error of all; `None` when no tensor was comparable.
     pub(super) error: Option<f64>,
     /// Some tensor was comparable, here or at an op that led here.
@@ -42,10 +46,18 @@ impl Walk<'_> {
             let is_tensor = matches!(any.value, Value::Tensor(_));
             let norm = if is_tensor { self.norm(position, index) } else { 0.0 };
             let noise = self.noise.get(&norm.to_bits()).copied().filter(|_| norm > 0.0);
-            let (explained, limit) = noise.map_or((self.carried, self.limit), |error| (error, f64::INFINITY));
-            let led = Led { explained, limit, ..Led::default() };
-            let judged = self.judge_slot(position, index, led);
+            let drift = self.drift.error(norm);
+            let (explained, limit) =
+                noise.or(drift).map_or((self.carried, self.limit), |error| (error, f64::INFINITY));
+            let led = Led { explained, limit, flips: drift.is_some(), ..Led::default() };
+            let mut judged = self.judge_slot(position, index, led);
             let fine = judged.difference.is_fine();
+            if let Some(error) = drift.filter(|_| fine && !judged.exact) {
+                inputs.drift = inputs.drift.max(error);
+                // Its noise sits in single elements, and so does what comes of it.
+                self.flipped = true;
+                judged.judgement.reason = DRIFTED.into();
+            }
             if is_tensor || !fine {
                 inputs.agreement = inputs.agreement.max(judged.agreement());
             }

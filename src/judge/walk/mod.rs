@@ -3,11 +3,13 @@
 //! An op is judged in four steps: what it was given (`inputs`), what else led to it (the forward of a backward, the
 //! weights inside a module), what it made of that (`results`), and which role that gives it (`role`).
 
+mod drift;
 mod inputs;
+mod quotient;
 mod results;
 mod role;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::candidate::Candidate;
 use super::judged::{Agreement, Difference, JudgedSlot, Led, SlotContext, verdict};
@@ -17,9 +19,10 @@ use super::setting::{Setting, is_uninitialised};
 use super::slot::judge_slot;
 use super::tolerance::Rules;
 use super::{Cause, Counts, OpJudgement, PartJudgement, Role, SlotJudgement, Verdict, finding, origin};
-use crate::dump::{Op, OpKind};
+use crate::dump::{Op, OpKind, Slot};
 use crate::measure::Evidence;
 use crate::pair::{Paired, PartPair};
+use drift::Drift;
 use inputs::Inputs;
 
 /// Judges one part. `evidence` holds one entry for every slot pair, in the order of [`PartPair::ops`].
@@ -117,8 +120,12 @@ struct Walk<'a> {
     flipped: bool,
     /// Baseline norms of results that are rounding and nothing else, with their relative error.
     noise: HashMap<u64, f64>,
+    /// What was noise in the step before.
+    drift: Drift,
     /// Some result differs already, or some input of the run.
     diverged: bool,
+    /// Norms of what the ops without partner produced, on the baseline and on the candidate.
+    unpaired: [HashSet<u64>; 2],
     candidates: Vec<Candidate>,
     first_inexact: Option<FirstInexact>,
     exact_ops: usize,
@@ -145,7 +152,9 @@ impl<'a> Walk<'a> {
             carried: 0.0,
             flipped: false,
             noise: HashMap::new(),
+            drift: pair.since.map_or_else(Drift::default, |since| Drift::of(pair, evidence, since)),
             diverged: false,
+            unpaired: Default::default(),
             candidates: Vec::new(),
             first_inexact: None,
             exact_ops: 0,
@@ -199,10 +208,17 @@ impl<'a> Walk<'a> {
             return metrics.baseline.norm;
         }
         let op_pair = &self.pair.ops[position];
-        let (b, _) = self.pair.slot(op_pair, op_pair.slots[slot]);
-        let record = b.and_then(|slot| slot.value.tensor());
-        let norm = record.and_then(|record| record.statistics.norm).map_or(0.0, f64::abs);
-        if norm.is_finite() { norm } else { 0.0 }
+        recorded_norm(self.pair.slot(op_pair, op_pair.slots[slot]).0)
+    }
+
+    /// Whether a slot holds, on either side, what an op without partner produced on that side.
+    fn is_of_unpaired(&self, position: usize, slot: usize) -> bool {
+        let op_pair = &self.pair.ops[position];
+        let (b, c) = self.pair.slot(op_pair, op_pair.slots[slot]);
+        [b, c].into_iter().zip(&self.unpaired).any(|(slot, norms)| {
+            let norm = recorded_norm(slot);
+            norm > 0.0 && norms.contains(&norm.to_bits())
+        })
     }
 
     fn judge_op(&mut self, position: usize) {
@@ -252,7 +268,16 @@ impl<'a> Walk<'a> {
     }
 
     fn judge_unpaired(&mut self, position: usize) {
-        let count = self.pair.ops[position].slots.len();
+        let op_pair = &self.pair.ops[position];
+        for &slots in &op_pair.slots {
+            let (b, c) = self.pair.slot(op_pair, slots);
+            for (slot, norms) in [b, c].into_iter().zip(&mut self.unpaired) {
+                if slot.is_some_and(|slot| slot.side.is_result()) {
+                    norms.insert(recorded_norm(slot).to_bits());
+                }
+            }
+        }
+        let count = op_pair.slots.len();
         let slots =
             (0..count).map(|slot| self.judge_slot(position, slot, Led::default()).judgement).collect();
         self.ops.push(OpJudgement {
@@ -309,6 +334,14 @@ impl<'a> Walk<'a> {
                 self.tally.foreign_parameters, self.tally.foreign_inputs
             ));
         }
+        if self.drift.len() > 0 {
+            notes.push(format!(
+                "{} of {} weights and inputs have drifted since the step compared before, by up to {:.1e}, while most agree: rounding noise in gradients, which an optimizer that divides by their size turns into full steps; it is no fault of an op",
+                self.drift.len(),
+                self.drift.tensors,
+                self.drift.largest()
+            ));
+        }
         if self.tally.late_checksums > 0 {
             notes.push(format!(
                 "the hash of {} inputs differs although their statistics and all results of their ops agree: the capture took it late, from memory already written to",
@@ -329,6 +362,13 @@ impl<'a> Walk<'a> {
         }
         notes
     }
+}
+
+/// Norm of a tensor as recorded; 0 where it is not known.
+fn recorded_norm(slot: Option<&Slot>) -> f64 {
+    let record = slot.and_then(|slot| slot.value.tensor());
+    let norm = record.and_then(|record| record.statistics.norm).map_or(0.0, f64::abs);
+    if norm.is_finite() { norm } else { 0.0 }
 }
 
 fn count(pair: &PartPair, ops: &[OpJudgement]) -> Counts {

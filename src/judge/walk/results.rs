@@ -65,7 +65,7 @@ impl Walk<'_> {
         for slot in slots {
             let norm = self.norm(position, slot);
             let cancellation = self.cancellation(op, norm, scale, inputs);
-            let led = Led { cancellation, ..self.explained(op, inputs) };
+            let led = Led { cancellation, ..self.explained(position, op, inputs) };
             let judged = self.judge_slot(position, slot, led);
             let fine = judged.difference.is_fine();
             if judged.judgement.verdict != Verdict::Unknown {
@@ -91,7 +91,7 @@ impl Walk<'_> {
     }
 
     /// Error of the inputs that explains error of the results, and up to where.
-    fn explained(&self, op: &Op, inputs: &Inputs) -> Led {
+    fn explained(&self, position: usize, op: &Op, inputs: &Inputs) -> Led {
         // The tensors of a checkpoint do not follow from one another: a neighbour explains nothing.
         if op.name.kind() == OpKind::Tensor {
             return Led::default();
@@ -107,7 +107,15 @@ impl Walk<'_> {
             let limit = self.limit.max(flipped * GROWTH).min(1.0);
             return Led { explained: flipped.max(explained), limit, flips: true, ..Led::default() };
         }
-        Led { explained, limit: self.limit, ..Led::default() }
+        let limit = self.limit.max(GROWTH * inputs.drift);
+        let magnified = explained * self.magnification(position, op);
+        if explained > 0.0 && magnified > explained {
+            // Noise in the smallest divisors may fill whole elements of the quotient.
+            let explained = magnified.min(1.0);
+            let limit = limit.max((explained * GROWTH).min(1.0));
+            return Led { explained, limit, flips: true, ..Led::default() };
+        }
+        Led { explained, limit, ..Led::default() }
     }
 
     fn raw_error(&self, position: usize, slot: usize) -> f64 {

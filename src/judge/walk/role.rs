@@ -38,8 +38,11 @@ impl Walk<'_> {
                 (Phase::Backward | Phase::ParameterGradient, _) => Cause::Gradient,
                 _ => Cause::Input,
             };
-            let arrived = self.side(position, slot) == SlotSide::Input;
-            self.candidates.push(Candidate { op: position, slot: Some(slot), cause, arrived });
+            // What an op made that the other side does not have is told with that op.
+            if !self.is_of_unpaired(position, slot) {
+                let arrived = self.side(position, slot) == SlotSide::Input;
+                self.candidates.push(Candidate { op: position, slot: Some(slot), cause, arrived });
+            }
         }
         for (index, slot) in &inputs.judged {
             if !slot.difference.is_fine() {

@@ -70,7 +70,14 @@ impl Part {
         }
         };
         Self {
-            pair: PartPair { step, rank: 0, baseline: rank(), candidate: rank(), ops: Vec::new() },
+            pair: PartPair {
+                step,
+                rank: 0,
+                since: None,
+                baseline: rank(),
+                candidate: rank(),
+                ops: Vec::new(),
+            },
             evidence: Vec::new(),
             judged: PartJudgement {
                 rules: vec!["float32 default: rel_l2 <= 6.1e-5 (sqrt(n) roundings)".into()],

@@ -1,0 +1,13 @@
+"""What `torch.compile` compiles with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def backend_of(callback: Any) -> str:
+    """Name of the backend behind the callback of a compiled function: `inductor`, `eager`, …; empty when it has none."""
+    found = callback
+    while (inner := getattr(found, "_torchdynamo_orig_callable", None)) is not None:
+        found = inner
+    return getattr(found, "compiler_name", None) or getattr(found, "__name__", None) or ""

@@ -1,0 +1,117 @@
+"""Functions that `torch.compile` has compiled: what enters and leaves each of them.
+
+There are no ops to see inside compiled code, and to run it op by op instead would change its numbers. So a call of a
+compiled function is one record. With the backend `eager` nothing is fused: there every op is recorded as elsewhere.
+
+While steps are recorded, the function of torch's that each call of a compiled function asks for its backend is replaced.
+It says when a call begins; a profile function, which is there for this one call, says what it returned.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from probe.backends import backend_of
+from probe.messages import say_once
+
+if TYPE_CHECKING:
+    from probe._core import Recorder
+    from probe.recorder.gradients import Gradients
+    from probe.recorder.modules import Modules
+
+#: Goes on with the recording.
+_Resume = Callable[[], None]
+
+
+class CompiledRegions:
+    """Watches the calls of compiled functions."""
+
+    def __init__(
+        self,
+        core: Recorder,
+        modules: Modules,
+        gradients: Gradients | None,
+        silence: Callable[[], _Resume | None],
+    ) -> None:
+        """`silence` stops all recording on this thread until what it returns is called; None where nothing is recorded."""
+        self._core, self._modules, self._gradients, self._silence = core, modules, gradients, silence
+        self._place: Any = None
+        self._ask: Callable[[Any], Any] | None = None
+
+    def attach(self) -> None:
+        """Starts watching, if this program can have compiled anything."""
+        place = sys.modules.get("torch._dynamo.eval_frame")
+        if place is None or self._ask is not None:
+            return
+        ask = getattr(place, "_callback_from_stance", None)
+        if ask is None:
+            say_once("torch.compile of this version cannot be recorded: 2.6 or later is needed")
+            return
+        self._place, self._ask = place, ask
+        place._callback_from_stance = self._begin
+
+    def detach(self) -> None:
+        """Stops watching; a call that is under way is recorded to its end."""
+        if self._ask is not None and self._place._callback_from_stance == self._begin:
+            self._place._callback_from_stance = self._ask
+            self._ask = None
+
+    def _begin(self, callback: Any) -> Any:
+        """Called by torch at the start of a call, in place of `_callback_from_stance`."""
+        ask = self._ask or self._place._callback_from_stance
+        found = ask(callback)
+        if callback in (None, False) or found is None:
+            return found
+        try:
+            frame = sys._getframe(1)
+            values = frame.f_locals
+            if not {"fn", "args", "kwargs"} <= values.keys():
+                # A context manager that compiles what runs in it: no call has a beginning here.
+                return found
+            if backend_of(callback) == "eager":
+                return None
+            self._record(frame, values["fn"], values["args"], values["kwargs"])
+        except Exception as error:
+            self._core.fault(f"call of a compiled function: {error}")
+        return found
+
+    def _record(self, frame: FrameType, function: Any, args: Any, kwargs: Any) -> None:
+        resume = self._silence()
+        if resume is None:
+            return
+        say_once("compiled functions are recorded as one op each: what enters and leaves them")
+        with torch._C.DisableTorchFunction():
+            call = self._core.before_api(self._name(function), None, args, kwargs)
+        edges = None
+        if call is not None:
+            call.remark("compiled by torch.compile: recorded at its boundary")
+            if self._gradients is not None:
+                edges = self._gradients.before(call, args, kwargs, module=True)
+        profile = sys.getprofile()
+
+        def left(at: FrameType, event: str, value: Any) -> None:
+            if event != "return" or at is not frame:
+                return
+            sys.setprofile(profile)
+            resume()
+            if call is not None:
+                # The value of a call that raised is None, as if it had returned nothing.
+                with torch._C.DisableTorchFunction():
+                    self._core.after(call, value)
+                    if edges is not None and self._gradients is not None:
+                        self._gradients.after(call, edges, value)
+
+        sys.setprofile(left)
+
+    def _name(self, function: Any) -> str:
+        """`Compiled.layers.0.Block` for a module, `Compiled.step` for a function."""
+        # A module is compiled through a wrapper of one of its methods.
+        owner = getattr(getattr(function, "__wrapped__", function), "__self__", None)
+        if isinstance(owner, torch.nn.Module):
+            return ".".join(filter(None, ("Compiled", self._modules.path(owner), type(owner).__name__)))
+        return f"Compiled.{getattr(function, '__name__', type(function).__name__).strip('<>')}"

@@ -1,0 +1,56 @@
+//! How much a quotient magnifies noise in what it divides.
+
+use super::Walk;
+use crate::dump::Op;
+use crate::measure::Evidence;
+
+/// Ops that divide, element by element, and the position of the divisor.
+const DIVIDING: [(&str, &str); 8] = [
+    ("addcdiv", "input.2"),
+    ("div", "input.1"),
+    ("divide", "input.1"),
+    ("true_divide", "input.1"),
+    ("truediv", "input.1"),
+    ("itruediv", "input.1"),
+    ("reciprocal", "input.0"),
+    ("rsqrt", "input.0"),
+];
+
+/// Optimizers in one op: they divide by a root that is not among their arguments.
+const FUSED: [&str; 4] = ["adam", "lamb", "rmsprop", "adagrad"];
+
+impl Walk<'_> {
+    /// Largest factor by which relative noise (in l2) of the inputs may grow in an op that divides: the root mean square
+    /// of the divisor over its smallest element. 1 for other ops and where the divisor's signs are mixed; infinite where
+    /// the divisor is not recorded.
+    pub(super) fn magnification(&self, position: usize, op: &Op) -> f64 {
+        let api = op.name.api().trim_matches('_').trim_start_matches("foreach_");
+        if FUSED.iter().any(|word| api.contains(word)) {
+            return f64::INFINITY;
+        }
+        let Some((_, divisor)) = DIVIDING.iter().find(|(name, _)| *name == api) else { return 1.0 };
+        let op_pair = &self.pair.ops[position];
+        let mut largest = 1.0_f64;
+        for (index, &slots) in op_pair.slots.iter().enumerate() {
+            let Some(slot) = self.pair.slot(op_pair, slots).0 else { continue };
+            let rest = slot.path.strip_prefix(divisor);
+            let (true, Some(tensor)) =
+                (rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')), slot.value.tensor())
+            else {
+                continue;
+            };
+            let recorded = &tensor.statistics;
+            let (min, max) = match self.evidence_of(position, index) {
+                Some(Evidence::Data(metrics)) => (metrics.baseline.min, metrics.baseline.max),
+                _ => (recorded.min.map(|min| min.as_f64()), recorded.max.map(|max| max.as_f64())),
+            };
+            let (Some(min), Some(max)) = (min, max) else { continue };
+            let smallest = if min > 0.0 { min } else { -max };
+            if smallest > 0.0 {
+                let rms = self.norm(position, index) / (tensor.len().max(1) as f64).sqrt();
+                largest = largest.max(rms / smallest);
+            }
+        }
+        largest
+    }
+}
