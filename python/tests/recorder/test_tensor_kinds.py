@@ -276,10 +276,19 @@ def test_what_the_backend_eager_compiles_is_recorded_op_by_op(tmp_path: Path, le
     assert torch.equal(compiled(x), wanted[0])
 
 
+class Part(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act, self.out = nn.GELU(), nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.act(x))
+
+
 def train_compiled(record: Callable[[nn.Module], AbstractContextManager[object]]) -> list[torch.Tensor]:
     """Three steps of a model with a compiled part, a compiled function, and ops that are not compiled."""
     torch.manual_seed(5)
-    model = nn.Sequential(nn.Linear(4, 6), nn.Sequential(nn.GELU(), nn.Linear(6, 4)), nn.LayerNorm(4))
+    model = nn.Sequential(nn.Linear(4, 6), Part(), nn.LayerNorm(4))
     model[1].compile(backend="aot_eager")
     scale = torch.compile(lambda x, by: x.sin() * by, backend="aot_eager")
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -308,17 +317,17 @@ def test_compiled_code_is_recorded_at_its_boundary(
     for step in (0, 2):
         dump = Dump(tmp_path / "dump", step)
         assert dump.manifest["notes"] == []
-        part, function = dump["Compiled.1.Sequential.0.forward"], dump["Compiled.lambda.0.forward"]
+        part, function = dump["Compiled.1.Part.0.forward"], dump["Compiled.lambda.0.forward"]
         assert "boundary" in part.note and "boundary" in function.note
         assert part["input.0"].shape == (3, 6) and part["output.0"].shape == (3, 4)
         assert function["output.0"].shape == (3, 4) and "kwarg.by" in function.slots
         # What is inside is not seen, what is outside is.
-        inside = {"module": "1.0.GELU", "mix": "gelu", "api": "gelu", "op": "gelu"}[level]
+        inside = {"module": "1.act.GELU", "mix": "gelu", "api": "gelu", "op": "gelu"}[level]
         assert not any(inside in name for name in dump.names), dump.names
         outside = {"op": "Aten.native_layer_norm.0.forward", "api": "Functional.layer_norm.0.forward"}
         assert outside.get(level, "Module.2.LayerNorm.forward.0") in dump
         if level != "op":
-            backward = dump["Compiled.1.Sequential.0.backward"]
+            backward = dump["Compiled.1.Part.0.backward"]
             assert backward["input.0"].shape == (3, 4) and backward["output.0"].shape == (3, 6)
     assert sys.getprofile() is before
     assert eval_frame._callback_from_stance.__module__ == "torch._dynamo.eval_frame"
