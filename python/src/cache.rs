@@ -1,7 +1,7 @@
 //! Measurements of tensors that are still what they were: an input is mostly the unchanged output of an earlier op.
 //!
-//! A tensor is known again by its storage object, layout and version. Writes that do not count as one (through `.data`,
-//! or through an array of `numpy` that shares the memory) are caught by a sample of the bytes.
+//! A tensor is known again by its storage object, layout and version. Writes that do not count as one (through `.data`)
+//! are caught by a sample of the bytes; memory that is shared with `numpy` is not kept in mind at all.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -115,7 +115,7 @@ impl Meter {
             TensorRef::strided(bytes, dtype, &layout.order.shape, &layout.order.strides, facts.offset)
                 .map_err(|_| "its memory is released".to_owned())?;
         let size = tensor.len() * dtype.size();
-        let looked_up = size >= LOOK_UP_BYTES;
+        let looked_up = size >= LOOK_UP_BYTES && storage.is_torchs_alone(py);
         let mark = if looked_up { sample(&tensor) } else { 0 };
         let known = if looked_up { self.cache(py).get(storage.identity, &layout, mark) } else { None };
         if let Some(known) = &known

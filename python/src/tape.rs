@@ -18,6 +18,8 @@ struct Reel {
     failed: Option<String>,
     /// Bytes of data written in this step.
     bytes: u64,
+    /// Tensors whose data had no room, in all steps.
+    left_out: u64,
     /// The step that has begun, until the first of it is written: one without ops leaves nothing behind.
     pending: Option<u64>,
 }
@@ -72,9 +74,18 @@ impl Tape {
 
     /// Waits for everything to be written.
     pub(crate) fn close(&self, py: Python<'_>, notes: &[String]) {
-        let writer = self.reel(py).writer.take();
+        let (writer, left_out) = {
+            let mut reel = self.reel(py);
+            (reel.writer.take(), reel.left_out)
+        };
         if let Some(writer) = writer {
-            let closed = py.detach(|| writer.close(notes));
+            let mut notes = notes.to_vec();
+            if left_out > 0 {
+                notes.push(format!(
+                    "the data of {left_out} tensors was left out, beyond the byte budget of their step; they have sketches"
+                ));
+            }
+            let closed = py.detach(|| writer.close(&notes));
             if let Err(error) = closed {
                 self.reel(py).failed.get_or_insert_with(|| error.to_string());
             }
@@ -85,6 +96,15 @@ impl Tape {
     pub(crate) fn write_data(&self, name: DataName<'_>, facts: &Facts, tensor: &TensorRef<'_>) -> Written {
         let bytes = (tensor.len() * tensor.dtype().size()) as u64;
         let shape: Vec<u64> = facts.shape.iter().map(|&size| size as u64).collect();
+        let lock = || self.reel.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        {
+            let mut reel = lock();
+            if reel.bytes.saturating_add(bytes) > self.max_bytes {
+                reel.left_out += 1;
+                return (None, Some("data left out: beyond the byte budget of the step".into()));
+            }
+            reel.bytes += bytes;
+        }
         let gathered;
         let data = if let Some(data) = tensor.contiguous_bytes() {
             data
@@ -92,17 +112,10 @@ impl Tape {
             gathered = tensor.to_bytes();
             &gathered
         };
-        let mut reel = self.reel.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if reel.bytes.saturating_add(bytes) > self.max_bytes {
-            return (None, Some("data left out: beyond the byte budget of the step".into()));
-        }
-        reel.bytes += bytes;
-        (
-            reel.run(|writer| {
-                writer.push_tensor(&format!("{}/{}", name.op, name.path), &facts.dtype_name, &shape, data)
-            }),
-            None,
-        )
+        let written = lock().run(|writer| {
+            writer.push_tensor(&format!("{}/{}", name.op, name.path), &facts.dtype_name, &shape, data)
+        });
+        (written, None)
     }
 }
 

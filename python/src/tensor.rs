@@ -106,6 +106,15 @@ pub(crate) struct StorageFacts {
     pub(crate) object: Py<PyAny>,
 }
 
+impl StorageFacts {
+    /// False where others write to this memory without torch counting it: arrays of `numpy`, other processes. Torch may
+    /// not move such memory.
+    pub(crate) fn is_torchs_alone(&self, py: Python<'_>) -> bool {
+        let resizable = self.object.bind(py).call_method0(intern!(py, "resizable"));
+        resizable.and_then(|resizable| resizable.extract()).unwrap_or(false)
+    }
+}
+
 impl Torch {
     pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
         let torch = py.import("torch")?;
@@ -152,19 +161,18 @@ impl Torch {
     /// function transform) or its values are stored conjugated or negated: then the slow path looks at it.
     pub(crate) fn facts(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Facts>> {
         let py = tensor.py();
-        if !tensor.getattr(intern!(py, "layout"))?.is(&self.strided)
-            || tensor.getattr(intern!(py, "is_quantized"))?.extract()?
-            || tensor.call_method0(intern!(py, "is_neg"))?.extract()?
-        {
-            return Ok(None);
-        }
         let dtype = tensor.getattr(intern!(py, "dtype"))?;
         let (dtype_name, known) = match self.dtypes.get(&(dtype.as_ptr() as usize)) {
             Some((name, known)) => (name.clone(), *known),
             None => (dtype.str()?.to_string(), None),
         };
-        if known.is_some_and(DType::is_complex)
-            && tensor.call_method0(intern!(py, "is_conj"))?.extract::<bool>()?
+        let is = |question| -> PyResult<bool> { tensor.call_method0(question)?.extract() };
+        if !tensor.getattr(intern!(py, "layout"))?.is(&self.strided)
+            // Quantised types are none that are measured.
+            || (known.is_none() && tensor.getattr(intern!(py, "is_quantized"))?.extract()?)
+            || (known.is_some_and(DType::is_float) && is(intern!(py, "is_neg"))?)
+            || (known.is_some_and(DType::is_complex)
+                && (is(intern!(py, "is_neg"))? || is(intern!(py, "is_conj"))?))
         {
             return Ok(None);
         }

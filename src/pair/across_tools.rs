@@ -3,7 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::{OpPair, Paired};
-use crate::dump::{Op, OpKind, Phase, Rank};
+use crate::dump::{Op, OpKind, OpName, Phase, Rank};
+
+/// Operators that the older tool names by the side the number stands on (`1 + x`), and what probe calls them: torch shows
+/// both as one function.
+const REFLECTED: [(&str, &str); 2] =
+    [("Tensor.__radd__", "Tensor.__add__"), ("Tensor.__rmul__", "Tensor.__mul__")];
 
 /// Function names listed in the note on what was left out.
 const LISTED: usize = 8;
@@ -14,8 +19,11 @@ const LISTED: usize = 8;
 /// * the backward pass of functions: the older tool shows the last node of the autograd graph there, probe the gradients of
 ///   the function's own inputs (docs/compare.md, "Dumps of two tools").
 ///
-/// Each is said in a note on the baseline's side.
+/// Each is said in a note on the baseline's side. `1 + x`, which the older tool counts apart, is counted as `x + 1`.
 pub fn keep_common(baseline: &mut Rank, candidate: &mut Rank) {
+    for side in [&mut *baseline, &mut *candidate] {
+        side.notes.extend(count_reflected(&mut side.ops));
+    }
     let gradients = |op: &Op| op.name.kind() == OpKind::Api && op.name.phase() == Phase::Backward;
     let before = baseline.ops.len() + candidate.ops.len();
     baseline.ops.retain(|op| !gradients(op));
@@ -61,6 +69,41 @@ pub fn keep_common_slots(pairs: &mut [OpPair]) {
     }
 }
 
+/// Names `1 + x` like `x + 1`, and numbers both in the order of their calls. Returns a note on each operator that occurs.
+fn count_reflected(ops: &mut [Op]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (reflected, plain) in REFLECTED {
+        if !ops.iter().any(|op| op.name.stem() == reflected) {
+            continue;
+        }
+        let calls = ops
+            .iter_mut()
+            .filter(|op| op.name.phase() == Phase::Forward && [reflected, plain].contains(&op.name.stem()));
+        for (call, op) in calls.enumerate() {
+            op.name = OpName::parse(&format!("{plain}.{call}.forward"));
+        }
+        notes.push(format!("calls of {reflected} are named and counted as {plain}"));
+    }
+    notes
+}
+
 fn stem(op: &Op) -> String {
     format!("{} {:?}", op.name.stem(), op.name.phase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_front_of_an_operator_are_counted_with_the_others() {
+        let calls = ["Tensor.__add__.0", "Tensor.__radd__.0", "Torch.exp.0", "Tensor.__add__.1"];
+        let mut ops = calls.map(|call| Op::new(OpName::parse(&format!("{call}.forward"))));
+        assert_eq!(
+            count_reflected(&mut ops),
+            ["calls of Tensor.__radd__ are named and counted as Tensor.__add__"]
+        );
+        let names = ops.each_ref().map(|op| op.name.as_str().trim_end_matches(".forward"));
+        assert_eq!(names, ["Tensor.__add__.0", "Tensor.__add__.1", "Torch.exp.0", "Tensor.__add__.2"]);
+    }
 }

@@ -114,8 +114,12 @@ fn mark(name: &str, draws: u64) -> Mark {
     };
     let mut generators: BTreeMap<String, GeneratorState> =
         ["python", "numpy", "torch"].map(|generator| (generator.to_owned(), state(generator))).into();
-    let device =
-        GeneratorState { state: Some(hash("device")), draws: None, seed: Some(1234), offset: Some(0) };
+    let device = GeneratorState {
+        state: Some(hash("device")),
+        seed: Some(1234),
+        offset: Some(0),
+        ..GeneratorState::default()
+    };
     generators.insert("device.0".into(), device);
     Mark { mark: name.into(), generators }
 }

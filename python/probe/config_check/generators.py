@@ -52,19 +52,19 @@ def snapshot() -> Snapshot:
 def describe(now: Snapshot, origins: dict[str, Twister | None]) -> dict[str, dict[str, Any]]:
     """The generators as a mark of `random.json` has them. `origins` are the states right after the seeds were set."""
     found = {"python": {"state": digests.of_bytes(repr(now.python).encode())}}
-    _add_draws(found["python"], origins.get("python"), twister(now, "python"))
+    _add_draws(found["python"], "python", origins, twister(now, "python"))
     if now.numpy is not None:
         state = now.numpy
         key, position = state["state"], state["bit_generator"]
         if position == "MT19937":
             content = key["key"].astype("<u4", copy=False).tobytes() + struct.pack("<Q", int(key["pos"]))
             found["numpy"] = {"state": digests.of_bytes(content)}
-            _add_draws(found["numpy"], origins.get("numpy"), twister(now, "numpy"))
+            _add_draws(found["numpy"], "numpy", origins, twister(now, "numpy"))
         else:
             found["numpy"] = {"state": digests.of_bytes(repr(state).encode())}
     if now.torch is not None:
         found["torch"] = {"state": digests.of_bytes(now.torch)}
-        _add_draws(found["torch"], origins.get("torch"), twister(now, "torch"))
+        _add_draws(found["torch"], "torch", origins, twister(now, "torch"))
     found.update(now.devices)
     return found
 
@@ -102,8 +102,16 @@ def seeded(seed: int) -> Twister | None:
     return torch_twister(_tensor_bytes(generator.get_state()))
 
 
-def _add_draws(state: dict[str, Any], origin: Twister | None, now: Twister | None) -> None:
-    if origin is None or now is None:
+def _add_draws(state: dict[str, Any], generator: str, origins: dict[str, Twister | None], now: Twister | None) -> None:
+    if now is None:
+        return
+    if generator not in origins:
+        # Nothing seeded it, and a twister begins with all words used up.
+        if now.position == _WORDS:
+            state["untouched"] = True
+        return
+    origin = origins[generator]
+    if origin is None:
         return
     draws = digests.mersenne_draws(origin.words, origin.position, now.words, now.position, _MAX_DRAWS)
     if draws is not None:

@@ -30,7 +30,7 @@ from probe.recorder.collectives import CollectiveMode
 from probe.recorder.compiled import CompiledRegions
 from probe.recorder.device import Device
 from probe.recorder.gradients import Gradients
-from probe.recorder.modes import ApiMode, OpMode, remove, set_aside
+from probe.recorder.modes import ApiMode, OpMode, remove, set_aside, settle_flags
 from probe.recorder.modules import Modules
 from probe.selection import Selection
 from probe.settings import Settings
@@ -363,6 +363,7 @@ class Session:
         for mode in list(self._modes):
             mode.on = False
         self._modes.clear()
+        settle_flags()
 
     def _silence(self) -> Callable[[], None] | None:
         """Stops recording on this thread until what this returns is called. None if it is not being recorded."""

@@ -163,10 +163,9 @@ def remove(mode: TorchFunctionMode | TorchDispatchMode) -> bool:
 
 def set_aside(mode: TorchFunctionMode | TorchDispatchMode) -> Callable[[], None] | None:
     """As `remove`; what it returns puts the mode back where it was. None if it is not on the stack."""
-    module: Any = _python_dispatch if isinstance(mode, TorchDispatchMode) else overrides
-    stack = _python_dispatch._get_current_dispatch_mode_stack() if module is _python_dispatch else (
-        overrides._get_current_function_mode_stack()
-    )
+    dispatch = isinstance(mode, TorchDispatchMode)
+    module: Any = _python_dispatch if dispatch else overrides
+    stack = _python_dispatch._get_current_dispatch_mode_stack() if dispatch else overrides._get_current_function_mode_stack()
     found = [index for index, other in enumerate(stack) if other is mode]
     if not found:
         return None
@@ -177,6 +176,25 @@ def set_aside(mode: TorchFunctionMode | TorchDispatchMode) -> Callable[[], None]
         act()
         for other in reversed(above):
             module._push_mode(other)
+        if dispatch:
+            settle_flags()
 
     below(lambda: mode.__exit__(None, None, None))
     return lambda: below(mode.__enter__)
+
+
+def settle_flags() -> None:
+    """Mends what torch remembers of whether there are modes.
+
+    Each mode restores at its end what it found at its beginning. Taken out from below others, it leaves them with a
+    memory of itself: torch would believe in a mode for ever after, and compile nothing any more.
+    """
+    within, within_users = False, False
+    for mode in _python_dispatch._get_current_dispatch_mode_stack():
+        for flags, value in (("old_dispatch_mode_flags", within), ("old_non_infra_dispatch_mode_flags", within_users)):
+            if remembered := getattr(mode, flags, None):
+                remembered[-1] = value
+        within, within_users = True, within_users or not mode.is_infra_mode()
+    for flag, value in (("_is_in_torch_dispatch_mode", within), ("_is_in_non_infra_torch_dispatch_mode", within_users)):
+        if hasattr(_python_dispatch, flag):
+            setattr(_python_dispatch, flag, value)

@@ -6,12 +6,13 @@ import fnmatch
 import json
 import os
 import runpy
+import subprocess
 import sys
 import traceback
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -149,6 +150,34 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
         return known[key]
 
     return get
+
+
+class Checked(NamedTuple):
+    """What `probe config-check` says of two packs."""
+
+    code: int
+    #: Verdict by part.
+    verdicts: dict[str, str]
+    #: Part and key of the rows that count as differences.
+    rows: list[str]
+
+
+@pytest.fixture
+def checked(tmp_path: Path) -> Callable[[Pack, Pack], Checked]:
+    """Runs the command."""
+
+    def check(a: Pack, b: Pack) -> Checked:
+        command = os.environ.get("PROBE_BIN")
+        start = [command] if command else [sys.executable, "-m", "probe"]
+        done = subprocess.run(
+            [*start, "config-check", a.path, b.path, "-o", tmp_path / "report", "-q"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode in (0, 1), done.stderr
+        parts = json.loads((tmp_path / "report" / "config.json").read_text())["parts"]
+        rows = [f"{name}: {row['key']}" for name, part in parts.items() for row in part["rows"] if row["verdict"] == "diff"]
+        return Checked(done.returncode, {name: part["verdict"] for name, part in parts.items()}, rows)
+
+    return check
 
 
 def changed(*changes: tuple[str, str]) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 
-from .conftest import Packed, differences
+from .conftest import Checked, Pack, Packed, differences
 
 # What a training does differently from its first step on, once anything in it differs.
 TRAINED = ["weights:steps.1.*"]
@@ -21,6 +22,8 @@ class Case(NamedTuple):
     found: list[str]
     # Keys that may differ too.
     follows: list[str] = []
+    # What the check says of the parts of `found`.
+    verdict: str = "diff"
 
 
 CASES = {
@@ -48,6 +51,8 @@ CASES = {
         ("    model = Net()", "    torch.manual_seed(7)\n    model = Net()"),
         ["random:calls.torch.manual_seed#2.value"],
         ["random:calls.torch.manual_seed#2.*"],
+        # The generator stands where it stood.
+        "note",
     ),
     "draw before the model": Case(
         ("    model = Net()", "    torch.rand(3)\n    model = Net()"),
@@ -171,7 +176,7 @@ CASES = {
     "accumulation": Case(
         ("accumulate = 1", "accumulate = 2"),
         ["optimizer:accumulation.0.optimizer"],
-        ["optimizer:clipping*", "optimizer:accumulation*", *TRAINED],
+        ["optimizer:clipping*", "optimizer:accumulation*", "dataloader:global batch", *TRAINED],
     ),
     "loss scale": Case(("init_scale=1024.0", "init_scale=512.0"), ["scaler:scale"], TRAINED),
     "growth interval": Case(
@@ -202,7 +207,9 @@ CASES = {
     ),
     "cudnn benchmark": Case(("# PACK", "torch.backends.cudnn.benchmark = True"), ["flags:cudnn.benchmark"]),
     "cudnn deterministic": Case(("# PACK", "torch.backends.cudnn.deterministic = True"), ["flags:cudnn.deterministic"]),
-    "flash attention": Case(("# PACK", "torch.backends.cuda.enable_flash_sdp(False)"), ["flags:sdp.flash"]),
+    "flash attention": Case(
+        ("# PACK", "torch.backends.cuda.enable_flash_sdp(False)"), ["flags:sdp.flash"], verdict="note"
+    ),
     "argument": Case(
         ("parse_args([])", "parse_args(['--hidden', '16'])"), ["hyperparameters:sources.Namespace.values.hidden"]
     ),
@@ -210,7 +217,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_one_difference_is_found_in_its_part(name: str, packed: Packed) -> None:
+def test_one_difference_is_found_in_its_part(name: str, packed: Packed, checked: Callable[[Pack, Pack], Checked]) -> None:
     case = CASES[name]
     found = differences(packed(), packed(case.change))
     for pattern in case.found:
@@ -218,9 +225,30 @@ def test_one_difference_is_found_in_its_part(name: str, packed: Packed) -> None:
     rest = {key for key in found if not any(fnmatch.fnmatch(key, pattern) for pattern in [*case.found, *case.follows])}
     assert not rest
 
+    told = checked(packed(), packed(case.change))
+    own = {pattern.partition(":")[0] for pattern in case.found}
+    assert case.verdict in {told.verdicts[part] for part in own}, told.rows
+    others = own | {pattern.partition(":")[0] for pattern in case.follows}
+    assert all(row.partition(":")[0] in others for row in told.rows), told.rows
+    assert told.code == (1 if told.rows else 0)
 
-def test_the_same_script_gives_the_same_pack(packed: Packed) -> None:
-    assert differences(packed(), packed(("# END", "pass"))) == set()
+
+def test_the_same_script_gives_the_same_pack(packed: Packed, checked: Callable[[Pack, Pack], Checked]) -> None:
+    again = packed(("# END", "pass"))
+    assert differences(packed(), again) == set()
+    assert (checked(packed(), again).code, checked(packed(), again).rows) == (0, [])
+
+
+def test_generators_that_nobody_seeds_or_uses_are_no_difference(
+    packed: Packed, checked: Callable[[Pack, Pack], Checked]
+) -> None:
+    unseeded = ("random.seed(seed)\n    np.random.seed(seed)\n", "")
+    first, second = packed(unseeded), packed(unseeded, ("# END", "pass"))
+    assert any(key.endswith("python.state") for key in differences(first, second))
+    assert (checked(first, second).code, checked(first, second).rows) == (0, [])
+    drawing = ("# LOOP", "random.random()")
+    told = checked(packed(unseeded, drawing), packed(unseeded, drawing, ("# END", "pass")))
+    assert told.code == 1 and told.rows and all(row.startswith("random: python") for row in told.rows), told.rows
 
 
 def test_a_permuted_weight_keeps_its_unordered_hash_and_a_cast_one_has_the_hash_of_the_cast(packed: Packed) -> None:

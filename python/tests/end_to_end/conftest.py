@@ -26,7 +26,7 @@ def compare(tmp_path: Path) -> Callable[..., Compared]:
         command = os.environ.get("PROBE_BIN")
         start = [command] if command else [sys.executable, "-m", "probe"]
         done = subprocess.run(
-            [*start, "compare", "-b", baseline, "-c", candidate, "-o", report, "--format", "json", "-q", *arguments],
+            [*start, "compare", "-b", baseline, "-c", candidate, "-o", report, "--format", "json,parquet", "-q", *arguments],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode in (0, 1), done.stderr

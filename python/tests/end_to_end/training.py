@@ -62,12 +62,20 @@ class Conv(nn.Module):
         return F.cross_entropy(self.head(self.features(x).flatten(1)), y)
 
 
-class WrongDevice(TorchDispatchMode):
-    """Computes one call of one op wrongly: its results are too large by one in a hundred."""
+#: What a device can do to a result.
+WRONGS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "scaled": lambda result: result * 1.01,
+    "rows": lambda result: result.flip(0),
+    "sign": lambda result: -result,
+}
 
-    def __init__(self, op: str, call: int) -> None:
+
+class WrongDevice(TorchDispatchMode):
+    """Computes one call of one op wrongly."""
+
+    def __init__(self, op: str, call: int, wrong: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
-        self.op, self.call, self.calls = op, call, 0
+        self.op, self.call, self.calls, self.wrong = op, call, 0, wrong
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -77,7 +85,8 @@ class WrongDevice(TorchDispatchMode):
                 many = isinstance(result, tuple)
                 # A device multiplies without telling anyone.
                 with torch._C.DisableTorchFunction():
-                    wrong = tuple(r * 1.01 if isinstance(r, torch.Tensor) else r for r in (result if many else (result,)))
+                    parts = result if many else (result,)
+                    wrong = tuple(self.wrong(part) if isinstance(part, torch.Tensor) else part for part in parts)
                 return wrong if many else wrong[0]
         return result
 
@@ -113,16 +122,18 @@ class HastyOptimizer(RoundingDevice):
 
 @contextmanager
 def device(fault: str | None) -> Iterator[None]:
-    """`fault` is an op and the number of the call that is wrong: `aten::gelu/1`; None for a device without faults.
+    """`fault` is an op and the number of the call that is wrong: `aten::gelu/1` for a result that is too large by one in a
+    hundred, `rows aten::gelu/1` for another of `WRONGS`; None for a device without faults.
 
     `rounding` is no fault: the device rounds otherwise. `update` is one of the optimizer.
     """
     if fault is None:
         yield
         return
-    op, _, call = fault.partition("/")
     modes = {"rounding": lambda: RoundingDevice(7), "update": lambda: HastyOptimizer(7)}
-    with modes[op]() if op in modes else WrongDevice(op, int(call)):
+    kind, _, place = fault.rpartition(" ")
+    op, _, call = place.partition("/")
+    with modes[fault]() if fault in modes else WrongDevice(op, int(call), WRONGS[kind or "scaled"]):
         yield
 
 

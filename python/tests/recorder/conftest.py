@@ -11,6 +11,7 @@ import torch
 
 from dumps import Dump
 from hooks import hooks
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +24,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = hooks()
     yield
     assert hooks() == before
+    assert not is_in_torch_dispatch_mode()
 
 
 class Recorder:

@@ -94,6 +94,8 @@ def test_a_budget_for_data(tmp_path: Path, net: ConvNet) -> None:
         left = [slot for slot in slots if slot.offset is None]
         assert 10_000 < sum(stored.values()) <= 20_000
         assert left and all("budget" in slot.tensor_note and (slot.sketch or slot.same_as is not None) for slot in left), "the dump says so"
+    (note,) = dump.manifest["notes"]
+    assert "was left out, beyond the byte budget" in note
 
 
 def test_ranks(tmp_path: Path, net: ConvNet, monkeypatch: pytest.MonkeyPatch) -> None:

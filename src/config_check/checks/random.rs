@@ -119,6 +119,8 @@ fn marks(rows: &mut Rows<'_>, a: &Random, b: &Random, other_seeds: &BTreeSet<Str
             } else if same(x, y) {
                 parted.remove(name);
                 Ruling::new(Verdict::Match, "")
+            } else if x.untouched && y.untouched {
+                Ruling::new(Verdict::Note, "not seeded on either side, and nothing was drawn from it so far")
             } else if let Some(parting) = parted.get(name) {
                 let moved = parting.states != [Some(x.clone()), Some(y.clone())];
                 let on = if moved { ", and both have moved on" } else { "" };

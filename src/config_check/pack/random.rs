@@ -66,6 +66,9 @@ pub struct GeneratorState {
     /// Numbers drawn since the seed was set, where the generator can tell: 32-bit words for Mersenne twisters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draws: Option<u64>,
+    /// Nothing seeded it and nothing was drawn from it, so that its state is the chance of its start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub untouched: bool,
     /// Seed, of generators that keep it (those of devices).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,

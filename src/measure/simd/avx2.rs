@@ -18,7 +18,7 @@ use crate::measure::sketch::{ROW, SignedSums};
 use crate::measure::sums::{BlockSums, LANES, Magnitude, PairSums, Record, SideSums, fold};
 use crate::measure::ulp;
 
-use super::{BF16, F32, Path, portable, size_of_kind, ulp_across_signs};
+use super::{BF16, F32, Path, fetch_ahead, portable, size_of_kind, ulp_across_signs};
 
 /// Elements a step takes.
 const STEP: usize = 8;
@@ -204,6 +204,7 @@ fn side_on<const KIND: u8, const MASKED: bool>(bytes: &[u8]) -> SideSums {
     let steps = bytes.chunks_exact(STEP * size_of_kind(KIND));
     let rest = steps.remainder();
     for raw in steps {
+        fetch_ahead(raw.as_ptr());
         one_step(widen::<KIND>(load::<KIND>(raw)));
     }
     let mut padding = 0;

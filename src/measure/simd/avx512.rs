@@ -19,7 +19,7 @@ use crate::measure::sketch::{ROW, SignedSums};
 use crate::measure::sums::{BlockSums, LANES, Magnitude, PairSums, Record, SideSums, fold};
 use crate::measure::ulp;
 
-use super::{BF16, F32, Path, portable, size_of_kind};
+use super::{BF16, F32, Path, fetch_ahead, portable, size_of_kind};
 
 /// Elements a step takes.
 const STEP: usize = 16;
@@ -29,16 +29,6 @@ const ALL: __mmask16 = !0;
 
 /// The raw bits of sixteen elements: full width for binary32, the lower half for the 16-bit types.
 type Raw = __m512i;
-
-/// Bytes by which memory is asked for ahead of its use: the hardware's own prefetcher stops at every page.
-const AHEAD: usize = 2048;
-
-/// Asks for the memory that a later step will read. A hint: any address will do, also one beyond the tensor.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
-fn fetch_ahead(bytes: &[u8]) {
-    _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(AHEAD).cast());
-}
 
 /// Loads sixteen elements; `bytes` must be exactly that long.
 #[inline]
@@ -421,8 +411,8 @@ fn pair_finite<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8]) -> BlockSu
     let (mut baseline, mut candidate, mut pair) = (Side::new(one), Side::new(one), Pair::new(one));
     let step = STEP * size_of_kind(KIND);
     for (raw_b, raw_c) in b.chunks_exact(step).zip(c.chunks_exact(step)) {
-        fetch_ahead(raw_b);
-        fetch_ahead(raw_c);
+        fetch_ahead(raw_b.as_ptr());
+        fetch_ahead(raw_c.as_ptr());
         let (raw_b, raw_c) = (load::<KIND>(raw_b), load::<KIND>(raw_c));
         let (b, c) = (widen::<KIND>(raw_b), widen::<KIND>(raw_c));
         let (wide_b, wide_c) = (halves(b), halves(c));
@@ -473,8 +463,8 @@ fn pair_masked<const KIND: u8>(b: &[u8], c: &[u8]) -> BlockSums {
     let mut padding = 0;
     // One call, so that it is inlined and the sums stay in registers.
     for (bytes_b, bytes_c) in b.chunks(step).zip(c.chunks(step)) {
-        fetch_ahead(bytes_b);
-        fetch_ahead(bytes_c);
+        fetch_ahead(bytes_b.as_ptr());
+        fetch_ahead(bytes_c.as_ptr());
         let (raw_b, x, _) = load_padded::<KIND>(bytes_b);
         let (raw_c, y, beyond) = load_padded::<KIND>(bytes_c);
         padding += beyond;
@@ -536,6 +526,7 @@ pub(crate) fn side<const KIND: u8>(masked: bool, bytes: &[u8]) -> SideSums {
         }
     } else {
         for raw in bytes.chunks_exact(step) {
+            fetch_ahead(raw.as_ptr());
             let x = widen::<KIND>(load::<KIND>(raw));
             side.add::<true>(x, halves(x));
         }

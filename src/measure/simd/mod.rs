@@ -162,6 +162,21 @@ const fn size_of_kind(kind: u8) -> usize {
     if kind == F32 { 4 } else { 2 }
 }
 
+/// Bytes by which memory is asked for ahead of its use: the hardware's own prefetcher stops at every page.
+#[cfg(target_arch = "x86_64")]
+const AHEAD: usize = 2048;
+
+/// Asks for the memory that a later step will read. A hint: any address will do, also one beyond the tensor.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "one instruction")]
+#[expect(unsafe_code, reason = "an intrinsic that takes a pointer and reads nothing")]
+fn fetch_ahead(at: *const u8) {
+    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch of any address is allowed and has no effect that a program can see. Every x86-64 CPU has it.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD).cast()) }
+}
+
 /// Largest ULP distance of a block, whatever the signs. The vector bodies call this only when signs differ.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]

@@ -88,7 +88,7 @@ fn summary(outcome: &Outcome, folder: &Path, strings: &mut SharedStrings) -> io:
         sheet.begin_row();
         sheet.shared(Style::Link, part.part.name(), strings);
         sheet.link(part.part.name(), 1);
-        sheet.flag(if part.passes() { Style::Good } else { Style::Bad }, part.passes());
+        sheet.flag(part.passes());
         sheet.shared(look(part.verdict), part.verdict.name(), strings);
         for verdict in Verdict::ALL {
             sheet.count(Style::Centre, part.count(verdict) as u64);

@@ -184,8 +184,8 @@ impl Sheet {
     }
 
     /// `TRUE` or `FALSE`.
-    pub(super) fn flag(&mut self, style: Style, value: bool) {
-        self.open(style);
+    pub(super) fn flag(&mut self, value: bool) {
+        self.open(if value { Style::Passes } else { Style::Fails });
         self.text.push_str(if value { "\" t=\"b\"><v>1</v></c>" } else { "\" t=\"b\"><v>0</v></c>" });
     }
 

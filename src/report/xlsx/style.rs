@@ -43,10 +43,14 @@ pub(super) enum Style {
     Centre,
     /// The run agrees.
     Agree,
+    /// A check that passes.
+    Passes,
+    /// A check that does not.
+    Fails,
 }
 
 impl Style {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 20] = [
         Self::Plain,
         Self::Header,
         Self::Title,
@@ -65,6 +69,8 @@ impl Style {
         Self::Muted,
         Self::Centre,
         Self::Agree,
+        Self::Passes,
+        Self::Fails,
     ];
 
     /// Index in the style sheet.
@@ -150,6 +156,8 @@ impl Style {
             Self::Muted => Look { colour: "FF595959", fill: Some("FFEDEDED"), ..look },
             Self::Centre => Look { align: " horizontal=\"center\"", ..look },
             Self::Agree => Look { colour: "FF375623", bold: true, fill: Some("FFE2F0D9"), ..look },
+            Self::Passes => Look { format: TRUTH, align: " horizontal=\"center\"", ..Self::Good.look() },
+            Self::Fails => Look { format: TRUTH, align: " horizontal=\"center\"", ..Self::Bad.look() },
         }
     }
 
@@ -197,6 +205,8 @@ struct Look {
 const FIXED: u16 = 164;
 const SCIENTIFIC: u16 = 165;
 const SCIENTIFIC_LONG: u16 = 166;
+/// Says the truth in words where a program would show 1 and 0.
+const TRUTH: u16 = 167;
 
 /// The part `xl/styles.xml`.
 pub(super) fn style_sheet() -> String {
@@ -231,9 +241,10 @@ pub(super) fn style_sheet() -> String {
     let count = Style::ALL.len();
     format!(
         "{XML}<styleSheet xmlns=\"{MAIN}\">\
-         <numFmts count=\"3\"><numFmt numFmtId=\"{FIXED}\" formatCode=\"0.000000\"/>\
+         <numFmts count=\"4\"><numFmt numFmtId=\"{FIXED}\" formatCode=\"0.000000\"/>\
          <numFmt numFmtId=\"{SCIENTIFIC}\" formatCode=\"0.00E+00\"/>\
-         <numFmt numFmtId=\"{SCIENTIFIC_LONG}\" formatCode=\"0.0000E+00\"/></numFmts>\
+         <numFmt numFmtId=\"{SCIENTIFIC_LONG}\" formatCode=\"0.0000E+00\"/>\
+         <numFmt numFmtId=\"{TRUTH}\" formatCode=\"&quot;TRUE&quot;;&quot;TRUE&quot;;&quot;FALSE&quot;\"/></numFmts>\
          <fonts count=\"{count}\">{fonts}</fonts>\
          <fills count=\"{fill_count}\"><fill><patternFill patternType=\"none\"/></fill>\
          <fill><patternFill patternType=\"gray125\"/></fill>{fills}</fills>\
