@@ -1,7 +1,7 @@
 //! How much a quotient magnifies noise in what it divides.
 
 use super::Walk;
-use crate::dump::Op;
+use crate::dump::{Number, Op};
 use crate::measure::Evidence;
 
 /// Ops that divide, element by element, and the position of the divisor.
@@ -42,7 +42,7 @@ impl Walk<'_> {
             let recorded = &tensor.statistics;
             let (min, max) = match self.evidence_of(position, index) {
                 Some(Evidence::Data(metrics)) => (metrics.baseline.min, metrics.baseline.max),
-                _ => (recorded.min.map(|min| min.as_f64()), recorded.max.map(|max| max.as_f64())),
+                _ => (recorded.min.map(Number::as_f64), recorded.max.map(Number::as_f64)),
             };
             let (Some(min), Some(max)) = (min, max) else { continue };
             let smallest = if min > 0.0 { min } else { -max };

@@ -168,8 +168,7 @@ const AHEAD: usize = 2048;
 
 /// Asks for the memory that a later step will read. A hint: any address will do, also one beyond the tensor.
 #[cfg(target_arch = "x86_64")]
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "one instruction")]
+#[inline]
 #[expect(unsafe_code, reason = "an intrinsic that takes a pointer and reads nothing")]
 fn fetch_ahead(at: *const u8) {
     use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
