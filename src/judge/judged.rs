@@ -24,6 +24,8 @@ pub(super) struct SlotContext {
     pub(super) led: Led,
     /// Bounds of the coarsest float type that takes part in this part of the dump.
     pub(super) coarsest: Option<DTypeTolerance>,
+    /// Bounds of the coarsest type in which the op computes, where its results do not show it.
+    pub(super) inside: Option<DTypeTolerance>,
     /// The two runs compute in different float types throughout; judged at the coarser one.
     pub(super) mixed_run: bool,
     /// The dump exists to prove equality of bits (checksum tasks).

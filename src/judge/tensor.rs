@@ -98,11 +98,9 @@ impl TensorJudge<'_> {
 
     pub(super) fn tolerance(&self) -> Option<DTypeTolerance> {
         let own = DTypeTolerance::of(self.dtype()?)?;
-        Some(match self.context.coarsest {
-            // In a run of mixed precision float32 results carry the rounding of the coarser inputs.
-            Some(coarse) if self.context.mixed_run && coarse.rel_l2 > own.rel_l2 => coarse,
-            _ => own,
-        })
+        // In a pair of mixed precision float32 results carry the rounding of the coarser inputs.
+        let mixed = self.context.coarsest.filter(|_| self.context.mixed_run);
+        Some(mixed.into_iter().chain(self.context.inside).fold(own, DTypeTolerance::coarser))
     }
 
     fn by_data(&mut self, m: &PairMetrics) -> JudgedSlot {

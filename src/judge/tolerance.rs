@@ -47,6 +47,11 @@ impl DTypeTolerance {
         Some(Self { rel_l2: 2_f64.powi(rel_l2), accumulated: 2_f64.powi(accumulated) })
     }
 
+    /// The wider of two.
+    pub(crate) fn coarser(self, other: Self) -> Self {
+        if other.rel_l2 > self.rel_l2 { other } else { self }
+    }
+
     /// Largest error of one element, relative to the largest magnitude of the baseline.
     pub fn max_err(self) -> f64 {
         4.0 * self.rel_l2

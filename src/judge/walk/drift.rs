@@ -15,9 +15,9 @@ use crate::pair::{Paired, PartPair};
 /// Fewer tensors than this from outside the step show no majority.
 const MIN_TENSORS: usize = 4;
 
-/// Half of the tensors must agree this many times better than the bound of their type. Noise of a correct pair leaves a
-/// factor of 100 and more; an update that is off by 1 % does not.
-const AGREEMENT: f64 = 8.0;
+/// Half of the tensors must agree this many times better than the bound of the coarsest type of the run. In float32, noise
+/// of a correct pair leaves a factor of 100 and more; an update that is off by 1 % does not.
+const AGREEMENT: f64 = 4.0;
 
 /// Largest root mean square of a difference after one step: twice the step of an optimizer, whose rate rarely exceeds
 /// 1e-3; noise has no direction, so it grows with the root of the number of steps. Weights are larger, so that a damaged
@@ -34,12 +34,21 @@ pub(super) struct Drift {
 
 impl Drift {
     /// Looks through a part whose rank was compared `since` steps before as well.
-    pub(super) fn of(pair: &PartPair, evidence: &[Vec<Evidence>], since: u64) -> Self {
+    /// `coarsest` are the bounds of the coarsest type that the run computes in.
+    pub(super) fn of(
+        pair: &PartPair,
+        evidence: &[Vec<Evidence>],
+        coarsest: Option<DTypeTolerance>,
+        since: u64,
+    ) -> Self {
         let mut made: HashSet<u64> = HashSet::new();
+        // The state of the optimizer, which is read after the backward pass, is noisier than what it makes of it.
+        let mut before_backward = true;
         let mut given: HashMap<u64, Given> = HashMap::new();
         for (op_pair, evidence) in pair.ops.iter().zip(evidence) {
             let (Some(op), Paired::Both(..)) = (pair.op(op_pair).0, op_pair.ops) else { continue };
             if op.name.phase() != Phase::Forward {
+                before_backward = false;
                 continue;
             }
             for (&slots, evidence) in op_pair.slots.iter().zip(evidence) {
@@ -51,23 +60,26 @@ impl Drift {
                 if slot.side.is_result() {
                     made.insert(norm.to_bits());
                 } else if !made.contains(&norm.to_bits())
-                    && let Some(found) = Given::of(slot, norm, evidence)
+                    && let Some(found) = Given::of(slot, norm, evidence, before_backward)
                 {
                     given.entry(norm.to_bits()).or_insert(found);
                 }
             }
         }
-        let mut shares: Vec<f64> = given.values().map(|given| given.share).collect();
+        // Gradients carry the rounding of the coarsest type, and so do weights that are of a finer one.
+        let coarsest = coarsest.map_or(0.0, |coarsest| coarsest.rel_l2);
+        let share = |given: &Given| given.error / given.bound.max(coarsest);
+        let mut shares: Vec<f64> = given.values().filter(|given| given.votes).map(share).collect();
         shares.sort_by(f64::total_cmp);
         let settled = shares.get(shares.len() / 2).is_some_and(|median| AGREEMENT * median <= 1.0);
         let tensors = given.len();
-        if tensors < MIN_TENSORS || !settled {
+        if shares.len() < MIN_TENSORS || !settled {
             return Self::default();
         }
         let limit = LARGEST_RMS * (since.max(1) as f64).sqrt();
         let drifted = given
             .into_iter()
-            .filter(|(_, given)| AGREEMENT * given.share > 1.0 && given.rms <= limit)
+            .filter(|(_, given)| AGREEMENT * given.error > given.bound && given.rms <= limit)
             .map(|(norm, given)| (norm, given.error));
         Self { by_norm: drifted.collect(), tensors }
     }
@@ -91,19 +103,21 @@ impl Drift {
 /// A tensor that no op of the part has made.
 struct Given {
     error: f64,
-    /// The error in units of what its type allows.
-    share: f64,
+    /// What its type allows.
+    bound: f64,
     /// Root mean square of the difference.
     rms: f64,
+    /// Counts in the majority.
+    votes: bool,
 }
 
 impl Given {
-    fn of(slot: &Slot, norm: f64, evidence: &Evidence) -> Option<Self> {
+    fn of(slot: &Slot, norm: f64, evidence: &Evidence, votes: bool) -> Option<Self> {
         let tensor = slot.value.tensor()?;
         let tolerance =
             tensor.dtype.known().filter(|dtype| DType::is_float(*dtype)).and_then(DTypeTolerance::of)?;
         let error = evidence.metric(Metric::RelL2).filter(|error| error.is_finite())?;
         let rms = error * norm / (tensor.len().max(1) as f64).sqrt();
-        Some(Self { error, share: error / tolerance.rel_l2, rms })
+        Some(Self { error, bound: tolerance.rel_l2, rms, votes })
     }
 }

@@ -44,12 +44,18 @@ impl Walk<'_> {
             let (b, c) = self.pair.slot(op_pair, slots);
             let Some(any) = b.or(c).filter(|slot| !slot.side.is_result()) else { continue };
             let is_tensor = matches!(any.value, Value::Tensor(_));
-            let norm = if is_tensor { self.norm(position, index) } else { 0.0 };
+            let (norm, other_norm) = if is_tensor { self.norms(position, index) } else { (0.0, 0.0) };
             let noise = self.noise.get(&norm.to_bits()).copied().filter(|_| norm > 0.0);
             let drift = self.drift.error(norm);
-            let (explained, limit) =
-                noise.or(drift).map_or((self.carried, self.limit), |error| (error, f64::INFINITY));
-            let led = Led { explained, limit, flips: drift.is_some(), ..Led::default() };
+            let accepted =
+                self.accepted.get(&(norm.to_bits(), other_norm.to_bits())).copied().filter(|_| norm > 0.0);
+            // Statistics that were fine as a result's are fine as an input's; an estimate may be of other elements.
+            let sharp = self.evidence_of(position, index).is_some_and(Evidence::is_sharp);
+            let led_by = |error: f64| if sharp { error.max(self.carried) } else { f64::INFINITY };
+            let known = noise.or(drift).or(accepted.map(led_by));
+            let (explained, limit) = known.map_or((self.carried, self.limit), |error| (error, f64::INFINITY));
+            let flips = drift.is_some() || accepted.is_some();
+            let led = Led { explained, limit, flips, ..Led::default() };
             let mut judged = self.judge_slot(position, index, led);
             let fine = judged.difference.is_fine();
             if let Some(error) = drift.filter(|_| fine && !judged.exact) {
@@ -80,7 +86,7 @@ impl Walk<'_> {
                 && let Some(op) = self.op(position)
             {
                 let error = judged.judgement.error.unwrap_or(0.0);
-                self.inner_weights.add(&self.nesting, op, judged.agreement(), error);
+                self.inner_weights.add(&self.nesting, op, (judged.agreement(), error));
             }
             inputs.judged.push((index, judged));
         }

@@ -4,6 +4,7 @@
 //! weights inside a module), what it made of that (`results`), and which role that gives it (`role`).
 
 mod drift;
+mod inner;
 mod inputs;
 mod quotient;
 mod results;
@@ -17,12 +18,13 @@ use super::nesting::Nesting;
 use super::rulebook::RuleBook;
 use super::setting::{Setting, is_uninitialised};
 use super::slot::judge_slot;
-use super::tolerance::Rules;
+use super::tolerance::{DTypeTolerance, Rules};
 use super::{Cause, Counts, OpJudgement, PartJudgement, Role, SlotJudgement, Verdict, finding, origin};
-use crate::dump::{Op, OpKind, Slot};
+use crate::dump::{Op, OpKind, Phase, Slot};
 use crate::measure::Evidence;
 use crate::pair::{Paired, PartPair};
 use drift::Drift;
+use inner::Inner;
 use inputs::Inputs;
 
 /// Judges one part. `evidence` holds one entry for every slot pair, in the order of [`PartPair::ops`].
@@ -58,37 +60,6 @@ struct Judged {
     distance: f64,
 }
 
-/// How well the weights inside each module agree, as far as they were met: inputs of the module as well.
-#[derive(Debug, Default)]
-struct InnerWeights<'a> {
-    /// By the name of the enclosing call, where the nesting was recorded.
-    by_call: HashMap<&'a str, (Agreement, f64)>,
-    /// By the path of the enclosing module.
-    by_path: HashMap<&'a str, (Agreement, f64)>,
-}
-
-impl<'a> InnerWeights<'a> {
-    /// Notes a weight of `op` that is not equal to the bit.
-    fn add(&mut self, nesting: &Nesting<'a>, op: &'a Op, agreement: Agreement, error: f64) {
-        let worsen = |entry: &mut (Agreement, f64)| *entry = (entry.0.max(agreement), entry.1.max(error));
-        for call in nesting.ancestors(op.name.as_str()) {
-            worsen(self.by_call.entry(call).or_default());
-        }
-        let path = op.name.module_path().unwrap_or_default();
-        for (dot, _) in path.match_indices('.') {
-            worsen(self.by_path.entry(&path[..dot]).or_default());
-        }
-    }
-
-    /// The worst weight inside the module call `op`, and its error; `None` when all are equal to the bit.
-    fn inside(&self, op: &Op) -> Option<(Agreement, f64)> {
-        let by_call = self.by_call.get(op.name.as_str());
-        let by_path = op.name.module_path().and_then(|path| self.by_path.get(path));
-        let found = by_call.into_iter().chain(by_path).copied();
-        found.reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)))
-    }
-}
-
 /// Things said once for a part, counted on the way.
 #[derive(Debug, Default)]
 struct Tally {
@@ -107,7 +78,10 @@ struct Walk<'a> {
     book: RuleBook,
     by_name: HashMap<&'a str, usize>,
     nesting: Nesting<'a>,
-    inner_weights: InnerWeights<'a>,
+    /// How well the weights inside each module agree, and the largest error of them: inputs of the module as well.
+    inner_weights: Inner<'a, (Agreement, f64)>,
+    /// Bounds of the coarsest float type of what the ops inside each module produce.
+    inner_types: Inner<'a, DTypeTolerance>,
     /// Inputs judged ahead of their op, because an earlier entry depended on them.
     inputs: Vec<Option<Inputs>>,
     done: Vec<Option<Judged>>,
@@ -120,6 +94,8 @@ struct Walk<'a> {
     flipped: bool,
     /// Baseline norms of results that are rounding and nothing else, with their relative error.
     noise: HashMap<u64, f64>,
+    /// Norms, on both sides, of results that are fine, with their error: who reads them was given nothing new.
+    accepted: HashMap<(u64, u64), f64>,
     /// What was noise in the step before.
     drift: Drift,
     /// Some result differs already, or some input of the run.
@@ -136,23 +112,26 @@ impl<'a> Walk<'a> {
     fn new(pair: &'a PartPair, evidence: &'a [Vec<Evidence>], rules: &'a Rules) -> Self {
         let named = pair.ops.iter().enumerate().map(|(position, op)| (pair.name(op), position));
         let setting = Setting::of(pair);
+        let coarsest = setting.coarsest;
         Self {
             pair,
             evidence,
             rules,
-            limit: setting.coarsest.map_or(0.0, |coarsest| coarsest.accumulated),
+            limit: coarsest.map_or(0.0, |coarsest| coarsest.accumulated),
             setting,
             book: RuleBook::default(),
             by_name: named.collect(),
             nesting: Nesting::of(pair),
-            inner_weights: InnerWeights::default(),
+            inner_weights: Inner::new(|a, b| (a.0.max(b.0), a.1.max(b.1))),
+            inner_types: Inner::new(DTypeTolerance::coarser),
             inputs: pair.ops.iter().map(|_| None).collect(),
             done: vec![None; pair.ops.len()],
             ops: Vec::with_capacity(pair.ops.len()),
             carried: 0.0,
             flipped: false,
             noise: HashMap::new(),
-            drift: pair.since.map_or_else(Drift::default, |since| Drift::of(pair, evidence, since)),
+            accepted: HashMap::new(),
+            drift: pair.since.map_or_else(Drift::default, |since| Drift::of(pair, evidence, coarsest, since)),
             diverged: false,
             unpaired: Default::default(),
             candidates: Vec::new(),
@@ -182,6 +161,7 @@ impl<'a> Walk<'a> {
         let context = SlotContext {
             led: Led { flips: led.flips || self.flipped, ..led },
             coarsest: self.setting.coarsest,
+            inside: self.computed_in(op),
             mixed_run: self.setting.mixed.is_some(),
             exact_task: self.setting.exact_task,
             uninitialised: is_uninitialised(op, any),
@@ -204,11 +184,25 @@ impl<'a> Walk<'a> {
 
     /// Norm of a baseline tensor, from data or record; 0 where it is not known.
     fn norm(&self, position: usize, slot: usize) -> f64 {
+        self.norms(position, slot).0
+    }
+
+    /// Norms of both sides.
+    fn norms(&self, position: usize, slot: usize) -> (f64, f64) {
         if let Some(Evidence::Data(metrics)) = self.evidence_of(position, slot) {
-            return metrics.baseline.norm;
+            return (metrics.baseline.norm, metrics.candidate.norm);
         }
         let op_pair = &self.pair.ops[position];
-        recorded_norm(self.pair.slot(op_pair, op_pair.slots[slot]).0)
+        let (b, c) = self.pair.slot(op_pair, op_pair.slots[slot]);
+        (recorded_norm(b), recorded_norm(c))
+    }
+
+    /// Bounds of the coarsest type in which an op computes, where its results do not show it: inside a module, and in
+    /// the backward pass, whose gradients may be of a finer type than what they were made from.
+    fn computed_in(&self, op: &Op) -> Option<DTypeTolerance> {
+        let inside = (op.name.kind() == OpKind::Module).then(|| self.inner_types.inside(op)).flatten();
+        let own = (op.name.phase() != Phase::Forward).then_some(self.setting.coarsest).flatten();
+        inside.into_iter().chain(own).reduce(DTypeTolerance::coarser)
     }
 
     /// Whether a slot holds, on either side, what an op without partner produced on that side.
@@ -245,6 +239,7 @@ impl<'a> Walk<'a> {
             distance: inputs.distance,
         });
         self.diverged |= !results.agreement.is_fine();
+        self.note_types(position, op);
         let (input_error, output_error) = (inputs.error, results.error);
         let mut slots: Vec<(usize, SlotJudgement)> = inputs
             .judged
@@ -265,6 +260,19 @@ impl<'a> Walk<'a> {
             reason: Box::default(),
             slots,
         });
+    }
+
+    /// Remembers in which types an op computes, for the modules around it.
+    fn note_types(&mut self, position: usize, op: &'a Op) {
+        let op_pair = &self.pair.ops[position];
+        let results = op_pair.slots.iter().filter_map(|&slots| self.pair.slot(op_pair, slots).0);
+        let types = results
+            .filter(|slot| slot.side.is_result())
+            .filter_map(|slot| slot.value.tensor()?.dtype.known())
+            .filter_map(DTypeTolerance::of);
+        if let Some(coarsest) = types.reduce(DTypeTolerance::coarser) {
+            self.inner_types.add(&self.nesting, op, coarsest);
+        }
     }
 
     fn judge_unpaired(&mut self, position: usize) {

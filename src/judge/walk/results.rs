@@ -73,6 +73,10 @@ impl Walk<'_> {
             }
             if let Some(error) = judged.judgement.error {
                 results.error = larger(results.error, Some(error));
+                if fine && error > 0.0 {
+                    let (b, c) = self.norms(position, slot);
+                    self.accepted.insert((b.to_bits(), c.to_bits()), error);
+                }
                 if fine && (cancellation > 0.0 || inputs.noise > 0.0) && error > 0.0 {
                     // Its relative error says nothing; whoever reads it next must know.
                     let raw = self.raw_error(position, slot).max(error).max(inputs.noise);
