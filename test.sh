@@ -7,6 +7,8 @@ cd "$(dirname "$0")"
 # One version for everybody; any cargo-nextest that is already there will do.
 nextest_version=0.9.143
 target="${CARGO_TARGET_DIR:-target}"
+mkdir -p "$target"
+target="$(cd "$target" && pwd)"
 
 # Runs a command under a title that says how long everything has taken so far.
 step() {
@@ -85,7 +87,7 @@ oracle() {
 # Run from elsewhere, so that `import probe` finds the installed package and not the source folder.
 python_tests() {
     local here="$PWD"
-    (cd "$target" && PROBE_BIN="$here/$target/debug/probe" "$here/.venv/bin/python" -m pytest -q \
+    (cd "$target" && PROBE_BIN="$target/debug/probe" "$here/.venv/bin/python" -m pytest -q \
         -p no:cacheprovider --rootdir "$here" -c "$here/pyproject.toml" "$here/python/tests")
 }
 

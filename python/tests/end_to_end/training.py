@@ -92,8 +92,9 @@ class WrongDevice(TorchDispatchMode):
 
 
 class RoundingDevice(TorchDispatchMode):
-    """Rounds otherwise: what is summed up is off by about half a unit in the last place of its typical element."""
+    """Rounds otherwise: what is summed up is off by a fraction of a unit in the last place of its typical element."""
 
+    ROUNDING = {torch.float32: 6e-8, torch.bfloat16: 1e-3}
     SUMMING = ("mm", "norm", "softmax", "sum", "mean", "convolution", "attention", "gelu")
 
     def __init__(self, seed: int) -> None:
@@ -105,9 +106,9 @@ class RoundingDevice(TorchDispatchMode):
         if any(word in func._schema.name for word in self.SUMMING):
             with torch._C.DisableTorchFunction():
                 for part in result if isinstance(result, (tuple, list)) else (result,):
-                    if isinstance(part, torch.Tensor) and part.is_floating_point() and part.numel():
-                        typical = float(part.norm()) / part.numel() ** 0.5
-                        part.add_(torch.randn(part.shape, generator=self.draws), alpha=6e-8 * typical)
+                    if isinstance(part, torch.Tensor) and part.dtype in self.ROUNDING and part.numel():
+                        typical = self.ROUNDING[part.dtype] * float(part.float().norm()) / part.numel() ** 0.5
+                        part.add_((torch.randn(part.shape, generator=self.draws) * typical).to(part.dtype))
         return result
 
 
@@ -140,7 +141,7 @@ def device(fault: str | None) -> Iterator[None]:
 def make(kind: str) -> tuple[nn.Module, Callable[[], float]]:
     """A model and one step of its training, the same in every run."""
     torch.manual_seed(3)
-    if kind == "transformer":
+    if kind in ("transformer", "autocast"):
         model: nn.Module = Transformer()
         x, y = torch.randint(0, 40, (2, 12)), torch.randint(0, 40, (2, 12))
     else:
@@ -150,7 +151,8 @@ def make(kind: str) -> tuple[nn.Module, Callable[[], float]]:
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
-        loss = model(x, y)
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+            loss = model(x, y)
         loss.backward()
         optimizer.step()
         return loss.item()
