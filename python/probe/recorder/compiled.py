@@ -85,26 +85,34 @@ class CompiledRegions:
         if resume is None:
             return
         say_once("compiled functions are recorded as one op each: what enters and leaves them")
-        with torch._C.DisableTorchFunction():
-            call = self._core.before_api(self._name(function), None, args, kwargs)
-        edges = None
-        if call is not None:
-            call.remark("compiled by torch.compile: recorded at its boundary")
-            if self._gradients is not None:
-                edges = self._gradients.before(call, args, kwargs, module=True)
+        try:
+            with torch._C.DisableTorchFunction():
+                call = self._core.before_api(self._name(function), None, args, kwargs)
+            edges = None
+            if call is not None:
+                call.remark("compiled by torch.compile: recorded at its boundary")
+                if self._gradients is not None:
+                    edges = self._gradients.before(call, args, kwargs, module=True)
+        except Exception:
+            resume()
+            raise
         profile = sys.getprofile()
 
         def left(at: FrameType, event: str, value: Any) -> None:
             if event != "return" or at is not frame:
                 return
             sys.setprofile(profile)
-            resume()
-            if call is not None:
-                # The value of a call that raised is None, as if it had returned nothing.
-                with torch._C.DisableTorchFunction():
-                    self._core.after(call, value)
-                    if edges is not None and self._gradients is not None:
-                        self._gradients.after(call, edges, value)
+            # What a profile function raises would be raised in the program.
+            try:
+                resume()
+                if call is not None:
+                    # The value of a call that raised is None, as if it had returned nothing.
+                    with torch._C.DisableTorchFunction():
+                        self._core.after(call, value)
+                        if edges is not None and self._gradients is not None:
+                            self._gradients.after(call, edges, value)
+            except Exception as error:
+                self._core.fault(f"call of a compiled function: {error}")
 
         sys.setprofile(left)
 

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::recorded_norm;
+use super::norms;
 use crate::dump::{DType, Phase, Slot};
 use crate::judge::tolerance::DTypeTolerance;
 use crate::measure::{Evidence, Metric};
@@ -52,8 +52,9 @@ impl Drift {
                 continue;
             }
             for (&slots, evidence) in op_pair.slots.iter().zip(evidence) {
-                let Some(slot) = pair.slot(op_pair, slots).0 else { continue };
-                let norm = recorded_norm(Some(slot));
+                let sides = pair.slot(op_pair, slots);
+                let Some(slot) = sides.0 else { continue };
+                let norm = norms(sides, Some(evidence)).0;
                 if norm <= 0.0 {
                     continue;
                 }

@@ -189,12 +189,9 @@ impl<'a> Walk<'a> {
 
     /// Norms of both sides.
     fn norms(&self, position: usize, slot: usize) -> (f64, f64) {
-        if let Some(Evidence::Data(metrics)) = self.evidence_of(position, slot) {
-            return (metrics.baseline.norm, metrics.candidate.norm);
-        }
         let op_pair = &self.pair.ops[position];
-        let (b, c) = self.pair.slot(op_pair, op_pair.slots[slot]);
-        (recorded_norm(b), recorded_norm(c))
+        let sides = self.pair.slot(op_pair, op_pair.slots[slot]);
+        norms(sides, self.evidence_of(position, slot))
     }
 
     /// Bounds of the coarsest type in which an op computes, where its results do not show it: inside a module, and in
@@ -369,6 +366,14 @@ impl<'a> Walk<'a> {
             ));
         }
         notes
+    }
+}
+
+/// Norms of both sides of a pair of slots, from data or record; 0 where not known. Tensors are known again by them.
+fn norms((b, c): (Option<&Slot>, Option<&Slot>), evidence: Option<&Evidence>) -> (f64, f64) {
+    match evidence {
+        Some(Evidence::Data(metrics)) => (metrics.baseline.norm, metrics.candidate.norm),
+        _ => (recorded_norm(b), recorded_norm(c)),
     }
 }
 

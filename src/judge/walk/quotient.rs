@@ -17,15 +17,15 @@ const DIVIDING: [(&str, &str); 8] = [
 ];
 
 /// Optimizers in one op: they divide by a root that is not among their arguments.
-const FUSED: [&str; 4] = ["adam", "lamb", "rmsprop", "adagrad"];
+const FUSED: [&str; 5] = ["adam", "adamw", "lamb", "rmsprop", "adagrad"];
 
 impl Walk<'_> {
     /// Largest factor by which relative noise (in l2) of the inputs may grow in an op that divides: the root mean square
-    /// of the divisor over its smallest element. 1 for other ops and where the divisor's signs are mixed; infinite where
-    /// the divisor is not recorded.
+    /// of the divisor over its smallest element. 1 for other ops and where the divisor's signs are mixed; infinite for
+    /// fused optimizers.
     pub(super) fn magnification(&self, position: usize, op: &Op) -> f64 {
         let api = op.name.api().trim_matches('_').trim_start_matches("foreach_");
-        if FUSED.iter().any(|word| api.contains(word)) {
+        if api.split('_').any(|word| FUSED.contains(&word)) {
             return f64::INFINITY;
         }
         let Some((_, divisor)) = DIVIDING.iter().find(|(name, _)| *name == api) else { return 1.0 };
