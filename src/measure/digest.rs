@@ -8,6 +8,7 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use std::fmt;
 
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use twox_hash::xxhash3_128::Hasher;
 
 use crate::dump::{Counts, DType, Sketch, TensorRef};
@@ -24,8 +25,11 @@ use super::sums::{CHUNK, SideSums};
 /// Elements of every piece of a tensor but the last are a multiple of this.
 pub const PIECE: usize = CHUNK;
 
-/// Elements whose parts are computed side by side.
-const SPAN: usize = 2 * CHUNK;
+/// Elements whose parts are computed side by side: enough for threads to share them evenly, few enough for the cache.
+const SPAN: usize = 4 * CHUNK;
+
+/// Pieces of no more elements stay on the calling thread.
+const ALONE: usize = 2 * CHUNK;
 
 /// Which parts of a [`TensorDigest`] are wanted beside hash and statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -111,19 +115,31 @@ impl Digest {
             return Err(PieceError);
         }
         let Self { body, dtype, hash, sums, sketch, unordered, casts, .. } = self;
-        let (body, width) = (*body, dtype.size());
-        let last = piece.len().saturating_sub(1) / SPAN;
-        for (index, start) in (0..piece.len()).step_by(SPAN).enumerate() {
+        let (body, width, alone) = (*body, dtype.size(), piece.len() <= ALONE);
+        for start in (0..piece.len()).step_by(SPAN) {
             let span = start..piece.len().min(start + SPAN);
             let each = |work: &mut dyn FnMut(&[u8])| {
                 let mut source = Blocks::of(piece, span.end);
                 blocks_of(span.clone()).for_each(|block| work(source.bytes(block)));
             };
             let mut hashes = || each(&mut |bytes| hash.write(bytes));
-            let mut numbers = || {
-                let _control = DefaultFloat::enter();
-                for start in span.clone().step_by(CHUNK) {
-                    sums.append(&chunk(body, piece, start..span.end.min(start + CHUNK), sketch.as_mut()));
+            let chunks = || span.clone().step_by(CHUNK).map(|start| start..span.end.min(start + CHUNK));
+            let mut numbers = || match sketch {
+                // Rows are added to a sketch in their order.
+                Some(sketch) => {
+                    for range in chunks() {
+                        sums.append(&chunk(body, piece, range, Some(sketch)));
+                    }
+                }
+                None => {
+                    let ranges: Vec<_> = chunks().collect();
+                    let each = |range| chunk(body, piece, range, None);
+                    let parts: Vec<SideSums> = if alone {
+                        ranges.into_iter().map(each).collect()
+                    } else {
+                        ranges.into_par_iter().map(each).collect()
+                    };
+                    parts.iter().for_each(|part| sums.append(part));
                 }
             };
             let mut identities = || {
@@ -138,7 +154,7 @@ impl Digest {
                     each(&mut |bytes| cast.push(self.dtype, bytes));
                 }
             };
-            if last == 0 && index == 0 {
+            if alone {
                 hashes();
                 numbers();
                 identities();
@@ -194,6 +210,7 @@ fn chunk(
     range: std::ops::Range<usize>,
     mut sketch: Option<&mut SignedSums>,
 ) -> SideSums {
+    let _control = DefaultFloat::enter();
     let dtype = tensor.dtype();
     let mut kernel = blocks::kernel(body, dtype, dtype);
     let mut source = Blocks::of(tensor, range.end);

@@ -30,7 +30,13 @@ pub(crate) fn observe_on(body: Body, tensor: TensorRef<'_>, content: Content) ->
     let mut kernel = blocks::kernel(body, dtype, dtype);
     let ordered = content.sketch || content.hash;
     let mut source = if ordered { Blocks::of(tensor, tensor.len()) } else { Blocks::in_any_order(tensor) };
-    let mut sketch = content.sketch.then(SignedSums::new);
+    // Filled where they lie: moving the lanes would take as long as summing a small tensor.
+    let mut signed_sums;
+    let mut sketch = None;
+    if content.sketch {
+        signed_sums = SignedSums::new();
+        sketch = Some(&mut signed_sums);
+    }
     let mut hash = (content.hash && tensor.len() > BLOCK).then(XxHash3_128::new);
     let mut extremes = Extremes::of(dtype);
     let mut total = SideSums::EMPTY;

@@ -3,6 +3,8 @@
 //! For two tensors the norm of the difference of their sketches estimates the norm of their difference. The function
 //! depends on nothing but values and their places, so that any program can compute it; `docs/formats.md` defines it.
 
+use std::sync::LazyLock;
+
 use crate::dump::{SKETCH_LANES, Sketch};
 
 pub use crate::dump::SKETCH_VERSION;
@@ -12,6 +14,9 @@ pub(crate) const ROW: usize = SKETCH_LANES;
 
 /// Sign words of a row.
 const WORDS: usize = ROW / 64;
+
+/// Keys of the first rows, which every tensor has: a quarter of the time goes into keys where they are made for each.
+static FIRST_KEYS: LazyLock<Vec<RowKey>> = LazyLock::new(|| (0..4096).map(RowKey::of).collect());
 
 /// Output function of splitmix64, after one step of its state.
 pub(crate) const fn mix(state: u64) -> u64 {
@@ -23,18 +28,24 @@ pub(crate) const fn mix(state: u64) -> u64 {
 
 /// Running signed sums; rows are added in order.
 #[derive(Debug, Clone)]
+#[repr(C, align(64))]
 pub(crate) struct SignedSums {
     /// Twice the lanes: a row is added from its rotation on, without wrapping around. [`SignedSums::finish`] folds.
     lanes: [f64; 2 * ROW],
+    /// Keys of the first rows.
+    known: &'static [RowKey],
     /// Number of the next row.
     row: u64,
+    /// The key of a row beyond the known ones.
+    key: RowKey,
 }
 
 /// Signs and place of one row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RowKey {
-    /// Bit `j` of word `k` is the sign of element `64 k + j`; one is negative.
-    pub(crate) signs: [u64; WORDS],
+    /// Bit `j` of word `k` is the sign of element `64 k + j`; one is negative. A zero follows, so that the signs of the
+    /// last elements can be loaded as part of a whole word.
+    pub(crate) signs: [u64; WORDS + 1],
     /// Lane of the row's first element.
     pub(crate) rotation: usize,
 }
@@ -51,6 +62,7 @@ impl RowKey {
                 mix(word.wrapping_add(1)),
                 mix(word.wrapping_add(2)),
                 mix(word.wrapping_add(3)),
+                0,
             ],
             rotation: (mix(row ^ 0x00ab_cdef) % ROW as u64) as usize,
         }
@@ -59,14 +71,18 @@ impl RowKey {
 
 impl SignedSums {
     /// Sums of nothing.
-    pub(crate) const fn new() -> Self {
-        Self { lanes: [0.0; 2 * ROW], row: 0 }
+    pub(crate) fn new() -> Self {
+        Self { lanes: [0.0; 2 * ROW], known: &FIRST_KEYS, row: 0, key: RowKey::of(0) }
     }
 
     /// The key of the next row and the lanes it adds to, in the order of its elements.
     #[inline]
-    pub(crate) fn next_row(&mut self) -> (RowKey, &mut [f64; ROW]) {
-        let key = RowKey::of(self.row);
+    pub(crate) fn next_row(&mut self) -> (&RowKey, &mut [f64; ROW]) {
+        let known = usize::try_from(self.row).ok().and_then(|row| self.known.get(row));
+        let key = known.unwrap_or_else(|| {
+            self.key = RowKey::of(self.row);
+            &self.key
+        });
         self.row += 1;
         let (lanes, _) = self.lanes[key.rotation..].as_chunks_mut();
         (key, &mut lanes[0])

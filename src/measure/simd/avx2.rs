@@ -243,7 +243,7 @@ fn pair_on<const KIND: u8, const ZEROS: bool, const MASKED: bool>(b: &[u8], c: &
     let none = [_mm256_setzero_pd(); 2];
     let (mut dot, mut distance_squares, mut sum_abs, mut sum_rel) = (none, none, none, none);
     let (mut baseline_squares, mut candidate_squares) = (none, none);
-    let (mut max_rel, mut max_abs) = (_mm256_setzero_ps(), _mm256_setzero_ps());
+    let (mut max_rel, mut max_abs, mut max_abs_wide) = (_mm256_setzero_ps(), _mm256_setzero_ps(), none);
     let count = _mm256_setzero_si256();
     let (mut within_1e3, mut within_5e3, mut different, mut ulp, mut signs) =
         (count, count, count, count, count);
@@ -272,9 +272,17 @@ fn pair_on<const KIND: u8, const ZEROS: bool, const MASKED: bool>(b: &[u8], c: &
         add_products(&mut dot, wide_b, wide_c);
         let difference = [0, 1].map(|half| _mm256_sub_pd(wide_c[half], wide_b[half]));
         add(&mut distance_squares, difference.map(|half| _mm256_mul_pd(half, half)));
-        add(&mut sum_abs, difference.map(|half| abs_wide(half)));
+        let distance = difference.map(|half| abs_wide(half));
+        add(&mut sum_abs, distance);
         let difference = _mm256_sub_ps(c, b);
-        max_abs = _mm256_max_ps(abs(difference), max_abs);
+        if KIND == F32 {
+            max_abs = _mm256_max_ps(abs(difference), max_abs);
+        } else {
+            // Narrow types are full of ties: exact, so that one is not taken for a record.
+            for half in 0..2 {
+                max_abs_wide[half] = _mm256_max_pd(distance[half], max_abs_wide[half]);
+            }
+        }
         let quotient = if ZEROS {
             let empty = _mm256_cmp_ps::<_CMP_EQ_OQ>(b, zero);
             let epsilon = _mm256_set1_ps(f32::EPSILON);
@@ -346,7 +354,12 @@ fn pair_on<const KIND: u8, const ZEROS: bool, const MASKED: bool>(b: &[u8], c: &
         mismatch,
         zero_baseline,
     };
-    BlockSums { baseline, candidate, pair, max_abs_hint: largest(max_abs), max_ulp }
+    let max_abs_hint = if KIND == F32 {
+        largest(max_abs)
+    } else {
+        lanes(max_abs_wide).into_iter().fold(0.0, |most, lane| if lane > most { lane } else { most })
+    };
+    BlockSums { baseline, candidate, pair, max_abs_hint, max_ulp }
 }
 
 /// Adds a block to the sketch of its tensor; see [`super::portable::sketch`].
@@ -366,29 +379,30 @@ pub(crate) fn sketch<const KIND: u8, const MASKED: bool>(bytes: &[u8], sums: &mu
     }
 }
 
+/// The words of a row's signs as they lie in memory: bit `j` of byte `k` is the sign of element `8 k + j`.
+fn bytes_of(signs: &[u64; ROW / 64 + 1]) -> &[u8; ROW / 8 + 8] {
+    // SAFETY: both have 40 bytes, any of which is a byte, and bytes need no alignment. The CPU is little endian.
+    unsafe { &*std::ptr::from_ref(signs).cast() }
+}
+
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn sketch_row<const KIND: u8, const MASKED: bool>(bytes: &[u8], sums: &mut SignedSums) {
     let (key, lanes) = sums.next_row();
-    let mut groups =
-        lanes.as_chunks_mut::<STEP>().0.iter_mut().zip(bytes.chunks_exact(STEP * size_of_kind(KIND)));
     // Moves bit `lane` of a step's signs to the place of the sign.
     let to_top = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
-    let sign = _mm256_set1_epi32(i32::MIN);
-    for mut word in key.signs {
-        for (lanes, bytes) in groups.by_ref().take(64 / STEP) {
-            let x = widen::<KIND>(load::<KIND>(bytes));
-            let x = if MASKED { _mm256_and_ps(x, finite_lanes(x)) } else { x };
-            #[expect(clippy::cast_possible_truncation, reason = "takes the signs of this step")]
-            let signs = _mm256_sllv_epi32(_mm256_set1_epi32(word as i32), to_top);
-            word >>= STEP;
-            let signed = _mm256_xor_ps(x, _mm256_castsi256_ps(_mm256_and_si256(signs, sign)));
-            for (lanes, terms) in lanes.as_chunks_mut::<4>().0.iter_mut().zip(halves(signed)) {
-                // SAFETY: the array has 32 bytes, and the load needs no alignment.
-                let sum = _mm256_add_pd(unsafe { _mm256_loadu_pd(lanes.as_ptr()) }, terms);
-                // SAFETY: as above, for the store.
-                unsafe { _mm256_storeu_pd(lanes.as_mut_ptr(), sum) };
-            }
+    let steps = lanes.as_chunks_mut::<STEP>().0.iter_mut().zip(bytes.chunks_exact(STEP * size_of_kind(KIND)));
+    // A step needs the first of four bytes; four are what one instruction loads into every lane.
+    for ((lanes, bytes), signs) in steps.zip(bytes_of(&key.signs).array_windows()) {
+        let x = widen::<KIND>(load::<KIND>(bytes));
+        let x = if MASKED { _mm256_and_ps(x, finite_lanes(x)) } else { x };
+        let signs = _mm256_sllv_epi32(_mm256_set1_epi32(i32::from_le_bytes(*signs)), to_top);
+        let signed = _mm256_xor_ps(x, _mm256_and_ps(_mm256_castsi256_ps(signs), _mm256_set1_ps(-0.0)));
+        for (lanes, terms) in lanes.as_chunks_mut::<4>().0.iter_mut().zip(halves(signed)) {
+            // SAFETY: the array has 32 bytes, and the load needs no alignment.
+            let sum = _mm256_add_pd(unsafe { _mm256_loadu_pd(lanes.as_ptr()) }, terms);
+            // SAFETY: as above, for the store.
+            unsafe { _mm256_storeu_pd(lanes.as_mut_ptr(), sum) };
         }
     }
 }

@@ -252,9 +252,8 @@ impl<const KIND: u8, const WIDE: bool> Kernel for Vector<KIND, WIDE> {
     }
 
     fn may_exceed(&self, hint: f64, record: Magnitude) -> bool {
-        // AVX-512 keeps the largest error of the 16-bit types in binary64: nothing was rounded.
-        let exact = WIDE && KIND != F32;
-        if exact { hint > record.rounded } else { Single::may_exceed(hint, record.rounded) }
+        // The largest error of the 16-bit types is kept in binary64: nothing was rounded.
+        if KIND == F32 { Single::may_exceed(hint, record.rounded) } else { hint > record.rounded }
     }
 }
 

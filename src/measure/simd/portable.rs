@@ -264,7 +264,7 @@ fn sketch_on<A: Arithmetic, const MASKED: bool>(x: &[A::Item], sums: &mut Signed
         A::terms(row, &mut terms);
         let (key, lanes) = sums.next_row();
         for (word, (lanes, terms)) in
-            key.signs.into_iter().zip(lanes.as_chunks_mut::<64>().0.iter_mut().zip(terms.as_chunks::<64>().0))
+            key.signs.iter().zip(lanes.as_chunks_mut::<64>().0.iter_mut().zip(terms.as_chunks::<64>().0))
         {
             for (bit, (lane, &term)) in lanes.iter_mut().zip(terms).enumerate() {
                 let term = if !MASKED || term.abs() < f64::INFINITY { term } else { 0.0 };
