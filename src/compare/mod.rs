@@ -7,7 +7,7 @@ mod collect;
 mod error;
 mod selection;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -19,7 +19,8 @@ pub use selection::{LevelFilter, NumberSet, SelectionError};
 
 use crate::dump::{Dump, NATIVE, PartKey, Rank};
 use crate::judge::{
-    Incomplete, PartJudgement, Rules, RunInfo, RunJudge, RunVerdict, Summary, Verdict, judge_part,
+    Accepted, Incomplete, PartJudgement, Rules, RunInfo, RunJudge, RunVerdict, Summary, Verdict, blames,
+    judge_part,
 };
 use crate::measure::Evidence;
 use crate::pair::{OpPair, PartMatch, PartPair, align, keep_common, keep_common_slots, pair_parts};
@@ -66,6 +67,18 @@ struct DonePart {
     pair: PartPair,
     evidence: Vec<Vec<Evidence>>,
     judged: PartJudgement,
+    accepted: Accepted,
+}
+
+impl DonePart {
+    /// Judges the part with what is known of the step before, if that can change anything.
+    fn judge_again(&mut self, rules: &Rules, before: &Accepted) {
+        if blames(&self.judged, &self.pair, &self.evidence, before) {
+            let bytes = self.judged.counts.bytes;
+            (self.judged, self.accepted) = judge_part(&self.pair, &self.evidence, rules, before);
+            self.judged.counts.bytes = bytes;
+        }
+    }
 }
 
 /// Receives every compared part, in order of step, then rank.
@@ -112,6 +125,8 @@ pub fn compare(
     let mut infos = (info_of(&b), info_of(&c));
     let batch = (rayon::current_num_threads() / 2).max(1);
     let mut waiting: Vec<DonePart> = Vec::new();
+    // What each rank made in the last step compared: parts are judged side by side, and again where they blame it.
+    let mut accepted: HashMap<u32, Accepted> = HashMap::new();
     for matches in pairing.matches.chunks(batch) {
         let (reported, done) =
             rayon::join(|| hand_on(&waiting, sink), || work_on(matches, &b, &c, options, progress));
@@ -119,7 +134,11 @@ pub fn compare(
         waiting.clear();
         for (part, outcome) in matches.iter().zip(done) {
             match outcome {
-                Ok(done) => {
+                Ok(mut done) => {
+                    if let Some(before) = accepted.get(&done.pair.rank) {
+                        done.judge_again(&options.rules, before);
+                    }
+                    accepted.insert(done.pair.rank, std::mem::take(&mut done.accepted));
                     add_part(&mut run, &mut infos, &done);
                     waiting.push(done);
                 }
@@ -217,9 +236,9 @@ fn compare_part(
             found
         })
         .collect();
-    let mut judged = judge_part(&pair, &evidence, &options.rules);
+    let (mut judged, accepted) = judge_part(&pair, &evidence, &options.rules, &Accepted::default());
     judged.counts.bytes = bytes.into_inner();
-    Ok(DonePart { pair, evidence, judged })
+    Ok(DonePart { pair, evidence, judged, accepted })
 }
 
 /// Whether dumps of different tasks can be compared without being told to: every task of probe's own capture holds

@@ -6,6 +6,10 @@ use super::tolerance::DTypeTolerance;
 use crate::dump::{DType, TensorRecord};
 use crate::measure::{PairMetrics, SketchEstimate};
 
+/// Factor between the error of what an op was given and the scale error that may come of it: a product takes the errors of
+/// both its factors, and in a norm that few elements make they do not average out.
+const PRODUCT: f64 = 2.0;
+
 /// A scale error common to all elements, which rounding does not make. The slope of candidate over baseline is
 /// `cosine |c| / |b|`; for errors without direction it deviates from 1 by about `rel_l2 / sqrt(n)`.
 pub(super) fn systematic(
@@ -20,7 +24,7 @@ pub(super) fn systematic(
     }
     let deviation = cosine * m.candidate.norm / m.baseline.norm - 1.0;
     let noise = 6.0 * error / count.sqrt();
-    let bound = tolerance.slope().max(noise).max(explained);
+    let bound = tolerance.slope().max(noise).max(PRODUCT * explained);
     (deviation.abs() > bound && count >= 64.0)
         .then(|| format!("all elements are scaled by {:.6}: rounding has no direction", 1.0 + deviation))
 }
@@ -43,7 +47,7 @@ pub(super) fn systematic_norm(
     let (ratio, error) = (c / b, sketch.rel_l2);
     let deviation = (ratio * ratio - 1.0 - error * error) / 2.0;
     let noise = 6.0 * error / count.sqrt() + error * error / 4.0;
-    let bound = tolerance.slope().max(noise).max(explained);
+    let bound = tolerance.slope().max(noise).max(PRODUCT * explained);
     (deviation.abs() > bound)
         .then(|| format!("all elements are scaled by {:.6}: rounding has no direction", 1.0 + deviation))
 }

@@ -44,11 +44,11 @@ impl Walk<'_> {
             let (b, c) = self.pair.slot(op_pair, slots);
             let Some(any) = b.or(c).filter(|slot| !slot.side.is_result()) else { continue };
             let is_tensor = matches!(any.value, Value::Tensor(_));
-            let (norm, other_norm) = if is_tensor { self.norms(position, index) } else { (0.0, 0.0) };
+            let both = if is_tensor { self.norms(position, index) } else { (0.0, 0.0) };
+            let norm = both.0;
             let noise = self.noise.get(&norm.to_bits()).copied().filter(|_| norm > 0.0);
             let drift = self.drift.error(norm);
-            let accepted =
-                self.accepted.get(&(norm.to_bits(), other_norm.to_bits())).copied().filter(|_| norm > 0.0);
+            let accepted = self.accepted.error(both).or_else(|| self.before.error(both));
             // Statistics that were fine as a result's are fine as an input's; an estimate may be of other elements.
             let sharp = self.evidence_of(position, index).is_some_and(Evidence::is_sharp);
             let led_by = |error: f64| if sharp { error.max(self.carried) } else { f64::INFINITY };

@@ -6,7 +6,7 @@
 mod drift;
 mod inner;
 mod inputs;
-mod quotient;
+mod magnification;
 mod results;
 mod role;
 
@@ -27,9 +27,30 @@ use drift::Drift;
 use inner::Inner;
 use inputs::Inputs;
 
-/// Judges one part. `evidence` holds one entry for every slot pair, in the order of [`PartPair::ops`].
-pub fn judge_part(pair: &PartPair, evidence: &[Vec<Evidence>], rules: &Rules) -> PartJudgement {
-    let mut walk = Walk::new(pair, evidence, rules);
+/// Results of a part that are fine, by the norms of both sides, with their error. Whoever reads such a tensor, in this
+/// step or the next, was given nothing new.
+#[derive(Debug, Clone, Default)]
+pub struct Accepted(HashMap<(u64, u64), f64>);
+
+impl Accepted {
+    fn add(&mut self, (b, c): (f64, f64), error: f64) {
+        self.0.insert((b.to_bits(), c.to_bits()), error);
+    }
+
+    fn error(&self, (b, c): (f64, f64)) -> Option<f64> {
+        self.0.get(&(b.to_bits(), c.to_bits())).copied().filter(|_| b > 0.0)
+    }
+}
+
+/// Judges one part. `evidence` holds one entry for every slot pair, in the order of [`PartPair::ops`]; `before` is what
+/// was accepted of the same rank in the step compared before, as far as it is known.
+pub fn judge_part(
+    pair: &PartPair,
+    evidence: &[Vec<Evidence>],
+    rules: &Rules,
+    before: &Accepted,
+) -> (PartJudgement, Accepted) {
+    let mut walk = Walk::new(pair, evidence, rules, before);
     for position in 0..pair.ops.len() {
         if matches!(pair.ops[position].ops, Paired::Both(..)) {
             walk.judge_op(position);
@@ -37,7 +58,28 @@ pub fn judge_part(pair: &PartPair, evidence: &[Vec<Evidence>], rules: &Rules) ->
             walk.judge_unpaired(position);
         }
     }
-    walk.finish()
+    let accepted = std::mem::take(&mut walk.accepted);
+    (walk.finish(), accepted)
+}
+
+/// Whether something that was accepted before is blamed on the run's inputs here, since the part was judged without
+/// knowing of it.
+pub fn blames(
+    judged: &PartJudgement,
+    pair: &PartPair,
+    evidence: &[Vec<Evidence>],
+    before: &Accepted,
+) -> bool {
+    judged.findings.iter().filter(|finding| finding.cause == Cause::Input).any(|finding| {
+        let (Some(op), Some(evidence)) = (pair.ops.get(finding.order), evidence.get(finding.order)) else {
+            return false;
+        };
+        op.slots.iter().zip(evidence).any(|(&slots, evidence)| {
+            let sides = pair.slot(op, slots);
+            let read = sides.0.is_some_and(|slot| !slot.side.is_result());
+            read && before.error(norms(sides, Some(evidence))).is_some()
+        })
+    })
 }
 
 /// Where a reproducible pair of runs stops being equal to the bit.
@@ -94,8 +136,9 @@ struct Walk<'a> {
     flipped: bool,
     /// Baseline norms of results that are rounding and nothing else, with their relative error.
     noise: HashMap<u64, f64>,
-    /// Norms, on both sides, of results that are fine, with their error: who reads them was given nothing new.
-    accepted: HashMap<(u64, u64), f64>,
+    /// What was accepted of the step before.
+    before: &'a Accepted,
+    accepted: Accepted,
     /// What was noise in the step before.
     drift: Drift,
     /// Some result differs already, or some input of the run.
@@ -109,7 +152,12 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(pair: &'a PartPair, evidence: &'a [Vec<Evidence>], rules: &'a Rules) -> Self {
+    fn new(
+        pair: &'a PartPair,
+        evidence: &'a [Vec<Evidence>],
+        rules: &'a Rules,
+        before: &'a Accepted,
+    ) -> Self {
         let named = pair.ops.iter().enumerate().map(|(position, op)| (pair.name(op), position));
         let setting = Setting::of(pair);
         let coarsest = setting.coarsest;
@@ -130,7 +178,8 @@ impl<'a> Walk<'a> {
             carried: 0.0,
             flipped: false,
             noise: HashMap::new(),
-            accepted: HashMap::new(),
+            before,
+            accepted: Accepted::default(),
             drift: pair.since.map_or_else(Drift::default, |since| Drift::of(pair, evidence, coarsest, since)),
             diverged: false,
             unpaired: Default::default(),

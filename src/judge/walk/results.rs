@@ -65,7 +65,7 @@ impl Walk<'_> {
         for slot in slots {
             let norm = self.norm(position, slot);
             let cancellation = self.cancellation(op, norm, scale, inputs);
-            let led = Led { cancellation, ..self.explained(position, op, inputs) };
+            let led = Led { cancellation, ..self.explained(position, op, slot, inputs) };
             let judged = self.judge_slot(position, slot, led);
             let fine = judged.difference.is_fine();
             if judged.judgement.verdict != Verdict::Unknown {
@@ -74,8 +74,7 @@ impl Walk<'_> {
             if let Some(error) = judged.judgement.error {
                 results.error = larger(results.error, Some(error));
                 if fine && error > 0.0 {
-                    let (b, c) = self.norms(position, slot);
-                    self.accepted.insert((b.to_bits(), c.to_bits()), error);
+                    self.accepted.add(self.norms(position, slot), error);
                 }
                 if fine && (cancellation > 0.0 || inputs.noise > 0.0) && error > 0.0 {
                     // Its relative error says nothing; whoever reads it next must know.
@@ -94,15 +93,16 @@ impl Walk<'_> {
         results
     }
 
-    /// Error of the inputs that explains error of the results, and up to where.
-    fn explained(&self, position: usize, op: &Op, inputs: &Inputs) -> Led {
+    /// Error of the inputs that explains error of a result, and up to where.
+    fn explained(&self, position: usize, op: &Op, slot: usize, inputs: &Inputs) -> Led {
         // The tensors of a checkpoint do not follow from one another: a neighbour explains nothing.
         if op.name.kind() == OpKind::Tensor {
             return Led::default();
         }
         if inputs.noise > 0.0 {
-            let explained = inputs.noise.max(inputs.explained);
-            return Led { explained, limit: f64::INFINITY, ..Led::default() };
+            let given = inputs.noise.max(inputs.explained);
+            let explained = (given * self.magnification(position, op, slot)).min(1.0).max(given);
+            return Led { explained, limit: f64::INFINITY, flips: explained > given, ..Led::default() };
         }
         let explained = if inputs.known { inputs.explained } else { self.carried };
         if explained > 0.0 && CHOOSING.iter().any(|word| op.name.api().contains(word)) {
@@ -112,7 +112,7 @@ impl Walk<'_> {
             return Led { explained: flipped.max(explained), limit, flips: true, ..Led::default() };
         }
         let limit = self.limit.max(GROWTH * inputs.drift);
-        let magnified = explained * self.magnification(position, op);
+        let magnified = explained * self.magnification(position, op, slot);
         if explained > 0.0 && magnified > explained {
             // Noise in the smallest divisors may fill whole elements of the quotient.
             let explained = magnified.min(1.0);
