@@ -12,4 +12,6 @@ pub(super) struct Candidate {
     pub(super) cause: Cause,
     /// The difference came in as an argument, so it may have been made by ops that were not recorded.
     pub(super) arrived: bool,
+    /// Op inside this one, and its slot, where the fault shows if the results of this one are within tolerance.
+    pub(super) seen: Option<(usize, usize)>,
 }

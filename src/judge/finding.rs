@@ -23,7 +23,10 @@ pub(super) fn describe(
         .and_then(|slot| evidence.get(candidate.op).and_then(|slots| slots.get(slot)))
         .unwrap_or(&nothing);
     let slot = slot_pair.and_then(|(b, c)| b.or(c)).map_or_else(String::new, |slot| slot.path.to_string());
-    let reason = reason(pair, candidate, judged, slot_evidence, &slot);
+    let reason = match candidate.seen {
+        Some(seen) => hidden(pair, evidence, ops, seen),
+        None => reason(pair, candidate, judged, slot_evidence, &slot),
+    };
     let recorded = stack_of(pair, op_pair.ops);
     let stack = recorded.map_or_else(Vec::new, |stack| frames::user_frames(stack));
     let source = recorded.and_then(|stack| frames::source_line(stack));
@@ -43,6 +46,25 @@ pub(super) fn describe(
         source,
         module: b.or(c).and_then(module_of),
     }
+}
+
+/// What an op inside shows of a fault that the op's own results hide.
+fn hidden(
+    pair: &PartPair,
+    evidence: &[Vec<Evidence>],
+    ops: &[OpJudgement],
+    (op, slot): (usize, usize),
+) -> String {
+    let op_pair = &pair.ops[op];
+    let (b, c) = pair.slot(op_pair, op_pair.slots[slot]);
+    let path = b.or(c).map_or("", |slot| &*slot.path);
+    let said = ops[op].slots.get(slot).map_or("", |slot| &*slot.reason);
+    let shown = evidence.get(op).and_then(|slots| slots.get(slot)).unwrap_or(&Evidence::Nothing);
+    format!(
+        "inputs agree, but not what it hands to {} {path}, {}; made by something between its parts, which this level does not record",
+        pair.name(op_pair),
+        numbers(shown, said)
+    )
 }
 
 fn reason(

@@ -5,9 +5,9 @@
 
 use super::candidate::Candidate;
 use super::nesting::Nesting;
-use super::{Cause, OpJudgement, Role};
+use super::{Cause, OpJudgement, Role, Verdict};
 use crate::dump::OpKind;
-use crate::pair::PartPair;
+use crate::pair::{Paired, PartPair};
 
 /// Output error over input error below which an error may have grown rather than jumped.
 const JUMP: f64 = 100.0;
@@ -26,7 +26,7 @@ pub(super) fn of_candidates(
     // Only modules enclose anything; a checkpoint with 100,000 differing tensors has none.
     let is_module = |candidate: &Candidate| op(candidate).is_some_and(|op| op.name.kind() == OpKind::Module);
     let modules: Vec<&Candidate> = candidates.iter().filter(|candidate| is_module(candidate)).collect();
-    if modules.is_empty() {
+    if modules.is_empty() && !candidates.iter().any(|candidate| candidate.arrived) {
         return candidates.to_vec();
     }
     let encloses = |outer: &Candidate, inner: &Candidate| match (op(outer), op(inner)) {
@@ -42,7 +42,7 @@ pub(super) fn of_candidates(
                     outer.cause != Cause::Input && outer.op > inner.op && encloses(outer, inner)
                 }))
         })
-        .cloned()
+        .map(|candidate| made_inside(pair, nesting, candidate, ops).unwrap_or_else(|| candidate.clone()))
         .collect();
     let (told, own): (Vec<Candidate>, Vec<Candidate>) = kept.iter().cloned().partition(|outer| {
         is_module(outer) && kept.iter().any(|inner| inner.op != outer.op && encloses(outer, inner))
@@ -54,6 +54,40 @@ pub(super) fn of_candidates(
         }
     }
     own
+}
+
+/// The module call that was given equal inputs and hands on something that differs, where its own results hide it: made by
+/// what it calls between its parts, which was not recorded.
+fn made_inside(
+    pair: &PartPair,
+    nesting: &Nesting<'_>,
+    inner: &Candidate,
+    ops: &mut [OpJudgement],
+) -> Option<Candidate> {
+    let slot = inner.slot.filter(|_| inner.arrived && inner.cause == Cause::Input)?;
+    let inner_op = pair.op(&pair.ops[inner.op]).0?;
+    // Modules come after what is inside them: the innermost ends first.
+    let outer = (inner.op + 1..pair.ops.len()).find(|&outer| {
+        matches!(pair.ops[outer].ops, Paired::Both(..))
+            && pair.op(&pair.ops[outer]).0.is_some_and(|outer| nesting.encloses(outer, inner_op))
+    })?;
+    let sides: Vec<bool> = (pair.ops[outer].slots.iter())
+        .map(|&slots| pair.slot(&pair.ops[outer], slots).0.is_some_and(|slot| slot.side.is_result()))
+        .collect();
+    let judged = ops.get_mut(outer)?;
+    let mut given = judged.slots.iter().zip(&sides).filter(|(_, result)| !**result);
+    if judged.input_error.is_none() || given.any(|(slot, _)| slot.verdict > Verdict::Unknown) {
+        return None;
+    }
+    judged.role = Role::Introduces;
+    let shown = sides.iter().position(|&result| result);
+    Some(Candidate {
+        op: outer,
+        slot: shown,
+        cause: Cause::Numerics,
+        arrived: false,
+        seen: Some((inner.op, slot)),
+    })
 }
 
 /// Names the op where an error was born below tolerance, when a reproducible pair of runs shows it: everything before it is
@@ -72,6 +106,12 @@ pub(super) fn walk_back(
     if numeric && grew && first_inexact < first.op && exact_before >= 3 {
         let slot =
             ops[first_inexact].slots.iter().position(|slot| slot.error.is_some_and(|error| error > 0.0));
-        candidates.push(Candidate { op: first_inexact, slot, cause: first.cause, arrived: false });
+        candidates.push(Candidate {
+            op: first_inexact,
+            slot,
+            cause: first.cause,
+            arrived: false,
+            seen: None,
+        });
     }
 }

@@ -124,22 +124,23 @@ impl Digest {
             };
             let mut hashes = || each(&mut |bytes| hash.write(bytes));
             let chunks = || span.clone().step_by(CHUNK).map(|start| start..span.end.min(start + CHUNK));
-            let mut numbers = || match sketch {
-                // Rows are added to a sketch in their order.
-                Some(sketch) => {
+            let mut numbers = || {
+                if let Some(sketch) = sketch {
+                    // Rows are added to a sketch in their order.
                     for range in chunks() {
                         sums.append(&chunk(body, piece, range, Some(sketch)));
                     }
+                    return;
                 }
-                None => {
-                    let ranges: Vec<_> = chunks().collect();
-                    let each = |range| chunk(body, piece, range, None);
-                    let parts: Vec<SideSums> = if alone {
-                        ranges.into_iter().map(each).collect()
-                    } else {
-                        ranges.into_par_iter().map(each).collect()
-                    };
-                    parts.iter().for_each(|part| sums.append(part));
+                let ranges: Vec<_> = chunks().collect();
+                let each = |range| chunk(body, piece, range, None);
+                let parts: Vec<SideSums> = if alone {
+                    ranges.into_iter().map(each).collect()
+                } else {
+                    ranges.into_par_iter().map(each).collect()
+                };
+                for part in &parts {
+                    sums.append(part);
                 }
             };
             let mut identities = || {

@@ -110,8 +110,8 @@ def test_an_optimizer_at_fault_shows_in_the_next_step(tmp_path, compare, kind):
 @pytest.mark.parametrize("task", ["sketch", "tensor"])
 @pytest.mark.parametrize(
     ("level", "op"),
-    # At level module, what the function in the block made wrong is first seen where the next module reads it.
-    [("api", "Functional.gelu.1.forward"), ("op", "Aten.gelu.1.forward"), ("module", "Module.layers.1.down.Linear.forward.0")],
+    # At level module, what the function in the block made wrong is seen where the next module reads it.
+    [("api", "Functional.gelu.1.forward"), ("op", "Aten.gelu.1.forward"), ("module", "Module.layers.1.Block.forward.0")],
 )
 def test_a_fault_under_autocast(tmp_path, compare, level, op, task):
     """A result that is off by one in a hundred, in a type that resolves half of that."""
@@ -119,7 +119,7 @@ def test_a_fault_under_autocast(tmp_path, compare, level, op, task):
     record(tmp_path / "bad", "autocast", level, task, "aten::gelu/1")
     code, report = compare(tmp_path / "good", tmp_path / "bad")
     first = report["first_divergence"]
-    assert (code, first["step"], first["op"]) == (1, 0, op)
+    assert (code, first["step"], first["op"], first["cause"]) == (1, 0, op, "numerics")
 
 
 @pytest.mark.parametrize(("level", "op"), [("api", "Functional.gelu.1.forward"), ("op", "Aten.gelu.1.forward")])

@@ -351,7 +351,13 @@ impl<'a> Walk<'a> {
         let truncated = !self.pair.baseline.faults.is_empty() || !self.pair.candidate.faults.is_empty();
         let unpaired = self.pair.ops.iter().position(|op| !matches!(op.ops, Paired::Both(..)));
         if let Some(op) = unpaired.filter(|_| !truncated) {
-            self.candidates.push(Candidate { op, slot: None, cause: Cause::Structure, arrived: false });
+            self.candidates.push(Candidate {
+                op,
+                slot: None,
+                cause: Cause::Structure,
+                arrived: false,
+                seen: None,
+            });
         }
         let mut candidates = origin::of_candidates(self.pair, &self.nesting, &self.candidates, &mut self.ops);
         if let Some(FirstInexact { origin: Some(position), exact_before }) = self.first_inexact {

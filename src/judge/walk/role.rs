@@ -41,7 +41,13 @@ impl Walk<'_> {
             // What an op made that the other side does not have is told with that op.
             if !self.is_of_unpaired(position, slot) {
                 let arrived = self.side(position, slot) == SlotSide::Input;
-                self.candidates.push(Candidate { op: position, slot: Some(slot), cause, arrived });
+                self.candidates.push(Candidate {
+                    op: position,
+                    slot: Some(slot),
+                    cause,
+                    arrived,
+                    seen: None,
+                });
             }
         }
         for (index, slot) in &inputs.judged {
@@ -88,7 +94,7 @@ impl Walk<'_> {
         cause: Cause,
         role: Role,
     ) -> (Role, Option<Cause>, Option<usize>) {
-        self.candidates.push(Candidate { op: position, slot: Some(slot), cause, arrived: false });
+        self.candidates.push(Candidate { op: position, slot: Some(slot), cause, arrived: false, seen: None });
         (role, Some(cause), Some(slot))
     }
 

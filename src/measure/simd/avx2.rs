@@ -393,10 +393,13 @@ fn sketch_row<const KIND: u8, const MASKED: bool>(bytes: &[u8], sums: &mut Signe
     let to_top = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
     let steps = lanes.as_chunks_mut::<STEP>().0.iter_mut().zip(bytes.chunks_exact(STEP * size_of_kind(KIND)));
     // A step needs the first of four bytes; four are what one instruction loads into every lane.
-    for ((lanes, bytes), signs) in steps.zip(bytes_of(&key.signs).array_windows()) {
+    for ((lanes, bytes), signs) in steps.zip(bytes_of(&key.signs).windows(4)) {
         let x = widen::<KIND>(load::<KIND>(bytes));
         let x = if MASKED { _mm256_and_ps(x, finite_lanes(x)) } else { x };
-        let signs = _mm256_sllv_epi32(_mm256_set1_epi32(i32::from_le_bytes(*signs)), to_top);
+        let signs = _mm256_sllv_epi32(
+            _mm256_set1_epi32(i32::from_le_bytes([signs[0], signs[1], signs[2], signs[3]])),
+            to_top,
+        );
         let signed = _mm256_xor_ps(x, _mm256_and_ps(_mm256_castsi256_ps(signs), _mm256_set1_ps(-0.0)));
         for (lanes, terms) in lanes.as_chunks_mut::<4>().0.iter_mut().zip(halves(signed)) {
             // SAFETY: the array has 32 bytes, and the load needs no alignment.
