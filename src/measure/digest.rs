@@ -25,8 +25,9 @@ use super::sums::{CHUNK, SideSums};
 /// Elements of every piece of a tensor but the last are a multiple of this.
 pub const PIECE: usize = CHUNK;
 
-/// Elements whose parts are computed side by side: enough for threads to share them evenly, few enough for the cache.
-const SPAN: usize = 4 * CHUNK;
+/// Elements whose parts are computed side by side: enough that threads share them evenly and seldom wait for one another,
+/// few enough for the outermost cache.
+const SPAN: usize = 16 * CHUNK;
 
 /// Pieces of no more elements stay on the calling thread.
 const ALONE: usize = 2 * CHUNK;
@@ -122,8 +123,12 @@ impl Digest {
                 let mut source = Blocks::of(piece, span.end);
                 blocks_of(span.clone()).for_each(|block| work(source.bytes(block)));
             };
-            let mut hashes = || each(&mut |bytes| hash.write(bytes));
             let chunks = || span.clone().step_by(CHUNK).map(|start| start..span.end.min(start + CHUNK));
+            let mut hashes = || {
+                // By large pieces: the hash keeps a copy of the end of each.
+                let mut source = Blocks::of(piece, span.end);
+                chunks().for_each(|range| hash.write(source.bytes(range)));
+            };
             let mut numbers = || {
                 if let Some(sketch) = sketch {
                     // Rows are added to a sketch in their order.
