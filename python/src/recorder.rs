@@ -76,6 +76,18 @@ struct LastRegion {
     region: Region,
 }
 
+/// Where the program is when an op begins.
+struct Here<'py> {
+    /// The node of the backward pass that runs, or None.
+    node: Bound<'py, PyAny>,
+    found: Option<Found>,
+    region: Region,
+    /// A checkpointed region runs again.
+    recomputed: bool,
+    /// What runs belongs to the backward pass itself.
+    backward: bool,
+}
+
 /// Records of ops in the order in which they are filed, while numbers of some are still on a device.
 #[derive(Debug, Default)]
 struct Queue {
@@ -216,17 +228,9 @@ impl Recorder {
             if info.stem.is_empty() {
                 return Ok(None);
             }
-            let node = self.questions.autograd_node.bind(py).call0()?;
-            if !node.is_none() && self.compiled.contain(&node)? {
+            let Some(Here { node, found, region, recomputed, backward }) = self.here(py)? else {
                 return Ok(None);
-            }
-            let found = self.found(py)?;
-            if found.as_ref().is_some_and(|found| found.own) {
-                return Ok(None);
-            }
-            let region = self.region(py, found.as_ref())?;
-            let recomputed = matches!(region, Region::Recompute(_));
-            let backward = !node.is_none() && !recomputed;
+            };
             let phase = if backward { Phase::Backward } else { Phase::Forward };
             let key = if backward { &info.backward_key } else { &info.forward_key };
             let mut scope = scope();
@@ -278,17 +282,9 @@ impl Recorder {
         kwargs: &Bound<'_, PyDict>,
     ) -> Option<Call> {
         self.guarded(py, || {
-            let node = self.questions.autograd_node.bind(py).call0()?;
-            if !node.is_none() && self.compiled.contain(&node)? {
+            let Some(Here { found, region, recomputed, backward, .. }) = self.here(py)? else {
                 return Ok(None);
-            }
-            let found = self.found(py)?;
-            if found.as_ref().is_some_and(|found| found.own) {
-                return Ok(None);
-            }
-            let region = self.region(py, found.as_ref())?;
-            let recomputed = matches!(region, Region::Recompute(_));
-            let backward = !node.is_none() && !recomputed;
+            };
             let stem = match (operator, &found) {
                 (Some(operator), Some(found)) if found.place.operator => operator,
                 _ => name,
@@ -545,6 +541,22 @@ impl Recorder {
         let info = Arc::new(OpInfo::new(func, &described)?);
         lock(py, &self.ops).insert(address, Arc::clone(&info));
         Ok(info)
+    }
+
+    /// Where the program is. None where nothing is recorded: in the backward of compiled code, in the recorder's own calls.
+    fn here<'py>(&self, py: Python<'py>) -> PyResult<Option<Here<'py>>> {
+        let node = self.questions.autograd_node.bind(py).call0()?;
+        if !node.is_none() && self.compiled.contain(&node)? {
+            return Ok(None);
+        }
+        let found = self.found(py)?;
+        if found.as_ref().is_some_and(|found| found.own) {
+            return Ok(None);
+        }
+        let region = self.region(py, found.as_ref())?;
+        let recomputed = matches!(region, Region::Recompute(_));
+        let backward = !node.is_none() && !recomputed;
+        Ok(Some(Here { node, found, region, recomputed, backward }))
     }
 
     fn found(&self, py: Python<'_>) -> PyResult<Option<Found>> {

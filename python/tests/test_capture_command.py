@@ -94,7 +94,11 @@ def test_the_terminal_is_the_programs(tmp_path: Path) -> None:
 
 def test_signals_are_the_programs(tmp_path: Path) -> None:
     # As a file: `python -c` itself turns a Ctrl-C into code 1.
-    code = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(33))\nprint('ready', flush=True)\ntime.sleep(60)"
+    # Whatever runs the tests in the background may have had interrupts ignored.
+    code = (
+        "import signal, sys, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(33))\nprint('ready', flush=True)\ntime.sleep(60)"
+    )
     (tmp_path / "wait.py").write_text(code)
     for number, status in ((signal.SIGTERM, 33), (signal.SIGINT, -signal.SIGINT)):
         process = subprocess.Popen(

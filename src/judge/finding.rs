@@ -2,9 +2,9 @@
 
 use super::candidate::Candidate;
 use super::{Cause, Finding, OpJudgement, frames, metric_columns};
-use crate::dump::{Op, OpName, Phase, Slot, Stack, Value};
+use crate::dump::{Op, OpKind, OpName, Phase, Slot, Stack, Value};
 use crate::measure::{Evidence, Metric};
-use crate::pair::{Paired, PartPair};
+use crate::pair::{OpPair, Paired, PartPair};
 
 /// Describes a candidate.
 pub(super) fn describe(
@@ -91,10 +91,11 @@ fn reason(
             }
         }
         Cause::Input => {
-            let parameter = slot.starts_with("parameter");
             parts.push(
-                if parameter {
+                if slot.starts_with("parameter") {
                     "the weight itself differs"
+                } else if follows_modules_alone(pair, candidate.op) {
+                    "differs on arrival, no recorded op made it differ, but functions between modules are recorded at levels mix, api and op only"
                 } else {
                     "differs on arrival, no recorded op made it differ"
                 }
@@ -119,6 +120,16 @@ fn reason(
     }
     parts.retain(|part| !part.is_empty());
     parts.join(", ")
+}
+
+/// Whether modules ran before, and nothing else was recorded: then what arrives may have been made between them.
+fn follows_modules_alone(pair: &PartPair, position: usize) -> bool {
+    let kind = |op_pair: &OpPair| {
+        let (b, c) = pair.op(op_pair);
+        b.or(c).map(|op| op.name.kind())
+    };
+    let before = &pair.ops[..position];
+    !before.is_empty() && before.iter().all(|op| kind(op) == Some(OpKind::Module))
 }
 
 /// How well the inputs agree.
