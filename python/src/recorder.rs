@@ -2,13 +2,16 @@
 //!
 //! Every entry catches what goes wrong in it: a fault of the recorder costs a record, never the user's call.
 
+mod filing;
+mod slots;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use probe::capture::{DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue};
+use probe::capture::{DumpWriter, OpRecord, RunManifest};
 use probe::dump::{OpName, Phase, SlotSide};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::intern;
@@ -18,17 +21,13 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::call::{Call, OpInfo, Writes};
 use crate::compiled::CompiledNodes;
-use crate::device;
-use crate::flatten::{Style, Walk};
-use crate::measure::{Collector, Meter, short};
+use crate::measure::{Meter, short};
 use crate::names::{Names, Origin, Region};
 use crate::options::Options;
 use crate::stack::{CheckpointFrame, Found, Stacks};
 use crate::tape::Tape;
 use crate::tensor::{TensorKind, Torch};
-
-/// Records with numbers on a device that are gathered before the numbers are fetched.
-const DEVICE_BATCH: usize = 256;
+use filing::Queue;
 
 thread_local! {
     /// Module calls that this thread is in, outermost first.
@@ -86,12 +85,6 @@ struct Here<'py> {
     recomputed: bool,
     /// What runs belongs to the backward pass itself.
     backward: bool,
-}
-
-/// Records of ops in the order in which they are filed, while numbers of some are still on a device.
-#[derive(Debug, Default)]
-struct Queue {
-    records: Vec<(OpRecord, Vec<crate::measure::Pending>)>,
 }
 
 /// Records the ops of one process.
@@ -596,114 +589,6 @@ impl Recorder {
         let number = self.tape.push_stack(py, &frames)?;
         lock(py, &self.written_stacks).insert(place, number);
         Some(number)
-    }
-
-    fn walk(
-        &self,
-        call: &mut Call,
-        side: SlotSide,
-        join_numbers: bool,
-        walk: impl FnOnce(&mut Walk<'_, Collector<'_>>),
-    ) {
-        let Call { record, pending, stored, .. } = call;
-        let mut collector =
-            Collector { meter: &self.meter, tape: &self.tape, op: &record.name, pending, with_data: *stored };
-        walk(&mut Walk {
-            torch: &self.meter.torch,
-            sink: &mut collector,
-            style: Style { side, join_numbers },
-            slots: &mut record.slots,
-        });
-    }
-
-    fn arguments(
-        &self,
-        call: &mut Call,
-        args: &Bound<'_, PyTuple>,
-        kwargs: &Bound<'_, PyDict>,
-        join_numbers: bool,
-    ) {
-        self.walk(call, SlotSide::Input, join_numbers, |walk| {
-            let mut path = String::from("input");
-            for (index, value) in args.iter().enumerate() {
-                walk.below(&mut path, &index.to_string(), &value, 0);
-            }
-            let mut path = String::from("kwarg");
-            for (key, value) in kwargs.iter() {
-                if let Ok(key) = key.extract::<String>() {
-                    walk.below(&mut path, &key, &value, 0);
-                }
-            }
-        });
-    }
-
-    /// A tuple of results has a slot each; anything else is `output.0`.
-    fn results(&self, call: &mut Call, result: &Bound<'_, PyAny>) {
-        self.walk(call, SlotSide::Output, true, |walk| {
-            let mut path = String::from("output");
-            if let Ok(items) = result.cast::<PyTuple>() {
-                for (index, value) in items.iter().enumerate() {
-                    walk.below(&mut path, &index.to_string(), &value, 0);
-                }
-            } else if let Ok(items) = result.cast::<pyo3::types::PyList>() {
-                for (index, value) in items.iter().enumerate() {
-                    walk.below(&mut path, &index.to_string(), &value, 0);
-                }
-            } else if !result.is_none() {
-                walk.below(&mut path, "0", result, 0);
-            }
-        });
-    }
-
-    /// Hands a complete record to the writer, or keeps it until its numbers are there.
-    fn file(&self, py: Python<'_>, call: &mut Call) {
-        let (record, pending) = call.take();
-        let full = {
-            let mut queue = lock(py, &self.queue);
-            if pending.is_empty() && queue.records.is_empty() {
-                drop(queue);
-                self.tape.push(py, &record);
-                return;
-            }
-            queue.records.push((record, pending));
-            queue.records.len() >= DEVICE_BATCH
-        };
-        if full {
-            self.settle(py);
-        }
-    }
-
-    /// Fetches the numbers that are still on a device and writes the records that wait for them.
-    fn settle(&self, py: Python<'_>) {
-        let records = std::mem::take(&mut lock(py, &self.queue).records);
-        if records.is_empty() {
-            return;
-        }
-        let tokens: Vec<&Py<PyAny>> =
-            records.iter().flat_map(|(_, pending)| pending.iter().map(|pending| &pending.token)).collect();
-        let fetched = device::fetch(py, &self.meter.device, &tokens);
-        let mut fetched = match fetched {
-            Ok(observations) => observations.into_iter(),
-            Err(error) => {
-                self.faults.fetch_add(1, Ordering::Relaxed);
-                lock(py, &self.first_fault).get_or_insert(short(&error));
-                Vec::new().into_iter()
-            }
-        };
-        for (mut record, pending) in records {
-            for pending in pending {
-                let observation = fetched.next().flatten();
-                if let Some(SlotRecord { value: SlotValue::Tensor(facts), .. }) =
-                    record.slots.get_mut(pending.slot)
-                {
-                    if observation.is_none() {
-                        facts.note.get_or_insert_with(|| "not fetched from the device".into());
-                    }
-                    facts.observation = observation;
-                }
-            }
-            self.tape.push(py, &record);
-        }
     }
 }
 

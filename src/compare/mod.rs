@@ -19,8 +19,8 @@ pub use selection::{LevelFilter, NumberSet, SelectionError};
 
 use crate::dump::{Dump, NATIVE, PartKey, Rank};
 use crate::judge::{
-    Accepted, Incomplete, PartJudgement, Rules, RunInfo, RunJudge, RunVerdict, Summary, Verdict, blames,
-    judge_part,
+    Accepted, Incomplete, PartJudgement, Rules, RunInfo, RunJudge, RunVerdict, Summary, Verdict,
+    blames_accepted, judge_part,
 };
 use crate::measure::Evidence;
 use crate::pair::{OpPair, PartMatch, PartPair, align, keep_common, keep_common_slots, pair_parts};
@@ -73,7 +73,7 @@ struct DonePart {
 impl DonePart {
     /// Judges the part with what is known of the step before, if that can change anything.
     fn judge_again(&mut self, rules: &Rules, before: &Accepted) {
-        if blames(&self.judged, &self.pair, &self.evidence, before) {
+        if blames_accepted(&self.judged, &self.pair, &self.evidence, before) {
             let bytes = self.judged.counts.bytes;
             (self.judged, self.accepted) = judge_part(&self.pair, &self.evidence, rules, before);
             self.judged.counts.bytes = bytes;

@@ -23,7 +23,7 @@ mod words;
 pub use frames::source_line;
 pub use run::RunJudge;
 pub use tolerance::{DTypeTolerance, GROWTH, Rule, Rules, ToleranceError};
-pub use walk::{Accepted, blames, judge_part};
+pub use walk::{Accepted, blames_accepted, judge_part};
 pub use words::{Cause, Role, RunVerdict, Verdict};
 
 use crate::measure::{ALL_METRICS, Basis, Evidence, Metric};

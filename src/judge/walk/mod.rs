@@ -64,7 +64,7 @@ pub fn judge_part(
 
 /// Whether something that was accepted before is blamed on the run's inputs here, since the part was judged without
 /// knowing of it.
-pub fn blames(
+pub fn blames_accepted(
     judged: &PartJudgement,
     pair: &PartPair,
     evidence: &[Vec<Evidence>],

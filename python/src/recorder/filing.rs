@@ -1,0 +1,73 @@
+//! Hands complete records to the writer, in the order of the ops, though numbers of some arrive late from a device.
+
+use std::sync::atomic::Ordering;
+
+use probe::capture::{OpRecord, SlotRecord, SlotValue};
+use pyo3::prelude::*;
+
+use super::{Recorder, lock};
+use crate::call::Call;
+use crate::device;
+use crate::measure::{Pending, short};
+
+/// Records with numbers on a device that are gathered before the numbers are fetched.
+const DEVICE_BATCH: usize = 256;
+
+/// Records of ops in the order in which they are filed, while numbers of some are still on a device.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    records: Vec<(OpRecord, Vec<Pending>)>,
+}
+
+impl Recorder {
+    /// Hands a complete record to the writer, or keeps it until its numbers are there.
+    pub(super) fn file(&self, py: Python<'_>, call: &mut Call) {
+        let (record, pending) = call.take();
+        let full = {
+            let mut queue = lock(py, &self.queue);
+            if pending.is_empty() && queue.records.is_empty() {
+                drop(queue);
+                self.tape.push(py, &record);
+                return;
+            }
+            queue.records.push((record, pending));
+            queue.records.len() >= DEVICE_BATCH
+        };
+        if full {
+            self.settle(py);
+        }
+    }
+
+    /// Fetches the numbers that are still on a device and writes the records that wait for them.
+    pub(super) fn settle(&self, py: Python<'_>) {
+        let records = std::mem::take(&mut lock(py, &self.queue).records);
+        if records.is_empty() {
+            return;
+        }
+        let tokens: Vec<&Py<PyAny>> =
+            records.iter().flat_map(|(_, pending)| pending.iter().map(|pending| &pending.token)).collect();
+        let fetched = device::fetch(py, &self.meter.device, &tokens);
+        let mut fetched = match fetched {
+            Ok(observations) => observations.into_iter(),
+            Err(error) => {
+                self.faults.fetch_add(1, Ordering::Relaxed);
+                lock(py, &self.first_fault).get_or_insert(short(&error));
+                Vec::new().into_iter()
+            }
+        };
+        for (mut record, pending) in records {
+            for pending in pending {
+                let observation = fetched.next().flatten();
+                if let Some(SlotRecord { value: SlotValue::Tensor(facts), .. }) =
+                    record.slots.get_mut(pending.slot)
+                {
+                    if observation.is_none() {
+                        facts.note.get_or_insert_with(|| "not fetched from the device".into());
+                    }
+                    facts.observation = observation;
+                }
+            }
+            self.tape.push(py, &record);
+        }
+    }
+}

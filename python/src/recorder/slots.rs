@@ -1,0 +1,69 @@
+//! From what an op was given and returned to the slots of its record.
+
+use probe::dump::SlotSide;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+use super::Recorder;
+use crate::call::Call;
+use crate::flatten::{Style, Walk};
+use crate::measure::Collector;
+
+impl Recorder {
+    pub(super) fn walk(
+        &self,
+        call: &mut Call,
+        side: SlotSide,
+        join_numbers: bool,
+        walk: impl FnOnce(&mut Walk<'_, Collector<'_>>),
+    ) {
+        let Call { record, pending, stored, .. } = call;
+        let mut collector =
+            Collector { meter: &self.meter, tape: &self.tape, op: &record.name, pending, with_data: *stored };
+        walk(&mut Walk {
+            torch: &self.meter.torch,
+            sink: &mut collector,
+            style: Style { side, join_numbers },
+            slots: &mut record.slots,
+        });
+    }
+
+    pub(super) fn arguments(
+        &self,
+        call: &mut Call,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+        join_numbers: bool,
+    ) {
+        self.walk(call, SlotSide::Input, join_numbers, |walk| {
+            let mut path = String::from("input");
+            for (index, value) in args.iter().enumerate() {
+                walk.below(&mut path, &index.to_string(), &value, 0);
+            }
+            let mut path = String::from("kwarg");
+            for (key, value) in kwargs.iter() {
+                if let Ok(key) = key.extract::<String>() {
+                    walk.below(&mut path, &key, &value, 0);
+                }
+            }
+        });
+    }
+
+    /// A tuple of results has a slot each; anything else is `output.0`.
+    pub(super) fn results(&self, call: &mut Call, result: &Bound<'_, PyAny>) {
+        self.walk(call, SlotSide::Output, true, |walk| {
+            let mut path = String::from("output");
+            if let Ok(items) = result.cast::<PyTuple>() {
+                for (index, value) in items.iter().enumerate() {
+                    walk.below(&mut path, &index.to_string(), &value, 0);
+                }
+            } else if let Ok(items) = result.cast::<PyList>() {
+                for (index, value) in items.iter().enumerate() {
+                    walk.below(&mut path, &index.to_string(), &value, 0);
+                }
+            } else if !result.is_none() {
+                walk.below(&mut path, "0", result, 0);
+            }
+        });
+    }
+}
