@@ -38,7 +38,8 @@ pub(crate) struct Digester {
 pub(crate) struct DigestStream {
     torch: Torch,
     dtype: DType,
-    digest: Mutex<Option<Digest>>,
+    /// Boxed: its sums are aligned to more than the interpreter aligns its objects to.
+    digest: Mutex<Option<Box<Digest>>>,
 }
 
 #[pymethods]
@@ -101,7 +102,7 @@ impl Digester {
         Ok(DigestStream {
             torch: Torch::new(py)?,
             dtype,
-            digest: Mutex::new(Some(Digest::new(dtype, self.content))),
+            digest: Mutex::new(Some(Box::new(Digest::new(dtype, self.content)))),
         })
     }
 }
