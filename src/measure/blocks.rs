@@ -76,6 +76,11 @@ impl<'a> Blocks<'a> {
         Self { contiguous: blocks.contiguous.or_else(|| tensor.dense_bytes()), ..blocks }
     }
 
+    /// The tensor that blocks are taken from.
+    pub(crate) const fn tensor(&self) -> TensorRef<'a> {
+        self.tensor
+    }
+
     /// Bytes of the elements `range`, in row-major order.
     pub(crate) fn bytes(&mut self, range: Range<usize>) -> &[u8] {
         let size = self.tensor.dtype().size();

@@ -13,14 +13,13 @@ use twox_hash::xxhash3_128::Hasher;
 
 use crate::dump::{Counts, DType, Sketch, TensorRef};
 
-use super::blocks::{self, Blocks, blocks_of};
+use super::blocks::{Blocks, blocks_of};
 use super::extent::{Scaled, SideExtent};
 use super::finish;
-use super::kernel::one_side;
 use super::metric::TensorSummary;
-use super::simd::{Body, DefaultFloat, Path, unordered};
-use super::sketch::SignedSums;
-use super::sums::{CHUNK, SideSums};
+use super::segment::{Numbers, Segment};
+use super::simd::{Body, unordered};
+use super::sums::{CHUNK, SEGMENT};
 
 /// Elements of every piece of a tensor but the last are a multiple of this.
 pub const PIECE: usize = CHUNK;
@@ -66,8 +65,7 @@ pub struct Digest {
     dtype: DType,
     elements: usize,
     hash: Hasher,
-    sums: SideSums,
-    sketch: Option<SignedSums>,
+    numbers: Numbers,
     unordered: Option<u64>,
     casts: Vec<Cast>,
 }
@@ -100,8 +98,7 @@ impl Digest {
             dtype,
             elements: 0,
             hash: Hasher::new(),
-            sums: SideSums::EMPTY,
-            sketch: content.sketch.then(SignedSums::new),
+            numbers: Numbers::new(dtype, content.sketch),
             unordered: (content.unordered && dtype.size() <= 8).then_some(0),
             casts: targets.iter().map(|&dtype| Cast { dtype, hash: Hasher::new() }).collect(),
         }
@@ -115,37 +112,35 @@ impl Digest {
         if piece.dtype() != self.dtype || !self.elements.is_multiple_of(PIECE) {
             return Err(PieceError);
         }
-        let Self { body, dtype, hash, sums, sketch, unordered, casts, .. } = self;
+        let Self { body, dtype, elements, hash, numbers, unordered, casts } = self;
         let (body, width, alone) = (*body, dtype.size(), piece.len() <= ALONE);
+        let (first, with_sketch) = (*elements / SEGMENT, numbers.lanes.is_some());
         for start in (0..piece.len()).step_by(SPAN) {
             let span = start..piece.len().min(start + SPAN);
             let each = |work: &mut dyn FnMut(&[u8])| {
                 let mut source = Blocks::of(piece, span.end);
                 blocks_of(span.clone()).for_each(|block| work(source.bytes(block)));
             };
-            let chunks = || span.clone().step_by(CHUNK).map(|start| start..span.end.min(start + CHUNK));
+            let parts =
+                |size: usize| span.clone().step_by(size).map(move |start| start..span.end.min(start + size));
             let mut hashes = || {
                 // By large pieces: the hash keeps a copy of the end of each.
                 let mut source = Blocks::of(piece, span.end);
-                chunks().for_each(|range| hash.write(source.bytes(range)));
+                parts(CHUNK).for_each(|range| hash.write(source.bytes(range)));
             };
-            let mut numbers = || {
-                if let Some(sketch) = sketch {
-                    // Rows are added to a sketch in their order.
-                    for range in chunks() {
-                        sums.append(&chunk(body, piece, range, Some(sketch)));
-                    }
-                    return;
-                }
-                let ranges: Vec<_> = chunks().collect();
-                let each = |range| chunk(body, piece, range, None);
-                let parts: Vec<SideSums> = if alone {
+            let mut measured = || {
+                let ranges: Vec<_> = parts(SEGMENT).collect();
+                let each = |range: std::ops::Range<usize>| {
+                    let index = first + range.start / SEGMENT;
+                    Segment::measure(body, piece, range, index, with_sketch)
+                };
+                let segments: Vec<Segment> = if alone {
                     ranges.into_iter().map(each).collect()
                 } else {
                     ranges.into_par_iter().map(each).collect()
                 };
-                for part in &parts {
-                    sums.append(part);
+                for segment in &segments {
+                    numbers.append(segment);
                 }
             };
             let mut identities = || {
@@ -162,12 +157,12 @@ impl Digest {
             };
             if alone {
                 hashes();
-                numbers();
+                measured();
                 identities();
                 rounded();
             } else {
                 let rest = || rayon::join(identities, rounded);
-                rayon::join(hashes, || rayon::join(numbers, rest));
+                rayon::join(hashes, || rayon::join(measured, rest));
             }
         }
         self.elements += piece.len();
@@ -176,9 +171,10 @@ impl Digest {
 
     /// The digest of everything pushed.
     pub fn finish(self) -> TensorDigest {
-        let extent =
-            SideExtent { sum: Scaled::from(self.sums.sum), squares: Scaled::from(self.sums.squares) };
-        let summary = finish::summary(self.elements, &self.sums, extent);
+        let Numbers { sums, lanes, .. } = self.numbers;
+        let sums = sums.finish();
+        let extent = SideExtent { sum: Scaled::from(sums.sum), squares: Scaled::from(sums.squares) };
+        let summary = finish::summary(self.elements, &sums, extent);
         TensorDigest {
             hash: self.hash.finish_128(),
             counts: Counts {
@@ -189,7 +185,7 @@ impl Digest {
                 negative_infinite: summary.neg_inf,
             },
             summary,
-            sketch: self.sketch.map(|sums| sums.finish()),
+            sketch: lanes.map(|lanes| lanes.finish()),
             unordered: self.unordered,
             casts: self.casts.into_iter().map(|cast| (cast.dtype, cast.hash.finish_128())).collect(),
         }
@@ -207,29 +203,6 @@ pub fn digest(tensor: TensorRef<'_>, content: DigestContent) -> TensorDigest {
 /// xxh3-128 of some bytes.
 pub fn hash_bytes(bytes: &[u8]) -> u128 {
     Hasher::oneshot(bytes)
-}
-
-/// Sums and sketch of one chunk.
-fn chunk(
-    body: Body,
-    tensor: TensorRef<'_>,
-    range: std::ops::Range<usize>,
-    mut sketch: Option<&mut SignedSums>,
-) -> SideSums {
-    let _control = DefaultFloat::enter();
-    let dtype = tensor.dtype();
-    let mut kernel = blocks::kernel(body, dtype, dtype);
-    let mut source = Blocks::of(tensor, range.end);
-    let (mut sums, mut path) = (SideSums::EMPTY, Path::Plain);
-    for block in blocks_of(range) {
-        let elements = block.len();
-        let bytes = source.bytes(block);
-        sums.append(&one_side(&mut *kernel, &mut path, elements, bytes));
-        if let Some(sketch) = &mut sketch {
-            kernel.sketch(path == Path::Masked, bytes, sketch);
-        }
-    }
-    sums
 }
 
 /// The hash of a tensor as it would be in a shorter type, rounded to nearest, ties to even. From float64 to the 16-bit types

@@ -21,6 +21,7 @@ mod histogram;
 mod kernel;
 mod metric;
 mod observe;
+mod segment;
 mod simd;
 mod sketch;
 mod sums;

@@ -7,14 +7,13 @@ use twox_hash::XxHash3_128;
 
 use crate::dump::{Content, Counts, DType, Number, Observation, RecordedStatistics, TensorRef};
 
-use super::blocks::{self, Blocks, Threads, blocks_of};
+use super::blocks::{Blocks, Threads};
 use super::extent::SideExtent;
 use super::finish;
-use super::kernel::one_side;
 use super::metric::TensorSummary;
-use super::simd::{Body, DefaultFloat, Path};
-use super::sketch::SignedSums;
-use super::sums::{BLOCK, CHUNK, SideSums};
+use super::segment::{Extremes, Numbers};
+use super::simd::{Body, DefaultFloat};
+use super::sums::BLOCK;
 
 /// Measures one tensor: statistics and counts always, sketch and hash where `content` asks for them.
 ///
@@ -24,40 +23,22 @@ pub fn observe(tensor: TensorRef<'_>, content: Content) -> Observation {
 }
 
 /// [`observe`] on a given body.
-pub(crate) fn observe_on(body: Body, tensor: TensorRef<'_>, content: Content) -> Observation {
+fn observe_on(body: Body, tensor: TensorRef<'_>, content: Content) -> Observation {
     let _control = DefaultFloat::enter();
-    let dtype = tensor.dtype();
-    let mut kernel = blocks::kernel(body, dtype, dtype);
+    let (count, dtype) = (tensor.len(), tensor.dtype());
     let ordered = content.sketch || content.hash;
-    let mut source = if ordered { Blocks::of(tensor, tensor.len()) } else { Blocks::in_any_order(tensor) };
-    // Filled where they lie: moving the lanes would take as long as summing a small tensor.
-    let mut signed_sums;
-    let mut sketch = None;
-    if content.sketch {
-        signed_sums = SignedSums::new();
-        sketch = Some(&mut signed_sums);
-    }
-    let mut hash = (content.hash && tensor.len() > BLOCK).then(XxHash3_128::new);
-    let mut extremes = Extremes::of(dtype);
-    let mut total = SideSums::EMPTY;
-    for start in (0..tensor.len()).step_by(CHUNK) {
-        let (mut sums, mut path) = (SideSums::EMPTY, Path::Plain);
-        for block in blocks_of(start..tensor.len().min(start + CHUNK)) {
-            let elements = block.len();
-            let bytes = source.bytes(block);
-            sums.append(&one_side(&mut *kernel, &mut path, elements, bytes));
-            extremes.push(bytes);
-            if let Some(sketch) = &mut sketch {
-                kernel.sketch(path == Path::Masked, bytes, sketch);
-            }
-            if let Some(hash) = &mut hash {
-                hash.write(bytes);
-            }
+    let mut numbers = Numbers::new(dtype, content.sketch);
+    let mut hash = (content.hash && count > BLOCK).then(XxHash3_128::new);
+    let mut source = if ordered { Blocks::of(tensor, count) } else { Blocks::in_any_order(tensor) };
+    numbers.add(body, &mut source, |bytes| {
+        if let Some(hash) = &mut hash {
+            hash.write(bytes);
         }
-        total.append(&sums);
-    }
-    let extent = SideExtent::of(tensor, &total, Threads::Caller);
-    let summary = finish::summary(tensor.len(), &total, extent);
+    });
+    let Numbers { sums, extremes, lanes } = numbers;
+    let sums = sums.finish();
+    let extent = SideExtent::of(tensor, &sums, Threads::Caller);
+    let summary = finish::summary(count, &sums, extent);
     Observation {
         statistics: statistics(dtype, &summary, &extremes),
         counts: Counts {
@@ -67,11 +48,11 @@ pub(crate) fn observe_on(body: Body, tensor: TensorRef<'_>, content: Content) ->
             positive_infinite: summary.pos_inf,
             negative_infinite: summary.neg_inf,
         },
-        sketch: sketch.map(|sums| sums.finish()),
+        sketch: lanes.map(|lanes| lanes.finish()),
         hash: match hash {
             Some(hash) => Some(hash.finish_128()),
             // A single block needs no buffer.
-            None => content.hash.then(|| XxHash3_128::oneshot(source.bytes(0..tensor.len()))),
+            None => content.hash.then(|| XxHash3_128::oneshot(source.bytes(0..count))),
         },
     }
 }
@@ -96,50 +77,6 @@ fn statistics(dtype: DType, summary: &TensorSummary, extremes: &Extremes) -> Rec
 
 fn unsigned(value: u64) -> Number {
     i64::try_from(value).map_or(Number::UInt(value), Number::Int)
-}
-
-/// Extremes of the types that binary64 does not hold exactly.
-#[derive(Debug)]
-enum Extremes {
-    /// Any other type: the extremes of the sums are exact.
-    Rounded,
-    Signed {
-        min: i64,
-        max: i64,
-    },
-    Unsigned {
-        min: u64,
-        max: u64,
-    },
-}
-
-impl Extremes {
-    const fn of(dtype: DType) -> Self {
-        match dtype {
-            DType::I64 => Self::Signed { min: i64::MAX, max: i64::MIN },
-            DType::U64 => Self::Unsigned { min: u64::MAX, max: u64::MIN },
-            _ => Self::Rounded,
-        }
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        let (elements, _) = bytes.as_chunks::<8>();
-        match self {
-            Self::Rounded => {}
-            Self::Signed { min, max } => {
-                for &element in elements {
-                    let value = i64::from_le_bytes(element);
-                    (*min, *max) = ((*min).min(value), (*max).max(value));
-                }
-            }
-            Self::Unsigned { min, max } => {
-                for &element in elements {
-                    let value = u64::from_le_bytes(element);
-                    (*min, *max) = ((*min).min(value), (*max).max(value));
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

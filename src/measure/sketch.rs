@@ -5,7 +5,9 @@
 
 use std::sync::LazyLock;
 
-use crate::dump::{SKETCH_LANES, Sketch};
+use crate::dump::{DType, SKETCH_LANES, Sketch};
+
+use super::sums::SEGMENT;
 
 pub use crate::dump::SKETCH_VERSION;
 
@@ -26,11 +28,11 @@ pub(crate) const fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Running signed sums; rows are added in order.
+/// Running signed sums of one segment; its rows are added in order.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(crate) struct SignedSums {
-    /// Twice the lanes: a row is added from its rotation on, without wrapping around. [`SignedSums::finish`] folds.
+    /// Twice the lanes: a row is added from its rotation on, without wrapping around. [`Lanes::append`] folds.
     lanes: [f64; 2 * ROW],
     /// Keys of the first rows.
     known: &'static [RowKey],
@@ -70,9 +72,11 @@ impl RowKey {
 }
 
 impl SignedSums {
-    /// Sums of nothing.
-    pub(crate) fn new() -> Self {
-        Self { lanes: [0.0; 2 * ROW], known: &FIRST_KEYS, row: 0, key: RowKey::of(0) }
+    /// Sums of nothing, before the first row of segment `segment` of a tensor of `dtype`.
+    pub(crate) fn of_segment(segment: usize, dtype: DType) -> Self {
+        let numbers = if dtype.is_complex() { 2 } else { 1 };
+        let row = (segment * (SEGMENT * numbers / ROW)) as u64;
+        Self { lanes: [0.0; 2 * ROW], known: &FIRST_KEYS, row, key: RowKey::of(0) }
     }
 
     /// The key of the next row and the lanes it adds to, in the order of its elements.
@@ -87,14 +91,30 @@ impl SignedSums {
         let (lanes, _) = self.lanes[key.rotation..].as_chunks_mut();
         (key, &mut lanes[0])
     }
+}
+
+/// The lanes of a whole tensor, before they are rounded.
+#[derive(Debug, Clone)]
+pub(crate) struct Lanes([f64; ROW]);
+
+impl Lanes {
+    /// Lanes of nothing.
+    pub(crate) const EMPTY: Self = Self([0.0; ROW]);
+
+    /// Adds the segment that follows.
+    pub(crate) fn append(&mut self, segment: &SignedSums) {
+        let (first, second) = segment.lanes.split_at(ROW);
+        for (lane, (first, second)) in self.0.iter_mut().zip(first.iter().zip(second)) {
+            *lane += first + second;
+        }
+    }
 
     /// The sketch.
     #[expect(clippy::cast_possible_truncation, reason = "a sketch is stored in binary32")]
     pub(crate) fn finish(&self) -> Sketch {
         let mut sketch = Box::new([0.0; ROW]);
-        let (first, second) = self.lanes.split_at(ROW);
-        for (lane, (first, second)) in sketch.iter_mut().zip(first.iter().zip(second)) {
-            let sum = (first + second) as f32;
+        for (lane, &sum) in sketch.iter_mut().zip(&self.0) {
+            let sum = sum as f32;
             *lane = if sum.is_finite() { sum } else { f32::NAN };
         }
         Sketch(sketch)

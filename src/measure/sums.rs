@@ -13,6 +13,9 @@ pub(crate) const BLOCK: usize = 2048;
 /// Elements that one thread takes at a time.
 pub(crate) const CHUNK: usize = 128 * BLOCK;
 
+/// Elements whose rows are summed together for a sketch: what threads take at a time where there is one.
+pub(crate) const SEGMENT: usize = 32 * BLOCK;
+
 /// Adds the lanes in the one fixed order.
 #[inline]
 pub(crate) fn fold(lanes: [f64; LANES]) -> f64 {
@@ -68,6 +71,40 @@ impl SideSums {
         self.nan += next.nan;
         self.pos_inf += next.pos_inf;
         self.neg_inf += next.neg_inf;
+    }
+}
+
+/// Sums of a tensor whose blocks come one after the other.
+#[derive(Debug, Clone)]
+pub(crate) struct RunningSums {
+    /// Of the chunks that are complete.
+    chunks: SideSums,
+    /// Of the blocks behind them.
+    chunk: SideSums,
+    /// Blocks in `chunk`.
+    blocks: usize,
+}
+
+impl RunningSums {
+    /// Nothing summed yet.
+    pub(crate) const EMPTY: Self = Self { chunks: SideSums::EMPTY, chunk: SideSums::EMPTY, blocks: 0 };
+
+    /// Adds the block that follows.
+    pub(crate) fn push(&mut self, block: &SideSums) {
+        self.chunk.append(block);
+        self.blocks += 1;
+        if self.blocks == CHUNK / BLOCK {
+            self.chunks.append(&self.chunk);
+            (self.chunk, self.blocks) = (SideSums::EMPTY, 0);
+        }
+    }
+
+    /// Sums of everything pushed.
+    pub(crate) fn finish(mut self) -> SideSums {
+        if self.blocks > 0 {
+            self.chunks.append(&self.chunk);
+        }
+        self.chunks
     }
 }
 

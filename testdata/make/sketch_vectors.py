@@ -48,8 +48,10 @@ def mix(z):
 def sketch(array):
     """The 256 lanes of a NumPy array, in its row-major order."""
     flat = np.ascontiguousarray(array).reshape(-1)
+    segment = 65536 // 256
     if np.iscomplexobj(flat):
         flat = flat.view(flat.real.dtype)
+        segment *= 2
     flat = flat.astype(np.float64)
     flat[~np.isfinite(flat)] = 0.0
     rows = -(-flat.size // 256)
@@ -60,11 +62,14 @@ def sketch(array):
     bits = (words[:, :, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
     signed = np.where(bits.reshape(rows, 256) == 1, -1.0, 1.0) * padded.reshape(rows, 256)
     rotation = (mix(row ^ np.uint64(0xABCDEF)) % np.uint64(256)).astype(int)
-    # Elements that pass lane 255 are summed by themselves and added once, at the end.
-    lanes = np.zeros(512)
-    for r in range(rows):
-        lanes[rotation[r] : rotation[r] + 256] += signed[r]
-    stored = (lanes[:256] + lanes[256:]).astype(np.float32)
+    total = np.zeros(256)
+    for first in range(0, rows, segment):
+        # Elements that pass lane 255 are summed by themselves and added once, at the end of a segment.
+        lanes = np.zeros(512)
+        for r in range(first, min(rows, first + segment)):
+            lanes[rotation[r] : rotation[r] + 256] += signed[r]
+        total += lanes[:256] + lanes[256:]
+    stored = total.astype(np.float32)
     stored[~np.isfinite(stored)] = np.float32("nan")
     return stored
 
@@ -185,6 +190,9 @@ def main():
         cases.append(case(dtype, "near", 300 + index, 1, "scalar"))
     for count in [1, 2, 3, 255, 256, 257, 511, 513, 1024, 2048, 2049, 4500]:
         cases.append(case("float32", "near", 400 + count, count, "flat"))
+    for count in [65536, 65537, 150000]:
+        cases.append(case("float32", "near", 400 + count, count, "flat"))
+    cases.append(case("complex64", "near", 600, 70000, "flat"))
     for dtype in ["float32", "bfloat16", "float64", "int8", "complex128"]:
         for name in ["every_third", "expanded", "permuted", "empty"]:
             cases.append(case(dtype, "special", 500, 800, name))
