@@ -176,18 +176,6 @@ fn fetch_ahead(at: *const u8) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD).cast()) }
 }
 
-/// Largest ULP distance of a block, whatever the signs. The vector bodies call this only when signs differ.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "takes the instruction set of the body it is called from")]
-fn ulp_across_signs<const KIND: u8>(b: &[u8], c: &[u8]) -> u64 {
-    match KIND {
-        F32 => ulp::largest(DType::F32, b, c),
-        BF16 => ulp::largest(DType::Bf16, b, c),
-        _ => ulp::largest(DType::F16, b, c),
-    }
-}
-
 /// A vector kernel for two tensors of one of the types `F32`, `BF16` and `F16`. `WIDE`: AVX-512, else AVX2.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug)]

@@ -1,0 +1,338 @@
+//! Sums of blocks without NaN and infinity: the path of nearly all tensors.
+//!
+//! Sixteen registers do not hold all sums of a pair at once. A slice that stays in L1 is swept several times instead, and what one
+//! sweep computes is left in memory for the next. Numbers are widened to binary64 as they are loaded, which costs half of
+//! widening what is in a register already.
+
+use std::mem::MaybeUninit;
+
+#[allow(
+    clippy::wildcard_imports,
+    reason = "sixty names with one prefix; the lint is silent in test builds"
+)]
+use core::arch::x86_64::*;
+
+use crate::measure::sums::{BlockSums, PairSums, SideSums, fold};
+
+use super::super::{F32, fetch_ahead, size_of_kind};
+use super::{
+    Halves, STEP, abs, abs_wide, add, add_products, counted, integers, lanes, largest, load, total, widen,
+};
+
+/// Elements of a slice.
+const SLICE: usize = 256;
+
+/// Eight elements in binary32, as they lie in memory.
+type Singles = [u8; 32];
+
+/// Room for a slice in binary32.
+#[repr(align(32))]
+struct Scratch([MaybeUninit<__m256>; SLICE / STEP]);
+
+impl Scratch {
+    const fn new() -> Self {
+        Self([MaybeUninit::uninit(); SLICE / STEP])
+    }
+
+    /// The first `steps` steps, which must have been written.
+    const unsafe fn filled(&self, steps: usize) -> &[Singles] {
+        assert!(steps <= SLICE / STEP);
+        // SAFETY: they are written, as the caller says, and any bytes are singles.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), steps) }
+    }
+
+    /// The elements of `bytes`, at most a slice: where they are if that is binary32, else widened to it here.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,popcnt")]
+    fn widened<'a, const KIND: u8>(&'a mut self, bytes: &'a [u8]) -> &'a [Singles] {
+        if KIND == F32 {
+            return bytes.as_chunks().0;
+        }
+        let steps = bytes.chunks_exact(STEP * size_of_kind(KIND));
+        let count = steps.len();
+        for (step, bytes) in self.0.iter_mut().zip(steps) {
+            step.write(widen::<KIND>(load::<KIND>(bytes)));
+        }
+        // SAFETY: just written.
+        unsafe { self.filled(count) }
+    }
+}
+
+/// Loads eight elements.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+fn singles(at: &Singles) -> __m256 {
+    // SAFETY: the array has 32 bytes, and the load needs no alignment.
+    unsafe { _mm256_loadu_ps(at.as_ptr().cast()) }
+}
+
+/// Loads eight elements and widens them.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+fn doubles(at: &Singles) -> Halves {
+    let (halves, _) = at.as_chunks::<16>();
+    // SAFETY: a half has 16 bytes, and the load needs no alignment.
+    [0, 1].map(|half| _mm256_cvtps_pd(unsafe { _mm_loadu_ps(halves[half].as_ptr().cast()) }))
+}
+
+/// A one that the compiler cannot see: adding `x * 1` is adding `x`, and it would say so.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+fn hidden_one() -> Halves {
+    [_mm256_set1_pd(std::hint::black_box(1.0)); 2]
+}
+
+/// Number of lanes that are set. For counts that no register is left for.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+fn lanes_in(mask: __m256) -> u64 {
+    u64::from(_mm256_movemask_ps(mask).count_ones())
+}
+
+/// Sums of products.
+#[derive(Clone, Copy)]
+struct Products {
+    baseline: Halves,
+    candidate: Halves,
+    baseline_squares: Halves,
+    candidate_squares: Halves,
+    dot: Halves,
+}
+
+impl Products {
+    /// Leaves the differences behind.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,popcnt")]
+    fn sweep(self, b: &[Singles], c: &[Singles], differences: &mut [MaybeUninit<Halves>]) -> Self {
+        let (mut sums, one) = (self, hidden_one());
+        for ((b, c), difference) in b.iter().zip(c).zip(differences) {
+            let (b, c) = (doubles(b), doubles(c));
+            // The adders are busy with widening; the multipliers are not.
+            add_products(&mut sums.baseline, b, one);
+            add(&mut sums.candidate, c);
+            add_products(&mut sums.baseline_squares, b, b);
+            add_products(&mut sums.candidate_squares, c, c);
+            add_products(&mut sums.dot, b, c);
+            difference.write([0, 1].map(|half| _mm256_sub_pd(c[half], b[half])));
+        }
+        sums
+    }
+}
+
+/// Extremes and zeros of one side.
+#[derive(Clone, Copy)]
+struct Extent {
+    min: __m256,
+    max: __m256,
+    zeros: u64,
+}
+
+impl Extent {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,popcnt")]
+    fn add(&mut self, x: __m256) {
+        self.min = _mm256_min_ps(x, self.min);
+        self.max = _mm256_max_ps(x, self.max);
+        self.zeros += lanes_in(_mm256_cmp_ps::<_CMP_EQ_OQ>(x, _mm256_setzero_ps()));
+    }
+}
+
+/// Relative errors and counts.
+#[derive(Clone, Copy)]
+struct Relative {
+    largest: __m256,
+    /// The largest absolute error, rounded; see [`Distances::largest`].
+    largest_abs: __m256,
+    within_1e3: __m256i,
+    within_5e3: __m256i,
+    different: u64,
+    zero_baseline: u64,
+}
+
+impl Relative {
+    /// Leaves the relative errors behind.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,popcnt")]
+    fn sweep<const KIND: u8, const ZEROS: bool>(
+        self,
+        b: &[Singles],
+        c: &[Singles],
+        errors: &mut [MaybeUninit<__m256>],
+    ) -> Self {
+        let mut sums = self;
+        let zero = _mm256_setzero_ps();
+        for ((b, c), error) in b.iter().zip(c).zip(errors) {
+            let (b, c) = (singles(b), singles(c));
+            let difference = _mm256_sub_ps(c, b);
+            if KIND == F32 {
+                sums.largest_abs = _mm256_max_ps(abs(difference), sums.largest_abs);
+            }
+            let quotient = if ZEROS {
+                let empty = _mm256_cmp_ps::<_CMP_EQ_OQ>(b, zero);
+                let epsilon = _mm256_set1_ps(f32::EPSILON);
+                let divisor = _mm256_blendv_ps(b, epsilon, empty);
+                let raised = _mm256_blendv_ps(c, _mm256_add_ps(c, epsilon), empty);
+                let unlike = _mm256_and_ps(empty, _mm256_cmp_ps::<_CMP_NEQ_OQ>(c, zero));
+                sums.zero_baseline += lanes_in(unlike);
+                _mm256_div_ps(_mm256_sub_ps(raised, divisor), divisor)
+            } else {
+                _mm256_div_ps(difference, b)
+            };
+            let relative = abs(quotient);
+            error.write(relative);
+            sums.largest = _mm256_max_ps(relative, sums.largest);
+            let below = |limit| _mm256_cmp_ps::<_CMP_LT_OQ>(relative, _mm256_set1_ps(limit));
+            sums.within_1e3 = counted(sums.within_1e3, below(0.001));
+            sums.within_5e3 = counted(sums.within_5e3, below(0.005));
+            sums.different += lanes_in(_mm256_cmp_ps::<_CMP_NEQ_OQ>(b, c));
+        }
+        sums
+    }
+}
+
+/// Sums of errors.
+#[derive(Clone, Copy)]
+struct Distances {
+    squares: Halves,
+    abs: Halves,
+    rel: Halves,
+    /// The largest absolute error; that of binary32 is found by [`Relative`].
+    largest: Halves,
+}
+
+impl Distances {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,popcnt")]
+    fn sweep<const KIND: u8>(self, differences: &[Halves], errors: &[Singles]) -> Self {
+        let mut sums = self;
+        for (difference, error) in differences.iter().zip(errors) {
+            add(&mut sums.squares, difference.map(|half| _mm256_mul_pd(half, half)));
+            let distance = difference.map(|half| abs_wide(half));
+            add(&mut sums.abs, distance);
+            if KIND != F32 {
+                // Narrow types are full of ties: exact, so that one is not taken for a record.
+                sums.largest = [0, 1].map(|half| _mm256_max_pd(distance[half], sums.largest[half]));
+            }
+            add(&mut sums.rel, doubles(error));
+        }
+        sums
+    }
+}
+
+/// The largest distances of a block in units in the last place, as unsigned integers as wide as an element.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+fn ulp_sweep<const KIND: u8>(mut largest: __m256i, b: &[u8], c: &[u8]) -> __m256i {
+    for (b, c) in b.as_chunks::<32>().0.iter().zip(c.as_chunks::<32>().0) {
+        fetch_ahead(b.as_ptr());
+        fetch_ahead(c.as_ptr());
+        largest = larger_ulp::<KIND>(largest, places::<KIND>(load::<F32>(b)), places::<KIND>(load::<F32>(c)));
+    }
+    largest
+}
+
+/// Numbers of elements among all numbers of their type, from zero, given their bit patterns.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+pub(super) fn places<const KIND: u8>(raw: __m256i) -> __m256i {
+    if KIND == F32 {
+        _mm256_sign_epi32(_mm256_and_si256(raw, _mm256_set1_epi32(i32::MAX)), raw)
+    } else {
+        _mm256_sign_epi16(_mm256_and_si256(raw, _mm256_set1_epi16(i16::MAX)), raw)
+    }
+}
+
+/// The larger of `largest` and the distances between places.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+pub(super) fn larger_ulp<const KIND: u8>(largest: __m256i, b: __m256i, c: __m256i) -> __m256i {
+    if KIND == F32 {
+        let distance = _mm256_sub_epi32(_mm256_max_epi32(b, c), _mm256_min_epi32(b, c));
+        _mm256_max_epu32(largest, distance)
+    } else {
+        let distance = _mm256_sub_epi16(_mm256_max_epi16(b, c), _mm256_min_epi16(b, c));
+        _mm256_max_epu16(largest, distance)
+    }
+}
+
+/// The largest element of what [`larger_ulp`] has found.
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+pub(super) fn largest_ulp<const KIND: u8>(distances: __m256i) -> u64 {
+    let parts = |lane: u32| if KIND == F32 { [lane, 0] } else { [lane & 0xffff, lane >> 16] };
+    integers(distances).into_iter().flat_map(parts).max().map_or(0, u64::from)
+}
+
+/// Sums of a pair of blocks of finite elements, a multiple of two steps. Without `ZEROS`, no element of the baseline is zero.
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+pub(super) fn finite_pair<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8]) -> BlockSums {
+    let (none, count) = ([_mm256_setzero_pd(); 2], _mm256_setzero_si256());
+    let extent =
+        Extent { min: _mm256_set1_ps(f32::INFINITY), max: _mm256_set1_ps(f32::NEG_INFINITY), zeros: 0 };
+    let mut extents = [extent; 2];
+    let mut products = Products {
+        baseline: none,
+        candidate: none,
+        baseline_squares: none,
+        candidate_squares: none,
+        dot: none,
+    };
+    let mut relative = Relative {
+        largest: _mm256_setzero_ps(),
+        largest_abs: _mm256_setzero_ps(),
+        within_1e3: count,
+        within_5e3: count,
+        different: 0,
+        zero_baseline: 0,
+    };
+    let mut distances = Distances { squares: none, abs: none, rel: none, largest: none };
+    let mut ulp = count;
+    let (mut scratch_b, mut scratch_c, mut errors) = (Scratch::new(), Scratch::new(), Scratch::new());
+    let mut differences = [MaybeUninit::<Halves>::uninit(); SLICE / STEP];
+    let slice = SLICE * size_of_kind(KIND);
+    for (b, c) in b.chunks(slice).zip(c.chunks(slice)) {
+        ulp = ulp_sweep::<KIND>(ulp, b, c);
+        let (b, c) = (scratch_b.widened::<KIND>(b), scratch_c.widened::<KIND>(c));
+        products = products.sweep(b, c, &mut differences);
+        relative = relative.sweep::<KIND, ZEROS>(b, c, &mut errors.0);
+        for (b, c) in b.iter().zip(c) {
+            extents[0].add(singles(b));
+            extents[1].add(singles(c));
+        }
+        // SAFETY: the sweeps above have written as many steps.
+        let errors = unsafe { errors.filled(b.len()) };
+        // SAFETY: as above.
+        let differences = unsafe { std::slice::from_raw_parts(differences.as_ptr().cast(), b.len()) };
+        distances = distances.sweep::<KIND>(differences, errors);
+    }
+    let side = |sum: Halves, squares: Halves, extent: Extent| SideSums {
+        sum: fold(lanes(sum)),
+        squares: fold(lanes(squares)),
+        min: -largest(_mm256_xor_ps(extent.min, _mm256_set1_ps(-0.0))) + 0.0,
+        max: largest(extent.max) + 0.0,
+        zeros: extent.zeros,
+        ..SideSums::EMPTY
+    };
+    let baseline = side(products.baseline, products.baseline_squares, extents[0]);
+    let candidate = side(products.candidate, products.candidate_squares, extents[1]);
+    let pair = PairSums {
+        finite: (b.len() / size_of_kind(KIND)) as u64,
+        dot: fold(lanes(products.dot)),
+        baseline_squares: baseline.squares,
+        candidate_squares: candidate.squares,
+        distance_squares: fold(lanes(distances.squares)),
+        abs: fold(lanes(distances.abs)),
+        rel: fold(lanes(distances.rel)),
+        max_rel: largest(relative.largest),
+        within_1e3: total(relative.within_1e3),
+        within_5e3: total(relative.within_5e3),
+        different: relative.different,
+        mismatch: 0,
+        zero_baseline: relative.zero_baseline,
+    };
+    let max_abs_hint = if KIND == F32 {
+        largest(relative.largest_abs)
+    } else {
+        lanes(distances.largest).into_iter().fold(0.0, |most, lane| if lane > most { lane } else { most })
+    };
+    BlockSums { baseline, candidate, pair, max_abs_hint, max_ulp: largest_ulp::<KIND>(ulp) }
+}
