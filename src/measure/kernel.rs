@@ -23,6 +23,14 @@ pub(crate) trait Kernel {
     /// tensor's last must have [`BLOCK`] elements.
     fn sketch(&mut self, masked: bool, x: &[u8], sums: &mut SignedSums);
 
+    /// [`side`](Self::side) and [`sketch`](Self::sketch) of a block whose elements should be finite. If the sum of squares shows that
+    /// they are not, `sums` is of no use any more.
+    fn side_and_sketch(&mut self, x: &[u8], sums: &mut SignedSums) -> SideSums {
+        let side = self.side(false, x);
+        self.sketch(false, x, sums);
+        side
+    }
+
     /// First element with the largest absolute error among both-finite positions. `hint` is the block's
     /// [`BlockSums::max_abs_hint`]. Errors up to `floor` are of no interest and may be passed over.
     fn locate(&mut self, hint: f64, floor: Option<f64>, b: &[u8], c: &[u8]) -> Option<Record>;

@@ -8,7 +8,7 @@ use super::blocks::{self, Blocks, blocks_of};
 use super::kernel::one_side;
 use super::simd::{Body, DefaultFloat, Path};
 use super::sketch::{Lanes, SignedSums};
-use super::sums::{BLOCK, RunningSums, SEGMENT, SideSums};
+use super::sums::{BLOCK, LANES, RunningSums, SEGMENT, SideSums};
 
 /// What is known of the elements of a tensor so far.
 #[derive(Debug, Clone)]
@@ -101,14 +101,31 @@ fn measure(
     mut each: impl FnMut(&[u8], &SideSums),
 ) {
     let (mut kernel, mut path) = (blocks::kernel(body, dtype, dtype), Path::Plain);
-    for block in blocks_of(range) {
-        let elements = block.len();
-        let bytes = source.bytes(block);
-        let sums = one_side(&mut *kernel, &mut path, elements, bytes);
-        if let Some(signed) = &mut signed {
-            kernel.sketch(path == Path::Masked, bytes, signed);
-        }
-        each(bytes, &sums);
+    for block in blocks_of(range.clone()) {
+        let sums = match &mut signed {
+            Some(signed) if path == Path::Plain && block.len().is_multiple_of(2 * LANES) => {
+                let sums = kernel.side_and_sketch(source.bytes(block.clone()), signed);
+                if sums.squares.is_finite() {
+                    sums
+                } else {
+                    path = Path::Masked;
+                    signed.restart();
+                    for block in blocks_of(range.start..block.end) {
+                        kernel.sketch(true, source.bytes(block), signed);
+                    }
+                    kernel.side(true, source.bytes(block.clone()))
+                }
+            }
+            signed => {
+                let bytes = source.bytes(block.clone());
+                let sums = one_side(&mut *kernel, &mut path, block.len(), bytes);
+                if let Some(signed) = signed {
+                    kernel.sketch(path == Path::Masked, bytes, signed);
+                }
+                sums
+            }
+        };
+        each(source.bytes(block), &sums);
     }
 }
 

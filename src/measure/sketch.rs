@@ -36,6 +36,8 @@ pub(crate) struct SignedSums {
     lanes: [f64; 2 * ROW],
     /// Keys of the first rows.
     known: &'static [RowKey],
+    /// Number of the segment's first row.
+    first: u64,
     /// Number of the next row.
     row: u64,
     /// The key of a row beyond the known ones.
@@ -76,7 +78,13 @@ impl SignedSums {
     pub(crate) fn of_segment(segment: usize, dtype: DType) -> Self {
         let numbers = if dtype.is_complex() { 2 } else { 1 };
         let row = (segment * (SEGMENT * numbers / ROW)) as u64;
-        Self { lanes: [0.0; 2 * ROW], known: &FIRST_KEYS, row, key: RowKey::of(0) }
+        Self { lanes: [0.0; 2 * ROW], known: &FIRST_KEYS, first: row, row, key: RowKey::of(0) }
+    }
+
+    /// Sums of nothing again, before the row that was the first.
+    pub(crate) fn restart(&mut self) {
+        self.lanes.fill(0.0);
+        self.row = self.first;
     }
 
     /// The key of the next row and the lanes it adds to, in the order of its elements.

@@ -23,6 +23,7 @@ use super::ulp;
 #[cfg(target_arch = "x86_64")]
 use super::{
     arithmetic::Single,
+    sketch::ROW,
     sums::{Magnitude, Record},
 };
 
@@ -227,6 +228,16 @@ impl<const KIND: u8, const WIDE: bool> Kernel for Vector<KIND, WIDE> {
             // SAFETY: as above.
             (false, true) => unsafe { avx2::sketch::<KIND, true>(x, sums) },
         }
+    }
+
+    fn side_and_sketch(&mut self, x: &[u8], sums: &mut SignedSums) -> SideSums {
+        if !WIDE && x.len().is_multiple_of(ROW * size_of_kind(KIND)) {
+            // SAFETY: as above.
+            return unsafe { avx2::side_and_sketch::<KIND>(x, sums) };
+        }
+        let side = self.side(false, x);
+        self.sketch(false, x, sums);
+        side
     }
 
     fn locate(&mut self, hint: f64, floor: Option<f64>, b: &[u8], c: &[u8]) -> Option<Record> {

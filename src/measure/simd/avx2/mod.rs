@@ -26,7 +26,7 @@ mod sweeps;
 
 pub(crate) use locate::locate;
 pub(crate) use pair::pair;
-pub(crate) use side::side;
+pub(crate) use side::{side, side_and_sketch};
 pub(crate) use sketch::sketch;
 
 /// Elements a step takes.

@@ -1,4 +1,4 @@
-//! Sums of a block of one tensor.
+//! Sums of a block of one tensor, and its sketch on the way.
 
 #[allow(
     clippy::wildcard_imports,
@@ -6,40 +6,83 @@
 )]
 use core::arch::x86_64::*;
 
-use crate::measure::sums::{SideSums, fold};
+use crate::measure::sketch::{ROW, SignedSums};
+use crate::measure::sums::{BLOCK, SideSums, fold};
 
-use super::super::{fetch_ahead, size_of_kind};
+use super::super::{F32, fetch_ahead, size_of_kind};
+use super::sketch::SignedRow;
+use super::sweeps::{Scratch, doubles, singles};
 use super::{
     STEP, add, add_products, classes, counted, finite_lanes, halves, lanes, largest, load, load_rest, total,
     widen, with_nan_from,
 };
 
-/// Sums of a block of one tensor; see [`super::portable::side`].
+/// Sums of a block of one tensor; see [`super::super::portable::side`].
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 pub(crate) fn side<const KIND: u8>(masked: bool, bytes: &[u8]) -> SideSums {
-    if masked { side_on::<KIND, true>(bytes) } else { side_on::<KIND, false>(bytes) }
+    if masked { any::<KIND>(bytes) } else { finite::<KIND>(bytes, None) }
 }
 
+/// Sums of a block of finite elements, whole rows, which are added to the sketch as well.
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
-fn side_on<const KIND: u8, const MASKED: bool>(bytes: &[u8]) -> SideSums {
+pub(crate) fn side_and_sketch<const KIND: u8>(bytes: &[u8], signed: &mut SignedSums) -> SideSums {
+    debug_assert!(bytes.len().is_multiple_of(ROW * size_of_kind(KIND)));
+    finite::<KIND>(bytes, Some(signed))
+}
+
+/// Finite elements, a multiple of two steps.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+fn finite<const KIND: u8>(bytes: &[u8], mut signed: Option<&mut SignedSums>) -> SideSums {
+    let (mut sum, mut squares) = ([_mm256_setzero_pd(); 2], [_mm256_setzero_pd(); 2]);
+    let (mut min, mut max) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
+    let mut zeros = _mm256_setzero_si256();
+    let mut scratch = Scratch::new();
+    // Without a sketch and a scratch, nothing asks for short rows.
+    let row = if KIND == F32 && signed.is_none() { BLOCK } else { ROW };
+    for row in bytes.chunks(row * size_of_kind(KIND)) {
+        let steps = scratch.widened::<KIND>(row);
+        let mut lanes = signed.as_mut().map(|signed| SignedRow::next(signed));
+        for (index, step) in steps.iter().enumerate() {
+            fetch_ahead(row[index * STEP * size_of_kind(KIND)..].as_ptr());
+            let (x, wide) = (singles(step), doubles(step));
+            add(&mut sum, wide);
+            add_products(&mut squares, wide, wide);
+            min = _mm256_min_ps(x, min);
+            max = _mm256_max_ps(x, max);
+            zeros = counted(zeros, _mm256_cmp_ps::<_CMP_EQ_OQ>(x, _mm256_setzero_ps()));
+            if let Some(lanes) = &mut lanes {
+                lanes.add(index, wide);
+            }
+        }
+    }
+    SideSums {
+        sum: fold(lanes(sum)),
+        squares: fold(lanes(squares)),
+        min: -largest(_mm256_xor_ps(min, _mm256_set1_ps(-0.0))) + 0.0,
+        max: largest(max) + 0.0,
+        zeros: total(zeros),
+        ..SideSums::EMPTY
+    }
+}
+
+/// Any elements.
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+fn any<const KIND: u8>(bytes: &[u8]) -> SideSums {
     let (mut sum, mut squares) = ([_mm256_setzero_pd(); 2], [_mm256_setzero_pd(); 2]);
     let (infinity, neg_infinity) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
     let (mut min, mut max, mut zeros) = (infinity, neg_infinity, _mm256_setzero_si256());
     let mut special = [0_u64; 3];
     let mut one_step = |x: __m256| {
-        let (mut low, mut high, mut term) = (x, x, x);
-        if MASKED {
-            let finite = finite_lanes(x);
-            low = _mm256_blendv_ps(infinity, x, finite);
-            high = _mm256_blendv_ps(neg_infinity, x, finite);
-            term = _mm256_and_ps(x, finite);
-            if _mm256_movemask_ps(finite) != 0xff {
-                for (count, mask) in special.iter_mut().zip(classes(x)) {
-                    *count += u64::from(mask.count_ones());
-                }
+        let finite = finite_lanes(x);
+        let low = _mm256_blendv_ps(infinity, x, finite);
+        let high = _mm256_blendv_ps(neg_infinity, x, finite);
+        if _mm256_movemask_ps(finite) != 0xff {
+            for (count, mask) in special.iter_mut().zip(classes(x)) {
+                *count += u64::from(mask.count_ones());
             }
         }
-        let wide = halves(term);
+        let wide = halves(_mm256_and_ps(x, finite));
         add(&mut sum, wide);
         add_products(&mut squares, wide, wide);
         min = _mm256_min_ps(low, min);

@@ -23,14 +23,14 @@ use super::{
 const SLICE: usize = 256;
 
 /// Eight elements in binary32, as they lie in memory.
-type Singles = [u8; 32];
+pub(super) type Singles = [u8; 32];
 
 /// Room for a slice in binary32.
 #[repr(align(32))]
-struct Scratch([MaybeUninit<__m256>; SLICE / STEP]);
+pub(super) struct Scratch([MaybeUninit<__m256>; SLICE / STEP]);
 
 impl Scratch {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self([MaybeUninit::uninit(); SLICE / STEP])
     }
 
@@ -44,7 +44,7 @@ impl Scratch {
     /// The elements of `bytes`, at most a slice: where they are if that is binary32, else widened to it here.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,popcnt")]
-    fn widened<'a, const KIND: u8>(&'a mut self, bytes: &'a [u8]) -> &'a [Singles] {
+    pub(super) fn widened<'a, const KIND: u8>(&'a mut self, bytes: &'a [u8]) -> &'a [Singles] {
         if KIND == F32 {
             return bytes.as_chunks().0;
         }
@@ -61,7 +61,7 @@ impl Scratch {
 /// Loads eight elements.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
-fn singles(at: &Singles) -> __m256 {
+pub(super) fn singles(at: &Singles) -> __m256 {
     // SAFETY: the array has 32 bytes, and the load needs no alignment.
     unsafe { _mm256_loadu_ps(at.as_ptr().cast()) }
 }
@@ -69,7 +69,7 @@ fn singles(at: &Singles) -> __m256 {
 /// Loads eight elements and widens them.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
-fn doubles(at: &Singles) -> Halves {
+pub(super) fn doubles(at: &Singles) -> Halves {
     let (halves, _) = at.as_chunks::<16>();
     // SAFETY: a half has 16 bytes, and the load needs no alignment.
     [0, 1].map(|half| _mm256_cvtps_pd(unsafe { _mm_loadu_ps(halves[half].as_ptr().cast()) }))
