@@ -178,18 +178,18 @@ impl Layout {
     fn rows<const N: usize>(&self, elements: &[[u8; N]], range: Range<usize>, out: &mut [[u8; N]]) {
         let (size, stride) =
             self.dims.checked_sub(1).map_or((1, 1), |last| (self.shape[last], self.strides[last]));
-        let (mut start, mut out) = (range.start, out);
-        while start < range.end {
-            let run = (size - start % size).min(range.end - start);
+        let mut walk = Walk::over_rows(self, range.start / size);
+        let (mut column, mut out) = (range.start % size, out);
+        while !out.is_empty() {
+            let run = (size - column).min(out.len());
             let (row, rest) = out.split_at_mut(run);
-            let from = &elements[self.position(start)..];
+            let from = &elements[walk.next() + column * stride..];
             match stride {
                 0 => row.fill(from[0]),
-                1 => row.copy_from_slice(&from[..run]),
+                1 => copy(&from[..run], row),
                 _ => row.iter_mut().zip(from.iter().step_by(stride)).for_each(|(to, &from)| *to = from),
             }
-            start += run;
-            out = rest;
+            (column, out) = (0, rest);
         }
     }
 
@@ -237,23 +237,49 @@ impl Layout {
     }
 }
 
-/// Positions of elements in row-major order of the dimensions from `first` on.
+/// Copies a row. Heads of attention and the like have short rows, where calling for a copy takes longer than the copy.
+fn copy<const N: usize>(from: &[[u8; N]], to: &mut [[u8; N]]) {
+    const SHORT: usize = 512;
+    if size_of_val(from) > SHORT || !size_of_val(from).is_multiple_of(32) {
+        return to.copy_from_slice(from);
+    }
+    let (from, _) = from.as_flattened().as_chunks::<32>();
+    let (to, _) = to.as_flattened_mut().as_chunks_mut::<32>();
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = *from;
+    }
+}
+
+/// Positions of elements in row-major order of some dimensions.
 #[derive(Debug)]
 struct Walk<'a> {
     layout: &'a Layout,
-    first: usize,
+    axes: Range<usize>,
     index: [usize; MAX_DIMS],
     position: usize,
 }
 
 impl<'a> Walk<'a> {
+    /// Over the dimensions from `first` on.
     const fn over(layout: &'a Layout, first: usize) -> Self {
-        Self { layout, first, index: [0; MAX_DIMS], position: 0 }
+        Self { layout, axes: first..layout.dims, index: [0; MAX_DIMS], position: 0 }
+    }
+
+    /// Over all dimensions but the last, from row `row` on.
+    fn over_rows(layout: &'a Layout, mut row: usize) -> Self {
+        let mut walk =
+            Self { layout, axes: 0..layout.dims.saturating_sub(1), index: [0; MAX_DIMS], position: 0 };
+        for axis in walk.axes.clone().rev() {
+            walk.index[axis] = row % layout.shape[axis];
+            walk.position += walk.index[axis] * layout.strides[axis];
+            row /= layout.shape[axis];
+        }
+        walk
     }
 
     fn next(&mut self) -> usize {
         let position = self.position;
-        for axis in (self.first..self.layout.dims).rev() {
+        for axis in self.axes.clone().rev() {
             self.index[axis] += 1;
             self.position += self.layout.strides[axis];
             if self.index[axis] < self.layout.shape[axis] {
