@@ -26,9 +26,7 @@ pub(crate) trait Kernel {
     /// [`side`](Self::side) and [`sketch`](Self::sketch) of a block whose elements should be finite. If the sum of squares shows that
     /// they are not, `sums` is of no use any more.
     fn side_and_sketch(&mut self, x: &[u8], sums: &mut SignedSums) -> SideSums {
-        let side = self.side(false, x);
-        self.sketch(false, x, sums);
-        side
+        side_then_sketch(self, x, sums)
     }
 
     /// First element with the largest absolute error among both-finite positions. `hint` is the block's
@@ -37,6 +35,17 @@ pub(crate) trait Kernel {
 
     /// False if a block with this hint certainly holds no error above `record`.
     fn may_exceed(&self, hint: f64, record: Magnitude) -> bool;
+}
+
+/// [`Kernel::side_and_sketch`], one after the other.
+pub(crate) fn side_then_sketch<K: Kernel + ?Sized>(
+    kernel: &mut K,
+    x: &[u8],
+    sums: &mut SignedSums,
+) -> SideSums {
+    let side = kernel.side(false, x);
+    kernel.sketch(false, x, sums);
+    side
 }
 
 /// The running state of one chunk.

@@ -3,7 +3,7 @@
 use crate::dump::{ALL_DTYPES, Content, DType, Number, Observation, TensorRef};
 use crate::measure::golden::tensors;
 use crate::measure::simd::Body;
-use crate::measure::sums::{BLOCK, CHUNK};
+use crate::measure::sums::{BLOCK, CHUNK, SEGMENT};
 use crate::measure::{sketch_distance, summarize};
 
 use super::{observe, observe_on};
@@ -37,6 +37,38 @@ fn every_body_gives_the_same_bits() {
                 for body in supported() {
                     let found = exact(&flat_on(body, dtype, &bytes, Content::SKETCH));
                     assert_eq!(found, expected, "{dtype} {mode} {count} {body:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_element_that_is_not_finite_is_left_out_wherever_it_stands() {
+    for dtype in [DType::F32, DType::Bf16, DType::F16, DType::F64] {
+        for count in [5 * BLOCK, SEGMENT + 3 * BLOCK + 48] {
+            let [bytes, _] = tensors([dtype, dtype], "near", 12, count);
+            for place in [0, 3 * BLOCK + 77, count - 1] {
+                let with = |pattern: &[u8]| {
+                    let mut bytes = bytes.clone();
+                    bytes[place * dtype.size()..][..dtype.size()].copy_from_slice(pattern);
+                    bytes
+                };
+                let infinity: &[u8] = match dtype {
+                    DType::F32 => &f32::INFINITY.to_le_bytes(),
+                    DType::Bf16 => &half::bf16::INFINITY.to_le_bytes(),
+                    DType::F16 => &half::f16::INFINITY.to_le_bytes(),
+                    _ => &f64::INFINITY.to_le_bytes(),
+                };
+                for body in supported() {
+                    let found = flat_on(body, dtype, &with(infinity), Content::SKETCH);
+                    let zero = flat_on(body, dtype, &with(&[0; 8][..dtype.size()]), Content::SKETCH);
+                    assert_eq!(found.sketch, zero.sketch, "{dtype} {count} {place} {body:?}");
+                    assert_eq!(found.counts.positive_infinite, 1, "{dtype} {count} {place} {body:?}");
+                    assert_eq!(
+                        found.statistics.norm, zero.statistics.norm,
+                        "{dtype} {count} {place} {body:?}"
+                    );
                 }
             }
         }

@@ -16,7 +16,7 @@ use crate::dump::DType;
 
 use super::arithmetic::Arithmetic;
 use super::decode::Decode;
-use super::kernel::Kernel;
+use super::kernel::{Kernel, side_then_sketch};
 use super::sketch::SignedSums;
 use super::sums::{BlockSums, SideSums};
 use super::ulp;
@@ -233,11 +233,10 @@ impl<const KIND: u8, const WIDE: bool> Kernel for Vector<KIND, WIDE> {
     fn side_and_sketch(&mut self, x: &[u8], sums: &mut SignedSums) -> SideSums {
         if !WIDE && x.len().is_multiple_of(ROW * size_of_kind(KIND)) {
             // SAFETY: as above.
-            return unsafe { avx2::side_and_sketch::<KIND>(x, sums) };
+            unsafe { avx2::side_and_sketch::<KIND>(x, sums) }
+        } else {
+            side_then_sketch(self, x, sums)
         }
-        let side = self.side(false, x);
-        self.sketch(false, x, sums);
-        side
     }
 
     fn locate(&mut self, hint: f64, floor: Option<f64>, b: &[u8], c: &[u8]) -> Option<Record> {

@@ -13,8 +13,8 @@ use super::super::{F32, fetch_ahead, size_of_kind};
 use super::sketch::SignedRow;
 use super::sweeps::{Scratch, doubles, singles};
 use super::{
-    STEP, add, add_products, classes, counted, finite_lanes, halves, lanes, largest, load, load_rest, total,
-    widen, with_nan_from,
+    Halves, STEP, add, add_products, classes, counted, finite_lanes, halves, lanes, largest, load, load_rest,
+    total, widen, with_nan_from,
 };
 
 /// Sums of a block of one tensor; see [`super::super::portable::side`].
@@ -39,12 +39,12 @@ fn finite<const KIND: u8>(bytes: &[u8], mut signed: Option<&mut SignedSums>) -> 
     let mut zeros = _mm256_setzero_si256();
     let mut scratch = Scratch::new();
     // Without a sketch and a scratch, nothing asks for short rows.
-    let row = if KIND == F32 && signed.is_none() { BLOCK } else { ROW };
-    for row in bytes.chunks(row * size_of_kind(KIND)) {
+    let length = if KIND == F32 && signed.is_none() { BLOCK } else { ROW };
+    for row in bytes.chunks(length * size_of_kind(KIND)) {
         let steps = scratch.widened::<KIND>(row);
         let mut lanes = signed.as_mut().map(|signed| SignedRow::next(signed));
         for (index, step) in steps.iter().enumerate() {
-            fetch_ahead(row[index * STEP * size_of_kind(KIND)..].as_ptr());
+            fetch_ahead(row.as_ptr().wrapping_add(index * STEP * size_of_kind(KIND)));
             let (x, wide) = (singles(step), doubles(step));
             add(&mut sum, wide);
             add_products(&mut squares, wide, wide);
@@ -56,12 +56,18 @@ fn finite<const KIND: u8>(bytes: &[u8], mut signed: Option<&mut SignedSums>) -> 
             }
         }
     }
+    SideSums { zeros: total(zeros), ..finite_sums(sum, squares, [min, max]) }
+}
+
+/// Sums of finite elements, put together; zeros are left to be counted.
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+pub(super) fn finite_sums(sum: Halves, squares: Halves, [min, max]: [__m256; 2]) -> SideSums {
     SideSums {
         sum: fold(lanes(sum)),
         squares: fold(lanes(squares)),
+        // Adding zero turns a zero's sign, which depends on the order of elements, to plus.
         min: -largest(_mm256_xor_ps(min, _mm256_set1_ps(-0.0))) + 0.0,
         max: largest(max) + 0.0,
-        zeros: total(zeros),
         ..SideSums::EMPTY
     }
 }
@@ -104,13 +110,10 @@ fn any<const KIND: u8>(bytes: &[u8]) -> SideSums {
     }
     let [nan, pos_inf, neg_inf] = special;
     SideSums {
-        sum: fold(lanes(sum)),
-        squares: fold(lanes(squares)),
-        min: -largest(_mm256_xor_ps(min, _mm256_set1_ps(-0.0))) + 0.0,
-        max: largest(max) + 0.0,
         zeros: total(zeros),
         nan: nan - padding,
         pos_inf,
         neg_inf,
+        ..finite_sums(sum, squares, [min, max])
     }
 }

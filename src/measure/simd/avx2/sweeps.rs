@@ -15,6 +15,7 @@ use core::arch::x86_64::*;
 use crate::measure::sums::{BlockSums, PairSums, SideSums, fold};
 
 use super::super::{F32, fetch_ahead, size_of_kind};
+use super::side::finite_sums;
 use super::{
     Halves, STEP, abs, abs_wide, add, add_products, counted, integers, lanes, largest, load, total, widen,
 };
@@ -34,7 +35,10 @@ impl Scratch {
         Self([MaybeUninit::uninit(); SLICE / STEP])
     }
 
-    /// The first `steps` steps, which must have been written.
+    /// The first `steps` steps.
+    ///
+    /// # Safety
+    /// They must have been written.
     const unsafe fn filled(&self, steps: usize) -> &[Singles] {
         assert!(steps <= SLICE / STEP);
         // SAFETY: they are written, as the caller says, and any bytes are singles.
@@ -298,19 +302,16 @@ pub(super) fn finite_pair<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8])
             extents[0].add(singles(b));
             extents[1].add(singles(c));
         }
+        let steps = b.len().min(c.len());
         // SAFETY: the sweeps above have written as many steps.
-        let errors = unsafe { errors.filled(b.len()) };
-        // SAFETY: as above.
-        let differences = unsafe { std::slice::from_raw_parts(differences.as_ptr().cast(), b.len()) };
+        let errors = unsafe { errors.filled(steps) };
+        // SAFETY: as above; a slice has no more steps than there is room for.
+        let differences = unsafe { std::slice::from_raw_parts(differences.as_ptr().cast(), steps) };
         distances = distances.sweep::<KIND>(differences, errors);
     }
     let side = |sum: Halves, squares: Halves, extent: Extent| SideSums {
-        sum: fold(lanes(sum)),
-        squares: fold(lanes(squares)),
-        min: -largest(_mm256_xor_ps(extent.min, _mm256_set1_ps(-0.0))) + 0.0,
-        max: largest(extent.max) + 0.0,
         zeros: extent.zeros,
-        ..SideSums::EMPTY
+        ..finite_sums(sum, squares, [extent.min, extent.max])
     };
     let baseline = side(products.baseline, products.baseline_squares, extents[0]);
     let candidate = side(products.candidate, products.candidate_squares, extents[1]);
