@@ -34,20 +34,17 @@ mod tensor;
 use pyo3::prelude::*;
 
 /// Python's allocator aligns an object to 16 bytes, whatever the Rust value in it needs.
-const OBJECT_ALIGNMENT: usize = 16;
+const fn fits_an_object<T>() -> bool {
+    align_of::<T>() <= 16
+}
 
-const _: () = {
-    assert!(align_of::<call::Call>() <= OBJECT_ALIGNMENT, "what is aligned to more goes behind a box");
-    assert!(
-        align_of::<digest::DigestStream>() <= OBJECT_ALIGNMENT,
-        "what is aligned to more goes behind a box"
-    );
-    assert!(align_of::<digest::Digester>() <= OBJECT_ALIGNMENT, "what is aligned to more goes behind a box");
-    assert!(
-        align_of::<recorder::Recorder>() <= OBJECT_ALIGNMENT,
-        "what is aligned to more goes behind a box"
-    );
-};
+const _: () = assert!(
+    fits_an_object::<call::Call>()
+        && fits_an_object::<digest::DigestStream>()
+        && fits_an_object::<digest::Digester>()
+        && fits_an_object::<recorder::Recorder>(),
+    "what is aligned to more goes behind a box"
+);
 
 /// The command line: runs `probe` with `arguments`, the first of which is the program's name, and returns its exit code.
 #[pyfunction]

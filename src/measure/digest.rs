@@ -98,7 +98,7 @@ impl Digest {
             dtype,
             elements: 0,
             hash: Hasher::new(),
-            numbers: Numbers::new(dtype, content.sketch),
+            numbers: Numbers::new(content.sketch),
             unordered: (content.unordered && dtype.size() <= 8).then_some(0),
             casts: targets.iter().map(|&dtype| Cast { dtype, hash: Hasher::new() }).collect(),
         }
@@ -171,7 +171,7 @@ impl Digest {
 
     /// The digest of everything pushed.
     pub fn finish(self) -> TensorDigest {
-        let Numbers { sums, lanes, .. } = self.numbers;
+        let Numbers { sums, lanes } = self.numbers;
         let sums = sums.finish();
         let extent = SideExtent { sum: Scaled::from(sums.sum), squares: Scaled::from(sums.squares) };
         let summary = finish::summary(self.elements, &sums, extent);

@@ -11,7 +11,7 @@ use super::blocks::{Blocks, Threads};
 use super::extent::SideExtent;
 use super::finish;
 use super::metric::TensorSummary;
-use super::segment::{Extremes, Numbers};
+use super::segment::Numbers;
 use super::simd::{Body, DefaultFloat};
 use super::sums::BLOCK;
 
@@ -27,15 +27,17 @@ fn observe_on(body: Body, tensor: TensorRef<'_>, content: Content) -> Observatio
     let _control = DefaultFloat::enter();
     let (count, dtype) = (tensor.len(), tensor.dtype());
     let ordered = content.sketch || content.hash;
-    let mut numbers = Numbers::new(dtype, content.sketch);
+    let mut numbers = Numbers::new(content.sketch);
     let mut hash = (content.hash && count > BLOCK).then(XxHash3_128::new);
     let mut source = if ordered { Blocks::of(tensor, count) } else { Blocks::in_any_order(tensor) };
+    let mut extremes = Extremes::of(dtype);
     numbers.add(body, &mut source, |bytes| {
+        extremes.push(bytes);
         if let Some(hash) = &mut hash {
             hash.write(bytes);
         }
     });
-    let Numbers { sums, extremes, lanes } = numbers;
+    let Numbers { sums, lanes } = numbers;
     let sums = sums.finish();
     let extent = SideExtent::of(tensor, &sums, Threads::Caller);
     let summary = finish::summary(count, &sums, extent);
@@ -77,6 +79,51 @@ fn statistics(dtype: DType, summary: &TensorSummary, extremes: &Extremes) -> Rec
 
 fn unsigned(value: u64) -> Number {
     i64::try_from(value).map_or(Number::UInt(value), Number::Int)
+}
+
+/// Extremes of the types that binary64 does not hold exactly.
+#[derive(Debug)]
+enum Extremes {
+    /// Any other type: the extremes of the sums are exact.
+    Rounded,
+    Signed {
+        min: i64,
+        max: i64,
+    },
+    Unsigned {
+        min: u64,
+        max: u64,
+    },
+}
+
+impl Extremes {
+    const fn of(dtype: DType) -> Self {
+        match dtype {
+            DType::I64 => Self::Signed { min: i64::MAX, max: i64::MIN },
+            DType::U64 => Self::Unsigned { min: u64::MAX, max: u64::MIN },
+            _ => Self::Rounded,
+        }
+    }
+
+    /// Takes the elements that `bytes` holds into account.
+    fn push(&mut self, bytes: &[u8]) {
+        let (elements, _) = bytes.as_chunks::<8>();
+        match self {
+            Self::Rounded => {}
+            Self::Signed { min, max } => {
+                for &element in elements {
+                    let value = i64::from_le_bytes(element);
+                    (*min, *max) = ((*min).min(value), (*max).max(value));
+                }
+            }
+            Self::Unsigned { min, max } => {
+                for &element in elements {
+                    let value = u64::from_le_bytes(element);
+                    (*min, *max) = ((*min).min(value), (*max).max(value));
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]

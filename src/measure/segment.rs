@@ -14,7 +14,6 @@ use super::sums::{BLOCK, LANES, RunningSums, SEGMENT, SideSums};
 #[derive(Debug, Clone)]
 pub(crate) struct Numbers {
     pub(crate) sums: RunningSums,
-    pub(crate) extremes: Extremes,
     pub(crate) lanes: Option<Lanes>,
 }
 
@@ -22,18 +21,13 @@ pub(crate) struct Numbers {
 #[derive(Debug)]
 pub(crate) struct Segment {
     blocks: Vec<SideSums>,
-    extremes: Extremes,
     signed: Option<Box<SignedSums>>,
 }
 
 impl Numbers {
     /// Numbers of nothing; with lanes if a sketch is wanted.
-    pub(crate) fn new(dtype: DType, sketch: bool) -> Self {
-        Self {
-            sums: RunningSums::EMPTY,
-            extremes: Extremes::of(dtype),
-            lanes: sketch.then_some(Lanes::EMPTY),
-        }
+    pub(crate) fn new(sketch: bool) -> Self {
+        Self { sums: RunningSums::EMPTY, lanes: sketch.then_some(Lanes::EMPTY) }
     }
 
     /// Measures a whole tensor in this thread, which has entered [`DefaultFloat`], and hands every block to `each` while it is in cache.
@@ -46,7 +40,6 @@ impl Numbers {
                 self.lanes.is_some().then(|| SignedSums::of_segment(start / SEGMENT, tensor.dtype()));
             measure(body, tensor.dtype(), source, range, signed.as_mut(), |bytes, sums| {
                 self.sums.push(sums);
-                self.extremes.push(bytes);
                 each(bytes);
             });
             if let (Some(lanes), Some(signed)) = (&mut self.lanes, &signed) {
@@ -58,7 +51,6 @@ impl Numbers {
     /// Adds the segment that follows.
     pub(crate) fn append(&mut self, segment: &Segment) {
         segment.blocks.iter().for_each(|block| self.sums.push(block));
-        self.extremes.append(&segment.extremes);
         if let (Some(lanes), Some(signed)) = (&mut self.lanes, &segment.signed) {
             lanes.append(signed);
         }
@@ -78,15 +70,11 @@ impl Segment {
         let dtype = part.dtype();
         let mut segment = Self {
             blocks: Vec::with_capacity(range.len().div_ceil(BLOCK)),
-            extremes: Extremes::of(dtype),
             signed: sketch.then(|| Box::new(SignedSums::of_segment(index, dtype))),
         };
-        let Self { blocks, extremes, signed } = &mut segment;
+        let Self { blocks, signed } = &mut segment;
         let mut source = Blocks::of(part, range.end);
-        measure(body, dtype, &mut source, range, signed.as_deref_mut(), |bytes, sums| {
-            blocks.push(*sums);
-            extremes.push(bytes);
-        });
+        measure(body, dtype, &mut source, range, signed.as_deref_mut(), |_, sums| blocks.push(*sums));
         segment
     }
 }
@@ -126,63 +114,5 @@ fn measure(
             }
         };
         each(source.bytes(block), &sums);
-    }
-}
-
-/// Extremes of the types that binary64 does not hold exactly.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Extremes {
-    /// Any other type: the extremes of the sums are exact.
-    Rounded,
-    Signed {
-        min: i64,
-        max: i64,
-    },
-    Unsigned {
-        min: u64,
-        max: u64,
-    },
-}
-
-impl Extremes {
-    pub(crate) const fn of(dtype: DType) -> Self {
-        match dtype {
-            DType::I64 => Self::Signed { min: i64::MAX, max: i64::MIN },
-            DType::U64 => Self::Unsigned { min: u64::MAX, max: u64::MIN },
-            _ => Self::Rounded,
-        }
-    }
-
-    /// Takes the elements that `bytes` holds into account.
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
-        let (elements, _) = bytes.as_chunks::<8>();
-        match self {
-            Self::Rounded => {}
-            Self::Signed { min, max } => {
-                for &element in elements {
-                    let value = i64::from_le_bytes(element);
-                    (*min, *max) = ((*min).min(value), (*max).max(value));
-                }
-            }
-            Self::Unsigned { min, max } => {
-                for &element in elements {
-                    let value = u64::from_le_bytes(element);
-                    (*min, *max) = ((*min).min(value), (*max).max(value));
-                }
-            }
-        }
-    }
-
-    /// Takes into account what others did.
-    fn append(&mut self, next: &Self) {
-        match (self, next) {
-            (Self::Signed { min, max }, Self::Signed { min: least, max: most }) => {
-                (*min, *max) = ((*min).min(*least), (*max).max(*most));
-            }
-            (Self::Unsigned { min, max }, Self::Unsigned { min: least, max: most }) => {
-                (*min, *max) = ((*min).min(*least), (*max).max(*most));
-            }
-            _ => {}
-        }
     }
 }

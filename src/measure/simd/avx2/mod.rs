@@ -22,6 +22,7 @@ mod locate;
 mod pair;
 mod side;
 mod sketch;
+mod slice;
 mod sweeps;
 
 pub(crate) use locate::locate;

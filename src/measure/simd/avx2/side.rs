@@ -11,11 +11,13 @@ use crate::measure::sums::{BLOCK, SideSums, fold};
 
 use super::super::{F32, fetch_ahead, size_of_kind};
 use super::sketch::SignedRow;
-use super::sweeps::{Scratch, doubles, singles};
+use super::slice::{SLICE, Scratch, doubles, singles};
 use super::{
     Halves, STEP, add, add_products, classes, counted, finite_lanes, halves, lanes, largest, load, load_rest,
     total, widen, with_nan_from,
 };
+
+const _: () = assert!(ROW <= SLICE, "a row is widened at once");
 
 /// Sums of a block of one tensor; see [`super::super::portable::side`].
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]

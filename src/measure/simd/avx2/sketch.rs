@@ -92,24 +92,9 @@ fn bytes_of(signs: &[u64; ROW / 64 + 1]) -> &[u8; ROW / 8 + 8] {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn sketch_row<const KIND: u8, const MASKED: bool>(bytes: &[u8], sums: &mut SignedSums) {
-    let (key, lanes) = sums.next_row();
-    // Moves bit `lane` of a step's signs to the place of the sign.
-    let to_top = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
-    let steps = lanes.as_chunks_mut::<STEP>().0.iter_mut().zip(bytes.chunks_exact(STEP * size_of_kind(KIND)));
-    // A step needs the first of four bytes; four are what one instruction loads into every lane.
-    for ((lanes, bytes), signs) in steps.zip(bytes_of(&key.signs).windows(4)) {
+    let mut row = SignedRow::next(sums);
+    for (index, bytes) in bytes.chunks_exact(STEP * size_of_kind(KIND)).enumerate() {
         let x = widen::<KIND>(load::<KIND>(bytes));
-        let x = if MASKED { _mm256_and_ps(x, finite_lanes(x)) } else { x };
-        let signs = _mm256_sllv_epi32(
-            _mm256_set1_epi32(i32::from_le_bytes([signs[0], signs[1], signs[2], signs[3]])),
-            to_top,
-        );
-        let signed = _mm256_xor_ps(x, _mm256_and_ps(_mm256_castsi256_ps(signs), _mm256_set1_ps(-0.0)));
-        for (lanes, terms) in lanes.as_chunks_mut::<4>().0.iter_mut().zip(halves(signed)) {
-            // SAFETY: the array has 32 bytes, and the load needs no alignment.
-            let sum = _mm256_add_pd(unsafe { _mm256_loadu_pd(lanes.as_ptr()) }, terms);
-            // SAFETY: as above, for the store.
-            unsafe { _mm256_storeu_pd(lanes.as_mut_ptr(), sum) };
-        }
+        row.add(index, halves(if MASKED { _mm256_and_ps(x, finite_lanes(x)) } else { x }));
     }
 }
