@@ -20,6 +20,7 @@ use super::{BF16, F32, portable, size_of_kind};
 
 mod locate;
 mod pair;
+mod places;
 mod side;
 mod sketch;
 mod slice;

@@ -9,7 +9,8 @@ use core::arch::x86_64::*;
 use crate::measure::sums::{BlockSums, PairSums, fold};
 
 use super::super::{F32, Path, size_of_kind};
-use super::sweeps::{finite_pair, larger_ulp, largest_ulp, places};
+use super::places::{larger_ulp, largest_ulp, places};
+use super::sweeps::finite_pair;
 use super::{
     STEP, abs, abs_wide, add, add_products, classes, counted, finite_lanes, halves, lanes, largest, load,
     load_rest, side, total, widen, with_nan_from,

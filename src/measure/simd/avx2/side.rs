@@ -9,15 +9,14 @@ use core::arch::x86_64::*;
 use crate::measure::sketch::{ROW, SignedSums};
 use crate::measure::sums::{BLOCK, SideSums, fold};
 
-use super::super::{F32, fetch_ahead, size_of_kind};
+use super::super::{fetch_ahead, size_of_kind};
+use super::places::Extent;
 use super::sketch::SignedRow;
-use super::slice::{SLICE, Scratch, doubles, singles};
+use super::slice::{GROUP, group_of_doubles};
 use super::{
     Halves, STEP, add, add_products, classes, counted, finite_lanes, halves, lanes, largest, load, load_rest,
     total, widen, with_nan_from,
 };
-
-const _: () = assert!(ROW <= SLICE, "a row is widened at once");
 
 /// Sums of a block of one tensor; see [`super::super::portable::side`].
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
@@ -37,41 +36,37 @@ pub(crate) fn side_and_sketch<const KIND: u8>(bytes: &[u8], signed: &mut SignedS
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn finite<const KIND: u8>(bytes: &[u8], mut signed: Option<&mut SignedSums>) -> SideSums {
     let (mut sum, mut squares) = ([_mm256_setzero_pd(); 2], [_mm256_setzero_pd(); 2]);
-    let (mut min, mut max) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
-    let mut zeros = _mm256_setzero_si256();
-    let mut scratch = Scratch::new();
-    // Without a sketch and a scratch, nothing asks for short rows.
-    let length = if KIND == F32 && signed.is_none() { BLOCK } else { ROW };
+    let mut extent = Extent::<KIND>::new();
+    // Without a sketch, nothing asks for short rows.
+    let length = if signed.is_none() { BLOCK } else { ROW };
     for row in bytes.chunks(length * size_of_kind(KIND)) {
-        let steps = scratch.widened::<KIND>(row);
         let mut lanes = signed.as_mut().map(|signed| SignedRow::next(signed));
-        for (index, step) in steps.iter().enumerate() {
-            fetch_ahead(row.as_ptr().wrapping_add(index * STEP * size_of_kind(KIND)));
-            let (x, wide) = (singles(step), doubles(step));
-            add(&mut sum, wide);
-            add_products(&mut squares, wide, wide);
-            min = _mm256_min_ps(x, min);
-            max = _mm256_max_ps(x, max);
-            zeros = counted(zeros, _mm256_cmp_ps::<_CMP_EQ_OQ>(x, _mm256_setzero_ps()));
-            if let Some(lanes) = &mut lanes {
-                lanes.add(index, wide);
+        for (index, group) in row.chunks_exact(GROUP * size_of_kind(KIND)).enumerate() {
+            fetch_ahead(group.as_ptr());
+            extent.add_all(group);
+            for (step, wide) in group_of_doubles::<KIND>(group).into_iter().enumerate() {
+                add(&mut sum, wide);
+                add_products(&mut squares, wide, wide);
+                if let Some(lanes) = &mut lanes {
+                    lanes.add(2 * index + step, wide);
+                }
             }
         }
     }
-    SideSums { zeros: total(zeros), ..finite_sums(sum, squares, [min, max]) }
+    finite_sums(sum, squares, &extent)
 }
 
-/// Sums of finite elements, put together; zeros are left to be counted.
+/// Sums of finite elements, put together.
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
-pub(super) fn finite_sums(sum: Halves, squares: Halves, [min, max]: [__m256; 2]) -> SideSums {
-    SideSums {
-        sum: fold(lanes(sum)),
-        squares: fold(lanes(squares)),
-        // Adding zero turns a zero's sign, which depends on the order of elements, to plus.
-        min: -largest(_mm256_xor_ps(min, _mm256_set1_ps(-0.0))) + 0.0,
-        max: largest(max) + 0.0,
-        ..SideSums::EMPTY
-    }
+pub(super) fn finite_sums<const KIND: u8>(sum: Halves, squares: Halves, extent: &Extent<KIND>) -> SideSums {
+    let [min, max] = extent.extremes();
+    SideSums { min, max, zeros: extent.zeros(), ..sums(sum, squares) }
+}
+
+/// Sums alone.
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+fn sums(sum: Halves, squares: Halves) -> SideSums {
+    SideSums { sum: fold(lanes(sum)), squares: fold(lanes(squares)), ..SideSums::EMPTY }
 }
 
 /// Any elements.
@@ -116,6 +111,9 @@ fn any<const KIND: u8>(bytes: &[u8]) -> SideSums {
         nan: nan - padding,
         pos_inf,
         neg_inf,
-        ..finite_sums(sum, squares, [min, max])
+        // Adding zero turns a zero's sign, which depends on the order of elements, to plus.
+        min: -largest(_mm256_xor_ps(min, _mm256_set1_ps(-0.0))) + 0.0,
+        max: largest(max) + 0.0,
+        ..sums(sum, squares)
     }
 }

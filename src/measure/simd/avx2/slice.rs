@@ -8,11 +8,14 @@ use std::mem::MaybeUninit;
 )]
 use core::arch::x86_64::*;
 
-use super::super::{F32, size_of_kind};
-use super::{Halves, STEP, load, widen};
+use super::super::{BF16, F32, size_of_kind};
+use super::{Halves, STEP, halves, load, widen};
 
 /// Elements of a slice.
 pub(super) const SLICE: usize = 256;
+
+/// Elements of a group: two steps.
+pub(super) const GROUP: usize = 2 * STEP;
 
 /// Eight elements in binary32, as they lie in memory.
 pub(super) type Singles = [u8; 32];
@@ -68,4 +71,27 @@ pub(super) fn doubles(at: &Singles) -> Halves {
     let (halves, _) = at.as_chunks::<16>();
     // SAFETY: a half has 16 bytes, and the load needs no alignment.
     [0, 1].map(|half| _mm256_cvtps_pd(unsafe { _mm_loadu_ps(halves[half].as_ptr().cast()) }))
+}
+
+/// A group of elements as they lie in memory, widened: two steps.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+pub(super) fn group_of_doubles<const KIND: u8>(bytes: &[u8]) -> [Halves; 2] {
+    match KIND {
+        F32 => {
+            let (steps, _) = bytes.as_chunks();
+            [doubles(&steps[0]), doubles(&steps[1])]
+        }
+        BF16 => {
+            // Elements 0 to 3 and 8 to 11, 4 to 7 and 12 to 15.
+            let (raw, zero) = (load::<F32>(bytes), _mm256_setzero_si256());
+            let low = halves(_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, raw)));
+            let high = halves(_mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, raw)));
+            [[low[0], high[0]], [low[1], high[1]]]
+        }
+        _ => {
+            let (first, second) = bytes.split_at(2 * STEP);
+            [halves(widen::<KIND>(load::<KIND>(first))), halves(widen::<KIND>(load::<KIND>(second)))]
+        }
+    }
 }

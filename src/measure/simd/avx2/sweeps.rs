@@ -12,12 +12,13 @@ use std::mem::MaybeUninit;
 )]
 use core::arch::x86_64::*;
 
-use crate::measure::sums::{BlockSums, PairSums, SideSums, fold};
+use crate::measure::sums::{BlockSums, PairSums, fold};
 
-use super::super::{F32, fetch_ahead, size_of_kind};
+use super::super::{F32, size_of_kind};
+use super::places::Distance;
 use super::side::finite_sums;
 use super::slice::{SLICE, Scratch, Singles, doubles, singles};
-use super::{Halves, STEP, abs, abs_wide, add, add_products, counted, integers, lanes, largest, load, total};
+use super::{Halves, STEP, abs, abs_wide, add, add_products, counted, lanes, largest, total};
 
 /// A one that the compiler cannot see: adding `x * 1` is adding `x`, and it would say so.
 #[inline]
@@ -63,24 +64,6 @@ impl Products {
     }
 }
 
-/// Extremes and zeros of one side.
-#[derive(Clone, Copy)]
-struct Extent {
-    min: __m256,
-    max: __m256,
-    zeros: u64,
-}
-
-impl Extent {
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,popcnt")]
-    fn add(&mut self, x: __m256) {
-        self.min = _mm256_min_ps(x, self.min);
-        self.max = _mm256_max_ps(x, self.max);
-        self.zeros += lanes_in(_mm256_cmp_ps::<_CMP_EQ_OQ>(x, _mm256_setzero_ps()));
-    }
-}
-
 /// Relative errors and counts.
 #[derive(Clone, Copy)]
 struct Relative {
@@ -89,7 +72,6 @@ struct Relative {
     largest_abs: __m256,
     within_1e3: __m256i,
     within_5e3: __m256i,
-    different: u64,
     zero_baseline: u64,
 }
 
@@ -128,7 +110,6 @@ impl Relative {
             let below = |limit| _mm256_cmp_ps::<_CMP_LT_OQ>(relative, _mm256_set1_ps(limit));
             sums.within_1e3 = counted(sums.within_1e3, below(0.001));
             sums.within_5e3 = counted(sums.within_5e3, below(0.005));
-            sums.different += lanes_in(_mm256_cmp_ps::<_CMP_NEQ_OQ>(b, c));
         }
         sums
     }
@@ -148,11 +129,11 @@ impl Distances {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,popcnt")]
     fn sweep<const KIND: u8>(self, differences: &[Halves], errors: &[Singles]) -> Self {
-        let mut sums = self;
+        let (mut sums, one) = (self, hidden_one());
         for (difference, error) in differences.iter().zip(errors) {
             add(&mut sums.squares, difference.map(|half| _mm256_mul_pd(half, half)));
             let distance = difference.map(|half| abs_wide(half));
-            add(&mut sums.abs, distance);
+            add_products(&mut sums.abs, distance, one);
             if KIND != F32 {
                 // Narrow types are full of ties: exact, so that one is not taken for a record.
                 sums.largest = [0, 1].map(|half| _mm256_max_pd(distance[half], sums.largest[half]));
@@ -163,56 +144,10 @@ impl Distances {
     }
 }
 
-/// The largest distances of a block in units in the last place, as unsigned integers as wide as an element.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c,popcnt")]
-fn ulp_sweep<const KIND: u8>(mut largest: __m256i, b: &[u8], c: &[u8]) -> __m256i {
-    for (b, c) in b.as_chunks::<32>().0.iter().zip(c.as_chunks::<32>().0) {
-        fetch_ahead(b.as_ptr());
-        fetch_ahead(c.as_ptr());
-        largest = larger_ulp::<KIND>(largest, places::<KIND>(load::<F32>(b)), places::<KIND>(load::<F32>(c)));
-    }
-    largest
-}
-
-/// Numbers of elements among all numbers of their type, from zero, given their bit patterns.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c,popcnt")]
-pub(super) fn places<const KIND: u8>(raw: __m256i) -> __m256i {
-    if KIND == F32 {
-        _mm256_sign_epi32(_mm256_and_si256(raw, _mm256_set1_epi32(i32::MAX)), raw)
-    } else {
-        _mm256_sign_epi16(_mm256_and_si256(raw, _mm256_set1_epi16(i16::MAX)), raw)
-    }
-}
-
-/// The larger of `largest` and the distances between places.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c,popcnt")]
-pub(super) fn larger_ulp<const KIND: u8>(largest: __m256i, b: __m256i, c: __m256i) -> __m256i {
-    if KIND == F32 {
-        let distance = _mm256_sub_epi32(_mm256_max_epi32(b, c), _mm256_min_epi32(b, c));
-        _mm256_max_epu32(largest, distance)
-    } else {
-        let distance = _mm256_sub_epi16(_mm256_max_epi16(b, c), _mm256_min_epi16(b, c));
-        _mm256_max_epu16(largest, distance)
-    }
-}
-
-/// The largest element of what [`larger_ulp`] has found.
-#[target_feature(enable = "avx2,fma,f16c,popcnt")]
-pub(super) fn largest_ulp<const KIND: u8>(distances: __m256i) -> u64 {
-    let parts = |lane: u32| if KIND == F32 { [lane, 0] } else { [lane & 0xffff, lane >> 16] };
-    integers(distances).into_iter().flat_map(parts).max().map_or(0, u64::from)
-}
-
 /// Sums of a pair of blocks of finite elements, a multiple of two steps. Without `ZEROS`, no element of the baseline is zero.
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 pub(super) fn finite_pair<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8]) -> BlockSums {
     let (none, count) = ([_mm256_setzero_pd(); 2], _mm256_setzero_si256());
-    let extent =
-        Extent { min: _mm256_set1_ps(f32::INFINITY), max: _mm256_set1_ps(f32::NEG_INFINITY), zeros: 0 };
-    let mut extents = [extent; 2];
     let mut products = Products {
         baseline: none,
         candidate: none,
@@ -225,23 +160,18 @@ pub(super) fn finite_pair<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8])
         largest_abs: _mm256_setzero_ps(),
         within_1e3: count,
         within_5e3: count,
-        different: 0,
         zero_baseline: 0,
     };
     let mut distances = Distances { squares: none, abs: none, rel: none, largest: none };
-    let mut ulp = count;
+    let mut distance = Distance::<KIND>::new();
     let (mut scratch_b, mut scratch_c, mut errors) = (Scratch::new(), Scratch::new(), Scratch::new());
     let mut differences = [MaybeUninit::<Halves>::uninit(); SLICE / STEP];
     let slice = SLICE * size_of_kind(KIND);
     for (b, c) in b.chunks(slice).zip(c.chunks(slice)) {
-        ulp = ulp_sweep::<KIND>(ulp, b, c);
+        distance = distance.sweep::<ZEROS>(b, c);
         let (b, c) = (scratch_b.widened::<KIND>(b), scratch_c.widened::<KIND>(c));
         products = products.sweep(b, c, &mut differences);
         relative = relative.sweep::<KIND, ZEROS>(b, c, &mut errors.0);
-        for (b, c) in b.iter().zip(c) {
-            extents[0].add(singles(b));
-            extents[1].add(singles(c));
-        }
         let steps = b.len().min(c.len());
         // SAFETY: the sweeps above have written as many steps.
         let errors = unsafe { errors.filled(steps) };
@@ -249,14 +179,11 @@ pub(super) fn finite_pair<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8])
         let differences = unsafe { std::slice::from_raw_parts(differences.as_ptr().cast(), steps) };
         distances = distances.sweep::<KIND>(differences, errors);
     }
-    let side = |sum: Halves, squares: Halves, extent: Extent| SideSums {
-        zeros: extent.zeros,
-        ..finite_sums(sum, squares, [extent.min, extent.max])
-    };
-    let baseline = side(products.baseline, products.baseline_squares, extents[0]);
-    let candidate = side(products.candidate, products.candidate_squares, extents[1]);
+    let baseline = finite_sums(products.baseline, products.baseline_squares, &distance.baseline);
+    let candidate = finite_sums(products.candidate, products.candidate_squares, &distance.candidate);
+    let elements = (b.len() / size_of_kind(KIND)) as u64;
     let pair = PairSums {
-        finite: (b.len() / size_of_kind(KIND)) as u64,
+        finite: elements,
         dot: fold(lanes(products.dot)),
         baseline_squares: baseline.squares,
         candidate_squares: candidate.squares,
@@ -266,7 +193,7 @@ pub(super) fn finite_pair<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8])
         max_rel: largest(relative.largest),
         within_1e3: total(relative.within_1e3),
         within_5e3: total(relative.within_5e3),
-        different: relative.different,
+        different: elements - distance.equal(),
         mismatch: 0,
         zero_baseline: relative.zero_baseline,
     };
@@ -275,5 +202,5 @@ pub(super) fn finite_pair<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8])
     } else {
         lanes(distances.largest).into_iter().fold(0.0, |most, lane| if lane > most { lane } else { most })
     };
-    BlockSums { baseline, candidate, pair, max_abs_hint, max_ulp: largest_ulp::<KIND>(ulp) }
+    BlockSums { baseline, candidate, pair, max_abs_hint, max_ulp: distance.largest() }
 }
