@@ -44,9 +44,9 @@ pub struct RecordedComparison {
     pub sketch: Option<SketchEstimate>,
     /// Non-finite elements of either side, where both were counted and the counts differ.
     pub counts_differ: Option<(Counts, Counts)>,
-    /// Lower bound of the relative l2 error that these differences prove.
+    /// Lower bound of the relative l2 error that these differences prove; `None` where none of them is between finite numbers.
     pub rel_l2_at_least: Option<f64>,
-    /// Lower bound of the largest absolute error, from max and min.
+    /// Lower bound of the largest absolute error, from max and min; `None` as above.
     pub max_abs_err_at_least: Option<f64>,
     /// Whether the baseline's statistics or counts show a NaN or infinity.
     pub baseline_non_finite: bool,
@@ -188,7 +188,9 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
 
     let present = [out.max, out.min, out.mean, out.norm];
     let extremes = [out.max, out.min].into_iter().flatten();
-    out.max_abs_err_at_least = extremes.map(|s| s.difference.abs()).filter(|d| !d.is_nan()).reduce(f64::max);
+    // A NaN or an infinity on one side is told by its verdict; metrics are of the elements that are finite on both.
+    out.max_abs_err_at_least =
+        extremes.map(|s| s.difference.abs()).filter(|d| d.is_finite()).reduce(f64::max);
     // An extreme of a large tensor moves the l2 error by |d| / |b| only; mean and norm bound it directly.
     let from_extremes = out.max_abs_err_at_least.map(|d| ratio(d, scale_l2.unwrap_or(0.0)));
     let counted = baseline.counts.is_some() && candidate.counts.is_some();
@@ -197,7 +199,8 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
     let from_sums = [out.mean, out.norm]
         .into_iter()
         .flatten()
-        .map(|s| if s.relative.is_finite() { (s.relative - rounding).max(0.0) } else { s.relative });
+        .filter(|s| s.difference.is_finite())
+        .map(|s| (s.relative - rounding).max(0.0));
     out.rel_l2_at_least = from_sums.chain(from_extremes).filter(|r| !r.is_nan()).reduce(f64::max);
     let any = counted || present.iter().any(Option::is_some) || out.checksum.is_some();
     let none_differs = present.iter().flatten().all(|s| s.relative.abs().to_bits() == 0)
@@ -425,6 +428,11 @@ mod tests {
         );
         assert!(nan.candidate_non_finite && !nan.baseline_non_finite);
         assert!(nan.max.unwrap().relative.is_infinite());
+        assert_eq!(
+            (nan.rel_l2_at_least, nan.max_abs_err_at_least),
+            (None, None),
+            "metrics are of finite elements"
+        );
         let zero = compare_recorded(&record(&[2], 0.0, 0.0, 0.0, 0.0), &record(&[2], 1.0, 0.0, 0.5, 1.0));
         assert!(zero.rel_l2_at_least.unwrap().is_infinite());
         let same = record(&[2], f64::INFINITY, 1.0, f64::INFINITY, f64::INFINITY);

@@ -72,10 +72,8 @@ def test_differences_and_bounds(rows, kind, size):
     scales = {"max": magnitude, "min": magnitude, "mean": norm / np.sqrt(size), "norm": norm}
     for name, scale in scales.items():
         difference = y[name.capitalize()] - x[name.capitalize()]
-        # A decimal of a JSON file is read to within one unit in the last place.
-        last = 4 * np.finfo(float).eps * max(abs(x[name.capitalize()]), abs(y[name.capitalize()]))
-        assert row[f"{name}_difference"] == pytest.approx(difference, rel=0, abs=last)
-        assert row[f"{name}_relative_difference"] == pytest.approx(abs(difference) / scale, rel=0, abs=last / scale)
+        assert row[f"{name}_difference"] == difference
+        assert row[f"{name}_relative_difference"] == pytest.approx(abs(difference) / scale, rel=1e-15)
     truth = formulas.metrics(b, c)
     assert row["estimated"] is True
     assert row["rel_l2"] <= truth["rel_l2"] * (1 + 1e-12)

@@ -27,9 +27,19 @@ pub(super) struct Index {
 pub(super) fn parse(bytes: &mut [u8]) -> (Index, Option<serde_json::Error>) {
     quote_bare_numbers(bytes);
     let mut index = Index::default();
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    let result = json.deserialize_map(IndexVisitor(&mut index)).and_then(|()| json.end());
+    // Text that is valid as a whole need not be looked at again string by string; the other way says where it is not.
+    let result = match str::from_utf8(bytes) {
+        Ok(text) => fill(&mut index, serde_json::Deserializer::from_str(text)),
+        Err(_) => fill(&mut index, serde_json::Deserializer::from_slice(bytes)),
+    };
     (index, result.err())
+}
+
+fn fill<'de, R: serde_json::de::Read<'de>>(
+    index: &mut Index,
+    mut json: serde_json::Deserializer<R>,
+) -> serde_json::Result<()> {
+    json.deserialize_map(IndexVisitor(index)).and_then(|()| json.end())
 }
 
 impl Index {

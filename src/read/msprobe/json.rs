@@ -213,8 +213,25 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 }
 
-/// A number, a bare token, or null; anything else counts as null.
-pub(super) struct Token(pub(super) Option<Number>);
+/// What nearly all values of a tensor's record are. Anything else counts as null.
+pub(super) enum Token {
+    /// A number, or a bare token.
+    Number(Number),
+    /// A list of whole numbers, none of them negative.
+    Sizes(Vec<u64>),
+    /// Null.
+    Null,
+}
+
+impl Token {
+    pub(super) fn number(self) -> Option<Number> {
+        if let Self::Number(number) = self { Some(number) } else { None }
+    }
+
+    pub(super) fn sizes(self) -> Option<Vec<u64>> {
+        if let Self::Sizes(sizes) = self { Some(sizes) } else { None }
+    }
+}
 
 impl<'de> Deserialize<'de> for Token {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -223,41 +240,51 @@ impl<'de> Deserialize<'de> for Token {
             type Value = Token;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number or null")
+                f.write_str("a number, a list of sizes or null")
             }
 
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Token(None))
+                Ok(Token::Null)
             }
 
             fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
-                Ok(Token(Some(Number::Bool(value))))
+                Ok(Token::Number(Number::Bool(value)))
             }
 
             fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
-                Ok(Token(Some(Number::Int(value))))
+                Ok(Token::Number(Number::Int(value)))
             }
 
             fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
-                Ok(Token(Some(i64::try_from(value).map_or(Number::UInt(value), Number::Int))))
+                Ok(Token::Number(i64::try_from(value).map_or(Number::UInt(value), Number::Int)))
             }
 
             fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-                Ok(Token(Some(Number::Float(value))))
+                Ok(Token::Number(Number::Float(value)))
             }
 
             fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
-                Ok(Token(bare_number(value).map(Number::Float)))
+                Ok(bare_number(value).map_or(Token::Null, |number| Token::Number(Number::Float(number))))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                while items.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Token(None))
+                let mut sizes = Some(Vec::new());
+                while let Some(item) = items.next_element::<Self::Value>()? {
+                    let size = match item {
+                        Token::Number(Number::Int(size)) => u64::try_from(size).ok(),
+                        _ => None,
+                    };
+                    match (&mut sizes, size) {
+                        (Some(sizes), Some(size)) => sizes.push(size),
+                        _ => sizes = None,
+                    }
+                }
+                Ok(sizes.map_or(Token::Null, Token::Sizes))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
                 while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Token(None))
+                Ok(Token::Null)
             }
         }
         deserializer.deserialize_any(TokenVisitor)

@@ -220,11 +220,11 @@ impl<'a> Leaf<'a> {
             "Max" => &mut self.statistics.max,
             "Min" => &mut self.statistics.min,
             "Mean" => {
-                self.statistics.mean = entries.next_value::<Token>()?.0.map(Number::as_f64);
+                self.statistics.mean = entries.next_value::<Token>()?.number().map(Number::as_f64);
                 return Ok(());
             }
             "Norm" => {
-                self.statistics.norm = entries.next_value::<Token>()?.0.map(Number::as_f64);
+                self.statistics.norm = entries.next_value::<Token>()?.number().map(Number::as_f64);
                 return Ok(());
             }
             "dtype" => {
@@ -233,6 +233,10 @@ impl<'a> Leaf<'a> {
             }
             "data_name" => {
                 self.data = Some((&*entries.next_value::<Key<'de>>()?.0).into());
+                return Ok(());
+            }
+            "shape" => {
+                self.shape = entries.next_value::<Token>()?.sizes();
                 return Ok(());
             }
             "Max_except_inf_nan" | "Min_except_inf_nan" | "group_id" => {
@@ -245,7 +249,7 @@ impl<'a> Leaf<'a> {
                 return Ok(());
             }
         };
-        *statistic = entries.next_value::<Token>()?.0;
+        *statistic = entries.next_value::<Token>()?.number();
         Ok(())
     }
 
