@@ -120,50 +120,55 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Medians over pieces of 1 MiB a side, on the calling thread: what another process takes away shows in few of
-/// them. A pass over all pieces is several times the caches, so every piece comes from memory.
-fn one_thread(case: &Case) -> (f64, f64) {
+/// Speed and limit, with one thread and with two.
+type Round = [(f64, f64); 2];
+
+/// GB/s of the metrics, and of reading the same memory, on threads that take the pieces of 1 MiB a side in turns: by each thread's
+/// median piece, so that what other processes take away shows in few of them. A pass over all pieces is several times the caches, so every
+/// piece comes from memory.
+fn by_pieces(case: &Case, threads: usize) -> (f64, f64) {
     let size = case.dtype.size();
     let shape = [PIECE / size];
-    let tensor = |bytes| TensorRef::strided(bytes, case.dtype, &shape, &[1], 0).expect("one dimension");
-    let pieces = || case.b.chunks_exact(PIECE).zip(case.c.chunks_exact(PIECE));
-    let limit = pieces().map(|(b, c)| seconds(|| _ = black_box(read(black_box(b)) ^ read(black_box(c)))));
-    let limit = median(limit.collect());
-    let speed = pieces().map(|(b, c)| seconds(|| _ = black_box(compare(tensor(b), tensor(c)))));
-    (2e-9 * PIECE as f64 / median(speed.collect()), 2e-9 * PIECE as f64 / limit)
-}
-
-/// Whole tensors on a pool, wall time.
-fn many_threads(case: &Case, pool: &ThreadPool) -> (f64, f64) {
-    let gb = case.bytes() as f64 / 1e9;
-    let limit = || {
-        gb / seconds(|| {
-            black_box(read_parallel(pool, black_box(&case.b)) ^ read_parallel(pool, black_box(&case.c)));
+    let measure = |b: &[u8], c: &[u8]| {
+        let tensor = |bytes| TensorRef::strided(bytes, case.dtype, &shape, &[1], 0).expect("one dimension");
+        black_box(compare(tensor(black_box(b)), tensor(black_box(c))));
+    };
+    let speed = |work: &(dyn Fn(&[u8], &[u8]) + Sync)| {
+        let of_thread = |first| {
+            let pieces =
+                case.b.chunks_exact(PIECE).zip(case.c.chunks_exact(PIECE)).skip(first).step_by(threads);
+            2e-9 * PIECE as f64 / median(pieces.map(|(b, c)| seconds(|| work(b, c))).collect())
+        };
+        std::thread::scope(|scope| {
+            let started: Vec<_> = (0..threads).map(|first| scope.spawn(move || of_thread(first))).collect();
+            started.into_iter().map(|thread| thread.join().expect("a thread that ends")).sum::<f64>()
         })
     };
-    let before = limit();
-    let speed = gb / seconds(|| pool.install(|| case.run()));
-    (speed, f64::midpoint(before, limit()))
+    let limit = speed(&|b, c| _ = black_box(read(black_box(b)) ^ read(black_box(c))));
+    (speed(&measure), limit)
 }
 
-/// The paired table: every round takes the limit and the speed one right after the other.
+/// The paired table: every round takes limits and speeds one right after the other.
 #[expect(clippy::print_stdout, reason = "the result of the benchmark")]
-fn table(cases: &[Case], pool: &ThreadPool) {
-    println!("GB/s of both sides; ratios: median (best) of {ROUNDS} rounds");
+fn table(cases: &[Case]) {
     println!(
-        "{:<24} {:>8} {:>8} {:>12} {:>8} {:>8} {:>12}",
-        "case", "1T", "limit", "ratio", "2T", "limit", "ratio"
+        "GB/s of both sides, by the median piece; ratios to the limit of one thread: median (best) of {ROUNDS} rounds"
+    );
+    println!(
+        "{:<24} {:>8} {:>12} {:>8} {:>12} {:>8} {:>8}",
+        "case", "1T", "ratio", "2T", "ratio", "limit 1T", "limit 2T"
     );
     for case in cases {
-        let show = |rounds: Vec<(f64, f64)>| {
-            let ratios: Vec<f64> = rounds.iter().map(|(speed, limit)| speed / limit).collect();
-            let best = ratios.iter().copied().fold(0.0, f64::max);
-            let (speed, limit) = rounds.into_iter().unzip();
-            format!("{:>8.1} {:>8.1} {:>5.2} ({best:.2})", median(speed), median(limit), median(ratios))
+        let rounds: Vec<Round> =
+            (0..ROUNDS).map(|_| [1, 2].map(|threads| by_pieces(case, threads))).collect();
+        let middle = |value: &dyn Fn(&Round) -> f64| median(rounds.iter().map(value).collect());
+        let show = |threads: usize| {
+            let ratio = |round: &Round| round[threads - 1].0 / round[0].1;
+            let best = rounds.iter().map(ratio).fold(0.0, f64::max);
+            format!("{:>8.1} {:>5.2} ({best:.2})", middle(&|round| round[threads - 1].0), middle(&ratio))
         };
-        let one = show((0..ROUNDS).map(|_| one_thread(case)).collect());
-        let two = show((0..ROUNDS).map(|_| many_threads(case, pool)).collect());
-        println!("{:<24} {one} {two}", case.name);
+        let limit = |threads: usize| middle(&|round| round[threads - 1].1);
+        println!("{:<24} {} {} {:>8.1} {:>8.1}", case.name, show(1), show(2), limit(1), limit(2));
     }
 }
 
@@ -191,6 +196,6 @@ fn main() {
     criterion.final_summary();
     // `cargo test --benches` and `--list` want no table.
     if std::env::args().any(|argument| argument == "--bench") {
-        table(&cases, &pools[1].1);
+        table(&cases);
     }
 }
