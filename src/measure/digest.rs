@@ -7,6 +7,7 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use std::fmt;
+use std::ops::Range;
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use twox_hash::xxhash3_128::Hasher;
@@ -25,8 +26,8 @@ use super::sums::{CHUNK, SEGMENT};
 pub const PIECE: usize = CHUNK;
 
 /// Elements whose parts are computed side by side: enough that threads share them evenly and seldom wait for one another,
-/// few enough for the outermost cache.
-const SPAN: usize = 16 * CHUNK;
+/// few enough that two spans stay in cache.
+const SPAN: usize = 2 * CHUNK;
 
 /// Pieces of no more elements stay on the calling thread.
 const ALONE: usize = 2 * CHUNK;
@@ -115,54 +116,68 @@ impl Digest {
         let Self { body, dtype, elements, hash, numbers, unordered, casts } = self;
         let (body, width, alone) = (*body, dtype.size(), piece.len() <= ALONE);
         let (first, with_sketch) = (*elements / SEGMENT, numbers.lanes.is_some());
-        for start in (0..piece.len()).step_by(SPAN) {
-            let span = start..piece.len().min(start + SPAN);
-            let each = |work: &mut dyn FnMut(&[u8])| {
-                let mut source = Blocks::of(piece, span.end);
-                blocks_of(span.clone()).for_each(|block| work(source.bytes(block)));
+        let spans = (0..piece.len()).step_by(SPAN).map(|start| start..piece.len().min(start + SPAN));
+        let parts = |span: &Range<usize>, size: usize| -> Vec<Range<usize>> {
+            let end = span.end;
+            span.clone().step_by(size).map(|start| start..end.min(start + size)).collect()
+        };
+        let mut measured = |span: &Range<usize>| {
+            let each = |range: Range<usize>| {
+                let index = first + range.start / SEGMENT;
+                Segment::measure(body, piece, range, index, with_sketch)
             };
-            let parts =
-                |size: usize| span.clone().step_by(size).map(move |start| start..span.end.min(start + size));
-            let mut hashes = || {
-                // By large pieces: the hash keeps a copy of the end of each.
-                let mut source = Blocks::of(piece, span.end);
-                parts(CHUNK).for_each(|range| hash.write(source.bytes(range)));
-            };
-            let mut measured = || {
-                let ranges: Vec<_> = parts(SEGMENT).collect();
-                let each = |range: std::ops::Range<usize>| {
-                    let index = first + range.start / SEGMENT;
-                    Segment::measure(body, piece, range, index, with_sketch)
-                };
-                let segments: Vec<Segment> = if alone {
-                    ranges.into_iter().map(each).collect()
-                } else {
-                    ranges.into_par_iter().map(each).collect()
-                };
-                for segment in &segments {
-                    numbers.append(segment);
-                }
-            };
-            let mut identities = || {
-                if let Some(sum) = unordered {
-                    each(&mut |bytes| {
-                        *sum = sum.wrapping_add(unordered::unordered(body, width, bytes).unwrap_or(0));
-                    });
-                }
-            };
-            let mut rounded = || {
-                for cast in casts.iter_mut() {
-                    each(&mut |bytes| cast.push(self.dtype, bytes));
-                }
-            };
-            if alone {
-                hashes();
-                measured();
-                identities();
-                rounded();
+            let ranges = parts(span, SEGMENT);
+            let segments: Vec<Segment> = if alone {
+                ranges.into_iter().map(each).collect()
             } else {
-                let rest = || rayon::join(identities, rounded);
-                rayon::join(hashes, || rayon::join(measured, rest));
+                ranges.into_par_iter().map(each).collect()
+            };
+            for segment in &segments {
+                numbers.append(segment);
+            }
+        };
+        let mut hashed = |span: &Range<usize>| {
+            // By large pieces: the hash keeps a copy of the end of each.
+            let mut source = Blocks::of(piece, span.end);
+            for range in parts(span, CHUNK) {
+                hash.write(source.bytes(range));
+            }
+        };
+        let each = |span: &Range<usize>, work: &mut dyn FnMut(&[u8])| {
+            let mut source = Blocks::of(piece, span.end);
+            blocks_of(span.clone()).for_each(|block| work(source.bytes(block)));
+        };
+        let mut identified = |span: &Range<usize>| {
+            if let Some(sum) = unordered {
+                each(span, &mut |bytes| {
+                    *sum = sum.wrapping_add(unordered::unordered(body, width, bytes).unwrap_or(0));
+                });
+            }
+        };
+        let mut rounded = |span: &Range<usize>| {
+            for cast in casts.iter_mut() {
+                each(span, &mut |bytes| cast.push(*dtype, bytes));
+            }
+        };
+        // Measuring asks for memory ahead of its use and hardly waits for it; hashing would. So the numbers lead, and the rest follows a
+        // span behind, out of the cache.
+        let mut behind: Option<Range<usize>> = None;
+        for span in spans.map(Some).chain([None]) {
+            let mut lead = || span.iter().for_each(&mut measured);
+            let behind = std::mem::replace(&mut behind, span.clone());
+            if alone {
+                lead();
+                behind.iter().for_each(&mut hashed);
+                behind.iter().for_each(&mut identified);
+                behind.iter().for_each(&mut rounded);
+            } else {
+                let rest = || {
+                    rayon::join(
+                        || behind.iter().for_each(&mut identified),
+                        || behind.iter().for_each(&mut rounded),
+                    )
+                };
+                rayon::join(|| rayon::join(|| behind.iter().for_each(&mut hashed), rest), lead);
             }
         }
         self.elements += piece.len();
