@@ -1,7 +1,8 @@
 //! The identity of one large tensor: hash, statistics, sketch, and what tells a permuted or rounded copy from another tensor.
 //!
-//! A tensor may come in pieces, as one does that is fetched from a device. A piece is cut into spans that fit the cache; the
-//! parts of the work run over a span side by side in the pool of the caller, so memory is read once however many they are.
+//! A tensor may come in pieces, as one does that is fetched from a device. A piece is cut into spans that fit the cache. The
+//! parts of the work run side by side in the pool of the caller, the sums over one span and the rest over the span before it, so memory is
+//! read once however many they are.
 //! Nothing in the result depends on pieces or threads.
 
 use half::slice::HalfFloatSliceExt;
