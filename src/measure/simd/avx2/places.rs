@@ -45,7 +45,7 @@ fn number<const KIND: u8>(place: i32) -> f32 {
 /// The lanes of places, twice if they are as wide as lanes can be.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
-fn lanes_of<const KIND: u8>(places: __m256i) -> [[i32; STEP]; 2] {
+fn signed_lanes<const KIND: u8>(places: __m256i) -> [[i32; STEP]; 2] {
     let lanes = integers(places).map(u32::cast_signed);
     if KIND == F32 { [lanes; 2] } else { [lanes.map(|lane| lane << 16 >> 16), lanes.map(|lane| lane >> 16)] }
 }
@@ -57,17 +57,23 @@ fn counted<const KIND: u8>(count: __m256i, mask: __m256i) -> __m256i {
     if KIND == F32 { _mm256_sub_epi32(count, mask) } else { _mm256_sub_epi16(count, mask) }
 }
 
+/// The lanes of counts or distances, zeros behind them if they are as wide as lanes can be.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+fn unsigned_lanes<const KIND: u8>(x: __m256i) -> [[u32; STEP]; 2] {
+    let lanes = integers(x);
+    if KIND == F32 {
+        [lanes, [0; STEP]]
+    } else {
+        [lanes.map(|lane| lane & 0xffff), lanes.map(|lane| lane >> 16)]
+    }
+}
+
 /// Sum of the lanes of counts, none of which goes beyond the elements of a block.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn total<const KIND: u8>(counts: __m256i) -> u64 {
-    let lanes = integers(counts);
-    let total: u32 = if KIND == F32 {
-        lanes.iter().sum()
-    } else {
-        lanes.iter().map(|lane| (lane & 0xffff) + (lane >> 16)).sum()
-    };
-    total.into()
+    unsigned_lanes::<KIND>(counts).as_flattened().iter().sum::<u32>().into()
 }
 
 #[inline]
@@ -134,7 +140,7 @@ impl<const KIND: u8> Extent<KIND> {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,popcnt")]
     pub(super) fn extremes(&self) -> [f64; 2] {
-        let (min, max) = (lanes_of::<KIND>(self.min), lanes_of::<KIND>(self.max));
+        let (min, max) = (signed_lanes::<KIND>(self.min), signed_lanes::<KIND>(self.max));
         let min = min.as_flattened().iter().fold(i32::MAX, |min, &lane| min.min(lane));
         let max = max.as_flattened().iter().fold(i32::MIN, |max, &lane| max.max(lane));
         [min, max].map(|place| f64::from(number::<KIND>(place)))
@@ -149,7 +155,7 @@ impl<const KIND: u8> Extent<KIND> {
 
 /// What places tell of a pair of at most a block of finite elements.
 #[derive(Clone, Copy)]
-pub(super) struct Distance<const KIND: u8> {
+pub(super) struct PairPlaces<const KIND: u8> {
     pub(super) baseline: Extent<KIND>,
     pub(super) candidate: Extent<KIND>,
     /// Largest distances, unsigned.
@@ -157,7 +163,7 @@ pub(super) struct Distance<const KIND: u8> {
     equal: __m256i,
 }
 
-impl<const KIND: u8> Distance<KIND> {
+impl<const KIND: u8> PairPlaces<KIND> {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,popcnt")]
     pub(super) fn new() -> Self {
@@ -173,15 +179,15 @@ impl<const KIND: u8> Distance<KIND> {
         for (b, c) in lines_b.iter().zip(lines_c) {
             fetch_ahead(b.as_ptr());
             fetch_ahead(c.as_ptr());
-            self.add::<ZEROS>(b, c);
+            self.add_all::<ZEROS>(b, c);
         }
-        self.add::<ZEROS>(rest_b, rest_c);
+        self.add_all::<ZEROS>(rest_b, rest_c);
         self
     }
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,popcnt")]
-    fn add<const ZEROS: bool>(&mut self, b: &[u8], c: &[u8]) {
+    fn add_all<const ZEROS: bool>(&mut self, b: &[u8], c: &[u8]) {
         for (b, c) in b.as_chunks::<REGISTER>().0.iter().zip(c.as_chunks::<REGISTER>().0) {
             let (b, c) = (places::<KIND>(load::<F32>(b)), places::<KIND>(load::<F32>(c)));
             self.baseline.add::<ZEROS>(b);
@@ -198,10 +204,10 @@ impl<const KIND: u8> Distance<KIND> {
         total::<KIND>(self.equal)
     }
 
-    /// The largest distance.
+    /// The largest distance in units in the last place.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,popcnt")]
-    pub(super) fn largest(&self) -> u64 {
+    pub(super) fn max_ulp(&self) -> u64 {
         largest_ulp::<KIND>(self.largest)
     }
 }
@@ -221,6 +227,5 @@ pub(super) fn larger_ulp<const KIND: u8>(largest: __m256i, b: __m256i, c: __m256
 /// The largest element of what [`larger_ulp`] has found.
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 pub(super) fn largest_ulp<const KIND: u8>(distances: __m256i) -> u64 {
-    let parts = |lane: u32| if KIND == F32 { [lane, 0] } else { [lane & 0xffff, lane >> 16] };
-    integers(distances).into_iter().flat_map(parts).max().map_or(0, u64::from)
+    unsigned_lanes::<KIND>(distances).as_flattened().iter().fold(0, |most, &lane| most.max(lane)).into()
 }

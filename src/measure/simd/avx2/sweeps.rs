@@ -15,7 +15,7 @@ use core::arch::x86_64::*;
 use crate::measure::sums::{BlockSums, PairSums, fold};
 
 use super::super::{F32, size_of_kind};
-use super::places::Distance;
+use super::places::PairPlaces;
 use super::side::finite_sums;
 use super::slice::{SLICE, Scratch, Singles, doubles, singles};
 use super::{Halves, STEP, abs, abs_wide, add, add_products, counted, lanes, largest, total};
@@ -163,12 +163,12 @@ pub(super) fn finite_pair<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8])
         zero_baseline: 0,
     };
     let mut distances = Distances { squares: none, abs: none, rel: none, largest: none };
-    let mut distance = Distance::<KIND>::new();
+    let mut places = PairPlaces::<KIND>::new();
     let (mut scratch_b, mut scratch_c, mut errors) = (Scratch::new(), Scratch::new(), Scratch::new());
     let mut differences = [MaybeUninit::<Halves>::uninit(); SLICE / STEP];
     let slice = SLICE * size_of_kind(KIND);
     for (b, c) in b.chunks(slice).zip(c.chunks(slice)) {
-        distance = distance.sweep::<ZEROS>(b, c);
+        places = places.sweep::<ZEROS>(b, c);
         let (b, c) = (scratch_b.widened::<KIND>(b), scratch_c.widened::<KIND>(c));
         products = products.sweep(b, c, &mut differences);
         relative = relative.sweep::<KIND, ZEROS>(b, c, &mut errors.0);
@@ -179,8 +179,8 @@ pub(super) fn finite_pair<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8])
         let differences = unsafe { std::slice::from_raw_parts(differences.as_ptr().cast(), steps) };
         distances = distances.sweep::<KIND>(differences, errors);
     }
-    let baseline = finite_sums(products.baseline, products.baseline_squares, &distance.baseline);
-    let candidate = finite_sums(products.candidate, products.candidate_squares, &distance.candidate);
+    let baseline = finite_sums(products.baseline, products.baseline_squares, &places.baseline);
+    let candidate = finite_sums(products.candidate, products.candidate_squares, &places.candidate);
     let elements = (b.len() / size_of_kind(KIND)) as u64;
     let pair = PairSums {
         finite: elements,
@@ -193,7 +193,7 @@ pub(super) fn finite_pair<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8])
         max_rel: largest(relative.largest),
         within_1e3: total(relative.within_1e3),
         within_5e3: total(relative.within_5e3),
-        different: elements - distance.equal(),
+        different: elements - places.equal(),
         mismatch: 0,
         zero_baseline: relative.zero_baseline,
     };
@@ -202,5 +202,5 @@ pub(super) fn finite_pair<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8])
     } else {
         lanes(distances.largest).into_iter().fold(0.0, |most, lane| if lane > most { lane } else { most })
     };
-    BlockSums { baseline, candidate, pair, max_abs_hint, max_ulp: distance.largest() }
+    BlockSums { baseline, candidate, pair, max_abs_hint, max_ulp: places.max_ulp() }
 }
