@@ -97,16 +97,12 @@ impl Cache {
 /// Hash of a few elements, spread over the tensor.
 pub(crate) fn sample(tensor: &TensorRef<'_>) -> u64 {
     let count = tensor.len();
-    let size = tensor.dtype().size();
     let step = (count / SAMPLES).max(1);
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut element = [0_u8; 16];
     for at in (0..count).step_by(step).chain(count.checked_sub(1)) {
-        let bytes = &mut element[..size];
-        tensor.gather(at..at + 1, bytes);
-        for half in element[..size.next_multiple_of(8).min(16)].chunks_exact(8) {
+        for part in tensor.element(at).chunks(8) {
             let mut word = [0_u8; 8];
-            word.copy_from_slice(half);
+            word[..part.len()].copy_from_slice(part);
             hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         }
     }

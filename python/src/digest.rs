@@ -13,7 +13,8 @@ use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIter
 use std::fmt::Write;
 use std::sync::Mutex;
 
-use crate::tensor::{Facts, Torch};
+use crate::measure::short;
+use crate::tensor::{Facts, Storage, Torch};
 
 /// Threads that work on one call.
 const THREADS: usize = 2;
@@ -56,16 +57,15 @@ impl Digester {
         py: Python<'py>,
         tensors: Vec<Bound<'py, PyAny>>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let facts: Vec<Result<Facts, String>> = tensors.iter().map(|tensor| self.facts(tensor)).collect();
-        // The guards in `facts` keep the storages alive while the interpreter is not held.
+        let held: Vec<Result<Held, String>> =
+            tensors.iter().map(|tensor| hold(&self.torch, tensor)).collect();
         let views: Vec<Result<TensorRef<'_>, String>> =
-            facts.iter().map(|facts| facts.as_ref().map_err(Clone::clone).and_then(view)).collect();
+            held.iter().map(|held| held.as_ref().map_err(Clone::clone).and_then(view)).collect();
         let digests = py.detach(|| digests(&views, self.content))?;
-        facts
-            .iter()
+        held.iter()
             .zip(digests)
-            .map(|(facts, digest)| match (facts, digest) {
-                (Ok(facts), Ok(digest)) => Ok(dict(py, facts.dtype, &digest)?.into_any()),
+            .map(|(held, digest)| match (held, digest) {
+                (Ok(held), Ok(digest)) => Ok(dict(py, held.facts.dtype, &digest)?.into_any()),
                 (Err(reason), _) => Ok(reason.into_pyobject(py)?.into_any()),
                 (_, Err(reason)) => Ok(reason.into_pyobject(py)?.into_any()),
             })
@@ -74,15 +74,16 @@ impl Digester {
 
     /// Hash of each slice along the first dimension; nothing for a scalar or more than 65,536 slices.
     fn samples(&self, py: Python<'_>, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Vec<String>>> {
-        let facts = self.facts(tensor).map_err(PyTypeError::new_err)?;
+        let held = hold(&self.torch, tensor).map_err(PyTypeError::new_err)?;
+        let facts = &held.facts;
         let (Some(&count), Some(&stride)) = (facts.shape.first(), facts.strides.first()) else {
             return Ok(None);
         };
         if count > MAX_SAMPLES {
             return Ok(None);
         }
-        let whole = view(&facts).map_err(PyTypeError::new_err)?;
-        let (dtype, bytes) = (whole.dtype(), storage(&facts).map_err(PyTypeError::new_err)?);
+        let whole = view(&held).map_err(PyTypeError::new_err)?;
+        let (dtype, bytes) = (whole.dtype(), memory(&held).map_err(PyTypeError::new_err)?);
         let hash = |index: usize| {
             let offset = facts.offset + index * stride;
             let slice =
@@ -107,18 +108,12 @@ impl Digester {
     }
 }
 
-impl Digester {
-    fn facts(&self, tensor: &Bound<'_, PyAny>) -> Result<Facts, String> {
-        facts(&self.torch, tensor)
-    }
-}
-
 #[pymethods]
 impl DigestStream {
     /// Adds the elements of `tensor`, in host memory. Every piece but the last has a multiple of 262,144 elements.
     fn push(&self, py: Python<'_>, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
-        let facts = facts(&self.torch, tensor).map_err(PyTypeError::new_err)?;
-        let view = view(&facts).map_err(PyTypeError::new_err)?;
+        let held = hold(&self.torch, tensor).map_err(PyTypeError::new_err)?;
+        let view = view(&held).map_err(PyTypeError::new_err)?;
         let mut digest = self.digest.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner);
         let digest = digest.as_mut().ok_or_else(|| PyValueError::new_err("the digest is finished"))?;
         py.detach(|| in_pool(view.len() * view.dtype().size(), || digest.push(view)))?
@@ -147,31 +142,42 @@ fn hex(hash: u128) -> String {
     format!("{hash:032x}")
 }
 
-fn facts(torch: &Torch, tensor: &Bound<'_, PyAny>) -> Result<Facts, String> {
+/// A tensor in host memory, whose storage is held: it can be read without the interpreter.
+#[derive(Debug)]
+struct Held {
+    facts: Facts,
+    _storage: Storage,
+}
+
+fn hold(torch: &Torch, tensor: &Bound<'_, PyAny>) -> Result<Held, String> {
     match torch.facts(tensor) {
-        Ok(Some(facts)) if facts.on_host => Ok(facts),
+        Ok(Some(facts)) if facts.on_host => {
+            let storage = Storage::of(tensor).map_err(|error| short(&error))?;
+            Ok(Held { facts, _storage: storage })
+        }
         Ok(Some(facts)) => Err(format!("on {}, not in host memory", facts.device)),
         Ok(None) => Err("not a strided tensor".into()),
-        Err(error) => Err(crate::measure::short(&error)),
+        Err(error) => Err(short(&error)),
     }
 }
 
 /// Memory of a tensor in host memory.
-fn storage(facts: &Facts) -> Result<&[u8], String> {
-    let storage = facts.storage.as_ref().ok_or("no data")?;
-    if storage.address == 0 || storage.bytes == 0 {
+fn memory(held: &Held) -> Result<&[u8], String> {
+    let memory = held.facts.memory.as_ref().ok_or("no data")?;
+    if memory.address == 0 || memory.bytes == 0 {
         return Ok(&[]);
     }
     #[expect(unsafe_code, reason = "memory of a tensor that torch owns")]
-    // SAFETY: torch says that this storage has `bytes` bytes from `address`, `storage.object` keeps it alive for as long as
-    // `facts`, and it was checked to be in host memory. The program may write to it from another thread while it is read:
-    // then the numbers are of no use, as those of the program's own op would be.
-    Ok(unsafe { std::slice::from_raw_parts(storage.address as *const u8, storage.bytes) })
+    // SAFETY: torch says that this storage has `bytes` bytes from `address`, `held` keeps it alive, and it was checked to be
+    // in host memory. The program may write to it from another thread while it is read: then the numbers are of no use, as
+    // those of the program's own op would be.
+    Ok(unsafe { std::slice::from_raw_parts(memory.address as *const u8, memory.bytes) })
 }
 
-fn view(facts: &Facts) -> Result<TensorRef<'_>, String> {
+fn view(held: &Held) -> Result<TensorRef<'_>, String> {
+    let facts = &held.facts;
     let dtype = facts.dtype.ok_or_else(|| format!("{} is not measured", facts.dtype_name))?;
-    TensorRef::strided(storage(facts)?, dtype, &facts.shape, &facts.strides, facts.offset)
+    TensorRef::strided(memory(held)?, dtype, &facts.shape, &facts.strides, facts.offset)
         .map_err(|_| "its memory is released".to_owned())
 }
 

@@ -55,6 +55,11 @@ impl<S: TensorSink> Walk<'_, S> {
             return;
         }
         let kind = self.torch.kind(value);
+        // Most of what is no tensor is a plain value, which need not be asked what it is made of.
+        if kind == TensorKind::No && (value.is_none() || is_plain_number(value)) {
+            self.push(path, self.scalar(value));
+            return;
+        }
         if kind != TensorKind::No {
             self.sink.tensor(value, kind, path, self.style.side, self.slots);
             return;

@@ -5,10 +5,10 @@
 //!
 //! ```text
 //! recorder  what modes and hooks call: opens, fills and files records
-//!   stack     where in the program a call stands
+//!   stack     where in the program a call stands (frame: the interpreter's frames)
 //!   names     what it is called
 //!   flatten   its arguments and results, one slot a value
-//!     tensor    what a tensor is
+//!     tensor    what a tensor is (shim: read through torch's C interface)
 //!     measure   its numbers (cache: not twice; device: fetched later)
 //!   tape      the writer, and its first failure
 //! digest    identities of tensors, for packs of config-check (mersenne: how far a random generator has come)
@@ -22,12 +22,15 @@ mod compiled;
 mod device;
 mod digest;
 mod flatten;
+mod frame;
 mod measure;
 mod mersenne;
 mod names;
 mod options;
 mod recorder;
+mod shim;
 mod stack;
+mod symbols;
 mod tape;
 mod tensor;
 

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use probe::capture::{DataLocation, SlotRecord, SlotValue, TensorFacts};
-use probe::dump::{Content, SlotSide, TensorRef};
+use probe::dump::{Content, SlotSide, TensorRef, element_count};
 use probe::measure;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
@@ -12,7 +13,7 @@ use pyo3::types::PyDict;
 use crate::cache::{Cache, Layout, Measured, sample};
 use crate::flatten::{TensorSink, class_name};
 use crate::tape::Tape;
-use crate::tensor::{Facts, Order, StorageFacts, TensorKind, Torch};
+use crate::tensor::{Facts, Memory, Order, Storage, TensorKind, Torch, version};
 
 /// Tensors below this size are measured without giving up the interpreter lock: taking it back costs more.
 const DETACH_BYTES: usize = 64 << 10;
@@ -76,7 +77,8 @@ impl Meter {
 
     /// Forgets what was measured of the memory that `tensor` lies in: it is being written to.
     pub(crate) fn forget(&self, tensor: &Bound<'_, PyAny>) {
-        if let Ok(Some(Facts { storage: Some(storage), .. })) = self.torch.facts(tensor) {
+        // What has no storage is not kept in mind.
+        if let Ok(storage) = Storage::of(tensor) {
             self.cache(tensor.py()).forget(storage.identity);
         }
     }
@@ -84,24 +86,26 @@ impl Meter {
     /// The measurement of a tensor in host memory, from the cache or made now. `Err` says why there is none.
     fn on_host(
         &self,
-        py: Python<'_>,
+        tensor: &Bound<'_, PyAny>,
         facts: &Facts,
-        storage: &StorageFacts,
+        memory: &Memory,
         name: DataName<'_>,
         tape: Option<&Tape>,
     ) -> Result<(Measured, Option<String>), String> {
+        let py = tensor.py();
         let Some(dtype) = facts.dtype else {
             return Err(format!("{} is not measured", facts.dtype_name));
         };
-        let bytes: &[u8] = if storage.address == 0 || storage.bytes == 0 {
+        let bytes: &[u8] = if memory.address == 0 || memory.bytes == 0 {
             &[]
         } else {
             #[expect(unsafe_code, reason = "memory of a tensor that torch owns")]
-            // SAFETY: torch says that this storage has `bytes` bytes from `address`, `storage.object` keeps it alive
-            // for as long as `facts`, and it was checked to be in host memory. The program may write to it from another
-            // thread while it is read: then the numbers are of no use, as those of the program's own op would be.
+            // SAFETY: torch says that the tensor's storage has `bytes` bytes from `address`, in host memory. `tensor` keeps
+            // the storage alive while the interpreter is held, and `storage` below where it is not. The program may write
+            // to it from another thread while it is read: then the numbers are of no use, as those of the program's own op
+            // would be.
             unsafe {
-                std::slice::from_raw_parts(storage.address as *const u8, storage.bytes)
+                std::slice::from_raw_parts(memory.address as *const u8, memory.bytes)
             }
         };
         // Statistics do not depend on the order of the elements: memory order is faster, and one for all transposed views.
@@ -110,13 +114,20 @@ impl Meter {
         } else {
             Order::of_rows(facts)
         };
-        let layout = Layout { version: facts.version, offset: facts.offset, order, dtype };
-        let tensor =
-            TensorRef::strided(bytes, dtype, &layout.order.shape, &layout.order.strides, facts.offset)
-                .map_err(|_| "its memory is released".to_owned())?;
-        let size = tensor.len() * dtype.size();
+        let released = |_| "its memory is released".to_owned();
+        let size = element_count(&facts.shape).unwrap_or(usize::MAX).saturating_mul(dtype.size());
+        if size < LOOK_UP_BYTES && tape.is_none() {
+            let view = TensorRef::strided(bytes, dtype, &order.shape, &order.strides, facts.offset);
+            let observation = Arc::new(measure::observe(view.map_err(released)?, self.content));
+            return Ok((Measured { observation, data: None }, None));
+        }
+        let storage = Storage::of(tensor).map_err(|error| short(&error))?;
         let looked_up = size >= LOOK_UP_BYTES && storage.is_torchs_alone(py);
-        let mark = if looked_up { sample(&tensor) } else { 0 };
+        let version = if looked_up { version(tensor) } else { -1 };
+        let layout = Layout { version, offset: facts.offset, order, dtype };
+        let view = TensorRef::strided(bytes, dtype, &layout.order.shape, &layout.order.strides, facts.offset)
+            .map_err(released)?;
+        let mark = if looked_up { sample(&view) } else { 0 };
         let known = if looked_up { self.cache(py).get(storage.identity, &layout, mark) } else { None };
         if let Some(known) = &known
             && (known.data.is_some() || tape.is_none())
@@ -126,26 +137,19 @@ impl Meter {
         let work = || {
             let observation = match known {
                 Some(known) => known.observation,
-                None => Arc::new(measure::observe(tensor, self.content)),
+                None => Arc::new(measure::observe(view, self.content)),
             };
-            let (data, note) = tape.map_or((None, None), |tape| tape.write_data(name, facts, &tensor));
+            let (data, note) = tape.map_or((None, None), |tape| tape.write_data(name, facts, &view));
             (Measured { observation, data }, note)
         };
         let (measured, note) = if size >= DETACH_BYTES || tape.is_some() { py.detach(work) } else { work() };
         if looked_up {
-            self.remember(py, storage, layout, mark, measured.clone());
+            self.remember(py, &storage, layout, mark, measured.clone());
         }
         Ok((measured, note))
     }
 
-    fn remember(
-        &self,
-        py: Python<'_>,
-        storage: &StorageFacts,
-        layout: Layout,
-        mark: u64,
-        measured: Measured,
-    ) {
+    fn remember(&self, py: Python<'_>, storage: &Storage, layout: Layout, mark: u64, measured: Measured) {
         if self.cache(py).is_full() {
             self.clear(py);
         }
@@ -167,47 +171,43 @@ impl Meter {
     fn plain(
         &self,
         tensor: &Bound<'_, PyAny>,
-        facts: &Facts,
+        facts: Facts,
         name: DataName<'_>,
         tape: Option<&Tape>,
     ) -> (TensorFacts, Option<Py<PyAny>>) {
         let py = tensor.py();
-        let mut record = TensorFacts {
-            dtype: facts.dtype_name.clone(),
-            shape: facts.shape.iter().map(|&size| size as u64).collect(),
-            strides: Some(
-                facts.strides.iter().map(|&stride| i64::try_from(stride).unwrap_or(i64::MAX)).collect(),
-            ),
-            device: facts.device.clone(),
-            requires_grad: Some(facts.requires_grad),
-            ..TensorFacts::default()
-        };
-        let Some(storage) = &facts.storage else {
-            record.note = Some("no data".into());
-            return (record, None);
-        };
-        if !facts.on_host {
-            return match self.device.bind(py).call_method1("observe", (tensor,)) {
-                Ok(token) if token.is_none() => {
-                    record.note = Some(format!("{} is not measured on {}", facts.dtype_name, facts.device));
-                    (record, None)
-                }
-                Ok(token) => (record, Some(token.unbind())),
-                Err(error) => {
-                    record.note = Some(short(&error));
-                    (record, None)
-                }
-            };
-        }
-        match self.on_host(py, facts, storage, name, tape) {
-            Ok((measured, note)) => {
-                record.observation = Some(measured.observation);
-                record.data = measured.data;
-                record.note = note;
+        let (mut measured, mut note, mut token) = (None, None, None);
+        if let Some(memory) = facts.memory.as_ref().filter(|_| facts.on_host) {
+            match self.on_host(tensor, &facts, memory, name, tape) {
+                Ok((found, remark)) => (measured, note) = (Some(found), remark),
+                Err(reason) => note = Some(reason),
             }
-            Err(reason) => record.note = Some(reason),
+        } else if facts.memory.is_none() {
+            note = Some("no data".into());
+        } else {
+            match self.device.bind(py).call_method1(intern!(py, "observe"), (tensor,)) {
+                Ok(none) if none.is_none() => {
+                    note = Some(format!("{} is not measured on {}", facts.dtype_name, facts.device));
+                }
+                Ok(pending) => token = Some(pending.unbind()),
+                Err(error) => note = Some(short(&error)),
+            }
         }
-        (record, None)
+        let (observation, data) =
+            measured.map_or((None, None), |measured| (Some(measured.observation), measured.data));
+        let stride = |stride| i64::try_from(stride).unwrap_or(i64::MAX);
+        let record = TensorFacts {
+            dtype: facts.dtype_name,
+            shape: facts.shape.into_iter().map(|size| size as u64).collect(),
+            strides: Some(facts.strides.into_iter().map(stride).collect()),
+            device: facts.device,
+            requires_grad: Some(facts.requires_grad),
+            placement: None,
+            observation,
+            data,
+            note,
+        };
+        (record, token)
     }
 }
 
@@ -246,7 +246,7 @@ impl Collector<'_> {
             && let Ok(Some(facts)) = self.meter.torch.facts(tensor)
         {
             let name = DataName { op: self.op, path };
-            let (record, token) = self.meter.plain(tensor, &facts, name, self.with_data.then_some(self.tape));
+            let (record, token) = self.meter.plain(tensor, facts, name, self.with_data.then_some(self.tape));
             if let Some(token) = token {
                 self.pending.push(Pending { slot: slots.len(), token });
             }

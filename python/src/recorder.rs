@@ -151,11 +151,10 @@ impl Recorder {
                 stores: hook("stores").ok().filter(|hook| !hook.is_none(py)),
             },
             stacks: Mutex::new(Stacks::new(
-                py,
                 hook("describe_frames")?,
                 codes("checkpoint_code")?,
                 codes("border_code")?,
-            )?),
+            )),
             written_stacks: Mutex::default(),
             names: Mutex::default(),
             ops: Mutex::default(),

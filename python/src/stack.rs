@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+
+use crate::frame::Frames;
 
 /// What a walk over the frames found.
 #[derive(Debug)]
@@ -71,11 +72,11 @@ impl Hasher for Plain {
 /// Reads stacks, and remembers the text of each.
 #[derive(Debug)]
 pub(crate) struct Stacks {
-    getframe: Py<PyAny>,
+    frames: Frames,
     /// `probe.capture._frames.describe(frames)`: what is to be known of a walk that was not seen before.
     describe: Py<PyAny>,
-    /// Address of a code object -> kind of frame.
-    checkpoint_code: HashMap<usize, CheckpointFrame>,
+    /// Addresses of code objects and the kinds of their frames: few, so that they are simply gone through.
+    checkpoint_code: Vec<(usize, CheckpointFrame)>,
     places: HashMap<u128, (usize, Arc<Place>), BuildHasherDefault<Plain>>,
     by_id: Vec<Arc<Place>>,
 }
@@ -88,17 +89,16 @@ impl Stacks {
     /// `checkpoint_code` names the code objects of activation checkpointing and whether they run a region again;
     /// `border_code` those in which no region goes on, and whether they start a backward pass.
     pub(crate) fn new(
-        py: Python<'_>,
         describe: Py<PyAny>,
         checkpoint_code: Vec<(Py<PyAny>, bool)>,
         border_code: Vec<(Py<PyAny>, bool)>,
-    ) -> PyResult<Self> {
+    ) -> Self {
         let region = |again| if again { CheckpointFrame::Recompute } else { CheckpointFrame::Forward };
         let border = |engine| if engine { CheckpointFrame::Engine } else { CheckpointFrame::Own };
         let regions = checkpoint_code.into_iter().map(|(code, again)| (code, region(again)));
         let borders = border_code.into_iter().map(|(code, engine)| (code, border(engine)));
-        Ok(Self {
-            getframe: py.import("sys")?.getattr("_getframe")?.unbind(),
+        Self {
+            frames: Frames::new(),
             describe,
             checkpoint_code: regions
                 .chain(borders)
@@ -111,25 +111,23 @@ impl Stacks {
                 .collect(),
             places: HashMap::default(),
             by_id: Vec::new(),
-        })
+        }
     }
 
     /// The place of the current call.
     pub(crate) fn here(&mut self, py: Python<'_>) -> PyResult<Found> {
-        let mut frame = self.getframe.bind(py).call0()?;
+        let mut next = Frames::current(py);
         let mut hash = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835_u128;
         let mut checkpoint = None;
         let (mut own, mut beyond) = (false, false);
-        let (code_name, lasti_name, back_name) =
-            (intern!(py, "f_code"), intern!(py, "f_lasti"), intern!(py, "f_back"));
         for _ in 0..MAX_FRAMES {
-            let code = frame.getattr(code_name)?;
-            let address = code.as_ptr() as usize;
-            let lasti: i64 = frame.getattr(lasti_name)?.extract()?;
+            let Some(frame) = next else { break };
+            let address = Frames::code(&frame)?.as_ptr() as usize;
             #[expect(clippy::cast_sign_loss, reason = "bits of a hash")]
-            let word = (address as u128) << 64 | lasti as u64 as u128;
+            let instruction = self.frames.last_instruction(&frame)? as u64;
+            let word = (address as u128) << 64 | u128::from(instruction);
             hash = (hash ^ word).wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).rotate_left(53);
-            if let Some(&kind) = self.checkpoint_code.get(&address)
+            if let Some(&(_, kind)) = self.checkpoint_code.iter().find(|(code, _)| *code == address)
                 && !beyond
             {
                 match kind {
@@ -143,11 +141,7 @@ impl Stacks {
                     }
                 }
             }
-            let back = frame.getattr(back_name)?;
-            if back.is_none() {
-                break;
-            }
-            frame = back;
+            next = self.frames.back(&frame)?;
         }
         if let Some((id, place)) = self.places.get(&hash) {
             return Ok(Found { place: Arc::clone(place), id: *id, checkpoint, own });
@@ -165,16 +159,13 @@ impl Stacks {
     }
 
     fn read(&self, py: Python<'_>) -> PyResult<Place> {
-        let mut frame = self.getframe.bind(py).call0()?;
+        let mut next = Frames::current(py);
         let (mut frames, mut code) = (Vec::new(), Vec::new());
         for _ in 0..MAX_FRAMES {
-            code.push(frame.getattr(intern!(py, "f_code"))?.unbind());
-            let back = frame.getattr(intern!(py, "f_back"))?;
+            let Some(frame) = next else { break };
+            code.push(Frames::code(&frame)?.unbind());
+            next = self.frames.back(&frame)?;
             frames.push(frame);
-            if back.is_none() {
-                break;
-            }
-            frame = back;
         }
         let (texts, operator, engine_only): (Vec<Bound<'_, PyString>>, bool, bool) =
             self.describe.bind(py).call1((frames,))?.extract()?;

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use probe::dump::DType;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple, PyType};
+use pyo3::types::{IntoPyDict, PyString, PyTuple, PyType};
+
+use crate::shim::{Held, Layout, Shim};
 
 /// Classes and constants of torch, looked up once.
 #[derive(Debug)]
@@ -14,6 +16,8 @@ pub(crate) struct Torch {
     parameter: Py<PyType>,
     /// Address of a `torch.dtype` object -> its name and, where its bytes can be measured, its type.
     dtypes: HashMap<usize, (String, Option<DType>)>,
+    /// The quicker way to what a tensor is.
+    shim: Option<Shim>,
     /// `torch.strided`
     strided: Py<PyAny>,
     pub(crate) dtype_class: Py<PyType>,
@@ -33,7 +37,7 @@ pub(crate) enum TensorKind {
 }
 
 /// A strided tensor, as far as it can be known without reading it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) dtype_name: String,
     /// `None` for types whose bytes cannot be measured.
@@ -46,10 +50,17 @@ pub(crate) struct Facts {
     pub(crate) requires_grad: bool,
     pub(crate) device: String,
     pub(crate) on_host: bool,
-    /// The storage, if the tensor has one.
-    pub(crate) storage: Option<StorageFacts>,
-    /// Counts writes; -1 where torch keeps no count (inference mode).
-    pub(crate) version: i64,
+    /// Memory of the storage, if the tensor has one. Valid while somebody holds the storage, or the tensor and the
+    /// interpreter.
+    pub(crate) memory: Option<Memory>,
+}
+
+/// Where a storage lies.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// 0 where nothing is allocated.
+    pub(crate) address: usize,
+    pub(crate) bytes: usize,
 }
 
 /// Sizes and strides of the elements in an order, with dimensions joined where one goes on where the other ends.
@@ -96,23 +107,34 @@ impl Order {
     }
 }
 
-/// Memory of a tensor.
+/// A storage, held.
 #[derive(Debug)]
-pub(crate) struct StorageFacts {
-    /// Address of the storage object, which stands for it as long as anyone holds it, weakly or not.
+pub(crate) struct Storage {
+    /// Address of torch's object, which stands for it as long as anyone holds it, weakly or not.
     pub(crate) identity: usize,
-    pub(crate) address: usize,
-    pub(crate) bytes: usize,
     pub(crate) object: Py<PyAny>,
 }
 
-impl StorageFacts {
+impl Storage {
+    /// The storage of a tensor.
+    pub(crate) fn of(tensor: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let object = tensor.call_method0(intern!(tensor.py(), "untyped_storage"))?;
+        let identity = object.getattr(intern!(tensor.py(), "_cdata"))?.extract()?;
+        Ok(Self { identity, object: object.unbind() })
+    }
+
     /// False where others write to this memory without torch counting it: arrays of `numpy`, other processes. Torch may
     /// not move such memory.
     pub(crate) fn is_torchs_alone(&self, py: Python<'_>) -> bool {
         let resizable = self.object.bind(py).call_method0(intern!(py, "resizable"));
         resizable.and_then(|resizable| resizable.extract()).unwrap_or(false)
     }
+}
+
+/// How often a tensor's memory was written to; below 0 where torch keeps no count (inference mode).
+pub(crate) fn version(tensor: &Bound<'_, PyAny>) -> i64 {
+    let version = tensor.getattr(intern!(tensor.py(), "_version"));
+    version.and_then(|version| version.extract()).unwrap_or(-1)
 }
 
 impl Torch {
@@ -130,15 +152,29 @@ impl Torch {
             }
         }
         let parameter = torch.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?.unbind();
-        Ok(Self {
+        let mut found = Self {
             tensor: class("Tensor")?,
             parameter,
             dtypes,
+            shim: None,
             strided: torch.getattr("strided")?.unbind(),
             dtype_class,
             device_class: class("device")?,
             size_class: class("Size")?,
-        })
+        };
+        found.shim = Shim::new(py).filter(|shim| found.agrees(py, shim).unwrap_or(false));
+        Ok(found)
+    }
+
+    /// Whether both ways to read a tensor say the same of one that is laid out unusually.
+    fn agrees(&self, py: Python<'_>, shim: &Shim) -> PyResult<bool> {
+        let options = [("device", "cpu")].into_py_dict(py)?;
+        let whole = py.import("torch")?.call_method("empty", (4, 5, 6), Some(&options))?;
+        let view =
+            whole.call_method1("narrow", (0, 1, 3))?.call_method1("select", (1, 2))?.call_method0("t")?;
+        let held = Held::of(&view)?;
+        let Some(dtype) = shim.dtype_on_host(held) else { return Ok(false) };
+        Ok(Self::on_host(&view, shim, held, dtype)? == self.by_attributes(&view)?)
     }
 
     pub(crate) fn kind(&self, value: &Bound<'_, PyAny>) -> TensorKind {
@@ -160,19 +196,57 @@ impl Torch {
     /// Reads a plain tensor. `Ok(None)` when it has no strided layout of its own (sparse, nested, a wrapper of a
     /// function transform) or its values are stored conjugated or negated: then the slow path looks at it.
     pub(crate) fn facts(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Facts>> {
+        if let Some(shim) = &self.shim {
+            let held = Held::of(tensor)?;
+            if let Some(dtype) = shim.dtype_on_host(held) {
+                return Self::on_host(tensor, shim, held, dtype);
+            }
+        }
+        self.by_attributes(tensor)
+    }
+
+    /// Reads a tensor in host memory through torch's C interface.
+    fn on_host(
+        tensor: &Bound<'_, PyAny>,
+        shim: &Shim,
+        held: Held<'_>,
+        dtype: DType,
+    ) -> PyResult<Option<Facts>> {
+        let py = tensor.py();
+        if is_flipped(tensor, dtype)? || tensor.getattr(intern!(py, "is_nested"))?.extract()? {
+            return Ok(None);
+        }
+        // Raises where there is no storage: layouts that are not strided, wrappers of function transforms.
+        let first: usize = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
+        let Some(Layout { shape, strides, offset, bytes }) = shim.layout(held) else {
+            return Ok(None);
+        };
+        let address = first.saturating_sub(offset.saturating_mul(dtype.size()));
+        Ok(Some(Facts {
+            dtype_name: format!("torch.{}", dtype.name()),
+            dtype: Some(dtype),
+            shape,
+            strides,
+            offset,
+            requires_grad: tensor.getattr(intern!(py, "requires_grad"))?.extract()?,
+            device: "cpu".to_owned(),
+            on_host: true,
+            memory: Some(Memory { address, bytes }),
+        }))
+    }
+
+    /// Reads any tensor, slowly.
+    fn by_attributes(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Facts>> {
         let py = tensor.py();
         let dtype = tensor.getattr(intern!(py, "dtype"))?;
         let (dtype_name, known) = match self.dtypes.get(&(dtype.as_ptr() as usize)) {
             Some((name, known)) => (name.clone(), *known),
             None => (dtype.str()?.to_string(), None),
         };
-        let is = |question| -> PyResult<bool> { tensor.call_method0(question)?.extract() };
         if !tensor.getattr(intern!(py, "layout"))?.is(&self.strided)
             // Quantised types are none that are measured.
             || (known.is_none() && tensor.getattr(intern!(py, "is_quantized"))?.extract()?)
-            || (known.is_some_and(DType::is_float) && is(intern!(py, "is_neg"))?)
-            || (known.is_some_and(DType::is_complex)
-                && (is(intern!(py, "is_neg"))? || is(intern!(py, "is_conj"))?))
+            || known.map_or(Ok(false), |dtype| is_flipped(tensor, dtype))?
         {
             return Ok(None);
         }
@@ -186,12 +260,15 @@ impl Torch {
             tensor.getattr(intern!(py, "device"))?.str()?.to_string()
         };
         let is_meta = !on_host && tensor.getattr(intern!(py, "is_meta"))?.extract::<bool>()?;
-        let storage = if is_meta { None } else { Some(Self::storage(tensor)?) };
-        // Tensors made in inference mode have no version.
-        let version = tensor
-            .getattr(intern!(py, "_version"))
-            .and_then(|version| version.extract::<i64>())
-            .unwrap_or(-1);
+        let memory = if is_meta {
+            None
+        } else {
+            let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;
+            Some(Memory {
+                address: storage.call_method0(intern!(py, "data_ptr"))?.extract()?,
+                bytes: storage.call_method0(intern!(py, "nbytes"))?.extract()?,
+            })
+        };
         Ok(Some(Facts {
             dtype_name,
             dtype: known,
@@ -201,21 +278,17 @@ impl Torch {
             requires_grad: tensor.getattr(intern!(py, "requires_grad"))?.extract()?,
             device,
             on_host,
-            storage,
-            version,
+            memory,
         }))
     }
+}
 
-    fn storage(tensor: &Bound<'_, PyAny>) -> PyResult<StorageFacts> {
-        let py = tensor.py();
-        let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;
-        Ok(StorageFacts {
-            identity: storage.getattr(intern!(py, "_cdata"))?.extract()?,
-            address: storage.call_method0(intern!(py, "data_ptr"))?.extract()?,
-            bytes: storage.call_method0(intern!(py, "nbytes"))?.extract()?,
-            object: storage.unbind(),
-        })
-    }
+/// Whether the values of a tensor are others than its memory says: to be conjugated or negated when they are read.
+fn is_flipped(tensor: &Bound<'_, PyAny>, dtype: DType) -> PyResult<bool> {
+    let py = tensor.py();
+    let is = |question| -> PyResult<bool> { tensor.call_method0(question)?.extract() };
+    Ok((dtype.is_float() || dtype.is_complex()) && is(intern!(py, "is_neg"))?
+        || dtype.is_complex() && is(intern!(py, "is_conj"))?)
 }
 
 /// Text of a Python string, or nothing.

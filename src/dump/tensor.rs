@@ -159,6 +159,22 @@ impl<'a> TensorRef<'a> {
         self.storage.get(self.offset * size..(self.offset + self.count) * size)
     }
 
+    /// Bytes of one element, by its place in row-major order. For a few elements; [`gather`](Self::gather) is for many.
+    ///
+    /// # Panics
+    /// When the tensor has no such element.
+    pub fn element(&self, index: usize) -> &'a [u8] {
+        assert!(index < self.count, "element {index} of {}", self.count);
+        let (mut at, mut rest) = (self.offset, index);
+        for (&size, &stride) in self.shape.iter().zip(self.strides).skip(1).rev() {
+            at += rest % size * stride;
+            rest /= size;
+        }
+        at += rest * self.strides.first().copied().unwrap_or(0);
+        let size = self.dtype.size();
+        &self.storage[at * size..(at + 1) * size]
+    }
+
     /// Row-major bytes, copied only where the tensor is not contiguous. For small tensors and tests.
     pub fn to_bytes(&self) -> Vec<u8> {
         if let Some(bytes) = self.contiguous_bytes() {
@@ -277,6 +293,8 @@ mod tests {
                 assert_eq!(out, whole[start..end], "{start}..{end}");
             }
         }
+        let elements: Vec<u8> = (0..12).flat_map(|index| view.element(index).to_vec()).collect();
+        assert_eq!(elements, whole);
     }
 
     #[test]
@@ -288,6 +306,7 @@ mod tests {
         assert!(expanded.contiguous_bytes().is_none());
         let scalar = TensorRef::strided(&storage, DType::F32, &[], &[], 7).unwrap();
         assert_eq!((scalar.len(), scalar.contiguous_bytes().map(<[u8]>::len)), (1, Some(4)));
+        assert_eq!(scalar.element(0).as_ptr(), storage[28..].as_ptr());
     }
 
     #[test]
