@@ -22,3 +22,9 @@ def is_rank_of_its_own() -> bool:
     distributed = sys.modules.get("torch.distributed")
     initialised = distributed is not None and distributed.is_available() and distributed.is_initialized()
     return initialised or os.environ.get("RANK", "").isdigit()
+
+
+def processes_here() -> int:
+    """How many ranks the launcher says it has started on this machine; 1 for a single process."""
+    text = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(text)) if text.isascii() and text.isdigit() else 1

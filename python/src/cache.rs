@@ -27,11 +27,26 @@ pub(crate) struct Layout {
     pub(crate) dtype: DType,
 }
 
+/// A measurement, and of what.
 #[derive(Debug)]
-struct Entry {
-    layout: Layout,
-    sample: u64,
-    measured: Measured,
+pub(crate) struct Entry {
+    pub(crate) layout: Layout,
+    /// Measured in the handler of the op that wrote to it: torch counts that write when the handler is left, if it counts
+    /// at all.
+    pub(crate) rewritten: bool,
+    /// Of [`sample`].
+    pub(crate) sample: u64,
+    pub(crate) measured: Measured,
+}
+
+impl Entry {
+    /// Whether a tensor that looks like this is the one that was measured.
+    fn is_of(&mut self, layout: &Layout) -> bool {
+        if self.rewritten && self.layout.version + 1 == layout.version {
+            (self.layout.version, self.rewritten) = (layout.version, false);
+        }
+        self.layout == *layout
+    }
 }
 
 /// What is kept of a tensor.
@@ -50,29 +65,27 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// The measurement of a tensor, if it was made and nothing was written since.
-    pub(crate) fn get(&self, identity: usize, layout: &Layout, sample: u64) -> Option<Measured> {
+    pub(crate) fn get(&mut self, identity: usize, layout: &Layout, sample: u64) -> Option<Measured> {
         // Without a version (inference mode) a write cannot be seen coming.
         if layout.version < 0 {
             return None;
         }
-        let entry = self.storages.get(&identity)?.iter().find(|entry| entry.layout == *layout)?;
+        let entry = self
+            .storages
+            .get_mut(&identity)?
+            .iter_mut()
+            .find_map(|entry| entry.is_of(layout).then_some(entry))?;
         (entry.sample == sample).then(|| entry.measured.clone())
     }
 
     /// Keeps a measurement. The caller sees to it that `identity` stands for the same storage until [`Self::clear`].
     /// True when this storage was not known before.
-    pub(crate) fn insert(
-        &mut self,
-        identity: usize,
-        layout: Layout,
-        sample: u64,
-        measured: Measured,
-    ) -> bool {
+    pub(crate) fn insert(&mut self, identity: usize, entry: Entry) -> bool {
         let known = self.storages.len();
         let entries = self.storages.entry(identity).or_default();
         // What is of another version, or has changed unseen, is never found again.
-        entries.retain(|entry| entry.layout.version == layout.version && entry.layout != layout);
-        entries.push(Entry { layout, sample, measured });
+        entries.retain_mut(|old| !old.is_of(&entry.layout) && old.layout.version == entry.layout.version);
+        entries.push(entry);
         self.storages.len() > known
     }
 

@@ -67,6 +67,8 @@ pub(crate) struct Call {
     pub(crate) pending: Vec<Pending>,
     /// The op and its arguments, where it writes to some.
     pub(crate) written: Option<(Arc<OpInfo>, Py<PyTuple>, Py<PyDict>)>,
+    /// Addresses of the tensors that the op has written to. Torch counts the write when the handler is left.
+    pub(crate) rewritten: Vec<usize>,
     /// Counted and named, but not recorded.
     pub(crate) unwanted: bool,
     /// Whether the data of its tensors is written.
@@ -75,7 +77,7 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) const fn new(record: OpRecord, stored: bool) -> Self {
-        Self { record, pending: Vec::new(), written: None, unwanted: false, stored }
+        Self { record, pending: Vec::new(), written: None, rewritten: Vec::new(), unwanted: false, stored }
     }
 
     /// Puts the slots in order: inputs first, then by position.

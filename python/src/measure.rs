@@ -4,14 +4,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use probe::capture::{DataLocation, SlotRecord, SlotValue, TensorFacts};
 use probe::dump::{Content, SlotSide, TensorRef, element_count};
-use probe::measure;
+use probe::measure::{self, Crew};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
 
-use crate::cache::{Cache, Layout, Measured, sample};
+use crate::cache::{Cache, Entry, Layout, Measured, sample};
 use crate::flatten::{TensorSink, class_name};
+use crate::options::Options;
 use crate::tape::Tape;
 use crate::tensor::{Facts, Memory, Order, Storage, TensorKind, Torch, version};
 
@@ -31,6 +32,16 @@ pub(crate) struct DataName<'a> {
     pub(crate) path: &'a str,
 }
 
+/// How one tensor is recorded.
+#[derive(Debug, Clone, Copy)]
+struct How<'a> {
+    name: DataName<'a>,
+    /// Where its data goes, if it is wanted.
+    tape: Option<&'a Tape>,
+    /// Whether torch has yet to count its last write.
+    rewritten: bool,
+}
+
 /// What measuring needs beside the tensor.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -40,6 +51,8 @@ pub(crate) struct Meter {
     pub(crate) parts: Py<PyAny>,
     /// `probe.recorder.device.Device`, for tensors that are not in host memory.
     pub(crate) device: Py<PyAny>,
+    /// Helps with large tensors.
+    crew: Crew,
     pub(crate) cache: Mutex<Cache>,
     /// Weak references that keep the identity of cached storages from being given to others.
     weak: Mutex<Vec<usize>>,
@@ -50,12 +63,21 @@ impl Meter {
     pub(crate) fn new(
         py: Python<'_>,
         torch: Torch,
-        content: Content,
+        options: &Options,
         parts: Py<PyAny>,
         device: Py<PyAny>,
     ) -> PyResult<Self> {
         let free_weak = py.import("torch")?.getattr("UntypedStorage")?.getattr("_free_weak_ref")?.unbind();
-        Ok(Self { torch, content, parts, device, cache: Mutex::default(), weak: Mutex::default(), free_weak })
+        Ok(Self {
+            torch,
+            content: options.content(),
+            parts,
+            device,
+            crew: Crew::new(options.helpers()),
+            cache: Mutex::default(),
+            weak: Mutex::default(),
+            free_weak,
+        })
     }
 
     fn cache(&self, py: Python<'_>) -> MutexGuard<'_, Cache> {
@@ -89,8 +111,7 @@ impl Meter {
         tensor: &Bound<'_, PyAny>,
         facts: &Facts,
         memory: &Memory,
-        name: DataName<'_>,
-        tape: Option<&Tape>,
+        How { name, tape, rewritten }: How<'_>,
     ) -> Result<(Measured, Option<String>), String> {
         let py = tensor.py();
         let Some(dtype) = facts.dtype else {
@@ -137,23 +158,27 @@ impl Meter {
         let work = || {
             let observation = match known {
                 Some(known) => known.observation,
-                None => Arc::new(measure::observe(view, self.content)),
+                None => Arc::new(measure::observe_with(&self.crew, view, self.content)),
             };
             let (data, note) = tape.map_or((None, None), |tape| tape.write_data(name, facts, &view));
             (Measured { observation, data }, note)
         };
         let (measured, note) = if size >= DETACH_BYTES || tape.is_some() { py.detach(work) } else { work() };
         if looked_up {
-            self.remember(py, &storage, layout, mark, measured.clone());
+            self.remember(
+                py,
+                &storage,
+                Entry { layout, rewritten, sample: mark, measured: measured.clone() },
+            );
         }
         Ok((measured, note))
     }
 
-    fn remember(&self, py: Python<'_>, storage: &Storage, layout: Layout, mark: u64, measured: Measured) {
+    fn remember(&self, py: Python<'_>, storage: &Storage, entry: Entry) {
         if self.cache(py).is_full() {
             self.clear(py);
         }
-        if self.cache(py).insert(storage.identity, layout, mark, measured) {
+        if self.cache(py).insert(storage.identity, entry) {
             let reference = storage.object.bind(py).call_method0("_weak_ref").and_then(|r| r.extract());
             match reference {
                 Ok(reference) => self
@@ -172,13 +197,12 @@ impl Meter {
         &self,
         tensor: &Bound<'_, PyAny>,
         facts: Facts,
-        name: DataName<'_>,
-        tape: Option<&Tape>,
+        how: How<'_>,
     ) -> (TensorFacts, Option<Py<PyAny>>) {
         let py = tensor.py();
         let (mut measured, mut note, mut token) = (None, None, None);
         if let Some(memory) = facts.memory.as_ref().filter(|_| facts.on_host) {
-            match self.on_host(tensor, &facts, memory, name, tape) {
+            match self.on_host(tensor, &facts, memory, how) {
                 Ok((found, remark)) => (measured, note) = (Some(found), remark),
                 Err(reason) => note = Some(reason),
             }
@@ -228,6 +252,8 @@ pub(crate) struct Collector<'a> {
     /// Name of the op, for the names of data.
     pub(crate) op: &'a str,
     pub(crate) pending: &'a mut Vec<Pending>,
+    /// Addresses of tensors whose last write torch has not counted yet.
+    pub(crate) rewritten: &'a [usize],
     /// Whether data is written as well.
     pub(crate) with_data: bool,
 }
@@ -245,8 +271,12 @@ impl Collector<'_> {
         if kind == TensorKind::Plain
             && let Ok(Some(facts)) = self.meter.torch.facts(tensor)
         {
-            let name = DataName { op: self.op, path };
-            let (record, token) = self.meter.plain(tensor, facts, name, self.with_data.then_some(self.tape));
+            let how = How {
+                name: DataName { op: self.op, path },
+                tape: self.with_data.then_some(self.tape),
+                rewritten: self.rewritten.contains(&tensor.as_ptr().addr()),
+            };
+            let (record, token) = self.meter.plain(tensor, facts, how);
             if let Some(token) = token {
                 self.pending.push(Pending { slot: slots.len(), token });
             }

@@ -1,5 +1,8 @@
 //! What to record, as the Python package hands it over.
 
+use std::num::NonZero;
+use std::thread;
+
 use probe::capture::CaptureTask;
 use probe::dump::{Content, Phase};
 use serde::Deserialize;
@@ -10,6 +13,10 @@ use serde::Deserialize;
 #[expect(clippy::struct_excessive_bools, reason = "independent switches of the user")]
 pub(crate) struct Options {
     task: CaptureTask,
+    /// Threads that the program's own ops use.
+    threads: usize,
+    /// Processes of the program on this machine.
+    processes: usize,
     /// Whether call stacks are recorded.
     pub(crate) stacks: bool,
     /// Most bytes of data a step may write.
@@ -23,7 +30,16 @@ pub(crate) struct Options {
     pub(crate) outputs: bool,
 }
 
+/// Most threads that help to measure: memory is no faster for more.
+const MAX_HELPERS: usize = 3;
+
 impl Options {
+    /// Threads that may help to measure: as many as there are processors that the program leaves unused.
+    pub(crate) fn helpers(&self) -> usize {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        (processors / self.processes.max(1)).saturating_sub(self.threads).min(MAX_HELPERS)
+    }
+
     /// What is measured of each tensor.
     pub(crate) const fn content(&self) -> Content {
         match self.task {

@@ -17,7 +17,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::call::{Call, OpInfo, Writes};
 use crate::compiled::CompiledNodes;
@@ -26,7 +26,7 @@ use crate::names::{Names, Origin, Region};
 use crate::options::Options;
 use crate::stack::{CheckpointFrame, Found, Stacks};
 use crate::tape::Tape;
-use crate::tensor::{TensorKind, Torch};
+use crate::tensor::Torch;
 use filing::Queue;
 
 thread_local! {
@@ -139,7 +139,7 @@ impl Recorder {
             .detach(|| DumpWriter::create(&output, &manifest, rank))
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
         Ok(Self {
-            meter: Meter::new(py, Torch::new(py)?, options.content(), hook("parts")?, hook("device")?)?,
+            meter: Meter::new(py, Torch::new(py)?, &options, hook("parts")?, hook("device")?)?,
             tape: Tape::new(writer, options.max_bytes),
             options,
             questions: Questions {
@@ -358,24 +358,22 @@ impl Recorder {
             if call.unwanted {
                 return Ok(None::<()>);
             }
-            let mut writes = Writes::default();
             let written = call.written.take();
-            if let Some((info, args, kwargs)) = &written {
-                writes = info.writes.clone();
-                for tensor in writes.arguments(args.bind(py), kwargs.bind(py)) {
-                    self.forget(&tensor);
-                }
+            let written = written.map_or_else(Vec::new, |(info, args, kwargs)| {
+                info.writes.arguments(args.bind(py), kwargs.bind(py))
+            });
+            for value in &written {
+                self.forget(value);
             }
+            call.rewritten =
+                written.iter().flat_map(tensors_of).map(|tensor| tensor.as_ptr().addr()).collect();
             if self.options.outputs {
                 self.results(&mut call, result);
-                if let Some((_, args, kwargs)) = &written
-                    && result.is_none()
-                {
+                if result.is_none() {
                     // In-place ops on lists return nothing: what they wrote is in their arguments.
-                    for (index, tensor) in writes.arguments(args.bind(py), kwargs.bind(py)).iter().enumerate()
-                    {
+                    for (index, value) in written.iter().enumerate() {
                         let mut path = format!("output.{index}");
-                        self.walk(&mut call, SlotSide::Output, true, |walk| walk.value(tensor, &mut path, 0));
+                        self.walk(&mut call, SlotSide::Output, true, |walk| walk.value(value, &mut path, 0));
                     }
                 }
             }
@@ -473,17 +471,23 @@ impl Recorder {
         });
     }
 
-    /// Forgets what was measured of the memory that `value` (a tensor, or a container of some) lies in.
+    /// Forgets what was measured of the memory that `value` (a tensor, or a list of some) lies in.
     fn forget(&self, value: &Bound<'_, PyAny>) {
-        if self.meter.torch.kind(value) != TensorKind::No {
-            self.meter.forget(value);
-        } else if let Ok(items) = value.try_iter() {
-            // Only lists and tuples get here; a tensor would be taken apart row by row.
-            for item in items.flatten() {
-                self.meter.forget(&item);
-            }
+        for tensor in tensors_of(value) {
+            self.meter.forget(&tensor);
         }
     }
+}
+
+/// A value that is written to: a tensor, or the tensors of a list.
+fn tensors_of<'py>(value: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
+    if let Ok(items) = value.cast::<PyList>() {
+        return items.iter().collect();
+    }
+    if let Ok(items) = value.cast::<PyTuple>() {
+        return items.iter().collect();
+    }
+    vec![value.clone()]
 }
 
 impl Recorder {

@@ -223,7 +223,7 @@ impl Torch {
         };
         let address = first.saturating_sub(offset.saturating_mul(dtype.size()));
         Ok(Some(Facts {
-            dtype_name: format!("torch.{}", dtype.name()),
+            dtype_name: ["torch.", dtype.name()].concat(),
             dtype: Some(dtype),
             shape,
             strides,

@@ -1,6 +1,6 @@
 //! Cuts tensors into chunks, hands the chunks to threads and merges the results in index order.
 //!
-//! The only file of `measure` that knows of threads. They come from the pool it is called in.
+//! The threads are those of the pool it is called in.
 
 use std::ops::Range;
 

@@ -9,6 +9,7 @@
 
 mod arithmetic;
 mod blocks;
+mod crew;
 pub(crate) mod decode;
 mod digest;
 mod estimate;
@@ -29,6 +30,7 @@ mod sums;
 mod tests;
 mod ulp;
 
+pub use crew::Crew;
 pub use digest::{Digest, DigestContent, PIECE, PieceError, TensorDigest, digest, hash_bytes};
 pub use estimate::{SKETCH_MARGIN, SKETCH_NOISE, SketchEstimate};
 pub use evidence::{
@@ -36,7 +38,7 @@ pub use evidence::{
 };
 pub use histogram::{Histogram, histogram};
 pub use metric::{ALL_METRICS, Metric, PairMetrics, TensorSummary};
-pub use observe::observe;
+pub use observe::{observe, observe_with};
 pub use sketch::{SKETCH_VERSION, sketch_distance};
 
 use crate::dump::TensorRef;

@@ -1,19 +1,27 @@
 //! What capture records of one tensor, in one pass over it: a block is summed, sketched and hashed while it is in cache.
 //!
-//! Runs in the calling thread only, which is one of the training process. Statistics have the bits of
-//! [`summarize`](super::summarize).
+//! Runs in the calling thread, which is one of the training process, and in a [`Crew`] where there is one. Statistics have the bits
+//! of [`summarize`](super::summarize).
 
 use twox_hash::XxHash3_128;
 
 use crate::dump::{Content, Counts, DType, Number, Observation, RecordedStatistics, TensorRef};
 
 use super::blocks::{Blocks, Threads};
+use super::crew::Crew;
 use super::extent::SideExtent;
 use super::finish;
 use super::metric::TensorSummary;
 use super::segment::Numbers;
 use super::simd::{Body, DefaultFloat};
-use super::sums::BLOCK;
+use super::sums::{BLOCK, SEGMENT};
+
+/// Tensors of fewer elements are measured without help.
+const SHARED: usize = 2 * SEGMENT;
+
+/// Bytes that are hashed at once where they lie in order: a call of the hash costs as much as some thousand bytes of it, and
+/// this much is still in cache.
+const HASHED: usize = 1 << 17;
 
 /// Measures one tensor: statistics and counts always, sketch and hash where `content` asks for them.
 ///
@@ -31,18 +39,64 @@ fn observe_on(body: Body, tensor: TensorRef<'_>, content: Content) -> Observatio
     let mut hash = (content.hash && count > BLOCK).then(XxHash3_128::new);
     let mut source = if ordered { Blocks::of(tensor, count) } else { Blocks::in_any_order(tensor) };
     let mut extremes = Extremes::of(dtype);
+    let in_order = tensor.contiguous_bytes();
+    let (mut seen, mut hashed) = (0, 0);
     numbers.add(body, &mut source, |bytes| {
         extremes.push(bytes);
-        if let Some(hash) = &mut hash {
-            hash.write(bytes);
+        seen += bytes.len();
+        let Some(hash) = &mut hash else { return };
+        match in_order {
+            None => hash.write(bytes),
+            Some(all) if seen - hashed >= HASHED || seen == all.len() => {
+                hash.write(&all[hashed..seen]);
+                hashed = seen;
+            }
+            Some(_) => {}
         }
     });
+    let hash = match hash {
+        Some(hash) => Some(hash.finish_128()),
+        // A single block needs no buffer.
+        None => content.hash.then(|| XxHash3_128::oneshot(source.bytes(0..count))),
+    };
+    observation(tensor, numbers, &extremes, hash)
+}
+
+/// [`observe`], with the help of `crew` where the tensor is large and lies in one piece. The result is the same, to the last bit.
+pub fn observe_with(crew: &Crew, tensor: TensorRef<'_>, content: Content) -> Observation {
+    let _control = DefaultFloat::enter();
+    let body = Body::detected();
+    let extremes = Extremes::of(tensor.dtype());
+    let shared = tensor.len() >= SHARED && matches!(extremes, Extremes::Rounded);
+    let Some(bytes) = tensor.contiguous_bytes().filter(|_| shared) else {
+        return observe_on(body, tensor, content);
+    };
+    let mut numbers = Numbers::new(content.sketch);
+    let mut hash = None;
+    crew.measure(
+        body,
+        bytes,
+        tensor.dtype(),
+        content.sketch,
+        || hash = content.hash.then(|| XxHash3_128::oneshot(bytes)),
+        |segment| numbers.append(segment),
+    );
+    observation(tensor, numbers, &extremes, hash)
+}
+
+/// What is recorded of a tensor with these numbers.
+fn observation(
+    tensor: TensorRef<'_>,
+    numbers: Numbers,
+    extremes: &Extremes,
+    hash: Option<u128>,
+) -> Observation {
     let Numbers { sums, lanes } = numbers;
     let sums = sums.finish();
     let extent = SideExtent::of(tensor, &sums, Threads::Caller);
-    let summary = finish::summary(count, &sums, extent);
+    let summary = finish::summary(tensor.len(), &sums, extent);
     Observation {
-        statistics: statistics(dtype, &summary, &extremes),
+        statistics: statistics(tensor.dtype(), &summary, extremes),
         counts: Counts {
             elements: summary.count,
             zeros: summary.zeros,
@@ -51,11 +105,7 @@ fn observe_on(body: Body, tensor: TensorRef<'_>, content: Content) -> Observatio
             negative_infinite: summary.neg_inf,
         },
         sketch: lanes.map(|lanes| lanes.finish()),
-        hash: match hash {
-            Some(hash) => Some(hash.finish_128()),
-            // A single block needs no buffer.
-            None => content.hash.then(|| XxHash3_128::oneshot(source.bytes(0..count))),
-        },
+        hash,
     }
 }
 

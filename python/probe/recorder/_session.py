@@ -24,7 +24,7 @@ from probe._core import Recorder
 from probe.messages import say_once, warn
 from probe.names import check_apis, check_modules
 from probe.patterns import path_of
-from probe.ranks import current_rank
+from probe.ranks import current_rank, processes_here
 from probe.recorder import frames, naming, special
 from probe.recorder.collectives import CollectiveMode
 from probe.recorder.compiled import CompiledRegions
@@ -278,6 +278,8 @@ class Session:
         }
         options = {
             "task": settings.task,
+            "threads": torch.get_num_threads(),
+            "processes": processes_here(),
             "stacks": settings.stacks,
             "max_bytes": _NO_BUDGET if settings.max_bytes is None else settings.max_bytes,
             "forward": "forward" in settings.phases,

@@ -17,9 +17,15 @@ impl Recorder {
         join_numbers: bool,
         walk: impl FnOnce(&mut Walk<'_, Collector<'_>>),
     ) {
-        let Call { record, pending, stored, .. } = call;
-        let mut collector =
-            Collector { meter: &self.meter, tape: &self.tape, op: &record.name, pending, with_data: *stored };
+        let Call { record, pending, rewritten, stored, .. } = call;
+        let mut collector = Collector {
+            meter: &self.meter,
+            tape: &self.tape,
+            op: &record.name,
+            pending,
+            rewritten,
+            with_data: *stored,
+        };
         walk(&mut Walk {
             torch: &self.meter.torch,
             sink: &mut collector,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,50 @@ def test_in_place_ops_show_before_and_after(record: Any, level: str) -> None:
     after.view(40, 50)[3] = 0
     out = dump.all("Aten.add" if level == "op" else "Torch.add")[0]
     assert same(out["input.0"], after) and same(out["output.0"], after + 1)
+
+
+@pytest.mark.parametrize("size", [4096, 300_000])
+def test_what_an_op_has_written_is_measured_once(record: Any, size: int) -> None:
+    """Torch counts a write only when the op is over for the program, after its result was recorded."""
+    x = torch.arange(float(size))
+
+    def work() -> None:
+        x.mul_(2)
+        x.add_(1)
+        torch._foreach_mul_([x], 3.0)
+        x.sqrt_()
+        x.exp()
+
+    dump = record(work, level="op")
+    written = [dump["Aten.mul_.0.forward"]["output.0"], dump["Aten.add_.0.forward"]["output.0"], dump["Aten._foreach_mul_.0.forward"]["output.0.0"]]
+    written.append(dump["Aten.sqrt_.0.forward"]["output.0"])
+    read = [dump["Aten.add_.0.forward"]["input.0"], dump["Aten._foreach_mul_.0.forward"]["input.0.0"], dump["Aten.sqrt_.0.forward"]["input.0"]]
+    read.append(dump["Aten.exp.0.forward"]["input.0"])
+    wanted = torch.arange(float(size)).mul(2)
+    for output, value in zip(written, [wanted, wanted + 1, (wanted + 1) * 3, ((wanted + 1) * 3).sqrt()]):
+        assert same(output, value)
+    # The data of a tensor that is known is not written again.
+    assert [slot.tensor for slot in read] == [slot.tensor for slot in written]
+
+
+def test_a_write_that_is_not_recorded_is_seen_by_its_count(record: Any) -> None:
+    x = torch.arange(100_000.0)
+
+    def elsewhere() -> None:
+        x[5] += 1.0
+
+    def work() -> None:
+        x.mul_(2)
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        x.exp()
+
+    dump = record(work, level="op")
+    wanted = torch.arange(100_000.0) * 2
+    assert same(dump["Aten.mul_.0.forward"]["output.0"], wanted)
+    wanted[5] += 1
+    assert same(dump["Aten.exp.0.forward"]["input.0"], wanted)
 
 
 def test_lists_are_written_in_place(record: Any) -> None:

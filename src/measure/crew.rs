@@ -1,0 +1,351 @@
+//! Threads that help to measure a tensor while a program waits for it.
+//!
+//! A pool would take too long: an op of a training step is over in microseconds, and to wake a thread takes tens of them. So a
+//! helper that had work a moment ago looks out for more without pause, and one that comes too late is not waited for. It gives
+//! way to any other thread that wants its processor.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::dump::{DType, TensorRef};
+
+use super::segment::Segment;
+use super::simd::Body;
+use super::sums::SEGMENT;
+
+/// How long a helper looks out for work before it sleeps: ops of a training step follow one another more quickly.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// Looks at the work posted between two offers of the processor to others.
+const LOOKS: usize = 64;
+
+/// Helpers, which sleep when nothing is measured. They end with the crew.
+#[derive(Debug)]
+pub struct Crew {
+    board: Arc<Board>,
+}
+
+/// Where work is posted.
+#[derive(Debug, Default)]
+struct Board {
+    /// Number of tasks so far; looked at without the lock.
+    posted: AtomicUsize,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    task: Option<Arc<Task>>,
+    asleep: usize,
+    ended: bool,
+}
+
+/// A tensor that is being measured.
+#[derive(Debug)]
+struct Task {
+    body: Body,
+    /// Elements in row-major order.
+    bytes: Lent,
+    dtype: DType,
+    sketch: bool,
+    /// The next segment that nobody has taken.
+    next: AtomicUsize,
+    /// Helpers that may still read.
+    helpers: AtomicUsize,
+    segments: Vec<OnceLock<Segment>>,
+}
+
+/// Bytes that are only there until the task is taken off the board.
+#[derive(Debug)]
+struct Lent(*const [u8]);
+
+#[expect(unsafe_code, reason = "bytes may be read in any thread")]
+// SAFETY: it stands for a shared slice.
+unsafe impl Send for Lent {}
+
+#[expect(unsafe_code, reason = "bytes may be read in any thread")]
+// SAFETY: as above.
+unsafe impl Sync for Lent {}
+
+impl Crew {
+    /// A crew of `helpers` threads; fewer where the system refuses some.
+    pub fn new(helpers: usize) -> Self {
+        let board = Arc::new(Board::default());
+        for _ in 0..helpers {
+            let own = Arc::clone(&board);
+            let name = "probe-measure".to_owned();
+            if thread::Builder::new().name(name).spawn(move || own.help()).is_err() {
+                break;
+            }
+        }
+        Self { board }
+    }
+
+    /// Measures `bytes`, the elements of a tensor in row-major order. The calling thread does `alongside` first and
+    /// what segments are left then; all of them come out in order.
+    pub(crate) fn measure(
+        &self,
+        body: Body,
+        bytes: &[u8],
+        dtype: DType,
+        sketch: bool,
+        alongside: impl FnOnce(),
+        mut each: impl FnMut(&Segment),
+    ) {
+        let count = bytes.len() / dtype.size();
+        let task = Arc::new(Task {
+            body,
+            bytes: Lent(bytes),
+            dtype,
+            sketch,
+            next: AtomicUsize::new(0),
+            helpers: AtomicUsize::new(0),
+            segments: std::iter::repeat_with(OnceLock::new).take(count.div_ceil(SEGMENT)).collect(),
+        });
+        let posted = self.board.post(&task);
+        alongside();
+        task.work();
+        drop(posted);
+        for (index, segment) in task.segments.iter().enumerate() {
+            // A helper that failed has left its segment.
+            each(segment.get_or_init(|| task.measure(index)));
+        }
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        // Helpers are not waited for. In a process that was forked off there are none, and the lock may be held by one that is
+        // not there: then there is nobody to tell.
+        if let Some(mut state) = self.board.try_lock() {
+            state.ended = true;
+            self.board.posted.fetch_add(1, Ordering::Release);
+            self.board.wake.notify_all();
+        }
+    }
+}
+
+/// A task on the board, until dropped. Then nobody works at it any more.
+struct Posted<'a> {
+    board: &'a Board,
+    task: &'a Task,
+}
+
+impl Drop for Posted<'_> {
+    fn drop(&mut self) {
+        self.board.lock().task = None;
+        // Nobody joins any more; who has joined is at its last segment.
+        while self.task.helpers.load(Ordering::Acquire) > 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+/// A helper's part in a task, until dropped.
+struct Joined(Arc<Task>);
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        self.0.helpers.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Board {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lock, if nobody holds it.
+    fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Shows a task to the helpers. None when they have one of another thread, or the board is in use at this moment.
+    fn post<'a>(&'a self, task: &'a Arc<Task>) -> Option<Posted<'a>> {
+        let mut state = self.try_lock()?;
+        if state.task.is_some() {
+            return None;
+        }
+        state.task = Some(Arc::clone(task));
+        self.posted.fetch_add(1, Ordering::Release);
+        let asleep = state.asleep > 0;
+        drop(state);
+        if asleep {
+            self.wake.notify_all();
+        }
+        Some(Posted { board: self, task })
+    }
+
+    /// What a helper does all its life.
+    fn help(&self) {
+        let mut seen = 0;
+        let mut since = Instant::now();
+        loop {
+            if (0..LOOKS).any(|_| {
+                std::hint::spin_loop();
+                self.posted.load(Ordering::Acquire) != seen
+            }) {
+                let state = self.lock();
+                if state.ended {
+                    return;
+                }
+                seen = self.posted.load(Ordering::Acquire);
+                let joined = state.task.as_ref().map(Task::join);
+                drop(state);
+                if let Some(joined) = joined {
+                    joined.0.work();
+                }
+                since = Instant::now();
+            } else if since.elapsed() < PATIENCE {
+                thread::yield_now();
+            } else {
+                let mut state = self.lock();
+                state.asleep += 1;
+                let looking = |_: &mut State| self.posted.load(Ordering::Acquire) == seen;
+                let mut state = self.wake.wait_while(state, looking).unwrap_or_else(PoisonError::into_inner);
+                state.asleep -= 1;
+            }
+        }
+    }
+}
+
+impl Task {
+    /// Called with the board locked.
+    fn join(task: &Arc<Self>) -> Joined {
+        task.helpers.fetch_add(1, Ordering::Relaxed);
+        Joined(Arc::clone(task))
+    }
+
+    /// Measures segments until there are none left.
+    fn work(&self) {
+        loop {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(segment) = self.segments.get(index) else { return };
+            segment.get_or_init(|| self.measure(index));
+        }
+    }
+
+    /// Measures a segment. Called by who posted the task, and by who has joined it.
+    fn measure(&self, index: usize) -> Segment {
+        #[expect(unsafe_code, reason = "memory that another thread lends")]
+        // SAFETY: who posted the task borrows the bytes and does not return before all have left that have joined it.
+        let bytes = unsafe { &*self.bytes.0 };
+        let count = bytes.len() / self.dtype.size();
+        let range = index * SEGMENT..count.min((index + 1) * SEGMENT);
+        let shape = [count];
+        match TensorRef::strided(bytes, self.dtype, &shape, &[1], 0) {
+            Ok(tensor) => Segment::measure(self.body, tensor, range, index, self.sketch),
+            Err(_) => unreachable!("a row of as many elements as the bytes hold"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dump::Content;
+    use crate::measure::{observe, observe_with};
+
+    const CONTENTS: [Content; 3] = [Content::STATISTICS, Content::HASH, Content::SKETCH];
+
+    /// Arbitrary bits: numbers of all sizes, and some that are none.
+    fn elements(dtype: DType, count: usize) -> Vec<u8> {
+        let mut state = 7_u64;
+        let mut bytes: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state.to_le_bytes()[5]
+        })
+        .take(count * dtype.size())
+        .collect();
+        if dtype == DType::Bool {
+            for byte in &mut bytes {
+                *byte &= 1;
+            }
+        }
+        bytes
+    }
+
+    fn same(crew: &Crew, dtype: DType, count: usize) {
+        let bytes = elements(dtype, count);
+        let shape = [count];
+        let tensor = TensorRef::strided(&bytes, dtype, &shape, &[1], 0).unwrap();
+        for content in CONTENTS {
+            let (alone, helped) = (observe(tensor, content), observe_with(crew, tensor, content));
+            assert_eq!(format!("{alone:?}"), format!("{helped:?}"), "{dtype} {count} {content:?}");
+        }
+    }
+
+    #[test]
+    fn helpers_change_no_bit() {
+        let crew = Crew::new(3);
+        for dtype in crate::dump::ALL_DTYPES {
+            for count in [2 * SEGMENT, 5 * SEGMENT - 1, 3 * SEGMENT + 4097] {
+                same(&crew, dtype, count);
+            }
+        }
+    }
+
+    #[test]
+    fn several_threads_share_a_crew() {
+        let crew = Crew::new(2);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..20).for_each(|_| same(&crew, DType::F32, 3 * SEGMENT)));
+            }
+        });
+    }
+
+    #[test]
+    fn a_crew_without_helpers_measures_too() {
+        same(&Crew::new(0), DType::F32, 2 * SEGMENT + 1);
+    }
+
+    #[test]
+    fn helpers_take_part() {
+        let crew = Crew::new(1);
+        let bytes = elements(DType::F32, 2 * SEGMENT);
+        // The helper has all the time it needs: the caller's own part begins when there is nothing left.
+        crew.measure(
+            Body::detected(),
+            &bytes,
+            DType::F32,
+            false,
+            || {
+                let task = crew.board.lock().task.clone().unwrap();
+                while task.segments.iter().any(|segment| segment.get().is_none()) {
+                    thread::yield_now();
+                }
+            },
+            |_| {},
+        );
+    }
+
+    #[test]
+    fn helpers_end_with_the_crew() {
+        let crew = Crew::new(2);
+        let board = Arc::downgrade(&crew.board);
+        drop(crew);
+        // Ends when they have ended, which frees the board.
+        while board.strong_count() > 0 {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_caller_waits_for_helpers() {
+        let crew = Crew::new(1);
+        let bytes = elements(DType::F32, 8 * SEGMENT);
+        let caller =
+            || crew.measure(Body::detected(), &bytes, DType::F32, true, || panic!("on purpose"), |_| {});
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(caller)).is_err());
+        assert!(crew.board.lock().task.is_none());
+        same(&crew, DType::F32, 2 * SEGMENT);
+    }
+}
