@@ -164,14 +164,9 @@ fn hold(torch: &Torch, tensor: &Bound<'_, PyAny>) -> Result<Held, String> {
 /// Memory of a tensor in host memory.
 fn memory(held: &Held) -> Result<&[u8], String> {
     let memory = held.facts.memory.as_ref().ok_or("no data")?;
-    if memory.address == 0 || memory.bytes == 0 {
-        return Ok(&[]);
-    }
     #[expect(unsafe_code, reason = "memory of a tensor that torch owns")]
-    // SAFETY: torch says that this storage has `bytes` bytes from `address`, `held` keeps it alive, and it was checked to be
-    // in host memory. The program may write to it from another thread while it is read: then the numbers are of no use, as
-    // those of the program's own op would be.
-    Ok(unsafe { std::slice::from_raw_parts(memory.address as *const u8, memory.bytes) })
+    // SAFETY: it was checked to be in host memory, and `held` keeps it alive.
+    Ok(unsafe { memory.bytes() })
 }
 
 fn view(held: &Held) -> Result<TensorRef<'_>, String> {

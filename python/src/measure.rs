@@ -117,18 +117,9 @@ impl Meter {
         let Some(dtype) = facts.dtype else {
             return Err(format!("{} is not measured", facts.dtype_name));
         };
-        let bytes: &[u8] = if memory.address == 0 || memory.bytes == 0 {
-            &[]
-        } else {
-            #[expect(unsafe_code, reason = "memory of a tensor that torch owns")]
-            // SAFETY: torch says that the tensor's storage has `bytes` bytes from `address`, in host memory. `tensor` keeps
-            // the storage alive while the interpreter is held, and `storage` below where it is not. The program may write
-            // to it from another thread while it is read: then the numbers are of no use, as those of the program's own op
-            // would be.
-            unsafe {
-                std::slice::from_raw_parts(memory.address as *const u8, memory.bytes)
-            }
-        };
+        #[expect(unsafe_code, reason = "memory of a tensor that torch owns")]
+        // SAFETY: it is in host memory. `tensor` keeps it alive while the interpreter is held, `storage` where it is not.
+        let bytes = unsafe { memory.bytes() };
         // Statistics do not depend on the order of the elements: memory order is faster, and one for all transposed views.
         let order = if self.content == Content::STATISTICS && tape.is_none() {
             Order::of_memory(facts)

@@ -60,7 +60,23 @@ pub(crate) struct Facts {
 pub(crate) struct Memory {
     /// 0 where nothing is allocated.
     pub(crate) address: usize,
-    pub(crate) bytes: usize,
+    pub(crate) size: usize,
+}
+
+impl Memory {
+    /// The bytes. The program may write to them from another thread while they are read: then the numbers are of no use, as
+    /// those of the program's own op would be.
+    ///
+    /// # Safety
+    /// The memory is the host's, and what keeps it alive is held for as long as the bytes are used.
+    #[expect(unsafe_code, reason = "memory that torch owns")]
+    pub(crate) const unsafe fn bytes<'a>(&self) -> &'a [u8] {
+        if self.address == 0 || self.size == 0 {
+            return &[];
+        }
+        // SAFETY: torch says that a storage has `size` bytes from `address`; the caller says that it is still there.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.size) }
+    }
 }
 
 /// Sizes and strides of the elements in an order, with dimensions joined where one goes on where the other ends.
@@ -196,7 +212,9 @@ impl Torch {
     /// Reads a plain tensor. `Ok(None)` when it has no strided layout of its own (sparse, nested, a wrapper of a
     /// function transform) or its values are stored conjugated or negated: then the slow path looks at it.
     pub(crate) fn facts(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Facts>> {
-        if let Some(shim) = &self.shim {
+        if let Some(shim) = &self.shim
+            && self.is_plain(&tensor.get_type())
+        {
             let held = Held::of(tensor)?;
             if let Some(dtype) = shim.dtype_on_host(held) {
                 return Self::on_host(tensor, shim, held, dtype);
@@ -231,7 +249,7 @@ impl Torch {
             requires_grad: tensor.getattr(intern!(py, "requires_grad"))?.extract()?,
             device: "cpu".to_owned(),
             on_host: true,
-            memory: Some(Memory { address, bytes }),
+            memory: Some(Memory { address, size: bytes }),
         }))
     }
 
@@ -266,7 +284,7 @@ impl Torch {
             let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;
             Some(Memory {
                 address: storage.call_method0(intern!(py, "data_ptr"))?.extract()?,
-                bytes: storage.call_method0(intern!(py, "nbytes"))?.extract()?,
+                size: storage.call_method0(intern!(py, "nbytes"))?.extract()?,
             })
         };
         Ok(Some(Facts {
