@@ -139,8 +139,13 @@ fn handles_are_tensors(torch: &Bound<'_, PyAny>) -> Option<bool> {
     #[expect(unsafe_code, reason = "no safe binding for a capsule without a name")]
     // SAFETY: it is a capsule, and `Bound` says that the interpreter is held. Null on failure.
     let handle = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), std::ptr::null()) } as Handle;
+    if handle.is_null() {
+        // A capsule with a name, of which nothing is known; the interpreter holds an exception about it.
+        drop(PyErr::take(py));
+        return Some(false);
+    }
     // Were it the address itself, then what is there would be no pointer to it.
-    if handle.is_null() || handle as usize == cdata || !handle.is_aligned() {
+    if handle as usize == cdata || !handle.is_aligned() {
         return Some(false);
     }
     #[expect(unsafe_code, reason = "memory of a library")]
