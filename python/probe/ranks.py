@@ -1,4 +1,4 @@
-"""Which rank this process is."""
+"""Which rank this process is, and of how many."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ def current_rank(given: int | None = None) -> int:
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank())
-    text = os.environ.get("RANK", "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return _from_launcher("RANK", 0)
 
 
 def is_rank_of_its_own() -> bool:
@@ -26,5 +25,17 @@ def is_rank_of_its_own() -> bool:
 
 def processes_here() -> int:
     """How many ranks the launcher says it has started on this machine; 1 for a single process."""
-    text = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(1, int(text)) if text.isascii() and text.isdigit() else 1
+    return max(1, _from_launcher("LOCAL_WORLD_SIZE", 1))
+
+
+def world_size() -> int:
+    """How many ranks torch.distributed knows of, or the launcher says there are; 1 for a single process."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_world_size())
+    return max(1, _from_launcher("WORLD_SIZE", 1))
+
+
+def _from_launcher(variable: str, default: int) -> int:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isascii() and text.isdigit() else default

@@ -30,7 +30,7 @@ pub(crate) struct Options {
     pub(crate) outputs: bool,
 }
 
-/// Most threads that help to measure: memory is no faster for more.
+/// Most threads that help to measure: a recorded step is not to fill a large host.
 const MAX_HELPERS: usize = 3;
 
 impl Options {

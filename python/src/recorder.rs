@@ -362,11 +362,10 @@ impl Recorder {
             let written = written.map_or_else(Vec::new, |(info, args, kwargs)| {
                 info.writes.arguments(args.bind(py), kwargs.bind(py))
             });
-            for value in &written {
-                self.forget(value);
+            for tensor in written.iter().flat_map(tensors_of) {
+                self.meter.forget(&tensor);
+                call.rewritten.push(tensor.as_ptr().addr());
             }
-            call.rewritten =
-                written.iter().flat_map(tensors_of).map(|tensor| tensor.as_ptr().addr()).collect();
             if self.options.outputs {
                 self.results(&mut call, result);
                 if result.is_none() {

@@ -25,6 +25,7 @@ const LOOKS: usize = 64;
 #[derive(Debug)]
 pub struct Crew {
     board: Arc<Board>,
+    helpers: usize,
 }
 
 /// Where work is posted.
@@ -74,14 +75,18 @@ impl Crew {
     /// A crew of `helpers` threads; fewer where the system refuses some.
     pub fn new(helpers: usize) -> Self {
         let board = Arc::new(Board::default());
-        for _ in 0..helpers {
+        let start = |_: &usize| {
             let own = Arc::clone(&board);
             let name = "probe-measure".to_owned();
-            if thread::Builder::new().name(name).spawn(move || own.help()).is_err() {
-                break;
-            }
-        }
-        Self { board }
+            thread::Builder::new().name(name).spawn(move || own.help()).is_ok()
+        };
+        let helpers = (0..helpers).take_while(start).count();
+        Self { board, helpers }
+    }
+
+    /// True when there is nobody who could help.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.helpers == 0
     }
 
     /// Measures `bytes`, the elements of a tensor in row-major order. The calling thread does `alongside` first and

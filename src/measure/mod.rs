@@ -5,7 +5,8 @@
 //!
 //! Results are bit-equal for any number of threads and any CPU: element `i` always adds to the same lane of the
 //! same block, and lanes, blocks and chunks are put together in one fixed order. Large tensors are spread over the
-//! rayon pool of the caller, or at capture over a [`Crew`]. Memory does not grow with the tensors: what is not contiguous is gathered block by block.
+//! rayon pool of the caller, or at capture over a [`Crew`]. Memory does not grow with the tensors: what is not
+//! contiguous is gathered block by block.
 
 mod arithmetic;
 mod blocks;

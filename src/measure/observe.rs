@@ -67,7 +67,7 @@ pub fn observe_with(crew: &Crew, tensor: TensorRef<'_>, content: Content) -> Obs
     let _control = DefaultFloat::enter();
     let body = Body::detected();
     let extremes = Extremes::of(tensor.dtype());
-    let shared = tensor.len() >= SHARED && matches!(extremes, Extremes::Rounded);
+    let shared = !crew.is_empty() && tensor.len() >= SHARED && matches!(extremes, Extremes::Rounded);
     let Some(bytes) = tensor.contiguous_bytes().filter(|_| shared) else {
         return observe_on(body, tensor, content);
     };

@@ -24,7 +24,7 @@ from probe._core import Recorder
 from probe.messages import say_once, warn
 from probe.names import check_apis, check_modules
 from probe.patterns import path_of
-from probe.ranks import current_rank, processes_here
+from probe.ranks import current_rank, processes_here, world_size
 from probe.recorder import frames, naming, special
 from probe.recorder.collectives import CollectiveMode
 from probe.recorder.compiled import CompiledRegions
@@ -270,7 +270,7 @@ class Session:
         manifest = {
             "framework": {"name": "torch", "version": torch.__version__},
             "device": Device.present(),
-            "world_size": _world_size(),
+            "world_size": world_size(),
             "level": "saved" if settings.level == "save" else settings.level,
             "task": settings.task,
             "config": settings.describe(),
@@ -472,14 +472,6 @@ def _path(scope: str | None) -> str:
 
 def _phase(name: str) -> str:
     return "gradients" if ".parameters_grad" in name else "backward" if ".backward" in name else "forward"
-
-
-def _world_size() -> int:
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_world_size()
-    text = os.environ.get("WORLD_SIZE", "1")
-    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else 1
 
 
 class Capture(AbstractContextManager["Capture"]):
