@@ -12,7 +12,6 @@ use pyo3::types::PyDict;
 
 use crate::cache::{Cache, Entry, Layout, Measured, sample};
 use crate::flatten::{TensorSink, class_name};
-use crate::options::Options;
 use crate::tape::Tape;
 use crate::tensor::{Facts, Memory, Order, Storage, TensorKind, Torch, version};
 
@@ -52,7 +51,7 @@ pub(crate) struct Meter {
     /// `probe.recorder.device.Device`, for tensors that are not in host memory.
     pub(crate) device: Py<PyAny>,
     /// Helps with large tensors.
-    crew: Crew,
+    pub(crate) crew: Crew,
     pub(crate) cache: Mutex<Cache>,
     /// Weak references that keep the identity of cached storages from being given to others.
     weak: Mutex<Vec<usize>>,
@@ -63,17 +62,18 @@ impl Meter {
     pub(crate) fn new(
         py: Python<'_>,
         torch: Torch,
-        options: &Options,
+        content: Content,
+        crew: Crew,
         parts: Py<PyAny>,
         device: Py<PyAny>,
     ) -> PyResult<Self> {
         let free_weak = py.import("torch")?.getattr("UntypedStorage")?.getattr("_free_weak_ref")?.unbind();
         Ok(Self {
             torch,
-            content: options.content(),
+            content,
             parts,
             device,
-            crew: Crew::new(options.helpers()),
+            crew,
             cache: Mutex::default(),
             weak: Mutex::default(),
             free_weak,

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use probe::capture::{DumpWriter, OpRecord, RunManifest};
 use probe::dump::{OpName, Phase, SlotSide};
+use probe::measure::Crew;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -138,9 +139,16 @@ impl Recorder {
         let writer = py
             .detach(|| DumpWriter::create(&output, &manifest, rank))
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
+        let tape = Tape::new(writer, options.max_bytes);
+        let spool = Arc::downgrade(tape.spool());
+        let crew = Crew::new(options.helpers(), move || {
+            if let Some(spool) = spool.upgrade() {
+                spool.write();
+            }
+        });
         Ok(Self {
-            meter: Meter::new(py, Torch::new(py)?, &options, hook("parts")?, hook("device")?)?,
-            tape: Tape::new(writer, options.max_bytes),
+            meter: Meter::new(py, Torch::new(py)?, options.content(), crew, hook("parts")?, hook("device")?)?,
+            tape,
             options,
             questions: Questions {
                 autograd_node: hook("autograd_node")?,

@@ -1,10 +1,11 @@
-//! Threads that help to measure a tensor while a program waits for it.
+//! Threads that help to measure a tensor while a program waits for it, and do what it need not wait for.
 //!
 //! A pool would take too long: an op of a training step is over in microseconds, and to wake a thread takes tens of them. So a
 //! helper that had work a moment ago looks out for more without pause, and one that comes too late is not waited for. It gives
 //! way to any other thread that wants its processor.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,12 +30,24 @@ pub struct Crew {
 }
 
 /// Where work is posted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Board {
-    /// Number of tasks so far; looked at without the lock.
+    /// Number of tasks and errands so far; looked at without the lock.
     posted: AtomicUsize,
     state: Mutex<State>,
     wake: Condvar,
+    /// Whether the errand is to be run.
+    due: AtomicBool,
+    errand: Errand,
+}
+
+/// What helpers do when they are asked to, while the program goes on.
+struct Errand(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Errand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Errand")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -72,9 +85,15 @@ unsafe impl Send for Lent {}
 unsafe impl Sync for Lent {}
 
 impl Crew {
-    /// A crew of `helpers` threads; fewer where the system refuses some.
-    pub fn new(helpers: usize) -> Self {
-        let board = Arc::new(Board::default());
+    /// A crew of `helpers` threads; fewer where the system refuses some. They run `errand` after [`ask`](Self::ask).
+    pub fn new(helpers: usize, errand: impl Fn() + Send + Sync + 'static) -> Self {
+        let board = Arc::new(Board {
+            posted: AtomicUsize::new(0),
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            due: AtomicBool::new(false),
+            errand: Errand(Box::new(errand)),
+        });
         let start = |_: &usize| {
             let own = Arc::clone(&board);
             let name = "probe-measure".to_owned();
@@ -84,8 +103,18 @@ impl Crew {
         Self { board, helpers }
     }
 
+    /// Asks for the errand. It is run soon, once however often it was asked for until then; never when nobody helps.
+    pub fn ask(&self) {
+        self.board.due.store(true, Ordering::Release);
+        self.board.posted.fetch_add(1, Ordering::Release);
+        // Who holds the board is awake.
+        if self.board.try_lock().is_some_and(|state| state.asleep > 0) {
+            self.board.wake.notify_one();
+        }
+    }
+
     /// True when there is nobody who could help.
-    pub(crate) const fn is_empty(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.helpers == 0
     }
 
@@ -207,6 +236,9 @@ impl Board {
                 if let Some(joined) = joined {
                     joined.0.work();
                 }
+                if self.due.swap(false, Ordering::AcqRel) {
+                    (self.errand.0)();
+                }
                 since = Instant::now();
             } else if since.elapsed() < PATIENCE {
                 thread::yield_now();
@@ -289,7 +321,7 @@ mod tests {
 
     #[test]
     fn helpers_change_no_bit() {
-        let crew = Crew::new(3);
+        let crew = Crew::new(3, || {});
         for dtype in crate::dump::ALL_DTYPES {
             for count in [2 * SEGMENT, 5 * SEGMENT - 1, 3 * SEGMENT + 4097] {
                 same(&crew, dtype, count);
@@ -299,7 +331,7 @@ mod tests {
 
     #[test]
     fn several_threads_share_a_crew() {
-        let crew = Crew::new(2);
+        let crew = Crew::new(2, || {});
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| (0..20).for_each(|_| same(&crew, DType::F32, 3 * SEGMENT)));
@@ -309,12 +341,12 @@ mod tests {
 
     #[test]
     fn a_crew_without_helpers_measures_too() {
-        same(&Crew::new(0), DType::F32, 2 * SEGMENT + 1);
+        same(&Crew::new(0, || {}), DType::F32, 2 * SEGMENT + 1);
     }
 
     #[test]
     fn helpers_take_part() {
-        let crew = Crew::new(1);
+        let crew = Crew::new(1, || {});
         let bytes = elements(DType::F32, 2 * SEGMENT);
         // The helper has all the time it needs: the caller's own part begins when there is nothing left.
         crew.measure(
@@ -333,8 +365,25 @@ mod tests {
     }
 
     #[test]
+    fn errands_are_run_awake_or_asleep() {
+        let run = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&run);
+        let crew = Crew::new(1, move || {
+            counter.fetch_add(1, Ordering::Release);
+        });
+        for round in 1..=3 {
+            // Who asks while the helper falls asleep may not be heard, and asks again.
+            while run.load(Ordering::Acquire) < round {
+                crew.ask();
+                thread::yield_now();
+            }
+            thread::sleep(4 * PATIENCE);
+        }
+    }
+
+    #[test]
     fn helpers_end_with_the_crew() {
-        let crew = Crew::new(2);
+        let crew = Crew::new(2, || {});
         let board = Arc::downgrade(&crew.board);
         drop(crew);
         // Ends when they have ended, which frees the board.
@@ -345,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_the_caller_waits_for_helpers() {
-        let crew = Crew::new(1);
+        let crew = Crew::new(1, || {});
         let bytes = elements(DType::F32, 8 * SEGMENT);
         let caller =
             || crew.measure(Body::detected(), &bytes, DType::F32, true, || panic!("on purpose"), |_| {});

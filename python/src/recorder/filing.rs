@@ -9,6 +9,7 @@ use super::{Recorder, lock};
 use crate::call::Call;
 use crate::device;
 use crate::measure::{Pending, short};
+use crate::tape::Due;
 
 /// Records with numbers on a device that are gathered before the numbers are fetched.
 const DEVICE_BATCH: usize = 256;
@@ -27,7 +28,7 @@ impl Recorder {
             let mut queue = lock(py, &self.queue);
             if pending.is_empty() && queue.records.is_empty() {
                 drop(queue);
-                self.tape.push(py, &record);
+                self.write(py, record);
                 return;
             }
             queue.records.push((record, pending));
@@ -67,7 +68,15 @@ impl Recorder {
                     facts.observation = observation;
                 }
             }
-            self.tape.push(py, &record);
+            self.write(py, record);
+        }
+    }
+
+    fn write(&self, py: Python<'_>, record: OpRecord) {
+        match self.tape.push(record) {
+            Due::Later => {}
+            Due::Soon if !self.meter.crew.is_empty() => self.meter.crew.ask(),
+            Due::Soon | Due::Now => self.tape.write(py),
         }
     }
 }
