@@ -120,6 +120,17 @@ impl<'a> TensorRef<'a> {
         start..range.end.max(end.min(start + rows * dense.span))
     }
 
+    /// Elements that lie side by side in row-major order and far apart in memory: a range that begins or ends inside so many
+    /// costs as much to gather as one that holds all of them.
+    pub(crate) fn gather_span(&self) -> usize {
+        Layout::of(self).dense(self.dtype().size()).map_or(1, |dense| dense.span.max(1))
+    }
+
+    /// Elements of a range that is worth gathering by itself, in a tensor with this [`gather_span`](Self::gather_span).
+    pub(crate) const fn worth_gathering(span: usize) -> usize {
+        if span > 1 { span.saturating_mul(ROWS) } else { 1 }
+    }
+
     /// Copies elements `range` (row-major order) into `out`, which must hold exactly that many elements' bytes.
     ///
     /// # Panics

@@ -6,15 +6,19 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::dump::{DType, TensorRef};
+use twox_hash::XxHash3_128;
+
+use crate::dump::TensorRef;
 
 use super::segment::Segment;
 use super::simd::Body;
-use super::sums::SEGMENT;
+
+mod task;
+use task::{Room, Task};
 
 /// How long a helper looks out for work before it sleeps: ops of a training step follow one another more quickly.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -39,6 +43,7 @@ struct Board {
     /// Whether the errand is to be run.
     due: AtomicBool,
     errand: Errand,
+    room: Arc<Room>,
 }
 
 /// What helpers do when they are asked to, while the program goes on.
@@ -57,33 +62,6 @@ struct State {
     ended: bool,
 }
 
-/// A tensor that is being measured.
-#[derive(Debug)]
-struct Task {
-    body: Body,
-    /// Elements in row-major order.
-    bytes: Lent,
-    dtype: DType,
-    sketch: bool,
-    /// The next segment that nobody has taken.
-    next: AtomicUsize,
-    /// Helpers that may still read.
-    helpers: AtomicUsize,
-    segments: Vec<OnceLock<Segment>>,
-}
-
-/// Bytes that are only there until the task is taken off the board.
-#[derive(Debug)]
-struct Lent(*const [u8]);
-
-#[expect(unsafe_code, reason = "bytes may be read in any thread")]
-// SAFETY: it stands for a shared slice.
-unsafe impl Send for Lent {}
-
-#[expect(unsafe_code, reason = "bytes may be read in any thread")]
-// SAFETY: as above.
-unsafe impl Sync for Lent {}
-
 impl Crew {
     /// A crew of `helpers` threads; fewer where the system refuses some. They run `errand` after [`ask`](Self::ask).
     pub fn new(helpers: usize, errand: impl Fn() + Send + Sync + 'static) -> Self {
@@ -93,6 +71,7 @@ impl Crew {
             wake: Condvar::new(),
             due: AtomicBool::new(false),
             errand: Errand(Box::new(errand)),
+            room: Arc::default(),
         });
         let start = |_: &usize| {
             let own = Arc::clone(&board);
@@ -118,35 +97,24 @@ impl Crew {
         self.helpers == 0
     }
 
-    /// Measures `bytes`, the elements of a tensor in row-major order. The calling thread does `alongside` first and
-    /// what segments are left then; all of them come out in order.
+    /// Measures a tensor, and hashes it in the calling thread. The segments come out in order. False, and nothing is done, where
+    /// the tensor is not to be shared.
     pub(crate) fn measure(
         &self,
         body: Body,
-        bytes: &[u8],
-        dtype: DType,
+        tensor: TensorRef<'_>,
         sketch: bool,
-        alongside: impl FnOnce(),
-        mut each: impl FnMut(&Segment),
-    ) {
-        let count = bytes.len() / dtype.size();
-        let task = Arc::new(Task {
-            body,
-            bytes: Lent(bytes),
-            dtype,
-            sketch,
-            next: AtomicUsize::new(0),
-            helpers: AtomicUsize::new(0),
-            segments: std::iter::repeat_with(OnceLock::new).take(count.div_ceil(SEGMENT)).collect(),
-        });
+        hash: Option<&mut XxHash3_128>,
+        each: impl FnMut(&Segment),
+    ) -> bool {
+        let Some(task) = Task::new(body, tensor, sketch, hash.is_some(), &self.board.room) else {
+            return false;
+        };
+        let task = Arc::new(task);
         let posted = self.board.post(&task);
-        alongside();
-        task.work();
-        drop(posted);
-        for (index, segment) in task.segments.iter().enumerate() {
-            // A helper that failed has left its segment.
-            each(segment.get_or_init(|| task.measure(index)));
-        }
+        task.lead(tensor, hash, || drop(posted));
+        task.segments().for_each(each);
+        true
     }
 }
 
@@ -171,19 +139,11 @@ struct Posted<'a> {
 impl Drop for Posted<'_> {
     fn drop(&mut self) {
         self.board.lock().task = None;
-        // Nobody joins any more; who has joined is at its last segment.
-        while self.task.helpers.load(Ordering::Acquire) > 0 {
+        // Nobody joins any more; who has joined is at its last piece.
+        self.task.let_go();
+        while self.task.is_joined() {
             thread::yield_now();
         }
-    }
-}
-
-/// A helper's part in a task, until dropped.
-struct Joined(Arc<Task>);
-
-impl Drop for Joined {
-    fn drop(&mut self) {
-        self.0.helpers.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -234,7 +194,7 @@ impl Board {
                 let joined = state.task.as_ref().map(Task::join);
                 drop(state);
                 if let Some(joined) = joined {
-                    joined.0.work();
+                    joined.help();
                 }
                 if self.due.swap(false, Ordering::AcqRel) {
                     (self.errand.0)();
@@ -253,41 +213,11 @@ impl Board {
     }
 }
 
-impl Task {
-    /// Called with the board locked.
-    fn join(task: &Arc<Self>) -> Joined {
-        task.helpers.fetch_add(1, Ordering::Relaxed);
-        Joined(Arc::clone(task))
-    }
-
-    /// Measures segments until there are none left.
-    fn work(&self) {
-        loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(segment) = self.segments.get(index) else { return };
-            segment.get_or_init(|| self.measure(index));
-        }
-    }
-
-    /// Measures a segment. Called by who posted the task, and by who has joined it.
-    fn measure(&self, index: usize) -> Segment {
-        #[expect(unsafe_code, reason = "memory that another thread lends")]
-        // SAFETY: who posted the task borrows the bytes and does not return before all have left that have joined it.
-        let bytes = unsafe { &*self.bytes.0 };
-        let count = bytes.len() / self.dtype.size();
-        let range = index * SEGMENT..count.min((index + 1) * SEGMENT);
-        let shape = [count];
-        match TensorRef::strided(bytes, self.dtype, &shape, &[1], 0) {
-            Ok(tensor) => Segment::measure(self.body, tensor, range, index, self.sketch),
-            Err(_) => unreachable!("a row of as many elements as the bytes hold"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dump::Content;
+    use crate::dump::{Content, DType};
+    use crate::measure::sums::SEGMENT;
     use crate::measure::{observe, observe_with};
 
     const CONTENTS: [Content; 3] = [Content::STATISTICS, Content::HASH, Content::SKETCH];
@@ -312,10 +242,13 @@ mod tests {
     fn same(crew: &Crew, dtype: DType, count: usize) {
         let bytes = elements(dtype, count);
         let shape = [count];
-        let tensor = TensorRef::strided(&bytes, dtype, &shape, &[1], 0).unwrap();
+        same_view(crew, TensorRef::strided(&bytes, dtype, &shape, &[1], 0).unwrap());
+    }
+
+    fn same_view(crew: &Crew, tensor: TensorRef<'_>) {
         for content in CONTENTS {
             let (alone, helped) = (observe(tensor, content), observe_with(crew, tensor, content));
-            assert_eq!(format!("{alone:?}"), format!("{helped:?}"), "{dtype} {count} {content:?}");
+            assert_eq!(format!("{alone:?}"), format!("{helped:?}"), "{tensor:?} {content:?}");
         }
     }
 
@@ -327,6 +260,38 @@ mod tests {
                 same(&crew, dtype, count);
             }
         }
+    }
+
+    #[test]
+    fn helpers_change_no_bit_of_what_is_gathered() {
+        let crew = Crew::new(2, || {});
+        for dtype in [DType::U8, DType::Bf16, DType::F32, DType::F64, DType::C128] {
+            for (shape, strides) in [
+                // Heads of attention; matrices transposed whole, in a batch, with a gap; every other column; one row again and
+                // again; rows that are too long to share.
+                (vec![8, 8, 128, 32], vec![98_304, 32, 768, 1]),
+                (vec![700, 300], vec![1, 700]),
+                (vec![300, 1500], vec![1, 300]),
+                (vec![3, 257, 511], vec![131_327, 1, 257]),
+                (vec![400, 500], vec![1, 403]),
+                (vec![500, 400], vec![800, 2]),
+                (vec![500, 400], vec![0, 1]),
+                (vec![16, 20_000], vec![1, 16]),
+                (vec![70, 5000], vec![1, 70]),
+            ] {
+                let last: usize = shape.iter().zip(&strides).map(|(size, stride)| (size - 1) * stride).sum();
+                let bytes = elements(dtype, last + 8);
+                same_view(&crew, TensorRef::strided(&bytes, dtype, &shape, &strides, 7).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn large_tensors_do_not_fill_the_memory() {
+        let crew = Crew::new(3, || {});
+        let bytes = elements(DType::F32, 4 << 20);
+        same_view(&crew, TensorRef::strided(&bytes, DType::F32, &[1 << 10, 4 << 10], &[1, 1 << 10], 0).unwrap());
+        assert!(crew.board.room.kept() <= 8 << 20, "{}", crew.board.room.kept());
     }
 
     #[test]
@@ -344,24 +309,22 @@ mod tests {
         same(&Crew::new(0, || {}), DType::F32, 2 * SEGMENT + 1);
     }
 
+    fn task(crew: &Crew, bytes: &[u8]) -> Arc<Task> {
+        let shape = [bytes.len() / 4];
+        let tensor = TensorRef::strided(bytes, DType::F32, &shape, &[1], 0).unwrap();
+        Arc::new(Task::new(Body::detected(), tensor, false, false, &crew.board.room).unwrap())
+    }
+
     #[test]
     fn helpers_take_part() {
         let crew = Crew::new(1, || {});
         let bytes = elements(DType::F32, 2 * SEGMENT);
-        // The helper has all the time it needs: the caller's own part begins when there is nothing left.
-        crew.measure(
-            Body::detected(),
-            &bytes,
-            DType::F32,
-            false,
-            || {
-                let task = crew.board.lock().task.clone().unwrap();
-                while task.segments.iter().any(|segment| segment.get().is_none()) {
-                    thread::yield_now();
-                }
-            },
-            |_| {},
-        );
+        let task = task(&crew, &bytes);
+        let _posted = crew.board.post(&task);
+        // The helper has all the time it needs.
+        while task.segments().count() < 2 {
+            thread::yield_now();
+        }
     }
 
     #[test]
@@ -396,8 +359,11 @@ mod tests {
     fn a_panic_of_the_caller_waits_for_helpers() {
         let crew = Crew::new(1, || {});
         let bytes = elements(DType::F32, 8 * SEGMENT);
-        let caller =
-            || crew.measure(Body::detected(), &bytes, DType::F32, true, || panic!("on purpose"), |_| {});
+        let caller = || {
+            let task = task(&crew, &bytes);
+            let _posted = crew.board.post(&task);
+            panic!("on purpose");
+        };
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(caller)).is_err());
         assert!(crew.board.lock().task.is_none());
         same(&crew, DType::F32, 2 * SEGMENT);

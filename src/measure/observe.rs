@@ -62,26 +62,26 @@ fn observe_on(body: Body, tensor: TensorRef<'_>, content: Content) -> Observatio
     observation(tensor, numbers, &extremes, hash)
 }
 
-/// [`observe`], with the help of `crew` where the tensor is large and lies in one piece. The result is the same, to the last bit.
+/// [`observe`], with the help of `crew` where the tensor is large. The result is the same, to the last bit.
 pub fn observe_with(crew: &Crew, tensor: TensorRef<'_>, content: Content) -> Observation {
     let _control = DefaultFloat::enter();
     let body = Body::detected();
     let extremes = Extremes::of(tensor.dtype());
-    let shared = !crew.is_empty() && tensor.len() >= SHARED && matches!(extremes, Extremes::Rounded);
-    let Some(bytes) = tensor.contiguous_bytes().filter(|_| shared) else {
+    let large = !crew.is_empty() && tensor.len() >= SHARED && matches!(extremes, Extremes::Rounded);
+    if !large {
         return observe_on(body, tensor, content);
-    };
+    }
     let mut numbers = Numbers::new(content.sketch);
-    let mut hash = None;
-    crew.measure(
-        body,
-        bytes,
-        tensor.dtype(),
-        content.sketch,
-        || hash = content.hash.then(|| XxHash3_128::oneshot(bytes)),
-        |segment| numbers.append(segment),
-    );
-    observation(tensor, numbers, &extremes, hash)
+    let mut hash = content.hash.then(XxHash3_128::new);
+    // What does not depend on order is read in the order of memory.
+    let in_memory = if content.sketch || content.hash { None } else { tensor.dense_bytes() };
+    let row = [tensor.len()];
+    let in_memory = in_memory.and_then(|bytes| TensorRef::strided(bytes, tensor.dtype(), &row, &[1], 0).ok());
+    let shared = in_memory.unwrap_or(tensor);
+    if crew.measure(body, shared, content.sketch, hash.as_mut(), |segment| numbers.append(segment)) {
+        return observation(tensor, numbers, &extremes, hash.map(|hash| hash.finish_128()));
+    }
+    observe_on(body, tensor, content)
 }
 
 /// What is recorded of a tensor with these numbers.
