@@ -51,7 +51,7 @@ class Call:
         """Adds a remark to the record."""
 
 class Recorder:
-    """Records the ops of one process. Methods other than the constructor never raise: what goes wrong in them is counted."""
+    """Records the ops of one process. What goes wrong in its methods, but for the constructor, is counted and not raised."""
 
     def __init__(self, output: str, rank: int, manifest: str, options: str, hooks: dict[str, Any]) -> None:
         """Creates the dump folder. Raises OSError where that is not possible, ValueError for settings that are none."""
@@ -69,8 +69,10 @@ class Recorder:
         """How many calls could not be recorded, and the first reason."""
     def fault(self, reason: str) -> None:
         """Counts a fault of the recorder's Python part."""
-    def before_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        """Opens the record of a dispatcher op that is about to run."""
+    def run_op(
+        self, mode: Any, func: Any, types: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Runs a dispatcher op for the mode and records it. Raises what the op raises, and nothing else."""
     def before_api(
         self, name: str, operator: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Call | None:

@@ -40,19 +40,26 @@ pub(crate) struct OpInfo {
     pub(crate) forward_key: String,
     pub(crate) backward_key: String,
     pub(crate) writes: Writes,
+    /// What a call of the op comes to.
+    pub(crate) runs: Py<PyAny>,
+    /// Its results are there some time after it has returned.
+    pub(crate) collective: bool,
     /// Keeps the address of the op from being given to another.
     _func: Py<PyAny>,
 }
 
 impl OpInfo {
-    /// `described` is `(stem, [(position, name) of each written argument])`.
+    /// `described` is `(stem, [(position, name) of each written argument], what to call, whether it is a collective)`.
     pub(crate) fn new(func: &Bound<'_, PyAny>, described: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let (stem, arguments): (String, Vec<(usize, String)>) = described.extract()?;
+        let (stem, arguments, runs, collective): (String, Vec<(usize, String)>, Py<PyAny>, bool) =
+            described.extract()?;
         Ok(Self {
             forward_key: stem.clone(),
             backward_key: format!("{stem} backward"),
             stem,
             writes: Writes { arguments },
+            runs,
+            collective,
             _func: func.clone().unbind(),
         })
     }

@@ -61,8 +61,10 @@ struct Questions {
     sequence: Py<PyAny>,
     /// `probe.recorder.frames.region(frame)`: identity of a checkpointed region.
     region: Py<PyAny>,
-    /// `probe.recorder.naming.describe(func)`: name of a dispatcher op and which arguments it writes to.
+    /// `probe.recorder.naming.describe_op(func)`: what is known of a dispatcher op, as [`OpInfo::new`] takes it.
     describe_op: Py<PyAny>,
+    /// `probe.recorder.collectives.wait(result)`: until a collective has written its results.
+    wait: Py<PyAny>,
     /// `(name, scope) -> bool`: whether the user's patterns let an op through. None when there are no patterns.
     wants: Option<Py<PyAny>>,
     /// `(name, scope) -> bool`: whether the data of an op is written whatever the task. None when it never is.
@@ -155,6 +157,7 @@ impl Recorder {
                 sequence: hook("sequence")?,
                 region: hook("region")?,
                 describe_op: hook("describe_op")?,
+                wait: hook("wait")?,
                 wants: hook("wants").ok().filter(|hook| !hook.is_none(py)),
                 stores: hook("stores").ok().filter(|hook| !hook.is_none(py)),
             },
@@ -215,60 +218,37 @@ impl Recorder {
         (self.faults.load(Ordering::Relaxed), lock(py, &self.first_fault).clone())
     }
 
-    /// Opens the record of a dispatcher op that is about to run. None when it is not to be recorded.
-    fn before_op(
+    /// Runs a dispatcher op and records it: the handler of `mode`, an `OpMode`. In Python it would take several times as long.
+    #[pyo3(signature = (mode, func, types, args, kwargs=None))]
+    fn run_op<'py>(
         &self,
-        func: &Bound<'_, PyAny>,
-        args: &Bound<'_, PyTuple>,
-        kwargs: &Bound<'_, PyDict>,
-    ) -> Option<Call> {
+        mode: &Bound<'py, PyAny>,
+        func: &Bound<'py, PyAny>,
+        types: &Bound<'py, PyTuple>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let py = func.py();
-        self.guarded(py, || {
-            let info = self.op_info(func)?;
-            if info.stem.is_empty() {
-                return Ok(None);
-            }
-            let Some(Here { node, found, region, recomputed, backward }) = self.here(py)? else {
-                return Ok(None);
-            };
-            let phase = if backward { Phase::Backward } else { Phase::Forward };
-            let key = if backward { &info.backward_key } else { &info.forward_key };
-            let mut scope = scope();
-            let number = {
-                let sequence: Option<u64> = if backward {
-                    node.call_method0(intern!(py, "_sequence_nr"))?.extract().ok()
-                } else {
-                    self.questions.sequence.bind(py).call0()?.extract().ok()
-                };
-                let mut names = lock(py, &self.names);
-                let mut place = found.as_ref().map(|found| found.id);
-                if let Some(sequence) = sequence {
-                    if !backward {
-                        names.note_origin(sequence, || Origin { scope: scope.clone(), place });
-                    } else if found.as_ref().is_none_or(|found| found.place.engine_only)
-                        && let Some(origin) = names.origin(sequence)
-                    {
-                        // Nothing of the user's runs here: what they wrote is the forward op.
-                        scope = origin.scope.clone().or(scope);
-                        place = origin.place.or(place);
-                    }
+        if types.iter().any(|kind| self.meter.torch.is_distributed(&kind)) {
+            // Made of local ops and collectives: its class takes the op apart, with the recording on, and those are recorded.
+            return Ok(py.NotImplemented().into_bound(py));
+        }
+        let kwargs = kwargs.unwrap_or_else(|| PyDict::new(py));
+        let on = mode.getattr(intern!(py, "on")).and_then(|on| on.is_truthy()).unwrap_or(false);
+        let Some((mut call, info)) = on.then(|| self.before_op(func, args, &kwargs)).flatten() else {
+            return func.call(args, Some(&kwargs));
+        };
+        let result = info.runs.bind(py).call(args, Some(&kwargs));
+        match &result {
+            Ok(result) => {
+                if info.collective {
+                    self.guarded(py, || self.questions.wait.bind(py).call1((result,)).map(Some));
                 }
-                (names.number(key, region), place)
-            };
-            let (number, place) = number;
-            let name = format!("{}.{number}.{}", info.stem, if backward { "backward" } else { "forward" });
-            if !self.wants(py, &name, scope.as_deref(), phase) {
-                return Ok(None);
+                self.completed(py, &mut call, result);
             }
-            let mut call = self.call(py, name, scope.as_deref(), self.stack(py, place), recomputed);
-            if info.writes != Writes::default() {
-                call.written = Some((info.clone(), args.clone().unbind(), kwargs.clone().unbind()));
-            }
-            if self.options.inputs {
-                self.arguments(&mut call, args, kwargs, true);
-            }
-            Ok(Some(call))
-        })
+            Err(_) => self.broken_off(py, &mut call),
+        }
+        result
     }
 
     /// Opens the record of a torch function or method that is about to run: `names` are its name when called and its
@@ -361,44 +341,16 @@ impl Recorder {
 
     /// Adds what the call returned and files its record.
     fn after(&self, py: Python<'_>, call: &Bound<'_, Call>, result: &Bound<'_, PyAny>) {
-        self.guarded(py, || {
-            let mut call = call.try_borrow_mut()?;
-            if call.unwanted {
-                return Ok(None::<()>);
-            }
-            let written = call.written.take();
-            let written = written.map_or_else(Vec::new, |(info, args, kwargs)| {
-                info.writes.arguments(args.bind(py), kwargs.bind(py))
-            });
-            for tensor in written.iter().flat_map(tensors_of) {
-                self.meter.forget(&tensor);
-                call.rewritten.push(tensor.as_ptr().addr());
-            }
-            if self.options.outputs {
-                self.results(&mut call, result);
-                if result.is_none() {
-                    // In-place ops on lists return nothing: what they wrote is in their arguments.
-                    for (index, value) in written.iter().enumerate() {
-                        let mut path = format!("output.{index}");
-                        self.walk(&mut call, SlotSide::Output, true, |walk| walk.value(value, &mut path, 0));
-                    }
-                }
-            }
-            self.file(py, &mut call);
-            Ok(None)
-        });
+        if let Ok(mut call) = call.try_borrow_mut() {
+            self.completed(py, &mut call, result);
+        }
     }
 
     /// The call ended in an exception: files what is known.
     fn raised(&self, py: Python<'_>, call: &Bound<'_, Call>) {
-        self.guarded(py, || {
-            let mut call = call.try_borrow_mut()?;
-            if !call.unwanted {
-                call.record.raised = true;
-                self.file(py, &mut call);
-            }
-            Ok(None::<()>)
-        });
+        if let Ok(mut call) = call.try_borrow_mut() {
+            self.broken_off(py, &mut call);
+        }
     }
 
     /// The call computed nothing (it asked for a size, say): it is not recorded, and its number is given to the next.
@@ -510,6 +462,102 @@ impl Recorder {
         self.faults.fetch_add(1, Ordering::Relaxed);
         lock(py, &self.first_fault).get_or_insert(fault);
         None
+    }
+
+    /// Opens the record of a dispatcher op that is about to run. None when it is not to be recorded.
+    fn before_op(
+        &self,
+        func: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+    ) -> Option<(Call, Arc<OpInfo>)> {
+        let py = func.py();
+        self.guarded(py, || {
+            let info = self.op_info(func)?;
+            if info.stem.is_empty() {
+                return Ok(None);
+            }
+            let Some(Here { node, found, region, recomputed, backward }) = self.here(py)? else {
+                return Ok(None);
+            };
+            let phase = if backward { Phase::Backward } else { Phase::Forward };
+            let key = if backward { &info.backward_key } else { &info.forward_key };
+            let mut scope = scope();
+            let number = {
+                let sequence: Option<u64> = if backward {
+                    node.call_method0(intern!(py, "_sequence_nr"))?.extract().ok()
+                } else {
+                    self.questions.sequence.bind(py).call0()?.extract().ok()
+                };
+                let mut names = lock(py, &self.names);
+                let mut place = found.as_ref().map(|found| found.id);
+                if let Some(sequence) = sequence {
+                    if !backward {
+                        names.note_origin(sequence, || Origin { scope: scope.clone(), place });
+                    } else if found.as_ref().is_none_or(|found| found.place.engine_only)
+                        && let Some(origin) = names.origin(sequence)
+                    {
+                        // Nothing of the user's runs here: what they wrote is the forward op.
+                        scope = origin.scope.clone().or(scope);
+                        place = origin.place.or(place);
+                    }
+                }
+                (names.number(key, region), place)
+            };
+            let (number, place) = number;
+            let name = format!("{}.{number}.{}", info.stem, if backward { "backward" } else { "forward" });
+            if !self.wants(py, &name, scope.as_deref(), phase) {
+                return Ok(None);
+            }
+            let mut call = self.call(py, name, scope.as_deref(), self.stack(py, place), recomputed);
+            if info.writes != Writes::default() {
+                call.written = Some((info.clone(), args.clone().unbind(), kwargs.clone().unbind()));
+            }
+            if self.options.inputs {
+                self.arguments(&mut call, args, kwargs, true);
+            }
+            Ok(Some((call, info)))
+        })
+    }
+
+    /// Adds what a call returned and files its record.
+    fn completed(&self, py: Python<'_>, call: &mut Call, result: &Bound<'_, PyAny>) {
+        self.guarded(py, || {
+            if call.unwanted {
+                return Ok(None::<()>);
+            }
+            let written = call.written.take();
+            let written = written.map_or_else(Vec::new, |(info, args, kwargs)| {
+                info.writes.arguments(args.bind(py), kwargs.bind(py))
+            });
+            for tensor in written.iter().flat_map(tensors_of) {
+                self.meter.forget(&tensor);
+                call.rewritten.push(tensor.as_ptr().addr());
+            }
+            if self.options.outputs {
+                self.results(call, result);
+                if result.is_none() {
+                    // In-place ops on lists return nothing: what they wrote is in their arguments.
+                    for (index, value) in written.iter().enumerate() {
+                        let mut path = format!("output.{index}");
+                        self.walk(call, SlotSide::Output, true, |walk| walk.value(value, &mut path, 0));
+                    }
+                }
+            }
+            self.file(py, call);
+            Ok(None)
+        });
+    }
+
+    /// Files what is known of a call that ended in an exception.
+    fn broken_off(&self, py: Python<'_>, call: &mut Call) {
+        self.guarded(py, || {
+            if !call.unwanted {
+                call.record.raised = true;
+                self.file(py, call);
+            }
+            Ok(None::<()>)
+        });
     }
 
     /// An empty record.

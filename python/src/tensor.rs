@@ -205,6 +205,12 @@ impl Torch {
         }
     }
 
+    /// Whether this is the class of distributed tensors.
+    pub(crate) fn is_distributed(&self, class: &Bound<'_, PyAny>) -> bool {
+        let named = |class: &Bound<'_, PyType>| class.name().is_ok_and(|name| name == "DTensor");
+        class.cast::<PyType>().is_ok_and(|class| !self.is_plain(class) && named(class))
+    }
+
     fn is_plain(&self, class: &Bound<'_, PyType>) -> bool {
         class.is(&self.tensor) || class.is(&self.parameter)
     }

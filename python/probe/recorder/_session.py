@@ -26,7 +26,7 @@ from probe.names import check_apis, check_modules
 from probe.patterns import path_of
 from probe.ranks import current_rank, processes_here, world_size
 from probe.recorder import frames, naming, special
-from probe.recorder.collectives import CollectiveMode
+from probe.recorder.collectives import CollectiveMode, wait
 from probe.recorder.compiled import CompiledRegions
 from probe.recorder.device import Device
 from probe.recorder.gradients import Gradients
@@ -295,6 +295,7 @@ class Session:
             "sequence": torch._C._autograd._get_sequence_nr,
             "region": frames.region,
             "describe_op": naming.describe_op,
+            "wait": wait,
             "describe_frames": frames.describe,
             "checkpoint_code": frames.checkpoint_code(),
             "border_code": frames.border_code(),

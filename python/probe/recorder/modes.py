@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +17,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from probe.recorder.collectives import collectives, wait
 from probe.recorder.naming import BACKWARD, api_names
 
 if TYPE_CHECKING:
@@ -36,31 +35,8 @@ class OpMode(TorchDispatchMode):
         super().__init__()
         #: False when the recording was stopped while another thread had this mode: it is passed through until it is gone.
         self.on = True
-        self._collectives = collectives()
-        self._before = core.before_op
-        self._after = core.after
-        self._raised = core.raised
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if kwargs is None:
-            kwargs = {}
-        for kind in types:
-            # An op on a distributed tensor is made of local ops and collectives: let the class take it apart, with the
-            # recording on, and record those.
-            if kind.__name__ == "DTensor":
-                return NotImplemented
-        call = self._before(func, args, kwargs) if self.on else None
-        if call is None:
-            return func(*args, **kwargs)
-        try:
-            result = func(*args, **kwargs)
-        except BaseException:
-            self._raised(call)
-            raise
-        if func in self._collectives:
-            wait(result)
-        self._after(call, result)
-        return result
+        # Torch calls what is found here with the op, and insists on a method of the mode.
+        self.__torch_dispatch__ = MethodType(core.run_op, self)  # type: ignore[method-assign]
 
 
 class ApiMode(TorchFunctionMode):

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
+
+from probe.recorder.collectives import collectives
 
 #: Methods that the interpreter calls for an operator, and the operator's own name: `x + y` arrives as `Tensor.add`.
 _OPERATORS = {
@@ -79,21 +82,31 @@ def api_names() -> dict[Callable[..., Any], tuple[str, str | None]]:
     return names
 
 
-def describe_op(func: Any) -> tuple[str, list[tuple[int, str]]]:
-    """Name of a dispatcher op (`aten.addmm.default` is `Aten.addmm`), and position and name of the arguments it writes to.
+def describe_op(func: Any) -> tuple[str, list[tuple[int, str]], Callable[..., Any], bool]:
+    """What is known of a dispatcher op whatever it is called with.
 
-    The name is empty for ops that compute nothing.
+    Its name (`aten.addmm.default` is `Aten.addmm`; empty for ops that compute nothing), position and name of the arguments
+    it writes to, what a call of it comes to, and whether it is a collective, which is not done when it returns.
     """
     schema = func._schema
     namespace, _, name = schema.name.partition("::")
     if namespace == "profiler":
-        return "", []
+        return "", [], func, False
     written = [
         (index, argument.name)
         for index, argument in enumerate(schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
-    return f"{namespace[:1].upper()}{namespace[1:]}.{name}", written
+    stem = f"{namespace[:1].upper()}{namespace[1:]}.{name}"
+    return stem, written, _behind(func), func in collectives()
+
+
+def _behind(func: Any) -> Callable[..., Any]:
+    """What an op hands its arguments on to, where it does nothing but that."""
+    code = getattr(type(func).__call__, "__code__", None)
+    if type(func) is OpOverload and code is not None and code.co_names == ("_op",):
+        return func._op
+    return func
 
 
 def module_stem(path: str, module: torch.nn.Module) -> str:
