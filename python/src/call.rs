@@ -80,11 +80,21 @@ pub(crate) struct Call {
     pub(crate) unwanted: bool,
     /// Whether the data of its tensors is written.
     pub(crate) stored: bool,
+    /// Whether somebody asks for its name when it has been filed.
+    pub(crate) remembered: bool,
 }
 
 impl Call {
     pub(crate) const fn new(record: OpRecord, stored: bool) -> Self {
-        Self { record, pending: Vec::new(), written: None, rewritten: Vec::new(), unwanted: false, stored }
+        Self {
+            record,
+            pending: Vec::new(),
+            written: None,
+            rewritten: Vec::new(),
+            unwanted: false,
+            stored,
+            remembered: true,
+        }
     }
 
     /// Puts the slots in order: inputs first, then by position.
@@ -107,6 +117,9 @@ impl Call {
     pub(crate) fn take(&mut self) -> (OpRecord, Vec<Pending>) {
         self.unwanted = true;
         self.written = None;
+        if !self.remembered {
+            return (std::mem::take(&mut self.record), std::mem::take(&mut self.pending));
+        }
         // What identifies the call stays: its backward pass is named after it.
         let identity = OpRecord {
             name: self.record.name.clone(),

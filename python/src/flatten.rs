@@ -2,6 +2,8 @@
 //!
 //! Nothing of the user's is run on the way: no `__repr__`, no iterator is consumed.
 
+use std::fmt::Write as _;
+
 use probe::capture::{SlotRecord, SlotValue};
 use probe::dump::{Number, Scalar, SlotSide};
 use pyo3::intern;
@@ -113,7 +115,7 @@ impl<S: TensorSink> Walk<'_, S> {
             return;
         }
         for (index, item) in items.iter().enumerate() {
-            self.below(path, &index.to_string(), item, depth);
+            self.at(path, index, item, depth);
         }
     }
 
@@ -122,6 +124,15 @@ impl<S: TensorSink> Walk<'_, S> {
         let length = path.len();
         path.push('.');
         path.push_str(part);
+        self.value(item, path, depth + 1);
+        path.truncate(length);
+    }
+
+    /// Adds `item` under `path.index`.
+    pub(crate) fn at(&mut self, path: &mut String, index: usize, item: &Bound<'_, PyAny>, depth: usize) {
+        let length = path.len();
+        // Into a string, which never fails.
+        _ = write!(path, ".{index}");
         self.value(item, path, depth + 1);
         path.truncate(length);
     }

@@ -306,9 +306,9 @@ impl Collector<'_> {
             path: path.to_owned(),
             side,
             value: SlotValue::Tensor(TensorFacts {
-                dtype: text("dtype"),
+                dtype: text("dtype").into(),
                 shape,
-                device: text("device"),
+                device: text("device").into(),
                 placement,
                 note,
                 ..TensorFacts::default()

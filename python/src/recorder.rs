@@ -513,6 +513,9 @@ impl Recorder {
             if info.writes != Writes::default() {
                 call.written = Some((info.clone(), args.clone().unbind(), kwargs.clone().unbind()));
             }
+            call.remembered = false;
+            // Room for the results, too.
+            call.record.slots.reserve(args.len() + kwargs.len() + 1);
             if self.options.inputs {
                 self.arguments(&mut call, args, kwargs, true);
             }

@@ -4,7 +4,6 @@
 //! torch promises not to change its functions. Its functions write a line to the terminal where they fail, so they are only
 //! asked what cannot fail: the caller knows that the tensor has a storage and sizes.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -38,8 +37,8 @@ pub(crate) struct Shim {
     storage_size: Ask<i64>,
     /// The type of device that is the host.
     host: i32,
-    /// Element types whose bytes can be measured.
-    dtypes: HashMap<i32, DType>,
+    /// Element types whose bytes can be measured, and torch's numbers for them.
+    dtypes: Vec<(i32, DType)>,
 }
 
 /// A tensor, as torch's C interface takes it, for as long as it is held.
@@ -110,7 +109,8 @@ impl Shim {
         if tensor.ask(self.device_type, 0)? != self.host {
             return None;
         }
-        self.dtypes.get(&tensor.ask(self.dtype, 0)?).copied()
+        let number = tensor.ask(self.dtype, 0)?;
+        self.dtypes.iter().find_map(|&(known, dtype)| (known == number).then_some(dtype))
     }
 
     /// Layout of a tensor that has a storage and is none of several joined into one (nested).

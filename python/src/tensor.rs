@@ -1,5 +1,6 @@
 //! What can be read off a torch tensor without running an op: type, layout, place in memory.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use probe::dump::DType;
@@ -39,7 +40,7 @@ pub(crate) enum TensorKind {
 /// A strided tensor, as far as it can be known without reading it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
-    pub(crate) dtype_name: String,
+    pub(crate) dtype_name: Cow<'static, str>,
     /// `None` for types whose bytes cannot be measured.
     pub(crate) dtype: Option<DType>,
     pub(crate) shape: Vec<usize>,
@@ -48,7 +49,7 @@ pub(crate) struct Facts {
     /// In elements, from the start of the storage.
     pub(crate) offset: usize,
     pub(crate) requires_grad: bool,
-    pub(crate) device: String,
+    pub(crate) device: Cow<'static, str>,
     pub(crate) on_host: bool,
     /// Memory of the storage, if the tensor has one. Valid while somebody holds the storage, or the tensor and the
     /// interpreter.
@@ -94,14 +95,18 @@ impl Order {
 
     /// Order in memory; equal for a tensor and its transposed view.
     pub(crate) fn of_memory(facts: &Facts) -> Self {
+        if facts.strides.is_sorted_by(|outer, inner| outer > inner) {
+            return Self::of_rows(facts);
+        }
         let mut dims: Vec<(usize, usize)> =
             facts.shape.iter().copied().zip(facts.strides.iter().copied()).collect();
         dims.sort_by_key(|&(size, stride)| std::cmp::Reverse((stride, size)));
         Self::joined(dims.into_iter())
     }
 
-    fn joined(dims: impl Iterator<Item = (usize, usize)>) -> Self {
-        let (mut shape, mut strides): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+    fn joined(dims: impl ExactSizeIterator<Item = (usize, usize)>) -> Self {
+        let (mut shape, mut strides): (Vec<usize>, Vec<usize>) =
+            (Vec::with_capacity(dims.len()), Vec::with_capacity(dims.len()));
         for (size, stride) in dims {
             if size == 1 {
                 continue;
@@ -247,13 +252,13 @@ impl Torch {
         };
         let address = first.saturating_sub(offset.saturating_mul(dtype.size()));
         Ok(Some(Facts {
-            dtype_name: ["torch.", dtype.name()].concat(),
+            dtype_name: dtype.torch_name().into(),
             dtype: Some(dtype),
             shape,
             strides,
             offset,
             requires_grad: tensor.getattr(intern!(py, "requires_grad"))?.extract()?,
-            device: "cpu".to_owned(),
+            device: "cpu".into(),
             on_host: true,
             memory: Some(Memory { address, size: bytes }),
         }))
@@ -264,8 +269,8 @@ impl Torch {
         let py = tensor.py();
         let dtype = tensor.getattr(intern!(py, "dtype"))?;
         let (dtype_name, known) = match self.dtypes.get(&(dtype.as_ptr() as usize)) {
-            Some((name, known)) => (name.clone(), *known),
-            None => (dtype.str()?.to_string(), None),
+            Some((name, known)) => (name.clone().into(), *known),
+            None => (dtype.str()?.to_string().into(), None),
         };
         if !tensor.getattr(intern!(py, "layout"))?.is(&self.strided)
             // Quantised types are none that are measured.
@@ -279,9 +284,9 @@ impl Torch {
             tensor.call_method0(intern!(py, "stride"))?.cast_into::<PyTuple>()?.extract()?;
         let on_host: bool = tensor.getattr(intern!(py, "is_cpu"))?.extract()?;
         let device = if on_host {
-            "cpu".to_owned()
+            "cpu".into()
         } else {
-            tensor.getattr(intern!(py, "device"))?.str()?.to_string()
+            tensor.getattr(intern!(py, "device"))?.str()?.to_string().into()
         };
         let is_meta = !on_host && tensor.getattr(intern!(py, "is_meta"))?.extract::<bool>()?;
         let memory = if is_meta {

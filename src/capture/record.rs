@@ -1,5 +1,6 @@
 //! What a recorder hands over of one op.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::dump::{Observation, Scalar, SlotSide};
@@ -51,13 +52,13 @@ pub enum SlotValue {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TensorFacts {
     /// Element type as the framework prints it, such as `torch.float32`.
-    pub dtype: String,
+    pub dtype: Cow<'static, str>,
     /// Sizes of the dimensions; empty for a scalar.
     pub shape: Vec<u64>,
     /// Steps in elements, where the tensor has them.
     pub strides: Option<Vec<i64>>,
     /// Where it was, such as `cuda:0`; empty when unknown.
-    pub device: String,
+    pub device: Cow<'static, str>,
     /// Whether autograd tracks it; `None` when unknown.
     pub requires_grad: Option<bool>,
     /// Placement of a distributed tensor.

@@ -77,24 +77,29 @@ impl DType {
 
     /// The framework's name without its prefix, such as `float32`.
     pub const fn name(self) -> &'static str {
+        self.torch_name().split_at("torch.".len()).1
+    }
+
+    /// The framework's name, such as `torch.float32`.
+    pub const fn torch_name(self) -> &'static str {
         match self {
-            Self::F64 => "float64",
-            Self::F32 => "float32",
-            Self::F16 => "float16",
-            Self::Bf16 => "bfloat16",
-            Self::F8E4M3 => "float8_e4m3fn",
-            Self::F8E5M2 => "float8_e5m2",
-            Self::I8 => "int8",
-            Self::I16 => "int16",
-            Self::I32 => "int32",
-            Self::I64 => "int64",
-            Self::U8 => "uint8",
-            Self::U16 => "uint16",
-            Self::U32 => "uint32",
-            Self::U64 => "uint64",
-            Self::Bool => "bool",
-            Self::C64 => "complex64",
-            Self::C128 => "complex128",
+            Self::F64 => "torch.float64",
+            Self::F32 => "torch.float32",
+            Self::F16 => "torch.float16",
+            Self::Bf16 => "torch.bfloat16",
+            Self::F8E4M3 => "torch.float8_e4m3fn",
+            Self::F8E5M2 => "torch.float8_e5m2",
+            Self::I8 => "torch.int8",
+            Self::I16 => "torch.int16",
+            Self::I32 => "torch.int32",
+            Self::I64 => "torch.int64",
+            Self::U8 => "torch.uint8",
+            Self::U16 => "torch.uint16",
+            Self::U32 => "torch.uint32",
+            Self::U64 => "torch.uint64",
+            Self::Bool => "torch.bool",
+            Self::C64 => "torch.complex64",
+            Self::C128 => "torch.complex128",
         }
     }
 

@@ -44,9 +44,10 @@ impl Recorder {
         self.walk(call, SlotSide::Input, join_numbers, |walk| {
             let mut path = String::from("input");
             for (index, value) in args.iter().enumerate() {
-                walk.below(&mut path, &index.to_string(), &value, 0);
+                walk.at(&mut path, index, &value, 0);
             }
-            let mut path = String::from("kwarg");
+            path.clear();
+            path.push_str("kwarg");
             for (key, value) in kwargs.iter() {
                 if let Ok(key) = key.extract::<String>() {
                     walk.below(&mut path, &key, &value, 0);
@@ -61,11 +62,11 @@ impl Recorder {
             let mut path = String::from("output");
             if let Ok(items) = result.cast::<PyTuple>() {
                 for (index, value) in items.iter().enumerate() {
-                    walk.below(&mut path, &index.to_string(), &value, 0);
+                    walk.at(&mut path, index, &value, 0);
                 }
             } else if let Ok(items) = result.cast::<PyList>() {
                 for (index, value) in items.iter().enumerate() {
-                    walk.below(&mut path, &index.to_string(), &value, 0);
+                    walk.at(&mut path, index, &value, 0);
                 }
             } else if !result.is_none() {
                 walk.below(&mut path, "0", result, 0);
