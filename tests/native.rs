@@ -365,7 +365,7 @@ fn write_sample(root: &Path) {
             strides: Some(strides.iter().map(|&stride| i64::try_from(stride).unwrap()).collect()),
             requires_grad: Some(false),
             device: "cpu".into(),
-            dtype,
+            dtype: dtype.into(),
             shape,
             ..TensorFacts::default()
         };

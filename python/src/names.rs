@@ -79,8 +79,11 @@ impl Names {
 
     /// Notes which op runs while `next` is the next sequence number: the node it creates, if any, is the one before.
     pub(crate) fn note_origin(&mut self, next: u64, origin: impl FnOnce() -> Origin) {
-        // The first op after the node was made is the one it belongs to; later ones made none of their own.
-        self.origins.entry(next.saturating_sub(1)).or_insert_with(origin);
+        // The first op after the node was made is the one it belongs to; later ones made none of their own. Before the first
+        // node there is none.
+        if let Some(node) = next.checked_sub(1) {
+            self.origins.entry(node).or_insert_with(origin);
+        }
     }
 
     /// The forward op behind the node with this sequence number.

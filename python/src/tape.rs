@@ -202,8 +202,8 @@ impl Spool {
             waiting.since = Instant::now();
             std::mem::take(&mut waiting.records)
         };
-        for op in &records {
-            reel.run(|writer| writer.push(op));
+        if !records.is_empty() {
+            reel.run(|writer| writer.push_all(&records));
         }
     }
 }

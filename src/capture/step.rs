@@ -73,10 +73,14 @@ impl StepWriter {
         self.shards.push(name, dtype, shape, bytes)
     }
 
-    pub(super) fn push(&mut self, op: &OpRecord) -> Result<(), CaptureError> {
-        self.batch.push(op).map_err(|error| CaptureError::format(self.journal.path(), error))?;
-        let full = self.batch.rows() >= BATCH_ROWS || self.batch.bytes() >= BATCH_BYTES;
-        if full || self.flushed.elapsed() >= BATCH_AGE { self.flush() } else { Ok(()) }
+    pub(super) fn push(&mut self, ops: &[OpRecord]) -> Result<(), CaptureError> {
+        for op in ops {
+            self.batch.push(op).map_err(|error| CaptureError::format(self.journal.path(), error))?;
+            if self.batch.rows() >= BATCH_ROWS || self.batch.bytes() >= BATCH_BYTES {
+                self.flush()?;
+            }
+        }
+        if self.flushed.elapsed() >= BATCH_AGE { self.flush() } else { Ok(()) }
     }
 
     /// Hands everything to the system: data first, then the stacks, then the ops that speak of them.

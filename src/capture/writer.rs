@@ -92,7 +92,15 @@ impl DumpWriter {
     /// # Errors
     /// [`CaptureError::Usage`] when no step has begun, [`CaptureError::Io`] when it cannot be written.
     pub fn push(&mut self, op: &OpRecord) -> Result<(), CaptureError> {
-        let pushed = self.open()?.push(op);
+        self.push_all(std::slice::from_ref(op))
+    }
+
+    /// Adds ops, which come in execution order, as [`push`](Self::push) does one.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push); those before the one that failed are kept.
+    pub fn push_all(&mut self, ops: &[OpRecord]) -> Result<(), CaptureError> {
+        let pushed = self.open()?.push(ops);
         self.note(pushed)
     }
 

@@ -290,7 +290,10 @@ mod tests {
     fn large_tensors_do_not_fill_the_memory() {
         let crew = Crew::new(3, || {});
         let bytes = elements(DType::F32, 4 << 20);
-        same_view(&crew, TensorRef::strided(&bytes, DType::F32, &[1 << 10, 4 << 10], &[1, 1 << 10], 0).unwrap());
+        same_view(
+            &crew,
+            TensorRef::strided(&bytes, DType::F32, &[1 << 10, 4 << 10], &[1, 1 << 10], 0).unwrap(),
+        );
         assert!(crew.board.room.kept() <= 8 << 20, "{}", crew.board.room.kept());
     }
 

@@ -77,7 +77,7 @@ fn facts(
         data: data
             .filter(|_| task == CaptureTask::Tensor)
             .map(|data| writer.push_tensor(name, &dtype, &record.shape, &data.view().to_bytes()).unwrap()),
-        dtype,
+        dtype: dtype.into(),
         ..TensorFacts::default()
     }
 }

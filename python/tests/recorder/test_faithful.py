@@ -76,6 +76,50 @@ def test_what_an_op_has_written_is_measured_once(record: Any, size: int) -> None
     assert [slot.tensor for slot in read] == [slot.tensor for slot in written]
 
 
+def test_the_first_node_of_a_thread_belongs_to_the_op_that_made_it(tmp_path: Path) -> None:
+    def work() -> None:
+        with probe.capture(tmp_path / "dump", level="op"):
+            x = torch.ones(2, 3, requires_grad=True)
+            y = x.t()
+            y.sum().backward()
+
+    # Nodes are numbered from 0 in each thread.
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert Dump(tmp_path / "dump").all("Aten.t")[-1].line == "y = x.t()"
+
+
+@pytest.mark.parametrize("task", ["statistics", "sketch", "tensor"])
+def test_with_threads_that_help_the_record_is_the_same(tmp_path: Path, task: str) -> None:
+    """They measure parts of large tensors and write the records, where the program leaves processors unused."""
+
+    def run(name: str, threads: int) -> list[dict[str, Any]]:
+        before = torch.get_num_threads()
+        torch.manual_seed(0)
+        capture = probe.Capture(tmp_path / name, level="op", task=task)
+        try:
+            # What is asked for when the recording begins; the program itself computes with one.
+            torch.set_num_threads(threads)
+            capture.start()
+            torch.set_num_threads(1)
+            weight = torch.randn(700, 300, requires_grad=True)
+            heads = torch.randn(4, 64, 3, 8, 32).permute(2, 0, 3, 1, 4).unbind(0)
+            loss = (torch.randn(900, 300) @ weight.t()).sum() + (heads[0] @ heads[1].transpose(-1, -2) @ heads[2]).sum()
+            loss.backward()
+            for _ in range(200):
+                weight.detach().narrow(0, 0, 2).mul_(0.5).abs_()
+            capture.stop()
+        finally:
+            torch.set_num_threads(before)
+            capture.close()
+        return [slot.row for op in Dump(tmp_path / name).ops for slot in op.slots.values()]
+
+    alone, helped = run("alone", 1000), run("helped", 1)
+    assert len(alone) > 1000
+    assert alone == helped
+
+
 def test_a_write_that_is_not_recorded_is_seen_by_its_count(record: Any) -> None:
     x = torch.arange(100_000.0)
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,20 @@ def test_kill_in_the_middle_of_a_step(tmp_path: Path) -> None:
     assert "incomplete" in shown.stdout + shown.stderr and "step 1" in shown.stdout
     compared = command("compare", "-b", alive, "-c", dead, "-o", tmp_path / "report")
     assert compared.returncode == 3, compared
+
+
+def test_ops_that_come_slowly_do_not_wait_for_others(tmp_path: Path) -> None:
+    def work() -> None:
+        with probe.capture(tmp_path / "dump", level="op", task="statistics"):
+            torch.ones(1).sin()
+            time.sleep(1.2)
+            torch.ones(1).cos()
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    log = tmp_path / "log"
+    assert in_child(work, log) == -signal.SIGKILL, log.read_text()
+    assert "Aten.sin.0.forward" in Dump(tmp_path / "dump", journal=True).names
 
 
 def test_a_forked_process_is_not_recorded(tmp_path: Path) -> None:

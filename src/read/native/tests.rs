@@ -125,7 +125,8 @@ fn every_kind_of_value_comes_back() {
         ..observation(0.0)
     };
     let with = |dtype: &str, change: &dyn Fn(&mut TensorFacts)| {
-        let mut facts = TensorFacts { dtype: dtype.into(), shape: vec![1], ..TensorFacts::default() };
+        let mut facts =
+            TensorFacts { dtype: dtype.to_owned().into(), shape: vec![1], ..TensorFacts::default() };
         change(&mut facts);
         SlotValue::Tensor(facts)
     };
