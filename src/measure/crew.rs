@@ -331,6 +331,24 @@ mod tests {
     }
 
     #[test]
+    fn pieces_that_a_helper_took_and_left_are_measured() {
+        let crew = Crew::new(0, || {});
+        let (shape, strides) = ([400, 5000], [1, 400]);
+        let bytes = elements(DType::F32, 2_000_000);
+        let tensor = TensorRef::strided(&bytes, DType::F32, &shape, &strides, 0).unwrap();
+        let mut hash = XxHash3_128::new();
+        let task = Task::new(Body::detected(), tensor, true, true, &crew.board.room);
+        assert!(task.is_none(), "rows that are too long");
+        let tensor = TensorRef::strided(&bytes, DType::F32, &[5000, 400], &[1, 5000], 0).unwrap();
+        let task = Task::new(Body::detected(), tensor, true, true, &crew.board.room).unwrap();
+        let lost = [task.take(), task.take()];
+        assert_eq!(lost, [Some(0), Some(1)]);
+        task.lead(tensor, Some(&mut hash), || {});
+        assert_eq!(task.segments().count(), tensor.len().div_ceil(SEGMENT));
+        assert_eq!(Some(hash.finish_128()), observe(tensor, Content::HASH).hash);
+    }
+
+    #[test]
     fn errands_are_run_awake_or_asleep() {
         let run = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&run);

@@ -111,7 +111,7 @@ pub(super) struct Joined(Arc<Task>);
 impl Joined {
     /// Measures pieces until there are none left.
     pub(super) fn help(&self) {
-        while self.0.next_piece().is_some_and(|index| {
+        while self.0.take().is_some_and(|index| {
             while index >= self.0.limit.load(Ordering::Acquire) {
                 thread::yield_now();
             }
@@ -196,10 +196,11 @@ impl Task {
             hash.write(bytes);
         }
         let mut at = 0;
-        let mut keep_up = |all: bool| {
+        // Hashes what is measured, and in any case the pieces before `end`.
+        let mut keep_up = |end: usize| {
             while let Some(piece) = self.pieces.get(at) {
-                // A helper that failed has left its piece.
-                let piece = if all { Some(piece.get_or_init(|| self.measure(at))) } else { piece.get() };
+                // A helper that failed, or has not begun, has left its piece; one that is at it is waited for.
+                let piece = if at < end { Some(piece.get_or_init(|| self.measure(at))) } else { piece.get() };
                 let Some(piece) = piece else { return };
                 let gathered = piece.gathered.lock().unwrap_or_else(PoisonError::into_inner).take();
                 if let (Some(hash), Some(Gathered { bytes, part })) = (&mut hash, gathered) {
@@ -210,12 +211,12 @@ impl Task {
                 self.limit.fetch_max(at + AHEAD, Ordering::Release);
             }
         };
-        while let Some(index) = self.next_piece() {
+        while let Some(index) = self.take() {
             self.work(index);
-            keep_up(false);
+            keep_up(index.saturating_sub(AHEAD));
         }
         done();
-        keep_up(true);
+        keep_up(self.pieces.len());
     }
 
     /// The segments that have been measured, in order.
@@ -223,8 +224,8 @@ impl Task {
         self.pieces.iter().filter_map(OnceLock::get).flat_map(|piece| &piece.segments)
     }
 
-    /// Takes a piece.
-    fn next_piece(&self) -> Option<usize> {
+    /// Takes a piece; who does not measure it leaves it to [`lead`](Self::lead).
+    pub(super) fn take(&self) -> Option<usize> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         (index < self.pieces.len()).then_some(index)
     }
