@@ -1,7 +1,5 @@
 //! A call that is being recorded.
 
-use std::sync::Arc;
-
 use probe::capture::OpRecord;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -72,8 +70,6 @@ pub(crate) struct Call {
     pub(crate) record: OpRecord,
     /// Slots whose numbers are still on a device.
     pub(crate) pending: Vec<Pending>,
-    /// The op and its arguments, where it writes to some.
-    pub(crate) written: Option<(Arc<OpInfo>, Py<PyTuple>, Py<PyDict>)>,
     /// Addresses of the tensors that the op has written to. Torch counts the write when the handler is left.
     pub(crate) rewritten: Vec<usize>,
     /// Counted and named, but not recorded.
@@ -86,15 +82,7 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) const fn new(record: OpRecord, stored: bool) -> Self {
-        Self {
-            record,
-            pending: Vec::new(),
-            written: None,
-            rewritten: Vec::new(),
-            unwanted: false,
-            stored,
-            remembered: true,
-        }
+        Self { record, pending: Vec::new(), rewritten: Vec::new(), unwanted: false, stored, remembered: true }
     }
 
     /// Puts the slots in order: inputs first, then by position.
@@ -116,7 +104,6 @@ impl Call {
     /// Takes the record out; nothing is left to be recorded.
     pub(crate) fn take(&mut self) -> (OpRecord, Vec<Pending>) {
         self.unwanted = true;
-        self.written = None;
         if !self.remembered {
             return (std::mem::take(&mut self.record), std::mem::take(&mut self.pending));
         }

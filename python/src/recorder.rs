@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
-use crate::call::{Call, OpInfo, Writes};
+use crate::call::{Call, OpInfo};
 use crate::compiled::CompiledNodes;
 use crate::measure::{Meter, short};
 use crate::names::{Names, Origin, Region};
@@ -244,7 +244,8 @@ impl Recorder {
                 if info.collective {
                     self.guarded(py, || self.questions.wait.bind(py).call1((result,)).map(Some));
                 }
-                self.completed(py, &mut call, result);
+                let written = info.writes.arguments(args, &kwargs);
+                self.completed(py, &mut call, &written, result);
             }
             Err(_) => self.broken_off(py, &mut call),
         }
@@ -342,7 +343,7 @@ impl Recorder {
     /// Adds what the call returned and files its record.
     fn after(&self, py: Python<'_>, call: &Bound<'_, Call>, result: &Bound<'_, PyAny>) {
         if let Ok(mut call) = call.try_borrow_mut() {
-            self.completed(py, &mut call, result);
+            self.completed(py, &mut call, &[], result);
         }
     }
 
@@ -510,9 +511,6 @@ impl Recorder {
                 return Ok(None);
             }
             let mut call = self.call(py, name, scope.as_deref(), self.stack(py, place), recomputed);
-            if info.writes != Writes::default() {
-                call.written = Some((info.clone(), args.clone().unbind(), kwargs.clone().unbind()));
-            }
             call.remembered = false;
             // Room for the results, too.
             call.record.slots.reserve(args.len() + kwargs.len() + 1);
@@ -523,16 +521,18 @@ impl Recorder {
         })
     }
 
-    /// Adds what a call returned and files its record.
-    fn completed(&self, py: Python<'_>, call: &mut Call, result: &Bound<'_, PyAny>) {
+    /// Adds what a call returned and files its record; `written` are the arguments it wrote to, as far as they are known.
+    fn completed(
+        &self,
+        py: Python<'_>,
+        call: &mut Call,
+        written: &[Bound<'_, PyAny>],
+        result: &Bound<'_, PyAny>,
+    ) {
         self.guarded(py, || {
             if call.unwanted {
                 return Ok(None::<()>);
             }
-            let written = call.written.take();
-            let written = written.map_or_else(Vec::new, |(info, args, kwargs)| {
-                info.writes.arguments(args.bind(py), kwargs.bind(py))
-            });
             for tensor in written.iter().flat_map(tensors_of) {
                 self.meter.forget(&tensor);
                 call.rewritten.push(tensor.as_ptr().addr());
