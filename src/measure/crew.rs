@@ -10,18 +10,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use twox_hash::XxHash3_128;
+use crate::dump::{Content, TensorRef};
 
-use crate::dump::TensorRef;
-
-use super::segment::Segment;
+use super::segment::Numbers;
 use super::simd::Body;
 
 mod task;
 use task::{Room, Task};
 
-/// How long a helper looks out for work before it sleeps: ops of a training step follow one another more quickly.
-const PATIENCE: Duration = Duration::from_millis(2);
+/// How long a helper looks out for work before it sleeps: longer than most ops of a training step take. Who posts work to one
+/// that sleeps has to wake it, which takes as long as measuring a small tensor.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Looks at the work posted between two offers of the processor to others.
 const LOOKS: usize = 64;
@@ -97,24 +96,19 @@ impl Crew {
         self.helpers == 0
     }
 
-    /// Measures a tensor, and hashes it in the calling thread. The segments come out in order. False, and nothing is done, where
-    /// the tensor is not to be shared.
+    /// Numbers of a tensor and, if it is wanted, its hash. None, and nothing is done, where the tensor is not to be shared.
     pub(crate) fn measure(
         &self,
         body: Body,
         tensor: TensorRef<'_>,
-        sketch: bool,
-        hash: Option<&mut XxHash3_128>,
-        each: impl FnMut(&Segment),
-    ) -> bool {
-        let Some(task) = Task::new(body, tensor, sketch, hash.is_some(), &self.board.room) else {
-            return false;
-        };
-        let task = Arc::new(task);
+        content: Content,
+    ) -> Option<(Numbers, Option<u128>)> {
+        let task = Arc::new(Task::new(body, tensor, content, &self.board.room)?);
         let posted = self.board.post(&task);
-        task.lead(tensor, hash, || drop(posted));
-        task.segments().for_each(each);
-        true
+        task.lead(|| drop(posted));
+        let mut numbers = Numbers::new(content.sketch);
+        task.segments().for_each(|segment| numbers.append(segment));
+        Some((numbers, task.hash()))
     }
 }
 
@@ -216,7 +210,7 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dump::{Content, DType};
+    use crate::dump::DType;
     use crate::measure::sums::SEGMENT;
     use crate::measure::{observe, observe_with};
 
@@ -315,7 +309,7 @@ mod tests {
     fn task(crew: &Crew, bytes: &[u8]) -> Arc<Task> {
         let shape = [bytes.len() / 4];
         let tensor = TensorRef::strided(bytes, DType::F32, &shape, &[1], 0).unwrap();
-        Arc::new(Task::new(Body::detected(), tensor, false, false, &crew.board.room).unwrap())
+        Arc::new(Task::new(Body::detected(), tensor, Content::STATISTICS, &crew.board.room).unwrap())
     }
 
     #[test]
@@ -336,16 +330,15 @@ mod tests {
         let (shape, strides) = ([400, 5000], [1, 400]);
         let bytes = elements(DType::F32, 2_000_000);
         let tensor = TensorRef::strided(&bytes, DType::F32, &shape, &strides, 0).unwrap();
-        let mut hash = XxHash3_128::new();
-        let task = Task::new(Body::detected(), tensor, true, true, &crew.board.room);
+        let task = Task::new(Body::detected(), tensor, Content::SKETCH, &crew.board.room);
         assert!(task.is_none(), "rows that are too long");
         let tensor = TensorRef::strided(&bytes, DType::F32, &[5000, 400], &[1, 5000], 0).unwrap();
-        let task = Task::new(Body::detected(), tensor, true, true, &crew.board.room).unwrap();
+        let task = Task::new(Body::detected(), tensor, Content::SKETCH, &crew.board.room).unwrap();
         let lost = [task.take(), task.take()];
         assert_eq!(lost, [Some(0), Some(1)]);
-        task.lead(tensor, Some(&mut hash), || {});
+        task.lead(|| {});
         assert_eq!(task.segments().count(), tensor.len().div_ceil(SEGMENT));
-        assert_eq!(Some(hash.finish_128()), observe(tensor, Content::HASH).hash);
+        assert_eq!(task.hash(), observe(tensor, Content::HASH).hash);
     }
 
     #[test]

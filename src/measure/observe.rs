@@ -71,17 +71,14 @@ pub fn observe_with(crew: &Crew, tensor: TensorRef<'_>, content: Content) -> Obs
     if !large {
         return observe_on(body, tensor, content);
     }
-    let mut numbers = Numbers::new(content.sketch);
-    let mut hash = content.hash.then(XxHash3_128::new);
     // What does not depend on order is read in the order of memory.
     let in_memory = if content.sketch || content.hash { None } else { tensor.dense_bytes() };
     let row = [tensor.len()];
     let in_memory = in_memory.and_then(|bytes| TensorRef::strided(bytes, tensor.dtype(), &row, &[1], 0).ok());
-    let shared = in_memory.unwrap_or(tensor);
-    if crew.measure(body, shared, content.sketch, hash.as_mut(), |segment| numbers.append(segment)) {
-        return observation(tensor, numbers, &extremes, hash.map(|hash| hash.finish_128()));
+    match crew.measure(body, in_memory.unwrap_or(tensor), content) {
+        Some((numbers, hash)) => observation(tensor, numbers, &extremes, hash),
+        None => observe_on(body, tensor, content),
     }
-    observe_on(body, tensor, content)
 }
 
 /// What is recorded of a tensor with these numbers.

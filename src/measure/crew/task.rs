@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::{fmt, hint, thread};
 
 use twox_hash::XxHash3_128;
 
-use crate::dump::{DType, TensorRef};
+use crate::dump::{Content, DType, TensorRef};
 use crate::measure::segment::Segment;
 use crate::measure::simd::Body;
 use crate::measure::sums::SEGMENT;
@@ -17,6 +17,13 @@ const AHEAD: usize = 8;
 
 /// Most bytes of a piece that is gathered.
 const LARGEST: usize = 1 << 20;
+
+/// How often a thread that has measured a piece looks whether it is that piece's turn to be hashed: for about as long as the
+/// piece before it is measured.
+const LOOKS: usize = 64;
+
+/// Pauses between two looks.
+const PAUSES: usize = 16;
 
 /// A tensor that is being measured.
 #[derive(Debug)]
@@ -32,8 +39,7 @@ pub(super) struct Task {
     sketch: bool,
     /// Whether the elements are gathered, in multiples of so many.
     span: Option<usize>,
-    /// Whether what is gathered is kept to be hashed.
-    hashed: bool,
+    hash: Option<Mutex<Hashing>>,
     room: Arc<Room>,
     /// The next piece that nobody has taken.
     next: AtomicUsize,
@@ -46,19 +52,32 @@ pub(super) struct Task {
     pieces: Vec<OnceLock<Piece>>,
 }
 
+/// The hash of a tensor, as far as it has come. One thread after another holds it: each hashes what it has measured, which is
+/// in its cache.
+struct Hashing {
+    hash: XxHash3_128,
+    /// The piece whose turn it is.
+    turn: usize,
+}
+
 /// What one thread measures at once.
 #[derive(Debug)]
 struct Piece {
     segments: Vec<Segment>,
-    gathered: Mutex<Option<Gathered>>,
+    /// Until it is hashed.
+    elements: Mutex<Option<Elements>>,
 }
 
-/// The elements of a piece in row-major order, until they are hashed.
+/// The elements of a piece in row-major order.
 #[derive(Debug)]
-struct Gathered {
-    bytes: Vec<u8>,
-    /// The part of `bytes` that is the piece.
-    part: Range<usize>,
+enum Elements {
+    /// These, of the storage.
+    InPlace(Range<usize>),
+    Gathered {
+        bytes: Vec<u8>,
+        /// The part of `bytes` that is the piece.
+        part: Range<usize>,
+    },
 }
 
 /// Bytes that are only there until the task is taken off the board.
@@ -77,6 +96,12 @@ unsafe impl Sync for Lent {}
 #[derive(Debug, Default)]
 pub(super) struct Room {
     free: Mutex<Vec<Vec<u8>>>,
+}
+
+impl fmt::Debug for Hashing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hashing").field("turn", &self.turn).finish_non_exhaustive()
+    }
 }
 
 impl Room {
@@ -133,8 +158,7 @@ impl Task {
     pub(super) fn new(
         body: Body,
         tensor: TensorRef<'_>,
-        sketch: bool,
-        hashed: bool,
+        content: Content,
         room: &Arc<Room>,
     ) -> Option<Self> {
         let span = tensor.contiguous_bytes().is_none().then(|| tensor.gather_span());
@@ -147,7 +171,7 @@ impl Task {
         if count <= size || span.is_some() && size * tensor.dtype().size() > LARGEST {
             return None;
         }
-        let limit = if hashed && span.is_some() { AHEAD } else { usize::MAX };
+        let limit = if content.hash && span.is_some() { AHEAD } else { usize::MAX };
         Some(Self {
             body,
             storage: Lent(tensor.storage()),
@@ -156,9 +180,9 @@ impl Task {
             strides: tensor.strides().to_vec(),
             offset: tensor.offset(),
             count,
-            sketch,
+            sketch: content.sketch,
             span,
-            hashed,
+            hash: content.hash.then(|| Mutex::new(Hashing { hash: XxHash3_128::new(), turn: 0 })),
             room: Arc::clone(room),
             next: AtomicUsize::new(0),
             limit: AtomicUsize::new(limit),
@@ -184,39 +208,29 @@ impl Task {
         self.limit.store(usize::MAX, Ordering::Release);
     }
 
-    /// The part of who posted the task, which is `tensor`: the hash, and pieces that nobody has taken. Calls `done` when none
-    /// are left.
-    pub(super) fn lead(
-        &self,
-        tensor: TensorRef<'_>,
-        mut hash: Option<&mut XxHash3_128>,
-        done: impl FnOnce(),
-    ) {
-        if let (Some(hash), Some(bytes)) = (&mut hash, tensor.contiguous_bytes()) {
-            hash.write(bytes);
-        }
-        let mut at = 0;
-        // Hashes what is measured, and in any case the pieces before `end`.
-        let mut keep_up = |end: usize| {
-            while let Some(piece) = self.pieces.get(at) {
-                // A helper that failed, or has not begun, has left its piece; one that is at it is waited for.
-                let piece = if at < end { Some(piece.get_or_init(|| self.measure(at))) } else { piece.get() };
-                let Some(piece) = piece else { return };
-                let gathered = piece.gathered.lock().unwrap_or_else(PoisonError::into_inner).take();
-                if let (Some(hash), Some(Gathered { bytes, part })) = (&mut hash, gathered) {
-                    hash.write(&bytes[part]);
-                    self.room.put_back(bytes);
-                }
-                at += 1;
-                self.limit.fetch_max(at + AHEAD, Ordering::Release);
-            }
+    /// The part of who posted the task: pieces that nobody has taken, or has taken and not measured. Calls `done` when none are
+    /// left to be taken.
+    pub(super) fn lead(&self, done: impl FnOnce()) {
+        let mut settled = 0;
+        // A helper that failed, or has not begun, has left its piece; one that is at it is waited for.
+        let mut settle = |end: usize| {
+            (settled..end).for_each(|index| self.work(index));
+            settled = settled.max(end);
         };
         while let Some(index) = self.take() {
             self.work(index);
-            keep_up(index.saturating_sub(AHEAD));
+            // What waits to be hashed is not to fill the memory.
+            settle(index.saturating_sub(AHEAD));
         }
         done();
-        keep_up(self.pieces.len());
+        settle(self.pieces.len());
+    }
+
+    /// The hash of the whole, when all pieces are measured.
+    pub(super) fn hash(&self) -> Option<u128> {
+        let mut hashing = self.hash.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        self.catch_up(&mut hashing);
+        Some(hashing.hash.finish_128())
     }
 
     /// The segments that have been measured, in order.
@@ -231,23 +245,32 @@ impl Task {
     }
 
     fn work(&self, index: usize) {
-        self.pieces[index].get_or_init(|| self.measure(index));
+        self.pieces[index].get_or_init(|| {
+            let (segments, elements) = self.measure(index);
+            let elements = elements.and_then(|elements| self.hash_in_turn(index, elements));
+            Piece { segments, elements: Mutex::new(elements) }
+        });
     }
 
-    /// Measures a piece. Called by who posted the task, and by who has joined it.
-    fn measure(&self, index: usize) -> Piece {
+    /// The tensor. Called by who posted the task, and by who has joined it.
+    fn tensor(&self) -> TensorRef<'_> {
         #[expect(unsafe_code, reason = "memory that another thread lends")]
         // SAFETY: who posted the task borrows the bytes and does not return before all have left that have joined it.
         let storage = unsafe { &*self.storage.0 };
-        let Ok(tensor) = TensorRef::strided(storage, self.dtype, &self.shape, &self.strides, self.offset)
-        else {
-            unreachable!("what a tensor was made of makes one again")
-        };
+        match TensorRef::strided(storage, self.dtype, &self.shape, &self.strides, self.offset) {
+            Ok(tensor) => tensor,
+            Err(_) => unreachable!("what a tensor was made of makes one again"),
+        }
+    }
+
+    /// Measures a piece, and gives its elements if they are to be hashed.
+    fn measure(&self, index: usize) -> (Vec<Segment>, Option<Elements>) {
+        let tensor = self.tensor();
         let range = index * self.size..self.count.min((index + 1) * self.size);
         let first = range.start / SEGMENT;
         let Some(span) = self.span else {
-            let segments = self.segments_of(tensor, range, first);
-            return Piece { segments, gathered: Mutex::new(None) };
+            let segments = self.segments_of(tensor, range.clone(), first);
+            return (segments, self.hash.is_some().then_some(Elements::InPlace(range)));
         };
         // Whole spans are gathered more quickly, though some elements are of no use here.
         let whole = range.start / span * span..self.count.min(range.end.next_multiple_of(span));
@@ -260,11 +283,60 @@ impl Task {
             Ok(row) => self.segments_of(row, 0..range.len(), first),
             Err(_) => unreachable!("a row of as many elements as the bytes hold"),
         };
-        if !self.hashed {
+        if self.hash.is_none() {
             self.room.put_back(bytes);
-            return Piece { segments, gathered: Mutex::new(None) };
+            return (segments, None);
         }
-        Piece { segments, gathered: Mutex::new(Some(Gathered { bytes, part })) }
+        (segments, Some(Elements::Gathered { bytes, part }))
+    }
+
+    /// Hashes a piece that this thread has measured when all before it are hashed. Gives the elements back where that takes too
+    /// long: then they are hashed later, by another thread or this one.
+    fn hash_in_turn(&self, index: usize, elements: Elements) -> Option<Elements> {
+        let hashing = self.hash.as_ref()?;
+        for _ in 0..LOOKS {
+            let free = match hashing.try_lock() {
+                Ok(free) => Some(free),
+                Err(TryLockError::Poisoned(free)) => Some(free.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            };
+            if let Some(mut hashing) = free {
+                self.catch_up(&mut hashing);
+                if hashing.turn == index {
+                    self.push(&mut hashing, elements);
+                    return None;
+                }
+            }
+            (0..PAUSES).for_each(|_| hint::spin_loop());
+        }
+        Some(elements)
+    }
+
+    /// Hashes the pieces that were left, up to one that is still being measured.
+    fn catch_up(&self, hashing: &mut Hashing) {
+        while let Some(piece) = self.pieces.get(hashing.turn).and_then(OnceLock::get) {
+            let left = piece.elements.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let Some(elements) = left else { return };
+            self.push(hashing, elements);
+        }
+    }
+
+    /// Adds the elements of the piece whose turn it is.
+    fn push(&self, hashing: &mut Hashing, elements: Elements) {
+        match elements {
+            Elements::InPlace(range) => {
+                let size = self.dtype.size();
+                if let Some(bytes) = self.tensor().contiguous_bytes() {
+                    hashing.hash.write(&bytes[range.start * size..range.end * size]);
+                }
+            }
+            Elements::Gathered { bytes, part } => {
+                hashing.hash.write(&bytes[part]);
+                self.room.put_back(bytes);
+            }
+        }
+        hashing.turn += 1;
+        self.limit.fetch_max(hashing.turn + AHEAD, Ordering::Release);
     }
 
     /// Measures the elements `range` of `tensor`, of which the first segment is segment `first` of the whole.
