@@ -14,7 +14,7 @@ use std::fmt::Write;
 use std::sync::Mutex;
 
 use crate::measure::short;
-use crate::tensor::{Facts, Storage, Torch};
+use crate::tensor::{Facts, Torch, storage};
 
 /// Threads that work on one call.
 const THREADS: usize = 2;
@@ -146,14 +146,14 @@ fn hex(hash: u128) -> String {
 #[derive(Debug)]
 struct Held {
     facts: Facts,
-    _storage: Storage,
+    _storage: Py<PyAny>,
 }
 
 fn hold(torch: &Torch, tensor: &Bound<'_, PyAny>) -> Result<Held, String> {
     match torch.facts(tensor) {
         Ok(Some(facts)) if facts.on_host => {
-            let storage = Storage::of(tensor).map_err(|error| short(&error))?;
-            Ok(Held { facts, _storage: storage })
+            let storage = storage(tensor).map_err(|error| short(&error))?;
+            Ok(Held { facts, _storage: storage.unbind() })
         }
         Ok(Some(facts)) => Err(format!("on {}, not in host memory", facts.device)),
         Ok(None) => Err("not a strided tensor".into()),

@@ -23,6 +23,7 @@ mod device;
 mod digest;
 mod flatten;
 mod frame;
+mod interior;
 mod measure;
 mod mersenne;
 mod names;

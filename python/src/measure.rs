@@ -13,7 +13,7 @@ use pyo3::types::PyDict;
 use crate::cache::{Cache, Entry, Layout, Measured, sample};
 use crate::flatten::{TensorSink, class_name};
 use crate::tape::Tape;
-use crate::tensor::{Facts, Memory, Order, Storage, TensorKind, Torch, version};
+use crate::tensor::{Facts, Marks, Memory, Order, TensorKind, Torch, storage};
 
 /// Tensors below this size are measured without giving up the interpreter lock: taking it back costs more.
 const DETACH_BYTES: usize = 64 << 10;
@@ -100,8 +100,8 @@ impl Meter {
     /// Forgets what was measured of the memory that `tensor` lies in: it is being written to.
     pub(crate) fn forget(&self, tensor: &Bound<'_, PyAny>) {
         // What has no storage is not kept in mind.
-        if let Ok(storage) = Storage::of(tensor) {
-            self.cache(tensor.py()).forget(storage.identity);
+        if let Ok(storage) = self.torch.storage(tensor) {
+            self.cache(tensor.py()).forget(storage);
         }
     }
 
@@ -118,7 +118,7 @@ impl Meter {
             return Err(format!("{} is not measured", facts.dtype_name));
         };
         #[expect(unsafe_code, reason = "memory of a tensor that torch owns")]
-        // SAFETY: it is in host memory. `tensor` keeps it alive while the interpreter is held, `storage` where it is not.
+        // SAFETY: it is in host memory. `tensor` keeps it alive while the interpreter is held, `held` where it is not.
         let bytes = unsafe { memory.bytes() };
         // Statistics do not depend on the order of the elements: memory order is faster, and one for all transposed views.
         let order = if self.content == Content::STATISTICS && tape.is_none() {
@@ -133,14 +133,14 @@ impl Meter {
             let observation = Arc::new(measure::observe(view.map_err(released)?, self.content));
             return Ok((Measured { observation, data: None }, None));
         }
-        let storage = Storage::of(tensor).map_err(|error| short(&error))?;
-        let looked_up = size >= LOOK_UP_BYTES && storage.is_torchs_alone(py);
-        let version = if looked_up { version(tensor) } else { -1 };
-        let layout = Layout { version, offset: facts.offset, order, dtype };
+        let failed = |error| short(&error);
+        let marks = facts.marks.map_or_else(|| Marks::of(tensor), Ok).map_err(failed)?;
+        let looked_up = size >= LOOK_UP_BYTES && marks.is_torchs_alone;
+        let layout = Layout { version: marks.version, offset: facts.offset, order, dtype };
         let view = TensorRef::strided(bytes, dtype, &layout.order.shape, &layout.order.strides, facts.offset)
             .map_err(released)?;
         let mark = if looked_up { sample(&view) } else { 0 };
-        let known = if looked_up { self.cache(py).get(storage.identity, &layout, mark) } else { None };
+        let known = if looked_up { self.cache(py).get(marks.storage, &layout, mark) } else { None };
         if let Some(known) = &known
             && (known.data.is_some() || tape.is_none())
         {
@@ -154,23 +154,33 @@ impl Meter {
             let (data, note) = tape.map_or((None, None), |tape| tape.write_data(name, facts, &view));
             (Measured { observation, data }, note)
         };
-        let (measured, note) = if size >= DETACH_BYTES || tape.is_some() { py.detach(work) } else { work() };
+        let detached = size >= DETACH_BYTES || tape.is_some();
+        // While the interpreter is not held, another thread may give the tensor another storage.
+        let held = detached.then(|| storage(tensor)).transpose().map_err(failed)?;
+        let (measured, note) = if detached { py.detach(work) } else { work() };
         if looked_up {
-            self.remember(
-                py,
-                &storage,
-                Entry { layout, rewritten, sample: mark, measured: measured.clone() },
-            );
+            let entry = Entry { layout, rewritten, sample: mark, measured: measured.clone() };
+            self.remember(tensor, marks.storage, held, entry);
         }
         Ok((measured, note))
     }
 
-    fn remember(&self, py: Python<'_>, storage: &Storage, entry: Entry) {
+    /// Keeps a measurement of `tensor`, whose storage is `held`, if that was asked for already.
+    fn remember(
+        &self,
+        tensor: &Bound<'_, PyAny>,
+        identity: usize,
+        held: Option<Bound<'_, PyAny>>,
+        entry: Entry,
+    ) {
+        let py = tensor.py();
         if self.cache(py).is_full() {
             self.clear(py);
         }
-        if self.cache(py).insert(storage.identity, entry) {
-            let reference = storage.object.bind(py).call_method0("_weak_ref").and_then(|r| r.extract());
+        if self.cache(py).insert(identity, entry) {
+            let storage = held.map_or_else(|| storage(tensor), Ok);
+            let reference =
+                storage.and_then(|storage| storage.call_method0(intern!(py, "_weak_ref"))?.extract());
             match reference {
                 Ok(reference) => self
                     .weak
@@ -178,7 +188,7 @@ impl Meter {
                     .unwrap_or_else(std::sync::PoisonError::into_inner)
                     .push(reference),
                 // Without it the identity may be given to another storage.
-                Err(_) => self.cache(py).forget(storage.identity),
+                Err(_) => self.cache(py).forget(identity),
             }
         }
     }

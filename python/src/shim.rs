@@ -4,8 +4,7 @@
 //! torch promises not to change its functions. Its functions write a line to the terminal where they fail, so they are only
 //! asked what cannot fail: the caller knows that the tensor has a storage and sizes.
 
-use std::ffi::{CStr, CString};
-use std::marker::PhantomData;
+use std::ffi::{CStr, CString, c_void};
 use std::path::PathBuf;
 
 use probe::dump::{ALL_DTYPES, DType};
@@ -14,6 +13,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCapsule};
 
+use crate::interior::Inside;
 use crate::symbols::Library;
 
 /// A pointer to torch's `Tensor`, which is nothing but a pointer to what `tensor._cdata` gives the address of.
@@ -35,33 +35,11 @@ pub(crate) struct Shim {
     strides: Ask<*const i64>,
     storage_offset: Ask<i64>,
     storage_size: Ask<i64>,
+    data_ptr: Ask<*mut c_void>,
     /// The type of device that is the host.
     host: i32,
     /// Element types whose bytes can be measured, and torch's numbers for them.
     dtypes: Vec<(i32, DType)>,
-}
-
-/// A tensor, as torch's C interface takes it, for as long as it is held.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Held<'a> {
-    cdata: usize,
-    _tensor: PhantomData<&'a PyAny>,
-}
-
-impl<'a> Held<'a> {
-    /// `tensor` is known to be an instance of `torch.Tensor`.
-    pub(crate) fn of(tensor: &'a Bound<'_, PyAny>) -> PyResult<Self> {
-        let cdata = tensor.getattr(intern!(tensor.py(), "_cdata"))?.extract()?;
-        Ok(Self { cdata, _tensor: PhantomData })
-    }
-
-    fn ask<T: Copy>(self, question: Ask<T>, mut answer: T) -> Option<T> {
-        #[expect(unsafe_code, reason = "a function of a library")]
-        // SAFETY: `cdata` is the address of what a tensor points to that the caller holds, so that a pointer to it is a
-        // handle, which is borrowed; `T` is what the function answers.
-        let failed = unsafe { question(&raw const self.cdata, &raw mut answer) };
-        (failed == 0).then_some(answer)
-    }
 }
 
 /// Place of the elements of a tensor in its storage.
@@ -72,6 +50,8 @@ pub(crate) struct Layout {
     pub(crate) strides: Vec<usize>,
     /// In elements, from the start of the storage.
     pub(crate) offset: usize,
+    /// Address of the first element.
+    pub(crate) first: usize,
     /// Size of the storage.
     pub(crate) bytes: usize,
 }
@@ -99,32 +79,43 @@ impl Shim {
             strides: question(&library, c"aoti_torch_get_strides")?,
             storage_offset: question(&library, c"aoti_torch_get_storage_offset")?,
             storage_size: question(&library, c"aoti_torch_get_storage_size")?,
+            data_ptr: question(&library, c"aoti_torch_get_data_ptr")?,
             host: constant(&library, c"aoti_torch_device_type_cpu")?,
             dtypes: dtypes.collect(),
         })
     }
 
     /// Element type of a tensor in host memory; None for other tensors and types that are not measured.
-    pub(crate) fn dtype_on_host(&self, tensor: Held<'_>) -> Option<DType> {
-        if tensor.ask(self.device_type, 0)? != self.host {
+    pub(crate) fn dtype_on_host(&self, tensor: Inside<'_>) -> Option<DType> {
+        if ask(tensor, self.device_type, 0)? != self.host {
             return None;
         }
-        let number = tensor.ask(self.dtype, 0)?;
+        let number = ask(tensor, self.dtype, 0)?;
         self.dtypes.iter().find_map(|&(known, dtype)| (known == number).then_some(dtype))
     }
 
-    /// Layout of a tensor that has a storage and is none of several joined into one (nested).
-    pub(crate) fn layout(&self, tensor: Held<'_>) -> Option<Layout> {
-        let count = usize::try_from(tensor.ask(self.dim, 0)?).ok()?;
+    /// Layout of a tensor that has a storage in host memory and is none of several joined into one (nested).
+    pub(crate) fn layout(&self, tensor: Inside<'_>) -> Option<Layout> {
+        let count = usize::try_from(ask(tensor, self.dim, 0)?).ok()?;
         let none = std::ptr::null();
-        let (sizes, strides) = (tensor.ask(self.sizes, none)?, tensor.ask(self.strides, none)?);
+        let (sizes, strides) = (ask(tensor, self.sizes, none)?, ask(tensor, self.strides, none)?);
         Some(Layout {
             shape: numbers(sizes, count)?,
             strides: numbers(strides, count)?,
-            offset: tensor.ask(self.storage_offset, 0)?.try_into().ok()?,
-            bytes: tensor.ask(self.storage_size, 0)?.try_into().ok()?,
+            offset: ask(tensor, self.storage_offset, 0)?.try_into().ok()?,
+            first: ask(tensor, self.data_ptr, std::ptr::null_mut())?.addr(),
+            bytes: ask(tensor, self.storage_size, 0)?.try_into().ok()?,
         })
     }
+}
+
+fn ask<T: Copy>(tensor: Inside<'_>, question: Ask<T>, mut answer: T) -> Option<T> {
+    let cdata = tensor.cdata();
+    #[expect(unsafe_code, reason = "a function of a library")]
+    // SAFETY: `cdata` is the address of what a tensor points to that the caller holds, so that a pointer to it is a handle,
+    // which is borrowed; `T` is what the function answers.
+    let failed = unsafe { question(&raw const cdata, &raw mut answer) };
+    (failed == 0).then_some(answer)
 }
 
 /// Whether a handle is what [`Handle`] says; torch does not promise that, so one that torch makes is looked at.
@@ -134,7 +125,7 @@ fn handles_are_tensors(torch: &Bound<'_, PyAny>) -> Option<bool> {
     let tensor = torch.call_method(intern!(py, "empty"), (0,), Some(&on_host)).ok()?;
     let make = torch.getattr(intern!(py, "_C")).ok()?.getattr(intern!(py, "_aoti")).ok()?;
     let capsule = make.call_method1(intern!(py, "unsafe_alloc_void_ptr_from_tensor"), (&tensor,)).ok()?;
-    let cdata = Held::of(&tensor).ok()?.cdata;
+    let cdata: usize = tensor.getattr(intern!(py, "_cdata")).ok()?.extract().ok()?;
     let capsule = capsule.cast_into::<PyCapsule>().ok()?;
     #[expect(unsafe_code, reason = "no safe binding for a capsule without a name")]
     // SAFETY: it is a capsule, and `Bound` says that the interpreter is held. Null on failure.

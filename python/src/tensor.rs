@@ -2,13 +2,15 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use probe::dump::DType;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyString, PyTuple, PyType};
 
-use crate::shim::{Held, Layout, Shim};
+use crate::interior::{Inside, Interior};
+use crate::shim::{Layout, Shim};
 
 /// Classes and constants of torch, looked up once.
 #[derive(Debug)]
@@ -17,13 +19,21 @@ pub(crate) struct Torch {
     parameter: Py<PyType>,
     /// Address of a `torch.dtype` object -> its name and, where its bytes can be measured, its type.
     dtypes: HashMap<usize, (String, Option<DType>)>,
-    /// The quicker way to what a tensor is.
-    shim: Option<Shim>,
+    quick: Option<Quick>,
     /// `torch.strided`
     strided: Py<PyAny>,
     pub(crate) dtype_class: Py<PyType>,
     pub(crate) device_class: Py<PyType>,
     pub(crate) size_class: Py<PyType>,
+}
+
+/// The quicker way to what a tensor is.
+#[derive(Debug)]
+struct Quick {
+    shim: Shim,
+    interior: Interior,
+    /// Keys of plain tensors that were met, few, and whether this way says of them what their attributes say.
+    kinds: Mutex<Vec<(usize, bool)>>,
 }
 
 /// How a Python object is to be treated.
@@ -54,6 +64,20 @@ pub(crate) struct Facts {
     /// Memory of the storage, if the tensor has one. Valid while somebody holds the storage, or the tensor and the
     /// interpreter.
     pub(crate) memory: Option<Memory>,
+    /// None where nobody has looked yet.
+    pub(crate) marks: Option<Marks>,
+}
+
+/// What a tensor is known again by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// Address of torch's storage, which stands for it as long as anyone holds it, weakly or not.
+    pub(crate) storage: usize,
+    /// How often the tensor's memory was written to; below 0 where torch keeps no count (inference mode).
+    pub(crate) version: i64,
+    /// False where others write to this memory without torch counting it: arrays of `numpy`, other processes. Torch may not
+    /// move such memory.
+    pub(crate) is_torchs_alone: bool,
 }
 
 /// Where a storage lies.
@@ -128,34 +152,100 @@ impl Order {
     }
 }
 
-/// A storage, held.
-#[derive(Debug)]
-pub(crate) struct Storage {
-    /// Address of torch's object, which stands for it as long as anyone holds it, weakly or not.
-    pub(crate) identity: usize,
-    pub(crate) object: Py<PyAny>,
+/// The storage of a tensor.
+pub(crate) fn storage<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    tensor.call_method0(intern!(tensor.py(), "untyped_storage"))
 }
 
-impl Storage {
-    /// The storage of a tensor.
+impl Marks {
+    /// By the attributes of a tensor.
     pub(crate) fn of(tensor: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let object = tensor.call_method0(intern!(tensor.py(), "untyped_storage"))?;
-        let identity = object.getattr(intern!(tensor.py(), "_cdata"))?.extract()?;
-        Ok(Self { identity, object: object.unbind() })
-    }
-
-    /// False where others write to this memory without torch counting it: arrays of `numpy`, other processes. Torch may
-    /// not move such memory.
-    pub(crate) fn is_torchs_alone(&self, py: Python<'_>) -> bool {
-        let resizable = self.object.bind(py).call_method0(intern!(py, "resizable"));
-        resizable.and_then(|resizable| resizable.extract()).unwrap_or(false)
+        let py = tensor.py();
+        let storage = storage(tensor)?;
+        let version = tensor.getattr(intern!(py, "_version")).and_then(|version| version.extract());
+        let resizable =
+            storage.call_method0(intern!(py, "resizable")).and_then(|resizable| resizable.extract());
+        Ok(Self {
+            storage: storage.getattr(intern!(py, "_cdata"))?.extract()?,
+            version: version.unwrap_or(-1),
+            is_torchs_alone: resizable.unwrap_or(false),
+        })
     }
 }
 
-/// How often a tensor's memory was written to; below 0 where torch keeps no count (inference mode).
-pub(crate) fn version(tensor: &Bound<'_, PyAny>) -> i64 {
-    let version = tensor.getattr(intern!(tensor.py(), "_version"));
-    version.and_then(|version| version.extract()).unwrap_or(-1)
+impl Quick {
+    /// None where this version of torch has no such way.
+    fn new(py: Python<'_>) -> Option<Self> {
+        Some(Self { shim: Shim::new(py)?, interior: Interior::find(py)?, kinds: Mutex::default() })
+    }
+
+    /// The inside of a plain tensor that is known to be of a kind that can be read this way.
+    fn known<'a>(&'a self, tensor: &'a Bound<'_, PyAny>) -> Option<Inside<'a>> {
+        let inside = self.interior.of(tensor)?;
+        (self.kind(inside.keys()) == Some(true)).then_some(inside)
+    }
+
+    fn kind(&self, keys: usize) -> Option<bool> {
+        let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds.iter().find_map(|&(known, agrees)| (known == keys).then_some(agrees))
+    }
+
+    /// Reads a plain tensor. None where its attributes have to be read.
+    fn facts(&self, torch: &Torch, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Facts>> {
+        let Some(inside) = self.interior.of(tensor) else { return Ok(None) };
+        let Some(dtype) = self.shim.dtype_on_host(inside) else { return Ok(None) };
+        match self.kind(inside.keys()) {
+            Some(false) => return Ok(None),
+            Some(true) => {}
+            None => {
+                let agrees = self.agrees(torch, tensor, inside, dtype).unwrap_or(false);
+                self.kinds.lock().unwrap_or_else(PoisonError::into_inner).push((inside.keys(), agrees));
+                if !agrees {
+                    return Ok(None);
+                }
+            }
+        }
+        self.read(tensor, inside, dtype)
+    }
+
+    /// Whether both ways say the same.
+    fn agrees(
+        &self,
+        torch: &Torch,
+        tensor: &Bound<'_, PyAny>,
+        inside: Inside<'_>,
+        dtype: DType,
+    ) -> PyResult<bool> {
+        // Only what is strided and has a storage may be read the quick way.
+        let Some(facts) = torch.by_attributes(tensor)? else { return Ok(false) };
+        let facts = Facts { marks: Some(Marks::of(tensor)?), ..facts };
+        Ok(facts.on_host && facts.memory.is_some() && self.read(tensor, inside, dtype)? == Some(facts))
+    }
+
+    fn read(&self, tensor: &Bound<'_, PyAny>, inside: Inside<'_>, dtype: DType) -> PyResult<Option<Facts>> {
+        let Some(Layout { shape, strides, offset, first, bytes }) = self.shim.layout(inside) else {
+            return Ok(None);
+        };
+        let requires_grad =
+            inside.may_require_grad() && tensor.getattr(intern!(tensor.py(), "requires_grad"))?.extract()?;
+        let address = first.saturating_sub(offset.saturating_mul(dtype.size()));
+        Ok(Some(Facts {
+            dtype_name: dtype.torch_name().into(),
+            dtype: Some(dtype),
+            shape,
+            strides,
+            offset,
+            requires_grad,
+            device: "cpu".into(),
+            on_host: true,
+            memory: Some(Memory { address, size: bytes }),
+            marks: Some(Marks {
+                storage: inside.storage(),
+                version: inside.version(),
+                is_torchs_alone: inside.is_resizable(),
+            }),
+        }))
+    }
 }
 
 impl Torch {
@@ -177,25 +267,24 @@ impl Torch {
             tensor: class("Tensor")?,
             parameter,
             dtypes,
-            shim: None,
+            quick: None,
             strided: torch.getattr("strided")?.unbind(),
             dtype_class,
             device_class: class("device")?,
             size_class: class("Size")?,
         };
-        found.shim = Shim::new(py).filter(|shim| found.agrees(py, shim).unwrap_or(false));
+        found.quick = Quick::new(py).filter(|quick| found.agrees(py, quick).unwrap_or(false));
         Ok(found)
     }
 
     /// Whether both ways to read a tensor say the same of one that is laid out unusually.
-    fn agrees(&self, py: Python<'_>, shim: &Shim) -> PyResult<bool> {
+    fn agrees(&self, py: Python<'_>, quick: &Quick) -> PyResult<bool> {
         let options = [("device", "cpu")].into_py_dict(py)?;
         let whole = py.import("torch")?.call_method("empty", (4, 5, 6), Some(&options))?;
         let view =
             whole.call_method1("narrow", (0, 1, 3))?.call_method1("select", (1, 2))?.call_method0("t")?;
-        let held = Held::of(&view)?;
-        let Some(dtype) = shim.dtype_on_host(held) else { return Ok(false) };
-        Ok(Self::on_host(&view, shim, held, dtype)? == self.by_attributes(&view)?)
+        // The first of its kind.
+        Ok(quick.facts(self, &view)?.is_some())
     }
 
     pub(crate) fn kind(&self, value: &Bound<'_, PyAny>) -> TensorKind {
@@ -223,45 +312,22 @@ impl Torch {
     /// Reads a plain tensor. `Ok(None)` when it has no strided layout of its own (sparse, nested, a wrapper of a
     /// function transform) or its values are stored conjugated or negated: then the slow path looks at it.
     pub(crate) fn facts(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Facts>> {
-        if let Some(shim) = &self.shim
+        if let Some(quick) = &self.quick
             && self.is_plain(&tensor.get_type())
+            && let Some(facts) = quick.facts(self, tensor)?
         {
-            let held = Held::of(tensor)?;
-            if let Some(dtype) = shim.dtype_on_host(held) {
-                return Self::on_host(tensor, shim, held, dtype);
-            }
+            return Ok(Some(facts));
         }
         self.by_attributes(tensor)
     }
 
-    /// Reads a tensor in host memory through torch's C interface.
-    fn on_host(
-        tensor: &Bound<'_, PyAny>,
-        shim: &Shim,
-        held: Held<'_>,
-        dtype: DType,
-    ) -> PyResult<Option<Facts>> {
-        let py = tensor.py();
-        if is_flipped(tensor, dtype)? || tensor.getattr(intern!(py, "is_nested"))?.extract()? {
-            return Ok(None);
+    /// What stands for the storage of a tensor; see [`Marks::storage`].
+    pub(crate) fn storage(&self, tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let quick = self.quick.as_ref().filter(|_| self.is_plain(&tensor.get_type()));
+        match quick.and_then(|quick| quick.known(tensor)) {
+            Some(inside) => Ok(inside.storage()),
+            None => Ok(Marks::of(tensor)?.storage),
         }
-        // Raises where there is no storage: layouts that are not strided, wrappers of function transforms.
-        let first: usize = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
-        let Some(Layout { shape, strides, offset, bytes }) = shim.layout(held) else {
-            return Ok(None);
-        };
-        let address = first.saturating_sub(offset.saturating_mul(dtype.size()));
-        Ok(Some(Facts {
-            dtype_name: dtype.torch_name().into(),
-            dtype: Some(dtype),
-            shape,
-            strides,
-            offset,
-            requires_grad: tensor.getattr(intern!(py, "requires_grad"))?.extract()?,
-            device: "cpu".into(),
-            on_host: true,
-            memory: Some(Memory { address, size: bytes }),
-        }))
     }
 
     /// Reads any tensor, slowly.
@@ -308,6 +374,7 @@ impl Torch {
             device,
             on_host,
             memory,
+            marks: None,
         }))
     }
 }

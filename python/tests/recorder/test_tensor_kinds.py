@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -23,6 +24,49 @@ LEVELS = ("api", "op")
 
 def _exp(dump: Dump, level: str) -> Any:
     return dump.all("Aten.exp" if level == "op" else "Tensor.exp")[0]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_facts_are_those_of_the_attributes(record: Any, level: str) -> None:
+    whole, wanted = torch.ones(4, 5, 6), torch.ones(3, 2, requires_grad=True)
+    with torch.inference_mode():
+        inferred = torch.ones(2, 3)
+    tensors = [
+        whole,
+        whole[1:, 2].t(),
+        whole[:, ::2, 1:],
+        torch.ones(3, 1).expand(3, 4),
+        torch.tensor(2.5),
+        torch.ones(0, 3),
+        wanted,
+        wanted.detach(),
+        wanted.t(),
+        wanted * 2,
+        nn.Parameter(torch.ones(2)),
+        nn.Parameter(torch.ones(2), requires_grad=False),
+        inferred,
+        torch.frombuffer(bytearray(64), dtype=torch.float32)[4:],
+        torch.ones(2, dtype=torch.float64),
+        torch.ones(2, dtype=torch.complex64),
+        torch.ones(2, dtype=torch.complex64).conj(),
+        torch._neg_view(torch.ones(3)),
+        torch.ones(2, dtype=torch.bool),
+        torch.ones(3, 2, dtype=torch.bfloat16).t(),
+    ]
+    dump = record(lambda: [tensor.exp() for tensor in tensors], level=level)
+    slots = [op["input.0"] for op in dump.all("Aten.exp" if level == "op" else "Tensor.exp")]
+    found = [(slot.dtype, slot.shape, slot.strides and tuple(json.loads(slot.strides)), slot.requires_grad) for slot in slots]
+    assert found == [(str(t.dtype), tuple(t.shape), t.stride(), t.requires_grad) for t in tensors]
+    assert all(slot.elements == tensor.numel() for slot, tensor in zip(slots, tensors))
+
+
+def test_attributes_are_asked_once_for_a_kind_of_tensor(record: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they say is read where torch keeps it; here, with the version of torch that the tests use."""
+    asked, is_negated = [], torch.Tensor.is_neg
+    monkeypatch.setattr(torch.Tensor, "is_neg", lambda tensor: asked.append(tensor) or is_negated(tensor))
+    dump = record(lambda: [torch.ones(size) * 2 for size in range(100)], level="op")
+    assert len(dump.all("Aten.mul")) == 100
+    assert 0 < len(asked) < 10
 
 
 @pytest.mark.parametrize("level", LEVELS)

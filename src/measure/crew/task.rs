@@ -155,12 +155,7 @@ impl Drop for Joined {
 impl Task {
     /// None where sharing would not help: when there is one piece only, or pieces would have to be large, since their elements
     /// lie far from one another.
-    pub(super) fn new(
-        body: Body,
-        tensor: TensorRef<'_>,
-        content: Content,
-        room: &Arc<Room>,
-    ) -> Option<Self> {
+    pub(super) fn new(body: Body, tensor: TensorRef<'_>, content: Content, room: &Arc<Room>) -> Option<Self> {
         let span = tensor.contiguous_bytes().is_none().then(|| tensor.gather_span());
         let count = tensor.len();
         let size = span.map_or(1, TensorRef::worth_gathering);
