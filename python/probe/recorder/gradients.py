@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 #: A call with more nodes than this inside has no gradients recorded for its inputs; its parts have.
 _MAX_NODES = 20_000
 
+#: Nodes from this number on are not numbered by when they were made: those that add up the gradients of leaves.
+_NO_SEQUENCE = 1 << 62
+
 _Node = Any
 
 
@@ -80,16 +83,16 @@ class Gradients:
 
     def _watch(self, call: Call, edges: Edges, result: Any) -> None:
         outputs = [
-            (path, tensor.grad_fn, tensor.output_nr)
+            (path, node, tensor.output_nr)
             for path, tensor in _tensors(result if isinstance(result, (tuple, list)) else (result,), {})
-            if tensor.requires_grad and tensor.grad_fn is not None
+            if (node := tensor.grad_fn) is not None
         ]
         if not outputs:
             return
         name = call.name.replace(".forward", ".backward") if call.name.startswith("Module.") else _backward(call.name)
         tap = _Tap(self, name, call.scope, call.stack, call.recomputed)
         # A node that is both what the call was given and what it returned did nothing in it.
-        given = edges.nodes
+        given, leaves, first = edges.nodes, edges.leaves, edges.sequence
         stack = []
         for path, node, number in outputs:
             if (node, number) in given:
@@ -107,13 +110,18 @@ class Gradients:
                 if other is None:
                     continue
                 paths = given.get((other, number))
-                if paths is None and other.name() == "torch::autograd::AccumulateGrad":
-                    paths = edges.leaves.get(id(other.variable))
-                if paths is not None:
-                    contributions.setdefault(node, []).extend((index, path) for path in paths[:1])
-                elif other not in seen and edges.sequence <= other._sequence_nr() < 1 << 62:
-                    seen.add(other)
-                    stack.append(other)
+                if paths is None:
+                    sequence = other._sequence_nr()
+                    if sequence < _NO_SEQUENCE:
+                        if sequence >= first and other not in seen:
+                            seen.add(other)
+                            stack.append(other)
+                        continue
+                    if not leaves or other.name() != "torch::autograd::AccumulateGrad":
+                        continue
+                    paths = leaves.get(id(other.variable))
+                if paths:
+                    contributions.setdefault(node, []).append((index, paths[0]))
             if len(seen) > _MAX_NODES:
                 break
         for node, found in contributions.items():
