@@ -18,12 +18,12 @@ use super::simd::Body;
 mod task;
 use task::{Room, Task};
 
-/// How long a helper looks out for work before it sleeps: longer than most ops of a training step take. Who posts work to one
-/// that sleeps has to wake it, which takes as long as measuring a small tensor.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// How long a helper looks out for work before it sleeps: longer than most modules of a training step take. Who posts work to
+/// one that sleeps has to wake it, which takes as long as measuring a small tensor.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Looks at the work posted between two offers of the processor to others.
-const LOOKS: usize = 64;
+const LOOKS: usize = 256;
 
 /// Helpers, which sleep when nothing is measured. They end with the crew.
 #[derive(Debug)]
@@ -354,7 +354,7 @@ mod tests {
                 crew.ask();
                 thread::yield_now();
             }
-            thread::sleep(4 * PATIENCE);
+            thread::sleep(2 * PATIENCE);
         }
     }
 
