@@ -102,6 +102,9 @@ class Gradients:
             stack.append(node)
         if not stack:
             return
+        if not given and not leaves:
+            # Nothing leaves the call, however large it is inside.
+            return
         seen = set(stack)
         contributions: dict[_Node, list[tuple[int, str]]] = {}
         while stack:
