@@ -18,9 +18,9 @@ use super::simd::Body;
 mod task;
 use task::{Room, Task};
 
-/// How long a helper looks out for work before it sleeps: longer than most modules of a training step take. Who posts work to
+/// How long a helper looks out for work before it sleeps: longer than most ops of a training step take. Who posts work to
 /// one that sleeps has to wake it, which takes as long as measuring a small tensor.
-const PATIENCE: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Looks at the work posted between two offers of the processor to others.
 const LOOKS: usize = 256;
