@@ -8,7 +8,7 @@
 //!   stack     where in the program a call stands (frame: the interpreter's frames)
 //!   names     what it is called
 //!   flatten   its arguments and results, one slot a value
-//!     tensor    what a tensor is (shim: read through torch's C interface)
+//!     tensor    what a tensor is (shim: by torch's C interface, interior: by words of its objects)
 //!     measure   its numbers (cache: not twice; device: fetched later)
 //!   tape      the writer, and its first failure
 //! digest    identities of tensors, for packs of config-check (mersenne: how far a random generator has come)
