@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 
 use crate::dump::{Content, TensorRef};
 
+use super::hashes::Hashes;
 use super::segment::Numbers;
 use super::simd::Body;
-
-mod task;
-use task::{Room, Task};
+use super::task::{Pieces, Room, Task, Wanted};
 
 /// How long a helper looks out for work before it sleeps: longer than most ops of a training step take. Who posts work to
 /// one that sleeps has to wake it, which takes as long as measuring a small tensor.
@@ -103,12 +102,14 @@ impl Crew {
         tensor: TensorRef<'_>,
         content: Content,
     ) -> Option<(Numbers, Option<u128>)> {
-        let task = Arc::new(Task::new(body, tensor, content, &self.board.room)?);
+        let hashes = content.hash.then(|| Hashes::new(tensor.dtype(), false));
+        let wanted = Wanted { sketch: content.sketch, hashes, ..Wanted::default() };
+        let task = Arc::new(Task::new(body, tensor, Pieces::of(tensor)?, wanted, &self.board.room));
         let posted = self.board.post(&task);
         task.lead(|| drop(posted));
         let mut numbers = Numbers::new(content.sketch);
         task.segments().for_each(|segment| numbers.append(segment));
-        Some((numbers, task.hash()))
+        Some((numbers, task.hashes().map(|hashes| hashes.plain())))
     }
 }
 
@@ -309,7 +310,8 @@ mod tests {
     fn task(crew: &Crew, bytes: &[u8]) -> Arc<Task> {
         let shape = [bytes.len() / 4];
         let tensor = TensorRef::strided(bytes, DType::F32, &shape, &[1], 0).unwrap();
-        Arc::new(Task::new(Body::detected(), tensor, Content::STATISTICS, &crew.board.room).unwrap())
+        let pieces = Pieces::of(tensor).unwrap();
+        Arc::new(Task::new(Body::detected(), tensor, pieces, Wanted::default(), &crew.board.room))
     }
 
     #[test]
@@ -330,15 +332,17 @@ mod tests {
         let (shape, strides) = ([400, 5000], [1, 400]);
         let bytes = elements(DType::F32, 2_000_000);
         let tensor = TensorRef::strided(&bytes, DType::F32, &shape, &strides, 0).unwrap();
-        let task = Task::new(Body::detected(), tensor, Content::SKETCH, &crew.board.room);
-        assert!(task.is_none(), "rows that are too long");
+        assert!(Pieces::of(tensor).is_none(), "rows that are too long");
         let tensor = TensorRef::strided(&bytes, DType::F32, &[5000, 400], &[1, 5000], 0).unwrap();
-        let task = Task::new(Body::detected(), tensor, Content::SKETCH, &crew.board.room).unwrap();
+        let hashes = Some(Hashes::new(DType::F32, false));
+        let wanted = Wanted { sketch: true, hashes, ..Wanted::default() };
+        let pieces = Pieces::of(tensor).unwrap();
+        let task = Task::new(Body::detected(), tensor, pieces, wanted, &crew.board.room);
         let lost = [task.take(), task.take()];
         assert_eq!(lost, [Some(0), Some(1)]);
         task.lead(|| {});
         assert_eq!(task.segments().count(), tensor.len().div_ceil(SEGMENT));
-        assert_eq!(task.hash(), observe(tensor, Content::HASH).hash);
+        assert_eq!(task.hashes().map(|hashes| hashes.plain()), observe(tensor, Content::HASH).hash);
     }
 
     #[test]

@@ -1,34 +1,27 @@
 //! The identity of one large tensor: hash, statistics, sketch, and what tells a permuted or rounded copy from another tensor.
 //!
-//! A tensor may come in pieces, as one does that is fetched from a device. A piece is cut into spans that fit the cache. The
-//! parts of the work run side by side in the pool of the caller, the sums over one span and the rest over the span before it, so memory is
-//! read once however many they are.
-//! Nothing in the result depends on pieces or threads.
+//! A tensor may come in pieces, as one does that is fetched from a device. The threads of the caller's pool share it: each takes parts that
+//! fit its cache, and does everything that is wanted of a part while it is there. Nothing in the result depends on pieces or threads.
 
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
-use std::fmt;
-use std::ops::Range;
+use std::mem;
+use std::sync::Arc;
 
-use rayon::iter::{IntoParallelIterator, ParallelIterator};
-use twox_hash::xxhash3_128::Hasher;
+use twox_hash::XxHash3_128;
 
 use crate::dump::{Counts, DType, Sketch, TensorRef};
 
-use super::blocks::{Blocks, blocks_of};
+use super::blocks::Blocks;
 use super::extent::{Scaled, SideExtent};
 use super::finish;
+use super::hashes::{Hashes, round};
 use super::metric::TensorSummary;
 use super::segment::{Numbers, Segment};
 use super::simd::{Body, unordered};
 use super::sums::{CHUNK, SEGMENT};
+use super::task::{Pieces, Room, Task, Wanted};
 
 /// Elements of every piece of a tensor but the last are a multiple of this.
 pub const PIECE: usize = CHUNK;
-
-/// Elements whose parts are computed side by side: enough that threads share them evenly and seldom wait for one another,
-/// few enough that two spans stay in cache.
-const SPAN: usize = 2 * CHUNK;
 
 /// Pieces of no more elements stay on the calling thread.
 const ALONE: usize = 2 * CHUNK;
@@ -62,23 +55,15 @@ pub struct TensorDigest {
 }
 
 /// A tensor that is being digested.
+#[derive(Debug)]
 pub struct Digest {
     body: Body,
     dtype: DType,
     elements: usize,
-    hash: Hasher,
     numbers: Numbers,
+    hashes: Hashes,
     unordered: Option<u64>,
-    casts: Vec<Cast>,
-}
-
-impl fmt::Debug for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Digest")
-            .field("dtype", &self.dtype)
-            .field("elements", &self.elements)
-            .finish_non_exhaustive()
-    }
+    room: Arc<Room>,
 }
 
 /// A piece cannot follow one that has not a multiple of [`PIECE`] elements, or has another type.
@@ -89,20 +74,14 @@ pub struct PieceError;
 impl Digest {
     /// A digest of nothing yet.
     pub fn new(dtype: DType, content: DigestContent) -> Self {
-        let targets: &[DType] = match dtype {
-            _ if !content.casts => &[],
-            DType::F32 => &[DType::Bf16, DType::F16],
-            DType::F64 => &[DType::F32, DType::Bf16, DType::F16],
-            _ => &[],
-        };
         Self {
             body: Body::detected(),
             dtype,
             elements: 0,
-            hash: Hasher::new(),
             numbers: Numbers::new(content.sketch),
+            hashes: Hashes::new(dtype, content.casts),
             unordered: (content.unordered && dtype.size() <= 8).then_some(0),
-            casts: targets.iter().map(|&dtype| Cast { dtype, hash: Hasher::new() }).collect(),
+            room: Arc::default(),
         }
     }
 
@@ -114,75 +93,59 @@ impl Digest {
         if piece.dtype() != self.dtype || !self.elements.is_multiple_of(PIECE) {
             return Err(PieceError);
         }
-        let Self { body, dtype, elements, hash, numbers, unordered, casts } = self;
-        let (body, width, alone) = (*body, dtype.size(), piece.len() <= ALONE);
-        let (first, with_sketch) = (*elements / SEGMENT, numbers.lanes.is_some());
-        let spans = (0..piece.len()).step_by(SPAN).map(|start| start..piece.len().min(start + SPAN));
-        let parts = |span: &Range<usize>, size: usize| -> Vec<Range<usize>> {
-            let end = span.end;
-            span.clone().step_by(size).map(|start| start..end.min(start + size)).collect()
-        };
-        let mut measured = |span: &Range<usize>| {
-            let each = |range: Range<usize>| {
-                let index = first + range.start / SEGMENT;
-                Segment::measure(body, piece, range, index, with_sketch)
-            };
-            let ranges = parts(span, SEGMENT);
-            let segments: Vec<Segment> = if alone {
-                ranges.into_iter().map(each).collect()
-            } else {
-                ranges.into_par_iter().map(each).collect()
-            };
-            for segment in &segments {
-                numbers.append(segment);
-            }
-        };
-        let mut hashed = |span: &Range<usize>| {
-            // By large pieces: the hash keeps a copy of the end of each.
-            let mut source = Blocks::of(piece, span.end);
-            for range in parts(span, CHUNK) {
-                hash.write(source.bytes(range));
-            }
-        };
-        let each = |span: &Range<usize>, work: &mut dyn FnMut(&[u8])| {
-            let mut source = Blocks::of(piece, span.end);
-            blocks_of(span.clone()).for_each(|block| work(source.bytes(block)));
-        };
-        let mut identified = |span: &Range<usize>| {
-            if let Some(sum) = unordered {
-                each(span, &mut |bytes| {
-                    *sum = sum.wrapping_add(unordered::unordered(body, width, bytes).unwrap_or(0));
-                });
-            }
-        };
-        let mut rounded = |span: &Range<usize>| {
-            for cast in casts.iter_mut() {
-                each(span, &mut |bytes| cast.push(*dtype, bytes));
-            }
-        };
-        // Measuring asks for memory ahead of its use and hardly waits for it; hashing would. So the numbers lead, and the rest follows a
-        // span behind, out of the cache.
-        let mut behind: Option<Range<usize>> = None;
-        for span in spans.map(Some).chain([None]) {
-            let mut lead = || span.iter().for_each(&mut measured);
-            let behind = std::mem::replace(&mut behind, span.clone());
-            if alone {
-                lead();
-                behind.iter().for_each(&mut hashed);
-                behind.iter().for_each(&mut identified);
-                behind.iter().for_each(&mut rounded);
-            } else {
-                let rest = || {
-                    rayon::join(
-                        || behind.iter().for_each(&mut identified),
-                        || behind.iter().for_each(&mut rounded),
-                    )
-                };
-                rayon::join(|| rayon::join(|| behind.iter().for_each(&mut hashed), rest), lead);
-            }
+        let parts = if piece.len() > ALONE { Pieces::of(piece) } else { None };
+        match parts {
+            Some(parts) => self.push_shared(piece, parts),
+            None => self.push_alone(piece),
         }
         self.elements += piece.len();
         Ok(())
+    }
+
+    /// Adds a piece with the help of the threads of the pool.
+    fn push_shared(&mut self, piece: TensorRef<'_>, parts: Pieces) {
+        let wanted = Wanted {
+            sketch: self.numbers.lanes.is_some(),
+            unordered: self.unordered.is_some(),
+            hashes: Some(mem::take(&mut self.hashes)),
+            before: self.elements / SEGMENT,
+        };
+        let task = Arc::new(Task::new(self.body, piece, parts, wanted, &self.room));
+        rayon::scope(|scope| {
+            for _ in 1..rayon::current_num_threads() {
+                let joined = Task::join(&task);
+                scope.spawn(move |_| joined.help());
+            }
+            let posted = Posted(&task);
+            task.lead(|| drop(posted));
+        });
+        task.segments().for_each(|segment| self.numbers.append(segment));
+        self.hashes = task.hashes().unwrap_or_default();
+        if let Some(sum) = &mut self.unordered {
+            *sum = sum.wrapping_add(task.unordered());
+        }
+    }
+
+    /// Adds a piece in this thread.
+    fn push_alone(&mut self, piece: TensorRef<'_>) {
+        let (with_sketch, types) = (self.numbers.lanes.is_some(), self.hashes.types().collect::<Vec<_>>());
+        let mut source = Blocks::of(piece, piece.len());
+        let starts = (0..piece.len()).step_by(SEGMENT);
+        for (index, start) in (self.elements / SEGMENT..).zip(starts) {
+            let range = start..piece.len().min(start + SEGMENT);
+            self.numbers.append(&Segment::measure(self.body, piece, range.clone(), index, with_sketch));
+            let bytes = source.bytes(range);
+            let rounded = types.iter().map(|&to| {
+                let mut out = Vec::new();
+                round(self.dtype, bytes, to, &mut out);
+                out
+            });
+            self.hashes.write(bytes, &rounded.collect::<Vec<_>>());
+            if let Some(sum) = &mut self.unordered {
+                let part = unordered::unordered(self.body, self.dtype.size(), bytes);
+                *sum = sum.wrapping_add(part.unwrap_or_default());
+            }
+        }
     }
 
     /// The digest of everything pushed.
@@ -192,7 +155,7 @@ impl Digest {
         let extent = SideExtent { sum: Scaled::from(sums.sum), squares: Scaled::from(sums.squares) };
         let summary = finish::summary(self.elements, &sums, extent);
         TensorDigest {
-            hash: self.hash.finish_128(),
+            hash: self.hashes.plain(),
             counts: Counts {
                 elements: summary.count,
                 zeros: summary.zeros,
@@ -203,8 +166,17 @@ impl Digest {
             summary,
             sketch: lanes.map(|lanes| lanes.finish()),
             unordered: self.unordered,
-            casts: self.casts.into_iter().map(|cast| (cast.dtype, cast.hash.finish_128())).collect(),
+            casts: self.hashes.rounded(),
         }
+    }
+}
+
+/// A task that helpers take pieces of, until dropped: then none of them waits for another.
+struct Posted<'a>(&'a Task);
+
+impl Drop for Posted<'_> {
+    fn drop(&mut self) {
+        self.0.let_go();
     }
 }
 
@@ -218,43 +190,13 @@ pub fn digest(tensor: TensorRef<'_>, content: DigestContent) -> TensorDigest {
 
 /// xxh3-128 of some bytes.
 pub fn hash_bytes(bytes: &[u8]) -> u128 {
-    Hasher::oneshot(bytes)
-}
-
-/// The hash of a tensor as it would be in a shorter type, rounded to nearest, ties to even. From float64 to the 16-bit types
-/// by way of float32, as frameworks do.
-struct Cast {
-    dtype: DType,
-    hash: Hasher,
-}
-
-impl Cast {
-    fn push(&mut self, from: DType, bytes: &[u8]) {
-        let singles: Vec<f32> = match from {
-            DType::F32 => bytes.as_chunks().0.iter().map(|&element| f32::from_le_bytes(element)).collect(),
-            #[expect(clippy::cast_possible_truncation, reason = "rounding is what is asked for")]
-            _ => bytes.as_chunks().0.iter().map(|&element| f64::from_le_bytes(element) as f32).collect(),
-        };
-        let mut out: Vec<u8> = Vec::with_capacity(singles.len() * self.dtype.size());
-        match self.dtype {
-            DType::F32 => out.extend(singles.iter().flat_map(|value| value.to_le_bytes())),
-            DType::Bf16 => {
-                let mut values = vec![bf16::ZERO; singles.len()];
-                values.convert_from_f32_slice(&singles);
-                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-            }
-            _ => {
-                let mut values = vec![f16::ZERO; singles.len()];
-                values.convert_from_f32_slice(&singles);
-                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-            }
-        }
-        self.hash.write(&out);
-    }
+    XxHash3_128::oneshot(bytes)
 }
 
 #[cfg(test)]
 mod tests {
+    use half::bf16;
+
     use super::*;
     use crate::dump::Content;
     use crate::measure::observe;
@@ -286,6 +228,31 @@ mod tests {
             assert_eq!(digest.sketch, wanted.sketch);
             assert_eq!(Some(digest.summary.norm), wanted.statistics.norm);
             assert_eq!(digest.counts, wanted.counts);
+        }
+    }
+
+    #[test]
+    fn threads_that_share_a_tensor_change_nothing() {
+        let count = ALONE + 3 * SEGMENT + 4321;
+        let bytes: Vec<u8> = values(2 * count);
+        let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+        let (alone, shared) = (pool(1), pool(4));
+        for dtype in [DType::F64, DType::F32, DType::Bf16, DType::U8, DType::C64] {
+            for (shape, strides) in [([count, 1], [1, 1]), ([count / 150, 150], [1, count / 150])] {
+                let tensor = TensorRef::strided(&bytes, dtype, &shape, &strides, 0).expect("a layout");
+                let [one, many] = [&alone, &shared].map(|pool| pool.install(|| digest(tensor, ALL)));
+                assert_eq!(format!("{one:?}"), format!("{many:?}"), "{dtype} {shape:?}");
+                // By another way: a copy that is in order, in one piece after the other.
+                let copy = tensor.to_bytes();
+                let mut pieces = Digest::new(dtype, ALL);
+                for piece in copy.chunks(PIECE * dtype.size()) {
+                    let shape = [piece.len() / dtype.size()];
+                    let piece = TensorRef::strided(piece, dtype, &shape, &[1], 0).expect("a layout");
+                    pieces.push(piece).expect("pieces of the right size");
+                }
+                assert_eq!(format!("{:?}", pieces.finish()), format!("{many:?}"), "{dtype} {shape:?}");
+                assert_eq!(many.hash, hash_bytes(&copy));
+            }
         }
     }
 

@@ -19,6 +19,7 @@ mod extent;
 mod finish;
 #[cfg(test)]
 mod golden;
+mod hashes;
 mod histogram;
 mod kernel;
 mod metric;
@@ -27,6 +28,7 @@ mod segment;
 mod simd;
 mod sketch;
 mod sums;
+mod task;
 #[cfg(test)]
 mod tests;
 mod ulp;

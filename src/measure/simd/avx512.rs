@@ -512,24 +512,16 @@ fn ordered<const KIND: u8>(raw: Raw) -> __m512i {
     _mm512_mask_sub_epi32(bits, _mm512_movepi32_mask(bits), _mm512_set1_epi32(lowest), bits)
 }
 
-/// Sums of a block of one tensor; see [`super::portable::side`].
+/// Sums of a block of one tensor, whatever its elements; see [`super::portable::side`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
-pub(crate) fn side<const KIND: u8>(masked: bool, bytes: &[u8]) -> SideSums {
+pub(crate) fn masked_side<const KIND: u8>(bytes: &[u8]) -> SideSums {
     let mut side = Side::new(hidden_one());
     let mut padding = 0;
-    let step = STEP * size_of_kind(KIND);
-    if masked {
-        for bytes in bytes.chunks(step) {
-            let (_, x, beyond) = load_padded::<KIND>(bytes);
-            padding += beyond;
-            side.add_masked(x);
-        }
-    } else {
-        for raw in bytes.chunks_exact(step) {
-            fetch_ahead(raw.as_ptr());
-            let x = widen::<KIND>(load::<KIND>(raw));
-            side.add::<true>(x, halves(x));
-        }
+    for bytes in bytes.chunks(STEP * size_of_kind(KIND)) {
+        fetch_ahead(bytes.as_ptr());
+        let (_, x, beyond) = load_padded::<KIND>(bytes);
+        padding += beyond;
+        side.add_masked(x);
     }
     side.finish(padding)
 }

@@ -41,7 +41,7 @@ pub(crate) enum Path {
 /// An instruction set that has a body of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// AVX-512 with F, BW, DQ and VL.
+    /// AVX-512 with F, BW, DQ and VL, and what [`Avx2`](Self::Avx2) has.
     Avx512,
     /// AVX2 with FMA and F16C.
     Avx2,
@@ -62,7 +62,7 @@ impl Body {
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
-                    && is_x86_feature_detected!("popcnt")
+                    && Self::Avx2.is_supported()
             }
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             Self::Avx2 => {
@@ -208,9 +208,10 @@ impl<const KIND: u8, const WIDE: bool> Kernel for Vector<KIND, WIDE> {
     }
 
     fn side(&mut self, masked: bool, x: &[u8]) -> SideSums {
-        if WIDE {
+        // Bound by widening: more lanes a step gain nothing, but masks do.
+        if WIDE && masked {
             // SAFETY: as above.
-            unsafe { avx512::side::<KIND>(masked, x) }
+            unsafe { avx512::masked_side::<KIND>(x) }
         } else {
             // SAFETY: as above.
             unsafe { avx2::side::<KIND>(masked, x) }
@@ -231,7 +232,7 @@ impl<const KIND: u8, const WIDE: bool> Kernel for Vector<KIND, WIDE> {
     }
 
     fn side_and_sketch(&mut self, x: &[u8], sums: &mut SignedSums) -> SideSums {
-        if !WIDE && x.len().is_multiple_of(ROW * size_of_kind(KIND)) {
+        if x.len().is_multiple_of(ROW * size_of_kind(KIND)) {
             // SAFETY: as above.
             unsafe { avx2::side_and_sketch::<KIND>(x, sums) }
         } else {
