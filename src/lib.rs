@@ -7,6 +7,7 @@
 //!           \_________ all speak of a `dump` _________/
 //! ```
 
+mod background;
 #[cfg(feature = "native")]
 pub mod capture;
 #[cfg(feature = "cli")]

@@ -18,6 +18,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::CaptureError;
+use crate::background;
 use crate::dump::native::columns::{Column, Form, SKETCH_BYTES, ops_schema, stacks_schema};
 use crate::dump::native::{FORMAT, FORMAT_VERSION, JOURNAL, OPS, STACKS, STACKS_JOURNAL};
 
@@ -43,9 +44,8 @@ impl Finisher {
     pub(super) fn push(&mut self, folder: PathBuf) -> Result<(), CaptureError> {
         if self.queue.is_none() {
             let (queue, folders) = sync_channel(QUEUE);
-            let thread = std::thread::Builder::new().name("probe-finish".into());
-            let thread =
-                thread.spawn(move || work(&folders)).map_err(|error| CaptureError::io(&folder, error))?;
+            let thread = background::spawn("probe-finish", move || work(&folders))
+                .map_err(|error| CaptureError::io(&folder, error))?;
             (self.queue, self.thread) = (Some(queue), Some(thread));
         }
         let sent = self.queue.as_ref().is_some_and(|queue| queue.send(folder).is_ok());

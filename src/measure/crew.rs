@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::background;
 use crate::dump::{Content, TensorRef};
 
 use super::hashes::Hashes;
@@ -73,8 +74,7 @@ impl Crew {
         });
         let start = |_: &usize| {
             let own = Arc::clone(&board);
-            let name = "probe-measure".to_owned();
-            thread::Builder::new().name(name).spawn(move || own.help()).is_ok()
+            background::spawn("probe-measure", move || own.help()).is_ok()
         };
         let helpers = (0..helpers).take_while(start).count();
         Self { board, helpers }

@@ -1,0 +1,45 @@
+//! Threads that work beside a program whose time is dear.
+
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+/// Starts a thread that shares processors fairly but, when it wakes up, takes none from a thread that runs. To wake an ordinary one can
+/// cost who wakes it some milliseconds, which is a hundredth of a training step.
+///
+/// # Errors
+/// When the system has no room for another thread.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    Builder::new().name(name.into()).spawn(move || {
+        step_back();
+        work()
+    })
+}
+
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "a call of the system that the standard library does not have")]
+fn step_back() {
+    // SAFETY: integers, which some systems have more of than the priority, and all of which are to be 0.
+    let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: the parameters live during the call, and 0 is the calling thread. A refusal changes nothing.
+    _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn step_back() {}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(unsafe_code, reason = "asks the system")]
+    fn threads_do_not_push_in() {
+        // SAFETY: 0 is the calling thread.
+        let policy = || unsafe { libc::sched_getscheduler(0) };
+        assert_eq!(spawn("probe-test", policy).unwrap().join().unwrap(), libc::SCHED_BATCH);
+        assert_eq!(policy(), libc::SCHED_OTHER);
+    }
+}
