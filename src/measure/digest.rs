@@ -26,6 +26,9 @@ pub const PIECE: usize = CHUNK;
 /// Pieces of no more elements stay on the calling thread.
 const ALONE: usize = 2 * CHUNK;
 
+/// Elements that threads share at once: the sums of their blocks are kept until all are measured.
+const AT_ONCE: usize = if cfg!(test) { 8 * CHUNK } else { 256 * CHUNK };
+
 /// Which parts of a [`TensorDigest`] are wanted beside hash and statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DigestContent {
@@ -93,17 +96,32 @@ impl Digest {
         if piece.dtype() != self.dtype || !self.elements.is_multiple_of(PIECE) {
             return Err(PieceError);
         }
-        let parts = if piece.len() > ALONE { Pieces::of(piece) } else { None };
-        match parts {
-            Some(parts) => self.push_shared(piece, parts),
-            None => self.push_alone(piece),
+        match piece.contiguous_bytes() {
+            Some(bytes) if piece.len() > AT_ONCE => {
+                for bytes in bytes.chunks(AT_ONCE * piece.dtype().size()) {
+                    let shape = [bytes.len() / piece.dtype().size()];
+                    match TensorRef::strided(bytes, piece.dtype(), &shape, &[1], 0) {
+                        Ok(row) => self.add(row),
+                        Err(_) => unreachable!("a row of as many elements as the bytes hold"),
+                    }
+                }
+            }
+            _ => self.add(piece),
         }
-        self.elements += piece.len();
         Ok(())
     }
 
+    fn add(&mut self, piece: TensorRef<'_>) {
+        let parts = if piece.len() > ALONE { Pieces::of(piece) } else { None };
+        match parts {
+            Some(parts) => self.add_shared(piece, parts),
+            None => self.add_alone(piece),
+        }
+        self.elements += piece.len();
+    }
+
     /// Adds a piece with the help of the threads of the pool.
-    fn push_shared(&mut self, piece: TensorRef<'_>, parts: Pieces) {
+    fn add_shared(&mut self, piece: TensorRef<'_>, parts: Pieces) {
         let wanted = Wanted {
             sketch: self.numbers.lanes.is_some(),
             unordered: self.unordered.is_some(),
@@ -127,7 +145,7 @@ impl Digest {
     }
 
     /// Adds a piece in this thread.
-    fn push_alone(&mut self, piece: TensorRef<'_>) {
+    fn add_alone(&mut self, piece: TensorRef<'_>) {
         let (with_sketch, types) = (self.numbers.lanes.is_some(), self.hashes.types().collect::<Vec<_>>());
         let mut source = Blocks::of(piece, piece.len());
         let starts = (0..piece.len()).step_by(SEGMENT);
@@ -233,7 +251,7 @@ mod tests {
 
     #[test]
     fn threads_that_share_a_tensor_change_nothing() {
-        let count = ALONE + 3 * SEGMENT + 4321;
+        let count = AT_ONCE + ALONE + 3 * SEGMENT + 4321;
         let bytes: Vec<u8> = values(2 * count);
         let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
         let (alone, shared) = (pool(1), pool(4));
