@@ -102,9 +102,10 @@ impl Crew {
         tensor: TensorRef<'_>,
         content: Content,
     ) -> Option<(Numbers, Option<u128>)> {
+        let pieces = Pieces::of(tensor)?;
         let hashes = content.hash.then(|| Hashes::new(tensor.dtype(), false));
         let wanted = Wanted { sketch: content.sketch, hashes, ..Wanted::default() };
-        let task = Arc::new(Task::new(body, tensor, Pieces::of(tensor)?, wanted, &self.board.room));
+        let task = Arc::new(Task::new(body, tensor, pieces, wanted, &self.board.room));
         let posted = self.board.post(&task);
         task.lead(|| drop(posted));
         let mut numbers = Numbers::new(content.sketch);

@@ -18,7 +18,7 @@ use super::metric::TensorSummary;
 use super::segment::{Numbers, Segment};
 use super::simd::{Body, unordered};
 use super::sums::{CHUNK, SEGMENT};
-use super::task::{Pieces, Room, Task, Wanted};
+use super::task::{Pieces, Room, Task, Wanted, row};
 
 /// Elements of every piece of a tensor but the last are a multiple of this.
 pub const PIECE: usize = CHUNK;
@@ -100,10 +100,7 @@ impl Digest {
             Some(bytes) if piece.len() > AT_ONCE => {
                 for bytes in bytes.chunks(AT_ONCE * piece.dtype().size()) {
                     let shape = [bytes.len() / piece.dtype().size()];
-                    match TensorRef::strided(bytes, piece.dtype(), &shape, &[1], 0) {
-                        Ok(row) => self.add(row),
-                        Err(_) => unreachable!("a row of as many elements as the bytes hold"),
-                    }
+                    self.add(row(bytes, piece.dtype(), &shape));
                 }
             }
             _ => self.add(piece),
@@ -151,8 +148,10 @@ impl Digest {
         let starts = (0..piece.len()).step_by(SEGMENT);
         for (index, start) in (self.elements / SEGMENT..).zip(starts) {
             let range = start..piece.len().min(start + SEGMENT);
-            self.numbers.append(&Segment::measure(self.body, piece, range.clone(), index, with_sketch));
+            let shape = [range.len()];
             let bytes = source.bytes(range);
+            let row = row(bytes, self.dtype, &shape);
+            self.numbers.append(&Segment::measure(self.body, row, 0..row.len(), index, with_sketch));
             let rounded = types.iter().map(|&to| {
                 let mut out = Vec::new();
                 round(self.dtype, bytes, to, &mut out);

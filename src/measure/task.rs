@@ -327,9 +327,7 @@ impl Task {
         let elements = self.elements(tensor, range.clone());
         let (bytes, size) = (elements.bytes(tensor), self.dtype.size());
         let shape = [range.len()];
-        let Ok(row) = TensorRef::strided(bytes, self.dtype, &shape, &[1], 0) else {
-            unreachable!("a row of as many elements as the bytes hold")
-        };
+        let row = row(bytes, self.dtype, &shape);
         let parts = (0..row.len()).step_by(SEGMENT).map(|start| start..row.len().min(start + SEGMENT));
         let segments = parts
             .zip(self.before + range.start / SEGMENT..)
@@ -417,5 +415,13 @@ impl Task {
         }
         hashing.turn += 1;
         self.limit.fetch_max(hashing.turn + AHEAD, Ordering::Release);
+    }
+}
+
+/// Elements that lie one behind the other, as many as `shape` says.
+pub(super) fn row<'a>(bytes: &'a [u8], dtype: DType, shape: &'a [usize; 1]) -> TensorRef<'a> {
+    match TensorRef::strided(bytes, dtype, shape, &[1], 0) {
+        Ok(row) => row,
+        Err(_) => unreachable!("a row of as many elements as the bytes hold"),
     }
 }
