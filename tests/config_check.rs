@@ -625,6 +625,52 @@ fn parts_left_out_on_purpose_are_notes_and_others_unknown() {
 }
 
 #[test]
+fn a_generator_that_neither_side_seeded_is_no_difference_until_it_is_used() {
+    let with_numpy = |state: &str, untouched: bool| {
+        let mut draft = gpu();
+        let random = draft.parts().random.as_mut().unwrap();
+        random.seeds.remove("numpy");
+        random.calls.retain(|call| !call.function.starts_with("numpy"));
+        for mark in &mut random.marks {
+            let numpy = mark.generators.get_mut("numpy").unwrap();
+            (numpy.state, numpy.draws, numpy.untouched) = (Some(hash(state)), None, untouched);
+        }
+        draft
+    };
+    for (untouched, verdict, reason) in [
+        (true, Verdict::Note, "nothing was drawn from it so far"),
+        (false, Verdict::Diff, "neither side seeded it, and numbers were drawn from it"),
+    ] {
+        let outcome = compare(&with_numpy("a", untouched), &with_numpy("b", untouched));
+        let part = outcome.part(Part::Random).unwrap();
+        let row = part.rows.iter().find(|row| row.key.starts_with("numpy at")).unwrap();
+        assert_eq!((part.verdict, row.verdict), (verdict, verdict), "{part:#?}");
+        assert!(row.reason.contains(reason), "{row:#?}");
+    }
+}
+
+#[test]
+fn an_optimizer_that_trains_more_than_the_packed_model_is_told() {
+    let with = |names: &[&str]| {
+        let mut draft = gpu();
+        for group in &mut draft.parts().optimizer.as_mut().unwrap().groups {
+            group.parameters = names.iter().map(|&name| name.to_owned()).collect();
+        }
+        draft
+    };
+    let row = |names: &[&str]| {
+        let outcome = compare(&with(names), &with(names));
+        let rows = &outcome.part(Part::Optimizer).unwrap().rows;
+        rows.iter().find(|row| row.key == "parameters outside of the model").cloned()
+    };
+    let told = row(&["fc1.weight", "?", "?"]).unwrap();
+    assert_eq!(told.verdict, Verdict::Unknown);
+    assert_eq!(told.baseline.as_deref(), Some("2 of 3"));
+    // Copies of a wrapper's own, and nothing at all.
+    assert!(row(&["?", "?"]).is_none() && row(&["fc1.weight"]).is_none() && row(&[]).is_none());
+}
+
+#[test]
 fn rules_of_the_user_come_first() {
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("rules.toml");

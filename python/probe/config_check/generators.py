@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 from probe.config_check import digests
 
 _WORDS = 624
+# The first word of a twister that was seeded with more than one number, as libraries do that are left to seed themselves, until
+# the words are replaced for the first time.
+_FRESH = b"\x00\x00\x00\x80"
 # Words that are gone through to count draws: some hundredths of a second.
 _MAX_DRAWS = 20_000_000
 
@@ -106,8 +109,8 @@ def _add_draws(state: dict[str, Any], generator: str, origins: dict[str, Twister
     if now is None:
         return
     if generator not in origins:
-        # Nothing seeded it, and a twister begins with all words used up.
-        if now.position == _WORDS:
+        # Nothing seeded it, and a twister begins with all words used up; that of NumPy with all but one.
+        if now.words[:4] == _FRESH and now.position == (_WORDS - 1 if generator == "numpy" else _WORDS):
             state["untouched"] = True
         return
     origin = origins[generator]

@@ -21,7 +21,8 @@ _TORCH = {
     "seed": ("torch", "device"),
 }
 _DEVICE = ("manual_seed", "manual_seed_all", "seed", "seed_all")
-_SEEDING_MODULES = ("torch.random", "torch.cuda.random", "torch_npu.npu.random", "torch.npu.random")
+# Modules whose functions seed by way of others of theirs, this package among them.
+_NO_PLACE = ("probe", "random", "torch", "torch_npu")
 # Places beyond this many are not told apart, and states are no longer looked at.
 _MAX_PLACES = 256
 _MAX_STATES = 4096
@@ -40,16 +41,19 @@ class SeedWatch:
         self._watched: set[str] = set()
         self._inner = threading.local()
 
-    def start(self) -> None:
-        """Watches the libraries that are imported by now; may be called again when there are more."""
+    def start(self, just_imported: str | None = None) -> None:
+        """Watches the libraries that are imported by now; may be called again when there are more. `just_imported` is one
+        that the interpreter still counts as being imported, although all of it has run."""
         libraries: list[tuple[str, dict[str, tuple[str, ...]]]] = [("random", {"seed": ("python",)})]
-        if "numpy" in sys.modules and not _importing("numpy"):
+        if "numpy" in sys.modules and not _importing("numpy", just_imported):
             # NumPy loads this part when it is first used, which would be too late; loading it draws nothing.
             import numpy.random  # noqa: F401
         libraries.append(("numpy.random", {"seed": ("numpy",), "default_rng": ()}))
         libraries.append(("torch", _TORCH))
         libraries += [(f"torch.{device}", {name: ("device",) for name in _DEVICE}) for device in ("cuda", "npu")]
-        replacements = [item for library, functions in libraries for item in self._library(library, functions)]
+        # A library that is only half imported is watched the next time.
+        whole = [entry for entry in libraries if not _importing(entry[0], just_imported)]
+        replacements = [item for library, functions in whole for item in self._library(library, functions)]
         if replacements:
             self._patches.everywhere(replacements)
 
@@ -67,9 +71,8 @@ class SeedWatch:
 
     def _library(self, library: str, functions: dict[str, tuple[str, ...]]) -> list[tuple[Any, str, Callable[[Any], Any]]]:
         module = sys.modules.get(library)
-        # A library that is only half imported is watched the next time.
         names = [name for name in functions if hasattr(module, name)]
-        if library in self._watched or not names or _importing(library):
+        if library in self._watched or not names:
             return []
         self._watched.add(library)
         return [(module, name, functools.partial(self._wrap, f"{library}.{name}", functions[name])) for name in names]
@@ -109,16 +112,10 @@ class SeedWatch:
                 self.origins[generator] = generators.twister(now, generator)
 
 
-def of_random() -> dict[str, int | None]:
-    """Seeds that can be asked of the generators themselves."""
-    torch = sys.modules.get("torch")
-    return {"torch": int(torch.initial_seed())} if torch is not None else {}
-
-
-def _importing(name: str) -> bool:
+def _importing(name: str, just_imported: str | None) -> bool:
     return any(
         getattr(getattr(sys.modules.get(part), "__spec__", None), "_initializing", False)
-        for part in {name, name.partition(".")[0]}
+        for part in {name, name.partition(".")[0]} - {just_imported}
     )
 
 
@@ -133,8 +130,7 @@ def _number(value: Any) -> int | None:
 def _place(frame: Any) -> str:
     """`train.py:15 seed_everything`: the first frame that is neither ours nor of a library of generators."""
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if str(module).partition(".")[0] not in ("probe", "random") and module not in _SEEDING_MODULES:
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _NO_PLACE:
             code = frame.f_code
             return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {code.co_name}"
         frame = frame.f_back

@@ -242,13 +242,16 @@ def test_the_same_script_gives_the_same_pack(packed: Packed, checked: Callable[[
 def test_generators_that_nobody_seeds_or_uses_are_no_difference(
     packed: Packed, checked: Callable[[Pack, Pack], Checked]
 ) -> None:
-    unseeded = ("random.seed(seed)\n    np.random.seed(seed)\n", "")
+    # Children of one process would begin with the same NumPy.
+    own = "np.random.set_state(np.random.RandomState().get_state())\n"
+    unseeded = ("random.seed(seed)\n    np.random.seed(seed)\n", own)
     first, second = packed(unseeded), packed(unseeded, ("# END", "pass"))
-    assert any(key.endswith("python.state") for key in differences(first, second))
+    for generator in ("python", "numpy"):
+        assert any(key.endswith(f"{generator}.state") for key in differences(first, second))
     assert (checked(first, second).code, checked(first, second).rows) == (0, [])
-    drawing = ("# LOOP", "random.random()")
-    told = checked(packed(unseeded, drawing), packed(unseeded, drawing, ("# END", "pass")))
-    assert told.code == 1 and told.rows and all(row.startswith("random: python") for row in told.rows), told.rows
+    for generator, draw in (("python", "random.random()"), ("numpy", "np.random.rand()")):
+        told = checked(packed(unseeded, ("# LOOP", draw)), packed(unseeded, ("# LOOP", draw), ("# END", "pass")))
+        assert told.code == 1 and told.rows and all(row.startswith(f"random: {generator}") for row in told.rows), told.rows
 
 
 def test_a_permuted_weight_keeps_its_unordered_hash_and_a_cast_one_has_the_hash_of_the_cast(packed: Packed) -> None:
@@ -263,6 +266,34 @@ def test_a_permuted_weight_keeps_its_unordered_hash_and_a_cast_one_has_the_hash_
     half = weight(packed(("# MODEL", "model.half().float(); model.proj.half()"), ("model(tokens, temperature=1.0)", "model.float()(tokens, temperature=1.0)")))
     assert cast["hash"] != base["hash"] and cast["cast_hashes"]["float16"] == base["cast_hashes"]["float16"]
     assert half["dtype"] == "float32" or half["hash"] == base["cast_hashes"]["float16"]
+
+
+# What frameworks do: a batch is asked for before the one that came is used, and labels do not go through the model.
+AHEAD = (
+    "    for index, (tokens, labels) in enumerate(loader):\n",
+    "    def ahead(batches, count):\n"
+    "        held = []\n"
+    "        for batch in batches:\n"
+    "            held.append(batch)\n"
+    "            if len(held) > count:\n"
+    "                yield held.pop(0)\n"
+    "    for index, (tokens, labels) in enumerate(ahead(loader, 1)):\n",
+)
+
+
+def test_batches_that_are_asked_for_ahead_belong_to_the_calls_that_read_them(packed: Packed) -> None:
+    base = packed()
+    for count in (1, 3):
+        ahead = packed((AHEAD[0], AHEAD[1].replace("ahead(loader, 1)", f"ahead(loader, {count})")))
+        assert {key for key in differences(base, ahead) if key.startswith("dataset:")} == set()
+
+
+def test_batches_that_nobody_uses_belong_to_no_call(packed: Packed) -> None:
+    paths = [argument["path"] for argument in packed().part("dataset")["steps"][0]["arguments"]]
+    assert "loader.1" in paths
+    # More than are looked at while no call comes.
+    skipped = packed(("# LOOP", "long = [0 for _ in range(30) for _ in torch.utils.data.DataLoader(Samples(), batch_size=4)]"))
+    assert {key for key in differences(packed(), skipped) if key.startswith("dataset:")} == set()
 
 
 WORKERS = ("num_workers=0", "num_workers=2")

@@ -132,6 +132,10 @@ fn marks(rows: &mut Rows<'_>, a: &Random, b: &Random, other_seeds: &BTreeSet<Str
                 );
                 if other_seeds.contains(name) {
                     Ruling::new(Verdict::Note, "follows from the other seed")
+                } else if is_seedable(name) && !a.seeds.contains_key(name) && !b.seeds.contains_key(name) {
+                    let default = rows.default_ruling(true);
+                    let why = format!("neither side seeded it, and numbers were drawn from it: {}", default.why);
+                    Ruling { why, ..default }
                 } else {
                     parting(rows, &mark.mark, before.get(name), x, y)
                 }
@@ -145,6 +149,11 @@ fn marks(rows: &mut Rows<'_>, a: &Random, b: &Random, other_seeds: &BTreeSet<Str
         rows.one_sided(&format!("generators at {}", mark.mark), None, Some("recorded".into()));
     }
     rows.at_step(None);
+}
+
+/// Whether it is a generator whose seeds are recorded, and which has none unless the program sets one.
+fn is_seedable(generator: &str) -> bool {
+    matches!(generator, "python" | "numpy")
 }
 
 fn step_of(mark: &Mark) -> Option<u64> {
