@@ -12,6 +12,8 @@ from probe.config_check.digests import TensorDigests
 _MAX_LEAVES = 20_000
 _MAX_DEPTH = 12
 _MAX_TEXT = 2000
+# Batches that are digested while no forward call comes.
+_MAX_WAITING = 64
 
 
 class Batches:
@@ -20,16 +22,43 @@ class Batches:
     def __init__(self) -> None:
         self._digests = TensorDigests(sketch=False, unordered=False, casts=False)
         self.steps: list[dict[str, Any]] = []
+        # Tensors of the batches that no forward call has read so far, in their order, and the last batch itself.
+        self._waiting: list[list[dict[str, Any]]] = []
+        self._last: Any = None
 
-    def add(self, step: int, args: tuple[Any, ...], kwargs: dict[str, Any], loaded: Any = None) -> None:
-        """Records the arguments of forward call `step`. Of `loaded`, the loader's batch, what is not among them."""
+    def offer(self, batch: Any) -> None:
+        """Takes what the loader gave. Which forward call reads it shows later: many programs ask for batches ahead."""
+        if len(self._waiting) < _MAX_WAITING:
+            self._digest_last()
+        self._last = batch
+
+    def add(self, step: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Records the arguments of forward call `step`, and what is not among them of the loader's batch that they come from."""
         arguments = list(self._leaves([("args", args), ("kwargs", kwargs)]))
-        if loaded is not None:
-            known = {argument.get("hash") for argument in arguments}
-            arguments += [
-                leaf for leaf in self._leaves([("loader", loaded)]) if leaf["kind"] == "tensor" and leaf.get("hash") not in known
-            ]
+        known = {argument["hash"] for argument in arguments if "hash" in argument}
+        arguments += [leaf for leaf in self._source(known) if leaf.get("hash") not in known]
         self.steps.append({"step": step, "arguments": arguments})
+
+    def close(self) -> None:
+        """Lets go of batches."""
+        self._waiting, self._last = [], None
+
+    def _digest_last(self) -> None:
+        if self._last is not None:
+            self._waiting.append([leaf for leaf in self._leaves([("loader", self._last)]) if leaf["kind"] == "tensor"])
+        self._last = None
+
+    def _source(self, known: set[str]) -> list[dict[str, Any]]:
+        """Takes the batch that has most of the tensors in `known`, and those before it. If none has any, takes all, and the
+        last it is."""
+        self._digest_last()
+        if not self._waiting:
+            return []
+        shared = [sum(leaf.get("hash") in known for leaf in batch) for batch in self._waiting]
+        index = shared.index(max(shared)) if any(shared) else len(shared) - 1
+        source = self._waiting[index]
+        del self._waiting[: index + 1]
+        return source
 
     def _leaves(self, roots: list[tuple[str, Any]]) -> Iterator[dict[str, Any]]:
         leaves = [leaf for path, root in roots for leaf in _flatten(path, root, 0)][:_MAX_LEAVES]

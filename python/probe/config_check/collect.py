@@ -1,7 +1,8 @@
 """Packing a program that knows nothing of it: what `probe config-check --collect -- python train.py` does inside the program.
 
 The command sets `PROBE_CONFIG_CHECK` (a JSON object, see `Order`) and lets each Python process call `install` once it has
-imported torch. The model is the first `nn.Module` called from outside that an optimizer trains; the rest is found in use.
+imported torch. The model is the first `nn.Module` called from outside that an optimizer trains, or the one whose method calls
+it; the rest is found in use.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from probe.config_check import hyperparameters
@@ -84,7 +86,7 @@ class Discovery:
         import torch
         from torch.optim.optimizer import Optimizer
 
-        watch.start()
+        watch.start(just_imported="torch")
         self._patches.attribute(argparse.ArgumentParser, "parse_known_args", self._parsed)
         self._patches.attribute(Optimizer, "add_param_group", self._grouped)
         self._patches.attribute(torch.nn.Module, "__call__", self._called)
@@ -146,13 +148,26 @@ class Discovery:
         self._patches.undo()
         if collection is not None:
             # The call has not begun, so the hook sees it.
-            collection.attach(module)
+            collection.attach(_whole(module, sys._getframe(1)), called=module)
             collection.settings(hyperparameters.script_frame())
 
     def begin(self) -> None:
         """Starts watching what trains the model."""
         if self._collection is not None:
             self._collection.watch()
+
+
+def _whole(module: Any, frame: FrameType | None) -> Any:
+    """The outermost module with `module` in it whose method is running. Some frameworks call a method of the model and never
+    the model, so that the first call is that of a part of it."""
+    whole = module
+    while frame is not None:
+        arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+        caller = frame.f_locals.get(arguments[0]) if arguments else None
+        if isinstance(caller, sys.modules["torch"].nn.Module) and any(part is whole for part in caller.modules()):
+            whole = caller
+        frame = frame.f_back
+    return whole
 
 
 _discovery: Discovery | None = None

@@ -95,6 +95,10 @@ class Collection:
         self._batches: Batches | None = None
         self._weights: Weights | None = None
         self._step = 0
+        #: Whether the model is called, or the part of it that is watched.
+        self._calls = False
+        #: Whether all steps were seen.
+        self._over = False
         self._frame: dict[str, Any] | None = None
         self._lock = threading.RLock()
 
@@ -102,18 +106,23 @@ class Collection:
         """Begins to look at what a training uses: loaders, clipping, backward passes, seeds."""
         watch.start()
         with self._guard("dataloader"):
+            self._batches = Batches()
+            self._loaders.on_batch = self._loaded
             self._loaders.start(self._patches)
         with self._guard("optimizer"):
-            self._steps.on_optimizer = self._found_optimizer
+            self._steps.on_optimizer = self._stepping
+            self._steps.on_backward = self._between
             self._steps.start(self._patches)
         atexit.register(self.finish)
 
-    def attach(self, model: Any) -> None:
-        """Takes the model and waits for its forward calls."""
+    def attach(self, model: Any, called: Any = None) -> None:
+        """Takes the model and waits for its forward calls, or those of its part `called`; if there is none, for the
+        steps of its optimizer."""
         with self._lock:
             self._begin(model)
             with self._guard("model"):
-                self._hook = model.register_forward_pre_hook(self._before, prepend=True, with_kwargs=True)
+                watched = model if called is None else called
+                self._hook = watched.register_forward_pre_hook(self._called, prepend=True, with_kwargs=True)
 
     def finish(self) -> None:
         """Takes every hook out and writes the pack. Does nothing the second time, or in a child process."""
@@ -126,6 +135,8 @@ class Collection:
             if self._on_finish is not None:
                 with self._guard(""):
                     self._on_finish()
+            if self._step == 0 and self._model is not None:
+                self._stand()
             try:
                 with _undisturbed():
                     self._close()
@@ -156,47 +167,87 @@ class Collection:
         if self.request.optimizer is not None:
             self._found_optimizer(self.request.optimizer, handed=True)
 
-    def _before(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _called(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Hook before each forward call of the model."""
         if self.finished or os.getpid() != self._process:
             return
-        done = self._step >= self.request.steps
-        if not done:
-            self._look(model, args, kwargs)
+        self._calls = True
+        if self._step < self.request.steps:
+            self._look(args, kwargs)
+        else:
+            self._end()
+
+    def _stepping(self, stepping: Any) -> None:
+        """Before each step of any optimizer. A model whose methods are called, but never the model, is looked at here."""
+        self._found_optimizer(stepping)
+        if self.finished or self._calls or self._model is None or not _trains(stepping, self._model):
             return
+        if self._step < self.request.steps:
+            self._look((), {})
+        else:
+            # Torch is going through its hooks now, and none can be taken out.
+            self._over, self._steps.step = True, None
+
+    def _loaded(self, batch: Any) -> None:
+        """After each batch of any loader, in the thread that asked for it."""
+        if self.finished or os.getpid() != self._process:
+            return
+        self._between()
+        with self._lock, self._guard("dataset"), _undisturbed():
+            if self._batches is not None and not self.finished:
+                self._batches.offer(batch)
+
+    def _between(self) -> None:
+        """Where the program is busy with something else than calling the model or stepping."""
+        if self._over and not self.finished:
+            self._end()
+
+    def _end(self) -> None:
         self.finish()
         if self.request.stop:
             raise SystemExit(0)
 
-    def _look(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Records what there is before forward call number `_step`."""
+    def _look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Records what there is at the beginning of step number `_step`."""
         step = self._step
-        if step >= self.request.steps:
-            return
         with self._guard("random"):
             self._marks.append((f"step {step}", generators.snapshot()))
         if step == 0:
             with self._guard("flags"):
-                self.parts["flags"] = flags.collect(model)
-                self._watch_autocast(model)
+                self.parts["flags"] = flags.collect(self._model)
+                self._watch_autocast(self._model)
         with _undisturbed():
             if step == 0:
-                self._settle(model)
+                self._settle()
             with self._guard("dataset"):
-                self._batches = self._batches or Batches()
-                self._batches.add(step, args, kwargs, self._loaders.batch)
+                if self._batches is not None:
+                    self._batches.add(step, args, kwargs)
             with self._guard("weights"):
                 self._weights = self._weights or Weights()
-                self._weights.add(step, model)
-        self._loaders.batch = None
+                self._weights.add(step, self._model)
         self._steps.step = step
         self._step = step + 1
 
-    def _settle(self, model: Any) -> None:
-        """What is recorded once, at the first forward call."""
+    def _stand(self) -> None:
+        """Records what there is where no step came: all but what only a step shows."""
+        with self._guard("flags"):
+            self.parts["flags"] = flags.collect(self._model)
+            for name in flags.OF_A_STEP:
+                self.parts["flags"].pop(name, None)
+        with _undisturbed():
+            self._settle()
+            with self._guard("weights"):
+                if self._steps.early_backward:
+                    self.absent["weights"] = "gradients were computed, but neither was the model called nor its optimizer"
+                else:
+                    self._weights = Weights()
+                    self._weights.add(0, self._model)
+
+    def _settle(self) -> None:
+        """What is recorded once, at the first step."""
         request = self.request
         with self._guard("model"):
-            self.parts["model"] = structure.collect(model)
+            self.parts["model"] = structure.collect(self._model)
         if self._steps.optimizer is not None and "optimizer" not in self.parts:
             self._found_optimizer(self._steps.optimizer)
         if request.scheduler is not None:
@@ -261,8 +312,10 @@ class Collection:
             self.settings(None)
         if self._frame is not None:
             parts["hyperparameters"] = self._frame
-        if self._batches is not None and self._batches.steps:
-            parts["dataset"] = {"steps": self._batches.steps}
+        if self._batches is not None:
+            self._batches.close()
+            if self._batches.steps:
+                parts["dataset"] = {"steps": self._batches.steps}
         if request.data_files:
             with self._guard("dataset"):
                 parts.setdefault("dataset", {"steps": []})["files"] = datafiles.collect(request.data_files)
@@ -347,7 +400,7 @@ class Collection:
         }
         archive.sweep(request.output)
         complete = archive.write_rank(request.output, run, rank, world_size, facts, self.parts)
-        steps = f"{self._step} step{'' if self._step == 1 else 's'}"
+        steps = f"{self._step} step{'' if self._step == 1 else 's'}" if self._step else "what stands before the first step"
         if complete:
             say(f"config-check: {steps} of {_ranks(world_size)} packed into {request.output}")
         elif rank == 0 or world_size > 1:
@@ -377,6 +430,11 @@ def _merge_rest(output: Path, run: str, world_size: int, process: int) -> None:
             say(f"config-check: not all of {world_size} ranks are in {output} so far")
     except Exception as error:
         say(f"config-check: the ranks were not merged into {output}: {_reason(error)}")
+
+
+def _trains(optimizer_: Any, model: Any) -> bool:
+    own = {id(parameter) for parameter in model.parameters()}
+    return any(id(parameter) in own for group in optimizer_.param_groups for parameter in group["params"])
 
 
 @contextlib.contextmanager

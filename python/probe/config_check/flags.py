@@ -7,6 +7,9 @@ from typing import Any
 
 from probe.backends import backend_of
 
+#: Switches that are set around a forward call, and tell nothing elsewhere.
+OF_A_STEP = ("autocast", "grad_enabled", "inference_mode")
+
 
 def collect(model: Any) -> dict[str, Any]:
     """The switches as they stand now, at a forward call of `model`."""

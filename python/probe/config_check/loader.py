@@ -53,14 +53,14 @@ _MAY_BE_NULL = ("worker_init_fn", "generator_seed", "epoch", "batch_size")
 
 
 class LoaderWatch:
-    """Sees which loader gives batches, what it gave last, and which seed its workers got."""
+    """Sees which loader gives batches, what it gives, and which seed its workers got."""
 
     def __init__(self, batches: int) -> None:
         self._batches = batches
         self._folder: Path | None = None
         self._iterators: weakref.WeakKeyDictionary[Any, tuple[Any, Path | None]] = weakref.WeakKeyDictionary()
         self._current: Any = None
-        self.batch: Any = None
+        self.on_batch: Callable[[Any], None] | None = None
 
     def start(self, patches: Patches) -> None:
         """Watches all loaders of torch until `patches` are undone."""
@@ -90,7 +90,7 @@ class LoaderWatch:
 
     def close(self) -> None:
         """Lets go of everything."""
-        self._current = self.batch = None
+        self._current = None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -124,7 +124,9 @@ class LoaderWatch:
         @functools.wraps(original)
         def give(iterator: Any) -> Any:
             batch = original(iterator)
-            self._current, self.batch = iterator, batch
+            self._current = iterator
+            if self.on_batch is not None:
+                self.on_batch(batch)
             return batch
 
         return give

@@ -21,10 +21,13 @@ class StepWatch:
     def __init__(self) -> None:
         self.step: int | None = None
         self.backward: dict[int, int] = {}
+        # Whether gradients were computed before the first step.
+        self.early_backward = False
         self.optimizer_steps: dict[int, int] = {}
         self.clipping: list[dict[str, Any]] = []
         self.optimizer: Any = None
         self.on_optimizer: Callable[[Any], None] | None = None
+        self.on_backward: Callable[[], None] | None = None
         # Settings of the first ones met, as they were then.
         self.schedule: dict[str, Any] | None = None
         self.scaler: dict[str, Any] | None = None
@@ -76,8 +79,13 @@ class StepWatch:
     def _counted_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def backward(*arguments: Any, **keywords: Any) -> Any:
-            if self.step is not None and os.getpid() == self._process:
-                self.backward[self.step] = self.backward.get(self.step, 0) + 1
+            if os.getpid() == self._process:
+                if self.on_backward is not None:
+                    self.on_backward()
+                if self.step is not None:
+                    self.backward[self.step] = self.backward.get(self.step, 0) + 1
+                else:
+                    self.early_backward = True
             return original(*arguments, **keywords)
 
         return backward
@@ -86,12 +94,12 @@ class StepWatch:
         try:
             if os.getpid() != self._process:
                 return
-            if self.step is not None:
-                self.optimizer_steps[self.step] = self.optimizer_steps.get(self.step, 0) + 1
             if self.optimizer is None:
                 self.optimizer = optimizer
-                if self.on_optimizer is not None:
-                    self.on_optimizer(optimizer)
+            if self.on_optimizer is not None:
+                self.on_optimizer(optimizer)
+            if self.step is not None:
+                self.optimizer_steps[self.step] = self.optimizer_steps.get(self.step, 0) + 1
         except Exception:
             pass
 

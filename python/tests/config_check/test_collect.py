@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +54,37 @@ def test_other_modules_are_not_taken_for_the_model(tmp_path: Path) -> None:
     )
     pack = collect(tmp_path, other)
     assert pack.part("model")["modules"][0]["class"] == "Net"
+
+
+def test_a_model_whose_method_calls_its_parts_is_packed_whole(tmp_path: Path, packed: Packed) -> None:
+    methods = (("    def forward(self", "    def loss(self"), ("logits = model(", "logits = model.loss("))
+    pack = collect(tmp_path, *methods)
+    assert pack.manifest["steps"] == [0, 1]
+    assert pack.part("model") == packed().part("model")
+    assert pack.part("weights")["steps"][0] == packed().part("weights")["steps"][0]
+
+
+def test_the_command_sees_all_that_a_call_in_the_script_sees(tmp_path: Path, packed: Packed) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(changed(*PLAIN, ARGUMENTS))
+    order = [sys.executable, "-m", "probe", "config-check", "--collect", "--steps", "2", "-o", str(tmp_path / "pack.zip")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*order, "--", sys.executable, str(script)], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    pack, asked = Pack(tmp_path / "pack.zip"), packed()
+    # Another process, with another environment.
+    for part in ("dataset", "dataloader", "model", "weights", "optimizer", "schedule", "scaler"):
+        assert pack.part(part) == asked.part(part)
+    assert pack.part("random")["seeds"] == asked.part("random")["seeds"]
+    assert [(call["function"], call["value"]) for call in pack.part("random")["calls"]] == [
+        (call["function"], call["value"]) for call in asked.part("random")["calls"]
+    ]
+    by_mark = {mark["mark"]: mark["generators"] for mark in asked.part("random")["marks"]}
+    for mark in pack.part("random")["marks"]:
+        if mark["mark"] != "model":
+            assert mark["generators"] == by_mark[mark["mark"]], mark["mark"]
 
 
 @pytest.mark.parametrize("order", ["nonsense", "[]", '{"steps": 1}', '{"output": "x.zip", "run": "../x"}'])

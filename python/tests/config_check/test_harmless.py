@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from probe.config_check import flags
+
 from .conftest import Pack, changed, in_child, run_script
 
 RESULT = """
@@ -91,9 +93,48 @@ setattr(collection.{owner}, "{name}", fail)
 
 
 def test_a_model_that_is_never_called_is_packed_at_the_end(tmp_path: Path) -> None:
-    run(tmp_path, ("# LOOP", "loader = []"))
-    manifest = Pack(tmp_path / "pack.zip").manifest
-    assert manifest["steps"] == [] and manifest["absent"]["dataset"] == "the model was not called"
+    run(tmp_path / "called")
+    run(tmp_path / "not", ("# LOOP", "loader = []"))
+    called, pack = Pack(tmp_path / "called" / "pack.zip"), Pack(tmp_path / "not" / "pack.zip")
+    assert pack.manifest["steps"] == [] and pack.manifest["absent"]["dataset"] == "the model was not called"
+    # What stood before the first step is there all the same.
+    assert pack.part("weights")["steps"] == called.part("weights")["steps"][:1]
+    assert pack.part("model") == called.part("model")
+    switches = called.part("flags")
+    assert pack.part("flags") == {name: value for name, value in switches.items() if name not in flags.OF_A_STEP} != switches
+
+
+def test_weights_that_may_have_been_trained_are_not_taken_for_the_first_ones(tmp_path: Path) -> None:
+    by_hand = (
+        "# LOOP",
+        "loader = []\n"
+        "model.head.weight.sum().backward()\n"
+        "with torch.no_grad():\n    model.head.weight -= model.head.weight.grad",
+    )
+    run(tmp_path, by_hand)
+    pack = Pack(tmp_path / "pack.zip")
+    assert "rank0/weights.json" not in pack.text and "gradients" in pack.manifest["absent"]["weights"]
+
+
+METHOD = (
+    ("    def forward(self", "    def loss(self"),
+    ("logits = model(", "logits = model.loss("),
+)
+
+
+def test_a_model_whose_methods_are_called_is_looked_at_when_its_optimizer_steps(tmp_path: Path) -> None:
+    run(tmp_path / "called")
+    found = run(tmp_path / "method", *METHOD)
+    assert found == run(tmp_path / "without", *METHOD, WITHOUT, ("from probe.config_check import pack\n", ""))
+    called, pack = Pack(tmp_path / "called" / "pack.zip"), Pack(tmp_path / "method" / "pack.zip")
+    assert pack.manifest["steps"] == [0, 1]
+
+    def trained(pack: Pack) -> list[list[dict]]:
+        # The statistics that a normalization keeps have taken in the batch by then.
+        return [[item for item in step["tensors"] if item["kind"] == "parameter"] for step in pack.part("weights")["steps"]]
+
+    assert trained(pack) == trained(called)
+    assert pack.part("optimizer")["accumulation"] == called.part("optimizer")["accumulation"]
 
 
 def test_a_run_that_ends_early_is_packed_with_what_it_had(tmp_path: Path) -> None:
