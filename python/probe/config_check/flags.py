@@ -20,7 +20,9 @@ def collect(model: Any) -> dict[str, Any]:
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
         "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled,
         "fill_uninitialized_memory": lambda: torch.utils.deterministic.fill_uninitialized_memory,
-        "float32_matmul_precision": torch.get_float32_matmul_precision,
+        "float32_matmul_precision": lambda: _by_either(
+            torch.get_float32_matmul_precision, lambda: "high" if matmul.fp32_precision == "tf32" else "highest"
+        ),
         "default_dtype": lambda: _name(torch.get_default_dtype()),
         "compute_dtype": lambda: compute_dtype(model),
         "compiler": lambda: compiler(model),
@@ -40,8 +42,12 @@ def collect(model: Any) -> dict[str, Any]:
         "cudnn.enabled": lambda: cudnn.enabled,
         "cudnn.benchmark": lambda: cudnn.benchmark,
         "cudnn.deterministic": lambda: cudnn.deterministic,
-        "cudnn.allow_tf32": lambda: cudnn.allow_tf32,
-        "cuda.matmul.allow_tf32": lambda: matmul.allow_tf32,
+        "cudnn.allow_tf32": lambda: _by_either(
+            lambda: cudnn.allow_tf32, lambda: cudnn.conv.fp32_precision == "tf32"
+        ),
+        "cuda.matmul.allow_tf32": lambda: _by_either(
+            lambda: matmul.allow_tf32, lambda: matmul.fp32_precision == "tf32"
+        ),
         "cuda.matmul.allow_fp16_reduced_precision_reduction": lambda: (
             matmul.allow_fp16_reduced_precision_reduction
         ),
@@ -111,6 +117,14 @@ def flush_denormal() -> bool:
     import torch
 
     return bool((torch.tensor(2.0**-126, dtype=torch.float32, device="cpu") * 0.5).item() == 0.0)
+
+
+def _by_either(older: Callable[[], Any], newer: Callable[[], Any]) -> Any:
+    """A switch that has two names since torch 2.9. Once the newer one was set, reading the older one is an error."""
+    try:
+        return older()
+    except RuntimeError:
+        return newer()
 
 
 def _name(dtype: Any) -> str:

@@ -134,7 +134,8 @@ fn marks(rows: &mut Rows<'_>, a: &Random, b: &Random, other_seeds: &BTreeSet<Str
                     Ruling::new(Verdict::Note, "follows from the other seed")
                 } else if is_seedable(name) && !a.seeds.contains_key(name) && !b.seeds.contains_key(name) {
                     let default = rows.default_ruling(true);
-                    let why = format!("neither side seeded it, and numbers were drawn from it: {}", default.why);
+                    let why =
+                        format!("neither side seeded it, and numbers were drawn from it: {}", default.why);
                     Ruling { why, ..default }
                 } else {
                     parting(rows, &mark.mark, before.get(name), x, y)

@@ -87,8 +87,16 @@ const FLAGS: &[Key] = &[
     ),
     key("cudnn.benchmark", "bool", "`torch.backends.cudnn.benchmark`"),
     key("cudnn.deterministic", "bool", "`torch.backends.cudnn.deterministic`"),
-    key("cudnn.allow_tf32", "bool", "`torch.backends.cudnn.allow_tf32`"),
-    key("cuda.matmul.allow_tf32", "bool", "`torch.backends.cuda.matmul.allow_tf32`"),
+    key(
+        "cudnn.allow_tf32",
+        "bool",
+        "`torch.backends.cudnn.allow_tf32`; where a newer switch was set, whether `cudnn.conv.fp32_precision` is `tf32`",
+    ),
+    key(
+        "cuda.matmul.allow_tf32",
+        "bool",
+        "`torch.backends.cuda.matmul.allow_tf32`; where a newer switch was set, whether `fp32_precision` beside it is `tf32`",
+    ),
     key("cuda.matmul.allow_fp16_reduced_precision_reduction", "bool", "the attribute of that name"),
     key("cuda.matmul.allow_bf16_reduced_precision_reduction", "bool", "the attribute of that name"),
     key("npu.matmul.allow_hf32", "bool", "`torch.npu.matmul.allow_hf32`; NPU only, as all keys of `npu`"),
