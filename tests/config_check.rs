@@ -605,6 +605,21 @@ fn nan_on_both_sides_is_a_match_that_says_so() {
 }
 
 #[test]
+fn tensors_without_elements_are_no_match() {
+    let emptied = || {
+        let mut draft = gpu();
+        for tensor in weights(&mut draft).steps.iter_mut().flat_map(|step| &mut step.tensors) {
+            (tensor.shape, tensor.hash) = (Some(vec![0]), Some(hash("nothing")));
+        }
+        draft
+    };
+    let outcome = compare(&emptied(), &emptied());
+    let part = outcome.part(Part::Weights).unwrap();
+    assert_eq!(part.verdict, Verdict::Unknown, "{part:#?}");
+    assert!(part.rows.iter().any(|row| row.reason.contains("no tensor held an element")));
+}
+
+#[test]
 fn parts_left_out_on_purpose_are_notes_and_others_unknown() {
     let without = |reason: Option<&str>| {
         let mut draft = gpu();

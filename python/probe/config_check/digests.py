@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from probe import _core
+from probe.config_check import shards
 
 # Bytes of a device tensor that are in host memory at a time.
 PIECE_BYTES = 64 << 20
@@ -69,12 +70,10 @@ def _plain(tensor: Any) -> Any:
     """`tensor` as plain strided memory that this process holds, or a text that says why there is none."""
     import torch
 
+    tensor = shards.held(tensor)
+    if isinstance(tensor, str):
+        return tensor
     tensor = tensor.detach()
-    to_local = getattr(tensor, "to_local", None)
-    if callable(to_local):
-        tensor = to_local()
-        wait = getattr(tensor, "wait", None)
-        tensor = wait() if callable(wait) else tensor
     if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
         return f"a {type(tensor).__name__}, which is not plain memory"
     if tensor.layout is not torch.strided:

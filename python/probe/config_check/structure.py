@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from probe.config_check import flags, secrets
+from probe.config_check import flags, secrets, shards
 
 _MAX_EXTRA = 500
 
@@ -72,6 +72,6 @@ def _extra(module: Any) -> str:
 def _shape(tensor: Any) -> list[int]:
     # Lazy parameters have none yet.
     try:
-        return [int(size) for size in tensor.shape]
+        return shards.whole_shape(tensor)
     except RuntimeError:
         return []

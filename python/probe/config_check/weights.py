@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe.config_check import structure
+from probe.config_check import shards, structure
 from probe.config_check.digests import TensorDigests
 
 
@@ -36,22 +36,15 @@ def _facts(item: structure.NamedTensor) -> dict[str, Any]:
         "kind": item.kind,
         "dtype": str(tensor.dtype).removeprefix("torch."),
     }
-    try:
-        local = getattr(tensor, "_local_tensor", tensor)
-        found["shape"] = [int(size) for size in local.shape]
-    except RuntimeError:
+    held = shards.held(tensor)
+    if isinstance(held, str):
         return found
-    shard = _shard(tensor)
-    if shard:
-        found["shard"] = shard
+    try:
+        found["shape"] = [int(size) for size in held.shape]
+    except RuntimeError:
+        # A lazy parameter has none yet.
+        return found
+    place = shards.place(tensor)
+    if place:
+        found["shard"] = place
     return found
-
-
-def _shard(tensor: Any) -> str | None:
-    """`mesh=dp:4 placement=Shard(0)` of a distributed tensor."""
-    mesh, placements = getattr(tensor, "device_mesh", None), getattr(tensor, "placements", None)
-    if mesh is None or placements is None:
-        return None
-    names = getattr(mesh, "mesh_dim_names", None) or [str(index) for index in range(len(mesh.shape))]
-    sizes = ",".join(f"{name}:{size}" for name, size in zip(names, mesh.shape))
-    return f"mesh={sizes} placement={','.join(map(str, placements))}"
