@@ -49,7 +49,7 @@ fn collect(args: &ConfigCheckArgs) -> anyhow::Result<Exit> {
         "--collect needs -o PACK.zip, the file that the pack is written to"
     );
     let directory = std::env::current_dir().context("the working folder")?;
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let started = nanoseconds(SystemTime::now()).unwrap_or_default();
     let value = serde_json::json!({
         "output": args.output,
         "steps": args.steps.unwrap_or(1),
@@ -58,7 +58,14 @@ fn collect(args: &ConfigCheckArgs) -> anyhow::Result<Exit> {
         // Ranks of one launch find one another by it.
         "run": format!("{:x}{:x}", std::process::id(), started),
         "directory": directory,
+        // Tells a pack of this run from an older one.
+        "before": std::fs::metadata(&args.output).and_then(|old| old.modified()).ok().and_then(nanoseconds),
     });
     let order = Order { variable: "PROBE_CONFIG_CHECK", value: value.to_string(), stale: &["PROBE_CAPTURE"] };
     program::run(&args.command, &order)
+}
+
+/// Since 1970.
+fn nanoseconds(time: SystemTime) -> Option<u64> {
+    u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
 }

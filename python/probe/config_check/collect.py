@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from probe import ranks
 from probe.config_check import hyperparameters
 from probe.config_check.collection import Collection, Request
 from probe.config_check.patches import Patches
@@ -44,6 +45,8 @@ class Order:
     run: str | None = None
     #: Where the command ran: relative paths are meant from there.
     directory: str | None = None
+    #: When what stood at `output` before was written, in nanoseconds; None if nothing did.
+    before: int | None = None
 
     @classmethod
     def from_environment(cls) -> Order | None:
@@ -66,7 +69,15 @@ class Order:
             files=[str(base / str(name)) for name in values.get("files", [])],
             run=run,
             directory=str(base),
+            before=None if values.get("before") is None else int(values["before"]),
         )
+
+    def is_packed(self) -> bool:
+        """Whether a pack was written since the command began."""
+        try:
+            return os.stat(self.output).st_mtime_ns != self.before
+        except OSError:
+            return False
 
 
 class Discovery:
@@ -92,7 +103,13 @@ class Discovery:
         self._patches.attribute(torch.nn.Module, "__call__", self._called)
         order = self._order
         request = Request(
-            Path(order.output), order.steps, order.stop, files=list(order.files), run=order.run, namespaces=self._namespaces
+            Path(order.output),
+            order.steps,
+            order.stop,
+            files=list(order.files),
+            run=order.run,
+            namespaces=self._namespaces,
+            is_bystander=self._is_bystander,
         )
         self._collection = Collection(request, on_finish=self._patches.undo)
 
@@ -150,6 +167,15 @@ class Discovery:
             # The call has not begun, so the hook sees it.
             collection.attach(_whole(module, sys._getframe(1)), called=module)
             collection.settings(hyperparameters.script_frame())
+
+    def _is_bystander(self) -> bool:
+        """Whether this process, which called no model, has no place in the pack: launchers and helpers import torch as well."""
+        if ranks.is_rank_of_its_own():
+            return False
+        if os.environ.get(f"{VARIABLE}_PID") == str(os.getpid()):
+            # The program itself: all that it started has ended.
+            return self._order.is_packed()
+        return True
 
     def begin(self) -> None:
         """Starts watching what trains the model."""

@@ -70,6 +70,8 @@ class Request:
     run: str | None = None
     #: What argument parsers gave so far; may grow.
     namespaces: list[Any] = field(default_factory=list)
+    #: Asked where no model was found: whether this process then packs nothing.
+    is_bystander: Callable[[], bool] | None = None
 
 
 class Collection:
@@ -135,6 +137,9 @@ class Collection:
             if self._on_finish is not None:
                 with self._guard(""):
                     self._on_finish()
+            if self._model is None and self.request.is_bystander is not None and self.request.is_bystander():
+                self._loaders.close()
+                return
             if self._step == 0 and self._model is not None:
                 self._stand()
             try:
@@ -400,15 +405,19 @@ class Collection:
         }
         archive.sweep(request.output)
         complete = archive.write_rank(request.output, run, rank, world_size, facts, self.parts)
-        steps = f"{self._step} step{'' if self._step == 1 else 's'}" if self._step else "what stands before the first step"
         if complete:
-            say(f"config-check: {steps} of {_ranks(world_size)} packed into {request.output}")
+            say(f"config-check: {self._content()} of {_ranks(world_size)} packed into {request.output}")
         elif rank == 0 or world_size > 1:
             # Ranks that are still to come merge when they do; if one never does, what is there is merged at the end.
             atexit.register(_merge_rest, request.output, run, world_size, os.getpid())
         for part, reason in self.absent.items():
             if reason.startswith("failed: "):
                 say(f"config-check: {part} is not in the pack: {reason.removeprefix('failed: ')}")
+
+    def _content(self) -> str:
+        if self._step:
+            return f"{self._step} step{'' if self._step == 1 else 's'}"
+        return "what stands before the first step" if self._model is not None else "no model, only the environment"
 
     @contextlib.contextmanager
     def _guard(self, part: str) -> Iterator[None]:

@@ -64,16 +64,39 @@ def test_a_model_whose_method_calls_its_parts_is_packed_whole(tmp_path: Path, pa
     assert pack.part("weights")["steps"][0] == packed().part("weights")["steps"][0]
 
 
+def command(tmp_path: Path, *program: str) -> Pack:
+    """The pack that the command makes of a Python program, in processes of its own."""
+    order = [sys.executable, "-m", "probe", "config-check", "--collect", "--steps", "2", "-o", str(tmp_path / "pack.zip")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        [*order, "--", sys.executable, *program], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return Pack(tmp_path / "pack.zip")
+
+
+def test_the_launcher_of_a_training_is_not_packed(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    group = ("# MODEL", 'torch.distributed.init_process_group("gloo")\nmodel = nn.parallel.DistributedDataParallel(model)')
+    script.write_text(changed(*PLAIN, group, ("# END", "torch.distributed.destroy_process_group()")))
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script))
+    pack = command(tmp_path, *launch)
+    assert (pack.manifest["ranks"], pack.manifest["steps"]) == ([0, 1], [0, 1])
+    assert pack.part("distributed")["wrapper"]["kind"] == "DDP"
+
+
+def test_a_program_without_a_model_is_packed_as_far_as_it_goes(tmp_path: Path) -> None:
+    (tmp_path / "pack.zip").write_bytes(b"of a run before")
+    script = tmp_path / "nothing.py"
+    script.write_text("import torch\n")
+    pack = command(tmp_path, str(script))
+    assert pack.manifest["steps"] == [] and "rank0/env.json" in pack.text and "rank0/weights.json" not in pack.text
+
+
 def test_the_command_sees_all_that_a_call_in_the_script_sees(tmp_path: Path, packed: Packed) -> None:
     script = tmp_path / "train.py"
     script.write_text(changed(*PLAIN, ARGUMENTS))
-    order = [sys.executable, "-m", "probe", "config-check", "--collect", "--steps", "2", "-o", str(tmp_path / "pack.zip")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*order, "--", sys.executable, str(script)], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    pack, asked = Pack(tmp_path / "pack.zip"), packed()
+    pack, asked = command(tmp_path, str(script)), packed()
     # Another process, with another environment.
     for part in ("dataset", "dataloader", "model", "weights", "optimizer", "schedule", "scaler"):
         assert pack.part(part) == asked.part(part)
