@@ -544,6 +544,33 @@ fn weights_that_part_in_training_are_judged_by_how_far() {
 }
 
 #[test]
+fn weights_that_start_apart_explain_those_that_part_later() {
+    let two_ranks = || {
+        let mut draft = gpu();
+        draft.ranks.insert(1, gpu().ranks.remove(&0).unwrap());
+        draft
+    };
+    let part = |draft: &mut PackDraft, rank: u32, step: usize| {
+        let tensors = &mut draft.ranks.get_mut(&rank).unwrap().weights.as_mut().unwrap().steps[step].tensors;
+        (tensors[0].hash, tensors[0].unordered_hash, tensors[0].sketch) =
+            (Some(hash("x")), None, Some(sketch(8.0)));
+    };
+    let mut candidate = two_ranks();
+    part(&mut candidate, 0, 1);
+    let verdicts = |candidate: &PackDraft| -> Vec<(Option<u64>, Vec<u32>, Verdict)> {
+        let outcome = compare(&two_ranks(), candidate);
+        let rows = outcome.part(Part::Weights).unwrap().rows.iter();
+        rows.filter(|row| row.verdict != Verdict::Match)
+            .map(|row| (row.step, row.ranks.clone(), row.verdict))
+            .collect()
+    };
+    assert_eq!(verdicts(&candidate), [(Some(1), vec![0], Verdict::Diff)]);
+    // Another rank had other weights before: the first thing that is said, and the cause of the rest.
+    part(&mut candidate, 1, 0);
+    assert_eq!(verdicts(&candidate), [(Some(0), vec![1], Verdict::Diff), (Some(1), vec![0], Verdict::Note)]);
+}
+
+#[test]
 fn full_names_of_arguments_come_before_last_names() {
     let mut candidate = gpu();
     let values = &mut candidate.parts().hyperparameters.as_mut().unwrap().sources[0].values;

@@ -155,13 +155,14 @@ fn ranks(rows: &mut Rows<'_>, context: &Context<'_>) {
     let mut found: Vec<(Row, Vec<u32>)> = Vec::new();
     let mut places: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     let hasher = std::hash::RandomState::new();
+    let apart = part == Part::Weights && shared.iter().any(|rank| start_apart(context, *rank));
     for &rank in &shared {
         let (Some(a), Some(b)) = (context.baseline.ranks.get(&rank), context.candidate.ranks.get(&rank))
         else {
             continue;
         };
         let mut own = Rows::new(context, part);
-        of_rank(&mut own, context, a, b);
+        of_rank(&mut own, context, a, b, apart);
         for row in own.into_rows() {
             let known = places.entry(std::hash::BuildHasher::hash_one(&hasher, &row)).or_default();
             let same = |place: &&usize| found.get(**place).is_some_and(|(other, _)| *other == row);
@@ -175,6 +176,10 @@ fn ranks(rows: &mut Rows<'_>, context: &Context<'_>) {
     }
     let several =
         a.len() > 1 || b.len() > 1 || context.baseline.ranks.len() > 1 || context.candidate.ranks.len() > 1;
+    if shared.len() > 1 {
+        // What comes first is what the rest may follow from, whichever rank has it.
+        found.sort_by_key(|(row, _)| row.step);
+    }
     for (mut row, ranks) in found {
         if several {
             row.ranks = ranks;
@@ -190,7 +195,14 @@ fn ranks(rows: &mut Rows<'_>, context: &Context<'_>) {
     }
 }
 
-fn of_rank(rows: &mut Rows<'_>, context: &Context<'_>, a: &Parts, b: &Parts) {
+/// Whether the weights of one rank differ at its first step.
+fn start_apart(context: &Context<'_>, rank: u32) -> bool {
+    let [a, b] = [context.baseline, context.candidate].map(|pack| pack.ranks.get(&rank)?.weights.as_ref());
+    a.zip(b).is_some_and(|(a, b)| weights::start_apart(context.expectations, a, b))
+}
+
+/// `apart`: weights of some rank differ from the start.
+fn of_rank(rows: &mut Rows<'_>, context: &Context<'_>, a: &Parts, b: &Parts, apart: bool) {
     let (parts_a, parts_b) = (a, b);
     match rows.part() {
         Part::Env => with(a.env.as_ref(), b.env.as_ref(), |a, b| env::check(rows, a, b)),
@@ -198,7 +210,9 @@ fn of_rank(rows: &mut Rows<'_>, context: &Context<'_>, a: &Parts, b: &Parts) {
         Part::Random => with(a.random.as_ref(), b.random.as_ref(), |a, b| random::check(rows, a, b)),
         Part::Dataset => with(a.dataset.as_ref(), b.dataset.as_ref(), |a, b| dataset::check(rows, a, b)),
         Part::Model => with(a.model.as_ref(), b.model.as_ref(), |a, b| model::check(rows, a, b)),
-        Part::Weights => with(a.weights.as_ref(), b.weights.as_ref(), |a, b| weights::check(rows, a, b)),
+        Part::Weights => {
+            with(a.weights.as_ref(), b.weights.as_ref(), |a, b| weights::check(rows, a, b, apart));
+        }
         Part::Optimizer => {
             with(a.optimizer.as_ref(), b.optimizer.as_ref(), |a, b| optimizer::check(rows, a, b));
         }

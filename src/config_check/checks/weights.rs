@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::coverage::COLLECT;
 use super::model::bare_name;
 use super::rows::Rows;
-use crate::config_check::expectations::{Limits, Ruling};
+use crate::config_check::expectations::{Expectations, Limits, Ruling};
 use crate::config_check::pack::{Weight, WeightStep, Weights};
 use crate::config_check::part::Verdict;
 use crate::config_check::value;
@@ -19,16 +19,34 @@ const SKETCH_FLOOR: f64 = 3e-7;
 /// Above this relative distance values are others, not the same ones a little changed.
 const NUDGE: f64 = 0.1;
 
-/// Holds the values of two ranks against each other, step by step.
-pub(super) fn check(rows: &mut Rows<'_>, a: &Weights, b: &Weights) {
+/// Whether the values of two ranks differ at the first step that both recorded.
+pub(super) fn start_apart(expectations: &Expectations, a: &Weights, b: &Weights) -> bool {
+    let steps = a.steps.iter().find_map(|x| Some((x, b.steps.iter().find(|y| y.step == x.step)?)));
+    steps.is_some_and(|(x, y)| {
+        let bare = |weight: &Weight| bare_name(expectations, &weight.name);
+        let other: HashMap<String, &Weight> = y.tensors.iter().map(|weight| (bare(weight), weight)).collect();
+        x.tensors.iter().any(|weight| {
+            let other = other.get(&bare(weight));
+            other.is_some_and(|other| Relation::of(weight, other, false, expectations.limits()).differs())
+        })
+    })
+}
+
+/// Holds the values of two ranks against each other, step by step. `apart`: some rank's values differ at its first step, which
+/// the gradients of all ranks follow from.
+pub(super) fn check(rows: &mut Rows<'_>, a: &Weights, b: &Weights, apart: bool) {
     let mut first: Option<u64> = None;
     // The step at which each tensor began to differ.
     let mut since: HashMap<String, u64> = HashMap::new();
     for step in &a.steps {
         let Some(other) = b.steps.iter().find(|other| other.step == step.step) else { continue };
         rows.at_step(Some(step.step));
-        let trained = *first.get_or_insert(step.step) < step.step;
-        of_step(rows, step, other, trained, &mut since);
+        let moment = match *first.get_or_insert(step.step) < step.step {
+            false => Moment::Start,
+            true if apart => Moment::AfterOtherStart,
+            true => Moment::AfterEqualStart,
+        };
+        of_step(rows, step, other, moment, &mut since);
     }
     rows.at_step(None);
     let hashed =
@@ -67,7 +85,7 @@ fn of_step(
     rows: &mut Rows<'_>,
     a: &WeightStep,
     b: &WeightStep,
-    trained: bool,
+    moment: Moment,
     since: &mut HashMap<String, u64>,
 ) {
     let bare = |weight: &Weight| bare_name(rows.expectations(), &weight.name);
@@ -83,12 +101,12 @@ fn of_step(
             alone_a.push((name, weight));
             continue;
         };
-        let relation = Relation::of(weight, other, trained, rows.limits());
+        let relation = Relation::of(weight, other, moment != Moment::Start, rows.limits());
         let ruling = match since.get(name) {
             Some(step) if relation.differs() => {
                 Ruling::new(Verdict::Note, format!("differs since step {step}: {}", relation.words()))
             }
-            _ => relation.ruling(rows, trained),
+            _ => relation.ruling(rows, moment),
         };
         if relation.differs() {
             since.entry(name.clone()).or_insert(a.step);
@@ -138,6 +156,17 @@ fn describe(weight: &Weight) -> String {
         (None, None) => facts.push("nothing recorded".into()),
     }
     facts.join(" ")
+}
+
+/// When two tensors are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// Before the first step.
+    Start,
+    /// After steps that began with equal weights.
+    AfterEqualStart,
+    /// After steps that began with weights some of which differed.
+    AfterOtherStart,
 }
 
 /// How two tensors of one name relate.
@@ -237,8 +266,9 @@ impl Relation {
         }
     }
 
-    fn ruling(&self, rows: &Rows<'_>, trained: bool) -> Ruling {
+    fn ruling(&self, rows: &Rows<'_>, moment: Moment) -> Ruling {
         let words = self.words();
+        let trained = moment == Moment::AfterEqualStart;
         match self {
             Self::Equal { .. } | Self::StatisticsAgree { .. } => return Ruling::new(Verdict::Match, words),
             Self::Unrecorded | Self::OtherShards => {
@@ -256,6 +286,12 @@ impl Relation {
                 verdict,
                 format!("{words}; equal before, so this is what rounding makes of a training step"),
             );
+        }
+        if moment == Moment::AfterOtherStart {
+            let why = format!(
+                "{words}; equal before, but others were not from the start, and gradients follow from all"
+            );
+            return Ruling::new(Verdict::Note, why);
         }
         let default = rows.default_ruling(true);
         if trained {
