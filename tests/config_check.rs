@@ -692,24 +692,17 @@ fn a_generator_that_neither_side_seeded_is_no_difference_until_it_is_used() {
 }
 
 #[test]
-fn an_optimizer_that_trains_more_than_the_packed_model_is_told() {
-    let with = |names: &[&str]| {
+fn parameters_that_are_trained_and_not_packed_are_told() {
+    let row = |outside: Option<u64>| {
         let mut draft = gpu();
-        for group in &mut draft.parts().optimizer.as_mut().unwrap().groups {
-            group.parameters = names.iter().map(|&name| name.to_owned()).collect();
-        }
-        draft
-    };
-    let row = |names: &[&str]| {
-        let outcome = compare(&with(names), &with(names));
+        draft.parts().optimizer.as_mut().unwrap().outside = outside;
+        let outcome = compare(&draft, &gpu());
         let rows = &outcome.part(Part::Optimizer).unwrap().rows;
-        rows.iter().find(|row| row.key == "parameters outside of the model").cloned()
+        rows.iter().find(|row| row.key == "outside of the model").cloned()
     };
-    let told = row(&["fc1.weight", "?", "?"]).unwrap();
-    assert_eq!(told.verdict, Verdict::Unknown);
-    assert_eq!(told.baseline.as_deref(), Some("2 of 3"));
-    // Copies of a wrapper's own, and nothing at all.
-    assert!(row(&["?", "?"]).is_none() && row(&["fc1.weight"]).is_none() && row(&[]).is_none());
+    let told = row(Some(3)).unwrap();
+    assert_eq!((told.verdict, told.baseline.as_deref(), told.candidate), (Verdict::Unknown, Some("3 parameters"), None));
+    assert!(row(Some(0)).is_none() && row(None).is_none());
 }
 
 #[test]

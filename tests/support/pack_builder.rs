@@ -192,6 +192,7 @@ fn optimizer() -> Optimizer {
                 .into(),
         ),
         accumulation: Some([0, 1].map(|step| Accumulated { step, backward: 1, optimizer: 1 }).into()),
+        outside: None,
     }
 }
 

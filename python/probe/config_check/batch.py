@@ -37,7 +37,9 @@ class Batches:
         arguments = list(self._leaves([("args", args), ("kwargs", kwargs)]))
         known = {argument["hash"] for argument in arguments if "hash" in argument}
         arguments += [leaf for leaf in self._source(known) if leaf.get("hash") not in known]
-        self.steps.append({"step": step, "arguments": arguments})
+        # A step that is seen elsewhere than at a call may have none.
+        if arguments or args or kwargs:
+            self.steps.append({"step": step, "arguments": arguments})
 
     def close(self) -> None:
         """Lets go of batches."""

@@ -37,6 +37,7 @@ from probe.config_check import (
 )
 from probe.config_check import loader as loaders
 from probe.config_check.batch import Batches
+from probe.config_check.calls import CallWatch, untraced
 from probe.config_check.loader import LoaderWatch
 from probe.config_check.patches import Patches
 from probe.config_check.seeds import watch
@@ -89,7 +90,6 @@ class Collection:
         self._on_finish = on_finish
         self._process = os.getpid()
         self._model: Any = None
-        self._hook: Any = None
         self._patches = Patches()
         self._steps = StepWatch()
         self._loaders = LoaderWatch(max(request.steps, 1))
@@ -97,8 +97,11 @@ class Collection:
         self._batches: Batches | None = None
         self._weights: Weights | None = None
         self._step = 0
-        #: Whether the model is called, or the part of it that is watched.
-        self._calls = False
+        self._calls = CallWatch(self._called)
+        #: Whether a call was seen.
+        self._is_called = False
+        #: Optimizers that have stepped.
+        self._stepped: dict[int, Any] = {}
         #: Whether all steps were seen.
         self._over = False
         self._frame: dict[str, Any] | None = None
@@ -111,6 +114,8 @@ class Collection:
             self._batches = Batches()
             self._loaders.on_batch = self._loaded
             self._loaders.start(self._patches)
+        with self._guard("model"):
+            self._calls.start(self._patches)
         with self._guard("optimizer"):
             self._steps.on_optimizer = self._stepping
             self._steps.on_backward = self._between
@@ -123,8 +128,7 @@ class Collection:
         with self._lock:
             self._begin(model)
             with self._guard("model"):
-                watched = model if called is None else called
-                self._hook = watched.register_forward_pre_hook(self._called, prepend=True, with_kwargs=True)
+                self._calls.watch(model, model if called is None else called)
 
     def finish(self) -> None:
         """Takes every hook out and writes the pack. Does nothing the second time, or in a child process."""
@@ -149,6 +153,7 @@ class Collection:
             except Exception as error:
                 say(f"config-check: no pack was written to {self.request.output}: {_reason(error)}")
             self._model = None
+            self._stepped = {}
 
     def settings(self, frame: FrameType | None) -> None:
         """Looks for settings among the variables of the calling script."""
@@ -172,11 +177,11 @@ class Collection:
         if self.request.optimizer is not None:
             self._found_optimizer(self.request.optimizer, handed=True)
 
-    def _called(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Hook before each forward call of the model."""
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Before each forward call of the model."""
         if self.finished or os.getpid() != self._process:
             return
-        self._calls = True
+        self._is_called = True
         if self._step < self.request.steps:
             self._look(args, kwargs)
         else:
@@ -185,7 +190,8 @@ class Collection:
     def _stepping(self, stepping: Any) -> None:
         """Before each step of any optimizer. A model whose methods are called, but never the model, is looked at here."""
         self._found_optimizer(stepping)
-        if self.finished or self._calls or self._model is None or not _trains(stepping, self._model):
+        self._stepped[id(stepping)] = stepping
+        if self.finished or self._is_called or self._model is None or not _trains(stepping, self._model):
             return
         if self._step < self.request.steps:
             self._look((), {})
@@ -220,6 +226,8 @@ class Collection:
         if step == 0:
             with self._guard("flags"):
                 self.parts["flags"] = flags.collect(self._model)
+                if self._calls.compiler:
+                    self.parts["flags"]["compiler"] = self._calls.compiler
                 self._watch_autocast(self._model)
         with _undisturbed():
             if step == 0:
@@ -253,6 +261,8 @@ class Collection:
         request = self.request
         with self._guard("model"):
             self.parts["model"] = structure.collect(self._model)
+            if self._calls.compiler:
+                self.parts["model"]["compiled"] = self._calls.compiler
         if self._steps.optimizer is not None and "optimizer" not in self.parts:
             self._found_optimizer(self._steps.optimizer)
         if request.scheduler is not None:
@@ -285,17 +295,17 @@ class Collection:
             with self._guard("flags"):
                 self.parts["flags"]["autocast"] = flags.autocast(model)
 
-        handle = leaf.register_forward_pre_hook(see)
+        handle = leaf.register_forward_pre_hook(untraced(see))
         self._autocast = handle
 
     _autocast: Any = None
 
     def _release(self) -> None:
         """Takes every hook and replacement out."""
-        for handle in (self._hook, self._autocast):
-            if handle is not None:
-                handle.remove()
-        self._hook = self._autocast = None
+        self._calls.stop()
+        if self._autocast is not None:
+            self._autocast.remove()
+            self._autocast = None
         self._steps.stop()
         self._patches.undo()
         watch.stop()
@@ -361,6 +371,9 @@ class Collection:
         if self._step:
             found["clipping"] = self._steps.clipping
             found["accumulation"] = self._steps.accumulation(self._step)
+            outside = optimizer.outside(self._stepped.values(), self._model)
+            if outside:
+                found["outside"] = outside
 
     def _random(self) -> dict[str, Any]:
         torch = sys.modules["torch"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from probe.config_check import secrets
@@ -28,6 +29,14 @@ def collect(optimizer: Any, model: Any) -> dict[str, Any]:
     if len(chain) > 1:
         found["wrappers"] = [type(item).__name__ for item in chain[:-1]]
     return found
+
+
+def outside(optimizers: Iterable[Any], model: Any) -> int:
+    """How many parameters the optimizers train that are not of the model. None, where they have none of the model's at all:
+    then some wrapper trains copies of them."""
+    own = {id(parameter) for parameter in model.parameters()}
+    trained = {id(parameter) for found in optimizers for group in found.param_groups for parameter in group["params"]}
+    return len(trained - own) if trained & own else 0
 
 
 def _group(group: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:

@@ -296,6 +296,13 @@ def test_batches_that_nobody_uses_belong_to_no_call(packed: Packed) -> None:
     assert {key for key in differences(packed(), skipped) if key.startswith("dataset:")} == set()
 
 
+def test_parameters_of_another_model_that_is_trained_are_counted(packed: Packed) -> None:
+    made = ("# LOOP", "critic = nn.Linear(4, 1)\nsecond = torch.optim.SGD(critic.parameters(), 0.1)")
+    trained = ("# BATCH", "critic(torch.ones(2, 4)).sum().backward(); second.step()")
+    pack = packed(made, trained)
+    assert pack.part("optimizer")["outside"] == 2 and "outside" not in packed().part("optimizer")
+
+
 WORKERS = ("num_workers=0", "num_workers=2")
 
 

@@ -142,6 +142,34 @@ def test_a_run_that_ends_early_is_packed_with_what_it_had(tmp_path: Path) -> Non
     assert Pack(tmp_path / "pack.zip").manifest["steps"] == [0, 1, 2, 3]
 
 
+# Graphs of one piece: what breaks one is an error in the program.
+COMPILE = 'torch.compile(model, backend="eager", fullgraph=True)'
+COMPILED = {
+    "before": (("    # PACK", f"    model = {COMPILE}"),),
+    "after": (("    # LOOP", f"    model = {COMPILE}"),),
+    "in place before": (("    # PACK", "    " + COMPILE.replace("torch.compile(model, ", "model.compile(")),),
+    "in place after": (("    # LOOP", "    " + COMPILE.replace("torch.compile(model, ", "model.compile(")),),
+    "its caller": (
+        ("    # LOOP", f"    call = {COMPILE.replace('model', 'lambda *args, **kwargs: model(*args, **kwargs)')}"),
+        ("logits = model(", "logits = call("),
+    ),
+}
+
+
+@pytest.mark.parametrize("way", COMPILED)
+def test_a_compiled_model_is_packed_and_not_disturbed(way: str, tmp_path: Path) -> None:
+    run(tmp_path / "eager")
+    with_pack = run(tmp_path / "with", *COMPILED[way])
+    assert with_pack == run(tmp_path / "without", *COMPILED[way], WITHOUT, ("from probe.config_check import pack\n", ""))
+    eager, pack = Pack(tmp_path / "eager" / "pack.zip"), Pack(tmp_path / "with" / "pack.zip")
+    assert pack.manifest["steps"] == [0, 1]
+    bare = [item["hash"] for item in pack.part("weights")["steps"][0]["tensors"] if item["kind"] == "parameter"]
+    assert bare == [item["hash"] for item in eager.part("weights")["steps"][0]["tensors"] if item["kind"] == "parameter"]
+    if way != "its caller":
+        assert pack.part("dataset") == eager.part("dataset")
+        assert "compile" in pack.part("flags")["compiler"] and "compile" in pack.part("model")["compiled"]
+
+
 def test_an_exception_of_the_training_passes(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(changed(("# BATCH", "raise KeyError('mine')")))

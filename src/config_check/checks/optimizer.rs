@@ -11,9 +11,6 @@ use crate::config_check::pack::{Accumulated, Clip, Group, Optimizer};
 use crate::config_check::part::Verdict;
 use crate::config_check::value::Meaning;
 
-/// Stands for the name of a parameter that is not of the packed model.
-const STRANGER: &str = "?";
-
 /// Names shown of a list.
 const SHOWN: usize = 5;
 
@@ -28,7 +25,7 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &Optimizer, b: &Optimizer) {
         options(rows, number, a, b);
         parameters(rows, number, a, b);
     }
-    strangers(rows, a, b);
+    outside(rows, a.outside, b.outside);
     let kinds: BTreeSet<&String> = a.state_dtypes.keys().chain(b.state_dtypes.keys()).collect();
     for kind in kinds {
         let key = format!("state {kind}");
@@ -96,22 +93,15 @@ fn parameters(rows: &mut Rows<'_>, number: usize, a: &Group, b: &Group) {
     rows.differ(&key, shown(&x, only_x), shown(&y, only_y));
 }
 
-/// Parameters that are not of the packed model, beside some that are. Where none is, a wrapper keeps copies of its own.
-fn strangers(rows: &mut Rows<'_>, a: &Optimizer, b: &Optimizer) {
-    let shown = |side: &Optimizer| {
-        let count = |wanted: bool| {
-            let names = side.groups.iter().flat_map(|group| &group.parameters);
-            names.filter(|name| (*name == STRANGER) == wanted).count()
-        };
-        let (strangers, own) = (count(true), count(false));
-        (strangers > 0 && own > 0).then(|| format!("{strangers} of {}", strangers + own))
-    };
-    let (x, y) = (shown(a), shown(b));
-    if x.is_some() || y.is_some() {
-        let why = "the optimizer also trains tensors that are not of the packed model: their values were not compared";
+/// Parameters that are trained and were not packed.
+fn outside(rows: &mut Rows<'_>, a: Option<u64>, b: Option<u64>) {
+    let shown = |count: Option<u64>| count.map(|count| format!("{count} parameters"));
+    let (a, b) = (a.filter(|count| *count > 0), b.filter(|count| *count > 0));
+    if a.is_some() || b.is_some() {
+        let why = "optimizers also train parameters that are not of the packed model: their values were not compared";
         let ruling = Ruling::new(Verdict::Unknown, why)
-            .todo("hand the module that has all of them to probe.config_check.pack");
-        rows.push("parameters outside of the model", x, y, ruling);
+            .todo("hand a module that has all of them to probe.config_check.pack");
+        rows.push("outside of the model", shown(a), shown(b), ruling);
     }
 }
 

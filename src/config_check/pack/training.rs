@@ -24,6 +24,9 @@ pub struct Optimizer {
     /// Calls of `backward` and of `optimizer.step`; absent where they were not watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accumulation: Option<Vec<Accumulated>>,
+    /// Parameters that this optimizer or another one of the program trains, and that are not of the packed model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outside: Option<u64>,
 }
 
 /// A parameter group.
