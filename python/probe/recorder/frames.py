@@ -61,8 +61,10 @@ def _at_operator(code: CodeType, instruction: int) -> bool:
 
 def checkpoint_code() -> list[tuple[CodeType, bool]]:
     """Code of the functions of activation checkpointing through which a region runs, and whether it runs again there."""
+    # In newer versions of torch, what is called passes on to another function.
+    runs = getattr(checkpointing, "_checkpoint_impl", checkpointing.checkpoint)
     return [
-        (inspect.unwrap(checkpointing.checkpoint).__code__, False),
+        (inspect.unwrap(runs).__code__, False),
         (checkpointing.CheckpointFunction.forward.__code__, False),
         (checkpointing.CheckpointFunction.backward.__code__, True),
         *((code, True) for code in _inner("_checkpoint_hook", "unpack_hook")),
@@ -76,7 +78,11 @@ def border_code() -> list[tuple[CodeType, bool]]:
     """
     own = [
         getattr(checkpointing, name).__code__
-        for name in ("detach_variable", "_checkpoint_without_reentrant_generator")
+        for name in (
+            "detach_variable",
+            "_checkpoint_without_reentrant_generator",
+            "_checkpoint_without_reentrant_generator_impl",
+        )
         if hasattr(checkpointing, name)
     ]
     engine = getattr(torch.autograd.graph, "_engine_run_backward", None)

@@ -38,7 +38,7 @@ _OPERATORS = {
 }
 
 #: Functions that start a backward pass: they are passed through with the recording still on.
-BACKWARD = frozenset({torch.Tensor.backward, torch.autograd.grad})
+BACKWARD = frozenset({torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad})
 
 #: Answers of these say nothing about a computation, although they may be tensors.
 _SILENT = frozenset({"requires_grad_", "retain_grad", "register_hook", "register_post_accumulate_grad_hook", "as_subclass",
