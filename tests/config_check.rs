@@ -701,7 +701,10 @@ fn parameters_that_are_trained_and_not_packed_are_told() {
         rows.iter().find(|row| row.key == "outside of the model").cloned()
     };
     let told = row(Some(3)).unwrap();
-    assert_eq!((told.verdict, told.baseline.as_deref(), told.candidate), (Verdict::Unknown, Some("3 parameters"), None));
+    assert_eq!(
+        (told.verdict, told.baseline.as_deref(), told.candidate),
+        (Verdict::Unknown, Some("3 parameters"), None)
+    );
     assert!(row(Some(0)).is_none() && row(None).is_none());
 }
 

@@ -1,7 +1,9 @@
-"""What `torch.compile` compiles with."""
+"""What `torch.compile` compiles with, and whether it does now."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -13,3 +15,11 @@ def backend_of(callback: Any) -> str:
     while (inner := next((getattr(found, name) for name in names if hasattr(found, name)), None)) is not None:
         found = inner
     return getattr(found, "compiler_name", None) or getattr(found, "__name__", None) or ""
+
+
+def compiling() -> Callable[[], bool]:
+    """Torch's function that is true to a tracer alone, so that traced code shows what it would without us."""
+    torch = sys.modules["torch"]
+    # Versions before 2.3 have it in another place.
+    places = (getattr(torch, "compiler", None), getattr(torch, "_utils", None))
+    return next((place.is_compiling for place in places if hasattr(place, "is_compiling")), bool)

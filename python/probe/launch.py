@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from probe import current
+from probe.backends import compiling
 from probe.messages import say, warn
 from probe.ranks import current_rank, is_rank_of_its_own
 from probe.settings import Settings, SettingsError
@@ -279,7 +280,7 @@ def _before_first_call(begin: Callable[[], None]) -> Callable[[], None]:
     import torch
 
     original = torch.nn.Module.__call__
-    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
+    is_compiling = compiling()
 
     def restore() -> None:
         # Something else may have been put on top meanwhile, which is then not ours to remove.

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from probe.backends import compiling
 from probe.config_check import flags
 from probe.config_check.patches import Patches
 
@@ -77,7 +78,7 @@ class CallWatch:
 
 def untraced(hook: Callable[..., None]) -> Callable[..., None]:
     """A hook that does nothing where a graph is traced: it would end the graph, and with it the program that wants one graph."""
-    is_compiling = sys.modules["torch"].compiler.is_compiling
+    is_compiling = compiling()
 
     def outside(*arguments: Any) -> None:
         if not is_compiling():

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from probe import ranks
+from probe.backends import compiling
 from probe.config_check import hyperparameters
 from probe.config_check.collection import Collection, Request
 from probe.config_check.patches import Patches
@@ -139,9 +140,11 @@ class Discovery:
 
     def _called(self, original: Callable[..., Any]) -> Callable[..., Any]:
         # The entry of all modules is replaced until the model is found, and torch's own again before it runs.
+        is_compiling = compiling()
+
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             try:
-                if self._is_model(module):
+                if not is_compiling() and self._is_model(module):
                     self._found(module)
             except Exception as error:
                 self._patches.undo()
@@ -152,7 +155,7 @@ class Discovery:
 
     def _is_model(self, module: Any) -> bool:
         torch = sys.modules["torch"]
-        if self._collection is None or torch.compiler.is_compiling() or os.getpid() != self._process:
+        if self._collection is None or os.getpid() != self._process:
             return False
         if self._collection._model is not None or self._collection.finished or not torch.is_grad_enabled():
             return False

@@ -74,7 +74,11 @@ def collect(model: Any) -> dict[str, Any]:
             continue
         if value is not None:
             _put(found, name, value)
-    found["autocast"] = autocast(model)
+    try:
+        found["autocast"] = autocast(model)
+    except Exception:
+        # A device whose library has other functions for it.
+        pass
     return found
 
 
@@ -83,14 +87,25 @@ def autocast(model: Any = None) -> dict[str, Any]:
     import torch
 
     kind = next((parameter.device.type for parameter in model.parameters()), "cpu") if model is not None else "cpu"
-    if not torch.is_autocast_enabled(kind):
-        return {"enabled": False, "cache": torch.is_autocast_cache_enabled()}
-    return {
-        "enabled": True,
-        "dtype": _name(torch.get_autocast_dtype(kind)),
-        "device": kind,
-        "cache": torch.is_autocast_cache_enabled(),
-    }
+    enabled, dtype = _autocast_of(kind)
+    cache = torch.is_autocast_cache_enabled()
+    if not enabled:
+        return {"enabled": False, "cache": cache}
+    return {"enabled": True, "dtype": _name(dtype), "device": kind, "cache": cache}
+
+
+def _autocast_of(kind: str) -> tuple[bool, Any]:
+    import torch
+
+    if hasattr(torch, "get_autocast_dtype"):
+        return torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+    # Before torch 2.4 each kind of device had functions of its own.
+    if kind == "cpu":
+        return torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype()
+    if kind == "cuda":
+        return torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()
+    device = getattr(torch, kind)
+    return device.is_autocast_enabled(), device.get_autocast_dtype()
 
 
 def compute_dtype(model: Any) -> str | None:

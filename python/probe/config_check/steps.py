@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from probe.backends import compiling
 from probe.config_check import scaler, schedule, secrets
 from probe.config_check.patches import Patches
 
@@ -57,7 +58,7 @@ class StepWatch:
         for owner in (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau):
             if "step" in vars(owner):
                 patches.attribute(owner, "step", self._scheduler_step)
-        for owner in filter(None, (torch.amp.GradScaler, _device_scaler(torch))):
+        for owner in _scalers(torch):
             if "scale" in vars(owner):
                 patches.attribute(owner, "scale", self._scale)
         patches.attribute(torch.nn.modules.loss._Loss, "__call__", self._loss)
@@ -159,10 +160,12 @@ class StepWatch:
         return scale
 
     def _loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        is_compiling = compiling()
+
         @functools.wraps(original)
         def call(loss: Any, *arguments: Any, **keywords: Any) -> Any:
             # A graph that is traced now shall hold torch's own call only.
-            if self.loss_reduction is None and not sys.modules["torch"].compiler.is_compiling():
+            if self.loss_reduction is None and not is_compiling():
                 reduction = getattr(loss, "reduction", None)
                 if isinstance(reduction, str):
                     self.loss_reduction = secrets.text(reduction)
@@ -171,10 +174,10 @@ class StepWatch:
         return call
 
 
-def _device_scaler(torch: Any) -> Any:
-    amp = getattr(getattr(torch, "npu", None), "amp", None)
-    scaler_class = getattr(amp, "GradScaler", None)
-    return scaler_class if scaler_class is not torch.amp.GradScaler else None
+def _scalers(torch: Any) -> list[Any]:
+    """The classes of gradient scalers: one for all devices since torch 2.3, before that one for each."""
+    places = (torch.amp, torch.cuda.amp, getattr(getattr(torch, "npu", None), "amp", None))
+    return list(dict.fromkeys(place.GradScaler for place in places if hasattr(place, "GradScaler")))
 
 
 def _number(value: Any) -> Any:
