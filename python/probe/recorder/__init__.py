@@ -13,6 +13,12 @@
 What was intercepted goes to `probe._core.Recorder`, which measures and writes it.
 """
 
-from probe.recorder._session import Capture, Session, capture
+import torch
+
+# Tried with 2.5, 2.7 and 2.15. With 2.1 modes stay behind after some programs.
+if torch.__version__ < (2, 5):  # type: ignore[operator]
+    raise ImportError(f"torch {torch.__version__} cannot be recorded: 2.5 or later is needed")
+
+from probe.recorder._session import Capture, Session, capture  # noqa: E402
 
 __all__ = ["Capture", "Session", "capture"]

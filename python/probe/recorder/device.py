@@ -21,8 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._C._functorch import peek_interpreter_stack
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._C._functorch import peek_interpreter_stack, pop_dynamic_layer_stack, push_dynamic_layer_stack
 
 from probe.recorder.device_chunks import Chunk, Kind, chunks, kind_of
 from probe.recorder.device_classes import limits
@@ -153,8 +152,9 @@ def has_binary64(device: torch.device) -> bool:
 def undisturbed() -> Iterator[None]:
     """Operations are the device's alone: no modes of the program's or the recorder's, no gradients, no casts."""
     with contextlib.ExitStack() as stack:
-        if peek_interpreter_stack() is not None:
-            stack.enter_context(temporarily_clear_interpreter_stack())
+        # Transforms that the program is in, such as `vmap`: the last one in is the first one out.
+        while peek_interpreter_stack() is not None:
+            stack.callback(push_dynamic_layer_stack, pop_dynamic_layer_stack())
         stack.enter_context(torch._C.DisableTorchFunction())
         stack.enter_context(torch._C._DisableTorchDispatch())
         stack.enter_context(torch._C._DisableAutocast())

@@ -49,7 +49,12 @@ class Chunk(NamedTuple):
 
 _INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 #: Types that hardly any operation knows, and such that hold the same numbers.
-_WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64}
+_WIDER = {
+    # Torch has them since 2.3.
+    getattr(torch, name): wider
+    for name, wider in (("uint16", torch.int32), ("uint32", torch.int64))
+    if hasattr(torch, name)
+}
 _FLOATS = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 _COMPLEX = {torch.complex128, torch.complex64, torch.complex32}
 
@@ -62,7 +67,7 @@ def kind_of(dtype: torch.dtype) -> Kind | None:
         return Kind.INTEGER
     if dtype in _COMPLEX:
         return Kind.COMPLEX
-    return {torch.bool: Kind.BOOL, torch.uint64: Kind.UNSIGNED}.get(dtype)
+    return {torch.bool: Kind.BOOL, getattr(torch, "uint64", None): Kind.UNSIGNED}.get(dtype)
 
 
 def chunks(tensor: torch.Tensor, kind: Kind) -> Iterator[Chunk]:

@@ -62,7 +62,8 @@ def api_names() -> dict[Callable[..., Any], tuple[str, str | None]]:
         ("Functional", torch._C._nn),
         ("VF", torch._VF if hasattr(torch._VF, "lstm") else torch),
         ("Init", torch.nn.init),
-        ("Tensor", torch._C.TensorBase),
+        # The class that tensors are of below Python.
+        ("Tensor", torch.Tensor.__mro__[1]),
     ]
     # Those of torch.distributed are not all functions in this sense; `collectives` sees them where they reach the dispatcher.
     for prefix, place in places:
