@@ -18,7 +18,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from probe import ranks
 from probe.backends import compiling
 from probe.config_check import hyperparameters
 from probe.config_check.collection import Collection, Request
@@ -173,11 +172,12 @@ class Discovery:
 
     def _is_bystander(self) -> bool:
         """Whether this process, which called no model, has no place in the pack: launchers and helpers import torch as well."""
-        if ranks.is_rank_of_its_own():
-            return False
-        if os.environ.get(f"{VARIABLE}_PID") == str(os.getpid()):
-            # The program itself: all that it started has ended.
+        program = os.environ.get(f"{VARIABLE}_PID")
+        if program == str(os.getpid()):
+            # All that it started has ended.
             return self._order.is_packed()
+        if program == str(os.getppid()) and not self._order.is_packed():
+            say("config-check: nothing is packed of a process that called no model that is trained")
         return True
 
     def begin(self) -> None:

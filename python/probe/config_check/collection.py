@@ -189,8 +189,8 @@ class Collection:
 
     def _stepping(self, stepping: Any) -> None:
         """Before each step of any optimizer. A model whose methods are called, but never the model, is looked at here."""
-        self._found_optimizer(stepping)
         self._stepped[id(stepping)] = stepping
+        self._found_optimizer(stepping)
         if self.finished or self._is_called or self._model is None or not _trains(stepping, self._model):
             return
         if self._step < self.request.steps:

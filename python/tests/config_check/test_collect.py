@@ -85,6 +85,18 @@ def test_the_launcher_of_a_training_is_not_packed(tmp_path: Path) -> None:
     assert pack.part("distributed")["wrapper"]["kind"] == "DDP"
 
 
+def test_helpers_that_import_torch_are_not_packed(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    # As a worker that is started anew, of a rank of some run, which outlives the steps that are packed.
+    helper = (
+        "    # END",
+        "    import subprocess, sys\n    subprocess.run([sys.executable, '-c', 'import torch'], check=True, env={**os.environ, 'RANK': '0'})",
+    )
+    script.write_text(changed(*PLAIN, helper))
+    assert command(tmp_path, str(script)).manifest["steps"] == [0, 1]
+    assert sorted(os.listdir(tmp_path)) == ["pack.zip", "train.py"]
+
+
 def test_a_program_without_a_model_is_packed_as_far_as_it_goes(tmp_path: Path) -> None:
     (tmp_path / "pack.zip").write_bytes(b"of a run before")
     script = tmp_path / "nothing.py"
