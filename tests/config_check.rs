@@ -584,6 +584,18 @@ fn full_names_of_arguments_come_before_last_names() {
 }
 
 #[test]
+fn programs_without_arguments_are_a_note() {
+    let without = || {
+        let mut draft = gpu();
+        draft.parts().hyperparameters.as_mut().unwrap().sources.clear();
+        draft
+    };
+    let outcome = compare(&without(), &without());
+    let part = outcome.part(Part::Hyperparameters).unwrap();
+    assert_eq!((part.verdict, part.rows.len()), (Verdict::Note, 1), "{part:#?}");
+}
+
+#[test]
 fn the_same_argument_from_another_source_is_found() {
     let mut candidate = gpu();
     let hyperparameters = candidate.parts().hyperparameters.as_mut().unwrap();

@@ -34,6 +34,12 @@ impl Item<'_> {
 /// Holds the arguments of two ranks against each other.
 pub(super) fn check(rows: &mut Rows<'_>, a: &Hyperparameters, b: &Hyperparameters) {
     let (a, b) = (items(a), items(b));
+    if a.is_empty() && b.is_empty() {
+        let why = "neither program holds its arguments in a way that is known (argparse, TrainingArguments and so on), so none were \
+                   compared";
+        let todo = "hand them to probe.config_check.pack as extra or files where settings may differ";
+        rows.push("arguments", None, None, Ruling::new(Verdict::Note, why).todo(todo));
+    }
     dtype(rows, &a, &b);
     let says_dtype = |item: &&Item<'_>| {
         item.value.text().is_none()
