@@ -79,7 +79,7 @@ def test_the_launcher_of_a_training_is_not_packed(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     group = ("# MODEL", 'torch.distributed.init_process_group("gloo")\nmodel = nn.parallel.DistributedDataParallel(model)')
     script.write_text(changed(*PLAIN, group, ("# END", "torch.distributed.destroy_process_group()")))
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script))
+    launch = ("-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2", str(script))
     pack = command(tmp_path, *launch)
     assert (pack.manifest["ranks"], pack.manifest["steps"]) == ([0, 1], [0, 1])
     assert pack.part("distributed")["wrapper"]["kind"] == "DDP"
