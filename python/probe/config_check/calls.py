@@ -65,7 +65,7 @@ class CallWatch:
             made = original(*arguments, **keywords)
             try:
                 whole = arguments[0] if made is None and arguments else made
-                if self._model is not None and _has(whole, self._model):
+                if self._model is not None and holds(whole, self._model):
                     self.compiler = flags.compiler(whole)
                     self.watch(self._model, whole)
             except Exception:
@@ -87,5 +87,6 @@ def untraced(hook: Callable[..., None]) -> Callable[..., None]:
     return outside
 
 
-def _has(whole: Any, part: Any) -> bool:
+def holds(whole: Any, part: Any) -> bool:
+    """Whether `whole` is a module that `part` is in, or is it."""
     return isinstance(whole, sys.modules["torch"].nn.Module) and any(module is part for module in whole.modules())

@@ -20,6 +20,7 @@ from typing import Any
 
 from probe.backends import compiling
 from probe.config_check import hyperparameters
+from probe.config_check.calls import holds
 from probe.config_check.collection import Collection, Request
 from probe.config_check.patches import Patches
 from probe.config_check.seeds import watch
@@ -193,7 +194,7 @@ def _whole(module: Any, frame: FrameType | None) -> Any:
     while frame is not None:
         arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
         caller = frame.f_locals.get(arguments[0]) if arguments else None
-        if isinstance(caller, sys.modules["torch"].nn.Module) and any(part is whole for part in caller.modules()):
+        if holds(caller, whole):
             whole = caller
         frame = frame.f_back
     return whole

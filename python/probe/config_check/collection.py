@@ -144,9 +144,9 @@ class Collection:
             if self._model is None and self.request.is_bystander is not None and self.request.is_bystander():
                 self._loaders.close()
                 return
-            if self._step == 0 and self._model is not None:
-                self._stand()
             try:
+                if self._step == 0 and self._model is not None:
+                    self._stand()
                 with _undisturbed():
                     self._close()
                     self._write()
@@ -191,7 +191,7 @@ class Collection:
         """Before each step of any optimizer. A model whose methods are called, but never the model, is looked at here."""
         self._stepped[id(stepping)] = stepping
         self._found_optimizer(stepping)
-        if self.finished or self._is_called or self._model is None or not _trains(stepping, self._model):
+        if self.finished or self._is_called or self._model is None or not optimizer.trains(stepping, self._model):
             return
         if self._step < self.request.steps:
             self._look((), {})
@@ -452,11 +452,6 @@ def _merge_rest(output: Path, run: str, world_size: int, process: int) -> None:
             say(f"config-check: not all of {world_size} ranks are in {output} so far")
     except Exception as error:
         say(f"config-check: the ranks were not merged into {output}: {_reason(error)}")
-
-
-def _trains(optimizer_: Any, model: Any) -> bool:
-    own = {id(parameter) for parameter in model.parameters()}
-    return any(id(parameter) in own for group in optimizer_.param_groups for parameter in group["params"])
 
 
 @contextlib.contextmanager

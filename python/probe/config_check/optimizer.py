@@ -31,12 +31,24 @@ def collect(optimizer: Any, model: Any) -> dict[str, Any]:
     return found
 
 
+def trains(optimizer: Any, model: Any) -> bool:
+    """Whether the optimizer has a parameter of the model."""
+    return not _of_model(model).isdisjoint(_trained([optimizer]))
+
+
 def outside(optimizers: Iterable[Any], model: Any) -> int:
     """How many parameters the optimizers train that are not of the model. None, where they have none of the model's at all:
     then some wrapper trains copies of them."""
-    own = {id(parameter) for parameter in model.parameters()}
-    trained = {id(parameter) for found in optimizers for group in found.param_groups for parameter in group["params"]}
+    own, trained = _of_model(model), _trained(optimizers)
     return len(trained - own) if trained & own else 0
+
+
+def _of_model(model: Any) -> set[int]:
+    return {id(parameter) for parameter in model.parameters()}
+
+
+def _trained(optimizers: Iterable[Any]) -> set[int]:
+    return {id(parameter) for found in optimizers for group in found.param_groups for parameter in group["params"]}
 
 
 def _group(group: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:
