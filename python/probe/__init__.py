@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from probe.current import save as save
+    from probe.current import step as step
     from probe.dropin import ApiProfiler as ApiProfiler
     from probe.dropin import PrecisionDebugger as PrecisionDebugger
     from probe.recorder import Capture as Capture
@@ -34,6 +35,7 @@ _EXPORTS = {
     "capture": "probe.recorder",
     "save": "probe.current",
     "seed_all": "probe.seeds",
+    "step": "probe.current",
 }
 
 #: Parts of the package that are used as modules: `probe.config_check.apply_patch`.
@@ -49,6 +51,7 @@ __all__ = [
     "capture",
     "save",
     "seed_all",
+    "step",
 ]
 
 

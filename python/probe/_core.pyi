@@ -5,6 +5,9 @@ from typing import Any
 def main(arguments: list[str]) -> int:
     """Run the command line; the first argument is the program's name. Returns the exit code."""
 
+def check_folder(output: str) -> None:
+    """Raises OSError if a run must not record into the folder: it holds a dump of another one, or something else."""
+
 class Digester:
     """Digests tensors in host memory, for packs of config-check."""
 
@@ -59,6 +62,15 @@ class Recorder:
         """Begins a step; numbers start at 0."""
     def finish_step(self) -> None:
         """Ends the step."""
+    def forget_steps(self, first: int) -> None:
+        """Takes back what was recorded of step `first` and of those that began after it: they were counted wrongly."""
+    def tally(self) -> tuple[int, int, float]:
+        """Ops recorded so far, tensors among their values that were not measured, and seconds that recording took."""
+    def cut_step(self, op: str | None, error: str) -> None:
+        """Ends the step that the program has ended inside of: what ended it, and in which call if that is known."""
+    def last_raised(self) -> tuple[str, int, str, bool] | None:
+        """The exception that ended a call of this step last: the call, the identity of the exception, its type and text, and
+        whether any call has returned since."""
     def close(self, notes: list[str]) -> None:
         """Ends the dump; the notes go into its manifest."""
     def abandon(self, reason: str) -> None:
@@ -94,7 +106,7 @@ class Recorder:
         """Number of this call of `key` in the step, from 0."""
     def after(self, call: Call, result: Any) -> None:
         """Adds what the call returned and files its record."""
-    def raised(self, call: Call) -> None:
+    def raised(self, call: Call, error: BaseException | None = None) -> None:
         """Files the record of a call that ended in an exception."""
     def withdraw(self, call: Call) -> None:
         """Drops a call that computed nothing; its number is given to the next."""

@@ -1,8 +1,8 @@
 """Recording a program that knows nothing of it: what `probe capture -- python train.py` does inside the program.
 
 The command sets `PROBE_CAPTURE` (a JSON object: see `Order`) and puts a `sitecustomize` on the path, which calls `install`
-once the program has imported torch. Recording begins with the first call of an `nn.Module`; the step of the optimizer
-ends an iteration. Of several optimizers, the first one that steps counts. When the interpreter ends, so does the dump.
+once the program has imported torch. Recording begins with the first call of an `nn.Module`; `probe.iterations` says where
+iterations end. When the interpreter ends, so does the dump.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ import json
 import os
 import sys
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from probe import current
-from probe.backends import compiling
-from probe.messages import say, warn
-from probe.ranks import current_rank, is_rank_of_its_own
+from probe import current, module_calls
+from probe.iterations import Iterations
+from probe.messages import say, say_once, warn
+from probe.ranks import current_rank, is_child, is_rank_of_its_own, world_size
 from probe.settings import Settings, SettingsError
 
 #: Holds the order, for every process below the command.
@@ -43,6 +42,8 @@ class Order:
     arguments: dict[str, Any]
     #: Where the command ran: relative paths are meant from there.
     directory: str | None
+    #: Identity of the run, the same in every process below the command.
+    run: str = ""
 
     @classmethod
     def from_environment(cls) -> Order | None:
@@ -52,7 +53,8 @@ class Order:
             return None
         try:
             values = json.loads(text)
-            return cls(values.get("config"), dict(values.get("arguments") or {}), values.get("directory"))
+            arguments = dict(values.get("arguments") or {})
+            return cls(values.get("config"), arguments, values.get("directory"), str(values.get("run") or ""))
         except (ValueError, TypeError, AttributeError) as error:
             raise SettingsError(f"{VARIABLE} in the environment cannot be read: {error}") from None
 
@@ -68,24 +70,24 @@ class Launch:
         self.settings = settings
         #: Iterations that have ended.
         self.iterations = 0
-        #: Whether an iteration that is to be recorded was under way while the recorder was on.
-        self.recorded = False
         self._make = session
         self._session: current.Recording | None = None
-        self._leader: weakref.ref[Any] | None = None
-        self._optimizer_hook: Any = None
-        self._restore_call: Callable[[], None] | None = None
+        #: Whether there ever was one: it then says itself how it went.
+        self._made = False
+        self._counted = Iterations(settings.step_on or "optimizer", self._iteration_ended, self._recount)
+        self._first_call: module_calls.Handle | None = None
         self._begun = False
         self._dismissed = False
+        #: Whether the last step that was asked for has ended.
+        self._over = False
         self._pid = os.getpid()
         self._closed = False
 
     def install(self) -> None:
         """Wait for the first call of a module, count iterations, and finish when the interpreter ends."""
-        from probe import optimizers
-
-        self._optimizer_hook = optimizers.listen(after=self._optimizer_stepped)
-        self._restore_call = _before_first_call(self._module_called)
+        self._first_call = module_calls.listen(self._module_called)
+        self._counted.listen()
+        current.count_by(self._step)
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._forked)
 
@@ -100,10 +102,13 @@ class Launch:
             if self._pid == os.getpid():
                 self._explain()
 
-    def _module_called(self) -> None:
+    def _module_called(self, module: Any) -> None:
         """The first call of a module begins."""
-        with _harmless("start", self._give_up):
-            self._begin()
+        # Of two threads that come at once, one begins.
+        if self._first_call is not None and self._first_call.remove():
+            self._counted.modules = True
+            with _harmless("start", self._give_up):
+                self._begin()
 
     def _begin(self) -> None:
         """Make the recorder, if this is a process that records."""
@@ -116,9 +121,7 @@ class Launch:
         self._pid = os.getpid()
         rank = current_rank(self.settings.rank)
         if rank not in self.settings.ranks:
-            # Of several ranks the others record; a single process that is not selected is a mistake.
-            single = f"this single process is rank {rank}, which is not among ranks {self.settings.ranks}"
-            self._dismiss(None if is_rank_of_its_own() else single)
+            self._dismiss(self._unselected(rank))
             return
         owner, _, owned = os.environ.get(OWNER_VARIABLE, "").partition(":")
         if owner and owner != str(os.getpid()) and owned == str(rank):
@@ -126,24 +129,24 @@ class Launch:
             return
         os.environ[OWNER_VARIABLE] = f"{os.getpid()}:{rank}"
         self._session = self._make(self.settings)
+        self._made = True
+        self._session.iterations = self._counted
         current.begin(self._session)
         if self.iterations:
             self._session.set_step(self.iterations)
         self._session.start(None)
-        # A program without an optimizer is one iteration.
-        self.recorded = self.iterations in self.settings.steps
         _at_end_of_child(self.finish)
 
-    def _optimizer_stepped(self, optimizer: Any) -> None:
-        """An optimizer has stepped; if it is the one that leads, an iteration has ended."""
+    def _unselected(self, rank: int) -> str | None:
+        """Why this rank records nothing, where no other says it."""
+        ranks = self.settings.ranks
+        if not is_rank_of_its_own():
+            return f"this single process is rank {rank}, which is not among ranks {ranks}"
+        # Of several ranks others record, if they exist.
+        return f"there are {world_size()} ranks, counted from 0, and ranks {ranks} were to record" if rank == 0 and ranks.first >= world_size() else None
+
+    def _iteration_ended(self) -> None:
         with _harmless("step", self._give_up):
-            leader = self._leader() if self._leader is not None else None
-            if leader is None:
-                self._leader = weakref.ref(optimizer)
-            elif leader is not optimizer:
-                return
-            if self._session is not None:
-                self.recorded = self.recorded or self.iterations in self.settings.steps
             self.iterations += 1
             last = self.settings.steps.last
             if self._session is not None:
@@ -154,8 +157,35 @@ class Launch:
             if last is not None and self.iterations > last:
                 self._done()
 
+    def _step(self) -> None:
+        """The program says that an iteration has ended."""
+        if self._closed or self._dismissed:
+            return
+        if self._over and not self._counted.told:
+            say_once(
+                f"recording ended {self._counted.describe()} before the program called probe.step() for the first time; if its "
+                "iterations are longer, record again with step_on 'program' (--step-on program)"
+            )
+        elif not self._over:
+            self._counted.step()
+
+    def _recount(self, guessed: int) -> None:
+        """What was taken for so many iterations was the first."""
+        with _harmless("step", self._give_up):
+            self.iterations = 1
+            if self._session is not None:
+                if 0 in self.settings.steps and self._counted.split:
+                    say_once(
+                        "step 0 was recorded in part: its end was counted before the program called probe.step() for the first "
+                        "time; with step_on 'program' (--step-on program) nothing else ends an iteration"
+                    )
+                self._session.recount(1)
+            elif self.settings.steps.last is None or self.settings.steps.last >= 1:
+                self._begin()
+
     def _done(self) -> None:
         """The last step that was asked for is over: from here on the program runs as if nothing had been loaded."""
+        self._over = True
         self._leave()
         self._close()
 
@@ -180,13 +210,10 @@ class Launch:
             self._close()
 
     def _leave(self) -> None:
-        """Take every hook out of torch."""
-        if self._optimizer_hook is not None:
-            self._optimizer_hook.remove()
-            self._optimizer_hook = None
-        if self._restore_call is not None:
-            self._restore_call()
-            self._restore_call = None
+        """Take everything out of torch."""
+        self._counted.remove()
+        if self._first_call is not None:
+            self._first_call.remove()
 
     def _forked(self) -> None:
         """In a child that was forked: its parent records, unless it has not begun and the child turns out to be a rank."""
@@ -205,21 +232,19 @@ class Launch:
         return os.getpid() != self._pid and not is_rank_of_its_own()
 
     def _explain(self) -> None:
-        """Say why there is no record, if this process should have one."""
-        if self.recorded or self._dismissed:
+        """Say why there is no record, if this process should have one and no session said it."""
+        if self._made or self._dismissed:
             return
-        helper = not self._begun and self.iterations == 0
-        if helper and not _is_expected_to_record():
-            return
-        if helper:
+        if self.iterations > self.settings.steps.first:
+            say("nothing was recorded: without a call of an nn.Module, recording begins at the end of iteration 0; choose later steps")
+        elif self.iterations:
+            say(
+                f"nothing was recorded: the program ended after {self.iterations} iterations, counted from 0 "
+                f"{self._counted.describe()}, and steps {self.settings.steps} were to be recorded"
+            )
+        elif _is_expected_to_record() and not _written_since_start(self.settings.output, "step*/*"):
             # A launcher of other processes calls no module; those that do have written by now.
-            if not _written_since_start(self.settings.output, "step*/*"):
-                say("nothing was recorded: no nn.Module was called and no optimizer stepped")
-            return
-        if _written_since_start(self.settings.output, f"step{self.iterations}/rank{current_rank(self.settings.rank)}"):
-            return
-        ended = f"the program ended after {self.iterations} iteration{'' if self.iterations == 1 else 's'}"
-        say(f"nothing was recorded: {ended}, counted from 0 by the optimizer's steps, and steps {self.settings.steps} were to be recorded")
+            say("nothing was recorded: no nn.Module was called and no optimizer stepped")
 
 
 def install() -> None:
@@ -271,50 +296,9 @@ def _session(settings: Settings) -> current.Recording:
     return Session(settings)
 
 
-def _before_first_call(begin: Callable[[], None]) -> Callable[[], None]:
-    """Call `begin` before the next call of any module begins, once. Returns what takes the wait back.
-
-    A hook would come too late: hooks that are registered from inside a call miss that very call, which is the model's. So the
-    entry of all modules is replaced for as long as the wait lasts, and is torch's own again before the first module runs.
-    """
-    import torch
-
-    original = torch.nn.Module.__call__
-    is_compiling = compiling()
-
-    def restore() -> None:
-        # Something else may have been put on top meanwhile, which is then not ours to remove.
-        if torch.nn.Module.__call__ is waiting:
-            torch.nn.Module.__call__ = original  # type: ignore[method-assign]
-
-    pending = [begin]
-
-    def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # While a graph is traced this is True to the tracer alone, and the trace shows torch's own call.
-        if is_compiling():
-            return original(self, *args, **kwargs)
-        restore()
-        try:
-            # Of two threads that come at once, one begins.
-            first = pending.pop()
-        except IndexError:
-            return original(self, *args, **kwargs)
-        first()
-        return original(self, *args, **kwargs)
-
-    torch.nn.Module.__call__ = waiting  # type: ignore[method-assign, assignment]
-
-    def withdraw() -> None:
-        pending.clear()
-        restore()
-
-    return withdraw
-
-
 def _at_end_of_child(finish: Callable[[], None]) -> None:
     """Processes of multiprocessing leave without the interpreter's own end; they have one of theirs."""
-    multiprocessing = sys.modules.get("multiprocessing.process")
-    if multiprocessing is None or multiprocessing.parent_process() is None:
+    if not is_child():
         return
     from multiprocessing.util import Finalize
 

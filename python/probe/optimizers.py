@@ -58,7 +58,8 @@ def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 
 
 def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    for handle in list(_waiting):
+    # Who came last, and may stand inside of what others end with the step, goes first.
+    for handle in reversed(list(_waiting)):
         if handle.after is not None:
             handle.after(optimizer)
     frame = sys._getframe(1)

@@ -102,7 +102,7 @@ def torch_spelling(name: str) -> str:
 
 def is_op_name(text: str) -> bool:
     """Whether a text is written as the name of a torch function or of an op, not as the path of a module."""
-    return text.startswith(_DISPATCHER) or op_spelling(text).startswith((*NAMESPACES.values(), "Aten.", "Module."))
+    return text.startswith(_DISPATCHER) or op_spelling(text).startswith((*NAMESPACES.values(), "Aten.", "Module.", "Optimizer."))
 
 
 def api_of(name: str) -> str:

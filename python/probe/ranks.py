@@ -23,6 +23,12 @@ def is_rank_of_its_own() -> bool:
     return initialised or os.environ.get("RANK", "").isdigit()
 
 
+def is_child() -> bool:
+    """Whether multiprocessing started this process. It has read the program anew, and leaves without the interpreter's own end."""
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    return multiprocessing is not None and multiprocessing.parent_process() is not None
+
+
 def processes_here() -> int:
     """How many ranks the launcher says it has started on this machine; 1 for a single process."""
     return max(1, _from_launcher("LOCAL_WORLD_SIZE", 1))

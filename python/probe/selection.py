@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from probe.patterns import Pattern, names_of, plain_path
+from probe.nearest import nearest
+from probe.patterns import Pattern, api_of, names_of, op_spelling, path_of, plain_path, torch_spelling
 from probe.settings import Settings
 
 #: Answers that are kept. Names repeat from step to step; a run whose names never repeat must not fill the memory.
 _KEPT = 1 << 16
+#: Names that are kept to find the nearest of a misspelt one.
+_KEPT_SEEN = 1 << 13
 
 
 class Selection:
@@ -29,6 +32,10 @@ class Selection:
         # Until the model is known, a listed name may or may not begin with the user's name for it.
         self._alternatives = {pattern: shorter for pattern in self._patterns() if (shorter := pattern.without_first_word())}
         self._used: set[Pattern] = set()
+        #: Functions that were called, and paths of modules that they were called in.
+        self._seen: set[str] = set()
+        #: Whether the range of `scope` was ever entered.
+        self._reached = False
 
     def _patterns(self) -> tuple[Pattern, ...]:
         return (*self._include, *self._exclude, *self._tensors)
@@ -58,8 +65,10 @@ class Selection:
 
     def opened(self, name: str) -> None:
         """An op begins. Call it before `wants`, for modules before anything inside them."""
-        if self._scope is not None and name == self._scope[0]:
-            self._open = True
+        if self._scope is not None:
+            self._see(name)
+            if name == self._scope[0]:
+                self._open = self._reached = True
 
     def closed(self, name: str) -> None:
         """An op has ended. Call it after everything of the op is recorded, for modules after everything inside them."""
@@ -78,6 +87,7 @@ class Selection:
         key = (name, module, phase)
         answer = self._kept.get(key)
         if answer is None:
+            self._see(name, module)
             names = names_of(name, module)
             included = not self._include or self._any(self._include, names, phase)
             answer = included and not self._any(self._exclude, names, phase)
@@ -93,13 +103,39 @@ class Selection:
         key = (name, module, phase)
         answer = self._kept_tensors.get(key)
         if answer is None:
+            self._see(name, module)
             answer = self._any(self._tensors, names_of(name, module), phase)
             _keep(self._kept_tensors, key, answer)
         return answer
 
-    def unused(self) -> list[str]:
-        """Listed names that no op had: at the end of a run, each deserves a warning."""
-        return [pattern.text for pattern in dict.fromkeys(self._patterns()) if pattern not in self._used]
+    def unused(self, said: Iterable[str] = ()) -> list[str]:
+        """A line for each listed name that no op had, with the nearest that one had. Those that `said` names are left out."""
+        keys = ("include", "exclude", *(() if self._settings.task == "tensor" else ("tensors",)))
+        listed = [(key, pattern) for key in keys for pattern in dict.fromkeys(getattr(self._settings, key))]
+        lines = [
+            self._line(key, pattern.text)
+            for key, pattern in listed
+            if pattern not in self._used and not any(f"{key}: {pattern.text!r}" in line for line in said)
+        ]
+        if self._scope is not None and not self._reached:
+            lines.append(self._line("scope", self._scope[0]))
+        return lines
+
+    def _line(self, key: str, name: str) -> str:
+        """What to say of a name that nothing had."""
+        # A bare word is meant for the last one of a name.
+        known = {spelling: seen for seen in self._seen for spelling in (seen.rpartition(".")[2], torch_spelling(seen), seen)}
+        near = nearest(op_spelling(name), known) or nearest(name.rpartition(".")[2], known)
+        return f"{key}: {name!r} matched nothing" + (f"; did you mean {known[near]!r}?" if near else "")
+
+    def _see(self, name: str, module: str = "") -> None:
+        if len(self._seen) < _KEPT_SEEN:
+            path = path_of(name)
+            # A range is named by full names.
+            self._seen.add(name if self._scope is not None else api_of(name) if path is None else plain_path(path))
+            if module:
+                self._seen.add(plain_path(module))
+            self._seen.discard("")
 
     def _any(self, patterns: tuple[Pattern, ...], names: list[str], phase: str) -> bool:
         hits = [pattern for pattern in patterns if self._hits(pattern, names)]

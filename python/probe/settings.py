@@ -21,6 +21,8 @@ from probe.steps import Steps
 LEVELS = ("module", "mix", "api", "op", "save")
 TASKS = ("statistics", "sketch", "hash", "tensor")
 SLOTS = ("input", "output")
+#: What may end an iteration by itself; any other text is the name of a function or a module.
+STEP_ON = ("optimizer", "model", "program")
 
 _UNITS = {"": 1, "B": 1} | {
     f"{letter}{suffix}": base**power
@@ -43,8 +45,13 @@ class Settings:
 
     #: Folder of the dump, absolute.
     output: str
+    #: Whether a dump that the folder holds is replaced; otherwise it is refused.
+    overwrite: bool = False
     #: Iterations to record, counted from 0.
     steps: Steps = Steps()
+    #: Where iterations end: one of `STEP_ON` or the name of a function or module. None: at the optimizer's
+    #: steps, where nothing in the program says `step()`.
+    step_on: str | None = None
     #: Ranks that record.
     ranks: Steps = Steps()
     #: Which calls are ops: `module`, `api`, `mix` (both), `op` (dispatcher), `save` (only `probe.save`).
@@ -67,6 +74,11 @@ class Settings:
     max_bytes: int | None = None
     #: Whether the call stack of every op is recorded.
     stacks: bool = True
+    #: Seed with which weights and inputs are moved by one rounding: the recorded run is another one then, which shows what
+    #: rounding does. None, as a rule: nothing is moved.
+    perturb: int | None = None
+    #: Whether the line at the end of the recording is left out.
+    quiet: bool = False
     #: The rank of this process where neither the environment nor torch.distributed knows it.
     rank: int | None = None
     #: The file that the settings came from; None if there was none.
@@ -193,6 +205,12 @@ def _words(known: tuple[str, ...]) -> Callable[[Any], tuple[str, ...]]:
     return read
 
 
+def _step_on(value: Any) -> str:
+    if isinstance(value, str) and value and all(word.isidentifier() or word.isdigit() for word in value.split(".")):
+        return value
+    raise ValueError(f"{value!r} is no name; write {', '.join(STEP_ON)}, or the name of a function or a module: my_training.train_step")
+
+
 def _list(value: Any) -> list[Any]:
     """A list, or one text with commas."""
     if isinstance(value, str):
@@ -257,6 +275,14 @@ def _flag(value: Any) -> bool:
     raise ValueError(f"{value!r} is neither true nor false")
 
 
+def _seed(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return 0 if value else None
+    if isinstance(value, int) and 0 <= value < 2**31:
+        return value
+    raise ValueError(f"{value!r} is no seed; write true, or a number from 0 on")
+
+
 def _rank(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
@@ -265,7 +291,9 @@ def _rank(value: Any) -> int:
 
 _READERS: dict[str, Callable[[Any], Any]] = {
     "output": _path,
+    "overwrite": _flag,
     "steps": Steps.parse,
+    "step_on": _step_on,
     "ranks": Steps.parse,
     "level": _word(LEVELS),
     "task": _word(TASKS),
@@ -277,6 +305,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "scope": _scope,
     "max_bytes": _bytes,
     "stacks": _flag,
+    "perturb": _seed,
+    "quiet": _flag,
     "rank": _rank,
 }
 

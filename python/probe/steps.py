@@ -68,6 +68,13 @@ class Steps:
             return number
         return next((max(first, number) for first, last in self._ranges if number <= last), None)
 
+    def beyond(self, number: int) -> Steps | None:
+        """The numbers of the set from `number` on; None if there are none, or no end to them."""
+        if self._ranges is None:
+            return None
+        ranges = [(max(first, number), last) for first, last in self._ranges if last >= number]
+        return Steps(ranges) if ranges else None
+
     def __contains__(self, number: object) -> bool:
         if not isinstance(number, int):
             return False

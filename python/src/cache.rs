@@ -55,6 +55,8 @@ pub(crate) struct Measured {
     pub(crate) observation: Arc<Observation>,
     /// Where its data was written, for task `tensor`.
     pub(crate) data: Option<DataLocation>,
+    /// The elements of a small tensor, in place of a sketch.
+    pub(crate) bytes: Option<Arc<[u8]>>,
 }
 
 /// Measurements of the current step.
@@ -79,14 +81,11 @@ impl Cache {
     }
 
     /// Keeps a measurement. The caller sees to it that `identity` stands for the same storage until [`Self::clear`].
-    /// True when this storage was not known before.
-    pub(crate) fn insert(&mut self, identity: usize, entry: Entry) -> bool {
-        let known = self.storages.len();
+    pub(crate) fn insert(&mut self, identity: usize, entry: Entry) {
         let entries = self.storages.entry(identity).or_default();
         // What is of another version, or has changed unseen, is never found again.
         entries.retain_mut(|old| !old.is_of(&entry.layout) && old.layout.version == entry.layout.version);
         entries.push(entry);
-        self.storages.len() > known
     }
 
     /// Forgets what was measured of a storage that an op writes to.

@@ -1,31 +1,58 @@
-//! Numbers that were computed on a device, fetched for many tensors at once.
+//! Numbers that were computed on a device, and elements of small tensors, fetched for many tensors at once.
 
 use std::sync::Arc;
 
-use probe::dump::{Counts, Number, Observation, RecordedStatistics, SKETCH_LANES, Sketch};
+use probe::dump::{Counts, DType, Number, Observation, RecordedStatistics, SKETCH_LANES, Sketch, TensorRef};
+use probe::measure;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::measure::{SMALL, Token};
+
 /// One tensor's numbers as `probe.recorder.device` gives them: whether they are integers or truth values, count and kinds,
 /// least, greatest, mean, norm, and the sketch's lanes as little-endian f32.
-type Row<'py> = (u8, [u64; 5], Option<[f64; 4]>, Option<[i64; 2]>, Option<Bound<'py, PyBytes>>);
+type Row<'py> = (u8, [u64; 6], Option<[f64; 4]>, Option<[i64; 2]>, Option<Bound<'py, PyBytes>>);
 
-/// Fetches what `tokens` stand for, in their order.
-pub(crate) fn fetch(
-    py: Python<'_>,
-    device: &Py<PyAny>,
-    tokens: &[&Py<PyAny>],
-) -> PyResult<Vec<Option<Arc<Observation>>>> {
+/// What comes from a device for one tensor.
+#[derive(FromPyObject)]
+enum Answer<'py> {
+    /// Of a small one, in row-major order.
+    Elements(Bound<'py, PyBytes>),
+    Numbers(Row<'py>),
+}
+
+/// What is known of a tensor that was on a device.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) observation: Arc<Observation>,
+    /// The elements of a small one, in place of a sketch.
+    pub(crate) bytes: Option<Arc<[u8]>>,
+}
+
+/// Fetches what `tokens` stand for, in their order. `None` where the device lost it.
+pub(crate) fn fetch(py: Python<'_>, device: &Py<PyAny>, tokens: &[&Token]) -> PyResult<Vec<Option<Fetched>>> {
     if tokens.is_empty() {
         return Ok(Vec::new());
     }
-    let list: Vec<Bound<'_, PyAny>> = tokens.iter().map(|token| token.bind(py).clone()).collect();
-    let rows: Vec<Option<Row<'_>>> = device.bind(py).call_method1("fetch", (list,))?.extract()?;
-    Ok(rows.into_iter().map(|row| row.map(|row| Arc::new(observation(row)))).collect())
+    let list: Vec<Bound<'_, PyAny>> = tokens.iter().map(|token| token.object.bind(py).clone()).collect();
+    let answers: Vec<Option<Answer<'_>>> = device.bind(py).call_method1("fetch", (list,))?.extract()?;
+    let fetched = |(answer, token): (Option<Answer<'_>>, &&Token)| match answer? {
+        Answer::Numbers(row) => Some(Fetched { observation: Arc::new(observation(row)), bytes: None }),
+        Answer::Elements(bytes) => measured(bytes.as_bytes(), token.elements?),
+    };
+    Ok(answers.into_iter().zip(tokens).map(fetched).collect())
+}
+
+/// Measures elements that lie one behind the other. `None` where the last one is not whole.
+fn measured(bytes: &[u8], dtype: DType) -> Option<Fetched> {
+    let (elements, rest) = (bytes.len() / dtype.size(), bytes.len() % dtype.size());
+    let shape = [elements];
+    let row = TensorRef::strided(bytes, dtype, &shape, &[1], 0).ok().filter(|_| rest == 0)?;
+    Some(Fetched { observation: Arc::new(measure::observe(row, SMALL)), bytes: Some(bytes.into()) })
 }
 
 fn observation((kind, counts, floats, integers, sketch): Row<'_>) -> Observation {
-    let [elements, zeros, nan, positive_infinite, negative_infinite] = counts;
+    let [elements, zeros, nan, positive_infinite, negative_infinite, sentinels] = counts;
     let number = |index: usize| match (kind, integers, floats) {
         (1, Some(integers), _) => Some(Number::Int(integers[index])),
         // Beyond the range of i64: the 64 bits of an unsigned number.
@@ -41,10 +68,18 @@ fn observation((kind, counts, floats, integers, sketch): Row<'_>) -> Observation
         statistics: RecordedStatistics {
             min: number(0),
             max: number(1),
-            mean: floats.map(|floats| floats[2]),
+            // Where there are sentinels alone, there is none.
+            mean: floats.map(|floats| floats[2]).filter(|mean| !mean.is_nan()),
             norm: floats.map(|floats| floats[3]),
         },
-        counts: Counts { elements, zeros, nan, positive_infinite, negative_infinite },
+        counts: Counts {
+            elements,
+            zeros,
+            nan,
+            positive_infinite,
+            negative_infinite,
+            sentinels: Some(sentinels),
+        },
         sketch: sketch.as_ref().and_then(|bytes| lanes(bytes.as_bytes())),
         hash: None,
     }

@@ -9,7 +9,7 @@
 //!   names     what it is called
 //!   flatten   its arguments and results, one slot a value
 //!     tensor    what a tensor is (shim: by torch's C interface, interior: by words of its objects)
-//!     measure   its numbers (cache: not twice; device: fetched later)
+//!     measure   its numbers (cache: not twice; device: fetched later; identity: which slots hold the same)
 //!   tape      the writer, and its first failure
 //! digest    identities of tensors, for packs of config-check (mersenne: how far a random generator has come)
 //! ```
@@ -23,6 +23,7 @@ mod device;
 mod digest;
 mod flatten;
 mod frame;
+mod identity;
 mod interior;
 mod measure;
 mod mersenne;
@@ -35,6 +36,10 @@ mod symbols;
 mod tape;
 mod tensor;
 
+use std::path::PathBuf;
+
+use probe::capture::{CaptureError, Existing, prepare};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
 /// Python's allocator aligns an object to 16 bytes, whatever the Rust value in it needs.
@@ -56,10 +61,22 @@ fn main(py: Python<'_>, arguments: Vec<String>) -> u8 {
     py.detach(|| probe::cli::run(arguments.into_iter().map(Into::into)).code())
 }
 
+/// Raises `OSError` if a run must not record into the folder: it holds a dump of another one, or something else.
+#[pyfunction]
+fn check_folder(py: Python<'_>, output: PathBuf) -> PyResult<()> {
+    match py.detach(|| prepare(&output, Existing::Keep, "overwrite=True")) {
+        Err(error @ CaptureError::Occupied { .. }) => Err(PyOSError::new_err(error.to_string())),
+        // What cannot be read now may be there when recording begins, which says so if it is not.
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 #[pymodule]
 mod _core {
     #[pymodule_export]
     use super::call::Call;
+    #[pymodule_export]
+    use super::check_folder;
     #[pymodule_export]
     use super::digest::{DigestStream, Digester, hash_bytes};
     #[pymodule_export]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use probe::capture::{DataLocation, SlotRecord, SlotValue, TensorFacts};
-use probe::dump::{Content, SlotSide, TensorRef, element_count};
+use probe::dump::{Content, DType, SMALL_TENSOR, SlotSide, TensorRef, element_count};
 use probe::measure::{self, Crew};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -12,6 +12,7 @@ use pyo3::types::PyDict;
 
 use crate::cache::{Cache, Entry, Layout, Measured, sample};
 use crate::flatten::{TensorSink, class_name};
+use crate::identity::{Identities, print_of, view_of};
 use crate::tape::Tape;
 use crate::tensor::{Facts, Marks, Memory, Order, TensorKind, Torch, storage};
 
@@ -53,6 +54,7 @@ pub(crate) struct Meter {
     /// Helps with large tensors.
     pub(crate) crew: Crew,
     pub(crate) cache: Mutex<Cache>,
+    identities: Mutex<Identities>,
     /// Weak references that keep the identity of cached storages from being given to others.
     weak: Mutex<Vec<usize>>,
     free_weak: Py<PyAny>,
@@ -75,6 +77,7 @@ impl Meter {
             device,
             crew,
             cache: Mutex::default(),
+            identities: Mutex::default(),
             weak: Mutex::default(),
             free_weak,
         })
@@ -84,9 +87,20 @@ impl Meter {
         self.cache.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Forgets all measurements.
-    pub(crate) fn clear(&self, py: Python<'_>) {
+    fn identities(&self, py: Python<'_>) -> MutexGuard<'_, Identities> {
+        self.identities.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Begins a step, or ends one.
+    pub(crate) fn restart(&self, py: Python<'_>) {
+        self.clear(py);
+        self.identities(py).restart();
+    }
+
+    /// Forgets all tensors and their measurements.
+    fn clear(&self, py: Python<'_>) {
         self.cache(py).clear();
+        self.identities(py).clear();
         let weak = {
             let mut weak = self.weak.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner);
             std::mem::take(&mut *weak)
@@ -102,7 +116,31 @@ impl Meter {
         // What has no storage is not kept in mind.
         if let Ok(storage) = self.torch.storage(tensor) {
             self.cache(tensor.py()).forget(storage);
+            self.identities(tensor.py()).wrote(storage);
         }
+    }
+
+    /// Sees to it that the address of a tensor's storage is not given to another until [`Self::clear`]. False where that cannot
+    /// be had.
+    fn hold(&self, tensor: &Bound<'_, PyAny>, identity: usize) -> bool {
+        let py = tensor.py();
+        if self.identities(py).holds(identity) {
+            return true;
+        }
+        if self.identities(py).is_full() {
+            self.clear(py);
+        }
+        let reference =
+            storage(tensor).and_then(|storage| storage.call_method0(intern!(py, "_weak_ref"))?.extract());
+        let Ok(reference) = reference else { return false };
+        self.weak.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner).push(reference);
+        self.identities(py).hold(identity);
+        true
+    }
+
+    /// Whether a tensor of so many bytes is stored as it is where others have a sketch.
+    const fn stores(&self, bytes: usize) -> bool {
+        self.content.sketch && bytes < SMALL_TENSOR
     }
 
     /// The measurement of a tensor in host memory, from the cache or made now. `Err` says why there is none.
@@ -112,6 +150,7 @@ impl Meter {
         facts: &Facts,
         memory: &Memory,
         How { name, tape, rewritten }: How<'_>,
+        marks: Option<Marks>,
     ) -> Result<(Measured, Option<String>), String> {
         let py = tensor.py();
         let Some(dtype) = facts.dtype else {
@@ -127,20 +166,24 @@ impl Meter {
             Order::of_rows(facts)
         };
         let released = |_| "its memory is released".to_owned();
-        let size = element_count(&facts.shape).unwrap_or(usize::MAX).saturating_mul(dtype.size());
+        let size = size_of(facts, dtype);
+        let stored = self.stores(size);
+        let content = if stored { SMALL } else { self.content };
         if size < LOOK_UP_BYTES && tape.is_none() {
             let view = TensorRef::strided(bytes, dtype, &order.shape, &order.strides, facts.offset);
-            let observation = Arc::new(measure::observe(view.map_err(released)?, self.content));
-            return Ok((Measured { observation, data: None }, None));
+            let view = view.map_err(released)?;
+            let observation = Arc::new(measure::observe(view, content));
+            return Ok((Measured { observation, data: None, bytes: stored.then(|| elements(&view)) }, None));
         }
         let failed = |error| short(&error);
-        let marks = facts.marks.map_or_else(|| Marks::of(tensor), Ok).map_err(failed)?;
-        let looked_up = size >= LOOK_UP_BYTES && marks.is_torchs_alone;
-        let layout = Layout { version: marks.version, offset: facts.offset, order, dtype };
+        // What is not held may be another tensor when its address is met again.
+        let marks = marks.filter(|marks| size >= LOOK_UP_BYTES && marks.is_torchs_alone);
+        let version = marks.map_or(-1, |marks| marks.version);
+        let layout = Layout { version, offset: facts.offset, order, dtype };
         let view = TensorRef::strided(bytes, dtype, &layout.order.shape, &layout.order.strides, facts.offset)
             .map_err(released)?;
-        let mark = if looked_up { sample(&view) } else { 0 };
-        let known = if looked_up { self.cache(py).get(marks.storage, &layout, mark) } else { None };
+        let mark = marks.map_or(0, |_| sample(&view));
+        let known = marks.and_then(|marks| self.cache(py).get(marks.storage, &layout, mark));
         if let Some(known) = &known
             && (known.data.is_some() || tape.is_none())
         {
@@ -149,77 +192,60 @@ impl Meter {
         let work = || {
             let observation = match known {
                 Some(known) => known.observation,
-                None => Arc::new(measure::observe_with(&self.crew, view, self.content)),
+                None => Arc::new(measure::observe_with(&self.crew, view, content)),
             };
-            let (data, note) = tape.map_or((None, None), |tape| tape.write_data(name, facts, &view));
-            (Measured { observation, data }, note)
+            let (data, note) = tape.map_or((None, None), |tape| tape.write_data(name, facts, &view, stored));
+            let bytes = (stored && data.is_none()).then(|| elements(&view));
+            (Measured { observation, data, bytes }, note)
         };
         let detached = size >= DETACH_BYTES || tape.is_some();
         // While the interpreter is not held, another thread may give the tensor another storage.
         let held = detached.then(|| storage(tensor)).transpose().map_err(failed)?;
         let (measured, note) = if detached { py.detach(work) } else { work() };
-        if looked_up {
+        drop(held);
+        if let Some(marks) = marks {
             let entry = Entry { layout, rewritten, sample: mark, measured: measured.clone() };
-            self.remember(tensor, marks.storage, held, entry);
+            let mut cache = self.cache(py);
+            if cache.is_full() {
+                cache.clear();
+            }
+            cache.insert(marks.storage, entry);
         }
         Ok((measured, note))
     }
 
-    /// Keeps a measurement of `tensor`, whose storage is `held`, if that was asked for already.
-    fn remember(
-        &self,
-        tensor: &Bound<'_, PyAny>,
-        identity: usize,
-        held: Option<Bound<'_, PyAny>>,
-        entry: Entry,
-    ) {
-        let py = tensor.py();
-        if self.cache(py).is_full() {
-            self.clear(py);
-        }
-        if self.cache(py).insert(identity, entry) {
-            let storage = held.map_or_else(|| storage(tensor), Ok);
-            let reference =
-                storage.and_then(|storage| storage.call_method0(intern!(py, "_weak_ref"))?.extract());
-            match reference {
-                Ok(reference) => self
-                    .weak
-                    .lock_py_attached(py)
-                    .unwrap_or_else(std::sync::PoisonError::into_inner)
-                    .push(reference),
-                // Without it the identity may be given to another storage.
-                Err(_) => self.cache(py).forget(identity),
-            }
-        }
-    }
-
     /// The record of a plainly strided tensor. Measurements on a device come later, from [`Pending`].
-    fn plain(
-        &self,
-        tensor: &Bound<'_, PyAny>,
-        facts: Facts,
-        how: How<'_>,
-    ) -> (TensorFacts, Option<Py<PyAny>>) {
+    fn plain(&self, tensor: &Bound<'_, PyAny>, facts: Facts, how: How<'_>) -> (TensorFacts, Option<Token>) {
         let py = tensor.py();
         let (mut measured, mut note, mut token) = (None, None, None);
+        let marks = facts.memory.as_ref().and_then(|_| facts.marks.or_else(|| Marks::of(tensor).ok()));
+        let marks = marks.filter(|marks| self.hold(tensor, marks.storage));
         if let Some(memory) = facts.memory.as_ref().filter(|_| facts.on_host) {
-            match self.on_host(tensor, &facts, memory, how) {
+            match self.on_host(tensor, &facts, memory, how, marks) {
                 Ok((found, remark)) => (measured, note) = (Some(found), remark),
                 Err(reason) => note = Some(reason),
             }
         } else if facts.memory.is_none() {
             note = Some("no data".into());
         } else {
-            match self.device.bind(py).call_method1(intern!(py, "observe"), (tensor,)) {
+            // A small one is measured here, when its elements arrive.
+            let elements = facts.dtype.filter(|&dtype| self.stores(size_of(&facts, dtype)));
+            let method = if elements.is_some() { intern!(py, "copy") } else { intern!(py, "observe") };
+            match self.device.bind(py).call_method1(method, (tensor,)) {
                 Ok(none) if none.is_none() => {
                     note = Some(format!("{} is not measured on {}", facts.dtype_name, facts.device));
                 }
-                Ok(pending) => token = Some(pending.unbind()),
+                Ok(object) => token = Some(Token { object: object.unbind(), elements }),
                 Err(error) => note = Some(short(&error)),
             }
         }
-        let (observation, data) =
-            measured.map_or((None, None), |measured| (Some(measured.observation), measured.data));
+        let (observation, data, bytes) = measured.map_or((None, None, None), |measured| {
+            (Some(measured.observation), measured.data, measured.bytes)
+        });
+        let identity = marks.map(|marks| {
+            let print = observation.as_deref().map(print_of);
+            self.identities(py).of(marks, view_of(&facts), how.rewritten, print)
+        });
         let stride = |stride| i64::try_from(stride).unwrap_or(i64::MAX);
         let record = TensorFacts {
             dtype: facts.dtype_name,
@@ -230,10 +256,33 @@ impl Meter {
             placement: None,
             observation,
             data,
+            bytes,
+            identity,
             note,
         };
         (record, token)
     }
+}
+
+/// What is measured of a small tensor: its elements stand in place of a sketch.
+pub(crate) const SMALL: Content = Content::HASH;
+
+/// Bytes of the elements, in row-major order.
+fn size_of(facts: &Facts, dtype: DType) -> usize {
+    element_count(&facts.shape).unwrap_or(usize::MAX).saturating_mul(dtype.size())
+}
+
+/// The elements of a small tensor, in row-major order.
+fn elements(tensor: &TensorRef<'_>) -> Arc<[u8]> {
+    tensor.contiguous_bytes().map_or_else(|| tensor.to_bytes().into(), Into::into)
+}
+
+/// What a device gave in place of the numbers of a tensor.
+#[derive(Debug)]
+pub(crate) struct Token {
+    pub(crate) object: Py<PyAny>,
+    /// The type of the elements where these are fetched, and measured here.
+    pub(crate) elements: Option<DType>,
 }
 
 /// A slot whose numbers are still on a device.
@@ -241,8 +290,7 @@ impl Meter {
 pub(crate) struct Pending {
     /// Index of the slot in its op.
     pub(crate) slot: usize,
-    /// What the device gave in place of the numbers.
-    pub(crate) token: Py<PyAny>,
+    pub(crate) token: Token,
 }
 
 /// Puts the tensors of one op into its slots.

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::thread;
 
-use probe::capture::CaptureTask;
+use probe::capture::{CaptureTask, Existing};
 use probe::dump::{Content, Phase};
 use serde::Deserialize;
 
@@ -19,6 +19,7 @@ pub(crate) struct Options {
     processes: usize,
     /// Whether call stacks are recorded.
     pub(crate) stacks: bool,
+    overwrite: bool,
     /// Most bytes of data a step may write.
     pub(crate) max_bytes: u64,
     forward: bool,
@@ -47,6 +48,11 @@ impl Options {
             CaptureTask::Hash => Content::HASH,
             CaptureTask::Sketch | CaptureTask::Tensor => Content::SKETCH,
         }
+    }
+
+    /// What is done with a dump that the folder holds.
+    pub(crate) const fn existing(&self) -> Existing {
+        if self.overwrite { Existing::Replace } else { Existing::Keep }
     }
 
     /// Whether the data of every tensor is written.

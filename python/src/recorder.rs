@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use probe::capture::{DumpWriter, OpRecord, RunManifest};
 use probe::dump::{OpName, Phase, SlotSide};
@@ -26,7 +27,7 @@ use crate::measure::{Meter, short};
 use crate::names::{Names, Origin, Region};
 use crate::options::Options;
 use crate::stack::{CheckpointFrame, Found, Stacks};
-use crate::tape::Tape;
+use crate::tape::{Tally, Tape};
 use crate::tensor::Torch;
 use filing::Queue;
 
@@ -37,18 +38,24 @@ thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as busy until dropped.
-struct Busy;
+/// Marks this thread as busy until dropped, and counts the time.
+struct Busy<'a> {
+    spent: &'a AtomicU64,
+    since: Instant,
+}
 
-impl Busy {
-    fn enter() -> Option<Self> {
-        (!BUSY.replace(true)).then_some(Self)
+impl<'a> Busy<'a> {
+    /// None where the thread is busy already. The nanoseconds are added to `spent`.
+    fn enter(spent: &'a AtomicU64) -> Option<Self> {
+        (!BUSY.replace(true)).then(|| Self { spent, since: Instant::now() })
     }
 }
 
-impl Drop for Busy {
+impl Drop for Busy<'_> {
     fn drop(&mut self) {
         BUSY.set(false);
+        let spent = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.spent.fetch_add(spent, Ordering::Relaxed);
     }
 }
 
@@ -76,6 +83,19 @@ struct Questions {
 struct LastRegion {
     frame: Py<PyAny>,
     region: Region,
+}
+
+/// An exception that ended a call.
+#[derive(Debug)]
+struct Raised {
+    /// Name of the innermost call that it ended.
+    op: String,
+    /// Identity of the exception. It is not kept alive: it holds on to frames, and those to tensors.
+    error: usize,
+    /// Type and first line.
+    text: String,
+    /// Calls that had returned by then.
+    returned: u64,
 }
 
 /// Where the program is when an op begins.
@@ -108,6 +128,12 @@ pub(crate) struct Recorder {
     queue: Mutex<Queue>,
     faults: AtomicU64,
     first_fault: Mutex<Option<String>>,
+    /// Nanoseconds that threads have spent in here.
+    spent: AtomicU64,
+    /// Calls that have returned.
+    returned: AtomicU64,
+    /// The exception that ended a call last.
+    raised: Mutex<Option<Raised>>,
 }
 
 fn lock<'a, T>(py: Python<'_>, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
@@ -139,7 +165,7 @@ impl Recorder {
             Ok(hooks.get_item(name)?.map(|codes| codes.extract()).transpose()?.unwrap_or_default())
         };
         let writer = py
-            .detach(|| DumpWriter::create(&output, &manifest, rank))
+            .detach(|| DumpWriter::create_over(options.existing(), &output, &manifest, rank))
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
         let tape = Tape::new(writer, options.max_bytes);
         let spool = Arc::downgrade(tape.spool());
@@ -174,33 +200,61 @@ impl Recorder {
             queue: Mutex::default(),
             faults: AtomicU64::new(0),
             first_fault: Mutex::default(),
+            spent: AtomicU64::new(0),
+            returned: AtomicU64::new(0),
+            raised: Mutex::default(),
         })
     }
 
     /// Begins a step; numbers start at 0.
     fn begin_step(&self, py: Python<'_>, step: u64) {
-        let Some(_busy) = Busy::enter() else { return };
+        let Some(_busy) = Busy::enter(&self.spent) else { return };
         lock(py, &self.names).clear();
         lock(py, &self.written_stacks).clear();
-        self.meter.clear(py);
+        self.meter.restart(py);
+        *lock(py, &self.raised) = None;
         self.tape.begin_step(py, step);
     }
 
     /// Ends the step.
     fn finish_step(&self, py: Python<'_>) {
-        let Some(_busy) = Busy::enter() else { return };
+        self.end_step(py, |tape| tape.finish_step(py));
+    }
+
+    /// Ends the step because the program has ended inside of it: `error` says what ended it, and `op` in which call.
+    fn cut_step(&self, py: Python<'_>, op: Option<&str>, error: &str) {
+        self.end_step(py, |tape| tape.cut_step(py, op, error));
+    }
+
+    /// The exception that ended a call of this step last: the name of the call, the identity of the exception, its type and text, and
+    /// whether any call has returned since.
+    fn last_raised(&self, py: Python<'_>) -> Option<(String, usize, String, bool)> {
+        let raised = lock(py, &self.raised);
+        let raised = raised.as_ref()?;
+        let since = self.returned.load(Ordering::Relaxed) != raised.returned;
+        Some((raised.op.clone(), raised.error, raised.text.clone(), since))
+    }
+
+    /// Takes back what was recorded of step `first` and of those that began after it: they were counted wrongly.
+    fn forget_steps(&self, py: Python<'_>, first: u64) {
+        let Some(_busy) = Busy::enter(&self.spent) else { return };
         self.settle(py);
-        self.tape.finish_step(py);
-        self.meter.clear(py);
-        *lock(py, &self.last_region) = None;
+        self.tape.forget_steps(py, first);
+        self.meter.restart(py);
+    }
+
+    /// Ops recorded so far, tensors among their values that were not measured, and seconds that recording took.
+    fn tally(&self) -> (u64, u64, f64) {
+        let Tally { ops, unmeasured } = self.tape.tally();
+        (ops, unmeasured, Duration::from_nanos(self.spent.load(Ordering::Relaxed)).as_secs_f64())
     }
 
     /// Ends the dump; `notes` go into its manifest.
     fn close(&self, py: Python<'_>, notes: Vec<String>) {
-        let Some(_busy) = Busy::enter() else { return };
+        let Some(_busy) = Busy::enter(&self.spent) else { return };
         self.settle(py);
         self.tape.close(py, &notes);
-        self.meter.clear(py);
+        self.meter.restart(py);
     }
 
     /// Stops recording for good and says why in the dump.
@@ -247,7 +301,7 @@ impl Recorder {
                 let written = info.writes.arguments(args, &kwargs);
                 self.completed(py, &mut call, &written, result);
             }
-            Err(_) => self.broken_off(py, &mut call),
+            Err(error) => self.broken_off(py, &mut call, Some(error.value(py).as_any())),
         }
         result
     }
@@ -347,10 +401,11 @@ impl Recorder {
         }
     }
 
-    /// The call ended in an exception: files what is known.
-    fn raised(&self, py: Python<'_>, call: &Bound<'_, Call>) {
+    /// The call ended in `error`, an exception, where that is known: files what is known of the call.
+    #[pyo3(signature = (call, error=None))]
+    fn raised(&self, py: Python<'_>, call: &Bound<'_, Call>, error: Option<&Bound<'_, PyAny>>) {
         if let Ok(mut call) = call.try_borrow_mut() {
-            self.broken_off(py, &mut call);
+            self.broken_off(py, &mut call, error);
         }
     }
 
@@ -453,7 +508,7 @@ fn tensors_of<'py>(value: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
 impl Recorder {
     /// Runs the body of an entry: not when the recorder is at work in this thread, and no fault leaves it.
     fn guarded<T>(&self, py: Python<'_>, body: impl FnOnce() -> PyResult<Option<T>>) -> Option<T> {
-        let _busy = Busy::enter()?;
+        let _busy = Busy::enter(&self.spent)?;
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
         let fault = match outcome {
             Ok(Ok(value)) => return value,
@@ -529,6 +584,7 @@ impl Recorder {
         written: &[Bound<'_, PyAny>],
         result: &Bound<'_, PyAny>,
     ) {
+        self.returned.fetch_add(1, Ordering::Relaxed);
         self.guarded(py, || {
             if call.unwanted {
                 return Ok(None::<()>);
@@ -553,14 +609,39 @@ impl Recorder {
     }
 
     /// Files what is known of a call that ended in an exception.
-    fn broken_off(&self, py: Python<'_>, call: &mut Call) {
+    fn broken_off(&self, py: Python<'_>, call: &mut Call, error: Option<&Bound<'_, PyAny>>) {
         self.guarded(py, || {
+            if let Some(error) = error {
+                self.remember(call, error);
+            }
             if !call.unwanted {
                 call.record.raised = true;
                 self.file(py, call);
             }
             Ok(None::<()>)
         });
+    }
+
+    /// Remembers the innermost call that an exception has ended.
+    fn remember(&self, call: &Call, error: &Bound<'_, PyAny>) {
+        let identity = error.as_ptr().addr();
+        let mut raised = lock(error.py(), &self.raised);
+        if raised.as_ref().is_none_or(|raised| raised.error != identity) {
+            *raised = Some(Raised {
+                op: call.record.name.clone(),
+                error: identity,
+                text: short(&PyErr::from_value(error.clone())),
+                returned: self.returned.load(Ordering::Relaxed),
+            });
+        }
+    }
+
+    fn end_step(&self, py: Python<'_>, end: impl FnOnce(&Tape)) {
+        let Some(_busy) = Busy::enter(&self.spent) else { return };
+        self.settle(py);
+        end(&self.tape);
+        self.meter.restart(py);
+        *lock(py, &self.last_region) = None;
     }
 
     /// An empty record.

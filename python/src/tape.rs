@@ -1,12 +1,16 @@
 //! The writer behind the recorder: takes records, notes the first failure, and is silent after it.
 //!
 //! Records wait until there are some: written one by one, each would find its code gone from the processor's caches. Where the
-//! program leaves a processor unused they are written there.
+//! program leaves a processor unused they are written there. What is written is handed to the system at once: a program that is
+//! killed loses what waits, [`BATCH`] records or [`AGE`], whichever is less.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use probe::capture::{CaptureError, DumpWriter, OpRecord};
+use probe::background;
+use probe::capture::{CaptureError, DumpWriter, OpRecord, SlotValue};
 use probe::dump::TensorRef;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
@@ -14,12 +18,14 @@ use pyo3::sync::MutexExt;
 use crate::measure::{DataName, Written};
 use crate::tensor::Facts;
 
-/// Records that are written together, …
+/// Most records that wait; …
 const BATCH: usize = 32;
-/// … unless the batch before is this old when one more arrives, …
-const AGE: Duration = Duration::from_millis(200);
-/// … and most that wait for another thread.
-const MOST: usize = 1024;
+/// … a helper, where there is one, is asked to write this many, …
+const HELPED: usize = 16;
+/// … unless the batch before is this old, …
+const AGE: Duration = Duration::from_millis(150);
+/// … which is looked at this often where none arrives any more.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What writes, and how it went so far.
 #[derive(Debug, Default)]
@@ -33,6 +39,18 @@ struct Reel {
     left_out: u64,
     /// The step that has begun, until the first of it is written: one without ops leaves nothing behind.
     pending: Option<u64>,
+    /// Call stacks of the step that has begun, in the order of their numbers: a call may be seen and not be recorded.
+    early: Vec<Vec<String>>,
+    /// Each step that has begun, with the tally before it.
+    begun: Vec<(u64, Tally)>,
+}
+
+/// How much was recorded.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) ops: u64,
+    /// Tensors among the values of the ops that were not measured.
+    pub(crate) unmeasured: u64,
 }
 
 /// Records that wait to be written, in order.
@@ -41,6 +59,8 @@ struct Waiting {
     records: Vec<OpRecord>,
     /// When some were taken last.
     since: Instant,
+    /// Whether the next one is the first of its step, from which on the writer counts the time until it writes.
+    first: bool,
 }
 
 /// When waiting records are to be written.
@@ -48,9 +68,9 @@ struct Waiting {
 pub(crate) enum Due {
     /// There are few.
     Later,
-    /// By anybody.
+    /// By a helper, if there is one.
     Soon,
-    /// Nobody has done it: by who asks.
+    /// By who asks.
     Now,
 }
 
@@ -60,6 +80,7 @@ pub(crate) struct Tape {
     spool: Arc<Spool>,
     /// Most bytes of data a step may write.
     max_bytes: u64,
+    tally: Mutex<Tally>,
 }
 
 /// What records go through. Who holds `waiting` does not ask for `reel`.
@@ -67,13 +88,16 @@ pub(crate) struct Tape {
 pub(crate) struct Spool {
     reel: Mutex<Reel>,
     waiting: Mutex<Waiting>,
+    /// Steps that have begun and ended so far: odd while one goes on.
+    steps: AtomicU64,
 }
 
 impl Tape {
     pub(crate) fn new(writer: DumpWriter, max_bytes: u64) -> Self {
         let reel = Mutex::new(Reel { writer: Some(writer), ..Reel::default() });
-        let waiting = Mutex::new(Waiting { records: Vec::new(), since: Instant::now() });
-        Self { spool: Arc::new(Spool { reel, waiting }), max_bytes }
+        let waiting = Mutex::new(Waiting { records: Vec::new(), since: Instant::now(), first: false });
+        let spool = Arc::new(Spool { reel, waiting, steps: AtomicU64::new(0) });
+        Self { spool, max_bytes, tally: Mutex::default() }
     }
 
     pub(crate) const fn spool(&self) -> &Arc<Spool> {
@@ -105,26 +129,87 @@ impl Tape {
         let mut reel = self.complete(py);
         reel.bytes = 0;
         reel.pending = Some(step);
+        reel.early.clear();
+        let before = self.tally();
+        reel.begun.push((step, before));
+        self.spool.waiting().first = true;
+        drop(reel);
+        self.spool.watch();
     }
 
     pub(crate) fn finish_step(&self, py: Python<'_>) {
+        self.end_step(py, DumpWriter::finish_step);
+    }
+
+    /// Ends a step that the program ended inside of.
+    pub(crate) fn cut_step(&self, py: Python<'_>, op: Option<&str>, error: &str) {
+        self.end_step(py, |writer| writer.cut_step(op, error));
+    }
+
+    fn end_step(&self, py: Python<'_>, end: impl FnOnce(&mut DumpWriter) -> Result<(), CaptureError>) {
+        self.spool.steps.fetch_add(1, Ordering::Relaxed);
         let mut reel = self.complete(py);
         if reel.pending.take().is_none() {
-            reel.run(DumpWriter::finish_step);
+            reel.run(end);
         }
     }
 
+    /// Takes back what was recorded of step `first` and of those that began after it.
+    pub(crate) fn forget_steps(&self, py: Python<'_>, first: u64) {
+        let mut reel = self.complete(py);
+        let Some(place) = reel.begun.iter().position(|&(step, _)| step >= first) else { return };
+        let forgotten = reel.begun.split_off(place);
+        if let Some(&(_, before)) = forgotten.first() {
+            *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = before;
+        }
+        let unwritten = reel.pending.take();
+        for (step, _) in forgotten {
+            if unwritten != Some(step) {
+                reel.run(|writer| writer.forget_step(step));
+            }
+        }
+    }
+
+    /// The number of a call stack within the step.
     pub(crate) fn push_stack(&self, py: Python<'_>, frames: &[String]) -> Option<u32> {
-        self.reel(py).run(|writer| writer.push_stack(frames))
+        let mut reel = self.reel(py);
+        if reel.pending.is_none() {
+            return reel.run(|writer| writer.push_stack(frames));
+        }
+        let known = reel.early.iter().position(|known| known == frames);
+        let number = known.unwrap_or_else(|| {
+            reel.early.push(frames.to_vec());
+            reel.early.len() - 1
+        });
+        u32::try_from(number).ok()
+    }
+
+    /// How much was recorded so far.
+    pub(crate) fn tally(&self) -> Tally {
+        *self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the record of an op, and says when the waiting ones are to be written.
     pub(crate) fn push(&self, op: OpRecord) -> Due {
+        let unmeasured = op
+            .slots
+            .iter()
+            .filter(|slot| matches!(&slot.value, SlotValue::Tensor(facts) if facts.observation.is_none()))
+            .count();
+        {
+            let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+            tally.ops += 1;
+            tally.unmeasured += unmeasured as u64;
+        }
         let mut waiting = self.spool.waiting();
         waiting.records.push(op);
+        if std::mem::take(&mut waiting.first) {
+            return Due::Now;
+        }
         match waiting.records.len() {
-            MOST.. => Due::Now,
-            count if count.is_multiple_of(BATCH) || waiting.since.elapsed() >= AGE => Due::Soon,
+            BATCH.. => Due::Now,
+            _ if waiting.since.elapsed() >= AGE => Due::Now,
+            HELPED => Due::Soon,
             _ => Due::Later,
         }
     }
@@ -154,14 +239,24 @@ impl Tape {
         }
     }
 
-    /// Writes the data of a tensor, unless the step has no room for it. Called without the interpreter lock.
-    pub(crate) fn write_data(&self, name: DataName<'_>, facts: &Facts, tensor: &TensorRef<'_>) -> Written {
+    /// Writes the data of a tensor, unless the step has no room for it; `small` ones then go into the record. Called without the
+    /// interpreter lock.
+    pub(crate) fn write_data(
+        &self,
+        name: DataName<'_>,
+        facts: &Facts,
+        tensor: &TensorRef<'_>,
+        small: bool,
+    ) -> Written {
         let bytes = (tensor.len() * tensor.dtype().size()) as u64;
         let shape: Vec<u64> = facts.shape.iter().map(|&size| size as u64).collect();
         let lock = || self.spool.reel.lock().unwrap_or_else(PoisonError::into_inner);
         {
             let mut reel = lock();
             if reel.bytes.saturating_add(bytes) > self.max_bytes {
+                if small {
+                    return (None, None);
+                }
                 reel.left_out += 1;
                 return (None, Some("data left out: beyond the byte budget of the step".into()));
             }
@@ -182,6 +277,32 @@ impl Tape {
 }
 
 impl Spool {
+    /// Until the step ends, writes what waits too long because nothing arrives any more: the last ops before a program hangs
+    /// and is killed are the ones that matter.
+    fn watch(self: &Arc<Self>) {
+        let step = self.steps.fetch_add(1, Ordering::Relaxed) + 1;
+        let spool = Arc::downgrade(self);
+        let look = move || {
+            loop {
+                thread::sleep(LOOK);
+                let Some(spool) = spool.upgrade().filter(|spool| spool.steps.load(Ordering::Relaxed) == step)
+                else {
+                    return;
+                };
+                if spool.is_late() {
+                    spool.write();
+                }
+            }
+        };
+        // Without it, records are written when others arrive.
+        _ = background::spawn("probe-late", look);
+    }
+
+    fn is_late(&self) -> bool {
+        let waiting = self.waiting();
+        !waiting.records.is_empty() && waiting.since.elapsed() >= AGE
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -203,7 +324,10 @@ impl Spool {
             std::mem::take(&mut waiting.records)
         };
         if !records.is_empty() {
-            reel.run(|writer| writer.push_all(&records));
+            reel.run(|writer| {
+                writer.push_all(&records)?;
+                writer.flush()
+            });
         }
     }
 }
@@ -218,9 +342,19 @@ impl Drop for Spool {
 impl Reel {
     fn run<T>(&mut self, work: impl FnOnce(&mut DumpWriter) -> Result<T, CaptureError>) -> Option<T> {
         let writer = self.writer.as_mut()?;
-        let begun = self.pending.take().map_or(Ok(()), |step| writer.begin_step(step));
+        let begun = self.pending.take().map_or(Ok(()), |step| {
+            writer.begin_step(step)?;
+            // The writer numbers them in the same way: from 0, equal ones once.
+            self.early.drain(..).try_for_each(|frames| writer.push_stack(&frames).map(|_| ()))
+        });
         match begun.and_then(|()| work(writer)) {
             Ok(value) => Some(value),
+            Err(error @ CaptureError::Occupied { .. }) => {
+                // The place is somebody else's: nothing is said in it.
+                self.writer = None;
+                self.failed = Some(error.to_string());
+                None
+            }
             Err(error) => {
                 self.abandon(&error.to_string());
                 None

@@ -19,6 +19,7 @@ class Session:
         self.settings = settings
         self.step_number = 0
         self.closed = False
+        self.iterations = None
         self._note("made", settings=settings.describe())
 
     def start(self, model: Any = None) -> None:
@@ -30,6 +31,10 @@ class Session:
     def step(self) -> None:
         self.step_number += 1
         self._note("step")
+
+    def recount(self, number: int) -> None:
+        self.step_number = number
+        self._note("recount")
 
     def set_step(self, number: int) -> None:
         self.step_number = number

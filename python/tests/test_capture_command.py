@@ -61,7 +61,7 @@ def executable(path: Path, text: str) -> Path:
 def test_the_settings_reach_the_program(tmp_path: Path) -> None:
     (tmp_path / "probe.toml").write_text("level = 'op'")
     options = ["--config", "probe.toml", "--steps", "10,20", "--ranks", "0-3", "--task", "hash", "--level", "api", "-o", "dump"]
-    options += ["--include", "conv1", "--include", "torch.relu", "--exclude", "fc", "--max-bytes", "2GB"]
+    options += ["--include", "conv1", "--include", "torch.relu", "--exclude", "fc", "--max-bytes", "2GB", "--perturb"]
     done = capture(*options, "--", sys.executable, "-c", SHOW, "--steps", "-tp", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     order, path, arguments = json.loads(done.stdout)
@@ -74,6 +74,7 @@ def test_the_settings_reach_the_program(tmp_path: Path) -> None:
         "include": ["conv1", "torch.relu"],
         "exclude": ["fc"],
         "max_bytes": "2GB",
+        "perturb": 0,
     }
     assert order["config"] == str(tmp_path / "probe.toml") and order["directory"] == str(tmp_path)
     assert path.split(os.pathsep) == [str(PACKAGE / "_bootstrap"), str(PACKAGE.parent), str(HERE)]
@@ -149,6 +150,49 @@ def test_a_mistake_is_said_before_the_program_runs(tmp_path: Path, text: str, op
     done = capture(*options, "--", sys.executable, "-c", "print('ran')", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "") and message in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
+
+
+def _dump(folder: Path) -> dict[Path, bytes]:
+    """What stands for the dump of another run."""
+    (folder / "step0" / "rank0").mkdir(parents=True)
+    manifest = {
+        "format": "probe dump", "format_version": 1, "tool": {"name": "probe", "version": "0"}, "world_size": 1, "level": "mix",
+        "task": "sketch", "sketch_version": 1, "started": "2026-01-01T00:00:00+00:00",
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "step0" / "rank0" / "ops.parquet").write_bytes(b"PAR1")
+    return _files(folder)
+
+
+def _files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("options", [[], ["-o", "gpu"], ["--config", "probe.toml"]])
+@pytest.mark.parametrize("launcher", [[], ["sh", "-c", 'exec "$0" "$@"']])
+def test_a_used_folder_is_refused_before_the_program_runs(tmp_path: Path, options: list[str], launcher: list[str]) -> None:
+    (tmp_path / "probe.toml").write_text("output = 'gpu'")
+    folder = tmp_path / ("gpu" if options else "probe_dump")
+    before = _dump(folder)
+    program = [*launcher, sys.executable, "-c", "print('ran')"]
+    done = capture(*options, "--", *program, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert f"{folder}: holds a dump already of 2026-01-01" in done.stderr and "Traceback" not in done.stderr
+    assert f"such as {folder}-2, or replace it with --overwrite" in done.stderr
+    assert _files(folder) == before
+    done = capture(*options, "--overwrite", "--", "no-such-program", cwd=tmp_path)
+    assert done.returncode == 2 and _files(folder) == before, "nothing makes room for a program that is not there"
+    done = capture(*options, "--overwrite", "--", *program, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "ran\n") and not (folder / "step0").exists(), done
+
+
+def test_a_folder_of_somebodys_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("irreplaceable")
+    for options in ([], ["--overwrite"]):
+        done = capture("-o", "mine", *options, "--", sys.executable, "-c", "print('ran')", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "") and "is not empty and not a probe dump" in done.stderr, done
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
 
 @pytest.mark.parametrize("options", [["-I"], ["-uS"], ["-X", "dev", "-E"]])

@@ -70,7 +70,7 @@ def as_numpy(tensor: Any) -> Any:
 
 def assert_statistics(row: Any, counts: dict[str, int], known: dict[str, str] | None, tolerance: float) -> None:
     kind, found_counts, floats, integers, _ = row
-    assert list(found_counts) == [counts[key] for key in ("elements", "zeros", "nan", "positive", "negative")]
+    assert list(found_counts) == [counts[key] for key in ("elements", "zeros", "nan", "positive", "negative", "sentinels")]
     if known is None:
         assert floats is None and integers is None
         return
@@ -84,8 +84,12 @@ def assert_statistics(row: Any, counts: dict[str, int], known: dict[str, str] | 
         assert [str(bool(value)) for value in integers] == limits
     else:
         assert [str(value % (1 << 64) if kind == 3 else value) for value in integers] == limits
-    mean, norm = float(known["mean"]), float(known["norm"])
+    norm = float(known["norm"])
     assert floats[3] == norm or math.isclose(floats[3], norm, rel_tol=tolerance)
+    if known["mean"] is None:
+        assert math.isnan(floats[2])
+        return
+    mean = float(known["mean"])
     scale = max(abs(mean), norm / math.sqrt(counts["elements"]))
     assert floats[2] == mean or abs(floats[2] - mean) <= tolerance * scale
 
@@ -220,13 +224,28 @@ def test_magnitudes_near_the_ends_of_the_range(device: Device, sums: str, scale:
         assert_like_numpy(device, narrow, sums)
 
 
-def test_small_numbers_beside_the_fill_of_a_mask(device: Device, sums: str) -> None:
-    tensor = torch.randn(4096, generator=torch.Generator().manual_seed(2))
-    tensor[7] = torch.finfo(torch.float32).min
-    expected, found = oracle.sketch(as_numpy(tensor)), lanes_of(measured(device, tensor))
-    ordinary = np.abs(expected) < 1e6
-    assert ordinary.sum() == 255
-    assert np.allclose(found[ordinary], expected[ordinary], rtol=1e-6, atol=1e-7)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_numbers_beside_the_fill_of_a_mask(device: Device, sums: str, dtype: Any) -> None:
+    tensor = torch.randn(4096, generator=torch.Generator().manual_seed(2)).to(dtype)
+    rest = tensor.clone()
+    for place in (7, 8, 4000):
+        tensor[place], rest[place] = torch.finfo(dtype).min, 0.0
+    assert_like_numpy(device, tensor, sums)
+    found, alone = measured(device, tensor), measured(device, rest)
+    assert found[1][5] == 3 and alone[1][5] == 0
+    assert found[2][0] == torch.finfo(dtype).min and found[2][3] == alone[2][3]
+    assert found[4] == alone[4]
+    assert math.isnan(measured(device, torch.full((300,), torch.finfo(dtype).min, dtype=dtype))[2][2])
+
+
+def test_where_sentinels_begin(device: Device) -> None:
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        first = torch.tensor(2.0**100, dtype=dtype)
+        below = torch.tensor(2.0**100 * (1 - torch.finfo(dtype).eps / 2), dtype=dtype)
+        values = torch.stack([first, -first, below, -below, torch.tensor(torch.inf, dtype=dtype), torch.tensor(torch.nan, dtype=dtype)])
+        assert measured(device, values)[1] == [6, 0, 1, 1, 0, 2]
+    half = torch.tensor([-65504.0, 65504.0, -65472.0, -torch.inf], dtype=torch.float16)
+    assert measured(device, half)[1] == [4, 0, 0, 0, 1, 1]
 
 
 def test_unsigned_integers_keep_every_digit(device: Device) -> None:
@@ -277,6 +296,31 @@ def test_types_without_numbers_are_left_out(device: Device) -> None:
     assert device.observe(torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)) is None
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_small_tensors_are_copied(device: Device, dtype: Any) -> None:
+    tensors = [random(dtype), random(dtype, 0), random(dtype, 3, 0, 2), random(dtype, 7, 9), random(dtype, 7, 9).t(), random(dtype, 1, 5).expand(4, 5)]
+    if dtype is torch.bool:
+        # To copy any other byte is to make 1 of it, now and then.
+        tensors = [tensor.logical_not() for tensor in tensors]
+    if dtype.is_complex:
+        tensors += [tensors[3].conj(), tensors[4].conj()]
+    found = device.fetch([device.copy(tensor) for tensor in tensors])
+    assert found == [as_numpy(tensor).tobytes() for tensor in tensors]
+
+
+def test_copies_and_numbers_come_in_the_order_of_their_tokens(device: Device) -> None:
+    tensors = [torch.full((3,), float(n)) for n in range(9)]
+    tokens = [device.copy(tensor) if n % 2 else device.observe(tensor) for n, tensor in enumerate(tensors)]
+    for tensor in tensors:
+        # What was copied is what the tensor was then.
+        tensor.fill_(-1.0)
+    for n, found in enumerate(device.fetch(tokens)):
+        if n % 2:
+            assert found == torch.full((3,), float(n)).numpy().tobytes()
+        else:
+            assert found is not None and found[2][:2] == [float(n)] * 2
+
+
 class Watch(TorchDispatchMode):
     """Fails on what makes the host wait for a device, or a shape depend on data."""
 
@@ -309,6 +353,10 @@ def test_nothing_waits(device: Device, sums: str, monkeypatch: pytest.MonkeyPatc
             with Watch() as watch:
                 device.observe(random_outside(dtype, shape))
             assert len(watch.seen) < (130 if sums == "wide" else 260), watch.seen
+            with Watch() as watch:
+                device.copy(random_outside(dtype, shape))
+            # Those beside the copy only name its memory otherwise.
+            assert watch.seen.count("clone") == 1 and set(watch.seen) <= {"detach", "clone", "view"}, watch.seen
 
 
 def random_outside(dtype: Any, shape: tuple[int, ...]) -> Any:

@@ -15,6 +15,7 @@ from probe.steps import Steps
 #: Each key: as written in TOML, and the value it stands for.
 VALUES: dict[str, tuple[str, Any]] = {
     "output": ('"/tmp/dump"', "/tmp/dump"),
+    "overwrite": ("true", True),
     "steps": ('[10, "12-14"]', Steps.parse("10,12-14")),
     "ranks": ('"0-3"', Steps.parse("0-3")),
     "level": ('"op"', "op"),
@@ -30,6 +31,9 @@ VALUES: dict[str, tuple[str, Any]] = {
     ),
     "max_bytes": ('"2GB"', 2_000_000_000),
     "stacks": ("false", False),
+    "step_on": ('"my_training.train_step"', "my_training.train_step"),
+    "perturb": ("7", 7),
+    "quiet": ("true", True),
     "rank": ("3", 3),
 }
 
@@ -67,7 +71,7 @@ def test_each_misspelt_key_is_refused_with_the_right_one(tmp_path: Path, key: st
 
 
 def test_a_key_like_no_other_is_refused_with_all_there_are() -> None:
-    with pytest.raises(SettingsError, match="known: output, steps, ranks"):
+    with pytest.raises(SettingsError, match="known: output, overwrite, steps, step_on, ranks"):
         Settings.from_arguments(zzzzzz=1)
 
 
@@ -99,6 +103,8 @@ def test_a_key_like_no_other_is_refused_with_all_there_are() -> None:
         ("max_bytes = -1", "max_bytes: -1 is below 0"),
         ("max_bytes = 1.5", "max_bytes: 1.5 is no size"),
         ('stacks = "yes"', "stacks: 'yes' is neither true nor false"),
+        ("perturb = -1", "perturb: -1 is no seed; write true, or a number from 0 on"),
+        ('perturb = "yes"', "perturb: 'yes' is no seed"),
         ("rank = -1", "rank: -1 is no rank"),
         ("output = 3", "output: 3 is no path"),
         ('output = ""', "output: '' is no path"),

@@ -15,6 +15,10 @@ use super::record::{OpRecord, SlotRecord, SlotValue, TensorFacts};
 use crate::dump::native::columns::{Column, Form, HASH_BYTES, SKETCH_BYTES, ops_schema};
 use crate::dump::{Number, Observation, OpName, Phase, Scalar, SlotSide};
 
+/// Beyond this many small tensors, those before are forgotten and stored again when they are met again: memory is bounded by
+/// this, not by the length of a step.
+const MAX_SMALL: usize = 1 << 17;
+
 /// The rows of one batch, and what must be known of all rows before them.
 #[derive(Debug)]
 pub(super) struct OpsBatch {
@@ -31,6 +35,8 @@ pub(super) struct OpsBatch {
     /// Rows that hold the sketch of observations that are still shared. A weak reference keeps the address from being
     /// used again.
     sketched: HashMap<usize, (Weak<Observation>, u64)>,
+    /// Rows that hold the elements of small tensors, by their hash.
+    small: HashMap<u128, u64>,
     text: String,
 }
 
@@ -59,6 +65,7 @@ struct Columns {
     tensor_note: StringBuilder,
     /// Elements, zeros, NaNs, infinities of both signs.
     counts: [UInt64Builder; 5],
+    sentinels: UInt64Builder,
     /// Min, max, mean, norm.
     statistics: [Float64Builder; 4],
     /// Min, max.
@@ -70,6 +77,8 @@ struct Columns {
     tensor: StringBuilder,
     offset: UInt64Builder,
     data_bytes: UInt64Builder,
+    small: BinaryBuilder,
+    identity: UInt64Builder,
 }
 
 impl Default for Columns {
@@ -99,6 +108,7 @@ impl Default for Columns {
             placement: StringBuilder::default(),
             tensor_note: StringBuilder::default(),
             counts: Default::default(),
+            sentinels: UInt64Builder::default(),
             statistics: Default::default(),
             integers: Default::default(),
             hash,
@@ -108,6 +118,8 @@ impl Default for Columns {
             tensor: StringBuilder::default(),
             offset: UInt64Builder::default(),
             data_bytes: UInt64Builder::default(),
+            small: BinaryBuilder::default(),
+            identity: UInt64Builder::default(),
         }
     }
 }
@@ -122,6 +134,7 @@ impl OpsBatch {
             rows_before: 0,
             ops: 0,
             sketched: HashMap::new(),
+            small: HashMap::new(),
             text: String::new(),
         }
     }
@@ -222,6 +235,9 @@ impl OpsBatch {
         columns.requires_grad.append_null();
         columns.placement.append_null();
         columns.tensor_note.append_null();
+        columns.identity.append_null();
+        columns.small.append_null();
+        columns.same_as.append_null();
         self.push_observation(None)?;
         self.push_no_data();
         Ok(())
@@ -239,6 +255,7 @@ impl OpsBatch {
         columns.requires_grad.append_option(facts.requires_grad);
         columns.placement.append_option(facts.placement.as_deref());
         columns.tensor_note.append_option(facts.note.as_deref());
+        columns.identity.append_option(facts.identity);
         match &facts.data {
             Some(data) => {
                 columns.shard.append_value(data.shard);
@@ -248,7 +265,31 @@ impl OpsBatch {
             }
             None => self.push_no_data(),
         }
-        self.push_observation(facts.observation.as_ref())
+        let same = self.push_small(facts).or(self.push_observation(facts.observation.as_ref())?);
+        self.columns.same_as.append_option(same);
+        Ok(())
+    }
+
+    /// Adds the elements of a small tensor; returns the row that has them already.
+    fn push_small(&mut self, facts: &TensorFacts) -> Option<u64> {
+        let Some(bytes) = facts.bytes.as_deref() else {
+            self.columns.small.append_null();
+            return None;
+        };
+        let row = self.row();
+        if let Some(hash) = facts.observation.as_ref().and_then(|observation| observation.hash) {
+            if self.small.len() >= MAX_SMALL {
+                self.small.clear();
+            }
+            let first = *self.small.entry(hash).or_insert(row);
+            if first != row {
+                self.columns.small.append_null();
+                return Some(first);
+            }
+        }
+        self.columns.small.append_value(bytes);
+        self.bytes += bytes.len();
+        None
     }
 
     fn push_no_data(&mut self) {
@@ -259,17 +300,21 @@ impl OpsBatch {
         columns.data_bytes.append_null();
     }
 
-    fn push_observation(&mut self, observation: Option<&Arc<Observation>>) -> Result<(), ArrowError> {
+    /// Adds what was measured; returns the row that has the sketch already.
+    fn push_observation(
+        &mut self,
+        observation: Option<&Arc<Observation>>,
+    ) -> Result<Option<u64>, ArrowError> {
         let row = self.row();
         let columns = &mut self.columns;
         let Some(shared) = observation else {
             columns.counts.iter_mut().for_each(UInt64Builder::append_null);
+            columns.sentinels.append_null();
             columns.statistics.iter_mut().for_each(Float64Builder::append_null);
             columns.integers.iter_mut().for_each(Int64Builder::append_null);
             columns.hash.append_null();
             columns.sketch.append_null();
-            columns.same_as.append_null();
-            return Ok(());
+            return Ok(None);
         };
         let (counts, statistics) = (&shared.counts, &shared.statistics);
         let all =
@@ -277,6 +322,7 @@ impl OpsBatch {
         for (builder, count) in columns.counts.iter_mut().zip(all) {
             builder.append_value(count);
         }
+        columns.sentinels.append_option(counts.sentinels);
         let extremes = [statistics.min, statistics.max];
         let [min, max] = extremes.map(|number| number.map(Number::as_f64));
         for (builder, value) in
@@ -297,27 +343,24 @@ impl OpsBatch {
         }
         let Some(sketch) = &shared.sketch else {
             columns.sketch.append_null();
-            columns.same_as.append_null();
-            return Ok(());
+            return Ok(None);
         };
         let address = Arc::as_ptr(shared).addr();
         if let Some((_, first)) = self.sketched.get(&address) {
             columns.sketch.append_null();
-            columns.same_as.append_value(*first);
-            return Ok(());
+            return Ok(Some(*first));
         }
         let mut bytes = [0; SKETCH_BYTES];
         for (place, lane) in bytes.chunks_exact_mut(4).zip(sketch.0.iter()) {
             place.copy_from_slice(&lane.to_le_bytes());
         }
         columns.sketch.append_value(bytes);
-        columns.same_as.append_null();
         self.bytes += SKETCH_BYTES;
         // An observation that nobody else holds cannot come back.
         if Arc::strong_count(shared) > 1 {
             self.sketched.insert(address, (Arc::downgrade(shared), row));
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Number of the row being written, within the part.
@@ -368,6 +411,7 @@ impl Columns {
             Column::Nan => Arc::new(nan.finish()),
             Column::PosInf => Arc::new(pos_inf.finish()),
             Column::NegInf => Arc::new(neg_inf.finish()),
+            Column::Sentinels => Arc::new(self.sentinels.finish()),
             Column::Min => Arc::new(min.finish()),
             Column::Max => Arc::new(max.finish()),
             Column::Mean => Arc::new(mean.finish()),
@@ -381,6 +425,8 @@ impl Columns {
             Column::Tensor => Arc::new(self.tensor.finish()),
             Column::Offset => Arc::new(self.offset.finish()),
             Column::Bytes => Arc::new(self.data_bytes.finish()),
+            Column::Data => Arc::new(self.small.finish()),
+            Column::Identity => Arc::new(self.identity.finish()),
         }
     }
 }

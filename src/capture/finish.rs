@@ -115,6 +115,7 @@ fn properties() -> WriterProperties {
         .set_statistics_enabled(EnabledStatistics::None)
         .set_column_dictionary_enabled(Column::Sketch.name().into(), false)
         .set_column_dictionary_enabled(Column::Hash.name().into(), false)
+        .set_column_dictionary_enabled(Column::Data.name().into(), false)
         .set_created_by(format!("{} {}", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION")))
         .set_key_value_metadata(Some(
             metadata.map(|(key, value)| KeyValue::new(key.to_owned(), value)).into(),

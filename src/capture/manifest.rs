@@ -2,65 +2,87 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tempfile::NamedTempFile;
 
 use super::CaptureError;
-use crate::dump::native::{FORMAT, FORMAT_VERSION, MANIFEST, RunManifest};
+use crate::dump::native::{MANIFEST, RunManifest};
 
-/// Creates the folder of a dump and its manifest, or joins the one that is there.
-pub(super) fn create(root: &Path, manifest: &RunManifest) -> Result<(), CaptureError> {
-    fs::create_dir_all(root).map_err(|error| CaptureError::io(root, error))?;
+/// Writes the manifest of a new dump and holds it. `None` when another rank was faster.
+pub(super) fn publish(root: &Path, manifest: &RunManifest) -> Result<Option<File>, CaptureError> {
     let path = root.join(MANIFEST);
-    if !path.exists() {
-        refuse_foreign(root)?;
-        let draft = write_draft(root, &path, manifest)?;
-        match draft.persist_noclobber(&path) {
-            Ok(_) => return Ok(()),
-            // Another rank was faster.
-            Err(refused) if refused.error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(refused) => return Err(CaptureError::io(path, refused.error)),
-        }
+    let draft = write_draft(root, &path, manifest)?;
+    // Held before anybody can see it; a file system without locks does without.
+    _ = draft.as_file().lock_shared();
+    match draft.persist_noclobber(&path) {
+        Ok(file) => Ok(Some(file)),
+        Err(refused) if refused.error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        Err(refused) => Err(CaptureError::io(path, refused.error)),
     }
-    let there = read(&path)?;
-    if there.format != FORMAT || there.format_version != FORMAT_VERSION {
-        return Err(CaptureError::occupied(
-            path,
-            format!(
-                "is a dump of another version ({} {}); capture into another folder",
-                there.format, there.format_version
-            ),
-        ));
-    }
-    if (there.task, there.level) != (manifest.task, manifest.level) {
-        return Err(CaptureError::occupied(
-            root,
-            "holds a dump of another task or level; capture into another folder, or remove this one",
-        ));
-    }
-    Ok(())
 }
 
-/// Changes the manifest. Ranks that do so at the same time wait for one another where the file system can lock.
-pub(super) fn amend(root: &Path, change: impl FnOnce(&mut RunManifest)) -> Result<(), CaptureError> {
+/// Holds the manifest of a dump, which says that its run goes on. `None` when it has been replaced meanwhile.
+pub(super) fn hold(root: &Path) -> Result<Option<File>, CaptureError> {
     let path = root.join(MANIFEST);
-    // Held until the end of this function; a file system without locks lets the last one win.
-    let folder = File::open(root).ok();
-    let _locked = folder.as_ref().map(File::lock);
-    let mut manifest = read(&path)?;
+    let file = File::open(&path).map_err(|error| CaptureError::io(&path, error))?;
+    _ = file.lock_shared();
+    Ok(is_current(&path, &file).then_some(file))
+}
+
+/// Opens the manifest as locks on any file system need it; `None` when there is none.
+pub(super) fn open(root: &Path) -> Option<File> {
+    let path = root.join(MANIFEST);
+    // Over the network, to lock a file for oneself takes the right to write it.
+    File::options().read(true).write(true).open(&path).or_else(|_| File::open(&path)).ok()
+}
+
+/// Waits until no other process decides about the folder or changes its manifest, for as long as the result lives. A file
+/// system without locks lets the last one win.
+pub(super) fn turn(root: &Path) -> Option<File> {
+    let folder = File::open(root).ok()?;
+    folder.lock().ok()?;
+    Some(folder)
+}
+
+/// Whether `file` is still what the path leads to.
+fn is_current(path: &Path, file: &File) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        let identity = |about: fs::Metadata| (about.dev(), about.ino());
+        file.metadata().ok().map(identity) == fs::metadata(path).ok().map(identity)
+    }
+    #[cfg(not(unix))]
+    {
+        path.exists() && file.metadata().is_ok()
+    }
+}
+
+/// Changes the manifest, and returns the lock on it. Ranks that do so at the same time wait for one another where the file system
+/// can lock.
+pub(super) fn amend(root: &Path, change: impl FnOnce(&mut RunManifest)) -> Result<File, CaptureError> {
+    let path = root.join(MANIFEST);
+    let _turn = turn(root);
+    let gone = || CaptureError::io(&path, io::ErrorKind::NotFound.into());
+    let mut manifest = read(&path)?.ok_or_else(gone)?;
     change(&mut manifest);
     let draft = write_draft(root, &path, &manifest)?;
-    draft.persist(&path).map_err(|refused| CaptureError::io(path, refused.error))?;
-    Ok(())
+    _ = draft.as_file().lock_shared();
+    draft.persist(&path).map_err(|refused| CaptureError::io(path, refused.error))
 }
 
-fn read(path: &Path) -> Result<RunManifest, CaptureError> {
-    let text = fs::read(path).map_err(|error| CaptureError::io(path, error))?;
-    serde_json::from_slice(&text).map_err(|error| {
+/// Reads the manifest; `None` when it is not there.
+pub(super) fn read(path: &Path) -> Result<Option<RunManifest>, CaptureError> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(CaptureError::io(path, error)),
+    };
+    serde_json::from_slice(&text).map(Some).map_err(|error| {
         CaptureError::occupied(
             path,
-            format!("is not the manifest of a probe dump ({error}); capture into another folder"),
+            format!("is not the manifest of a probe dump ({error}); record into another folder"),
         )
     })
 }
@@ -82,30 +104,7 @@ fn write_draft(root: &Path, path: &Path, manifest: &RunManifest) -> Result<Named
 /// Begins the names of manifests that are being written.
 const DRAFT_PREFIX: &str = ".manifest-";
 
-/// A folder that holds anything else is somebody's and stays as it is.
-fn refuse_foreign(root: &Path) -> Result<(), CaptureError> {
-    let entries = fs::read_dir(root).map_err(|error| CaptureError::io(root, error))?;
-    let foreign: Vec<PathBuf> = entries
-        .filter_map(Result::ok)
-        // Manifests that other ranks are writing, or wrote since we looked.
-        .filter(|entry| {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            name != MANIFEST && !name.starts_with(DRAFT_PREFIX)
-        })
-        .map(|entry| entry.path())
-        .take(1)
-        .collect();
-    match foreign.first() {
-        // Ranks that came first may have made their folders already.
-        Some(_) if root.join(MANIFEST).exists() => Ok(()),
-        Some(first) => Err(CaptureError::occupied(
-            root,
-            format!(
-                "is not empty and not a probe dump (it holds {}); capture into another folder",
-                first.display()
-            ),
-        )),
-        None => Ok(()),
-    }
+/// Whether this is the name of a manifest that is being written.
+pub(super) fn is_draft(name: &str) -> bool {
+    name.starts_with(DRAFT_PREFIX)
 }

@@ -17,6 +17,7 @@
 mod batch;
 mod error;
 mod finish;
+mod folder;
 mod journal;
 mod manifest;
 mod record;
@@ -25,6 +26,7 @@ mod step;
 mod writer;
 
 pub use error::CaptureError;
+pub use folder::{Existing, prepare};
 pub use record::{DataLocation, OpRecord, SlotRecord, SlotValue, TensorFacts};
 pub use writer::DumpWriter;
 

@@ -69,6 +69,11 @@ pub struct TensorFacts {
     /// Where its data was written, from [`DumpWriter::push_tensor`](super::DumpWriter::push_tensor) in the same step. A
     /// tensor that appears again unchanged may be given the same location.
     pub data: Option<DataLocation>,
+    /// Its elements in row-major order, little endian, in place of a sketch: for tensors below
+    /// [`SMALL_TENSOR`](crate::dump::SMALL_TENSOR) bytes.
+    pub bytes: Option<Arc<[u8]>>,
+    /// Equal where the same tensor was seen in this step: same memory, not written to in between. `None` when unknown.
+    pub identity: Option<u64>,
     /// Remark on the tensor, such as `beyond the byte budget`.
     pub note: Option<String>,
 }

@@ -15,7 +15,7 @@ use super::journal::Journal;
 use super::shard::Shards;
 use super::{CaptureError, DataLocation, OpRecord};
 use crate::dump::native::columns::{Form, ops_schema, stacks_schema};
-use crate::dump::native::{JOURNAL, STACKS_JOURNAL, rank_folder};
+use crate::dump::native::{JOURNAL, STACKS_JOURNAL, STOPPED, rank_folder};
 
 /// A batch is written when it has this many rows, …
 const BATCH_ROWS: usize = 1024;
@@ -33,6 +33,8 @@ pub(super) struct StepWriter {
     stacks: Stacks,
     shards: Shards,
     flushed: Instant,
+    /// Name of the last op that returned.
+    last: Option<String>,
 }
 
 impl StepWriter {
@@ -55,6 +57,7 @@ impl StepWriter {
             stacks: Stacks::create(&folder)?,
             shards: Shards::new(folder.clone()),
             flushed: Instant::now(),
+            last: None,
             folder,
         })
     }
@@ -80,6 +83,10 @@ impl StepWriter {
                 self.flush()?;
             }
         }
+        // What ended in an exception was not reached.
+        if let Some(op) = ops.iter().rfind(|op| !op.raised) {
+            self.last = Some(op.name.clone());
+        }
         if self.flushed.elapsed() >= BATCH_AGE { self.flush() } else { Ok(()) }
     }
 
@@ -93,6 +100,18 @@ impl StepWriter {
         }
         let batch = self.batch.take().map_err(|error| CaptureError::format(self.journal.path(), error))?;
         self.journal.write(&batch)
+    }
+
+    /// Says in the folder that the program ended inside the step.
+    pub(super) fn mark_cut(&self, op: Option<&str>, error: &str) -> Result<(), CaptureError> {
+        let place = match op.or(self.last.as_deref()).map(|name| (op.is_some(), name)) {
+            Some((true, name)) => format!(" in {name}"),
+            Some((false, name)) => format!(" after {name}"),
+            None => String::new(),
+        };
+        let path = self.folder.join(STOPPED);
+        fs::write(&path, format!("the program ended{place}: {error}\n"))
+            .map_err(|error| CaptureError::io(path, error))
     }
 
     /// Completes shards and journals; what remains is to turn the journals into tables.

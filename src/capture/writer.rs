@@ -1,11 +1,12 @@
 //! The writer of a dump: one for each process of a run.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::finish::Finisher;
 use super::step::StepWriter;
-use super::{CaptureError, DataLocation, OpRecord, manifest};
+use super::{CaptureError, DataLocation, Existing, OpRecord, folder, manifest};
 use crate::dump::native::{RunManifest, STOPPED};
 
 /// Writes what one rank records.
@@ -21,18 +22,33 @@ pub struct DumpWriter {
     step: Option<StepWriter>,
     finisher: Finisher,
     stopped: Option<String>,
+    /// Says to others that the run goes on; its manifest may have been changed since.
+    alive: Option<File>,
 }
 
 impl DumpWriter {
-    /// Creates the dump at `root`, or joins it. The ranks of a run call this in any order, also at the same time; the first
-    /// one's manifest stays.
+    /// Creates the dump at `root`, or joins that of the same run. The ranks of a run call this in any order, also at the same
+    /// time; the first one's manifest stays.
     ///
     /// # Errors
-    /// [`CaptureError::Occupied`] when `root` holds something else, or a dump of another task or level;
+    /// [`CaptureError::Occupied`] when `root` holds something else, a dump of another run, or one of another task or level;
     /// [`CaptureError::Io`] when it cannot be written.
     pub fn create(root: &Path, manifest: &RunManifest, rank: u32) -> Result<Self, CaptureError> {
-        manifest::create(root, manifest)?;
-        Ok(Self { root: root.into(), rank, step: None, finisher: Finisher::new(), stopped: None })
+        Self::create_over(Existing::Keep, root, manifest, rank)
+    }
+
+    /// [`create`](Self::create), which may remove the dump of another run first.
+    ///
+    /// # Errors
+    /// As for [`create`](Self::create); a run that goes on is never removed.
+    pub fn create_over(
+        existing: Existing,
+        root: &Path,
+        manifest: &RunManifest,
+        rank: u32,
+    ) -> Result<Self, CaptureError> {
+        let alive = folder::claim(root, manifest, rank, existing)?;
+        Ok(Self { root: root.into(), rank, step: None, finisher: Finisher::new(), stopped: None, alive })
     }
 
     /// Steps of which this rank already has a folder here, in order. [`begin_step`](Self::begin_step) refuses them.
@@ -105,7 +121,7 @@ impl DumpWriter {
     }
 
     /// Writes what has been gathered, so that it survives whatever happens next. Happens by itself every second and every
-    /// 1024 slots.
+    /// 1024 slots; the Python package does it for every 32 ops.
     ///
     /// # Errors
     /// [`CaptureError::Usage`] when no step has begun, [`CaptureError::Io`] when it cannot be written.
@@ -127,6 +143,39 @@ impl DumpWriter {
         self.note(finished)
     }
 
+    /// Takes back what was recorded of a step, whether it is under way or finished: its number turned out to be wrong.
+    ///
+    /// # Errors
+    /// [`CaptureError::Io`] when an earlier step cannot be written, or this one not be removed.
+    pub fn forget_step(&mut self, step: u64) -> Result<(), CaptureError> {
+        self.check()?;
+        let folder = crate::dump::native::rank_folder(&self.root, step, self.rank);
+        if self.step.as_ref().is_some_and(|open| open.folder() == folder) {
+            self.step = None;
+        }
+        let joined = self.finisher.join();
+        let removed = match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CaptureError::io(&folder, error)),
+            _ => Ok(()),
+        };
+        if let Some(parent) = folder.parent() {
+            // Other ranks may have theirs in it.
+            _ = fs::remove_dir(parent);
+        }
+        self.note(joined.and(removed))
+    }
+
+    /// Ends the step that the program ended inside of: `error` is what ended it, and `op` where, if that is known; else it is the
+    /// last op that is there. What was recorded is complete, and marked as the beginning of a step.
+    ///
+    /// # Errors
+    /// As for [`finish_step`](Self::finish_step).
+    pub fn cut_step(&mut self, op: Option<&str>, error: &str) -> Result<(), CaptureError> {
+        let marked = self.open()?.mark_cut(op, error);
+        self.note(marked)?;
+        self.finish_step()
+    }
+
     /// Waits for all tables and adds `notes` to the manifest. A step that is not finished stays as an interrupted one.
     ///
     /// # Errors
@@ -137,7 +186,7 @@ impl DumpWriter {
         let added = if notes.is_empty() {
             Ok(())
         } else {
-            manifest::amend(&self.root, |manifest| {
+            self.amend(|manifest| {
                 for note in notes {
                     if !manifest.notes.contains(note) {
                         manifest.notes.push(note.clone());
@@ -160,15 +209,25 @@ impl DumpWriter {
             // What is gathered may still find room; if not, the batch before it is the last.
             step.flush().ok();
             let path = step.folder().join(STOPPED);
-            said = fs::write(&path, reason).map_err(|error| CaptureError::io(path, error));
+            said = fs::write(&path, format!("the capture stopped: {reason}\n"))
+                .map_err(|error| CaptureError::io(path, error));
         }
         let rank = self.rank;
-        let amended = manifest::amend(&self.root, |manifest| {
+        let amended = self.amend(|manifest| {
             let reason =
                 if manifest.world_size > 1 { format!("rank {rank}: {reason}") } else { reason.into() };
             manifest.stopped.get_or_insert(reason);
         });
         said.and(amended)
+    }
+
+    fn amend(&mut self, change: impl FnOnce(&mut RunManifest)) -> Result<(), CaptureError> {
+        let lock = manifest::amend(&self.root, change)?;
+        match &mut self.alive {
+            Some(alive) => *alive = lock,
+            None => folder::keep_alive(lock),
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), CaptureError> {

@@ -25,7 +25,7 @@ pub enum ReadError {
         message: String,
     },
     /// Reading on would pass a limit that protects against damaged or hostile files.
-    #[error("{}: {what} is {found}, more than the limit of {limit}", path.display())]
+    #[error("{}: {}", path.display(), self.reason())]
     Limit {
         /// File.
         path: PathBuf,
@@ -60,6 +60,17 @@ impl ReadError {
     /// `path` is not what was expected.
     pub fn usage(path: impl Into<PathBuf>, message: impl Into<String>) -> Self {
         Self::Usage { path: path.into(), message: message.into() }
+    }
+
+    /// What is wrong, without the path.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Io { source, .. } => source.to_string(),
+            Self::Format { message, .. } | Self::Usage { message, .. } => message.clone(),
+            Self::Limit { what, found, limit, .. } => {
+                format!("{what} is {found}, more than the limit of {limit}")
+            }
+        }
     }
 
     /// The file or folder concerned.

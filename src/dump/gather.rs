@@ -108,6 +108,9 @@ impl<'a> TensorRef<'a> {
     /// at once than in pieces.
     pub(crate) fn window(&self, range: Range<usize>, end: usize) -> Range<usize> {
         let size = self.dtype().size();
+        if self.far(&range).is_some() {
+            return range.start..range.end.max(end.min(range.start + WINDOW[1] / size));
+        }
         let Some(dense) = Layout::of(self).dense(size) else {
             return range;
         };
@@ -141,6 +144,9 @@ impl<'a> TensorRef<'a> {
         assert_eq!(out.len(), range.len() * size, "output of another size");
         if range.is_empty() {
             return;
+        }
+        if let Some((source, at)) = self.far(&range) {
+            return source.read(at, out);
         }
         let layout = Layout::of(self);
         match size {

@@ -6,6 +6,7 @@
 mod dtype;
 mod error;
 mod gather;
+mod level;
 mod name;
 #[cfg(feature = "native")]
 pub mod native;
@@ -20,10 +21,14 @@ use std::sync::Arc;
 
 pub use dtype::{ALL_DTYPES, DType, RecordedDType};
 pub use error::ReadError;
+pub use level::Level;
 pub use name::{OpKind, OpName, Phase};
-pub use observation::{Content, Counts, Observation, SKETCH_LANES, SKETCH_VERSION, Sketch};
+pub use observation::{Content, Counts, Observation, SKETCH_LANES, SKETCH_VERSION, SMALL_TENSOR, Sketch};
 pub use op::{Op, Slot, SlotSide};
-pub use tensor::{LayoutError, MAX_DIMS, Storage, TensorData, TensorRef, contiguous_strides, element_count};
+pub(crate) use tensor::is_row_major;
+pub use tensor::{
+    Bytes, LayoutError, MAX_DIMS, Storage, TensorData, TensorRef, contiguous_strides, element_count,
+};
 pub use value::{Checksum, Number, RecordedStatistics, Scalar, TensorRecord, Value};
 
 /// Which process of a run wrote a part of a dump.
@@ -135,6 +140,8 @@ pub struct Rank {
     pub faults: Vec<ReadError>,
     /// Remarks on this part that take nothing away from it (tensor files that no index names).
     pub notes: Vec<String>,
+    /// True when the program ended inside the step, or was killed: ops that are missing at the end say nothing.
+    pub cut: bool,
 }
 
 impl fmt::Debug for Rank {

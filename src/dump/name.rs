@@ -6,6 +6,7 @@
 //! |---|---|
 //! | API | `{Type}.{api}.{n}.{forward or backward}` |
 //! | module | `Module.{path}.{Class}.{forward, backward or parameters_grad}.{n}` |
+//! | step of an optimizer | `Optimizer.{Class}.step.{n}` |
 //! | saved variable | `{name}.{n}.debug` |
 //! | tensor of a collection | any text |
 //!
@@ -91,6 +92,11 @@ impl OpName {
             && let Some(phase) = phase_word(word)
         {
             return (kind, phase, Some(call), stem.len());
+        }
+        if text.starts_with("Optimizer.")
+            && let Ok(call) = last.parse()
+        {
+            return (kind, Phase::None, Some(call), head.len());
         }
         (kind, Phase::None, None, text.len())
     }
@@ -203,6 +209,10 @@ mod tests {
             expect(OpKind::Module, Phase::ParameterGradient, Some(0), "Module.fc.Linear", "Linear")
         );
         assert_eq!(parts("x_grad.0.debug"), expect(OpKind::Saved, Phase::None, Some(0), "x_grad", "x_grad"));
+        assert_eq!(
+            parts("Optimizer.AdamW.step.2"),
+            expect(OpKind::Api, Phase::None, Some(2), "Optimizer.AdamW.step", "step")
+        );
         assert_eq!(parts("odd"), expect(OpKind::Api, Phase::None, None, "odd", "odd"));
         assert_eq!(OpName::parse("Module.layers.0.fc.Linear.backward.0").module_path(), Some("layers.0.fc"));
         assert_eq!(

@@ -10,6 +10,10 @@ pub const SKETCH_VERSION: u32 = 1;
 /// Number of lanes of a [`Sketch`].
 pub const SKETCH_LANES: usize = 256;
 
+/// Tensors of fewer bytes than this are recorded as they are where others have a sketch, which takes 1 KiB: exact, and smaller
+/// for most of them.
+pub const SMALL_TENSOR: usize = 2048;
+
 /// Which parts of an [`Observation`] are wanted. Statistics and counts always are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Content {
@@ -42,6 +46,9 @@ pub struct Counts {
     pub positive_infinite: u64,
     /// Negative infinities.
     pub negative_infinite: u64,
+    /// Finite elements that stand for the absence of a number: those from [`SENTINEL`](crate::measure::SENTINEL) on in magnitude; of
+    /// float16 the least number. They are left out of mean, norm and sketch. `None` where the capture did not tell them from others.
+    pub sentinels: Option<u64>,
 }
 
 /// Signed sums of a tensor's elements in 256 lanes: the norm of the difference of two sketches estimates the norm of the
@@ -58,7 +65,7 @@ impl fmt::Debug for Sketch {
 /// What was measured of one tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
-    /// Least and greatest element, mean and norm, of the finite elements.
+    /// Least and greatest of the finite elements; mean and norm of those that are no sentinels.
     pub statistics: RecordedStatistics,
     /// Elements by kind.
     pub counts: Counts,

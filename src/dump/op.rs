@@ -31,6 +31,9 @@ pub struct Slot {
     pub side: SlotSide,
     /// What was recorded.
     pub value: Value,
+    /// Equal where the same tensor was seen in this part: same memory, not written to in between. `None` where the capture did
+    /// not tell.
+    pub identity: Option<u64>,
 }
 
 /// One recorded op. Its position in [`Rank::ops`](super::Rank) is its place in execution order

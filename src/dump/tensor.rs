@@ -40,6 +40,9 @@ pub enum LayoutError {
     /// A negative stride, which torch never writes.
     #[error("negative stride {0}")]
     NegativeStride(i64),
+    /// Elements out of order in bytes that are not in memory.
+    #[error("strides {0:?} ask for bytes in memory")]
+    Far(Vec<usize>),
 }
 
 /// Number of elements of `shape`, or `None` on overflow. A scalar (`[]`) has one.
@@ -63,7 +66,10 @@ pub fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
 /// A borrowed tensor: storage bytes in machine order (little endian), element type, shape, strides and offset in elements.
 #[derive(Clone, Copy)]
 pub struct TensorRef<'a> {
+    /// Empty where the bytes are not in memory.
     storage: &'a [u8],
+    /// Where the bytes come from, and the place in it that `storage` begins at; `None` for a bare slice.
+    source: Option<(&'a dyn Bytes, usize)>,
     dtype: DType,
     shape: &'a [usize],
     strides: &'a [usize],
@@ -83,27 +89,8 @@ impl<'a> TensorRef<'a> {
         strides: &'a [usize],
         offset: usize,
     ) -> Result<Self, LayoutError> {
-        if shape.len() > MAX_DIMS {
-            return Err(LayoutError::TooManyDims(shape.len()));
-        }
-        if shape.len() != strides.len() {
-            return Err(LayoutError::RankMismatch { shape: shape.len(), strides: strides.len() });
-        }
-        let overflow = || LayoutError::Overflow(shape.to_vec());
-        let count = element_count(shape).ok_or_else(overflow)?;
-        if count > 0 {
-            let last = shape
-                .iter()
-                .zip(strides)
-                .try_fold(offset, |at, (&size, &stride)| at.checked_add((size - 1).checked_mul(stride)?))
-                .ok_or_else(overflow)?;
-            let needed =
-                last.checked_add(1).and_then(|n| n.checked_mul(dtype.size())).ok_or_else(overflow)?;
-            if needed > storage.len() {
-                return Err(LayoutError::OutOfBounds { needed, available: storage.len() });
-            }
-        }
-        Ok(Self { storage, dtype, shape, strides, offset, count })
+        let count = check_layout(storage.len(), dtype, shape, strides, offset)?;
+        Ok(Self { storage, source: None, dtype, shape, strides, offset, count })
     }
 
     /// Element type.
@@ -141,22 +128,30 @@ impl<'a> TensorRef<'a> {
         self.count == 0
     }
 
-    /// The bytes in row-major order when they already lie that way in the storage; `None` means: gather them.
+    /// The bytes in row-major order when they already lie that way in memory; `None` means: gather them.
     pub fn contiguous_bytes(&self) -> Option<&'a [u8]> {
         if self.count == 0 {
             return Some(&[]);
         }
-        let mut expected = 1;
-        for (&size, &stride) in self.shape.iter().zip(self.strides).rev() {
-            if size != 1 {
-                if stride != expected {
-                    return None;
-                }
-                expected = stride * size;
-            }
+        if !is_row_major(self.shape, self.strides) {
+            return None;
         }
         let size = self.dtype.size();
         self.storage.get(self.offset * size..(self.offset + self.count) * size)
+    }
+
+    /// What the elements `range` of a row-major tensor are read from, and the place of the first in it; `None` where they are in
+    /// memory.
+    pub(crate) fn far(&self, range: &Range<usize>) -> Option<(&'a dyn Bytes, usize)> {
+        let (source, base) = self.source.filter(|_| self.storage.is_empty() && self.count > 0)?;
+        Some((source, base + (self.offset + range.start) * self.dtype.size()))
+    }
+
+    /// Tells where the bytes come from that so many elements have been read: memory that holds them may go.
+    pub(crate) fn used(&self, elements: usize) {
+        if let Some((source, _)) = self.source {
+            source.used(elements * self.dtype.size());
+        }
     }
 
     /// Bytes of one element, by its place in row-major order. For a few elements; [`gather`](Self::gather) is for many.
@@ -192,8 +187,83 @@ impl fmt::Debug for TensorRef<'_> {
     }
 }
 
-/// Storage shared by tensors: a mapped file, a buffer, anything that yields bytes.
-pub type Storage = Arc<dyn AsRef<[u8]> + Send + Sync>;
+/// Whether elements lie one behind the other in row-major order.
+pub(crate) fn is_row_major(shape: &[usize], strides: &[usize]) -> bool {
+    let mut expected = 1;
+    shape.iter().zip(strides).rev().filter(|&(&size, _)| size != 1).all(|(&size, &stride)| {
+        let follows = stride == expected;
+        expected = stride.saturating_mul(size);
+        follows
+    })
+}
+
+/// Number of elements of a layout that lies inside `available` bytes.
+fn check_layout(
+    available: usize,
+    dtype: DType,
+    shape: &[usize],
+    strides: &[usize],
+    offset: usize,
+) -> Result<usize, LayoutError> {
+    if shape.len() > MAX_DIMS {
+        return Err(LayoutError::TooManyDims(shape.len()));
+    }
+    if shape.len() != strides.len() {
+        return Err(LayoutError::RankMismatch { shape: shape.len(), strides: strides.len() });
+    }
+    let overflow = || LayoutError::Overflow(shape.to_vec());
+    let count = element_count(shape).ok_or_else(overflow)?;
+    if count > 0 {
+        let last = shape
+            .iter()
+            .zip(strides)
+            .try_fold(offset, |at, (&size, &stride)| at.checked_add((size - 1).checked_mul(stride)?))
+            .ok_or_else(overflow)?;
+        let needed = last.checked_add(1).and_then(|n| n.checked_mul(dtype.size())).ok_or_else(overflow)?;
+        if needed > available {
+            return Err(LayoutError::OutOfBounds { needed, available });
+        }
+    }
+    Ok(count)
+}
+
+/// Bytes that tensors lie in: a buffer, a mapped file, or a file that is read piece by piece.
+pub trait Bytes: Send + Sync {
+    /// How many there are.
+    fn size(&self) -> usize;
+
+    /// All of them, where they are in memory.
+    fn in_memory(&self) -> Option<&[u8]>;
+
+    /// Copies those from `at` on into `out`, where they are not in memory. Where that fails, `out` is filled with zeros and
+    /// [`fault`](Self::fault) says so from then on.
+    fn read(&self, at: usize, out: &mut [u8]);
+
+    /// Why bytes could not be read, if some could not.
+    fn fault(&self) -> Option<String> {
+        None
+    }
+
+    /// Hears that so many bytes have been read, after which memory that holds them may go where they can be had again.
+    fn used(&self, _bytes: usize) {}
+}
+
+impl Bytes for Vec<u8> {
+    fn size(&self) -> usize {
+        self.len()
+    }
+
+    fn in_memory(&self) -> Option<&[u8]> {
+        Some(self)
+    }
+
+    fn read(&self, at: usize, out: &mut [u8]) {
+        out.copy_from_slice(&self[at..at + out.len()]);
+    }
+}
+
+/// Storage shared by tensors.
+pub type Storage = Arc<dyn Bytes>;
 
 /// A tensor that keeps its storage alive.
 #[derive(Clone)]
@@ -207,10 +277,11 @@ pub struct TensorData {
 }
 
 impl TensorData {
-    /// Checks and wraps a strided view of `storage[bytes]`; `strides` and `offset` count elements.
+    /// Checks and wraps a strided view of `storage[bytes]`; `strides` and `offset` count elements. Where the storage is not in memory,
+    /// the tensor has to be row-major.
     ///
     /// # Errors
-    /// [`LayoutError`] when an element would lie outside `bytes`.
+    /// [`LayoutError`] when an element would lie outside `bytes`, or cannot be read from where it lies.
     pub fn strided(
         storage: Storage,
         bytes: Range<usize>,
@@ -219,12 +290,16 @@ impl TensorData {
         strides: Box<[usize]>,
         offset: usize,
     ) -> Result<Self, LayoutError> {
-        let all = (*storage).as_ref();
-        let view = all.get(bytes.clone()).ok_or(LayoutError::OutOfBounds {
-            needed: bytes.end.saturating_sub(bytes.start),
-            available: all.len().saturating_sub(bytes.start),
-        })?;
-        TensorRef::strided(view, dtype, &shape, &strides, offset)?;
+        if bytes.start > bytes.end || bytes.end > storage.size() {
+            return Err(LayoutError::OutOfBounds {
+                needed: bytes.end.saturating_sub(bytes.start),
+                available: storage.size().saturating_sub(bytes.start),
+            });
+        }
+        let count = check_layout(bytes.len(), dtype, &shape, &strides, offset)?;
+        if count > 0 && storage.in_memory().is_none() && !is_row_major(&shape, &strides) {
+            return Err(LayoutError::Far(strides.into()));
+        }
         Ok(Self { storage, bytes, dtype, shape, strides, offset })
     }
 
@@ -244,16 +319,22 @@ impl TensorData {
 
     /// Borrows the tensor.
     pub fn view(&self) -> TensorRef<'_> {
-        let storage = (*self.storage).as_ref().get(self.bytes.clone()).unwrap_or(&[]);
+        let storage = self.storage.in_memory().and_then(|all| all.get(self.bytes.clone())).unwrap_or(&[]);
         let count = element_count(&self.shape).unwrap_or(0);
         TensorRef {
             storage,
+            source: Some((&*self.storage, self.bytes.start)),
             dtype: self.dtype,
             shape: &self.shape,
             strides: &self.strides,
             offset: self.offset,
             count,
         }
+    }
+
+    /// Why bytes of it could not be read, if some could not when they were asked for.
+    pub fn fault(&self) -> Option<String> {
+        self.storage.fault()
     }
 
     /// Element type.

@@ -159,6 +159,17 @@ impl TensorRecord {
         self.shape.iter().copied().filter(|&size| size != 1).collect()
     }
 
+    /// Index in each dimension of the element at `place` in row-major order; `None` where there is none.
+    pub fn coordinates(&self, place: u64) -> Option<Vec<u64>> {
+        let mut rest = place;
+        let mut at = vec![0; self.shape.len()];
+        for (index, &size) in at.iter_mut().zip(&self.shape).rev() {
+            *index = rest.checked_rem(size)?;
+            rest /= size;
+        }
+        (rest == 0).then_some(at)
+    }
+
     /// True for a tensor without elements.
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)
@@ -221,6 +232,19 @@ impl Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dump::DType;
+
+    #[test]
+    fn coordinates_follow_row_major_order() {
+        let at = |place, shape: &[u64]| {
+            TensorRecord::new(RecordedDType::Known(DType::F32), shape.into()).coordinates(place)
+        };
+        assert_eq!(at(0, &[]), Some(vec![]));
+        assert_eq!(at(1, &[]), None);
+        assert_eq!(at(17 + 20 * (3 + 5 * 2), &[4, 5, 20]), Some(vec![2, 3, 17]));
+        assert_eq!(at(400, &[4, 5, 20]), None);
+        assert_eq!(at(0, &[2, 0]), None);
+    }
 
     #[test]
     fn numbers_are_compared_as_values_and_integers_exactly() {

@@ -163,10 +163,13 @@ pub(crate) fn pair(body: Body, b: TensorRef<'_>, c: TensorRef<'_>) -> Totals {
         let _control = DefaultFloat::enter();
         let (mut kernel, mut state) = (kernel(body, b.dtype(), c.dtype()), Chunk::new(comparable));
         let (mut blocks_b, mut blocks_c) = (Blocks::of(b, range.end), Blocks::of(c, range.end));
+        let elements = range.len();
         for block in blocks_of(range) {
-            let elements = block.len();
-            state.push(&mut *kernel, elements, blocks_b.bytes(block.clone()), blocks_c.bytes(block));
+            let count = block.len();
+            state.push(&mut *kernel, count, blocks_b.bytes(block.clone()), blocks_c.bytes(block));
         }
+        b.used(elements);
+        c.used(elements);
         state.finish()
     };
     let _control = DefaultFloat::enter();
@@ -182,10 +185,12 @@ pub(crate) fn side(body: Body, tensor: TensorRef<'_>) -> SideSums {
         let _control = DefaultFloat::enter();
         let (mut kernel, mut path, mut sums) = (kernel(body, dtype, dtype), Path::Plain, SideSums::EMPTY);
         let mut blocks = Blocks::of(tensor, range.end);
+        let elements = range.len();
         for block in blocks_of(range) {
-            let elements = block.len();
-            sums.append(&one_side(&mut *kernel, &mut path, elements, blocks.bytes(block)));
+            let count = block.len();
+            sums.append(&one_side(&mut *kernel, &mut path, count, blocks.bytes(block)));
         }
+        tensor.used(elements);
         sums
     };
     let _control = DefaultFloat::enter();

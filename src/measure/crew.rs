@@ -15,6 +15,7 @@ use crate::dump::{Content, TensorRef};
 
 use super::hashes::Hashes;
 use super::segment::Numbers;
+use super::sentinel::Sentinels;
 use super::simd::Body;
 use super::task::{Pieces, Room, Task, Wanted};
 
@@ -104,7 +105,8 @@ impl Crew {
     ) -> Option<(Numbers, Option<u128>)> {
         let pieces = Pieces::of(tensor)?;
         let hashes = content.hash.then(|| Hashes::new(tensor.dtype(), false));
-        let wanted = Wanted { sketch: content.sketch, hashes, ..Wanted::default() };
+        let sentinels = Sentinels::KeptOut;
+        let wanted = Wanted { sketch: content.sketch, sentinels, hashes, ..Wanted::default() };
         let task = Arc::new(Task::new(body, tensor, pieces, wanted, &self.board.room));
         let posted = self.board.post(&task);
         task.lead(|| drop(posted));

@@ -16,6 +16,7 @@ use super::finish;
 use super::hashes::{Hashes, round};
 use super::metric::TensorSummary;
 use super::segment::{Numbers, Segment};
+use super::sentinel::Sentinels;
 use super::simd::{Body, unordered};
 use super::sums::{CHUNK, SEGMENT};
 use super::task::{Pieces, Room, Task, Wanted, row};
@@ -124,6 +125,7 @@ impl Digest {
             unordered: self.unordered.is_some(),
             hashes: Some(mem::take(&mut self.hashes)),
             before: self.elements / SEGMENT,
+            ..Wanted::default()
         };
         let task = Arc::new(Task::new(self.body, piece, parts, wanted, &self.room));
         rayon::scope(|scope| {
@@ -151,7 +153,14 @@ impl Digest {
             let shape = [range.len()];
             let bytes = source.bytes(range);
             let row = row(bytes, self.dtype, &shape);
-            self.numbers.append(&Segment::measure(self.body, row, 0..row.len(), index, with_sketch));
+            self.numbers.append(&Segment::measure(
+                self.body,
+                row,
+                0..row.len(),
+                index,
+                with_sketch,
+                Sentinels::Summed,
+            ));
             let rounded = types.iter().map(|&to| {
                 let mut out = Vec::new();
                 round(self.dtype, bytes, to, &mut out);
@@ -167,10 +176,10 @@ impl Digest {
 
     /// The digest of everything pushed.
     pub fn finish(self) -> TensorDigest {
-        let Numbers { sums, lanes } = self.numbers;
+        let Numbers { sums, lanes, sentinels } = self.numbers;
         let sums = sums.finish();
         let extent = SideExtent { sum: Scaled::from(sums.sum), squares: Scaled::from(sums.squares) };
-        let summary = finish::summary(self.elements, &sums, extent);
+        let summary = finish::summary(self.elements, &sums, extent, sentinels);
         TensorDigest {
             hash: self.hashes.plain(),
             counts: Counts {
@@ -179,6 +188,7 @@ impl Digest {
                 nan: summary.nan,
                 positive_infinite: summary.pos_inf,
                 negative_infinite: summary.neg_inf,
+                sentinels: None,
             },
             summary,
             sketch: lanes.map(|lanes| lanes.finish()),
@@ -244,7 +254,7 @@ mod tests {
             assert_eq!(Some(digest.hash), wanted.hash);
             assert_eq!(digest.sketch, wanted.sketch);
             assert_eq!(Some(digest.summary.norm), wanted.statistics.norm);
-            assert_eq!(digest.counts, wanted.counts);
+            assert_eq!(digest.counts, Counts { sentinels: None, ..wanted.counts });
         }
     }
 

@@ -1,5 +1,6 @@
 //! What two sketches of a tensor say about its error.
 
+use super::sentinel::summed_otherwise;
 use super::{Metric, sketch_distance};
 use crate::dump::TensorRecord;
 
@@ -27,10 +28,10 @@ pub struct SketchEstimate {
 
 impl SketchEstimate {
     /// The estimate for two records; `None` when one has no sketch or no norm, when they have different numbers of elements,
-    /// or a sum went beyond binary32.
+    /// a sum went beyond binary32, or one sketch has sentinels in it and the other has not.
     pub fn of(baseline: &TensorRecord, candidate: &TensorRecord) -> Option<Self> {
         let (x, y) = (baseline.sketch.as_deref()?, candidate.sketch.as_deref()?);
-        if baseline.len() != candidate.len() {
+        if baseline.len() != candidate.len() || summed_otherwise(baseline, candidate) {
             return None;
         }
         let distance = Some(sketch_distance(x, y)).filter(|distance| distance.is_finite())?;

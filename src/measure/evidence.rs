@@ -2,6 +2,7 @@
 //! recorded statistics or checksums are.
 
 use super::estimate::SketchEstimate;
+use super::sentinel::{is_sentinel, kept_out, summed_otherwise};
 use super::{Metric, PairMetrics};
 use crate::dump::{Checksum, Counts, Number, RecordedStatistics, TensorRecord};
 
@@ -44,6 +45,8 @@ pub struct RecordedComparison {
     pub sketch: Option<SketchEstimate>,
     /// Non-finite elements of either side, where both were counted and the counts differ.
     pub counts_differ: Option<(Counts, Counts)>,
+    /// Sentinels of either side, where both kept them out of their sums and the counts differ.
+    pub sentinels_differ: Option<(u64, u64)>,
     /// Lower bound of the relative l2 error that these differences prove; `None` where none of them is between finite numbers.
     pub rel_l2_at_least: Option<f64>,
     /// Lower bound of the largest absolute error, from max and min; `None` as above.
@@ -161,10 +164,12 @@ const OWN_SUM_ROUNDING: f64 = 1e-12;
 /// `| |c| - |b| | <= |d|`, `|sum(d)| <= sqrt(n) |d|`, and `|max(c) - max(b)| <= max|d| <= |d|`.
 pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> RecordedComparison {
     let (b, c) = &on_one_footing(baseline, candidate);
+    let apart = kept_out(baseline).zip(kept_out(candidate));
     let mut out = RecordedComparison {
         baseline_non_finite: holds_non_finite(baseline),
         candidate_non_finite: holds_non_finite(candidate),
         sketch: SketchEstimate::of(baseline, candidate),
+        sentinels_differ: apart.filter(|(b, c)| b != c),
         ..RecordedComparison::default()
     };
     if let (Some(x), Some(y)) = (baseline.counts, candidate.counts) {
@@ -192,7 +197,23 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
     out.max_abs_err_at_least =
         extremes.map(|s| s.difference.abs()).filter(|d| d.is_finite()).reduce(f64::max);
     // An extreme of a large tensor moves the l2 error by |d| / |b| only; mean and norm bound it directly.
-    let from_extremes = out.max_abs_err_at_least.map(|d| ratio(d, scale_l2.unwrap_or(0.0)));
+    // Sentinels that were kept out of the norm.
+    let sentinel = |record: &TensorRecord, extreme: Option<Number>| {
+        let (dtype, value) =
+            record.dtype.known().zip(extreme.filter(|_| apart.is_some()).map(Number::as_f64))?;
+        is_sentinel(dtype, value).then_some(value)
+    };
+    let from_extremes =
+        [(out.max, b.max, c.max), (out.min, b.min, c.min)].into_iter().filter_map(|(s, x, y)| {
+            let difference = s?.difference.abs();
+            let scale = match (sentinel(baseline, x), sentinel(candidate, y)) {
+                // Each may be the least number of its type.
+                (Some(_), Some(_)) if baseline.dtype != candidate.dtype => return None,
+                (Some(value), _) => value.abs(),
+                (None, _) => scale_l2.unwrap_or(0.0),
+            };
+            difference.is_finite().then(|| ratio(difference, scale))
+        });
     let counted = baseline.counts.is_some() && candidate.counts.is_some();
     // What the sums themselves may be off by proves nothing.
     let rounding = if counted { OWN_SUM_ROUNDING } else { SUM_ROUNDING * root };
@@ -205,6 +226,7 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
     let any = counted || present.iter().any(Option::is_some) || out.checksum.is_some();
     let none_differs = present.iter().flatten().all(|s| s.relative.abs().to_bits() == 0)
         && out.counts_differ.is_none()
+        && out.sentinels_differ.is_none()
         && out.sketch.is_none_or(|sketch| sketch.distance <= 0.0);
     out.all_same = any && none_differs && out.checksum != Some(ChecksumMatch::Different);
     out
@@ -234,11 +256,16 @@ fn on_one_footing(
     baseline: &TensorRecord,
     candidate: &TensorRecord,
 ) -> (RecordedStatistics, RecordedStatistics) {
-    let sides = (baseline.statistics, candidate.statistics);
-    if baseline.counts.is_some() == candidate.counts.is_some() {
-        return sides;
+    let (mut b, mut c) = (baseline.statistics, candidate.statistics);
+    if summed_otherwise(baseline, candidate) {
+        for side in [&mut b, &mut c] {
+            (side.mean, side.norm) = (None, None);
+        }
     }
-    let (mut b, mut c) = (with_non_finite(baseline), with_non_finite(candidate));
+    if baseline.counts.is_some() == candidate.counts.is_some() {
+        return (b, c);
+    }
+    (b, c) = (with_non_finite(baseline, b), with_non_finite(candidate, c));
     for side in [&mut b, &mut c] {
         let scalar = baseline.shape.is_empty() || candidate.shape.is_empty();
         side.norm = side.norm.map(|norm| if scalar { norm.abs() } else { norm });
@@ -252,8 +279,7 @@ fn on_one_footing(
 }
 
 /// The statistics that a tool without counts would have recorded.
-fn with_non_finite(record: &TensorRecord) -> RecordedStatistics {
-    let mut statistics = record.statistics;
+fn with_non_finite(record: &TensorRecord, mut statistics: RecordedStatistics) -> RecordedStatistics {
     let Some(counts) = record.counts else { return statistics };
     let (up, down) = (counts.positive_infinite > 0, counts.negative_infinite > 0);
     let infinite = |up: bool| Some(Number::Float(if up { f64::INFINITY } else { f64::NEG_INFINITY }));
@@ -411,6 +437,47 @@ mod tests {
         let found = compare_recorded(&own(1), &own(2));
         assert!(found.counts_differ.is_some() && !found.all_same);
         assert!(compare_recorded(&own(1), &own(1)).counts_differ.is_none());
+    }
+
+    /// A mask of -3.4e38 over other numbers; `apart` as a capture records it that counts sentinels.
+    fn masked(apart: Option<u64>, norm: f64) -> TensorRecord {
+        TensorRecord {
+            counts: Some(Counts { elements: 4, sentinels: apart, ..Counts::default() }),
+            ..record(&[4], 2.0, f64::from(f32::MIN), norm / 2.0, norm)
+        }
+    }
+
+    #[test]
+    fn sentinels_that_one_side_has_in_its_norm_and_the_other_has_not_prove_nothing() {
+        let (old, new) = (masked(None, 3.4e38), masked(Some(1), 2.5));
+        for (b, c) in [(&old, &new), (&new, &old)] {
+            let found = compare_recorded(b, c);
+            assert!(found.norm.is_none() && found.mean.is_none() && found.all_same, "{found:?}");
+        }
+        // What the mask would hide is seen where it is kept out.
+        let off = compare_recorded(&new, &masked(Some(1), 2.6));
+        assert!((off.rel_l2_at_least.unwrap() - 0.04).abs() < 1e-9, "{off:?}");
+        assert!(compare_recorded(&new, &new).all_same);
+    }
+
+    #[test]
+    fn sentinels_on_one_side_alone_are_a_difference() {
+        let found = compare_recorded(&masked(Some(1), 2.5), &masked(Some(2), 2.5));
+        assert!(found.sentinels_differ == Some((1, 2)) && !found.all_same);
+    }
+
+    #[test]
+    fn another_sentinel_is_held_against_itself() {
+        let mut other = masked(Some(1), 2.5);
+        // What bfloat16 makes of the least number of float32.
+        other.statistics.min = Some(Number::Float(-3.389_531_389_251_535_5e38));
+        let found = compare_recorded(&masked(Some(1), 2.5), &other);
+        let bound = found.rel_l2_at_least.unwrap();
+        assert!(bound > 0.003 && bound < 0.004 && !found.all_same, "{bound}");
+        // In a tensor of bfloat16 it is the least number.
+        other.dtype = RecordedDType::Known(DType::Bf16);
+        let found = compare_recorded(&masked(Some(1), 2.5), &other);
+        assert!(found.rel_l2_at_least.unwrap().to_bits() == 0, "{found:?}");
     }
 
     #[test]

@@ -5,11 +5,12 @@
 
 use std::ops::Range;
 
-use crate::dump::TensorRef;
+use crate::dump::{DType, TensorRef};
 
 use super::arithmetic::{Arithmetic, ComplexDouble, modulus};
 use super::blocks::{Blocks, Threads, blocks_of, for_chunks};
 use super::decode::Decode;
+use super::sentinel::is_sentinel;
 use super::sums::{SideSums, Totals};
 
 /// Binary orders of magnitude a bin spans.
@@ -190,9 +191,16 @@ pub(crate) struct PairExtent {
 }
 
 impl SideExtent {
-    /// The sums of `tensor`: those of the first pass, or of a second one where they need it.
-    pub(crate) fn of(tensor: TensorRef<'_>, sums: &SideSums, threads: Threads) -> Self {
-        if in_range(sums) {
+    /// The sums of `tensor`, without its sentinels where `sums` are without them: those of the first pass, or of a second one where
+    /// they need it.
+    pub(crate) fn of(tensor: TensorRef<'_>, sums: &SideSums, sentinels: u64, threads: Threads) -> Self {
+        let dtype = tensor.dtype();
+        let safe = match sentinels {
+            0 => in_range(sums),
+            // No square of what is left is too large, and none of narrower types too small.
+            _ => dtype != DType::F64 || sums.squares >= SMALL_SQUARES,
+        };
+        if safe {
             return Self { sum: Scaled::from(sums.sum), squares: Scaled::from(sums.squares) };
         }
         let complex = tensor.dtype().is_complex();
@@ -201,7 +209,10 @@ impl SideExtent {
                 ([Sum::EMPTY; 2], Blocks::of(tensor, range.end), Vec::new());
             for block in blocks_of(range) {
                 <[f64; 2]>::decode(tensor.dtype(), blocks.bytes(block), &mut values);
-                for &value in values.iter().filter(|&&value| ComplexDouble::is_finite(value)) {
+                let summed = |value: &&[f64; 2]| {
+                    ComplexDouble::is_finite(**value) && (sentinels == 0 || !is_sentinel(dtype, value[0]))
+                };
+                for &value in values.iter().filter(summed) {
                     all[0].add_term(if complex { modulus(value) } else { value[0] });
                     for part in value {
                         all[1].add_product(part, part);

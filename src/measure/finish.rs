@@ -4,15 +4,16 @@ use super::extent::{PairExtent, Scaled, SideExtent};
 use super::metric::{PairMetrics, TensorSummary};
 use super::sums::{SideSums, Totals};
 
-/// The summary of a tensor of `count` elements.
-pub(crate) fn summary(count: usize, sums: &SideSums, extent: SideExtent) -> TensorSummary {
+/// The summary of a tensor of `count` elements, of which so many are left out of `extent`.
+pub(crate) fn summary(count: usize, sums: &SideSums, extent: SideExtent, left_out: u64) -> TensorSummary {
     let finite = count as u64 - sums.non_finite();
     let known = |value: f64| (finite > 0).then_some(value);
+    let summed = finite - left_out;
     TensorSummary {
         count: count as u64,
         min: known(sums.min),
         max: known(sums.max),
-        mean: known(extent.sum.over(Scaled::from(finite as f64)).value()),
+        mean: (summed > 0).then(|| extent.sum.over(Scaled::from(summed as f64)).value()),
         norm: extent.squares.sqrt().value(),
         zeros: sums.zeros,
         nan: sums.nan,

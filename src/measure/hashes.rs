@@ -6,7 +6,10 @@ use half::slice::HalfFloatSliceExt as _;
 use half::{bf16, f16};
 use twox_hash::XxHash3_128;
 
-use crate::dump::DType;
+use crate::dump::{DType, TensorRef};
+
+use super::blocks::Blocks;
+use super::sums::CHUNK;
 
 /// Hashes of the elements that came so far.
 #[derive(Default)]
@@ -58,6 +61,18 @@ impl Hashes {
     pub(super) fn rounded(&self) -> Vec<(DType, u128)> {
         self.rounded.iter().map(|(dtype, hash)| (*dtype, hash.finish_128())).collect()
     }
+}
+
+/// xxh3-128 of the elements in row-major order, as a capture records it. Works in the calling thread.
+pub fn hash(tensor: TensorRef<'_>) -> u128 {
+    let mut hash = XxHash3_128::new();
+    let mut source = Blocks::of(tensor, tensor.len());
+    for start in (0..tensor.len()).step_by(CHUNK) {
+        let range = start..tensor.len().min(start + CHUNK);
+        hash.write(source.bytes(range.clone()));
+        tensor.used(range.len());
+    }
+    hash.finish_128()
 }
 
 /// Elements rounded at a time, in the nearest cache.

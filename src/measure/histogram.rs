@@ -45,15 +45,15 @@ pub fn histogram(tensor: TensorRef<'_>, bins: usize) -> Histogram {
     Histogram { summary, counts }
 }
 
-/// Scratch for the values of a block.
+/// Scratch for the values of a block: moduli for complex.
 #[derive(Default)]
-struct Values {
+pub(super) struct Values {
     real: Vec<f64>,
     complex: Vec<[f64; 2]>,
 }
 
 impl Values {
-    fn of(&mut self, tensor: TensorRef<'_>, bytes: &[u8]) -> &[f64] {
+    pub(super) fn of(&mut self, tensor: TensorRef<'_>, bytes: &[u8]) -> &[f64] {
         if tensor.dtype().is_complex() {
             <[f64; 2]>::decode(tensor.dtype(), bytes, &mut self.complex);
             self.real.clear();

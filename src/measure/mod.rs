@@ -25,8 +25,10 @@ mod kernel;
 mod metric;
 mod observe;
 mod segment;
+mod sentinel;
 mod simd;
 mod sketch;
+mod spread;
 mod sums;
 mod task;
 #[cfg(test)]
@@ -39,10 +41,13 @@ pub use estimate::{SKETCH_MARGIN, SKETCH_NOISE, SketchEstimate};
 pub use evidence::{
     Basis, ChecksumMatch, Evidence, RecordedComparison, StatisticDifference, compare_recorded,
 };
+pub use hashes::hash;
 pub use histogram::{Histogram, histogram};
 pub use metric::{ALL_METRICS, Metric, PairMetrics, TensorSummary};
 pub use observe::{observe, observe_with};
+pub use sentinel::{SENTINEL, kept_out};
 pub use sketch::{SKETCH_VERSION, sketch_distance};
+pub use spread::spread;
 
 use crate::dump::TensorRef;
 
@@ -86,5 +91,5 @@ fn summarize_on(body: Body, tensor: TensorRef<'_>) -> TensorSummary {
 }
 
 fn summary(tensor: TensorRef<'_>, sums: &SideSums) -> TensorSummary {
-    finish::summary(tensor.len(), sums, SideExtent::of(tensor, sums, Threads::Pool))
+    finish::summary(tensor.len(), sums, SideExtent::of(tensor, sums, 0, Threads::Pool), 0)
 }

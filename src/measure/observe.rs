@@ -1,7 +1,7 @@
 //! What capture records of one tensor, in one pass over it: a block is summed, sketched and hashed while it is in cache.
 //!
 //! Runs in the calling thread, which is one of the training process, and in a [`Crew`] where there is one. Statistics have the bits
-//! of [`summarize`](super::summarize).
+//! of [`summarize`](super::summarize), but that sentinels are left out of mean and norm.
 
 use twox_hash::XxHash3_128;
 
@@ -23,7 +23,8 @@ const SHARED: usize = 2 * SEGMENT;
 /// this much is still in cache.
 const HASHED: usize = 1 << 17;
 
-/// Measures one tensor: statistics and counts always, sketch and hash where `content` asks for them.
+/// Measures one tensor: statistics and counts always, sketch and hash where `content` asks for them. Elements from [`SENTINEL`](super::SENTINEL)
+/// on in magnitude are counted, and left out of mean, norm and sketch.
 ///
 /// Works in the calling thread, at about the speed of memory, and does not materialise strided tensors.
 pub fn observe(tensor: TensorRef<'_>, content: Content) -> Observation {
@@ -88,10 +89,10 @@ fn observation(
     extremes: &Extremes,
     hash: Option<u128>,
 ) -> Observation {
-    let Numbers { sums, lanes } = numbers;
+    let Numbers { sums, lanes, sentinels } = numbers;
     let sums = sums.finish();
-    let extent = SideExtent::of(tensor, &sums, Threads::Caller);
-    let summary = finish::summary(tensor.len(), &sums, extent);
+    let extent = SideExtent::of(tensor, &sums, sentinels, Threads::Caller);
+    let summary = finish::summary(tensor.len(), &sums, extent, sentinels);
     Observation {
         statistics: statistics(tensor.dtype(), &summary, extremes),
         counts: Counts {
@@ -100,6 +101,7 @@ fn observation(
             nan: summary.nan,
             positive_infinite: summary.pos_inf,
             negative_infinite: summary.neg_inf,
+            sentinels: Some(sentinels),
         },
         sketch: lanes.map(|lanes| lanes.finish()),
         hash,

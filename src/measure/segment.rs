@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use crate::dump::{DType, TensorRef};
+use crate::dump::TensorRef;
 
 use super::blocks::{self, Blocks, blocks_of};
 use super::kernel::one_side;
+use super::sentinel::{Sentinels, Sieve};
 use super::simd::{Body, DefaultFloat, Path};
 use super::sketch::{Lanes, SignedSums};
 use super::sums::{BLOCK, LANES, RunningSums, SEGMENT, SideSums};
@@ -13,8 +14,10 @@ use super::sums::{BLOCK, LANES, RunningSums, SEGMENT, SideSums};
 /// What is known of the elements of a tensor so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Numbers {
+    /// Extremes and counts of all elements; sums of those that are no sentinels.
     pub(crate) sums: RunningSums,
     pub(crate) lanes: Option<Lanes>,
+    pub(crate) sentinels: u64,
 }
 
 /// Numbers of one segment, not yet put behind those of the segments before it.
@@ -22,12 +25,13 @@ pub(crate) struct Numbers {
 pub(crate) struct Segment {
     blocks: Vec<SideSums>,
     signed: Option<Box<SignedSums>>,
+    sentinels: u64,
 }
 
 impl Numbers {
     /// Numbers of nothing; with lanes if a sketch is wanted.
     pub(crate) fn new(sketch: bool) -> Self {
-        Self { sums: RunningSums::EMPTY, lanes: sketch.then_some(Lanes::EMPTY) }
+        Self { sums: RunningSums::EMPTY, lanes: sketch.then_some(Lanes::EMPTY), sentinels: 0 }
     }
 
     /// Measures a whole tensor in this thread, which has entered [`DefaultFloat`], and hands every block to `each` while it is in cache.
@@ -38,10 +42,12 @@ impl Numbers {
             // Filled where they lie: moving the lanes would take as long as summing a small tensor.
             let mut signed =
                 self.lanes.is_some().then(|| SignedSums::of_segment(start / SEGMENT, tensor.dtype()));
-            measure(body, tensor.dtype(), source, range, signed.as_mut(), |bytes, sums| {
+            let mut sieve = Sieve::new(tensor.dtype(), Sentinels::KeptOut);
+            measure(body, &mut sieve, source, range, signed.as_mut(), |bytes, sums| {
                 self.sums.push(sums);
                 each(bytes);
             });
+            self.sentinels += sieve.found;
             if let (Some(lanes), Some(signed)) = (&mut self.lanes, &signed) {
                 lanes.append(signed);
             }
@@ -51,6 +57,7 @@ impl Numbers {
     /// Adds the segment that follows.
     pub(crate) fn append(&mut self, segment: &Segment) {
         segment.blocks.iter().for_each(|block| self.sums.push(block));
+        self.sentinels += segment.sentinels;
         if let (Some(lanes), Some(signed)) = (&mut self.lanes, &segment.signed) {
             lanes.append(signed);
         }
@@ -65,54 +72,60 @@ impl Segment {
         range: Range<usize>,
         index: usize,
         sketch: bool,
+        sentinels: Sentinels,
     ) -> Self {
         let _control = DefaultFloat::enter();
         let dtype = part.dtype();
         let mut segment = Self {
             blocks: Vec::with_capacity(range.len().div_ceil(BLOCK)),
             signed: sketch.then(|| Box::new(SignedSums::of_segment(index, dtype))),
+            sentinels: 0,
         };
-        let Self { blocks, signed } = &mut segment;
-        let mut source = Blocks::of(part, range.end);
-        measure(body, dtype, &mut source, range, signed.as_deref_mut(), |_, sums| blocks.push(*sums));
+        let Self { blocks, signed, .. } = &mut segment;
+        let (mut source, mut sieve) = (Blocks::of(part, range.end), Sieve::new(dtype, sentinels));
+        measure(body, &mut sieve, &mut source, range, signed.as_deref_mut(), |_, sums| blocks.push(*sums));
+        segment.sentinels = sieve.found;
         segment
     }
 }
 
-/// Sums the blocks of `range`, at most a segment, and adds them to `signed`.
+/// Sums the blocks of `range`, at most a segment, and adds them to `signed`, without what `sieve` takes out.
 fn measure(
     body: Body,
-    dtype: DType,
+    sieve: &mut Sieve,
     source: &mut Blocks<'_>,
     range: Range<usize>,
     mut signed: Option<&mut SignedSums>,
     mut each: impl FnMut(&[u8], &SideSums),
 ) {
+    let dtype = source.tensor().dtype();
     let (mut kernel, mut path) = (blocks::kernel(body, dtype, dtype), Path::Plain);
     for block in blocks_of(range.clone()) {
-        let sums = match &mut signed {
-            Some(signed) if path == Path::Plain && block.len().is_multiple_of(2 * LANES) => {
-                let sums = kernel.side_and_sketch(source.bytes(block.clone()), signed);
-                if sums.squares.is_finite() {
-                    sums
-                } else {
-                    path = Path::Masked;
-                    signed.restart();
-                    for block in blocks_of(range.start..block.end) {
-                        kernel.sketch(true, source.bytes(block), signed);
-                    }
-                    kernel.side(true, source.bytes(block.clone()))
-                }
+        // As long as all is well, a block is summed and sketched in one go.
+        let at_once = path == Path::Plain && sieve.found == 0 && block.len().is_multiple_of(2 * LANES);
+        if let Some(signed) = signed.as_mut().filter(|_| at_once) {
+            let sums = kernel.side_and_sketch(source.bytes(block.clone()), signed);
+            if sums.squares.is_finite() && !sieve.sees(&sums) {
+                each(source.bytes(block), &sums);
+                continue;
             }
-            signed => {
-                let bytes = source.bytes(block.clone());
-                let sums = one_side(&mut *kernel, &mut path, block.len(), bytes);
-                if let Some(signed) = signed {
-                    kernel.sketch(path == Path::Masked, bytes, signed);
-                }
-                sums
+            // The sketch is of no use any more; that of the blocks before is made again.
+            signed.restart();
+            for before in blocks_of(range.start..block.start) {
+                kernel.sketch(false, source.bytes(before), signed);
             }
-        };
-        each(source.bytes(block), &sums);
+        }
+        let bytes = source.bytes(block.clone());
+        let mut sums = one_side(&mut *kernel, &mut path, block.len(), bytes);
+        let mut summed = bytes;
+        if sieve.sees(&sums) {
+            summed = sieve.without(bytes);
+            let ordinary = one_side(&mut *kernel, &mut path, block.len(), summed);
+            (sums.sum, sums.squares) = (ordinary.sum, ordinary.squares);
+        }
+        if let Some(signed) = &mut signed {
+            kernel.sketch(path == Path::Masked, summed, signed);
+        }
+        each(bytes, &sums);
     }
 }

@@ -9,6 +9,7 @@ use crate::dump::{DType, TensorRef};
 
 use super::hashes::{Hashes, round};
 use super::segment::Segment;
+use super::sentinel::Sentinels;
 use super::simd::{Body, unordered};
 use super::sums::SEGMENT;
 
@@ -32,6 +33,7 @@ const PAUSES: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) sketch: bool,
+    pub(super) sentinels: Sentinels,
     /// The hash that does not depend on the order of elements.
     pub(super) unordered: bool,
     /// Hashes, with the elements that come before those of the tensor.
@@ -77,6 +79,7 @@ pub(super) struct Task {
     /// Elements.
     count: usize,
     sketch: bool,
+    sentinels: Sentinels,
     unordered: bool,
     before: usize,
     cut: Pieces,
@@ -214,7 +217,7 @@ impl Task {
         wanted: Wanted,
         room: &Arc<Room>,
     ) -> Self {
-        let Wanted { sketch, unordered, hashes, before } = wanted;
+        let Wanted { sketch, sentinels, unordered, hashes, before } = wanted;
         let types: Vec<DType> = hashes.iter().flat_map(Hashes::types).collect();
         let takes_room = cut.span.is_some() || !types.is_empty();
         let limit = if hashes.is_some() && takes_room { AHEAD } else { usize::MAX };
@@ -228,6 +231,7 @@ impl Task {
             offset: tensor.offset(),
             count: tensor.len(),
             sketch,
+            sentinels,
             unordered,
             before,
             cut,
@@ -331,7 +335,7 @@ impl Task {
         let parts = (0..row.len()).step_by(SEGMENT).map(|start| start..row.len().min(start + SEGMENT));
         let segments = parts
             .zip(self.before + range.start / SEGMENT..)
-            .map(|(part, index)| Segment::measure(self.body, row, part, index, self.sketch))
+            .map(|(part, index)| Segment::measure(self.body, row, part, index, self.sketch, self.sentinels))
             .collect();
         let unordered = self.unordered.then(|| unordered::unordered(self.body, size, bytes));
         let piece =

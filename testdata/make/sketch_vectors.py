@@ -45,13 +45,27 @@ def mix(z):
     return z ^ (z >> np.uint64(31))
 
 
+def sentinels(array):
+    """Which elements stand for the absence of a number."""
+    name = array.dtype.name
+    if name == "float16":
+        return array == np.finfo(np.float16).min
+    if name not in ("float64", "float32", "bfloat16"):
+        return np.zeros(array.shape, bool)
+    wide = array.astype(np.float64)
+    return np.isfinite(wide) & (np.abs(wide) >= 2.0**100)
+
+
 def sketch(array):
     """The 256 lanes of a NumPy array, in its row-major order."""
     flat = np.ascontiguousarray(array).reshape(-1)
+    absent = sentinels(flat)
     segment = 65536 // 256
     if np.iscomplexobj(flat):
         flat = flat.view(flat.real.dtype)
         segment *= 2
+    else:
+        flat = np.where(absent, flat.dtype.type(0), flat)
     flat = flat.astype(np.float64)
     flat[~np.isfinite(flat)] = 0.0
     rows = -(-flat.size // 256)
@@ -79,6 +93,8 @@ def statistics(array):
     flat = array.reshape(-1)
     kind = "c" if np.iscomplexobj(flat) else "b" if flat.dtype == bool else "i" if flat.dtype.kind in "iu" else "f"
     counts = {"elements": flat.size, "zeros": int((flat == 0).sum()), "nan": 0, "positive": 0, "negative": 0}
+    absent = sentinels(flat)
+    counts["sentinels"] = int(absent.sum())
     if kind in "fc":
         parts = flat.view(flat.real.dtype).reshape(flat.size, 2) if kind == "c" else flat.reshape(-1, 1)
         parts = parts.astype(np.float64)
@@ -87,24 +103,25 @@ def statistics(array):
         infinite &= ~nan
         negative = infinite & (parts[:, 0] < 0) & (kind == "f")
         counts["negative"], counts["positive"] = int(negative.sum()), int((infinite & ~negative).sum())
-        finite = parts[~(nan | infinite)]
-        values = [math.hypot(*row) if kind == "c" else row[0] for row in finite.tolist()]
-        terms = finite.reshape(-1).tolist()
+        extremes = [math.hypot(*row) if kind == "c" else row[0] for row in parts[~(nan | infinite)].tolist()]
+        summed = parts[~(nan | infinite | absent)]
+        values = [math.hypot(*row) if kind == "c" else row[0] for row in summed.tolist()]
+        terms = summed.reshape(-1).tolist()
     else:
-        values = terms = [int(value) for value in flat.tolist()]
-    if not values:
+        extremes = values = terms = [int(value) for value in flat.tolist()]
+    if not extremes:
         return counts, None
     if kind == "b":
-        least, most = bool(min(values)), bool(max(values))
+        least, most = bool(min(extremes)), bool(max(extremes))
     else:
-        least, most = min(values), max(values)
+        least, most = min(extremes), max(extremes)
     total = Fraction(sum(map(units, values)), UNIT) if all(map(math.isfinite, values)) else math.inf
     squares = Fraction(sum(units(term) ** 2 for term in terms), UNIT**2)
     text = (lambda value: value + 0.0) if kind in "fc" else (lambda value: value)
     return counts, {
         "min": repr(text(least)),
         "max": repr(text(most)),
-        "mean": repr(float(total / len(values)) if total != math.inf else math.inf),
+        "mean": None if not values else repr(float(total / len(values)) if total != math.inf else math.inf),
         "norm": repr(root(squares)),
     }
 

@@ -32,14 +32,22 @@ class Batches:
             self._digest_last()
         self._last = batch
 
-    def add(self, step: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Records the arguments of forward call `step`, and what is not among them of the loader's batch that they come from."""
+    def add(self, step: int, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = False) -> None:
+        """Records the arguments of forward call `step`, and what is not among them of the loader's batch that they come from.
+
+        With `keep`, that batch may be read by another call as well.
+        """
+        if keep:
+            self._digest_last()
+        waiting = list(self._waiting)
         arguments = list(self._leaves([("args", args), ("kwargs", kwargs)]))
         known = {argument["hash"] for argument in arguments if "hash" in argument}
         arguments += [leaf for leaf in self._source(known) if leaf.get("hash") not in known]
         # A step that is seen elsewhere than at a call may have none.
         if arguments or args or kwargs:
             self.steps.append({"step": step, "arguments": arguments})
+        if keep:
+            self._waiting = waiting
 
     def close(self) -> None:
         """Lets go of batches."""

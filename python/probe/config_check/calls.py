@@ -9,7 +9,7 @@ from typing import Any
 
 from probe.backends import compiling
 from probe.config_check import flags
-from probe.config_check.patches import Patches
+from probe.patches import Patches
 
 
 class CallWatch:

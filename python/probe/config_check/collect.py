@@ -2,7 +2,7 @@
 
 The command sets `PROBE_CONFIG_CHECK` (a JSON object, see `Order`) and lets each Python process call `install` once it has
 imported torch. The model is the first `nn.Module` called from outside that an optimizer trains, or the one whose method calls
-it; the rest is found in use.
+it; the rest is found in use. Where no model is trained, it is the largest one that was called.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ from probe.backends import compiling
 from probe.config_check import hyperparameters
 from probe.config_check.calls import holds
 from probe.config_check.collection import Collection, Request
-from probe.config_check.patches import Patches
+from probe.patches import Patches
 from probe.config_check.seeds import watch
 from probe.messages import say
 
@@ -92,6 +93,11 @@ class Discovery:
         self._namespaces: list[argparse.Namespace] = []
         self._process = os.getpid()
         self._collection: Collection | None = None
+        #: Modules that were asked whether they are the model of a program that trains none.
+        self._weighed: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._weight = 0
+        #: The part of that model whose calls are looked at, where it is not the model.
+        self._part: Any = None
 
     def start(self) -> None:
         """Watches seeds, arguments, optimizers and the calls of modules."""
@@ -144,8 +150,11 @@ class Discovery:
 
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             try:
-                if not is_compiling() and self._is_model(module):
-                    self._found(module)
+                if not is_compiling():
+                    if self._is_model(module):
+                        self._found(module)
+                    elif self._may_infer(module):
+                        self._infer(module, sys._getframe(1))
             except Exception as error:
                 self._patches.undo()
                 say(f"config-check: nothing is packed: {type(error).__name__}: {error}")
@@ -157,7 +166,8 @@ class Discovery:
         torch = sys.modules["torch"]
         if self._collection is None or os.getpid() != self._process:
             return False
-        if self._collection._model is not None or self._collection.finished or not torch.is_grad_enabled():
+        taken = self._collection.model is not None and not self._collection.provisional
+        if taken or self._collection.finished or not torch.is_grad_enabled():
             return False
         if self._optimizers:
             return any(id(parameter) in self._trained for parameter in module.parameters())
@@ -170,6 +180,26 @@ class Discovery:
             # The call has not begun, so the hook sees it.
             collection.attach(_whole(module, sys._getframe(1)), called=module)
             collection.settings(hyperparameters.script_frame())
+
+    def _may_infer(self, module: Any) -> bool:
+        """Whether this is a call of a module that nothing trains, so far, in the program itself or one of its ranks."""
+        if self._optimizers or self._collection is None or self._collection.finished or os.getpid() != self._process:
+            return False
+        if self._part is not None and module is self._collection.model:
+            # A part was called first, as the encoder is by `generate`.
+            return True
+        return module not in self._weighed and os.environ.get(f"{VARIABLE}_PID") in (str(os.getpid()), str(os.getppid()))
+
+    def _infer(self, module: Any, frame: FrameType | None) -> None:
+        """Takes a model, if it is larger than the one before, until one comes that is trained."""
+        whole = _whole(module, frame)
+        self._weighed.update(whole.modules())
+        weight = sum(parameter.numel() for parameter in whole.parameters())
+        if self._collection is not None and (weight > self._weight or whole is self._collection.model):
+            self._weight = weight
+            self._part = None if module is whole else module
+            self._collection.attach(whole, called=module, provisional=True)
+            self._collection.settings(hyperparameters.script_frame())
 
     def _is_bystander(self) -> bool:
         """Whether this process, which called no model, has no place in the pack: launchers and helpers import torch as well."""

@@ -39,7 +39,7 @@ from probe.config_check import loader as loaders
 from probe.config_check.batch import Batches
 from probe.config_check.calls import CallWatch, untraced
 from probe.config_check.loader import LoaderWatch
-from probe.config_check.patches import Patches
+from probe.patches import Patches
 from probe.config_check.seeds import watch
 from probe.config_check.steps import StepWatch
 from probe.config_check.weights import Weights
@@ -100,6 +100,8 @@ class Collection:
         self._calls = CallWatch(self._called)
         #: Whether a call was seen.
         self._is_called = False
+        #: Whether the model is one that is not trained, taken until one comes that is.
+        self.provisional = False
         #: Optimizers that have stepped.
         self._stepped: dict[int, Any] = {}
         #: Whether all steps were seen.
@@ -122,10 +124,18 @@ class Collection:
             self._steps.start(self._patches)
         atexit.register(self.finish)
 
-    def attach(self, model: Any, called: Any = None) -> None:
+    @property
+    def model(self) -> Any:
+        """The model that was taken; None before."""
+        return self._model
+
+    def attach(self, model: Any, called: Any = None, provisional: bool = False) -> None:
         """Takes the model and waits for its forward calls, or those of its part `called`; if there is none, for the
-        steps of its optimizer."""
+        steps of its optimizer. A `provisional` one may be replaced until the program ends."""
         with self._lock:
+            if self.provisional:
+                self._restart()
+            self.provisional = provisional
             self._begin(model)
             with self._guard("model"):
                 self._calls.watch(model, model if called is None else called)
@@ -184,8 +194,24 @@ class Collection:
         self._is_called = True
         if self._step < self.request.steps:
             self._look(args, kwargs)
+        elif self.provisional and not self.request.stop:
+            # A model that is trained may still come.
+            self._calls.stop()
         else:
             self._end()
+
+    def _restart(self) -> None:
+        """Forgets the model that was taken for want of a better one."""
+        self._calls.stop()
+        self._stop_autocast()
+        self._model, self._step, self._is_called = None, 0, False
+        self._weights, self._frame = None, None
+        self._marks.clear()
+        if self._batches is not None:
+            self._batches.steps.clear()
+        for part in ("flags", "model", "optimizer", "schedule", "scaler", "weights", "dataset", "random", "hyperparameters"):
+            self.parts.pop(part, None)
+            self.absent.pop(part, None)
 
     def _stepping(self, stepping: Any) -> None:
         """Before each step of any optimizer. A model whose methods are called, but never the model, is looked at here."""
@@ -234,11 +260,12 @@ class Collection:
                 self._settle()
             with self._guard("dataset"):
                 if self._batches is not None:
-                    self._batches.add(step, args, kwargs)
+                    self._batches.add(step, args, kwargs, keep=self.provisional)
             with self._guard("weights"):
                 self._weights = self._weights or Weights()
                 self._weights.add(step, self._model)
-        self._steps.step = step
+        if not self.provisional:
+            self._steps.step = step
         self._step = step + 1
 
     def _stand(self) -> None:
@@ -300,12 +327,15 @@ class Collection:
 
     _autocast: Any = None
 
-    def _release(self) -> None:
-        """Takes every hook and replacement out."""
-        self._calls.stop()
+    def _stop_autocast(self) -> None:
         if self._autocast is not None:
             self._autocast.remove()
             self._autocast = None
+
+    def _release(self) -> None:
+        """Takes every hook and replacement out."""
+        self._calls.stop()
+        self._stop_autocast()
         self._steps.stop()
         self._patches.undo()
         watch.stop()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from probe.config_check import secrets, workers
-from probe.config_check.patches import Patches
+from probe.patches import Patches
 
 
 def collect(loader: Any) -> dict[str, Any]:

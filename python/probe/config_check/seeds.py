@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from probe.config_check import generators
-from probe.config_check.patches import Patches
+from probe.patches import Patches
 
 # Function -> the generators it seeds.
 _TORCH = {

@@ -11,7 +11,7 @@ from typing import Any
 
 from probe.backends import compiling
 from probe.config_check import scaler, schedule, secrets
-from probe.config_check.patches import Patches
+from probe.patches import Patches
 
 _MAX_CLIPS = 1000
 

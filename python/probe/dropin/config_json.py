@@ -50,7 +50,7 @@ _REFUSED = {
 _MINDSPORE = ("file_format", "check_mode")
 
 _COMMON = ("task", "dump_path", "rank", "step", "level", "extra_info", "async_dump", "dump_enable", "precision", "risk_level",
-           "custom_op_namespaces", "load")
+           "custom_op_namespaces", "load", "quiet")
 _BLOCK = ("scope", "list", "data_mode", "summary_mode", "tensor_list", "slice", "request_id", "bench_path", "diff_nums",
           "white_list", "black_list", "error_data_path", *_MINDSPORE)
 _BLOCKS = ("statistics", "tensor", "structure", "sketch", "hash")
@@ -82,6 +82,7 @@ def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any
         "tensors": tuple(pattern for text in block.texts("tensor_list") for pattern in _listed(text)),
         "scope": _scope(block),
         "stacks": top.flag("extra_info"),
+        "quiet": top.flag("quiet"),
     } | _data_mode(block)
     return _checked(chosen, source)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from probe import current
+from probe.folder import refuse_used
 from probe.messages import warn
 from probe.settings import Settings
 
@@ -13,6 +14,8 @@ class SharedRecording:
     """A session that is made when it is first needed, from settings that are already checked."""
 
     def __init__(self, settings: Settings) -> None:
+        """Raises SettingsError if the folder holds a dump of another run, or anything else."""
+        refuse_used(settings)
         self.settings = settings
         self._session: current.Recording | None = None
         self._first_step = 0

@@ -3,7 +3,9 @@
     _session   when: steps, start and stop, the end of the process
     modes      torch's interception points: functions as the user calls them, ops of the dispatcher
     modules    calls of modules, and the scope that other ops stand in
+    updates    steps of optimizers: what they were given, and what they made of it
     gradients  what flows backward: gradients of an op's own inputs and outputs, and of parameters
+    ending     how a program ends inside a step
     naming     what things are called
     frames     where in the program they are called
     collectives  what ranks do together

@@ -19,9 +19,12 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
-from probe import current, optimizers
+from probe import current, optimizers, summary
 from probe._core import Recorder
-from probe.messages import say_once, warn
+from probe.folder import refuse_used
+from probe.iterations import Iterations
+from probe.launch import Order
+from probe.messages import say, say_once, warn
 from probe.names import check_apis, check_modules
 from probe.patterns import path_of
 from probe.ranks import current_rank, processes_here, world_size
@@ -29,11 +32,14 @@ from probe.recorder import frames, naming, special
 from probe.recorder.collectives import CollectiveMode, wait
 from probe.recorder.compiled import CompiledRegions
 from probe.recorder.device import Device
+from probe.recorder.ending import Ending
 from probe.recorder.gradients import Gradients
 from probe.recorder.modes import ApiMode, OpMode, remove, set_aside, settle_flags
 from probe.recorder.modules import Modules
+from probe.recorder.perturb import Perturbation
+from probe.recorder.updates import open_update
 from probe.selection import Selection
-from probe.settings import Settings
+from probe.settings import Settings, SettingsError
 
 _Mode = ApiMode | OpMode | CollectiveMode
 _Models = torch.nn.Module | Iterable[torch.nn.Module] | None
@@ -73,11 +79,21 @@ class Session:
         self._gradients: Gradients | None = None
         self._models: list[_Models] = []
         self._local = threading.local()
-        self._counting: optimizers.Handle | None = None
+        #: What says where iterations end, if that is not the program alone.
+        self.iterations: Iterations | None = None
+        #: Whether that was begun here.
+        self._counts = False
+        #: Steps that have begun, in order.
+        self._begun: list[int] = []
+        #: Calls of modules before the current step.
+        self._outermost = 0
         self._selection = Selection(settings)
         self._scope_handle: optimizers.Handle | None = None
-        self._selected = current_rank(settings.rank) in settings.ranks
+        self._rank, self._world = current_rank(settings.rank), world_size()
+        self._selected = self._rank in settings.ranks
         self._compiled: CompiledRegions | None = None
+        self._ending = Ending()
+        self._perturbation = Perturbation(settings.perturb) if settings.perturb is not None else None
         #: Number of pauses so far.
         self._period = 0
         #: Modes that are on, on any thread.
@@ -85,7 +101,8 @@ class Session:
         _sessions.add(self)
         atexit.register(self.close)
         current.begin(self)
-        for warning in check_apis(settings):
+        self._warnings = check_apis(settings)
+        for warning in self._warnings:
             warn(warning)
 
     @property
@@ -114,9 +131,24 @@ class Session:
     @_quietly
     def step(self) -> None:
         """Ends the iteration; what follows belongs to the next one."""
+        watched = self._in_step and self._modules is not None and self._modules.attached
+        if watched and self.iterations is not None and self._modules is not None:
+            self.iterations.recorded(self.step_number, self._modules.outermost - self._outermost)
         self._pause()
         self._finish_step()
         self.step_number += 1
+        if self._running:
+            self._resume()
+
+    @_quietly
+    def recount(self, number: int) -> None:
+        """Takes back iteration `number` and those after it, which were counted wrongly: the next one has this number."""
+        self._pause()
+        self._finish_step()
+        if self._core is not None:
+            self._core.forget_steps(number)
+        self._begun = [step for step in self._begun if step < number]
+        self.step_number = number
         if self._running:
             self._resume()
 
@@ -163,14 +195,14 @@ class Session:
 
             value.register_hook(arrived)
 
-    def close(self) -> None:
-        """Ends the recording. Idempotent; done at the end of the process as well."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Ends the recording. Idempotent; done at the end of the process as well. `error` is what the program leaves it with."""
         if self._over or os.getpid() != self._process:
             return
         try:
             self._pause()
             self._pop_modes()
-            self._finish_step()
+            self._finish_step(self._ending.cut(self._core, error) if self._core is not None else None)
             if self._core is not None:
                 count, first = self._core.faults()
                 notes = [f"{count} calls could not be recorded in full; the first: {first}"] if count else []
@@ -178,27 +210,31 @@ class Session:
                     say_once(note)
                 self._core.close(notes)
                 self._report()
+            if not self._over:
+                self._tell()
         except Exception as error:
             self._give_up(f"{type(error).__name__}: {error}")
         self._end()
         current.end(self)
         atexit.unregister(self.close)
 
-    def count_by_optimizer(self, on: bool = True) -> None:
-        """Whether an iteration ends with the step of the optimizer; of several, the first that steps leads."""
-        if self._counting is not None:
-            self._counting.remove()
-            self._counting = None
-        if on:
-            leader: list[int] = []
+    @_quietly
+    def count(self, step_on: str) -> None:
+        """Has iterations end where `step_on` says, until the program says itself where they do."""
+        first = self.step_number
 
-            def stepped(optimizer: Optimizer) -> None:
-                if not leader:
-                    leader.append(id(optimizer))
-                if leader[0] == id(optimizer):
-                    self.step()
+        def recount(guessed: int) -> None:
+            if iterations.split and self._selected and first in self.settings.steps:
+                say_once(
+                    f"iteration {first} was recorded in part: its end was counted before step() was called for the "
+                    "first time; with step_on='program' nothing but step() ends one"
+                )
+            self.recount(first + 1)
 
-            self._counting = optimizers.listen(after=stepped)
+        iterations = self.iterations = Iterations(step_on, self.step, recount)
+        iterations.listen()
+        self._counts = True
+        current.count_by(iterations.step)
 
     def forsake(self) -> None:
         """In a forked process: takes everything out of torch without touching what is recorded."""
@@ -233,8 +269,11 @@ class Session:
             self._scope_handle = optimizers.listen(self._enter_optimizer, self._leave_optimizer)
         if not self._in_step:
             self._core.begin_step(self.step_number)
+            self._ending.step_begins()
             self._selection.begin_step()
             self._in_step = True
+            self._begun.append(self.step_number)
+            self._outermost = self._modules.outermost if self._modules is not None else 0
         self._report()
         if self._over or self._modules is None or self.settings.level == "save":
             return
@@ -255,32 +294,40 @@ class Session:
         if self._gradients is not None:
             self._gradients.forget_parameters()
 
-    def _finish_step(self) -> None:
+    def _finish_step(self, cut: tuple[str | None, str] | None = None) -> None:
+        """`cut` says how the program ended inside the step, if it did."""
         if self._in_step and self._core is not None:
             self._in_step = False
             if self._modules is not None:
                 self._modules.finish_step()
             if self._gradients is not None:
-                self._gradients.flush()
-            self._core.finish_step()
+                self._gradients.flush(cut is not None)
+            if cut is None:
+                self._core.finish_step()
+            else:
+                self._core.cut_step(*cut)
             self._report()
 
     def _create(self) -> Recorder:
         settings = self.settings
+        self._rank, self._world = current_rank(settings.rank), world_size()
         manifest = {
             "framework": {"name": "torch", "version": torch.__version__},
             "device": Device.present(),
-            "world_size": world_size(),
+            "world_size": self._world,
+            "run": _run_identity(),
             "level": "saved" if settings.level == "save" else settings.level,
             "task": settings.task,
             "config": settings.describe(),
             "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "notes": _remarks(settings),
         }
         options = {
             "task": settings.task,
             "threads": torch.get_num_threads(),
             "processes": processes_here(),
             "stacks": settings.stacks,
+            "overwrite": settings.overwrite,
             "max_bytes": _NO_BUDGET if settings.max_bytes is None else settings.max_bytes,
             "forward": "forward" in settings.phases,
             "backward": "backward" in settings.phases,
@@ -302,7 +349,7 @@ class Session:
             "wants": None if self._selection.everything else _Wants(self._selection),
             "stores": _Stores(self._selection) if settings.tensors else None,
         }
-        return Recorder(settings.output, current_rank(settings.rank), json.dumps(manifest), json.dumps(options), hooks)
+        return Recorder(settings.output, self._rank, json.dumps(manifest), json.dumps(options), hooks)
 
     def _build(self, core: Recorder) -> None:
         level, phases = self.settings.level, self.settings.phases
@@ -316,6 +363,7 @@ class Session:
             self._gradients if "gradients" in phases and level != "save" else None,
             self._push_modes,
             self._pop_modes,
+            self._perturbation,
         )
         self._compiled = CompiledRegions(core, self._modules, backward, self._silence)
         for model in self._models:
@@ -328,6 +376,7 @@ class Session:
             self._modules.add(model)
             self._selection.learn(self._modules.paths)
         for warning in check_modules(self.settings, [model] if isinstance(model, torch.nn.Module) else list(model)):
+            self._warnings.append(warning)
             warn(warning)
 
     def _push_modes(self) -> bool:
@@ -394,7 +443,12 @@ class Session:
             return
         try:
             name = f"Optimizer.{type(optimizer).__name__}.step"
-            self._modules.enter_scope(f"{name}.{self._core.number(name)}", sys._getframe(2))
+            name = f"{name}.{self._core.number(name)}"
+            update = None
+            # What does not belong to a pass belongs to the parameters. Level `op` shows each of its ops.
+            if self.settings.level in ("module", "mix", "api") and "gradients" in self.settings.phases:
+                update = open_update(self._core, name, optimizer, self._modules.parameters())
+            self._modules.enter_scope(name, sys._getframe(2), update)
         except Exception as error:
             self._core.fault(f"step of {type(optimizer).__name__}: {error}")
 
@@ -414,10 +468,38 @@ class Session:
 
     def _end(self) -> None:
         self._over = True
-        self.count_by_optimizer(False)
+        if self._counts and self.iterations is not None:
+            self._counts = False
+            self.iterations.remove()
+            current.count_by(None)
         if self._scope_handle is not None:
             self._scope_handle.remove()
             self._scope_handle = None
+
+    def _tell(self) -> None:
+        """Says what was recorded, or why nothing was."""
+        speaker = self.settings.ranks.next_from(0)
+        if self._rank != (speaker if speaker is not None and speaker < self._world else 0):
+            return
+        ops, unmeasured, seconds = self._core.tally() if self._core is not None else (0, 0, 0.0)
+        outcome = summary.Outcome(
+            settings=self.settings,
+            rank=self._rank,
+            world=self._world,
+            selected=self._selected,
+            begun=self._begun,
+            reached=self.step_number,
+            ops=ops,
+            unmeasured=unmeasured,
+            seconds=seconds,
+            device=Device.present()["kind"],
+            iterations=self.iterations,
+            outermost=self._modules.outermost if self._modules is not None else 0,
+            unused=self._selection.unused(self._warnings) if self._begun else [],
+            perturbed=self._perturbation.describe() if self._perturbation is not None else None,
+        )
+        for line in outcome.lines():
+            say(line)
 
     def _give_up(self, reason: str) -> None:
         self._end()
@@ -467,6 +549,25 @@ class _Stores:
         return self._selection.wants_tensor(name, _path(scope), _phase(name))
 
 
+def _run_identity() -> str:
+    """What the command above calls this run, so that its ranks know one another; empty without one."""
+    try:
+        order = Order.from_environment()
+    except SettingsError:
+        return ""
+    return "" if order is None else order.run
+
+
+def _remarks(settings: Settings) -> list[str]:
+    """What a reader of the dump must know before anything else."""
+    if settings.perturb is None:
+        return []
+    return [
+        f"{os.path.basename(settings.output)} was recorded with --perturb {settings.perturb}: its weights and inputs were moved by "
+        "one rounding, so that it shows noise; it is no run to be judged"
+    ]
+
+
 def _path(scope: str | None) -> str:
     return (path_of(scope) or "") if scope else ""
 
@@ -488,12 +589,18 @@ class Capture(AbstractContextManager["Capture"]):
         model: _Models = None,
         **settings: Any,
     ) -> None:
-        """`settings` are the keys of `probe.toml`. Raises `SettingsError` for a key or value that does not exist."""
+        """`settings` are the keys of `probe.toml`. Raises `SettingsError` for a key or value that does not exist, and for a
+        folder that holds a dump or anything else."""
         self._model = model
-        self._session = Session(Settings.from_arguments(output=os.fspath(output), **settings))
+        checked = Settings.from_arguments(output=os.fspath(output), **settings)
+        refuse_used(checked)
+        self._session = Session(checked)
 
     def start(self, model: _Models = None) -> None:
         """Begins or goes on recording."""
+        step_on = self._session.settings.step_on
+        if step_on is not None and self._session.iterations is None:
+            self._session.count(step_on)
         self._session.start(model if model is not None else self._model)
 
     def stop(self) -> None:
@@ -501,9 +608,12 @@ class Capture(AbstractContextManager["Capture"]):
         self._session.stop()
 
     def step(self) -> None:
-        """Ends the iteration."""
-        self._session.count_by_optimizer(False)
-        self._session.step()
+        """Ends the iteration. From the first call on, nothing else ends one."""
+        iterations = self._session.iterations
+        if iterations is not None:
+            iterations.step()
+        else:
+            self._session.step()
 
     def save(self, name: str, value: Any, gradient: bool = True) -> None:
         """Records a value under a name, and its gradient."""
@@ -514,20 +624,20 @@ class Capture(AbstractContextManager["Capture"]):
         self._session.close()
 
     def __enter__(self) -> Capture:
-        self._session.count_by_optimizer()
+        self._session.count(self._session.settings.step_on or "optimizer")
         self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
     ) -> None:
-        self.close()
+        self._session.close(error)
 
 
 def capture(output: str | os.PathLike[str] = "probe_dump", model: _Models = None, **settings: Any) -> Capture:
     """Records what runs in the `with` block: `with probe.capture("gpu_dump", model=model, steps=[10, 20]): …`.
 
     `settings` are the keys of `probe.toml`: `steps`, `level`, `task` and so on. Raises `SettingsError` for one that does
-    not exist.
+    not exist, and for a folder that holds a dump already, unless `overwrite` is set.
     """
     return Capture(output, model, **settings)

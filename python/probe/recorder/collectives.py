@@ -79,8 +79,8 @@ class CollectiveMode(TorchDispatchMode):
             return func(*args, **kwargs)
         try:
             result = func(*args, **kwargs)
-        except BaseException:
-            self._core.raised(call)
+        except BaseException as error:
+            self._core.raised(call, error)
             raise
         wait(result)
         for value in tensors:

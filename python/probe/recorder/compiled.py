@@ -84,6 +84,7 @@ class CompiledRegions:
         resume = self._silence()
         if resume is None:
             return
+        self._modules.outermost += 1
         say_once("compiled functions are recorded as one op each: what enters and leaves them")
         try:
             with torch._C.DisableTorchFunction():
@@ -98,6 +99,7 @@ class CompiledRegions:
             raise
         profile = sys.getprofile()
 
+        # It is called inside of what torch compiles, and would be compiled itself.
         def left(at: FrameType, event: str, value: Any) -> None:
             if event != "return" or at is not frame:
                 return
@@ -114,6 +116,7 @@ class CompiledRegions:
             except Exception as error:
                 self._core.fault(f"call of a compiled function: {error}")
 
+        torch._dynamo.decorators.skip_code(left.__code__)
         sys.setprofile(left)
 
     def _name(self, function: Any) -> str:

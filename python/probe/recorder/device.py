@@ -1,7 +1,9 @@
 """Numbers of tensors that are not in host memory, computed where they are.
 
 `observe` puts the work in the device's queue and comes back at once: nothing in it waits for the device, and no shape in
-it depends on data. `fetch` brings the numbers of many tensors to the host, with one copy for each kind of number.
+it depends on data. `copy` does so for a small tensor, whose elements are measured on the host: one operation in place of
+some fifty. `fetch` brings the numbers of many tensors to the host, with one copy for each kind of number, and one for all
+elements.
 
 One implementation for all devices, of tensor operations only:
 
@@ -11,6 +13,7 @@ One implementation for all devices, of tensor operations only:
     wide_sums       sums where the device has binary64
     pair_sums       sums where it has not: exact pairs of binary32
     device_rows     many results in few copies to the host
+    device_copies   elements of small tensors
     device_streams  what one queue computes and another reads
 """
 
@@ -25,6 +28,7 @@ from torch._C._functorch import peek_interpreter_stack, pop_dynamic_layer_stack,
 
 from probe.recorder.device_chunks import Chunk, Kind, chunks, kind_of
 from probe.recorder.device_classes import limits
+from probe.recorder.device_copies import Copy, copied, elements
 from probe.recorder.device_rows import Row, fetched, row, sketches
 from probe.recorder.device_sketch import Signs, Tables
 from probe.recorder.device_streams import Shared, current_stream, is_capturing, wait_for
@@ -86,17 +90,31 @@ class Device:
                 token.parts.append(sums.of(chunk, self._limits_of(chunk, stream), self._signs_of(chunk, stream)))
         return token
 
-    def fetch(self, tokens: Sequence[Token]) -> list[Row | None]:
-        """The numbers that `tokens` stand for, in their order; waits for the device. `None` where it lost them."""
-        found: dict[Token, Row] = {}
-        by_device: dict[torch.device, list[Token]] = {}
-        for token in tokens:
-            by_device.setdefault(token.device, []).append(token)
+    def copy(self, tensor: torch.Tensor) -> Copy | None:
+        """Copies a small tensor as it is now. `None` where the device is recording a graph. Raises what torch raises."""
+        if is_capturing(tensor.device):
+            return None
         with undisturbed():
-            for device, group in by_device.items():
-                # One device's failure is not another's.
+            return copied(tensor)
+
+    def fetch(self, tokens: Sequence[Token | Copy]) -> list[Row | bytes | None]:
+        """The numbers or elements that `tokens` stand for, in their order; waits for the device. `None` where it lost them."""
+        found: dict[Token | Copy, Row | bytes] = {}
+        numbers: dict[torch.device, list[Token]] = {}
+        copies: dict[torch.device, list[Copy]] = {}
+        for token in tokens:
+            if isinstance(token, Copy):
+                copies.setdefault(token.device, []).append(token)
+            else:
+                numbers.setdefault(token.device, []).append(token)
+        with undisturbed():
+            # One device's failure is not another's.
+            for device, group in numbers.items():
                 with contextlib.suppress(RuntimeError):
                     found.update(zip(group, self._fetch(device, group)))
+            for device, few in copies.items():
+                with contextlib.suppress(RuntimeError):
+                    found.update(zip(few, elements(device, few)))
         return [found.get(token) for token in tokens]
 
     def _limits_of(self, chunk: Chunk, stream: Any) -> torch.Tensor | None:

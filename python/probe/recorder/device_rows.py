@@ -14,7 +14,7 @@ from probe.recorder.device_classes import classes
 from probe.recorder.device_sums import Found, Part
 
 #: 0 float, 1 integer, 2 truth value, 3 unsigned integer of which some are beyond 63 bits; elements, zeros, NaN, +Inf,
-#: -Inf; least, greatest, mean and norm; least and greatest as integers (of kind 3: their 64 bits).
+#: -Inf, sentinels; least, greatest, mean (NaN where there is none) and norm; least and greatest as integers (of kind 3: their 64 bits).
 Statistics = tuple[int, list[int], Optional[list[float]], Optional[list[int]]]
 
 #: Statistics, and the lanes of the sketch as little-endian binary32.
@@ -62,15 +62,18 @@ def _lists(held: dict[torch.dtype, list[torch.Tensor]], narrow: torch.dtype) -> 
 def row(kind: Kind, elements: int, parts: Sequence[Found]) -> Statistics:
     """Statistics of a tensor from those of its chunks."""
     if kind in (Kind.FLOAT, Kind.COMPLEX):
-        counts = classes(elements, [sum(column) for column in zip(*(part.counts for part in parts))] or [0] * 5)
+        counts = classes(elements, [sum(column) for column in zip(*(part.counts for part in parts))] or [0] * 7)
+        if kind is Kind.COMPLEX:
+            counts[-1] = 0
     else:
-        counts = [elements, elements - sum(part.counts[0] for part in parts), 0, 0, 0]
-    finite = elements - sum(counts[2:])
+        counts = [elements, elements - sum(part.counts[0] for part in parts), 0, 0, 0, 0]
+    sentinels = counts[-1]
+    finite = elements - sum(counts[2:-1])
     number = {Kind.INTEGER: 1, Kind.UNSIGNED: 1, Kind.BOOL: 2}.get(kind, 0)
     if finite == 0:
         return number, counts, None, None
     least, greatest = min(part.least for part in parts), max(part.greatest for part in parts)
-    mean, norm = _mean_and_norm(finite, parts)
+    mean, norm = _mean_and_norm(finite - sentinels, parts)
     if number == 0:
         # A modulus beyond binary64 is infinite, and so is the sum.
         mean = greatest if math.isinf(greatest) else mean
@@ -88,11 +91,11 @@ def _as_signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
-def _mean_and_norm(finite: int, parts: Sequence[Found]) -> tuple[float, float]:
+def _mean_and_norm(summed: int, parts: Sequence[Found]) -> tuple[float, float]:
     unit = max(part.unit for part in parts)
     total = math.fsum(part.total * (part.unit / unit) for part in parts)
     norm = math.hypot(*(part.norm * (part.unit / unit) for part in parts))
-    return total / finite * unit, norm * unit
+    return total / summed * unit if summed else math.nan, norm * unit
 
 
 def sketches(lanes: torch.Tensor | None, counts: Sequence[int]) -> list[bytes]:

@@ -10,11 +10,12 @@ import os
 from types import CodeType, FrameType
 from typing import Any
 
+import probe
 import torch
 import torch.utils.checkpoint as checkpointing
 
 #: Frames of files below these folders are not the user's.
-_FOREIGN = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (torch.__file__, os.path.dirname(__file__)))
+_FOREIGN = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (torch.__file__, probe.__file__))
 
 #: Files through which torch takes an operator before it is intercepted.
 _DETOURS = (

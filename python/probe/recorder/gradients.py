@@ -149,13 +149,13 @@ class Gradients:
             handle.remove()
         self._parameters.clear()
 
-    def flush(self) -> None:
-        """Files what has arrived of calls whose gradients will not all arrive."""
+    def flush(self, cut: bool = False) -> None:
+        """Files what has arrived of calls whose gradients will not all arrive; with `cut`, because the program has ended."""
         with self._lock:
             started, self._started = self._started, {}
         for taps in started.values():
             for tap in taps.values():
-                tap.finish()
+                tap.finish(cut)
 
     def _start(self, tap: _Tap | _ParameterGroup) -> int:
         """A first gradient of `tap` has arrived: what is missing at the end of this backward pass will not come.
@@ -241,10 +241,10 @@ class _Tap:
             self._gradients._done(self, self._backward)
             self.finish()
 
-    def finish(self) -> None:
+    def finish(self, cut: bool = False) -> None:
         """Files the record. A second pass through the same graph is not recorded again: its name would be taken."""
         if self._call is not None:
-            self._gradients._core.finish(self._call)
+            _file(self._gradients._core, self._call, cut)
             self._call = None
 
 
@@ -301,9 +301,9 @@ class _ParameterGroup:
             self._gradients._done(self, self._backward)
             self.finish()
 
-    def finish(self) -> None:
+    def finish(self, cut: bool = False) -> None:
         if self._call is not None:
-            self._gradients._core.finish(self._call)
+            _file(self._gradients._core, self._call, cut)
         self._call = None
         self._missing = set(self._names)
 
@@ -323,6 +323,14 @@ class _ParameterHook:
 
     def __reduce__(self) -> tuple[Callable[..., _ParameterHook], tuple[None, str]]:
         return _ParameterHook, (None, self._name)
+
+
+def _file(core: Recorder, call: Call, cut: bool) -> None:
+    """Files a record, of which something is missing if the program has ended."""
+    if cut:
+        core.raised(call)
+    else:
+        core.finish(call)
 
 
 def _backward(name: str) -> str:

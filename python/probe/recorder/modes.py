@@ -74,15 +74,15 @@ class ApiMode(TorchFunctionMode):
         edges = self._gradients.before(call, args, kwargs) if self._gradients is not None else None
         try:
             result = func(*args, **kwargs)
-        except BaseException:
-            self._core.raised(call)
+        except BaseException as error:
+            self._core.raised(call, error)
             raise
         if not _holds_tensor(result) and not name[0].endswith("__setitem__"):
             # A question about a tensor (its size, whether it is a leaf), not a computation.
             self._core.withdraw(call)
             self._questions.add(func)
             return result
-        if name[0].endswith(("_", "__setitem__")) or "out" in kwargs:
+        if _writes(name[0]) or "out" in kwargs:
             self._core.forget(args[0] if args else result)
         self._after(call, args[0] if result is None and args else result)
         if edges is not None and self._gradients is not None:
@@ -118,6 +118,23 @@ def _handles(kind: type) -> bool:
         torch.Tensor.__torch_function__.__func__,
         torch._C._disabled_torch_function_impl,
     )
+
+
+#: Operators that write to their first operand: `x += y`.
+_IN_PLACE = frozenset(
+    f"__{word}__"
+    for word in (
+        "setitem", "iadd", "isub", "imul", "imatmul", "itruediv", "ifloordiv", "idiv", "imod", "ipow", "iand", "ior", "ixor",
+        "ilshift", "irshift",
+    )
+)  # fmt: skip
+
+
+@functools.cache
+def _writes(name: str) -> bool:
+    """Whether a function writes to its first argument, by its name."""
+    last = name.rpartition(".")[2]
+    return last in _IN_PLACE or (last.endswith("_") and not last.endswith("__"))
 
 
 def _never(*args: Any) -> bool:

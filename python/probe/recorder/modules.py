@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules import module as torch_module
 
-from probe.patterns import path_of
+from probe.patterns import path_of, plain_path
 from probe.recorder.naming import module_stem
 
 if TYPE_CHECKING:
     from probe._core import Call, Recorder
     from probe.recorder.gradients import Edges, Gradients
+    from probe.recorder.perturb import Perturbation
+    from probe.recorder.updates import Update
 
 
 #: Name under which `torch.compile` keeps the module inside its own.
@@ -30,7 +32,7 @@ _COMPILED = "_orig_mod"
 class _Entered:
     """A call that is under way: of a module, or the step of an optimizer."""
 
-    __slots__ = ("call", "edges", "frame", "module", "period", "scoped")
+    __slots__ = ("call", "edges", "frame", "module", "period", "scoped", "update")
 
     def __init__(self, module: torch.nn.Module | None, frame: FrameType, period: int) -> None:
         self.module = weakref.ref(module) if module is not None else None
@@ -40,6 +42,7 @@ class _Entered:
         self.period = period
         self.call: Call | None = None
         self.edges: Edges | None = None
+        self.update: Update | None = None
         #: Whether the recorder names what runs as inside this call.
         self.scoped = False
 
@@ -55,12 +58,14 @@ class Modules:
         parameter_gradients: Gradients | None,
         thread_began: Callable[[], bool],
         thread_ended: Callable[[], None],
+        perturbation: Perturbation | None,
     ) -> None:
         self._core = core
         self._record = record
         self._gradients = gradients
         self._parameter_gradients = parameter_gradients
         self._thread_began, self._thread_ended = thread_began, thread_ended
+        self._perturbation = perturbation
         #: module -> (stem of its name, whether its calls are recorded)
         self._stems: weakref.WeakKeyDictionary[torch.nn.Module, tuple[str, bool]] = weakref.WeakKeyDictionary()
         self._roots: list[weakref.ref[torch.nn.Module]] = []
@@ -68,6 +73,8 @@ class Modules:
         self._handles: list[Any] = []
         self._attached = False
         self._period = 0
+        #: Calls so far, in no other call, of modules with parameters and of compiled functions.
+        self.outermost = 0
 
     @property
     def attached(self) -> bool:
@@ -128,10 +135,15 @@ class Modules:
         for entered in self._stack():
             self._file_unfinished(entered, "the step ended inside this call")
 
-    def enter_scope(self, name: str, frame: FrameType) -> None:
-        """Names what runs on this thread, until `leave_scope` or the end of `frame`, as done by `name`."""
+    def enter_scope(self, name: str, frame: FrameType, update: Update | None = None) -> None:
+        """Names what runs on this thread, until `leave_scope` or the end of `frame`, as done by `name`, the step of an optimizer.
+
+        `update` is its record, where it has one.
+        """
         self._drop_ended(frame)
         entered = _Entered(None, frame, self._period)
+        entered.update = update
+        entered.call = update.call if update is not None else None
         self._core.enter_scope(name)
         entered.scoped = True
         self._stack().append(entered)
@@ -142,7 +154,19 @@ class Modules:
         if any(entered.module is None for entered in stack):
             while stack[-1].module is not None:
                 self._leave(stack, None, raised=True)
+            if (update := stack[-1].update) is not None:
+                update.made()
             self._leave(stack, None, raised=False)
+
+    def parameters(self) -> dict[int, str]:
+        """Paths of the parameters of all modules that are known, by identity; of a shared one the first."""
+        found: dict[int, str] = {}
+        for module, (stem, _) in list(self._stems.items()):
+            path = plain_path(path_of(f"{stem}.forward.0") or "") if stem != module_stem("", module) else ""
+            for name, parameter in module._parameters.items():
+                if parameter is not None:
+                    found.setdefault(id(parameter), f"{path}.{name}".lstrip("."))
+        return found
 
     def watch_parameters(self) -> None:
         """Starts watching the gradients of all known modules' parameters."""
@@ -218,9 +242,11 @@ class Modules:
             call.remark(reason)
             self._core.after(call, None)
 
-    def _before(self, module: torch.nn.Module, args: Any) -> None:
+    def _before(self, module: torch.nn.Module, args: Any) -> Any:
+        """None, or the arguments that the call is to have in place of its own."""
+        moved = None
         if _compiles(module):
-            return
+            return None
         try:
             # Torch's hook for all modules is not told the keyword arguments; its caller has them.
             frame = sys._getframe(1)
@@ -228,7 +254,10 @@ class Modules:
             if stack:
                 self._drop_ended(frame)
             if not stack:
+                self.outermost += next(iter(module.parameters()), None) is not None
                 self._local.began = self._thread_began()
+                if self._perturbation is not None:
+                    moved = args = self._perturbation.before(module, args, frame.f_locals.get("kwargs", {}))
             with torch._C.DisableTorchFunction():
                 stem, recorded = self._known(module, len(stack))
                 kwargs = frame.f_locals.get("kwargs", {})
@@ -241,6 +270,7 @@ class Modules:
                     entered.edges = self._gradients.before(entered.call, args, kwargs, module=True)
         except Exception as error:
             self._core.fault(f"call of {type(module).__name__}: {error}")
+        return moved
 
     def _after(self, module: torch.nn.Module, args: Any, result: Any) -> None:
         try:
@@ -269,7 +299,7 @@ class Modules:
                     call.remark("recomputation ended early")
                     self._core.after(call, None)
                 elif raised:
-                    self._core.raised(call)
+                    self._core.raised(call, sys.exc_info()[1])
                 else:
                     self._core.after(call, result)
                     if entered.edges is not None and self._gradients is not None:

@@ -107,7 +107,7 @@ class PairSums:
         if limits is not None:
             counts = classes.counts_of_floats(values, limits)
             extremes = classes.extremes(values)
-            numbers, unit = _scaled(classes.finite(values), chunk.rows)
+            numbers, unit = _scaled(classes.ordinary(values), chunk.rows)
         else:
             counts = classes.nonzero(values)
             extremes = classes.integer_extremes(values, chunk.kind is Kind.UNSIGNED)

@@ -29,7 +29,7 @@ class WideSums:
         if limits is not None:
             counts = classes.counts_of_floats(values, limits)
             least, greatest = classes.extremes(values)
-            rows = in_rows(values, chunk.rows, _WIDE).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+            rows = in_rows(classes.ordinary(values), chunk.rows, _WIDE)
         else:
             counts = classes.nonzero(values)
             least, greatest = classes.integer_extremes(values, chunk.kind is Kind.UNSIGNED)

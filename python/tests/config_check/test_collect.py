@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,57 @@ def test_helpers_that_import_torch_are_not_packed(tmp_path: Path) -> None:
     script.write_text(changed(*PLAIN, helper))
     assert command(tmp_path, str(script)).manifest["steps"] == [0, 1]
     assert sorted(os.listdir(tmp_path)) == ["pack.zip", "train.py"]
+
+
+INFERENCE = """
+    import torch
+    from torch import nn
+    torch.manual_seed(3)
+    class Speaker(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.decoder = nn.Linear(4, 4), nn.Linear(4, 4)
+        def forward(self, state):
+            return self.decoder(state)
+        @torch.inference_mode()
+        def generate(self, words):
+            state = self.encoder(torch.ones(1, 4))
+            for _ in range(words):
+                state = self(state)
+            return state
+    model = Speaker().eval()
+    with torch.no_grad():
+        nn.Linear(2, 1)(torch.ones(1, 2))
+    model.generate(5)
+"""
+
+
+def test_a_program_that_trains_nothing_is_packed(tmp_path: Path) -> None:
+    script = tmp_path / "generate.py"
+    script.write_text(textwrap.dedent(INFERENCE))
+    pack = command(tmp_path, str(script))
+    assert pack.manifest["steps"] == [0, 1]
+    assert [module["class"] for module in pack.part("model")["modules"]] == ["Speaker", "Linear", "Linear"]
+    assert not pack.part("flags")["grad_enabled"] and not pack.part("model")["modules"][0]["training"]
+    assert len(pack.part("weights")["steps"][0]["tensors"]) == 4
+    assert pack.part("dataset")["steps"][0]["arguments"][0]["shape"] == [1, 4]
+
+
+def test_an_evaluation_before_the_training_leaves_the_pack_as_it_is(tmp_path: Path) -> None:
+    evaluation = (
+        "# MODEL",
+        "model.eval()\nwith torch.no_grad(), torch.random.fork_rng():\n"
+        "    nn.Linear(500, 500)(torch.ones(1, 500)); model(torch.zeros(2, 6, dtype=torch.long))\nmodel.train()",
+    )
+    script = tmp_path / "train.py"
+    packs = []
+    for changes in ((), (evaluation,)):
+        script.write_text(changed(*PLAIN, *changes))
+        packs.append(command(tmp_path, str(script)))
+    plain, evaluated = packs
+    assert evaluated.manifest["steps"] == plain.manifest["steps"] == [0, 1]
+    for part in ("dataset", "model", "weights", "optimizer", "flags"):
+        assert evaluated.part(part) == plain.part(part), part
 
 
 def test_a_program_without_a_model_is_packed_as_far_as_it_goes(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_an_optimizer_at_fault_shows_in_the_next_step(tmp_path, compare, kind):
     record(tmp_path / "bad", kind, "module", "sketch", "update")
     code, report = compare(tmp_path / "good", tmp_path / "bad")
     first = report["first_divergence"]
-    assert (code, first["step"], first["cause"], first["slot"].partition(".")[0]) == (1, 1, "input", "parameter")
+    assert (code, first["step"], first["cause"], first["op"]) == (1, 0, "optimizer", "Optimizer.AdamW.step.0")
 
 
 @pytest.mark.parametrize("task", ["sketch", "tensor"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ class Slot:
 
     row: _Row
     folder: Path
+    #: All rows of the part.
+    rows: list[_Row]
 
     def __getattr__(self, name: str) -> Any:
         return self.row[name]
@@ -31,17 +34,25 @@ class Slot:
         return tuple(json.loads(self.row["shape"]))
 
     @property
+    def data_size(self) -> int:
+        """Bytes of the elements, recorded or not."""
+        return math.prod(self.shape) * getattr(torch, self.row["dtype"].removeprefix("torch.")).itemsize
+
+    @property
     def data(self) -> torch.Tensor:
-        """The recorded data (task `tensor`)."""
+        """The recorded data: of task `tensor`, and of small tensors."""
         row = self.row
-        assert row["offset"] is not None, f"{row['op']} {row['slot']} has no data: {row['tensor_note']}"
-        with (self.folder / f"tensors-{row['shard']:05}.safetensors").open("rb") as file:
-            file.seek(row["offset"])
-            data = bytearray(file.read(row["bytes"]))
+        if row["offset"] is None:
+            data = row["data"] if row["same_as"] is None else self.rows[row["same_as"]]["data"]
+            assert data is not None, f"{row['op']} {row['slot']} has no data: {row['tensor_note']}"
+        else:
+            with (self.folder / f"tensors-{row['shard']:05}.safetensors").open("rb") as file:
+                file.seek(row["offset"])
+                data = file.read(row["bytes"])
         dtype = getattr(torch, row["dtype"].removeprefix("torch."))
         tensor = torch.empty(self.shape, dtype=dtype)
         assert tensor.numel() * tensor.element_size() == len(data)
-        ctypes.memmove(tensor.data_ptr(), bytes(data), len(data))
+        ctypes.memmove(tensor.data_ptr(), data, len(data))
         return tensor
 
 
@@ -91,7 +102,7 @@ class Dump:
                 self.ops.append(Op(row["op"], row, {}, stacks.get(row["stack"], [])))
                 last = row["order"]
             if row["slot"] is not None:
-                self.ops[-1].slots[row["slot"]] = Slot(row, self.folder)
+                self.ops[-1].slots[row["slot"]] = Slot(row, self.folder, rows)
 
     @property
     def names(self) -> list[str]:

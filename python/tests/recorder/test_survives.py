@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import probe
 from dumps import Dump, steps
-from runs import ConvNet, assert_same, in_child, train
+from runs import ConvNet, assert_same, in_child, on_ranks, train
 
 PACKAGE = Path(probe.__file__).resolve().parent.parent
 
@@ -33,10 +34,10 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _steps(output: Path, count: int, level: str = "op") -> None:
+def _steps(output: Path, count: int, level: str = "op", **settings: Any) -> None:
     torch.manual_seed(0)
     model = ConvNet()
-    with probe.capture(output, model=model, level=level, task="statistics") as capture:
+    with probe.capture(output, model=model, level=level, task="statistics", **settings) as capture:
         for _ in range(count):
             model(torch.randn(2, 3, 8, 8)).sum().backward()
             capture.step()
@@ -55,25 +56,64 @@ def test_a_folder_that_holds_something_else(tmp_path: Path, capfd: pytest.Captur
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "thesis.txt").write_text("irreplaceable")
-    _steps(folder, 1)
+    with pytest.raises(probe.SettingsError, match="is not empty and not a probe dump"):
+        _steps(folder, 1)
+    # Where it is only seen when recording begins, training goes on.
+    _steps(folder, 1, overwrite=True)
     assert "recording stopped" in capfd.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
 
 
 def test_a_dump_that_is_there_already_stays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    _steps(tmp_path / "dump", 1)
-    before = {path: path.read_bytes() for path in (tmp_path / "dump").rglob("*.parquet")}
+    _steps(tmp_path / "dump", 2)
+    before = _files(tmp_path / "dump")
     capfd.readouterr()
-    _steps(tmp_path / "dump", 1)
-    assert "was recorded before" in capfd.readouterr().err
-    assert {path: path.read_bytes() for path in (tmp_path / "dump").rglob("*.parquet")} == before
+    with pytest.raises(probe.SettingsError, match="holds a dump already.*such as .*dump-2.*overwrite=True"):
+        _steps(tmp_path / "dump", 1)
+    with pytest.raises(probe.SettingsError, match="holds a dump already"):
+        probe.PrecisionDebugger(dump_path=str(tmp_path / "dump"))
+    assert _files(tmp_path / "dump") == before
+    assert capfd.readouterr().err == ""
+    _steps(tmp_path / "dump", 1, overwrite=True)
+    assert steps(tmp_path / "dump") == [0], "the old dump made room"
+    # A run that recorded nothing has left nothing to keep.
+    with probe.capture(tmp_path / "nothing", level="op"):
+        pass
+    _steps(tmp_path / "nothing", 1)
+    assert steps(tmp_path / "nothing") == [0]
+
+
+def _files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_ranks_share_the_folder_of_their_run_and_of_no_other(tmp_path: Path) -> None:
+    def work(rank: int) -> None:
+        if rank:
+            # The first one has recorded, and has closed its dump.
+            torch.distributed.barrier()
+        with probe.capture(tmp_path / "dump", level="op", task="statistics"):
+            torch.ones(1).sin()
+        if not rank:
+            torch.distributed.barrier()
+
+    def again(rank: int) -> None:
+        with pytest.raises(probe.SettingsError, match="holds a dump already"):
+            probe.Capture(tmp_path / "dump")
+
+    on_ranks(work, tmp_path)
+    before = _files(tmp_path / "dump")
+    assert {path.parent.name for path in before if path.suffix == ".parquet"} == {"rank0", "rank1"}
+    (tmp_path / "store").unlink(missing_ok=True)
+    on_ranks(again, tmp_path)
+    assert _files(tmp_path / "dump") == before
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
     def work() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         plain = train("conv")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         assert_same(plain, train("conv", lambda model: probe.Capture(tmp_path / "dump", model, level="op", task="tensor")))
 
     log = tmp_path / "log"
@@ -104,6 +144,13 @@ def test_a_file_system_without_room(tmp_path: Path, capfd: pytest.CaptureFixture
         subprocess.run(["umount", str(folder)], check=True)
 
 
+def _wait_for(path: Path, size: int = 0) -> None:
+    end = time.monotonic() + 60
+    while not path.exists() or path.stat().st_size < size:
+        assert time.monotonic() < end, f"{path.name} does not come"
+        time.sleep(0.01)
+
+
 def test_kill_in_the_middle_of_a_step(tmp_path: Path) -> None:
     def work(kill: bool) -> None:
         torch.manual_seed(0)
@@ -114,6 +161,9 @@ def test_kill_in_the_middle_of_a_step(tmp_path: Path) -> None:
                 for _ in range(12):
                     model(x).sum().backward()
                     if step and kill and _ == 9:
+                        # What ended is written behind the training; that it comes in time is not what is asked here.
+                        _wait_for(tmp_path / "kill-True" / "step0" / "rank0" / "ops.parquet")
+                        _wait_for(tmp_path / "kill-True" / "step1" / "rank0" / "journal.arrows", 10_000)
                         os.kill(os.getpid(), signal.SIGKILL)
                 capture.step()
 
@@ -136,7 +186,7 @@ def test_ops_that_come_slowly_do_not_wait_for_others(tmp_path: Path) -> None:
             torch.ones(1).sin()
             time.sleep(1.2)
             torch.ones(1).cos()
-            time.sleep(0.5)
+            time.sleep(2)
             os.kill(os.getpid(), signal.SIGKILL)
 
     log = tmp_path / "log"

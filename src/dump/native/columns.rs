@@ -66,6 +66,7 @@ enum Kind {
     Real,
     Hash,
     Sketch,
+    Data,
 }
 
 enum Nullable {
@@ -106,19 +107,22 @@ columns! {
     Nan "nan" Count Maybe "NaNs";
     PosInf "pos_inf" Count Maybe "Positive infinities";
     NegInf "neg_inf" Count Maybe "Negative infinities";
+    Sentinels "sentinels" Count Maybe "Finite elements from 2^100 on in magnitude, of float16 the least number";
     Min "min" Real Maybe "Least finite element; bool: 0 or 1";
     Max "max" Real Maybe "Greatest finite element; bool: 0 or 1";
-    Mean "mean" Real Maybe "Mean of the finite elements";
-    Norm "norm" Real Maybe "Euclidean norm of the finite elements";
+    Mean "mean" Real Maybe "Mean of the finite elements that are no sentinels";
+    Norm "norm" Real Maybe "Euclidean norm of the finite elements that are no sentinels";
     MinInteger "min_integer" Signed Maybe "Exact `min` of integers; for uint64 the same 64 bits, unsigned";
     MaxInteger "max_integer" Signed Maybe "Exact `max` of integers; for uint64 the same 64 bits, unsigned";
     Hash "hash" Hash Maybe "xxh3-128 of the contiguous bytes, big endian";
     Sketch "sketch" Sketch Maybe "256 lanes of binary32, little endian";
-    SameAs "same_as" Count Maybe "Row, from 0 within the part, that holds the sketch of this one";
+    SameAs "same_as" Count Maybe "Row, from 0 within the part, that holds the sketch or the elements of this one";
     Shard "shard" Small Maybe "Number of the shard that holds the data";
     Tensor "tensor" Text Maybe "Name of the tensor in the shard";
     Offset "offset" Count Maybe "First byte of the data in the shard's file";
     Bytes "bytes" Count Maybe "Bytes of the data";
+    Data "data" Data Maybe "Elements of a tensor below 2 KiB, in place of a sketch: row-major, little endian";
+    Identity "identity" Count Maybe "Equal where the same tensor was seen: same memory, not written to in between";
 }
 
 /// The schema of the table of slots.
@@ -133,6 +137,7 @@ pub fn ops_schema(form: Form) -> SchemaRef {
             Kind::Real => DataType::Float64,
             Kind::Hash => DataType::FixedSizeBinary(width(HASH_BYTES)),
             Kind::Sketch if form == Form::Journal => DataType::Binary,
+            Kind::Data => DataType::Binary,
             Kind::Sketch => DataType::FixedSizeBinary(width(SKETCH_BYTES)),
         };
         Field::new(column.name(), kind, column.nullable())

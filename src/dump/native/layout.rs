@@ -34,3 +34,19 @@ pub fn shard_name(shard: u32) -> String {
 pub fn shard_part_name(shard: u32) -> String {
     format!("tensors-{shard:05}.part")
 }
+
+/// Whether a file of this name can stand in the folder of a part.
+pub fn is_dump_file(name: &str) -> bool {
+    let name = name.strip_suffix(".part").unwrap_or(name);
+    [OPS, STACKS, JOURNAL, STACKS_JOURNAL, STOPPED].contains(&name)
+        || name.strip_suffix(".safetensors").unwrap_or(name).strip_prefix("tensors-").is_some_and(is_number)
+}
+
+/// The number in the name of a folder of a step or a rank, such as 20 in `step20`.
+pub fn numbered(name: &str, prefix: &str) -> Option<u64> {
+    name.strip_prefix(prefix).filter(|digits| is_number(digits))?.parse().ok()
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}

@@ -8,7 +8,7 @@ use crate::dump::{SKETCH_VERSION, Task};
 pub const FORMAT: &str = crate::dump::NATIVE;
 
 /// Version of the format that this program writes, and the newest it reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Name and version of a program or library.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -113,6 +113,9 @@ pub struct RunManifest {
     pub device: Device,
     /// Processes of the run; 1 when it is not distributed.
     pub world_size: u32,
+    /// Identity of the run, by which its ranks know one another; empty where nobody gave it one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub run: String,
     /// Which ops were recorded.
     pub level: CaptureLevel,
     /// What was recorded of tensors.
@@ -143,6 +146,7 @@ impl Default for RunManifest {
             framework: Software::default(),
             device: Device::default(),
             world_size: 1,
+            run: String::new(),
             level: CaptureLevel::default(),
             task: CaptureTask::default(),
             sketch_version: SKETCH_VERSION,

@@ -4,9 +4,9 @@ use crate::dump::{ALL_DTYPES, Content, DType, Number, Observation, TensorRef};
 use crate::measure::golden::tensors;
 use crate::measure::simd::Body;
 use crate::measure::sums::{BLOCK, CHUNK, SEGMENT};
-use crate::measure::{sketch_distance, summarize};
+use crate::measure::{Crew, SENTINEL, sketch_distance, summarize};
 
-use super::{observe, observe_on};
+use super::{observe, observe_on, observe_with};
 
 fn flat(dtype: DType, bytes: &[u8], content: Content) -> Observation {
     flat_on(Body::detected(), dtype, bytes, content)
@@ -75,15 +75,94 @@ fn an_element_that_is_not_finite_is_left_out_wherever_it_stands() {
     }
 }
 
+/// The least number of a type, and the next one, which is no sentinel where the type has any.
+fn least(dtype: DType) -> Option<[Vec<u8>; 2]> {
+    Some(match dtype {
+        DType::F64 => [f64::MIN, -(SENTINEL.next_down())].map(|value| value.to_le_bytes().to_vec()),
+        DType::F32 => {
+            [f32::MIN, f32::from_bits(((127 + 100) << 23) - 1)].map(|value| value.to_le_bytes().to_vec())
+        }
+        DType::Bf16 => [0xff7f_u16, 0xf17f].map(|bits| bits.to_le_bytes().to_vec()),
+        DType::F16 => [0xfbff_u16, 0x7bff].map(|bits| bits.to_le_bytes().to_vec()),
+        _ => return None,
+    })
+}
+
+#[test]
+fn sentinels_are_counted_and_left_out_of_sums_wherever_they_stand() {
+    for dtype in ALL_DTYPES {
+        let Some([sentinel, ordinary]) = least(dtype) else { continue };
+        for count in [1, 300, 5 * BLOCK, SEGMENT + 3 * BLOCK + 48] {
+            let [bytes, _] = tensors([dtype, dtype], "near", 12, count);
+            for places in
+                [vec![0], vec![count - 1], vec![count / 2, count / 3, count - 1], vec![0, 0, count / 2]]
+            {
+                let with = |pattern: &[u8]| {
+                    let mut bytes = bytes.clone();
+                    for place in &places {
+                        bytes[place * dtype.size()..][..dtype.size()].copy_from_slice(pattern);
+                    }
+                    bytes
+                };
+                let mut distinct = places.clone();
+                distinct.sort_unstable();
+                distinct.dedup();
+                for body in supported() {
+                    let what = format!("{dtype} {count} {places:?} {body:?}");
+                    let found = flat_on(body, dtype, &with(&sentinel), Content::SKETCH);
+                    let zero = flat_on(body, dtype, &with(&vec![0; dtype.size()]), Content::SKETCH);
+                    assert_eq!(found.sketch, zero.sketch, "{what}");
+                    assert_eq!(found.counts.sentinels, Some(distinct.len() as u64), "{what}");
+                    assert_eq!(found.counts.zeros, zero.counts.zeros - distinct.len() as u64, "{what}");
+                    let (found, zero) = (found.statistics, zero.statistics);
+                    assert_eq!(found.norm, zero.norm, "{what}");
+                    assert!(found.min.unwrap().as_f64() < -60000.0, "{what}");
+                    // The sum is the same, over fewer elements.
+                    let rest = count - distinct.len();
+                    assert_eq!(found.mean.is_some(), rest > 0, "{what}");
+                    let sum = zero.mean.unwrap() * count as f64;
+                    let rounding = 1e-14 * zero.norm.unwrap() * (count as f64).sqrt();
+                    assert!((found.mean.unwrap_or(0.0) * rest as f64 - sum).abs() <= rounding, "{what}");
+                    let alone = flat_on(body, dtype, &with(&sentinel), Content::STATISTICS);
+                    assert_eq!(format!("{:?}", alone.statistics), format!("{found:?}"), "{what}");
+                    let ordinary = flat_on(body, dtype, &with(&ordinary), Content::SKETCH);
+                    assert_eq!(ordinary.counts.sentinels, Some(0), "{what}");
+                    assert!(ordinary.statistics.norm.unwrap() > 60000.0, "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_that_help_find_the_same_sentinels() {
+    let [mut bytes, _] = tensors([DType::F32; 2], "near", 3, 9 * SEGMENT + 5);
+    for row in bytes.chunks_mut(4 * 1000) {
+        for element in row.chunks_mut(4).skip(600) {
+            element.copy_from_slice(&f32::MIN.to_le_bytes());
+        }
+    }
+    let shape = [bytes.len() / 4];
+    let tensor = TensorRef::strided(&bytes, DType::F32, &shape, &[1], 0).unwrap();
+    let crew = Crew::new(3, || {});
+    let alone = observe(tensor, Content::SKETCH);
+    assert_eq!(exact(&observe_with(&crew, tensor, Content::SKETCH)), exact(&alone));
+    assert!(alone.counts.sentinels.unwrap() > 200_000 && alone.statistics.norm.unwrap() < 1e6);
+}
+
 #[test]
 fn statistics_are_those_of_a_summary() {
-    for dtype in ALL_DTYPES {
-        let [bytes, _] = tensors([dtype, dtype], "special", 4, CHUNK + 3 * BLOCK + 17);
+    for (dtype, mode) in ALL_DTYPES.into_iter().flat_map(|dtype| [(dtype, "near"), (dtype, "special")]) {
+        let [bytes, _] = tensors([dtype, dtype], mode, 4, CHUNK + 3 * BLOCK + 17);
         let shape = [bytes.len() / dtype.size()];
         let tensor = TensorRef::strided(&bytes, dtype, &shape, &[1], 0).unwrap();
         let (found, expected) = (observe(tensor, Content::STATISTICS), summarize(tensor));
-        assert_eq!(found.statistics.mean, expected.mean, "{dtype}");
-        assert_eq!(found.statistics.norm, Some(expected.norm), "{dtype}");
+        let sentinels = mode == "special" && least(dtype).is_some();
+        assert_eq!(found.counts.sentinels > Some(0), sentinels, "{dtype}");
+        if !sentinels {
+            assert_eq!(found.statistics.mean, expected.mean, "{dtype}");
+            assert_eq!(found.statistics.norm, Some(expected.norm), "{dtype}");
+        }
         assert_eq!(found.statistics.min.map(Number::as_f64), expected.min, "{dtype}");
         assert_eq!(found.statistics.max.map(Number::as_f64), expected.max, "{dtype}");
         let counts = found.counts;

@@ -1,0 +1,280 @@
+"""Where iterations end: at the step of an optimizer, at calls of the model or of something that the user names, or where the
+program says so.
+
+`step_on` is `optimizer`, `model`, `program`, or the name of a function or a module. A function that returns, or an optimizer that
+has stepped, ends an iteration; a module that is called begins one. `probe.step()` in the program wins over all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from probe import module_calls
+from probe.backends import compiling
+from probe.messages import say_once
+from probe.nearest import suggestion
+from probe.patches import Patches
+from probe.patterns import plain_path
+from probe.settings import STEP_ON
+
+
+class Iterations:
+    """Counts the iterations of one program. Nothing here raises if the functions it is given do not."""
+
+    def __init__(self, step_on: str, ended: Callable[[], None], recount: Callable[[int], None]) -> None:
+        """`ended()` is called at the end of each iteration. `recount(count)` is called once, where the program begins to say
+        itself where iterations end: the `count` iterations that were counted until then were one."""
+        self.step_on = step_on
+        self._ended = ended
+        self._recount = recount
+        #: Iterations that were counted by themselves.
+        self._guessed = 0
+        self._source: _Optimizers | _Modules | _Named | None = None
+        #: Whether the program says where iterations end.
+        self.told = step_on == "program"
+        #: Whether the program calls modules at all, as far as that is known.
+        self.modules = False
+
+    def listen(self) -> None:
+        """Begins to count."""
+        if self.step_on == "optimizer":
+            self._source = _Optimizers(self._guess)
+        elif self.step_on == "model":
+            self._source = _Modules(self._guess)
+        elif self.step_on != "program":
+            self._source = _Named(self.step_on, self._guess)
+
+    def remove(self) -> None:
+        """Ends the counting, except for what the program says."""
+        if self._source is not None:
+            self._source.remove()
+
+    def step(self) -> None:
+        """The program says that an iteration has ended."""
+        if self.told:
+            self._ended()
+            return
+        self.told = True
+        self.remove()
+        if self._guessed:
+            self._recount(self._guessed)
+        else:
+            self._ended()
+
+    @property
+    def split(self) -> bool:
+        """Whether the first iteration surely went on after its end was counted."""
+        return self._guessed > 1 or (isinstance(self._source, _Optimizers) and self._source.others)
+
+    def recorded(self, number: int, modules: int) -> None:
+        """Iteration `number`, which has ended, was recorded, with so many calls of modules in it."""
+        if modules:
+            self.modules = True
+        elif self.modules and not self.told and self.step_on == "optimizer":
+            say_once(
+                f"the optimizer ended iteration {number} without a call of a module in it; if it steps several times an iteration, "
+                "count with step_on (--step-on): the name of a function that runs once an iteration, or 'program' and "
+                "probe.step() in the program"
+            )
+
+    def describe(self) -> str:
+        """How iterations were counted, for a message."""
+        if self.told:
+            return "by calls of step()"
+        if self.step_on == "optimizer":
+            return "by the optimizer's steps"
+        return "by calls of the model" if self.step_on == "model" else f"by calls of {self.step_on}"
+
+    def advice(self) -> str | None:
+        """What to say where nothing was counted; None if something was."""
+        if self._guessed or self.told:
+            return None
+        if isinstance(self._source, _Named):
+            return self._source.advice()
+        if self.step_on == "model":
+            return "no module with parameters was called a second time"
+        return (
+            "no optimizer of torch stepped, so all of it is iteration 0; count calls of the model with step_on 'model' "
+            "(--step-on model), or call probe.step() in the program"
+        )
+
+    def _guess(self) -> None:
+        if not self.told:
+            self._guessed += 1
+            self._ended()
+
+
+class _Optimizers:
+    """The steps of optimizers; of several, the first one that steps leads."""
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        from probe import optimizers
+
+        self._ended = ended
+        self._leader: weakref.ref[Any] | None = None
+        #: Whether others have stepped since the leader's first step.
+        self.others = False
+        self._steps = optimizers.listen(after=self._stepped)
+
+    def remove(self) -> None:
+        self._steps.remove()
+
+    def _stepped(self, optimizer: Any) -> None:
+        leader = self._leader() if self._leader is not None else None
+        if leader is None:
+            self._leader = weakref.ref(optimizer)
+        elif leader is not optimizer:
+            self.others = True
+            return
+        self._ended()
+
+
+class _Modules:
+    """Calls of the model: of the first module with parameters that is called, or of one around it that is called later."""
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+        self._leader: weakref.ref[Any] | None = None
+        #: Modules that are not the model.
+        self._others: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._calls = module_calls.listen(self._called)
+
+    def remove(self) -> None:
+        self._calls.remove()
+
+    def _called(self, module: Any) -> None:
+        leader = self._leader() if self._leader is not None else None
+        if module is leader:
+            self._ended()
+        elif module not in self._others and self._leads(module, leader):
+            if leader is None and self._leader is not None:
+                # In place of a model that is gone.
+                self._ended()
+            self._leader = weakref.ref(module)
+            self._others.update(part for part in module.modules() if part is not module)
+        else:
+            self._others.add(module)
+
+    @staticmethod
+    def _leads(module: Any, leader: Any) -> bool:
+        if leader is None:
+            return next(iter(module.parameters()), None) is not None
+        # An encoder that runs before the model itself is called, as in `generate`.
+        return any(part is leader for part in module.modules())
+
+
+class _Named:
+    """Calls of a function, a method or a module that the user names."""
+
+    def __init__(self, name: str, ended: Callable[[], None]) -> None:
+        self._name = name
+        self._ended = ended
+        self._patches = Patches()
+        #: Whether a call of the function is under way that was not seen to begin.
+        self._under_way = False
+        self._first = True
+        self._found = False
+        self._known: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self._seen: set[str] = set()
+        self._calls: module_calls.Handle | None = None
+        if not self._find():
+            self._calls = module_calls.listen(self._called)
+
+    def remove(self) -> None:
+        self._patches.undo()
+        if self._calls is not None:
+            self._calls.remove()
+
+    def advice(self) -> str:
+        """What to say where no iteration has ended."""
+        if self._found:
+            return f"step_on: {self._name} ended no iteration: it was not called{' again' if not self._first else ''}"
+        main = vars(sys.modules["__main__"])
+        known = {*STEP_ON, *self._seen, *(name for name, value in main.items() if callable(value) and not name.startswith("_"))}
+        return f"step_on: {self._name!r} is no function that was found and no module that was called; {suggestion(self._name, sorted(known))}"
+
+    def _find(self) -> bool:
+        """Wraps the function, if there is one of that name by now."""
+        found = _resolve(self._name)
+        if found is None:
+            return False
+        owner, attribute, value = found
+        self._found = True
+        code = getattr(getattr(value, "__func__", value), "__code__", None)
+        self._under_way = code is not None and _is_running(code, sys._getframe(1))
+        if isinstance(owner, type):
+            self._patches.attribute(owner, attribute, self._counted)
+        else:
+            self._patches.everywhere([(owner, attribute, self._counted)])
+        if self._calls is not None:
+            self._calls.remove()
+        return True
+
+    def _counted(self, original: Any) -> Any:
+        if isinstance(original, (staticmethod, classmethod)):
+            return type(original)(self._counted(original.__func__))
+        is_compiling = compiling()
+
+        @functools.wraps(original)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return original(*args, **kwargs)
+            if self._under_way:
+                # The end of the first call was not seen: it was under way when it was found.
+                self._under_way = False
+                self._ended()
+            result = original(*args, **kwargs)
+            self._ended()
+            return result
+
+        return counted
+
+    def _called(self, module: Any) -> None:
+        named = self._known.get(module)
+        if named is None:
+            if self._find():
+                return
+            for path, part in module.named_modules():
+                self._known.setdefault(part, self._is_named(path, part))
+                self._seen.update((plain_path(path), type(part).__name__))
+            named = self._known[module]
+        if named:
+            self._found = True
+            if not self._first:
+                self._ended()
+            self._first = False
+
+    def _is_named(self, path: str, module: Any) -> bool:
+        kind = type(module)
+        return self._name in (path, plain_path(path), kind.__name__, f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _resolve(name: str) -> tuple[Any, str, Any] | None:
+    """Where a function is found, under which name, and itself. A name without a module is one of the program's file."""
+    words = name.split(".")
+    places = [(".".join(words[:count]), words[count:]) for count in range(len(words) - 1, 0, -1)]
+    for place, rest in [*places, ("__main__", words)]:
+        owner = sys.modules.get(place)
+        for word in rest[:-1]:
+            owner = getattr(owner, word, None)
+        value = getattr(owner, rest[-1], None)
+        if callable(value) and not isinstance(value, type) and not _is_module(value):
+            return owner, rest[-1], value
+    return None
+
+
+def _is_module(value: Any) -> bool:
+    return isinstance(value, sys.modules["torch"].nn.Module)
+
+
+def _is_running(code: Any, frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False

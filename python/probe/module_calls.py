@@ -1,0 +1,83 @@
+"""Calls of modules, seen before they begin.
+
+Hooks would come too late: one that is registered from inside a call misses that very call, and a call may be what begins a
+recording. So the entry of all modules is replaced for as long as somebody listens, and is torch's own otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from probe.backends import compiling
+from probe.messages import say_once
+
+Listener = Callable[[Any], None]
+
+
+class Handle:
+    """Stands for a listener; `remove` ends its wait."""
+
+    def __init__(self, began: Listener) -> None:
+        self.began = began
+
+    def remove(self) -> bool:
+        """Takes the listener out, also from inside one. Whether it was in: of several threads that come at once, one hears so."""
+        try:
+            _waiting.remove(self)
+        except ValueError:
+            return False
+        if not _waiting:
+            _restore()
+        return True
+
+
+_waiting: list[Handle] = []
+#: Puts torch's own entry back.
+_undo: list[Callable[[], None]] = []
+
+
+def listen(began: Listener) -> Handle:
+    """Calls `began(module)` before every call of a module that is not traced by a compiler. If it raises, it is taken out."""
+    handle = Handle(began)
+    _waiting.append(handle)
+    if not _undo:
+        _undo.append(_replace())
+    return handle
+
+
+def _restore() -> None:
+    while _undo:
+        _undo.pop()()
+
+
+def _replace() -> Callable[[], None]:
+    import torch
+
+    original = torch.nn.Module.__call__
+    is_compiling = compiling()
+    listening = True
+
+    def entry(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # While a graph is traced this is True to the tracer alone, and the trace shows torch's own call.
+        if is_compiling():
+            return original(self, *args, **kwargs)
+        if listening:
+            for handle in list(_waiting):
+                try:
+                    handle.began(self)
+                except Exception as error:
+                    handle.remove()
+                    say_once(f"calls of modules are no longer seen: {type(error).__name__}: {error}")
+        return original(self, *args, **kwargs)
+
+    torch.nn.Module.__call__ = entry  # type: ignore[method-assign, assignment]
+
+    def undo() -> None:
+        nonlocal listening
+        listening = False
+        # Something else may have been put on top meanwhile, which is then not ours to remove.
+        if torch.nn.Module.__call__ is entry:
+            torch.nn.Module.__call__ = original  # type: ignore[method-assign]
+
+    return undo

@@ -1,0 +1,113 @@
+"""Steps of optimizers as ops: what they were given, and what they made of it.
+
+    parameter.<name>       a parameter before the step
+    input.grad.<name>      its gradient
+    input.<state>.<name>   its state before the step, such as `input.exp_avg.layers.0.weight`
+    kwarg.<option>         options that decide the numbers, such as `kwarg.lr`; `kwarg.1.lr` of a second group that differs
+    output.parameter.<name>, output.<state>.<name>   the same after the step
+
+A parameter is named by its path in the model, or, where no model has it, by its group and place: `0.3`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from probe._core import Call, Recorder
+
+#: Options that choose an implementation, not the numbers: they differ between devices.
+_IMPLEMENTATION = frozenset({"params", "param_names", "foreach", "fused", "capturable", "differentiable"})
+
+
+def open_update(core: Recorder, name: str, optimizer: Optimizer, names: dict[int, str]) -> Update | None:
+    """Opens the record of a step that is about to run. `names` are paths of parameters by identity. None when it is not wanted."""
+    with torch._C.DisableTorchFunction():
+        call = core.open(name)
+        if call is None:
+            return None
+        update = Update(core, call, optimizer, _moved(optimizer, names))
+        update.given()
+        return update
+
+
+class Update:
+    """One step that is under way."""
+
+    __slots__ = ("_core", "_optimizer", "_parameters", "call")
+
+    def __init__(self, core: Recorder, call: Call, optimizer: Optimizer, parameters: list[tuple[str, torch.Tensor]]) -> None:
+        self.call = call
+        self._core, self._optimizer, self._parameters = core, optimizer, parameters
+
+    def given(self) -> None:
+        """Adds what the step is given."""
+        for path, option in _options(self._optimizer):
+            self._core.add(self.call, "input", f"kwarg.{path}", option)
+        for name, parameter in self._parameters:
+            self._core.add(self.call, "input", f"input.grad.{name}", parameter.grad)
+            for state, value in self._state(parameter):
+                self._core.add(self.call, "input", f"input.{state}.{name}", value)
+        for name, parameter in self._parameters:
+            self._core.add(self.call, "parameter", f"parameter.{name}", parameter)
+
+    def made(self) -> None:
+        """Adds what the step has made."""
+        with torch._C.DisableTorchFunction():
+            for name, parameter in self._parameters:
+                # Not every kernel tells torch that it has written.
+                self._core.forget(parameter)
+                self._core.add(self.call, "output", f"output.parameter.{name}", parameter)
+                for state, value in self._state(parameter):
+                    self._core.forget(value)
+                    self._core.add(self.call, "output", f"output.{state}.{name}", value)
+
+    def _state(self, parameter: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """Tensors that the optimizer keeps of a parameter. Not counts of steps: some devices keep them as tensors, some do not."""
+        # Asked for by index, a parameter without a state would be given one.
+        state = self._optimizer.state.get(parameter)
+        if isinstance(state, dict):
+            for name, value in list(state.items()):
+                if isinstance(value, torch.Tensor) and (value.dim() > 0 or parameter.dim() == 0) and name != "step":
+                    yield str(name), value
+
+
+def _moved(optimizer: Optimizer, names: dict[int, str]) -> list[tuple[str, torch.Tensor]]:
+    """Parameters that the step will move, by name: those with a gradient, or all where the step itself computes gradients."""
+    found = [
+        (names.get(id(parameter), f"{group}.{index}"), parameter)
+        for group, options in enumerate(optimizer.param_groups)
+        for index, parameter in enumerate(options["params"])
+    ]
+    return [(name, parameter) for name, parameter in found if parameter.grad is not None] or found
+
+
+def _options(optimizer: Optimizer) -> Iterator[tuple[str, Any]]:
+    """Options of the first group, and of each other one where they differ from it."""
+    first: dict[str, Any] = {}
+    for group, options in enumerate(optimizer.param_groups):
+        for name, value in options.items():
+            if name in _IMPLEMENTATION or not _is_plain(value):
+                continue
+            if group == 0:
+                first[name] = value
+                yield name, value
+            elif name not in first or not _is_equal(first[name], value):
+                yield f"{group}.{name}", value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(_is_plain(item) for item in value)
+    return value is None or isinstance(value, (bool, int, float, str, torch.Tensor))
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    # Tensors, on some device, are not looked into: they are recorded.
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        return one is other
+    return type(one) is type(other) and one == other

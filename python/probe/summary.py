@@ -1,0 +1,145 @@
+"""What a capture says when it ends: one line on what was recorded, where it is and what to do next, or why there is nothing."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from probe.iterations import Iterations
+from probe.settings import STEP_ON, Settings
+from probe.steps import Steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How the recording of one rank went."""
+
+    settings: Settings
+    rank: int
+    #: Ranks of the run.
+    world: int
+    #: Whether this rank was to record.
+    selected: bool
+    #: Steps that were to be recorded and have begun, in order.
+    begun: Sequence[int]
+    #: The iteration that was under way at the end, which is how many have ended.
+    reached: int
+    ops: int
+    #: Tensors among the values of the ops that were not measured.
+    unmeasured: int
+    #: Time of measuring and writing.
+    seconds: float
+    #: Kind of the device: `cpu`, `cuda`, `npu`.
+    device: str
+    #: How iterations were counted; None where the program alone said so.
+    iterations: Iterations | None
+    #: Calls in the recorded steps, in no other call, of modules with parameters.
+    outermost: int
+    #: A line for each listed name that matched nothing.
+    unused: Sequence[str]
+    #: What was changed of the run, where that was asked for.
+    perturbed: str | None = None
+
+    def lines(self) -> Iterator[str]:
+        """What is to be said, a line each."""
+        yield from (f"{line} on rank {self.rank}" if self.world > 1 else line for line in self.unused)
+        advice = self.iterations.advice() if self.iterations is not None else None
+        folders = [folder for step in self.begun if (folder := self._folder(step)).is_dir()]
+        if not folders:
+            yield f"nothing was recorded: {self._reason(advice)}"
+            return
+        if not self.settings.quiet:
+            yield self._recorded(folders)
+        if self.perturbed is not None:
+            yield f"this was no ordinary run: {self.perturbed}; it shows noise, for probe compare --noise and probe calibrate"
+        late = self.settings.steps.beyond(self.reached + self._folder(self.reached).is_dir())
+        if late is not None:
+            yield f"steps {late} did not come: {self._ended()}{_attached(advice)}"
+        elif advice is not None and (self._named() or (self.outermost > 1 and not self.settings.quiet)):
+            yield advice
+
+    def _named(self) -> bool:
+        """Whether iterations were to end at something that the user named."""
+        return self.settings.step_on is not None and self.settings.step_on not in STEP_ON
+
+    def _folder(self, step: int) -> Path:
+        return Path(self.settings.output, f"step{step}", f"rank{self.rank}")
+
+    def _reason(self, advice: str | None) -> str:
+        settings = self.settings
+        if not self.selected:
+            there = f"this single process is rank {self.rank}" if self.world == 1 else f"there are {self.world} ranks, from 0"
+            return f"{there}, and ranks {settings.ranks} were to record"
+        # After the last iteration one more begins, in which nothing runs.
+        if not self.begun or (self.reached > 0 and list(self.begun) == [self.reached] and not self.unused):
+            if not self.begun and self.reached in settings.steps:
+                return "recording was never started"
+            return f"{self._ended()}, and steps {settings.steps} were to be recorded{_attached(advice)}"
+        # The last one may have begun without an iteration to follow.
+        ended = [step for step in self.begun if step < self.reached]
+        steps = _numbers("step", ended or self.begun)
+        if settings.level == "save":
+            return f"probe.save() was not called in {steps}"
+        if settings.include or settings.exclude or settings.scope:
+            return f"no op of {steps} was selected"
+        return f"no op ran in {steps}"
+
+    def _ended(self) -> str:
+        counted = f" {self.iterations.describe()}" if self.iterations is not None else ""
+        return f"it ended after {self.reached} iteration{'' if self.reached == 1 else 's'}, counted from 0{counted}"
+
+    def _recorded(self, folders: Sequence[Path]) -> str:
+        settings = self.settings
+        steps = _numbers("step", [int(folder.parent.name.removeprefix("step")) for folder in folders])
+        rank = f"rank {self.rank} of {self.world}" if self.world > 1 else f"rank {self.rank}"
+        facts = [f"{self.ops:,} op{'' if self.ops == 1 else 's'}"]
+        if self.unmeasured:
+            facts.append(f"{self.unmeasured:,} tensor{'' if self.unmeasured == 1 else 's'} not measured")
+        facts += [_size(sum(_bytes(folder) for folder in folders)), f"{_seconds(self.seconds)} of measuring and writing"]
+        output = _short(settings.output)
+        dump = shlex.quote(output)
+        sides = f"-b OTHER -c {dump}" if self.device == "npu" else f"-b {dump} -c OTHER"
+        if settings.perturb is not None:
+            sides = f"-b BASELINE -c OTHER --noise {dump}"
+        return f"recorded {steps}, {rank}: {', '.join(facts)}; in {output}; next: probe compare {sides}"
+
+
+def _attached(advice: str | None) -> str:
+    return f"; {advice}" if advice else ""
+
+
+def _numbers(word: str, numbers: Sequence[int]) -> str:
+    """`step 3`, `steps 0-9,20`."""
+    return f"{word}{'' if len(numbers) == 1 else 's'} {Steps((number, number) for number in numbers)}"
+
+
+def _bytes(folder: Path) -> int:
+    with os.scandir(folder) as entries:
+        return sum(entry.stat().st_size for entry in entries)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def _size(size: float) -> str:
+    """In the units of the reports."""
+    if size < 1024:
+        return f"{size:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= 1024
+        if size < 1024:
+            break
+    return f"{size:.1f} {unit}"
+
+
+def _short(path: str) -> str:
+    """A path as it would be typed here."""
+    try:
+        relative = os.path.relpath(path)
+    except (OSError, ValueError):
+        return path
+    return path if relative.startswith(os.pardir) else relative
