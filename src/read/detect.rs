@@ -26,6 +26,14 @@ pub fn open(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
     }
     let name = path.file_name().unwrap_or_default();
     #[cfg(feature = "native")]
+    if name == crate::dump::native::MANIFEST
+        && native::is_manifest(path)
+        && let Some(folder) = path.parent()
+    {
+        // `parent` of a bare name is empty.
+        return open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder }, access);
+    }
+    #[cfg(feature = "native")]
     if native::is_table_name(name)
         && let Some(found) = native::find_parts(path)?
     {

@@ -2,7 +2,11 @@
 //!
 //! Below [`MAP_FROM_BYTES`] a file is read into a buffer, from there it is mapped, because the price of a map and its
 //! page faults is paid back only then. [`FileAccess::Read`] maps nothing: large files are then read piece by piece, at
-//! the place asked for, which is slower but survives a file that shrinks while it is read.
+//! the place asked for, which is slower but survives a file that shrinks while it is read. Tensors in them are read while they are
+//! measured, a mebibyte at a time for each thread.
+//!
+//! Pages of a mapped file count as memory of this process once they are touched. They are given back whenever 64 MiB of the
+//! file have been used, so that a comparison holds little of what it reads.
 //!
 //! Only regular files are opened: a named pipe would block for ever, a device may never end.
 
@@ -11,13 +15,20 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut, Range};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::ReadError;
-use crate::dump::Storage;
+use crate::dump::{Bytes, Storage};
 
 /// Smallest file that is mapped rather than read, in bytes.
 pub const MAP_FROM_BYTES: u64 = 256 << 10;
+
+/// Bytes of a mapped file that are used before its pages are given back.
+const HELD_BYTES: usize = 64 << 20;
+
+/// Smallest tensor that is left in its file until it is measured, where files are not mapped, in bytes.
+const FAR_FROM_BYTES: usize = 4 << 20;
 
 /// How the bytes of large files are reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -99,7 +110,81 @@ pub struct Source {
 
 enum Content {
     Whole(Storage),
-    Pieces(File),
+    Pieces(Arc<File>),
+}
+
+/// A mapped file.
+struct Mapped {
+    map: memmap2::Mmap,
+    /// Bytes used since the pages were given back.
+    used: AtomicUsize,
+}
+
+impl Bytes for Mapped {
+    fn size(&self) -> usize {
+        self.map.len()
+    }
+
+    fn in_memory(&self) -> Option<&[u8]> {
+        Some(&self.map)
+    }
+
+    fn read(&self, at: usize, out: &mut [u8]) {
+        out.copy_from_slice(&self.map[at..at + out.len()]);
+    }
+
+    fn used(&self, bytes: usize) {
+        if self.used.fetch_add(bytes, Ordering::Relaxed) + bytes >= HELD_BYTES {
+            self.used.store(0, Ordering::Relaxed);
+            self.give_back();
+        }
+    }
+}
+
+impl Mapped {
+    #[cfg(unix)]
+    fn give_back(&self) {
+        // SAFETY: the map is shared with the file and never written to, so a page that is dropped is read from the file again, with
+        // the same bytes, when somebody touches it: those who read at this moment see nothing of it.
+        #[expect(unsafe_code, reason = "mapping a file is the point of this module")]
+        let advised = unsafe { self.map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+        // A system that does not take the advice keeps the pages, as it would have.
+        drop(advised);
+    }
+
+    #[cfg(not(unix))]
+    fn give_back(&self) {}
+}
+
+/// Bytes of a file that stay there until they are asked for.
+struct Far {
+    file: Arc<File>,
+    /// Of the first byte.
+    start: u64,
+    size: usize,
+    fault: OnceLock<String>,
+}
+
+impl Bytes for Far {
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn in_memory(&self) -> Option<&[u8]> {
+        None
+    }
+
+    fn read(&self, at: usize, out: &mut [u8]) {
+        if let Err(error) = read_exact_at(&self.file, out, self.start + at as u64) {
+            out.fill(0);
+            // Only the first is told.
+            _ = self.fault.set(error.to_string());
+        }
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.fault.get().cloned()
+    }
 }
 
 /// A range of a [`Source`], kept alive by its storage.
@@ -112,9 +197,23 @@ pub struct Section {
 }
 
 impl Section {
-    /// The bytes of the section.
+    /// The bytes of the section; none where they are not in memory, as those of [`Source::data`] need not be.
     pub fn bytes(&self) -> &[u8] {
-        (*self.storage).as_ref().get(self.range.clone()).unwrap_or(&[])
+        self.storage.in_memory().and_then(|all| all.get(self.range.clone())).unwrap_or(&[])
+    }
+
+    /// The section with its bytes in memory.
+    ///
+    /// # Errors
+    /// The system's reason when they cannot be read.
+    pub fn into_memory(self) -> Result<Self, String> {
+        if self.storage.in_memory().is_some() {
+            return Ok(self);
+        }
+        let mut buffer = vec![0; self.range.len()];
+        self.storage.read(self.range.start, &mut buffer);
+        let range = 0..buffer.len();
+        self.storage.fault().map_or_else(|| Ok(Self { storage: Arc::new(buffer), range }), Err)
     }
 }
 
@@ -134,11 +233,11 @@ impl Source {
         let content = match access {
             _ if len < MAP_FROM_BYTES => Content::Whole(read_whole(path, &file, len)?),
             FileAccess::Map => Content::Whole(map(path, &file)?),
-            FileAccess::Read => Content::Pieces(file),
+            FileAccess::Read => Content::Pieces(Arc::new(file)),
         };
         // A file that grew or shrank between the two calls counts with the bytes that were really seen.
         let len = match &content {
-            Content::Whole(storage) => (**storage).as_ref().len() as u64,
+            Content::Whole(storage) => storage.size() as u64,
             Content::Pieces(_) => len,
         };
         Ok(Self { path: path.into(), len, content })
@@ -146,7 +245,7 @@ impl Source {
 
     /// Takes bytes that are already in memory; `path` is what errors will name.
     pub fn from_storage(path: &Path, storage: Storage) -> Self {
-        let len = (*storage).as_ref().len() as u64;
+        let len = storage.size() as u64;
         Self { path: path.into(), len, content: Content::Whole(storage) }
     }
 
@@ -170,8 +269,37 @@ impl Source {
     /// # Errors
     /// [`ReadError::Format`] when the range does not lie inside the file, [`ReadError::Io`] when reading it fails.
     pub fn section(&self, range: Range<u64>, what: &str) -> Result<Section, ReadError> {
+        let (file, start, size) = match (self.within(&range, what)?, &self.content) {
+            (range, Content::Whole(storage)) => return Ok(Section { storage: Arc::clone(storage), range }),
+            (range, Content::Pieces(file)) => (file, range.start, range.len()),
+        };
+        // Bounded by the size of the file, which was checked above.
+        let mut buffer = vec![0; size];
+        read_exact_at(file, &mut buffer, start as u64).map_err(|e| ReadError::io(&*self.path, e))?;
+        Ok(Section { storage: Arc::new(buffer), range: 0..size })
+    }
+
+    /// As [`section`](Self::section), for the data of a tensor: where the file is read in pieces, a large one stays in it until it is
+    /// measured.
+    ///
+    /// # Errors
+    /// As for [`section`](Self::section); what fails later is the [`fault`](Bytes::fault) of the storage.
+    pub fn data(&self, range: Range<u64>, what: &str) -> Result<Section, ReadError> {
+        let place = self.within(&range, what)?;
+        match &self.content {
+            Content::Pieces(file) if place.len() >= FAR_FROM_BYTES => {
+                let (file, start, size) = (Arc::clone(file), range.start, place.len());
+                let far = Far { file, start, size, fault: OnceLock::new() };
+                Ok(Section { storage: Arc::new(far), range: 0..size })
+            }
+            _ => self.section(range, what),
+        }
+    }
+
+    /// `range`, if it lies inside the file.
+    fn within(&self, range: &Range<u64>, what: &str) -> Result<Range<usize>, ReadError> {
         let outside = || {
-            let Range { start, end } = range;
+            let Range { start, end } = *range;
             let message =
                 format!("{what} should be at bytes {start} to {end}, but the file has {}", self.len);
             ReadError::format(&*self.path, message)
@@ -182,16 +310,7 @@ impl Source {
         let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else {
             return Err(outside());
         };
-        match &self.content {
-            Content::Whole(storage) => Ok(Section { storage: Arc::clone(storage), range: start..end }),
-            Content::Pieces(file) => {
-                // Bounded by the size of the file, which was checked above.
-                let mut buffer = vec![0; end - start];
-                read_exact_at(file, &mut buffer, range.start).map_err(|e| ReadError::io(&*self.path, e))?;
-                let range = 0..buffer.len();
-                Ok(Section { storage: Arc::new(buffer), range })
-            }
-        }
+        Ok(start..end)
     }
 }
 
@@ -245,7 +364,8 @@ fn map(path: &Path, file: &File) -> Result<Storage, ReadError> {
     // `FileAccess::Read` exists for such files, and every reader checks sizes against the length at opening.
     #[expect(unsafe_code, reason = "mapping a file is the point of this module")]
     let map = unsafe { memmap2::Mmap::map(file) };
-    Ok(Arc::new(map.map_err(|e| ReadError::io(path, e))?))
+    let map = map.map_err(|e| ReadError::io(path, e))?;
+    Ok(Arc::new(Mapped { map, used: AtomicUsize::new(0) }))
 }
 
 #[cfg(unix)]
@@ -281,7 +401,7 @@ mod tests {
             let path = folder.path().join("f");
             fs::write(&path, &content).unwrap();
             for access in [FileAccess::Map, FileAccess::Read] {
-                assert_eq!((*open(&path, access).unwrap()).as_ref(), content);
+                assert_eq!(open(&path, access).unwrap().in_memory().unwrap(), content);
                 let mut private = open_private(&path, access).unwrap();
                 assert_eq!(&*private, content);
                 private.fill(0);

@@ -46,7 +46,7 @@ struct Content {
 impl Index {
     pub(super) fn read(path: &Path, access: FileAccess) -> Result<Self, ReadError> {
         let bytes = map::open(path, access)?;
-        let bytes = (*bytes).as_ref();
+        let bytes = bytes.in_memory().unwrap_or_default();
         if bytes.len() as u64 > MAX_HEADER_BYTES {
             return Err(ReadError::Limit {
                 path: path.into(),

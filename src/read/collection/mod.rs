@@ -103,7 +103,7 @@ impl PartReader for CollectionReader {
             return Err(ReadError::usage(PathBuf::from(&*key.label), "no such part in this collection"));
         }
         let op = |(name, value)| Op {
-            slots: vec![Slot { path: "value".into(), side: SlotSide::Output, value }],
+            slots: vec![Slot { path: "value".into(), side: SlotSide::Output, value, identity: None }],
             ..Op::new(OpName::tensor(name))
         };
         Ok(Rank {
@@ -114,6 +114,7 @@ impl PartReader for CollectionReader {
             stacks: Vec::new(),
             store: self.store.clone(),
             notes: Vec::new(),
+            cut: false,
             faults: Vec::new(),
         })
     }

@@ -13,10 +13,16 @@ use crate::dump::{
     Checksum, Number, Op, RecordedDType, RecordedStatistics, Scalar, Slot, SlotSide, TensorRecord, Value,
 };
 
-/// Kind of the stand-in for a tensor whose record cannot be one: without dtype, or with sizes that are none.
-const DAMAGED: &str = "damaged tensor record";
+/// Kind of the stand-in for a record that cannot be one: a tensor without dtype or with sizes that are none, a type without a value, or a
+/// map that is neither a record nor holds any.
+const DAMAGED: &str = "damaged record";
 
-/// Takes the stand-ins of damaged tensor records out of an op; returns the paths of their slots.
+/// The stand-in, so that the part can say so: see [`take_damaged`].
+fn damaged() -> Value {
+    Value::Scalar(Scalar::Printed { kind: DAMAGED.into(), text: Box::default() })
+}
+
+/// Takes the stand-ins of damaged records out of an op; returns the paths of their slots.
 pub(super) fn take_damaged(op: &mut Op) -> Vec<Box<str>> {
     let is_damaged =
         |value: &Value| matches!(value, Value::Scalar(Scalar::Printed { kind, .. }) if &**kind == DAMAGED);
@@ -38,7 +44,7 @@ pub(super) struct SlotSink<'a> {
 
 impl SlotSink<'_> {
     fn push(&mut self, value: Value) {
-        self.slots.push(Slot { path: self.path.as_str().into(), side: self.side, value });
+        self.slots.push(Slot { path: self.path.as_str().into(), side: self.side, value, identity: None });
     }
 
     /// Runs `inner` with `.part` appended to the path.
@@ -190,6 +196,13 @@ fn push_map(sink: &mut SlotSink<'_>, map: Vec<(Cow<'_, str>, Node<'_>)>) {
         let value = leaf.into_value(last_key(sink.path));
         return sink.push(value);
     }
+    // What a container holds are records, so a bare value is a field of a record whose type was lost. Point-to-point operations, which
+    // have some, are known by their class.
+    let is_bare = |value: &Node<'_>| matches!(value, Node::Number(_) | Node::Text(_));
+    let classed = map.iter().any(|(key, _)| key == "class_type");
+    if !classed && map.iter().any(|(_, value)| is_bare(value)) {
+        return sink.push(damaged());
+    }
     for (key, value) in map {
         if key == "class_type" {
             continue;
@@ -297,11 +310,10 @@ impl<'a> Leaf<'a> {
             }));
         }
         if self.dtype.is_some() || self.kind.ends_with("Tensor") {
-            // Marked, so that the part can say so: see `take_damaged`.
-            return Value::Scalar(Scalar::Printed { kind: DAMAGED.into(), text: Box::default() });
+            return damaged();
         }
         let Some(value) = self.value else {
-            return Value::Unsupported;
+            return damaged();
         };
         match (&*self.kind, value) {
             ("torch.device", value) => Value::Scalar(Scalar::Device(value.to_string().into())),
@@ -420,12 +432,35 @@ mod tests {
             let text =
                 format!(r#"{{"type":"torch.Tensor","dtype":"torch.float32","shape":{shape},"Max":1.0}}"#);
             let value = only(&text);
-            let slot = Slot { path: "input.0".into(), side: SlotSide::Input, value };
+            let slot = Slot { path: "input.0".into(), side: SlotSide::Input, value, identity: None };
             let mut op = Op::new(crate::dump::OpName::parse("A.a.0.forward"));
             op.slots.push(slot);
             assert_eq!(take_damaged(&mut op), ["input.0".into()], "{shape}");
             assert_eq!(op.slots[0].value, Value::Unsupported);
         }
+    }
+
+    #[test]
+    fn records_that_lost_their_type_are_taken_out_and_named() {
+        for text in [
+            r#"{"tyqe":"torch.Tensor","dtype":"torch.float32","shape":[2],"Max":1.0}"#,
+            r#"{"type":null,"dtype":"torch.float32","shape":[2],"Max":1.0}"#,
+            r#"{"type":7,"value":1}"#,
+            r#"{"t":"int","value":1}"#,
+            r#"{"type":"int"}"#,
+            r#"{"type":"torch.Xensoq","dtyqe":"torch.float32","shape":[2]}"#,
+        ] {
+            assert_eq!(only(text), damaged(), "{text}");
+        }
+        // What is no record is left as it is.
+        assert_eq!(only("{}"), Value::Unsupported);
+        assert_eq!(only(r#"{"type":null}"#), Value::None);
+        let paths: Vec<String> =
+            slots(r#"{"class_type":"torch.distributed.P2POp","tensor":{"type":"int","value":1},"op":"isend","peer":1}"#)
+                .into_iter()
+                .map(|(path, _)| path)
+                .collect();
+        assert_eq!(paths, ["input.tensor", "input.op", "input.peer"]);
     }
 
     #[test]

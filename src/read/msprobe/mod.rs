@@ -93,7 +93,7 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
     for op in &mut ops {
         for slot in leaf::take_damaged(op) {
             let message = format!(
-                "{} {slot}: a tensor without a valid dtype and shape; this record is damaged",
+                "{} {slot}: this record is damaged, it has no valid type with a value, or with dtype and shape",
                 op.name
             );
             faults.push(ReadError::format(path, message));
@@ -127,6 +127,7 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
         store: Arc::new(store),
         faults,
         notes,
+        cut: false,
     })
 }
 

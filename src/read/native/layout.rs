@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{PartFolder, manifest};
-use crate::dump::native::{JOURNAL, MANIFEST, OPS, RunManifest};
+use crate::dump::native::{JOURNAL, MANIFEST, OPS, RunManifest, numbered};
 use crate::dump::{PartKey, RankId};
 use crate::read::{ReadError, limits};
 
@@ -98,7 +98,7 @@ impl Found {
             } else {
                 self.faults.push(ReadError::format(
                     folder,
-                    format!("step {step} rank {rank}: incomplete, 0 ops; the capture was interrupted before its first batch"),
+                    "incomplete, 0 ops; the capture was interrupted before its first batch",
                 ));
             }
         }
@@ -146,9 +146,5 @@ fn numbered_folders(path: &Path, prefix: &str) -> Result<Vec<(u64, PathBuf)>, Re
 }
 
 fn number(folder: &Path, prefix: &str) -> Option<u64> {
-    let digits = folder.file_name()?.to_str()?.strip_prefix(prefix)?;
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse().ok()
+    numbered(folder.file_name()?.to_str()?, prefix)
 }

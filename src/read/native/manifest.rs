@@ -19,7 +19,7 @@ struct Head {
 }
 
 /// True when the file at `path` says that it belongs to this format, of whatever version.
-pub(super) fn is_manifest(path: &Path) -> bool {
+pub(in crate::read) fn is_manifest(path: &Path) -> bool {
     text(path)
         .ok()
         .and_then(|text| serde_json::from_str::<Head>(&text).ok())

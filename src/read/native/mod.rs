@@ -21,6 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 pub(super) use layout::{Found, find_parts, is_table_name};
+pub(super) use manifest::is_manifest;
 
 use super::ReadError;
 use super::map::FileAccess;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::rows::OpsBuilder;
-use super::store::NativeStore;
+use super::store::{At, NativeStore};
 use super::{PartFolder, journal, stacks, table};
 use crate::dump::native::columns::Column;
 use crate::dump::native::{JOURNAL, OPS, RunManifest, STOPPED};
@@ -28,33 +28,36 @@ pub(super) fn read(
     let folder = &*part.folder;
     let mut faults = Vec::new();
     let mut notes = Vec::new();
-    let (table, journal) = (folder.join(OPS), folder.join(JOURNAL));
-    let (builder, end) = if table.is_file() {
-        let mut builder = OpsBuilder::new(&table);
+    let table = folder.join(OPS);
+    let finished = table.is_file();
+    let source = if finished { table } else { folder.join(JOURNAL) };
+    let size = source.metadata().map_err(|error| ReadError::io(&source, error))?.len();
+    let mut builder = OpsBuilder::new(&source, size);
+    let end = if finished {
         let names: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
-        table::read(&table, &names, |batch| builder.add(batch))?;
-        (builder, None)
+        table::read(&source, &names, |batch| builder.add(batch))?;
+        None
     } else {
-        let mut builder = OpsBuilder::new(&journal);
-        let end = journal::read(&journal, access, |batch| builder.add(batch))?;
-        (builder, Some(end))
+        Some(journal::read(&source, access, |batch| builder.add(batch))?)
     };
     let (mut ops, places) = builder.finish();
-    let place = format!("step {} {}", part.key.step, part.key.rank);
-    let stopped =
-        stop_reason(folder).map(|reason| format!("; the capture stopped: {reason}")).unwrap_or_default();
+    let reason = stop_reason(folder);
+    let stopped = reason.as_ref().map(|reason| format!("; {reason}")).unwrap_or_default();
+    let complete = matches!(end, None | Some(journal::End::Marked));
+    if complete && reason.is_some() {
+        faults.push(ReadError::format(folder, format!("incomplete, {} ops{stopped}", ops.len())));
+    }
     match end {
         None => {}
         Some(journal::End::Marked) => {
-            notes.push(format!("{place}: read from its journal, the capture ended before it made the table"));
+            notes.push("read from its journal, the capture ended before it made the table".into());
         }
         Some(journal::End::Open) => {
-            faults
-                .push(ReadError::format(folder, format!("{place}: incomplete, {} ops{stopped}", ops.len())));
+            faults.push(ReadError::format(folder, format!("incomplete, {} ops{stopped}", ops.len())));
         }
         Some(journal::End::Damaged(reason)) => faults.push(ReadError::format(
-            journal,
-            format!("{place}: incomplete, {} ops: {}{stopped}", ops.len(), printable(&reason)),
+            &*source,
+            format!("incomplete, {} ops: {}{stopped}", ops.len(), printable(&reason)),
         )),
     }
     let stacks = stacks::read(folder, access).unwrap_or_else(|fault| {
@@ -70,7 +73,7 @@ pub(super) fn read(
         if manifest.sketch_version != SKETCH_VERSION {
             let version = manifest.sketch_version;
             notes.push(format!(
-                "{place}: its sketches are of version {version}, not {SKETCH_VERSION}, and were left out"
+                "its sketches are of version {version}, not {SKETCH_VERSION}, and were left out"
             ));
             let tensors = ops.iter_mut().flat_map(|op| &mut op.slots);
             for slot in tensors {
@@ -82,13 +85,14 @@ pub(super) fn read(
     }
     Ok(Rank {
         key: part.key.clone(),
-        task: manifest.map_or_else(|| task_of(&ops), |manifest| manifest.task.into()),
+        task: manifest.map_or_else(|| task_of(&ops, &places), |manifest| manifest.task.into()),
         level: manifest.map_or("", |manifest| manifest.level.name()).into(),
         ops,
         stacks,
-        store: Arc::new(NativeStore::new(folder.into(), access, places)),
+        store: Arc::new(NativeStore::new(source, access, places)),
         faults,
         notes,
+        cut: !complete || reason.is_some(),
     })
 }
 
@@ -101,11 +105,11 @@ fn stop_reason(folder: &Path) -> Option<String> {
 }
 
 /// What a part without a manifest recorded: the most that any of its tensors has.
-fn task_of(ops: &[Op]) -> Task {
+fn task_of(ops: &[Op], places: &Places) -> Task {
     let records = || ops.iter().flat_map(|op| &op.slots).filter_map(|slot| slot.value.tensor());
-    if records().any(|record| record.data.is_some()) {
+    if places.values().any(|place| matches!(place.at, At::Shard { .. })) {
         Task::Tensor
-    } else if records().any(|record| record.sketch.is_some()) {
+    } else if records().any(|record| record.sketch.is_some() || record.data.is_some()) {
         Task::Sketch
     } else if records().any(|record| record.checksum.is_some()) {
         Task::Hash

@@ -10,7 +10,8 @@ use arrow_array::{Array as _, ArrayRef, DictionaryArray, RecordBatch, StringArra
 use arrow_schema::DataType;
 
 use super::part::Places;
-use super::store::Place;
+use super::store::{At, Place};
+use super::table::dictionary;
 use crate::dump::native::columns::{Column, Form, HASH_BYTES, SKETCH_BYTES, ops_schema};
 use crate::dump::{
     Checksum, Counts, DType, MAX_DIMS, Number, Op, OpName, RecordedDType, RecordedStatistics, SKETCH_LANES,
@@ -89,7 +90,8 @@ impl<'b> Rows<'b> {
             let found_texts = found.and_then(texts).filter(|_| *a.data_type() == DataType::Utf8);
             if let Some(array) = found {
                 let kind = array.data_type();
-                if found_texts.is_none() && kind != a.data_type() && kind != b.data_type() {
+                let numbered = *column == Column::Data && *kind == dictionary(DataType::Binary);
+                if found_texts.is_none() && kind != a.data_type() && kind != b.data_type() && !numbered {
                     return Err(format!("column {} holds {kind}, not {}", column.name(), a.data_type()));
                 }
             } else if !column.nullable() {
@@ -135,6 +137,11 @@ impl<'b> Rows<'b> {
         if let Some(fixed) = array.as_fixed_size_binary_opt() {
             return Some(fixed.value(row));
         }
+        if let Some(numbers) = array.as_dictionary_opt::<Int32Type>() {
+            let values = numbers.values().as_binary_opt::<i32>()?;
+            let key = numbers.key(row).filter(|&key| key < values.len() && values.is_valid(key))?;
+            return Some(values.value(key));
+        }
         Some(array.as_binary_opt::<i32>()?.value(row))
     }
 }
@@ -150,11 +157,16 @@ pub(super) struct OpsBuilder<'p> {
     rows: u64,
     /// Sketches by row, for the rows that share one.
     sketches: HashMap<u64, Arc<Sketch>>,
+    /// Elements of small tensors by row, for the rows that share them.
+    small: HashMap<u64, Arc<Vec<u8>>>,
+    /// Bytes that such tensors may still take: they lie in the file, each once.
+    small_left: u64,
     places: Places,
 }
 
 impl<'p> OpsBuilder<'p> {
-    pub(super) fn new(path: &'p Path) -> Self {
+    /// Of a file of `bytes` bytes.
+    pub(super) fn new(path: &'p Path, bytes: u64) -> Self {
         Self {
             path,
             budget: Budget::default(),
@@ -162,6 +174,8 @@ impl<'p> OpsBuilder<'p> {
             open: None,
             rows: 0,
             sketches: HashMap::new(),
+            small: HashMap::new(),
+            small_left: bytes,
             places: HashMap::new(),
         }
     }
@@ -223,7 +237,7 @@ impl<'p> OpsBuilder<'p> {
             _ => SlotSide::Input,
         };
         let value = self.value(rows, row)?;
-        Ok(Some(Slot { path, side, value }))
+        Ok(Some(Slot { path, side, value, identity: rows.count(Column::Identity, row) }))
     }
 
     fn value(&mut self, rows: &Rows<'_>, row: usize) -> Result<Value, ReadError> {
@@ -287,20 +301,42 @@ impl<'p> OpsBuilder<'p> {
         Some(sketch)
     }
 
-    /// Notes where the data lies, under a key that is the name in the shard where that is not taken.
+    /// The elements of a small tensor, which lie in the table itself.
+    fn small(&mut self, rows: &Rows<'_>, row: usize) -> Result<Option<Arc<Vec<u8>>>, ReadError> {
+        if let Some(first) = rows.count(Column::SameAs, row) {
+            return Ok(self.small.get(&first).cloned());
+        }
+        let Some(bytes) = rows.bytes(Column::Data, row) else { return Ok(None) };
+        self.small_left = self.small_left.checked_sub(bytes.len() as u64).ok_or_else(|| {
+            ReadError::format(self.path, "its small tensors have more bytes than the file; capture it again")
+        })?;
+        let bytes = Arc::new(bytes.to_vec());
+        self.small.insert(self.rows, bytes.clone());
+        Ok(Some(bytes))
+    }
+
+    /// Notes where the data lies, under a key that is the name in the shard where that is not taken, or the number of the row.
     fn place(
         &mut self,
         rows: &Rows<'_>,
         row: usize,
         record: &TensorRecord,
     ) -> Result<Option<Box<str>>, ReadError> {
+        let hash = match record.checksum {
+            Some(Checksum::Xxh3(hash)) => Some(hash),
+            _ => None,
+        };
+        let place = |at| Place { at, dtype: record.dtype.known(), shape: record.shape.clone(), hash };
         let number = |column| rows.count(column, row);
         let (Some(shard), Some(offset), Some(bytes)) =
             (rows.small(Column::Shard, row), number(Column::Offset), number(Column::Bytes))
         else {
-            return Ok(None);
+            let Some(bytes) = self.small(rows, row)? else { return Ok(None) };
+            let key: Box<str> = format!("row {}", self.rows).into();
+            self.places.insert(key.clone(), place(At::Table(bytes)));
+            return Ok(Some(key));
         };
-        let place = Place { shard, offset, bytes, dtype: record.dtype.known(), shape: record.shape.clone() };
+        let place = place(At::Shard { shard, offset, bytes });
         let name = self.text(rows.text(Column::Tensor, row))?.unwrap_or_default();
         let taken = self.places.get(&name).is_some_and(|other| *other != place);
         let key = if taken || name.is_empty() { format!("{name}@{}", self.rows).into() } else { name };
@@ -317,6 +353,7 @@ fn counts(rows: &Rows<'_>, row: usize) -> Option<Counts> {
         nan: count(Column::Nan)?,
         positive_infinite: count(Column::PosInf)?,
         negative_infinite: count(Column::NegInf)?,
+        sentinels: count(Column::Sentinels),
     })
 }
 

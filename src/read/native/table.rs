@@ -35,13 +35,14 @@ pub(super) fn read(
         let plain = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let metadata = ArrowReaderMetadata::load(&file, plain.clone()).map_err(|error| damaged(&error))?;
         check(path, metadata.metadata(), len)?;
-        // Texts stay in the dictionary of their column chunk, so that one long text that many rows share is there once.
+        // Texts and bytes stay in the dictionary of their column chunk, so that a long one that many rows share is there once.
         let fields: Vec<Field> = metadata
             .schema()
             .fields()
             .iter()
             .map(|field| match field.data_type() {
-                DataType::Utf8 => field.as_ref().clone().with_data_type(dictionary()),
+                DataType::Utf8 => field.as_ref().clone().with_data_type(dictionary(DataType::Utf8)),
+                DataType::Binary => field.as_ref().clone().with_data_type(dictionary(DataType::Binary)),
                 _ => field.as_ref().clone(),
             })
             .collect();
@@ -61,9 +62,9 @@ pub(super) fn read(
     })
 }
 
-/// Numbered texts, as tables are read.
-pub(super) fn dictionary() -> DataType {
-    DataType::Dictionary(DataType::Int32.into(), DataType::Utf8.into())
+/// Numbered values, as tables are read.
+pub(super) fn dictionary(values: DataType) -> DataType {
+    DataType::Dictionary(DataType::Int32.into(), values.into())
 }
 
 /// Holds what the footer claims against the size of the file.

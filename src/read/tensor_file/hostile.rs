@@ -23,10 +23,10 @@ const CASES: &[(&str, &str)] = &[
     ("npy_truncated.npy", "float32 of shape [3] needs 12 bytes of data, 8 are there"),
     ("npy_version9.npy", "npy format version [9, 0] is unknown"),
     ("npz_bomb_declared.npz", "expansion of a compressed array (a bomb"),
-    ("npz_bomb_hidden.npz", "array 'a.npy': should expand to 140 bytes but gives more"),
+    ("npz_bomb_hidden.npz", "array 'a.npy': cannot be expanded: File is larger than its declared"),
     ("npz_broken_header.npz", "array 'a.npy': does not begin with the npy magic number"),
     ("npz_broken_stream.npz", "array 'a.npy': cannot be expanded"),
-    ("npz_checksum.npz", "array 'a.npy': has checksum 5510d45e, 64636261 is recorded"),
+    ("npz_checksum.npz", "array 'a.npy': cannot be expanded: Invalid checksum"),
     ("npz_short.npz", "array 'a.npy': should expand to 4000 bytes but gives 77"),
     ("pickle_call_storage.pt", "byte 23: the program calls a class that torch checkpoints only name"),
     ("pickle_control_characters.pt", "class \\u{1b}[31mevil.na\\rme is not a tensor type"),
@@ -95,7 +95,7 @@ const CASES: &[(&str, &str)] = &[
     ("zip_dotdot.npz", "member name '../../a.npy' points outside the archive"),
     ("zip_dotdot.pt", "member name 'x/../../y' points outside the archive"),
     ("zip_drive.npz", "member name 'C:\\a.npy' points outside the archive"),
-    ("zip_duplicate.npz", "two members named 'a.npy'"),
+    ("zip_duplicate.npz", "archive repeats names of members (1 of them)"),
     ("zip_encrypted.npz", "member 'a.npy' is encrypted; save the file without a password"),
     ("zip_encrypted.pt", "member 'x/data/0' is encrypted; save the file without a password"),
     ("zip_foreign.pt", "neither data.pkl (torch) nor only .npy members (npz)"),
@@ -105,7 +105,7 @@ const CASES: &[(&str, &str)] = &[
     ("zip_too_many_members.pt", "damaged directory"),
     ("zip_two_truths.pt", "two end records that contradict each other"),
     ("zip_wide_end_elsewhere.pt", "64-bit end record should be at bytes 9223372036854775808"),
-    ("zip_wide_without_numbers.pt", "damaged directory"),
+    ("zip_wide_without_numbers.pt", "member 'x/data/0' reaches beyond the end"),
 ];
 
 /// No file of this folder may take longer, even on a busy machine.

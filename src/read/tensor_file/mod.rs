@@ -84,12 +84,11 @@ fn single(source: Source) -> Result<TensorData, ReadError> {
     match Format::of(&source)? {
         Format::Npy => npy::load(&source, 0..source.len()),
         Format::Zip => {
-            let archive = Archive::open(source)?;
-            if npz::recognises(&archive) {
+            if npz::recognises(&source) {
                 let message = "is an npz archive, a file of one tensor is expected here";
-                return Err(ReadError::usage(archive.source().path(), message));
+                return Err(ReadError::usage(source.path(), message));
             }
-            torch_pt::load_single(&archive)
+            torch_pt::load_single(&Archive::open(source)?)
         }
         Format::Safetensors => Err(ReadError::usage(
             source.path(),
@@ -103,11 +102,10 @@ fn open_source(source: Source) -> Result<Box<dyn TensorFile>, ReadError> {
         Format::Npy => Box::new(npy::NpyFile::open(source)?),
         Format::Safetensors => Box::new(safetensors::SafetensorsFile::open(source)?),
         Format::Zip => {
-            let archive = Archive::open(source)?;
-            if npz::recognises(&archive) {
-                Box::new(npz::NpzFile::open(archive)?)
+            if npz::recognises(&source) {
+                Box::new(npz::NpzFile::open(source)?)
             } else {
-                Box::new(torch_pt::TorchFile::open(archive)?)
+                Box::new(torch_pt::TorchFile::open(Archive::open(source)?)?)
             }
         }
     })

@@ -4,52 +4,66 @@
 //! declared size has passed the limits; the buffer grows with what really comes out, never ahead of it, and size and
 //! checksum of the result must be the declared ones.
 
-use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 
-use flate2::read::DeflateDecoder;
+use zip::CompressionMethod;
+use zip::read::OwnedZipFileEntry;
 
 use super::{Entry, TensorFile, npy, printable};
 use crate::dump::{TensorData, Value};
 use crate::read::ReadError;
-use crate::read::archive::{Archive, Member, Method};
+use crate::read::archive::{ENCRYPTED, Zipped};
 use crate::read::limits::{
     LARGE_INFLATED_BYTES, MAX_DEFLATED_HEADER_BYTES, MAX_INFLATE_RATIO, MAX_INFLATED_BYTES,
-    MAX_LARGE_INFLATE_RATIO,
+    MAX_LARGE_INFLATE_RATIO, MAX_NPZ_MEMBERS,
 };
-use crate::read::map::Section;
+use crate::read::map::{Section, Source};
 
 const EXTENSION: &str = ".npy";
 
-/// True when the archive holds arrays and nothing else.
-pub(super) fn recognises(archive: &Archive) -> bool {
-    archive.members().iter().all(|member| archive.name(member).ends_with(EXTENSION))
+/// Bytes of the header of an archive's first member, in front of its name.
+const LOCAL_BYTES: u64 = 30;
+
+/// True when the first member of the archive is an array, or there is none: a torch checkpoint begins with its program.
+pub(super) fn recognises(source: &Source) -> bool {
+    let Ok(header) = source.section(0..LOCAL_BYTES, "a member's header") else { return true };
+    let header = header.bytes();
+    let length = header.get(26..28).map_or(0, |bytes| u64::from(bytes[0]) | u64::from(bytes[1]) << 8);
+    let name = source.section(LOCAL_BYTES..LOCAL_BYTES + length, "a member's name");
+    header.starts_with(b"PK\x05\x06") || name.is_ok_and(|name| name.bytes().ends_with(EXTENSION.as_bytes()))
 }
 
 /// An opened npz file.
 #[derive(Debug)]
 pub(super) struct NpzFile {
-    archive: Archive,
+    archive: Zipped,
     entries: Vec<Entry>,
 }
 
 impl NpzFile {
     /// Reads the header of every member; a member whose header is damaged stays listed and fails when it is loaded.
-    pub(super) fn open(archive: Archive) -> Result<Self, ReadError> {
+    pub(super) fn open(source: Source) -> Result<Self, ReadError> {
+        let archive = Zipped::open(source, MAX_NPZ_MEMBERS)?;
+        let damaged = |message: String| ReadError::format(archive.source().path(), message);
+        archive.check_names()?;
         let mut entries = Vec::with_capacity(archive.members().len());
         for member in archive.members() {
-            if member.encrypted {
+            let text = String::from_utf8_lossy(member.name_raw());
+            let Some(name) = text.strip_suffix(EXTENSION) else {
+                return Err(damaged(
+                    "is a ZIP archive with neither data.pkl (torch) nor only .npy members (npz)".into(),
+                ));
+            };
+            if member.encrypted() {
                 // Nothing can be said of such a file, and its owner should know at once.
-                archive.raw(member)?;
+                return Err(damaged(format!("archive member '{}' {ENCRYPTED}", printable(&text))));
             }
-            let name = archive.name(member);
-            let name = name.strip_suffix(EXTENSION).unwrap_or(name).into();
             let value = match header(&archive, member) {
                 Ok(header) => Value::Tensor(Box::new(header.record())),
                 Err(_) => Value::Tensor(Box::new(npy::unreadable())),
             };
-            entries.push(Entry { name, value });
+            entries.push(Entry { name: name.into(), value });
         }
         Ok(Self { archive, entries })
     }
@@ -72,34 +86,31 @@ impl TensorFile for NpzFile {
     }
 }
 
-fn load(archive: &Archive, member: &Member) -> Result<TensorData, ReadError> {
-    if member.method == Method::Stored {
-        let place = archive.stored_place(member)?;
+fn load(archive: &Zipped, member: &OwnedZipFileEntry) -> Result<TensorData, ReadError> {
+    let damaged = |message: String| fault(archive, member, message);
+    if member.compression() == CompressionMethod::Stored {
+        let place = archive.stored_place(member).map_err(damaged)?;
         return npy::load(archive.source(), place).map_err(|e| named(archive, member, e));
     }
-    let damaged = |message| fault(archive, member, message);
-    let bytes = inflate(archive, member)?;
-    let all = bytes.bytes();
-    let place = header_place(all, member.size).map_err(damaged)?;
-    let header = npy::Header::parse(all.get(place.clone()).unwrap_or_default()).map_err(damaged)?;
-    header.tensor(Section { storage: bytes.storage, range: place.end..bytes.range.end }).map_err(damaged)
+    check_expansion(archive, member)?;
+    let bytes = archive.content(member, u64::MAX).map_err(damaged)?;
+    let place = header_place(&bytes, member.size()).map_err(damaged)?;
+    let header = npy::Header::parse(bytes.get(place.clone()).unwrap_or_default()).map_err(damaged)?;
+    let range = place.end..bytes.len();
+    header.tensor(Section { storage: Arc::new(bytes), range }).map_err(damaged)
 }
 
 /// Reads the header of a member without expanding the rest.
-fn header(archive: &Archive, member: &Member) -> Result<npy::Header, ReadError> {
-    if member.method == Method::Stored {
-        let place = archive.stored_place(member)?;
+fn header(archive: &Zipped, member: &OwnedZipFileEntry) -> Result<npy::Header, ReadError> {
+    let damaged = |message: String| fault(archive, member, message);
+    if member.compression() == CompressionMethod::Stored {
+        let place = archive.stored_place(member).map_err(damaged)?;
         let header = npy::read_header(archive.source(), place).map_err(|e| named(archive, member, e));
         return header.map(|(header, _)| header);
     }
-    let damaged = |message| fault(archive, member, message);
     check_expansion(archive, member)?;
-    let raw = archive.raw(member)?;
-    let mut stream = DeflateDecoder::new(raw.bytes());
-    let mut head = Vec::new();
-    let broken = |e: std::io::Error| damaged(format!("cannot be expanded: {e}"));
-    (&mut stream).take(npy::PREAMBLE_BYTES).read_to_end(&mut head).map_err(broken)?;
-    let place = header_place(&head, member.size).map_err(damaged)?;
+    let head = archive.content(member, npy::PREAMBLE_BYTES).map_err(damaged)?;
+    let place = header_place(&head, member.size()).map_err(damaged)?;
     let end = place.end as u64;
     if end > MAX_DEFLATED_HEADER_BYTES {
         return Err(ReadError::Limit {
@@ -109,8 +120,7 @@ fn header(archive: &Archive, member: &Member) -> Result<npy::Header, ReadError> 
             limit: MAX_DEFLATED_HEADER_BYTES,
         });
     }
-    let rest = end.saturating_sub(head.len() as u64);
-    stream.take(rest).read_to_end(&mut head).map_err(broken)?;
+    let head = archive.content(member, end).map_err(damaged)?;
     npy::Header::parse(head.get(place).unwrap_or_default()).map_err(damaged)
 }
 
@@ -126,16 +136,9 @@ fn header_place(head: &[u8], size: u64) -> Result<Range<usize>, String> {
     }
 }
 
-fn check_expansion(archive: &Archive, member: &Member) -> Result<(), ReadError> {
+fn check_expansion(archive: &Zipped, member: &OwnedZipFileEntry) -> Result<(), ReadError> {
     let path = archive.source().path();
-    if let Method::Other(code) = member.method {
-        return Err(fault(
-            archive,
-            member,
-            format!("has compression method {code}; save it with numpy.savez"),
-        ));
-    }
-    match expansion_fault(member.stored, member.size) {
+    match expansion_fault(member.compressed_size(), member.size()) {
         Some((what, found, limit)) => Err(ReadError::Limit { path: path.into(), what, found, limit }),
         None => Ok(()),
     }
@@ -152,24 +155,16 @@ fn expansion_fault(stored: u64, size: u64) -> Option<(&'static str, u64, u64)> {
     (ratio > most).then_some((what, ratio, most))
 }
 
-fn inflate(archive: &Archive, member: &Member) -> Result<Section, ReadError> {
-    check_expansion(archive, member)?;
-    let damaged = |message: String| fault(archive, member, message);
-    let expanded = archive.inflate(member, &damaged)?;
-    let range = 0..expanded.len();
-    Ok(Section { storage: Arc::new(expanded), range })
-}
-
 /// Adds the name of the array to what the npy reader found.
-fn named(archive: &Archive, member: &Member, error: ReadError) -> ReadError {
+fn named(archive: &Zipped, member: &OwnedZipFileEntry, error: ReadError) -> ReadError {
     match error {
         ReadError::Format { message, .. } => fault(archive, member, message),
         other => other,
     }
 }
 
-fn fault(archive: &Archive, member: &Member, message: impl AsRef<str>) -> ReadError {
-    let name = printable(archive.name(member));
+fn fault(archive: &Zipped, member: &OwnedZipFileEntry, message: impl AsRef<str>) -> ReadError {
+    let name = printable(&String::from_utf8_lossy(member.name_raw()));
     ReadError::format(archive.source().path(), format!("array '{name}': {}", message.as_ref()))
 }
 

@@ -136,6 +136,7 @@ impl Header {
                 self.shape
             ));
         }
+        let data = if big_endian || self.fortran { data.into_memory()? } else { data };
         let Section { storage, range } = if big_endian {
             let copy = swapped(data.bytes(), dtype);
             let range = 0..copy.len();
@@ -185,7 +186,7 @@ pub(super) fn read_header(source: &Source, range: Range<u64>) -> Result<(Header,
 pub(super) fn load(source: &Source, range: Range<u64>) -> Result<TensorData, ReadError> {
     let (header, data) = read_header(source, range)?;
     header
-        .tensor(source.section(data, "the array")?)
+        .tensor(source.data(data, "the array")?)
         .map_err(|message| ReadError::format(source.path(), message))
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::byte_order::swapped;
 use super::pickle::{self, Element, Item, Rebuilt, StorageId};
 use super::{Entry, TensorFile, printable};
-use crate::dump::{DType, TensorData, element_count};
+use crate::dump::{DType, TensorData, element_count, is_row_major};
 use crate::read::ReadError;
 use crate::read::archive::{Archive, Member};
 use crate::read::limits::{MAX_EXPANDED_ELEMENTS, MAX_PICKLE_BYTES};
@@ -94,7 +94,7 @@ struct Stored {
 impl Stored {
     fn find(archive: &Archive, root: &str, id: &StorageId<'_>) -> Self {
         let name = [root, "/data/", id.key].concat();
-        let member = archive.find(name.as_bytes()).copied().ok_or_else(|| name.into());
+        let member = archive.find(name.as_bytes()).ok_or_else(|| name.into());
         Self { member, count: id.count, typed: id.element.is_some() }
     }
 }
@@ -117,7 +117,7 @@ fn load(
     };
     let storage = storage.ok_or_else(|| damaged("a tensor has no storage".into()))?;
     let member = match &storage.member {
-        Ok(member) => member,
+        Ok(member) => *member,
         Err(name) => return Err(damaged(format!("the archive has no member '{}'", printable(name)))),
     };
     let unit = if storage.typed { dtype.size() as u64 } else { 1 };
@@ -130,7 +130,7 @@ fn load(
             member.size
         )));
     }
-    let mut bytes = archive.stored(member)?;
+    let mut bytes = archive.stored_data(member)?;
     let held = bytes.range.len() / dtype.size();
     if element_count(&tensor.shape).is_some_and(|count| count > held.max(MAX_EXPANDED_ELEMENTS)) {
         return Err(damaged(format!(
@@ -138,7 +138,11 @@ fn load(
             tensor.shape
         )));
     }
-    if big_endian && dtype != DType::Bool && dtype.size() > 1 {
+    let big_endian = big_endian && dtype != DType::Bool && dtype.size() > 1;
+    if big_endian || !is_row_major(&tensor.shape, &tensor.strides) {
+        bytes = bytes.into_memory().map_err(damaged)?;
+    }
+    if big_endian {
         let copy = swapped(bytes.bytes(), dtype);
         let range = 0..copy.len();
         bytes = Section { storage: Arc::new(copy), range };
@@ -149,8 +153,8 @@ fn load(
 }
 
 /// The program's member and the folder it lies in.
-fn program(archive: &Archive) -> Result<(&str, &Member), ReadError> {
-    let mut found = archive.members().iter().filter_map(|member| {
+fn program(archive: &Archive) -> Result<(&str, Member), ReadError> {
+    let mut found = archive.members().filter_map(|member| {
         let root = archive.name(member).strip_suffix(PROGRAM)?;
         (!root.is_empty() && !root.contains('/')).then_some((root, member))
     });
@@ -169,11 +173,11 @@ fn program(archive: &Archive) -> Result<(&str, &Member), ReadError> {
 
 fn open_program(archive: &Archive) -> Result<(&str, Section), ReadError> {
     let (root, member) = program(archive)?;
-    if member.stored > MAX_PICKLE_BYTES {
+    if member.size > MAX_PICKLE_BYTES {
         return Err(ReadError::Limit {
             path: archive.source().path().into(),
             what: "size of data.pkl",
-            found: member.stored,
+            found: member.size,
             limit: MAX_PICKLE_BYTES,
         });
     }
@@ -186,9 +190,8 @@ fn interpret<'a>(archive: &Archive, section: &'a Section) -> Result<pickle::Prog
 
 /// Older checkpoints do not say; they were written on little-endian machines.
 fn is_big_endian(archive: &Archive, root: &str) -> Result<bool, ReadError> {
-    let mut members = archive.members().iter();
-    let is_order = |member: &&Member| archive.name(member).strip_prefix(root) == Some("/byteorder");
-    let Some(member) = members.find(is_order) else { return Ok(false) };
+    let is_order = |member: &Member| archive.name(*member).strip_prefix(root) == Some("/byteorder");
+    let Some(member) = archive.members().find(is_order) else { return Ok(false) };
     let text = archive.stored(member)?;
     match text.bytes() {
         b"little" => Ok(false),

@@ -1,10 +1,8 @@
-//! End records and central directory of a ZIP archive, 64-bit forms included.
+//! End records of a ZIP archive, 64-bit forms included: what is known of its directory before anything of it is read.
 
 use std::ops::Range;
 
-use super::{Member, Method};
 use crate::read::ReadError;
-use crate::read::limits::MAX_ARCHIVE_MEMBERS;
 use crate::read::map::Source;
 
 const END: &[u8] = b"PK\x05\x06";
@@ -13,8 +11,6 @@ const END64: &[u8] = b"PK\x06\x06";
 const END64_BYTES: u64 = 56;
 const LOCATOR: &[u8] = b"PK\x06\x07";
 const LOCATOR_BYTES: u64 = 20;
-const ENTRY: &[u8] = b"PK\x01\x02";
-const ENTRY_BYTES: usize = 46;
 /// An end record may be followed by a comment of this size.
 const MAX_COMMENT_BYTES: u64 = 0xFFFF;
 
@@ -22,7 +18,7 @@ const MAX_COMMENT_BYTES: u64 = 0xFFFF;
 #[derive(Debug)]
 pub(super) struct EndRecord {
     pub(super) directory: Range<u64>,
-    members: u64,
+    pub(super) members: u64,
 }
 
 impl EndRecord {
@@ -98,82 +94,7 @@ impl EndRecord {
         if start.checked_add(size) != Some(end) {
             return Err(damaged("has a directory that does not end where its end record begins"));
         }
-        if members > MAX_ARCHIVE_MEMBERS {
-            return Err(ReadError::Limit {
-                path: source.path().into(),
-                what: "number of archive members",
-                found: members,
-                limit: MAX_ARCHIVE_MEMBERS,
-            });
-        }
         Ok(Self { directory: start..end, members })
-    }
-}
-
-/// Reads the entries of the directory.
-pub(super) fn parse_directory(bytes: &[u8], end: &EndRecord) -> Result<Vec<Member>, String> {
-    let damaged = || "archive has a damaged directory; copy or write the file again".to_string();
-    let most = bytes.len() / ENTRY_BYTES;
-    let count = usize::try_from(end.members).ok().filter(|&count| count <= most).ok_or_else(damaged)?;
-    let mut members = Vec::with_capacity(count);
-    let mut at = 0_usize;
-    for _ in 0..count {
-        let entry = Fields(bytes.get(at..).unwrap_or_default());
-        if !entry.0.starts_with(ENTRY) || entry.0.len() < ENTRY_BYTES {
-            return Err(damaged());
-        }
-        let name_len = entry.u16(28);
-        let extra_at = ENTRY_BYTES + usize::from(name_len);
-        let extra_end = extra_at + usize::from(entry.u16(30));
-        let next = extra_end + usize::from(entry.u16(32));
-        let extra = entry.0.get(extra_at..extra_end).ok_or_else(damaged)?;
-        if entry.0.len() < next {
-            return Err(damaged());
-        }
-        let mut member = Member {
-            name_at: at + ENTRY_BYTES,
-            name_len,
-            header: u64::from(entry.u32(42)),
-            stored: u64::from(entry.u32(20)),
-            size: u64::from(entry.u32(24)),
-            crc: entry.u32(16),
-            method: match entry.u16(10) {
-                0 => Method::Stored,
-                8 => Method::Deflated,
-                code => Method::Other(code),
-            },
-            encrypted: entry.u16(8) & 0x41 != 0,
-        };
-        member.widen(extra).ok_or_else(damaged)?;
-        members.push(member);
-        at += next;
-    }
-    if at == bytes.len() { Ok(members) } else { Err(damaged()) }
-}
-
-impl Member {
-    /// Takes sizes and position that do not fit 32 bits from the extra field. `None` when they should be there but are not.
-    fn widen(&mut self, extra: &[u8]) -> Option<()> {
-        const WIDE: u64 = 0xFFFF_FFFF;
-        if self.size != WIDE && self.stored != WIDE && self.header != WIDE {
-            return Some(());
-        }
-        let mut rest = extra;
-        loop {
-            let field = Fields(rest);
-            let body = rest.get(4..)?;
-            let (body, after) = body.split_at_checked(usize::from(field.u16(2)))?;
-            if field.u16(0) == 1 {
-                let mut numbers = body.chunks_exact(8).map(|bytes| Fields(bytes).u64(0));
-                for value in [&mut self.size, &mut self.stored, &mut self.header] {
-                    if *value == WIDE {
-                        *value = numbers.next()?;
-                    }
-                }
-                return Some(());
-            }
-            rest = after;
-        }
     }
 }
 
