@@ -1,16 +1,27 @@
 //! Which part, op and slot of the candidate answers which of the baseline.
 //!
-//! Parts pair by step and rank, ops by name, slots by path. What exists on one side only stays in the result.
-//! [`align`] is the one place that decides which ops belong together; a cleverer alignment of differing op
-//! sequences replaces the body of that function and nothing else.
+//! Parts pair by step and rank, ops by name and, where names do not tell, as sequences by their data, slots by path. What exists on one side
+//! only stays in the result. [`align`] is the one place that decides which ops belong together.
 
+mod across_levels;
 mod across_tools;
+mod cut;
+mod mapping;
 mod ops;
 mod parts;
+mod sequence;
+mod substitution;
+#[cfg(test)]
+mod tests;
 
+pub use across_levels::keep_shared_kinds;
 pub use across_tools::{keep_common, keep_common_slots};
+pub use cut::keep_reached;
+pub use mapping::{Mapping, MappingError};
 pub use ops::{align, pair_slots};
 pub use parts::{Pairing, PartMatch, pair_parts};
+pub(crate) use sequence::value_key;
+pub use substitution::substitutions;
 
 use crate::dump::{Op, Rank, Slot};
 
@@ -52,6 +63,30 @@ pub struct OpPair {
     pub slots: Vec<Paired>,
 }
 
+/// How the ops of two ranks pair.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Alignment {
+    /// Pairs in execution order of the baseline; ops of the candidate alone stand behind the op they followed.
+    pub ops: Vec<OpPair>,
+    /// Remarks, such as modules that have another path.
+    pub notes: Vec<String>,
+}
+
+/// Ops without a partner between two pairs: some of one side in the place of some of the other (`matmul` for `expand`, `bmm`, `view`), or of
+/// one side alone (an op that hands on what it read).
+///
+/// Where what they hand on agrees, such a difference of structure is none of results.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Substitution {
+    /// Positions in [`Alignment::ops`] of those of the baseline, in execution order.
+    pub baseline: Vec<usize>,
+    /// Positions in [`Alignment::ops`] of those of the candidate, in execution order.
+    pub candidate: Vec<usize>,
+    /// Where ops that both sides have read what the group made on either side: positions in [`Alignment::ops`] and in
+    /// [`OpPair::slots`]; the nearest few. Empty where no such op reads any of it, or too little was recorded to tell.
+    pub boundary: Vec<(usize, usize)>,
+}
+
 /// One step of one rank on both sides, with its ops paired in execution order.
 #[derive(Debug)]
 pub struct PartPair {
@@ -67,6 +102,8 @@ pub struct PartPair {
     pub candidate: Rank,
     /// Pairs in execution order of the baseline; ops of the candidate alone stand behind the op they followed.
     pub ops: Vec<OpPair>,
+    /// Runs of ops without a partner.
+    pub substitutions: Vec<Substitution>,
 }
 
 impl PartPair {

@@ -1,0 +1,71 @@
+//! Ops on one side in the place of others on the other side: a product that is `matmul` here and `expand`, `bmm`, `view` there.
+
+use std::collections::HashMap;
+
+use super::sequence::value_key;
+use super::{OpPair, Paired, Substitution};
+use crate::dump::{Op, Rank};
+
+/// Readers looked at of what a group hands on, the nearest first: enough to tell, and not what uses it much later.
+const READERS: usize = 8;
+
+/// Every run of ops without a partner between two pairs, with where what it hands on is read by ops that have one.
+pub fn substitutions(baseline: &Rank, candidate: &Rank, ops: &[OpPair]) -> Vec<Substitution> {
+    let mut found: Vec<Substitution> = Vec::new();
+    let mut made = [HashMap::new(), HashMap::new()];
+    let mut open = false;
+    for (at, pair) in ops.iter().enumerate() {
+        if let Paired::Both(b, c) = pair.ops {
+            open = false;
+            if !found.is_empty() {
+                read(&mut found, &made, at, pair, (&baseline.ops[b], &candidate.ops[c]));
+            }
+            continue;
+        }
+        if !std::mem::replace(&mut open, true) {
+            found.push(Substitution::default());
+        }
+        let group = found.len() - 1;
+        let (side, op) = match pair.ops {
+            Paired::BaselineOnly(b) => (0, &baseline.ops[b]),
+            Paired::CandidateOnly(c) | Paired::Both(_, c) => (1, &candidate.ops[c]),
+        };
+        let members = if side == 0 { &mut found[group].baseline } else { &mut found[group].candidate };
+        members.push(at);
+        for key in results(op) {
+            made[side].insert(key, group);
+        }
+    }
+    found
+}
+
+/// Notes that the op at `at`, which both sides have, reads what a group made.
+fn read(
+    found: &mut [Substitution],
+    made: &[HashMap<u64, usize>; 2],
+    at: usize,
+    pair: &OpPair,
+    ops: (&Op, &Op),
+) {
+    for (position, slots) in pair.slots.iter().enumerate() {
+        let Paired::Both(b, c) = *slots else { continue };
+        let (b, c) = (&ops.0.slots[b], &ops.1.slots[c]);
+        if b.side.is_result() {
+            continue;
+        }
+        let maker = |slot: &crate::dump::Slot, side: usize| {
+            made[side].get(&slot.value.tensor().and_then(value_key)?).copied()
+        };
+        let makers = [maker(b, 0), maker(c, 1)];
+        for group in makers.into_iter().flatten() {
+            let boundary = &mut found[group].boundary;
+            if boundary.len() < READERS && boundary.last() != Some(&(at, position)) {
+                boundary.push((at, position));
+            }
+        }
+    }
+}
+
+fn results(op: &Op) -> impl Iterator<Item = u64> {
+    op.slots.iter().filter(|slot| slot.side.is_result()).filter_map(|slot| value_key(slot.value.tensor()?))
+}
