@@ -1,9 +1,9 @@
 //! Puts an op at fault into words and numbers.
 
-use super::candidate::Candidate;
-use super::{Cause, Finding, OpJudgement, frames, metric_columns};
+use super::candidate::{Beyond, Candidate};
+use super::{Cause, ErrorPlace, Finding, LargestError, OpJudgement, ReferenceErrors, frames, metric_columns};
 use crate::dump::{Op, OpKind, OpName, Phase, Slot, Stack, Value};
-use crate::measure::{Evidence, Metric};
+use crate::measure::{Evidence, Metric, SketchEstimate};
 use crate::pair::{OpPair, Paired, PartPair};
 
 /// Describes a candidate.
@@ -24,7 +24,7 @@ pub(super) fn describe(
         .unwrap_or(&nothing);
     let slot = slot_pair.and_then(|(b, c)| b.or(c)).map_or_else(String::new, |slot| slot.path.to_string());
     let reason = match candidate.seen {
-        Some(seen) => hidden(pair, evidence, ops, seen),
+        Some(seen) => hidden(pair, evidence, ops, seen, candidate.beyond),
         None => reason(pair, candidate, judged, slot_evidence, &slot),
     };
     let recorded = stack_of(pair, op_pair.ops);
@@ -41,12 +41,18 @@ pub(super) fn describe(
         role: judged.role,
         metrics: metric_columns(slot_evidence),
         basis: slot_evidence.basis(),
+        reference: ReferenceErrors::default(),
+        place: slot_pair.and_then(|(b, _)| place(slot_evidence, b?)),
         reason,
+        followers: 0,
         stack,
         source,
         module: b.or(c).and_then(module_of),
     }
 }
+
+/// What is said of an error that cannot be held against the baseline's size.
+pub(super) const ALL_ZERO: &str = "the baseline is all zero, the candidate is not";
 
 /// What an op inside shows of a fault that the op's own results hide.
 fn hidden(
@@ -54,6 +60,7 @@ fn hidden(
     evidence: &[Vec<Evidence>],
     ops: &[OpJudgement],
     (op, slot): (usize, usize),
+    beyond: Option<Beyond>,
 ) -> String {
     let op_pair = &pair.ops[op];
     let (b, c) = pair.slot(op_pair, op_pair.slots[slot]);
@@ -63,7 +70,7 @@ fn hidden(
     format!(
         "inputs agree, but not what it hands to {} {path}, {}; made by something between its parts, which this level does not record",
         pair.name(op_pair),
-        numbers(shown, said)
+        numbers(shown, said, beyond)
     )
 }
 
@@ -76,7 +83,7 @@ fn reason(
 ) -> String {
     let op_pair = &pair.ops[candidate.op];
     let said = candidate.slot.and_then(|slot| judged.slots.get(slot)).map_or("", |slot| &*slot.reason);
-    let numbers = numbers(evidence, said);
+    let numbers = numbers(evidence, said, candidate.beyond);
     let mut parts: Vec<String> = Vec::new();
     match candidate.cause {
         Cause::Structure if !matches!(op_pair.ops, Paired::Both(..)) || candidate.slot.is_none() => {
@@ -111,8 +118,9 @@ fn reason(
         Cause::NonFinite | Cause::DType | Cause::Structure => {
             parts.extend([inputs(judged, evidence), said.to_owned()]);
         }
-        Cause::Numerics | Cause::Gradient => {
-            parts.extend([inputs(judged, evidence), numbers]);
+        Cause::Optimizer if !candidate.said.is_empty() => parts.push(candidate.said.clone()),
+        Cause::Numerics | Cause::Gradient | Cause::Optimizer => {
+            parts.extend([inputs(judged, evidence), numbers, candidate.said.clone()]);
             if let Some(hint) = random_hint(pair.name(op_pair)) {
                 parts.push(hint.to_owned());
             }
@@ -147,51 +155,70 @@ fn hashed(evidence: &Evidence) -> bool {
     matches!(evidence, Evidence::Recorded(recorded) if recorded.sketch.is_some() && recorded.checksum.is_some())
 }
 
-/// The metrics that say most, with the reason of the verdict where they are not it.
-fn numbers(evidence: &Evidence, said: &str) -> String {
+/// The metrics that say most, beside what was expected, and the reason of the verdict where they are not it.
+fn numbers(evidence: &Evidence, said: &str, beyond: Option<Beyond>) -> String {
     let rel_l2 = evidence.metric(Metric::RelL2);
+    let resolved = |sketch: SketchEstimate| sketch.is_resolved();
+    // A bound of the user's on the number that is shown already.
+    let more = if said.starts_with("rel_l2") { "" } else { said };
+    let mut parts = Vec::new();
     match evidence {
         Evidence::Data(metrics) => {
-            let mut parts = Vec::new();
-            parts.extend(rel_l2.filter(|error| error.is_finite()).map(|error| format!("rel_l2 {error:.1e}")));
+            parts.extend(errors(rel_l2, ["", ""], beyond));
             parts.extend(metrics.cosine.map(|cosine| format!("cosine {cosine:.6}")));
             if metrics.both_finite == 1
                 && let Some((b, c)) = metrics.max_abs_values
             {
                 parts.push(format!("{b:e} became {c:e}"));
             }
-            let explained = said.starts_with("rel_l2") || said.is_empty();
-            if !explained {
-                parts.push(said.to_owned());
-            }
-            parts.join(", ")
+            parts.push(more.to_owned());
         }
-        Evidence::Recorded(recorded) if recorded.sketch.is_some_and(|sketch| sketch.is_resolved()) => {
-            let mut parts = Vec::new();
-            parts.extend(
-                rel_l2
-                    .filter(|error| error.is_finite())
-                    .map(|error| format!("rel_l2 ≈{error:.1e} by its sketch")),
-            );
+        Evidence::Recorded(recorded) if recorded.sketch.is_some_and(resolved) => {
+            parts.extend(errors(rel_l2, ["≈", " by its sketch"], beyond));
             parts.extend(evidence.metric(Metric::Cosine).map(|cosine| format!("cosine ≈{cosine:.6}")));
-            if !said.starts_with("rel_l2") && !said.is_empty() {
-                parts.push(said.to_owned());
-            }
-            parts.join(", ")
+            parts.push(more.to_owned());
         }
-        Evidence::Recorded(recorded)
-            if recorded.checksum.is_some() && rel_l2.is_none_or(|error| error <= 0.0) =>
-        {
-            said.to_owned()
+        Evidence::Recorded(_) if rel_l2.is_some_and(|error| error > 0.0) => {
+            parts.extend(errors(rel_l2, ["at least ", " by its statistics"], beyond));
         }
-        Evidence::Recorded(_) => match rel_l2 {
-            Some(error) if error > 0.0 && error.is_finite() => {
-                format!("rel_l2 at least {error:.1e} by its statistics")
-            }
-            _ => said.to_owned(),
-        },
-        Evidence::Unreadable { .. } | Evidence::Nothing => said.to_owned(),
+        Evidence::Recorded(_) | Evidence::Unreadable { .. } | Evidence::Nothing => {
+            parts.push(said.to_owned());
+            parts.extend(beyond.map(|beyond| beyond.to_string()));
+        }
     }
+    parts.retain(|part| !part.is_empty());
+    parts.join(", ")
+}
+
+/// The relative error, with words before and after it, and what was expected. Where the error that was judged is another one, because it is
+/// held against another scale, both are told.
+fn errors(rel_l2: Option<f64>, [sign, basis]: [&str; 2], beyond: Option<Beyond>) -> Vec<String> {
+    let text = |error: f64| format!("{error:.1e}");
+    match rel_l2 {
+        Some(error) if error.is_infinite() => vec![ALL_ZERO.to_owned()],
+        Some(error) if error.is_finite() => {
+            let shown = format!("rel_l2 {sign}{}{basis}", text(error));
+            match beyond {
+                Some(beyond) if (0.9..1.1).contains(&(beyond.error / error)) => {
+                    vec![format!("{shown} ({} expected)", text(beyond.expected))]
+                }
+                _ => [Some(shown), beyond.map(|beyond| beyond.to_string())].into_iter().flatten().collect(),
+            }
+        }
+        _ => beyond.map(|beyond| beyond.to_string()).into_iter().collect(),
+    }
+}
+
+/// Where the error is, of tensors of more than one element that differ.
+fn place(evidence: &Evidence, baseline: &Slot) -> Option<ErrorPlace> {
+    let Evidence::Data(metrics) = evidence else { return None };
+    let record = baseline.value.tensor().filter(|record| record.len() > 1 && metrics.different > 0)?;
+    let largest = || {
+        metrics.max_abs_err.filter(|&error| error > 0.0)?;
+        let (baseline, candidate) = metrics.max_abs_values?;
+        Some(LargestError { index: record.coordinates(metrics.max_abs_index?)?, baseline, candidate })
+    };
+    Some(ErrorPlace { shape: record.shape.to_vec(), largest: largest(), region: None })
 }
 
 fn arguments(pair: &PartPair, candidate: &Candidate, judged: &OpJudgement) -> Vec<String> {

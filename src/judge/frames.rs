@@ -7,13 +7,20 @@ pub(super) fn user_frames(stack: &[Box<str>]) -> Vec<String> {
     if own.is_empty() { stack.iter().map(ToString::to_string).collect() } else { own }
 }
 
+/// Frames of torch and its plugins, of the tool that recorded, of Python's own library, and of no file. A model that is an
+/// installed package (transformers, diffusers) is where a user can act.
 fn is_foreign(frame: &str) -> bool {
+    const PACKAGES: [&str; 5] = ["torch", "torch_npu", "msprobe", "probe", "mindstudio_probe"];
     let Some((path, _)) = place(frame) else { return false };
     let path = path.replace('\\', "/");
-    ["/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python"]
-        .iter()
-        .any(|part| path.contains(part))
-        || path.starts_with('<')
+    for folder in ["/site-packages/", "/dist-packages/"] {
+        if let Some((_, installed)) = path.rsplit_once(folder) {
+            return PACKAGES
+                .iter()
+                .any(|package| installed.strip_prefix(package).is_some_and(|rest| rest.starts_with('/')));
+        }
+    }
+    ["/lib/python", "/lib64/python"].iter().any(|part| path.contains(part)) || path.starts_with('<')
 }
 
 /// Path and line of a frame written as `File PATH, line N, in FUNCTION…`.
@@ -50,5 +57,14 @@ mod tests {
         assert_eq!(source_line(&stack).as_deref(), Some("/home/user/train/model.py:112"));
         assert_eq!(user_frames(&stack[..1]).len(), 1);
         assert_eq!(source_line(&["odd".into()]), None);
+        let installed: Vec<Box<str>> = [
+            "File /opt/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py, line 125, in forward: return F.linear(",
+            "File /opt/venv/lib/python3.11/site-packages/transformers/models/llama/modeling_llama.py, line 71, in forward: x",
+            "File /home/user/train/train.py, line 20, in <module>: main()",
+        ]
+        .map(Into::into)
+        .into();
+        let source = source_line(&installed).unwrap();
+        assert!(source.ends_with("modeling_llama.py:71"), "{source}");
     }
 }

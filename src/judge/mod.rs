@@ -2,29 +2,51 @@
 //!
 //! Knows no file format and does no arithmetic on tensors; everything rests on the [`Evidence`] of `measure`.
 
+mod argument;
 mod candidate;
+mod certain;
+mod difference;
+mod excess;
+mod family;
 mod finding;
+mod flow;
 mod frames;
-mod judged;
+mod group;
 mod nesting;
+mod noise;
+mod notes;
+mod ops;
 mod origin;
+mod part;
 mod pattern;
-mod record;
+mod precision;
+mod reference;
 mod rulebook;
 mod run;
+mod scale;
 mod setting;
 mod slot;
+mod structure;
 mod tensor;
 mod tolerance;
-mod value;
-mod walk;
+mod transfer;
+mod update;
+mod verdicts;
+mod weigh;
 mod words;
 
 pub use frames::source_line;
+pub use group::FaultGroup;
+#[cfg(test)]
+pub(crate) use group::groups as fault_groups;
+pub use noise::{Noise, NoiseFileError, NoiseMeter, PartNoise, measure_noise};
+pub use part::{History, Known, judge_part};
+pub use reference::ReferenceErrors;
 pub use run::RunJudge;
-pub use tolerance::{DTypeTolerance, GROWTH, Rule, Rules, ToleranceError};
-pub use walk::{Accepted, blames_accepted, judge_part};
+pub use tolerance::{DTypeTolerance, Rule, Rules, ToleranceError};
 pub use words::{Cause, Role, RunVerdict, Verdict};
+
+use std::ops::Range;
 
 use crate::measure::{ALL_METRICS, Basis, Evidence, Metric};
 
@@ -58,6 +80,8 @@ pub struct OpJudgement {
     pub worst: Option<usize>,
     /// Why, in words; empty for clean ops.
     pub reason: Box<str>,
+    /// Place in execution order of the op at fault that its error comes from; `None` where there is none in this part.
+    pub follows: Option<usize>,
     /// Judgements of the slots, in the order of [`OpPair::slots`](crate::pair::OpPair::slots).
     pub slots: Vec<SlotJudgement>,
 }
@@ -73,6 +97,8 @@ pub struct PartJudgement {
     pub findings: Vec<Finding>,
     /// Statements about the whole part, each said once (run-wide dtype, inputs that already differ).
     pub notes: Vec<String>,
+    /// Errors against the reference run, by op and slot as [`PartPair::ops`](crate::pair::PartPair::ops) has them; empty without one.
+    pub reference: Vec<Vec<ReferenceErrors>>,
     /// Tallies.
     pub counts: Counts,
 }
@@ -98,8 +124,14 @@ pub struct Finding {
     pub metrics: [(Metric, Option<f64>); ALL_METRICS.len()],
     /// What the metrics rest on; `None` where there are none.
     pub basis: Option<Basis>,
+    /// Errors of the slot against the reference run.
+    pub reference: ReferenceErrors,
+    /// Where in the tensor the error lies; `None` where the elements were not compared.
+    pub place: Option<ErrorPlace>,
     /// Why, in words: `inputs bit-equal, rel_l2 1.0e-2, cosine 0.99995`.
     pub reason: String,
+    /// Ops of its part that differ because of it.
+    pub followers: u64,
     /// Call stack, innermost first, framework frames left out; empty where not recorded.
     pub stack: Vec<String>,
     /// Source line of the innermost user frame as `file:line`; `None` where not recorded.
@@ -113,6 +145,39 @@ impl Finding {
     pub const fn is_estimated(&self) -> bool {
         matches!(self.basis, Some(Basis::Sketch | Basis::Statistics))
     }
+
+    /// Adds what the reference run says of the slot.
+    fn compare_with(&mut self, reference: Option<ReferenceErrors>) {
+        self.reference = reference.unwrap_or_default();
+        let said = self.reference.text();
+        if !said.is_empty() {
+            let separator = if self.reason.is_empty() { "" } else { ", " };
+            self.reason = format!("{}{separator}{said}", self.reason);
+        }
+    }
+}
+
+/// Where in a tensor an error lies. Indices are those of the baseline's shape.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ErrorPlace {
+    /// Sizes of the dimensions.
+    pub shape: Vec<u64>,
+    /// The largest error among the elements that are finite on both sides; `None` where they are equal.
+    pub largest: Option<LargestError>,
+    /// For each dimension the range that holds 99 % of the elements that are NaN or infinite on one side alone, or else of the squared error;
+    /// `None` where it was not looked for.
+    pub region: Option<Vec<Range<u64>>>,
+}
+
+/// The element with the largest absolute error.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LargestError {
+    /// Its index in each dimension.
+    pub index: Vec<u64>,
+    /// What the baseline holds there (the real part, for complex).
+    pub baseline: f64,
+    /// What the candidate holds there.
+    pub candidate: f64,
 }
 
 /// The metrics of `evidence` in column order.
@@ -210,6 +275,8 @@ pub struct Summary {
     pub first_divergence: Option<Finding>,
     /// Ops at fault, ranked: the first divergence, then the others by step, origin before consequence.
     pub culprits: Vec<Finding>,
+    /// The culprits again, each fault once with the steps and ranks that show it, in the same order.
+    pub groups: Vec<FaultGroup>,
     /// Tallies over all parts.
     pub counts: Counts,
     /// What could not be read or compared.

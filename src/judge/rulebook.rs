@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
+use super::excess::Excess;
 use crate::dump::DType;
 
 /// Identity of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RuleKey {
-    Default(Option<DType>),
-    Growth(Option<DType>),
-    Bias(Option<DType>),
-    Sparse(Option<DType>),
+    /// Floor, rounded to a half of a power of two, whether it was measured between runs of the baseline, and whether inputs
+    /// explain more than it.
+    Floor(DType, i32, bool, bool),
     Exact,
     Checksum,
     User(usize),
@@ -32,13 +32,22 @@ impl RuleBook {
         })
     }
 
+    /// Number of the rule that a value is held against its floor, or against what its inputs explain where that is more.
+    pub(super) fn floor(&mut self, dtype: DType, excess: &Excess, explained: f64) -> u32 {
+        let floor = excess.floor;
+        #[expect(clippy::cast_possible_truncation, reason = "a logarithm of a positive double is below 2048")]
+        let step = (2.0 * floor.max(f64::MIN_POSITIVE).log2()).round() as i32;
+        let led = explained > floor;
+        self.index(RuleKey::Floor(dtype, step, excess.is_measured, led), || {
+            let shown = (f64::from(step) / 2.0).exp2();
+            let more = if led { ", and what its inputs explain" } else { "" };
+            let source = if excess.is_measured { ", as runs of the baseline differ" } else { "" };
+            format!("{dtype}: error of the op itself up to about {shown:.1e}{source}{more}")
+        })
+    }
+
     /// The texts, in order of number.
     pub(super) fn into_texts(self) -> Vec<Box<str>> {
         self.texts
     }
-}
-
-/// Name of a dtype in the text of a rule.
-pub(super) fn dtype_name(dtype: Option<DType>) -> &'static str {
-    dtype.map_or("other types", DType::name)
 }

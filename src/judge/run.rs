@@ -2,18 +2,30 @@
 
 use std::collections::BTreeSet;
 
-use super::{Cause, Counts, Finding, Incomplete, PartJudgement, Role, RunInfo, RunVerdict, Summary, Verdict};
+use super::family::median;
+use super::{
+    Cause, Counts, Finding, Incomplete, PartJudgement, Role, RunInfo, RunVerdict, Summary, Verdict, group,
+};
 
 /// Most findings kept; beyond that a list of culprits helps nobody.
 const MAX_CULPRITS: usize = 1000;
+
+/// A statement about a step and rank, or about the whole run.
+#[derive(Debug)]
+struct Note {
+    part: Option<(u64, u32)>,
+    text: String,
+}
 
 /// Gathers part after part.
 #[derive(Debug, Default)]
 pub struct RunJudge {
     findings: Vec<Finding>,
     counts: Counts,
-    notes: Vec<(u64, u32, String)>,
+    notes: Vec<Note>,
     incomplete: Vec<Incomplete>,
+    /// How many times as far from the reference the candidate's values are.
+    ratios: Vec<f32>,
 }
 
 impl RunJudge {
@@ -21,7 +33,12 @@ impl RunJudge {
     pub fn add(&mut self, step: u64, rank: u32, part: &PartJudgement) {
         self.findings.extend(part.findings.iter().cloned());
         self.counts.add(&part.counts);
-        self.notes.extend(part.notes.iter().map(|note| (step, rank, note.clone())));
+        #[expect(clippy::cast_possible_truncation, reason = "a ratio that is told with three digits")]
+        self.ratios.extend(
+            part.reference.iter().flatten().filter_map(|errors| errors.ratio()).map(|ratio| ratio as f32),
+        );
+        let note = |text: &String| Note { part: Some((step, rank)), text: text.clone() };
+        self.notes.extend(part.notes.iter().map(note));
     }
 
     /// Adds something that could not be read or compared.
@@ -31,7 +48,7 @@ impl RunJudge {
 
     /// Adds a statement about the whole run.
     pub fn add_note(&mut self, note: impl Into<String>) {
-        self.notes.push((u64::MAX, u32::MAX, note.into()));
+        self.notes.push(Note { part: None, text: note.into() });
     }
 
     /// Number of ops compared so far.
@@ -40,8 +57,20 @@ impl RunJudge {
     }
 
     /// The answer.
-    pub fn finish(self, baseline: RunInfo, candidate: RunInfo, seconds: f64) -> Summary {
-        let culprits = ranked(self.findings);
+    pub fn finish(mut self, baseline: RunInfo, candidate: RunInfo, seconds: f64) -> Summary {
+        if !self.ratios.is_empty() {
+            let mut ratios: Vec<f64> = self.ratios.iter().map(|&ratio| ratio.into()).collect();
+            let nearer = ratios.iter().filter(|ratio| **ratio < 1.0).count();
+            self.add_note(format!(
+                "the candidate is {:.2} times as far from the reference as the baseline is (median of {} values; nearer in {nearer} of them)",
+                median(&mut ratios),
+                ratios.len()
+            ));
+        }
+        let mut culprits = ranked(self.findings);
+        let mut groups = group::groups(&culprits);
+        culprits.truncate(MAX_CULPRITS);
+        groups.retain(|group| group.first < culprits.len());
         let flawed = [Verdict::Differs, Verdict::NonFinite, Verdict::Shape]
             .iter()
             .any(|v| self.counts.verdict(*v) > 0);
@@ -56,6 +85,7 @@ impl RunJudge {
             verdict,
             first_divergence: culprits.first().cloned(),
             culprits,
+            groups,
             counts: self.counts,
             incomplete: self.incomplete,
             notes: said_once(&self.notes),
@@ -66,42 +96,77 @@ impl RunJudge {
     }
 }
 
-/// The first divergence, then the others: by step, origins before amplifiers, in execution order.
+/// The first divergence, then the others: by step, in execution order; of several ranks origins before amplifiers.
 fn ranked(mut findings: Vec<Finding>) -> Vec<Finding> {
     // Weights and data of a later step differ because an earlier one diverged: no news.
     if let Some(first) = findings.iter().map(|finding| finding.step).min() {
         findings.retain(|finding| finding.step == first || finding.cause != Cause::Input);
     }
     let weight = |finding: &Finding| u8::from(finding.role == Role::Amplifies);
-    findings.sort_by_key(|finding| (finding.step, weight(finding), finding.order, finding.rank));
-    findings.truncate(MAX_CULPRITS);
+    findings.sort_by_key(|finding| (finding.step, finding.order, weight(finding), finding.rank));
     findings
 }
 
-/// A note that holds for several parts is said once, with the parts.
-fn said_once(notes: &[(u64, u32, String)]) -> Vec<String> {
-    let mut texts: Vec<&str> = Vec::new();
-    for (_, _, note) in notes {
-        if !texts.contains(&note.as_str()) {
-            texts.push(note);
+/// A note that holds for several parts is said once, with the parts; where only its numbers differ, with those of the first.
+fn said_once(notes: &[Note]) -> Vec<String> {
+    let mut said: Vec<(Vec<&str>, Vec<&Note>)> = Vec::new();
+    for note in notes {
+        let is_word = |word: &&str| !word.trim_start_matches('(').starts_with(|c: char| c.is_ascii_digit());
+        let words: Vec<&str> = note.text.split(' ').filter(is_word).collect();
+        // What is said of the whole run has no place to be alike in.
+        let alike = |first: &Note| first.text == note.text || (first.part.is_some() && note.part.is_some());
+        match said.iter_mut().find(|(known, notes)| *known == words && alike(notes[0])) {
+            Some((_, notes)) => notes.push(note),
+            None => said.push((words, vec![note])),
         }
     }
-    let of = |text: &str| {
-        notes.iter().filter(|(_, _, note)| note == text).map(|(s, r, _)| (*s, *r)).collect::<Vec<_>>()
+    let told = |(_, notes): (Vec<&str>, Vec<&Note>)| {
+        let text = &notes[0].text;
+        let (same, others): (Vec<&Note>, Vec<&Note>) = notes.iter().partition(|note| note.text == *text);
+        let place = places(&same).map_or_else(String::new, |place| format!("{place}: "));
+        let more = places(&others).map_or_else(String::new, |places| format!("; alike in {places}"));
+        format!("{place}{text}{more}")
     };
-    texts
-        .iter()
-        .map(|text| {
-            let places = of(text);
-            let steps: BTreeSet<u64> = places.iter().map(|(step, _)| *step).collect();
-            match (steps.first(), steps.last()) {
-                (Some(&u64::MAX) | None, _) | (_, None) => (*text).to_owned(),
-                (Some(first), Some(last)) if first == last && places.len() == 1 => {
-                    format!("step {first} rank {}: {text}", places[0].1)
-                }
-                (Some(first), Some(last)) if first == last => format!("step {first}: {text}"),
-                (Some(first), Some(last)) => format!("steps {first} to {last}: {text}"),
-            }
-        })
-        .collect()
+    said.into_iter().map(told).collect()
+}
+
+/// Steps and ranks of notes, in words; `None` where there are none, or a note is about the whole run.
+fn places(notes: &[&Note]) -> Option<String> {
+    let parts: Vec<(u64, u32)> = notes.iter().map(|note| note.part).collect::<Option<_>>()?;
+    let steps: BTreeSet<u64> = parts.iter().map(|(step, _)| *step).collect();
+    let (first, last) = (*steps.first()?, *steps.last()?);
+    Some(match *parts {
+        [(step, rank)] => format!("step {step} rank {rank}"),
+        _ if first == last => format!("step {first}"),
+        _ => format!("steps {first} to {last}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_said_once_with_its_places() {
+        let mut run = RunJudge::default();
+        let said = [
+            (0, 0, "3 weights have drifted"),
+            (0, 1, "3 weights have drifted"),
+            (1, 0, "5 weights have drifted"),
+            (2, 0, "another type"),
+        ];
+        for (step, rank, note) in said {
+            run.add(step, rank, &PartJudgement { notes: vec![note.into()], ..PartJudgement::default() });
+        }
+        run.add_note("7 files");
+        run.add_note("8 files");
+        let notes = run.finish(RunInfo::default(), RunInfo::default(), 0.0).notes;
+        let known = [
+            "step 0: 3 weights have drifted; alike in step 1 rank 0",
+            "step 2 rank 0: another type",
+            "7 files",
+            "8 files",
+        ];
+        assert_eq!(notes, known);
+    }
 }

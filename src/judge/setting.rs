@@ -1,6 +1,7 @@
 //! What holds for a whole part: in which types the two runs compute, and what the captures were made for.
 
-use super::tolerance::DTypeTolerance;
+use super::ops::{Kind, Traits};
+use super::precision::Precision;
 use crate::dump::{DType, Op, Phase, Slot, SlotSide, Task};
 use crate::pair::PartPair;
 
@@ -15,8 +16,10 @@ const MIXED_OPS: f64 = 0.2;
 pub(super) struct Setting {
     /// The runs compute in different float types: baseline's, candidate's, number of tensors.
     pub(super) mixed: Option<(DType, DType, usize)>,
-    /// Bounds of the coarsest float type (fp8 aside) that takes part in earnest.
-    pub(super) coarsest: Option<DTypeTolerance>,
+    /// Precision of the coarsest float type (fp8 aside) that takes part in earnest.
+    pub(super) coarsest: Option<Precision>,
+    /// Products of binary32 are computed in this coarser type (autocast).
+    pub(super) autocast: Option<Precision>,
     /// Both captures recorded checksums or hashes to prove equality of bits.
     pub(super) exact_task: bool,
 }
@@ -27,6 +30,7 @@ impl Setting {
         Self {
             mixed: mixed_precision(pair),
             coarsest: coarsest(pair),
+            autocast: autocast(pair),
             exact_task: exact(pair.baseline.task) && exact(pair.candidate.task),
         }
     }
@@ -65,7 +69,7 @@ fn mixed_precision(pair: &PartPair) -> Option<(DType, DType, usize)> {
     (mismatched > 2 && (throughout || by_setting)).then_some((b, c, mismatched))
 }
 
-fn coarsest(pair: &PartPair) -> Option<DTypeTolerance> {
+fn coarsest(pair: &PartPair) -> Option<Precision> {
     let mut counts: Vec<(DType, usize)> = Vec::new();
     let mut total = 0_usize;
     let slots = |ops: &[Op]| ops.iter().flat_map(|op| &op.slots).filter_map(float_dtype).collect::<Vec<_>>();
@@ -79,13 +83,32 @@ fn coarsest(pair: &PartPair) -> Option<DTypeTolerance> {
     counts
         .into_iter()
         .filter(|(dtype, count)| dtype.size() > 1 && *count * 20 >= total)
-        .filter_map(|(dtype, _)| DTypeTolerance::of(dtype))
-        .max_by(|a, b| a.rel_l2.total_cmp(&b.rel_l2))
+        .filter_map(|(dtype, _)| Precision::of(dtype))
+        .reduce(Precision::coarser)
+}
+
+/// The coarsest type in which products or modules of binary32 inputs have their result in the baseline.
+fn autocast(pair: &PartPair) -> Option<Precision> {
+    let single = Precision::of(DType::F32)?;
+    let ops = pair.baseline.ops.iter().filter(|op| op.name.phase() == Phase::Forward);
+    let computes = ops.filter(|op| Traits::of(op).kind == Kind::Product);
+    let coarse = computes.filter_map(|op| {
+        let floats = |given: bool| {
+            op.slots.iter().filter(move |slot| slot.side.is_result() != given).filter_map(float_dtype)
+        };
+        let all_single = floats(true).all(|dtype| dtype == DType::F32);
+        floats(false).next().filter(|_| all_single).and_then(Precision::of)
+    });
+    coarse.reduce(Precision::coarser).filter(|precision| precision.unit > single.unit)
 }
 
 /// APIs that hand out memory without writing to it.
 const UNINITIALISED: [&str; 6] =
     ["empty", "empty_like", "empty_strided", "empty_with_format", "new_empty", "new_empty_strided"];
+
+/// Ops that write over their first input without reading it.
+const OVERWRITING: [&str; 8] =
+    ["copy_", "zero_", "fill_", "normal_", "uniform_", "bernoulli_", "exponential_", "random_"];
 
 /// Collectives whose first input is the buffer they receive into.
 const RECEIVING: [&str; 11] = [
@@ -109,4 +132,5 @@ pub(super) fn is_uninitialised(op: &Op, slot: &Slot) -> bool {
         slot.side == SlotSide::Input && (&*slot.path == "input.0" || slot.path.starts_with("input.0."));
     (slot.side == SlotSide::Output && UNINITIALISED.contains(&api))
         || (received && op.name.phase() == Phase::Forward && RECEIVING.contains(&api))
+        || (slot.side == SlotSide::Input && &*slot.path == "input.0" && OVERWRITING.contains(&api))
 }

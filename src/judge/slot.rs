@@ -1,65 +1,76 @@
-//! The verdict of one pair of slots.
+//! What is known of one pair of slots, whatever they hold.
 
-use super::judged::{Difference, JudgedSlot, SlotContext, verdict};
+use super::difference::{Difference, Fact};
 use super::rulebook::{RuleBook, RuleKey};
-use super::tensor::TensorJudge;
+use super::setting::Setting;
 use super::tolerance::Rules;
-use super::{Verdict, value};
+use super::{Verdict, argument, tensor};
 use crate::dump::{Scalar, Slot, Value};
 use crate::measure::Evidence;
 
-/// Judges one pair of slots.
-pub(super) fn judge_slot(
-    op: &str,
-    pair: (Option<&Slot>, Option<&Slot>),
-    evidence: &Evidence,
-    context: SlotContext,
-    rules: &Rules,
-    book: &mut RuleBook,
-) -> JudgedSlot {
-    let (b, c) = match pair {
-        (Some(b), Some(c)) => (b, c),
-        (Some(only), None) => return one_sided(only, "baseline"),
-        (None, Some(only)) => return one_sided(only, "candidate"),
-        (None, None) => return verdict(Verdict::Unknown, Difference::None, ""),
-    };
-    let dtype = b.value.tensor().and_then(|record| record.dtype.known());
-    let rule = rules.find(op, &b.path, dtype);
-    if let Some((index, rule)) = rule
-        && rule.ignores()
-    {
-        let mut judged = verdict(Verdict::Unknown, Difference::None, "not judged: excluded by a user rule");
-        judged.judgement.rule = Some(book.index(RuleKey::User(index), || rule.to_string()));
-        return judged;
-    }
-    match (&b.value, &c.value) {
-        (Value::Tensor(x), Value::Tensor(y)) => {
-            let mut judge = TensorJudge { baseline: x, candidate: y, context, book };
-            let judged = judge.judge(evidence);
-            match rule {
-                Some((index, rule)) => judge.override_by(judged, index, rule, evidence),
-                None => judged,
+/// What one pair of slots is looked at under.
+pub(super) struct SlotView<'a> {
+    /// Name of the op.
+    pub(super) op: &'a str,
+    /// The content is left over memory: an output of `empty`, a receive buffer.
+    pub(super) uninitialised: bool,
+    /// What was measured.
+    pub(super) evidence: &'a Evidence,
+    /// Facts about the part.
+    pub(super) setting: &'a Setting,
+    /// The user's rules.
+    pub(super) rules: &'a Rules,
+}
+
+impl SlotView<'_> {
+    /// What is known of the two slots.
+    pub(super) fn fact(&self, pair: (Option<&Slot>, Option<&Slot>), book: &mut RuleBook) -> Fact {
+        let (b, c) = match pair {
+            (Some(b), Some(c)) => (b, c),
+            (Some(only), _) => return one_sided(only, "baseline"),
+            (_, Some(only)) => return one_sided(only, "candidate"),
+            (None, None) => {
+                return Fact::certain(crate::dump::SlotSide::Input, Verdict::Unknown, Difference::None, "");
             }
+        };
+        let dtype = b.value.tensor().and_then(|record| record.dtype.known());
+        let rule = self.rules.find(self.op, &b.path, dtype);
+        if let Some((index, rule)) = rule
+            && rule.ignores()
+        {
+            let reason = "not judged: excluded by a user rule";
+            let mut fact = Fact::certain(b.side, Verdict::Unknown, Difference::None, reason);
+            fact.judgement.rule = Some(book.index(RuleKey::User(index), || rule.to_string()));
+            return fact;
         }
-        (Value::Scalar(x), Value::Scalar(y)) => {
-            value::judge_scalars(x, y, context.led.explained, context.mixed_run)
-        }
-        (Value::None, Value::None) => verdict(Verdict::BitEqual, Difference::None, "").exact(),
-        (Value::Unsupported, _) | (_, Value::Unsupported) => {
-            verdict(Verdict::Unknown, Difference::None, "the capture could not record this value")
-        }
-        (x, y) => {
-            let reason = format!("{} in the baseline, {} in the candidate", kind_of(x), kind_of(y));
-            let difference = if matches!((x, y), (Value::Tensor(_), _) | (_, Value::Tensor(_))) {
-                Difference::Missing
-            } else {
-                Difference::Argument
-            };
-            verdict(
-                if difference == Difference::Missing { Verdict::Missing } else { Verdict::Differs },
-                difference,
-                &reason,
-            )
+        match (&b.value, &c.value) {
+            (Value::Tensor(x), Value::Tensor(y)) => {
+                let mut fact = tensor::compare(b.side, (x, y), self, book);
+                if let Some((index, rule)) = rule {
+                    tensor::apply_rule(&mut fact, index, rule, self.evidence, book);
+                }
+                fact
+            }
+            (Value::Scalar(x), Value::Scalar(y)) => {
+                argument::compare(b.side, x, y, self.setting.mixed.is_some())
+            }
+            (Value::None, Value::None) => {
+                Fact::certain(b.side, Verdict::BitEqual, Difference::None, "").equal()
+            }
+            (Value::Unsupported, _) | (_, Value::Unsupported) => Fact::certain(
+                b.side,
+                Verdict::Unknown,
+                Difference::None,
+                "the capture could not record this value",
+            ),
+            (x, y) => {
+                let reason = format!("{} in the baseline, {} in the candidate", kind_of(x), kind_of(y));
+                if matches!((x, y), (Value::Tensor(_), _) | (_, Value::Tensor(_))) {
+                    Fact::certain(b.side, Verdict::Missing, Difference::Missing, &reason)
+                } else {
+                    Fact::certain(b.side, Verdict::Differs, Difference::Argument, &reason)
+                }
+            }
         }
     }
 }
@@ -73,17 +84,25 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-fn one_sided(slot: &Slot, side: &str) -> JudgedSlot {
+fn one_sided(slot: &Slot, side: &str) -> Fact {
+    let unknown = |reason: &str| Fact::certain(slot.side, Verdict::Unknown, Difference::None, reason);
     match &slot.value {
         // A default passed explicitly on one side, or the name of a device: says nothing about numbers.
-        Value::None | Value::Unsupported => verdict(
-            Verdict::Unknown,
-            Difference::None,
-            &format!("{} in the {side}, absent on the other side", kind_of(&slot.value)),
-        ),
-        Value::Scalar(Scalar::Device(device)) => {
-            verdict(Verdict::Unknown, Difference::None, &format!("device {device}, given in the {side} only"))
+        Value::None | Value::Unsupported => {
+            unknown(&format!("{} in the {side}, absent on the other side", kind_of(&slot.value)))
         }
-        _ => verdict(Verdict::Missing, Difference::Missing, &format!("recorded in the {side} only")),
+        Value::Scalar(Scalar::Device(device)) => {
+            unknown(&format!("device {device}, given in the {side} only"))
+        }
+        _ => {
+            let mut fact = Fact::certain(
+                slot.side,
+                Verdict::Missing,
+                Difference::Missing,
+                &format!("recorded in the {side} only"),
+            );
+            fact.is_tensor = slot.value.tensor().is_some();
+            fact
+        }
     }
 }

@@ -1,270 +1,439 @@
-//! The verdict of two tensors, by their elements; [`record`](super::record) has that by what was recorded of them.
+//! What is known of two tensors: by their elements, else by what was recorded of them.
+
+use std::hash::{BuildHasher, Hasher};
 
 use super::Verdict;
-use super::judged::{Difference, JudgedSlot, SlotContext, verdict};
-use super::pattern::{bias_text, sparse, sparse_text, systematic};
-use super::rulebook::{RuleBook, RuleKey, dtype_name};
-use super::tolerance::{DTypeTolerance, GROWTH, Rule};
-use crate::dump::{DType, RecordedDType, TensorRecord};
-use crate::measure::{Evidence, PairMetrics};
+use super::difference::{Difference, Fact, Identity};
+use super::precision::Precision;
+use super::rulebook::{RuleBook, RuleKey};
+use super::slot::SlotView;
+use super::tolerance::Rule;
+use crate::dump::{Checksum, Counts, DType, Number, RecordedDType, SlotSide, TensorRecord};
+use crate::measure::{ChecksumMatch, Evidence, Metric, PairMetrics, RecordedComparison, SENTINEL, kept_out};
 
-/// A pair of tensors and what it is judged under.
-pub(super) struct TensorJudge<'a> {
-    pub(super) baseline: &'a TensorRecord,
-    pub(super) candidate: &'a TensorRecord,
-    pub(super) context: SlotContext,
-    pub(super) book: &'a mut RuleBook,
+/// Norms from which on sentinels are in a tensor, although its extremes were not recorded.
+const SENTINEL_NORM: f64 = 1.298_074_214_633_706_8e33; // 2^110
+
+/// Largest magnitude that passes for zero where the whole baseline is zero: the absolute bound of the operator standards
+/// for small float32 values.
+const ZERO_FLOOR: f64 = 1.0 / (1_u64 << 30) as f64;
+
+const DENORMAL: &str = "differs in denormal numbers only, which devices may flush to zero";
+const NEAR_ZERO: &str = "the baseline is all zero, the candidate within 2^-30 of it";
+
+/// Compares two tensors by whatever evidence there is.
+pub(super) fn compare(
+    side: SlotSide,
+    (b, c): (&TensorRecord, &TensorRecord),
+    view: &SlotView<'_>,
+    book: &mut RuleBook,
+) -> Fact {
+    let certain = |verdict, difference, reason: &str| Fact::certain(side, verdict, difference, reason);
+    let mut fact = if view.uninitialised {
+        certain(Verdict::Unknown, Difference::None, "uninitialised memory, not judged")
+    } else if let Evidence::Unreadable { baseline, candidate } = view.evidence {
+        let reasons: Vec<&str> =
+            [baseline, candidate].into_iter().flatten().map(|reason| &**reason).collect();
+        certain(Verdict::Unreadable, Difference::Unreadable, &reasons.join("; "))
+    } else if b.squeezed_shape() != c.squeezed_shape() {
+        let reason = format!("shape {:?} against {:?}", b.shape, c.shape);
+        certain(Verdict::Shape, Difference::Shape, &reason)
+    } else {
+        let mut fact = certain(Verdict::Unknown, Difference::None, "");
+        fact.dtype = coarser(b, c);
+        match view.evidence {
+            Evidence::Data(metrics) => by_elements(&mut fact, metrics, book),
+            Evidence::Recorded(recorded) => {
+                by_record(&mut fact, recorded, (b, c), view.setting.exact_task, book);
+            }
+            _ if b.is_empty() && c.is_empty() => {
+                settle(&mut fact, Verdict::BitEqual, "no elements");
+                fact.exact = true;
+            }
+            _ => fact.judgement.reason = "no statistics, checksum or data that both sides recorded".into(),
+        }
+        around_numbers(&mut fact, (b, c), view.setting.mixed.is_some());
+        fact
+    };
+    fact.is_tensor = true;
+    fact.len = b.len() as f64;
+    fact.norms = (recorded_norm(b), recorded_norm(c));
+    if let Evidence::Data(metrics) = view.evidence {
+        fact.norms = (metrics.baseline.norm, metrics.candidate.norm);
+    }
+    fact.is_float = fact.dtype.and_then(Precision::of).is_some() && fact.len > 0.0;
+    let (of_baseline, of_candidate) = largest((b, c), view.evidence);
+    fact.largest = of_baseline;
+    if matches!(view.evidence, Evidence::Recorded(_)) && kept_out(b).and(kept_out(c)).is_some() {
+        // Sentinels are not in the norm.
+        fact.largest = of_baseline.min(fact.norm);
+    } else {
+        // They are the same on both sides; a result that overflows on one is none.
+        let alike = of_baseline.to_bits() == of_candidate.to_bits();
+        fact.swamped = fact.is_float && alike && (fact.largest > SENTINEL || fact.norm > SENTINEL_NORM);
+    }
+    fact.identity = identity((b, c), fact.norms);
+    fact
 }
 
-impl TensorJudge<'_> {
-    /// Judges by whatever evidence there is.
-    pub(super) fn judge(&mut self, evidence: &Evidence) -> JudgedSlot {
-        let (b, c) = (self.baseline, self.candidate);
-        if self.context.uninitialised {
-            return verdict(Verdict::Unknown, Difference::None, "uninitialised memory, not judged");
-        }
-        if let Evidence::Unreadable { baseline, candidate } = evidence {
-            let reasons: Vec<&str> =
-                [baseline, candidate].into_iter().flatten().map(|reason| &**reason).collect();
-            return verdict(Verdict::Unreadable, Difference::Unreadable, &reasons.join("; "));
-        }
-        if b.squeezed_shape() != c.squeezed_shape() {
-            let reason = format!("shape {:?} against {:?}", b.shape, c.shape);
-            return verdict(Verdict::Shape, Difference::Shape, &reason);
-        }
-        let judged = match evidence {
-            Evidence::Data(metrics) => self.by_data(metrics),
-            Evidence::Recorded(recorded) => self.by_record(recorded),
-            Evidence::Unreadable { .. } | Evidence::Nothing if b.is_empty() && c.is_empty() => {
-                verdict(Verdict::BitEqual, Difference::None, "no elements").exact()
-            }
-            Evidence::Unreadable { .. } | Evidence::Nothing => verdict(
-                Verdict::Unknown,
-                Difference::None,
-                "no statistics, checksum or data that both sides recorded",
-            ),
-        };
-        self.with_record(judged)
-    }
+/// The verdict of a fact that needs no judging.
+fn settle(fact: &mut Fact, verdict: Verdict, reason: &str) {
+    fact.judgement.verdict = verdict;
+    fact.judgement.error = Some(0.0);
+    fact.judgement.reason = reason.into();
+    fact.is_measured = true;
+}
 
-    /// Lets what surrounds the numbers speak: element type, shape in other spelling, `requires_grad`.
-    fn with_record(&self, mut judged: JudgedSlot) -> JudgedSlot {
-        let (b, c) = (self.baseline, self.candidate);
-        let fine = judged.judgement.verdict.is_fine();
-        if b.dtype != c.dtype {
-            judged.exact = false;
-            let reason = format!("{} against {}", b.dtype, c.dtype);
-            if fine {
-                judged.judgement.verdict = Verdict::DType;
-                judged.difference = if self.context.mixed_run { Difference::None } else { Difference::DType };
-            }
-            prepend(&mut judged.judgement.reason, &reason);
-        } else if b.shape != c.shape {
-            prepend(
-                &mut judged.judgement.reason,
-                &format!("shape {:?} against {:?}, same elements", b.shape, c.shape),
-            );
-        }
-        if let (Some(x), Some(y)) = (b.requires_grad, c.requires_grad)
-            && x != y
-        {
-            prepend(&mut judged.judgement.reason, &format!("requires_grad {x} against {y}"));
-            if fine {
-                judged.judgement.verdict = Verdict::Differs;
-                judged.difference = Difference::RequiresGrad;
-            }
-        }
-        judged
-    }
+fn non_finite(fact: &mut Fact, reason: &str) {
+    fact.judgement.verdict = Verdict::NonFinite;
+    fact.judgement.error = Some(f64::INFINITY);
+    fact.judgement.reason = reason.into();
+    fact.difference = Difference::NonFinite;
+}
 
-    /// The type at whose precision this pair is judged: the coarser of the two.
-    pub(super) fn dtype(&self) -> Option<DType> {
-        let coarser = |a: DType, b: DType| match (a.mantissa_bits(), b.mantissa_bits()) {
-            (Some(x), Some(y)) => {
-                if x <= y {
-                    a
-                } else {
-                    b
-                }
-            }
-            (Some(_), None) => a,
-            _ => b,
-        };
-        match (&self.baseline.dtype, &self.candidate.dtype) {
-            (RecordedDType::Known(a), RecordedDType::Known(b)) => Some(coarser(*a, *b)),
-            _ => None,
-        }
-    }
+/// Elements of an exact type that differ, or checksums.
+fn unequal(fact: &mut Fact, difference: Difference, error: Option<f64>, reason: &str, rule: u32) {
+    fact.judgement.verdict = Verdict::Differs;
+    fact.judgement.error = error;
+    fact.judgement.reason = reason.into();
+    fact.judgement.rule = Some(rule);
+    fact.difference = difference;
+}
 
-    pub(super) fn tolerance(&self) -> Option<DTypeTolerance> {
-        let own = DTypeTolerance::of(self.dtype()?)?;
-        // In a pair of mixed precision float32 results carry the rounding of the coarser inputs.
-        let mixed = self.context.coarsest.filter(|_| self.context.mixed_run);
-        Some(mixed.into_iter().chain(self.context.inside).fold(own, DTypeTolerance::coarser))
-    }
+/// Numbers that are off by `distance`; the verdict is found later.
+fn numbers(fact: &mut Fact, distance: f64, norm: f64) {
+    fact.judgement.verdict = Verdict::Close;
+    fact.norm = norm;
+    fact.distance = distance;
+    fact.is_measured = true;
+    fact.judgement.error = Some(if distance > 0.0 { distance / norm } else { 0.0 });
+    fact.difference = if distance > 0.0 { Difference::Numbers } else { Difference::None };
+}
 
-    fn by_data(&mut self, m: &PairMetrics) -> JudgedSlot {
-        if m.bit_equal {
-            return verdict(Verdict::BitEqual, Difference::None, both_non_finite(m)).exact();
-        }
+fn exact_rule(book: &mut RuleBook) -> u32 {
+    book.index(RuleKey::Exact, || {
+        "integers and bool: equal, unless noise in what they were made from flips them".to_owned()
+    })
+}
+
+fn by_elements(fact: &mut Fact, m: &PairMetrics, book: &mut RuleBook) {
+    let alike = if m.baseline.non_finite() > 0 {
+        "NaN or Inf at the same places on both sides; the rest was compared"
+    } else {
+        ""
+    };
+    let Some(dtype) = fact.dtype.filter(|dtype| Precision::of(*dtype).is_some()) else {
+        let rule = exact_rule(book);
         if m.non_finite_mismatch > 0 {
-            return verdict(Verdict::NonFinite, Difference::NonFinite, &non_finite_words(m))
-                .error(f64::INFINITY);
+            return non_finite(fact, &non_finite_words(m));
         }
-        let Some(tolerance) = self.tolerance() else {
-            return self.exact_type(m);
-        };
-        let norm = joint_norm(m);
-        let distance = m.euclidean.unwrap_or(0.0);
-        let error = relative(distance, norm + self.context.led.cancellation / tolerance.rel_l2);
-        if let Some(reason) = self.too_small_to_matter(m, norm) {
-            return verdict(Verdict::Close, Difference::None, reason).error(0.0);
-        }
-        let allowed = self.allowed(tolerance.rel_l2, tolerance);
-        if error > allowed {
-            return self.beyond(error, allowed, tolerance, "rel_l2");
-        }
-        let largest = m.baseline.max.unwrap_or(0.0).abs().max(m.baseline.min.unwrap_or(0.0).abs());
-        let allowed_max = self.allowed(tolerance.max_err(), tolerance);
-        let max_abs = m.max_abs_err.unwrap_or(0.0);
-        let max_error = relative((max_abs - self.context.led.cancellation).max(0.0), largest);
-        if max_error > allowed_max && !self.context.led.flips {
-            return self.beyond(
-                error.max(max_error),
-                allowed_max,
-                tolerance,
-                "largest error / largest magnitude",
-            );
-        }
-        if let Some(reason) = systematic(m, error, tolerance, self.context.led.explained) {
-            let dtype = self.dtype();
-            let rule = self.book.index(RuleKey::Bias(dtype), || bias_text(dtype, tolerance));
-            return verdict(Verdict::Differs, Difference::Numbers, &reason).error(error).rule(rule);
-        }
-        if !self.context.led.flips
-            && error > GROWTH * self.context.led.explained
-            && let Some(reason) = sparse(m, error, tolerance)
-        {
-            let dtype = self.dtype();
-            let rule = self.book.index(RuleKey::Sparse(dtype), || sparse_text(dtype, tolerance));
-            return verdict(Verdict::Differs, Difference::Numbers, &reason).error(error).rule(rule);
-        }
-        let rule = self.rule_for(error, tolerance.rel_l2, tolerance);
-        let mut judged =
-            verdict(Verdict::Close, Difference::None, both_non_finite(m)).error(error).rule(rule);
-        // Same values in other bits (signs of zero, another type): equal for what follows.
-        judged.exact = m.different == 0 && self.baseline.dtype == self.candidate.dtype;
-        judged
-    }
-
-    /// Differences that no device promises to reproduce, whatever their relative size.
-    fn too_small_to_matter(&self, m: &PairMetrics, norm: f64) -> Option<&'static str> {
-        let dtype = self.dtype()?;
-        let largest = m.max_abs_err.filter(|largest| *largest > 0.0)?;
-        if largest < smallest_normal(dtype) {
-            return Some(DENORMAL);
-        }
-        (norm <= 0.0 && largest <= ZERO_FLOOR).then_some(NEAR_ZERO)
-    }
-
-    /// Integers and bool must be equal; a few flips are forgiven where the inputs already carry rounding noise.
-    fn exact_type(&mut self, m: &PairMetrics) -> JudgedSlot {
-        let rule = self.book.index(RuleKey::Exact, || {
-            "integers and bool: equal, or at most 1 in 1000 flipped where inputs carry rounding noise"
-                .to_owned()
-        });
-        if m.different == 0 {
-            return verdict(Verdict::BitEqual, Difference::None, "").exact().rule(rule);
+        if m.bit_equal || m.different == 0 {
+            settle(fact, Verdict::BitEqual, alike);
+            fact.exact = true;
+            fact.judgement.rule = Some(rule).filter(|_| !m.bit_equal);
+            return;
         }
         let count = m.baseline.count.max(1);
         let share = m.different as f64 / count as f64;
         let reason = format!("{} of {count} elements differ", m.different);
-        let error = m.rel_l2.unwrap_or(share).max(share);
-        if self.context.led.explained > 0.0 && share <= 1e-3 {
-            return verdict(Verdict::Close, Difference::None, &reason).error(share).rule(rule);
+        fact.is_measured = true;
+        return unequal(
+            fact,
+            Difference::Elements,
+            Some(m.rel_l2.unwrap_or(share).max(share)),
+            &reason,
+            rule,
+        );
+    };
+    fact.norm = joint_norm(m);
+    if m.bit_equal {
+        settle(fact, Verdict::BitEqual, alike);
+        fact.exact = true;
+        return;
+    }
+    if m.non_finite_mismatch > 0 {
+        return non_finite(fact, &non_finite_words(m));
+    }
+    let off = m.max_abs_err.unwrap_or(0.0);
+    if off > 0.0 && off < smallest_normal(dtype) {
+        return settle(fact, Verdict::Close, DENORMAL);
+    }
+    if off > 0.0 && fact.norm <= 0.0 && off <= ZERO_FLOOR {
+        return settle(fact, Verdict::Close, NEAR_ZERO);
+    }
+    let norm = fact.norm;
+    numbers(fact, m.euclidean.unwrap_or(0.0), norm);
+    fact.judgement.reason = alike.into();
+    // Same values in other bits (signs of zero): equal for what follows.
+    fact.exact = m.different == 0;
+}
+
+fn by_record(
+    fact: &mut Fact,
+    r: &RecordedComparison,
+    (b, c): (&TensorRecord, &TensorRecord),
+    exact_task: bool,
+    book: &mut RuleBook,
+) {
+    let norm = recorded_norm(b);
+    fact.norm = norm;
+    fact.blind = r.sketch.is_none();
+    if fact.blind {
+        fact.likely = likely(r, b);
+    }
+    if let Some((b, c)) = &r.counts_differ {
+        let words = format!("non-finite elements: baseline {}, candidate {}", count_words(b), count_words(c));
+        return non_finite(fact, &words);
+    }
+    if r.baseline_non_finite != r.candidate_non_finite {
+        let side = if r.candidate_non_finite { "candidate" } else { "baseline" };
+        return non_finite(fact, &format!("the statistics show NaN or Inf in the {side} only"));
+    }
+    if r.baseline_non_finite && [r.max, r.min].into_iter().flatten().any(|s| s.relative.is_infinite()) {
+        return non_finite(fact, "the statistics show NaN or Inf on both sides, of another kind or sign");
+    }
+    let bits_differ = r.checksum == Some(ChecksumMatch::Different);
+    match r.checksum {
+        Some(ChecksumMatch::Equal) => {
+            settle(fact, Verdict::BitEqual, "");
+            fact.exact = true;
+            return;
         }
-        verdict(Verdict::Differs, Difference::Numbers, &reason).error(error).rule(rule)
-    }
-
-    /// `base`, or what the context explains, whichever is larger, up to the limit of accumulated rounding.
-    pub(super) fn allowed(&self, base: f64, tolerance: DTypeTolerance) -> f64 {
-        base.max((GROWTH * self.context.led.explained).min(self.context.led.limit.max(tolerance.accumulated)))
-    }
-
-    pub(super) fn beyond(
-        &mut self,
-        error: f64,
-        allowed: f64,
-        tolerance: DTypeTolerance,
-        what: &str,
-    ) -> JudgedSlot {
-        let rule = self.rule_for(allowed, tolerance.rel_l2, tolerance);
-        let reason = if error.is_infinite() {
-            "the baseline is all zero, the candidate is not".to_owned()
-        } else {
-            format!("{what} {error:.1e} > {allowed:.1e}")
-        };
-        verdict(Verdict::Differs, Difference::Numbers, &reason).error(error).rule(rule)
-    }
-
-    pub(super) fn rule_for(&mut self, error: f64, base: f64, tolerance: DTypeTolerance) -> u32 {
-        let dtype = self.dtype();
-        if error > base {
-            return self.book.index(RuleKey::Growth(dtype), || {
-                format!(
-                    "{}: within {GROWTH} times the error of what led here (accumulated rounding, at most {:.1e}; more where a choice between near-equal values flips)",
-                    dtype_name(dtype),
-                    tolerance.accumulated
-                )
-            });
+        Some(ChecksumMatch::WeaklyEqual) => {
+            settle(fact, Verdict::Close, "equal XOR checksums, which constant or repeated data also give");
+            fact.exact = true;
+            return;
         }
-        self.book.index(RuleKey::Default(dtype), || {
-            format!(
-                "{} default: rel_l2 <= {:.1e}, largest error <= {:.1e} of the largest magnitude, statistics <= {:.1e}",
-                dtype_name(dtype),
-                tolerance.rel_l2,
-                tolerance.max_err(),
-                tolerance.statistic()
-            )
-        })
+        Some(ChecksumMatch::Different) if exact_task => {
+            let rule = book.index(RuleKey::Checksum, || "checksums are equal".to_owned());
+            // What the statistics prove beside it; 0 proves nothing.
+            let proved = r.rel_l2_at_least.filter(|error| *error > 0.0 && error.is_finite());
+            fact.is_measured = true;
+            fact.distance = proved.unwrap_or(0.0) * norm;
+            return unequal(fact, Difference::Checksum, proved, "checksums differ", rule);
+        }
+        Some(ChecksumMatch::Different) | None => {}
     }
+    let Some(dtype) = fact.dtype.filter(|dtype| Precision::of(*dtype).is_some()) else {
+        return exact_record(fact, r, b, bits_differ, book);
+    };
+    if r.all_same && !bits_differ {
+        settle(fact, Verdict::Close, "");
+        fact.exact = true;
+        return;
+    }
+    if let Some((in_b, in_c)) = r.sentinels_differ {
+        // Another number in the place of one, or the other way round.
+        let distance = r.sketch.map_or(0.0, |sketch| sketch.distance).max(norm).max(recorded_norm(c));
+        numbers(fact, distance.max(f64::MIN_POSITIVE), norm);
+        fact.judgement.reason = format!("elements beyond 2^100: baseline {in_b}, candidate {in_c}").into();
+        return;
+    }
+    if let Some(reason) = too_small_to_matter(dtype, b, c) {
+        return settle(fact, Verdict::Close, reason);
+    }
+    let bound = r.rel_l2_at_least.filter(|bound| !bound.is_nan()).unwrap_or(0.0);
+    let (distance, reason) = match r.sketch {
+        Some(sketch) if sketch.is_resolved() => (sketch.distance.max(proved(bound, norm)), ""),
+        Some(sketch) => (
+            // A distance below what storing the sketches makes is that of the sketches.
+            sketch.distance.max(proved(bound, norm)),
+            if bits_differ { "the bits differ, by less than a sketch resolves" } else { "" },
+        ),
+        None => (proved(bound, norm), ""),
+    };
+    if r.sketch.is_none() && bound.is_infinite() {
+        // Other than zero where the baseline is zero: by as much as the candidate's own norm.
+        return numbers(fact, recorded_norm(c).max(f64::MIN_POSITIVE), norm);
+    }
+    numbers(fact, distance, norm);
+    fact.judgement.reason = reason.into();
+}
 
-    /// Replaces the numerical part of a judgement by a user rule, where its metrics are known.
-    pub(super) fn override_by(
-        &mut self,
-        judged: JudgedSlot,
-        index: usize,
-        rule: &Rule,
-        evidence: &Evidence,
-    ) -> JudgedSlot {
-        let numerical = matches!(judged.difference, Difference::None | Difference::Numbers)
-            && judged.judgement.verdict != Verdict::Unknown;
-        let Some(outcome) = rule.check(|metric| evidence.metric(metric)).filter(|_| numerical) else {
-            return judged;
-        };
-        let id = self.book.index(RuleKey::User(index), || rule.to_string());
-        let error = judged.judgement.error;
-        let mut judged = match outcome {
-            Ok(()) if judged.judgement.verdict == Verdict::Differs => {
-                verdict(Verdict::Close, Difference::None, "")
+/// Relative error of the largest and the least element, of which each is one sample of what all elements are off by. An
+/// element below the root mean square is held against that.
+fn likely(r: &RecordedComparison, b: &TensorRecord) -> f64 {
+    let typical = recorded_norm(b) / (b.len().max(1) as f64).sqrt();
+    let extremes = [(r.max, b.statistics.max), (r.min, b.statistics.min)];
+    let errors = extremes.into_iter().filter_map(|(difference, value)| {
+        let size = value?.as_f64().abs().max(typical);
+        Some(difference?.difference.abs() / size)
+    });
+    errors.filter(|error| error.is_finite()).fold(0.0, f64::max).min(1.0)
+}
+
+/// Distance that a relative bound proves.
+fn proved(bound: f64, norm: f64) -> f64 {
+    if bound.is_finite() { bound * norm } else { 0.0 }
+}
+
+fn exact_record(
+    fact: &mut Fact,
+    r: &RecordedComparison,
+    b: &TensorRecord,
+    bits_differ: bool,
+    book: &mut RuleBook,
+) {
+    let rule = exact_rule(book);
+    fact.is_measured = true;
+    if r.all_same && !bits_differ {
+        settle(fact, Verdict::Close, "");
+        fact.exact = true;
+        fact.judgement.rule = Some(rule);
+        return;
+    }
+    if let Some(sketch) = r.sketch.filter(|sketch| sketch.distance > 0.0) {
+        // Elements of an exact type that differ do so by 1 at least, so their number is at most the squared distance;
+        // where values are large, by about their own magnitude.
+        let squared = sketch.distance * sketch.distance;
+        let share = (squared / b.len().max(1) as f64).min(sketch.rel_l2 * sketch.rel_l2 / 2.0);
+        let reason = format!("elements differ, about 1 in {:.0} by the sketch", 1.0 / share.min(1.0));
+        return unequal(fact, Difference::Elements, Some(sketch.rel_l2.max(share)), &reason, rule);
+    }
+    let present = [r.max, r.min, r.mean, r.norm].into_iter().flatten();
+    let error = present.map(|s| s.relative).fold(0.0, f64::max);
+    let reason =
+        if bits_differ && r.all_same { "checksums differ" } else { "statistics of an exact type differ" };
+    unequal(fact, Difference::Elements, Some(error), reason, rule);
+}
+
+/// Lets what surrounds the numbers speak: element type, shape in other spelling, `requires_grad`.
+fn around_numbers(fact: &mut Fact, (b, c): (&TensorRecord, &TensorRecord), mixed_run: bool) {
+    let is_open = fact.difference.is_open() && fact.judgement.verdict.is_fine();
+    if b.dtype != c.dtype {
+        fact.exact = false;
+        if is_open {
+            fact.judgement.verdict = Verdict::DType;
+            if !mixed_run {
+                fact.difference = Difference::DType;
             }
-            Ok(()) => judged,
-            Err(broken) => verdict(Verdict::Differs, Difference::Numbers, &broken),
-        };
-        judged.judgement.error = error;
-        judged.rule(id)
+        }
+        prepend(&mut fact.judgement.reason, &format!("{} against {}", b.dtype, c.dtype));
+    } else if b.shape != c.shape {
+        let text = format!("shape {:?} against {:?}, same elements", b.shape, c.shape);
+        prepend(&mut fact.judgement.reason, &text);
+    }
+    if let (Some(x), Some(y)) = (b.requires_grad, c.requires_grad)
+        && x != y
+    {
+        prepend(&mut fact.judgement.reason, &format!("requires_grad {x} against {y}"));
+        if is_open {
+            fact.judgement.verdict = Verdict::Differs;
+            fact.difference = Difference::RequiresGrad;
+        }
     }
 }
 
-/// Largest magnitude that passes for zero where the whole baseline is zero: the absolute bound of the operator standards
-/// for small float32 values.
-pub(super) const ZERO_FLOOR: f64 = 1.0 / (1_u64 << 30) as f64;
+/// Replaces what the numbers say by a rule of the user's, where its metrics are known.
+pub(super) fn apply_rule(
+    fact: &mut Fact,
+    index: usize,
+    rule: &Rule,
+    evidence: &Evidence,
+    book: &mut RuleBook,
+) {
+    let numerical = matches!(fact.difference, Difference::None | Difference::Numbers | Difference::Elements)
+        && fact.judgement.verdict != Verdict::Unknown;
+    let Some(outcome) = rule.check(|metric| evidence.metric(metric)).filter(|_| numerical) else { return };
+    fact.judgement.rule = Some(book.index(RuleKey::User(index), || rule.to_string()));
+    match outcome {
+        Ok(()) => {
+            fact.allowed = true;
+            if fact.difference == Difference::Elements {
+                fact.difference = Difference::None;
+                fact.judgement.verdict = Verdict::Close;
+            }
+        }
+        Err(broken) => {
+            fact.difference = Difference::Bound;
+            fact.judgement.verdict = Verdict::Differs;
+            fact.judgement.reason = broken.into();
+        }
+    }
+}
 
-pub(super) const DENORMAL: &str = "differs in denormal numbers only, which devices may flush to zero";
-pub(super) const NEAR_ZERO: &str = "the baseline is all zero, the candidate within 2^-30 of it";
+/// The type at whose precision a pair is judged: the coarser of the two.
+fn coarser(baseline: &TensorRecord, candidate: &TensorRecord) -> Option<DType> {
+    let (RecordedDType::Known(own), RecordedDType::Known(other)) = (&baseline.dtype, &candidate.dtype) else {
+        return None;
+    };
+    // Types without a mantissa are exact.
+    let bits = |dtype: &DType| dtype.mantissa_bits().unwrap_or(u32::MAX);
+    Some(if bits(other) <= bits(own) { *other } else { *own })
+}
+
+/// Norm of a tensor as recorded; 0 where nothing tells it. One below the largest magnitude underflowed in the type that the
+/// capture summed in; where it overflowed or was not recorded, the largest magnitude bounds it.
+fn recorded_norm(record: &TensorRecord) -> f64 {
+    let statistics = &record.statistics;
+    let largest = [statistics.max, statistics.min].into_iter().flatten().map(|number| number.as_f64().abs());
+    let largest = largest.filter(|value| value.is_finite()).fold(0.0, f64::max);
+    if let Some(norm) = statistics.norm.filter(|norm| kept_out(record).is_some() && norm.is_finite()) {
+        return norm;
+    }
+    let bound = largest * (record.len() as f64).sqrt();
+    statistics.norm.map(f64::abs).filter(|norm| norm.is_finite()).map_or(bound, |norm| norm.max(largest))
+}
+
+/// Largest finite magnitudes of both sides; 0 where not known.
+fn largest((b, c): (&TensorRecord, &TensorRecord), evidence: &Evidence) -> (f64, f64) {
+    let of = |extremes: [Option<f64>; 2]| {
+        extremes.into_iter().flatten().map(f64::abs).filter(|value| value.is_finite()).fold(0.0, f64::max)
+    };
+    let recorded = |record: &TensorRecord| {
+        of([record.statistics.max, record.statistics.min].map(|value| value.map(Number::as_f64)))
+    };
+    match evidence {
+        Evidence::Data(m) => (of([m.baseline.max, m.baseline.min]), of([m.candidate.max, m.candidate.min])),
+        _ => (recorded(b), recorded(c)),
+    }
+}
+
+/// By hash; else by what statistics say together with the number of elements. `None` where neither is there, and for
+/// scalars and exact types without a hash, of which many are equal by chance.
+fn identity((b, c): (&TensorRecord, &TensorRecord), norms: (f64, f64)) -> Option<Identity> {
+    let of = |record: &TensorRecord, norm: f64| match record.checksum {
+        Some(Checksum::Xxh3(hash)) => Some(hash),
+        Some(Checksum::Crc32(sum)) => Some(u128::from(sum) | u128::from(record.len()) << 32),
+        _ if norm > 0.0 => {
+            let statistics = &record.statistics;
+            let bits = |number: Option<Number>| number.map_or(0, |number| number.as_f64().to_bits());
+            let mut hasher = FIXED.build_hasher();
+            for part in [
+                record.len(),
+                norm.to_bits(),
+                bits(statistics.max),
+                bits(statistics.min),
+                statistics.mean.map_or(0, f64::to_bits),
+            ] {
+                hasher.write_u64(part);
+            }
+            Some(u128::from(hasher.finish()) | 1 << 127)
+        }
+        _ => None,
+    };
+    Some((of(b, norms.0)?, of(c, norms.1)?))
+}
+
+/// The same in every process.
+static FIXED: std::hash::BuildHasherDefault<std::collections::hash_map::DefaultHasher> =
+    std::hash::BuildHasherDefault::new();
+
+/// Differences that no device promises to reproduce, by what the statistics show of the elements.
+fn too_small_to_matter(dtype: DType, b: &TensorRecord, c: &TensorRecord) -> Option<&'static str> {
+    let largest = |record: &TensorRecord| {
+        let (max, min) = (record.statistics.max?.as_f64().abs(), record.statistics.min?.as_f64().abs());
+        (max.is_finite() && min.is_finite()).then_some(max.max(min))
+    };
+    let (b, c) = (largest(b)?, largest(c)?);
+    if b.max(c) < smallest_normal(dtype) {
+        return Some(DENORMAL);
+    }
+    (b <= 0.0 && c <= ZERO_FLOOR).then_some(NEAR_ZERO)
+}
 
 /// Smallest normal number of types whose denormals devices flush; 0 for types whose denormals are ordinary values.
-pub(super) fn smallest_normal(dtype: DType) -> f64 {
+fn smallest_normal(dtype: DType) -> f64 {
     match dtype {
         DType::F64 | DType::C128 => f64::MIN_POSITIVE,
         DType::F32 | DType::Bf16 | DType::C64 => f64::from(f32::MIN_POSITIVE),
@@ -276,37 +445,29 @@ fn prepend(reason: &mut Box<str>, text: &str) {
     *reason = if reason.is_empty() { text.into() } else { format!("{text}; {reason}").into() };
 }
 
-pub(super) fn relative(distance: f64, norm: f64) -> f64 {
-    if distance > 0.0 { distance / norm } else { 0.0 }
-}
-
 /// Norm of the baseline over the positions that the distance runs over.
 fn joint_norm(m: &PairMetrics) -> f64 {
-    match (m.euclidean, m.rel_l2) {
+    match (Metric::Euclidean.of(m), m.rel_l2) {
         (Some(distance), Some(relative)) if relative > 0.0 && relative.is_finite() => distance / relative,
         (_, Some(relative)) if relative.is_infinite() => 0.0,
         _ => m.baseline.norm,
     }
 }
 
-fn both_non_finite(m: &PairMetrics) -> &'static str {
-    if m.baseline.non_finite() > 0 {
-        "NaN or Inf at the same places on both sides; the rest was compared"
-    } else {
-        ""
-    }
+fn count_words(counts: &Counts) -> String {
+    non_finite_counts(counts.nan, counts.positive_infinite, counts.negative_infinite)
+}
+
+fn non_finite_counts(nan: u64, up: u64, down: u64) -> String {
+    let words = [(nan, "NaN"), (up, "+Inf"), (down, "-Inf")];
+    let parts: Vec<String> =
+        words.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
+    if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
 }
 
 fn non_finite_words(m: &PairMetrics) -> String {
-    let words = |side: &crate::measure::TensorSummary| {
-        let mut parts = Vec::new();
-        for (count, word) in [(side.nan, "NaN"), (side.pos_inf, "+Inf"), (side.neg_inf, "-Inf")] {
-            if count > 0 {
-                parts.push(format!("{count} {word}"));
-            }
-        }
-        if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
-    };
+    let words =
+        |side: &crate::measure::TensorSummary| non_finite_counts(side.nan, side.pos_inf, side.neg_inf);
     format!(
         "non-finite at {} place{} where the other side is not, or of another kind: baseline {}, candidate {}",
         m.non_finite_mismatch,

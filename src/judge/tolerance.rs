@@ -19,10 +19,6 @@ use serde::Deserialize;
 use crate::dump::DType;
 use crate::measure::{ALL_METRICS, Metric};
 
-/// Output error explained by inputs that are off by `e`: up to this many times `e`. Measured noise grows by less than 4
-/// per op in networks of several kinds; the largest factors belong to near-cancelled sums of few elements.
-pub const GROWTH: f64 = 8.0;
-
 /// Default bounds for one dtype.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DTypeTolerance {
@@ -45,22 +41,6 @@ impl DTypeTolerance {
             _ => return None,
         };
         Some(Self { rel_l2: 2_f64.powi(rel_l2), accumulated: 2_f64.powi(accumulated) })
-    }
-
-    /// The wider of two.
-    pub(crate) fn coarser(self, other: Self) -> Self {
-        if other.rel_l2 > self.rel_l2 { other } else { self }
-    }
-
-    /// Largest error of one element, relative to the largest magnitude of the baseline.
-    pub fn max_err(self) -> f64 {
-        4.0 * self.rel_l2
-    }
-
-    /// Largest relative difference of a recorded statistic. Recorded norms are sums in the tensor's own dtype, off by up
-    /// to 5e-5 for large float32 tensors, so the bound is four times the one for data.
-    pub fn statistic(self) -> f64 {
-        4.0 * self.rel_l2
     }
 
     /// Largest systematic scale error `|slope - 1|`: rounding is not biased, so a slope stands out long before the error does.

@@ -143,11 +143,13 @@ pub enum Cause {
     Structure,
     /// Only the backward pass of this op differs.
     Gradient,
+    /// An optimizer changed a parameter otherwise than its gradient says.
+    Optimizer,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Numerics,
         Self::Argument,
         Self::DType,
@@ -155,6 +157,7 @@ impl Cause {
         Self::Input,
         Self::Structure,
         Self::Gradient,
+        Self::Optimizer,
     ];
 
     /// The word in reports.
@@ -167,6 +170,7 @@ impl Cause {
             Self::Input => "input",
             Self::Structure => "structure",
             Self::Gradient => "gradient",
+            Self::Optimizer => "optimizer",
         }
     }
 
@@ -180,6 +184,7 @@ impl Cause {
             Self::Input => "the run's own inputs or weights already differ: check the two configurations",
             Self::Structure => "the sequences of ops differ here",
             Self::Gradient => "only the backward pass of this op differs",
+            Self::Optimizer => "the optimizer changes a parameter otherwise although its gradient agrees",
         }
     }
 }

@@ -1,9 +1,8 @@
 //! The verdict of two scalars: arguments of an op, or results that are not tensors.
 
 use super::Verdict;
-use super::judged::{Difference, JudgedSlot, verdict};
-use super::tolerance::GROWTH;
-use crate::dump::{DType, Number, Scalar};
+use super::difference::{Difference, Fact};
+use crate::dump::{DType, Number, Scalar, SlotSide};
 
 /// Relative difference of two float arguments that is no difference: values printed from float32 on one side.
 const SAME_FLOAT: f64 = 1e-6;
@@ -11,8 +10,10 @@ const SAME_FLOAT: f64 = 1e-6;
 /// Significant decimal digits up to which a float looks chosen (`1e-5`, `0.125`) rather than computed.
 const CHOSEN_DIGITS: usize = 5;
 
-/// Judges two scalars. `explained` is the error of what led to this op, which computed arguments inherit.
-pub(super) fn judge_scalars(b: &Scalar, c: &Scalar, explained: f64, mixed_run: bool) -> JudgedSlot {
+/// What is known of two scalars. A computed one that differs is an argument only where nothing before it could have made it
+/// differ, which is decided later.
+pub(super) fn compare(side: SlotSide, b: &Scalar, c: &Scalar, mixed_run: bool) -> Fact {
+    let verdict = |verdict, difference, reason: &str| Fact::certain(side, verdict, difference, reason);
     let differs = |difference| verdict(Verdict::Differs, difference, &format!("{b} against {c}"));
     match (b, c) {
         (Scalar::Device(x), Scalar::Device(y)) if x != y => verdict(
@@ -22,7 +23,7 @@ pub(super) fn judge_scalars(b: &Scalar, c: &Scalar, explained: f64, mixed_run: b
         ),
         (Scalar::Number(x), Scalar::Number(y)) => {
             if x.same(*y) && same_kind(*x, *y) {
-                return verdict(Verdict::BitEqual, Difference::None, "").exact();
+                return verdict(Verdict::BitEqual, Difference::None, "").equal();
             }
             let ((Number::Float(_), _) | (_, Number::Float(_))) = (*x, *y) else {
                 return differs(Difference::Argument);
@@ -36,19 +37,11 @@ pub(super) fn judge_scalars(b: &Scalar, c: &Scalar, explained: f64, mixed_run: b
             if is_chosen(x) && is_chosen(y) {
                 return differs(Difference::Argument).error(error);
             }
-            if error <= GROWTH * explained {
-                return verdict(
-                    Verdict::Close,
-                    Difference::None,
-                    "computed from values that carry rounding noise",
-                )
-                .error(error);
-            }
             differs(Difference::ComputedArgument).error(error)
         }
         (Scalar::Printed { kind, text: x }, Scalar::Printed { kind: other, text: y }) => {
             if kind == other && x == y {
-                return verdict(Verdict::BitEqual, Difference::None, "").exact();
+                return verdict(Verdict::BitEqual, Difference::None, "").equal();
             }
             let float = |text: &str| DType::parse(text).is_some_and(DType::is_float);
             if mixed_run && float(x) && float(y) {
@@ -60,7 +53,7 @@ pub(super) fn judge_scalars(b: &Scalar, c: &Scalar, explained: f64, mixed_run: b
             }
             differs(Difference::Argument)
         }
-        (x, y) if x == y => verdict(Verdict::BitEqual, Difference::None, "").exact(),
+        (x, y) if x == y => verdict(Verdict::BitEqual, Difference::None, "").equal(),
         _ => differs(Difference::Argument),
     }
 }
@@ -90,23 +83,19 @@ mod tests {
         Scalar::Number(Number::Float(value))
     }
 
-    fn judged(b: &Scalar, c: &Scalar, explained: f64) -> (Verdict, Difference) {
-        let found = judge_scalars(b, c, explained, false);
-        (found.judgement.verdict, found.difference)
+    fn found(b: &Scalar, c: &Scalar) -> (Verdict, Difference) {
+        let fact = compare(SlotSide::Input, b, c, false);
+        (fact.judgement.verdict, fact.difference)
     }
 
     #[test]
-    fn chosen_values_are_arguments_computed_ones_may_carry_noise() {
-        assert_eq!(judged(&number(1e-5), &number(1e-3), 1.0), (Verdict::Differs, Difference::Argument));
-        assert_eq!(
-            judged(&number(0.1), &number(f64::from(0.1_f32)), 0.0),
-            (Verdict::Close, Difference::None)
-        );
+    fn chosen_values_are_told_from_computed_ones() {
+        assert_eq!(found(&number(1e-5), &number(1e-3)), (Verdict::Differs, Difference::Argument));
+        assert_eq!(found(&number(0.1), &number(f64::from(0.1_f32))), (Verdict::Close, Difference::None));
         let (a, b) = (2.345_678_901, 2.345_778_901);
-        assert_eq!(judged(&number(a), &number(b), 1e-4), (Verdict::Close, Difference::None));
-        assert_eq!(judged(&number(a), &number(b), 0.0), (Verdict::Differs, Difference::ComputedArgument));
-        assert_eq!(judged(&number(f64::NAN), &number(f64::NAN), 0.0), (Verdict::BitEqual, Difference::None));
-        assert_eq!(judged(&number(1.5), &number(f64::NAN), 0.0).0, Verdict::Differs);
+        assert_eq!(found(&number(a), &number(b)), (Verdict::Differs, Difference::ComputedArgument));
+        assert_eq!(found(&number(f64::NAN), &number(f64::NAN)), (Verdict::BitEqual, Difference::None));
+        assert_eq!(found(&number(1.5), &number(f64::NAN)).0, Verdict::Differs);
     }
 
     #[test]
@@ -114,14 +103,11 @@ mod tests {
         let int = |v| Scalar::Number(Number::Int(v));
         let text = |t: &str| Scalar::Text(t.into());
         let printed = |t: &str| Scalar::Printed { kind: "slice".into(), text: t.into() };
-        assert_eq!(judged(&int(3), &int(6), 0.0), (Verdict::Differs, Difference::Argument));
-        assert_eq!(judged(&int(1), &Scalar::Number(Number::Bool(true)), 0.0).0, Verdict::Differs);
-        assert_eq!(judged(&text("relu"), &text("gelu"), 0.0), (Verdict::Differs, Difference::Argument));
-        assert_eq!(
-            judged(&printed("[0, 1]"), &printed("[0, 2]"), 0.0),
-            (Verdict::Differs, Difference::Argument)
-        );
+        assert_eq!(found(&int(3), &int(6)), (Verdict::Differs, Difference::Argument));
+        assert_eq!(found(&int(1), &Scalar::Number(Number::Bool(true))).0, Verdict::Differs);
+        assert_eq!(found(&text("relu"), &text("gelu")), (Verdict::Differs, Difference::Argument));
+        assert_eq!(found(&printed("[0, 1]"), &printed("[0, 2]")), (Verdict::Differs, Difference::Argument));
         let device = |t: &str| Scalar::Device(t.into());
-        assert_eq!(judged(&device("cuda:0"), &device("npu:0"), 0.0), (Verdict::Close, Difference::None));
+        assert_eq!(found(&device("cuda:0"), &device("npu:0")), (Verdict::Close, Difference::None));
     }
 }

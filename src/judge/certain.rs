@@ -1,0 +1,241 @@
+//! What needs no measure: another argument, element type or shape, a NaN that is born, integers or checksums that differ
+//! although nothing led to it, a bound of the user's that is broken, and errors with a pattern that rounding does not have.
+
+use super::Cause;
+use super::candidate::Candidate;
+use super::difference::{Difference, Fact};
+use super::flow::{Flow, Node, Place};
+use super::noise::OfPart;
+use super::ops::Kind;
+use super::pattern;
+use super::precision::Precision;
+use super::setting::Setting;
+use super::transfer;
+use super::weigh::Weighing;
+use crate::dump::{Number, OpKind, Phase, Scalar, Value};
+use crate::measure::{Evidence, SketchEstimate};
+
+/// Largest number of choices that noise is expected to flip for a flipped one to be a fault.
+const FLIPS: f64 = 0.05;
+
+/// Share of elements near a choice, in units of the error.
+const NEAR: f64 = 4.0;
+
+/// What is found at one op.
+pub(super) struct Certain<'f, 'a> {
+    flow: &'f Flow<'a>,
+    weighing: &'f Weighing,
+    noise: OfPart<'f>,
+    /// Something integer differs already, which no op is named for: routing and sizes follow from it.
+    flipped: bool,
+    /// Largest error of any value so far.
+    error: f64,
+    /// What the coarsest type in use rounds by.
+    coarse: f64,
+    found: Vec<Candidate>,
+}
+
+impl<'f, 'a> Certain<'f, 'a> {
+    pub(super) fn of(
+        flow: &'f Flow<'a>,
+        weighing: &'f Weighing,
+        setting: &Setting,
+        noise: OfPart<'f>,
+    ) -> Vec<Candidate> {
+        let coarse = setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
+        let mut certain =
+            Self { flow, weighing, noise, flipped: false, error: 0.0, coarse, found: Vec::new() };
+        for position in 0..flow.nodes.len() {
+            if flow.nodes[position].is_paired {
+                certain.op(position);
+            }
+        }
+        certain.found
+    }
+
+    fn op(&mut self, position: usize) {
+        self.arrivals(position);
+        let node = &self.flow.nodes[position];
+        let mut led: Vec<Place> = self.flow.given(position);
+        led.extend(self.flow.saved(position));
+        if let Some(slot) = self.argument(position, &led) {
+            let shown = node.results().find(|&slot| node.facts[slot].differs()).unwrap_or(slot);
+            self.found.push(Candidate::at(position, Some(shown), Cause::Argument));
+        }
+        let given_error =
+            led.iter().map(|&place| self.flow.fact(place)).map(Fact::relative).fold(0.0, f64::max);
+        for slot in node.results() {
+            let fact = &node.facts[slot];
+            let place = (position, slot);
+            if let Some(cause) = self.fault(place, &led, given_error) {
+                self.found.push(Candidate::at(position, Some(slot), cause));
+            } else if let Some(said) = self.pattern(place, &led) {
+                let candidate = Candidate::at(position, Some(slot), numeric(node));
+                self.found.push(Candidate { said, ..candidate });
+            } else if fact.difference == Difference::Elements {
+                self.flipped = true;
+            }
+            if fact.is_float {
+                self.error = self.error.max(fact.relative());
+            }
+        }
+    }
+
+    /// What arrives otherwise, and was not made by a recorded op.
+    fn arrivals(&mut self, position: usize) {
+        let node = &self.flow.nodes[position];
+        // In execution order.
+        let all = &self.weighing.arrivals;
+        let first = all.partition_point(|place| place.0 < position);
+        for &place in all[first..].iter().take_while(|place| place.0 == position) {
+            let fact = self.flow.fact(place);
+            let differs = !fact.difference.is_open()
+                && !matches!(fact.difference, Difference::Argument | Difference::ComputedArgument);
+            // What one side alone has is told with the op that made it.
+            if differs && !fact.allowed && !self.follows_earlier(place) {
+                let backward = node.is_backward();
+                let cause = match fact.difference {
+                    Difference::NonFinite if backward => Cause::NonFinite,
+                    Difference::RequiresGrad => Cause::Argument,
+                    _ if backward => Cause::Gradient,
+                    _ => Cause::Input,
+                };
+                let mut candidate = Candidate::at(position, Some(place.1), cause);
+                candidate.arrived = cause != Cause::Argument;
+                self.found.push(candidate);
+            }
+        }
+    }
+
+    /// A difference on arrival that an earlier one may have led to, through what was not recorded.
+    fn follows_earlier(&mut self, place: Place) -> bool {
+        let fact = self.flow.fact(place);
+        if fact.difference == Difference::Shape {
+            self.flipped |= transfer::may_select_others(self.flow, place, self.error.max(self.coarse));
+            if self.flipped {
+                return true;
+            }
+        }
+        let flips = self.flipped || fact.len * self.error * NEAR >= FLIPS;
+        match fact.difference {
+            Difference::Elements => flips,
+            Difference::NonFinite | Difference::Shape | Difference::DType | Difference::Missing => {
+                self.found.iter().any(|candidate| {
+                    matches!(
+                        candidate.cause,
+                        Cause::NonFinite | Cause::Structure | Cause::DType | Cause::Input | Cause::Gradient
+                    )
+                })
+            }
+            Difference::Checksum | Difference::Bound => !self.found.is_empty() || self.error > 0.0,
+            _ => false,
+        }
+    }
+
+    /// The first argument that someone chose differently. A computed one counts as chosen where nothing before could have
+    /// made it differ.
+    fn argument(&self, position: usize, led: &[Place]) -> Option<usize> {
+        let node = &self.flow.nodes[position];
+        let picks = led.iter().any(|&place| self.flow.fact(place).difference == Difference::Elements);
+        node.given().find(|&slot| match node.facts[slot].difference {
+            // Sizes and counts may follow from choices that noise has flipped; what someone typed does not.
+            Difference::Argument => (!picks && !self.flipped) || self.is_typed((position, slot)),
+            Difference::ComputedArgument => {
+                let error = node.facts[slot].judgement.error.unwrap_or(1.0);
+                !picks && !self.flipped && error > 8.0 * self.error
+            }
+            _ => false,
+        })
+    }
+
+    /// An argument that is no number of elements.
+    fn is_typed(&self, place: Place) -> bool {
+        let value = self.flow.slot(place).map(|slot| &slot.value);
+        matches!(
+            value,
+            Some(Value::Scalar(Scalar::Number(Number::Float(_) | Number::Bool(_)) | Scalar::Text(_)))
+        )
+    }
+
+    /// What a result shows for certain that nothing led to.
+    fn fault(&self, place: Place, led: &[Place], error: f64) -> Option<Cause> {
+        let node = &self.flow.nodes[place.0];
+        let fact = &node.facts[place.1];
+        if fact.allowed {
+            return None;
+        }
+        let before =
+            |difference: Difference| led.iter().any(|&place| self.flow.fact(place).difference == difference);
+        let hidden = led.iter().any(|&place| self.flow.fact(place).difference.hides_numbers());
+        let inner = node.is_module()
+            && self
+                .flow
+                .within(place.0)
+                .any(|(op, slot)| self.flow.nodes[op].facts[slot].difference == fact.difference);
+        match fact.difference {
+            Difference::NonFinite => {
+                // Where nothing was recorded of what led to it (a gradient that hooks saw), the one before did.
+                let blind = !led.iter().any(|&place| self.flow.fact(place).is_tensor);
+                let follows = blind && self.found.iter().any(|found| found.cause == Cause::NonFinite);
+                (!before(Difference::NonFinite) && !inner && !follows).then_some(Cause::NonFinite)
+            }
+            Difference::DType => (!before(Difference::DType) && !inner).then_some(Cause::DType),
+            Difference::Shape | Difference::Missing => {
+                let led = before(Difference::Shape) || before(Difference::Missing) || inner || self.flipped;
+                (!led).then_some(Cause::Structure)
+            }
+            Difference::RequiresGrad => {
+                (!before(Difference::RequiresGrad) && !inner).then_some(Cause::Argument)
+            }
+            Difference::Elements => {
+                let flips = fact.len * error * NEAR;
+                let led = before(Difference::Elements) || hidden || inner || flips >= FLIPS;
+                (!led).then(|| numeric(node))
+            }
+            Difference::Checksum => {
+                let led = led.iter().any(|&place| self.flow.fact(place).differs());
+                (!led && !inner).then(|| numeric(node))
+            }
+            Difference::Bound => (!before(Difference::Bound) && !inner).then(|| numeric(node)),
+            _ => None,
+        }
+    }
+
+    /// An error on equal inputs whose pattern rounding does not have, in words.
+    fn pattern(&self, place: Place, led: &[Place]) -> Option<String> {
+        let node = &self.flow.nodes[place.0];
+        let fact = self.flow.fact(place);
+        let open = fact.difference == Difference::Numbers && !fact.allowed && !fact.blind;
+        let mut tensors =
+            led.iter().map(|&place| self.flow.fact(place)).filter(|fact| fact.is_tensor).peekable();
+        let open = open && !self.noise.covers(self.flow, place, fact.relative());
+        if !open || node.traits.chooses || tensors.peek().is_none() || !tensors.all(|fact| fact.exact) {
+            return None;
+        }
+        let dtype = fact.dtype?;
+        // A factor that the device rounds scales all elements of a product of few terms alike.
+        let multiplies = matches!(node.traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention);
+        let least = Precision::of(dtype).filter(|_| multiplies).map_or(0.0, |precision| precision.product);
+        match self.flow.evidence[place.0].get(place.1)? {
+            Evidence::Data(metrics) => pattern::of_elements(metrics, dtype, least),
+            Evidence::Recorded(recorded) => {
+                let sketch = recorded.sketch.filter(SketchEstimate::is_resolved)?;
+                pattern::of_sketch(fact, sketch, dtype, least)
+            }
+            Evidence::Unreadable { .. } | Evidence::Nothing => None,
+        }
+    }
+}
+
+/// The kind of fault that numbers mean.
+pub(super) fn numeric(node: &Node<'_>) -> Cause {
+    let saved_gradient = node.op.name.kind() == OpKind::Saved && node.op.name.stem().ends_with("_grad");
+    match node.op.name.phase() {
+        // The tensors of a checkpoint are weights: nothing computed them here.
+        _ if node.op.name.kind() == OpKind::Tensor => Cause::Input,
+        _ if node.traits.optimizes => Cause::Optimizer,
+        Phase::Backward | Phase::ParameterGradient => Cause::Gradient,
+        _ if saved_gradient => Cause::Gradient,
+        Phase::Forward | Phase::None => Cause::Numerics,
+    }
+}

@@ -1,0 +1,146 @@
+//! Why two values are not the same, as far as causes depend on it, and what is known of one pair of values.
+
+use super::{SlotJudgement, Verdict};
+use crate::dump::{DType, SlotSide};
+
+/// Why a pair of values is not the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Difference {
+    /// Nothing is known to differ.
+    None,
+    /// Numbers of a float tensor: how far off decides.
+    Numbers,
+    /// Elements of a type that is exact.
+    Elements,
+    /// Checksums, in dumps that were made to prove equality of bits.
+    Checksum,
+    /// A scalar argument that someone chose (`eps`), or a string, size, slice.
+    Argument,
+    /// A float argument that looks computed (`loss.item()`).
+    ComputedArgument,
+    /// Element type.
+    DType,
+    /// NaN or Inf.
+    NonFinite,
+    /// Sizes.
+    Shape,
+    /// Present on one side only.
+    Missing,
+    /// `requires_grad`.
+    RequiresGrad,
+    /// Data that could not be read.
+    Unreadable,
+    /// A bound of the user's is broken.
+    Bound,
+}
+
+impl Difference {
+    /// True when nothing is known to be wrong, or only its size will tell. What could not be read is reported as such and
+    /// accuses no op.
+    pub(super) const fn is_open(self) -> bool {
+        matches!(self, Self::None | Self::Unreadable | Self::Numbers)
+    }
+
+    /// Differences by which nothing can be measured: what they lead to follows from them.
+    pub(super) const fn hides_numbers(self) -> bool {
+        matches!(self, Self::NonFinite | Self::Shape | Self::Missing)
+    }
+}
+
+/// The value of a tensor on both sides: equal where the same tensor was seen again.
+pub(super) type Identity = (u128, u128);
+
+/// What is known of one pair of values, before it is judged in the light of what led to it.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, none of which implies another")]
+pub(super) struct Fact {
+    /// On which side of its op.
+    pub(super) side: SlotSide,
+    /// Why they are not the same.
+    pub(super) difference: Difference,
+    /// Verdict and reason as far as they are certain; of numbers they are decided later.
+    pub(super) judgement: SlotJudgement,
+    /// The coarser of the two element types; `None` for what is no tensor of a known type.
+    pub(super) dtype: Option<DType>,
+    /// A tensor with floats that can be judged by size.
+    pub(super) is_float: bool,
+    /// A tensor.
+    pub(super) is_tensor: bool,
+    /// Elements.
+    pub(super) len: f64,
+    /// Euclidean norm of the difference, exact, estimated or the bound that is proved; 0 where none is known.
+    pub(super) distance: f64,
+    /// Whether `distance` is known, by elements, sketches or statistics.
+    pub(super) is_measured: bool,
+    /// Norm of the baseline's tensor; 0 where it is not known.
+    pub(super) norm: f64,
+    /// Norms of both sides as recorded, by which tensors are known again without hashes.
+    pub(super) norms: (f64, f64),
+    /// Largest magnitude of the baseline; 0 where it is not known.
+    pub(super) largest: f64,
+    /// Equal to the last bit, as far as the evidence can tell.
+    pub(super) exact: bool,
+    /// Statistics alone: errors are lower bounds.
+    pub(super) blind: bool,
+    /// Of statistics alone, the relative error that their extremes suggest if all elements are off alike; 0 otherwise.
+    pub(super) likely: f64,
+    /// Holds sentinels (beyond 2^100) that swamp its norm.
+    pub(super) swamped: bool,
+    /// Its value, where something tells it.
+    pub(super) identity: Option<Identity>,
+    /// The size that a user rule allows was kept: never at fault.
+    pub(super) allowed: bool,
+}
+
+impl Fact {
+    /// A fact without numbers.
+    pub(super) fn certain(side: SlotSide, verdict: Verdict, difference: Difference, reason: &str) -> Self {
+        Self {
+            side,
+            difference,
+            judgement: SlotJudgement { verdict, error: None, rule: None, reason: reason.into() },
+            dtype: None,
+            is_float: false,
+            is_tensor: false,
+            len: 0.0,
+            distance: 0.0,
+            is_measured: false,
+            norm: 0.0,
+            norms: (0.0, 0.0),
+            largest: 0.0,
+            exact: false,
+            blind: false,
+            likely: 0.0,
+            swamped: false,
+            identity: None,
+            allowed: false,
+        }
+    }
+
+    /// Equal to the bit.
+    pub(super) fn equal(mut self) -> Self {
+        self.exact = true;
+        self.judgement.error = Some(0.0);
+        self
+    }
+
+    /// With an error that stands in the report.
+    pub(super) fn error(mut self, error: f64) -> Self {
+        self.judgement.error = Some(error);
+        self
+    }
+
+    /// Whether anything is known to differ: numbers by any amount, or something else.
+    pub(super) fn differs(&self) -> bool {
+        !self.difference.is_open() || self.distance > 0.0
+    }
+
+    /// Distance over norm, at most 1 where the norm is 0 or either is not finite.
+    pub(super) fn relative(&self) -> f64 {
+        match self.distance / self.norm {
+            _ if self.distance <= 0.0 => 0.0,
+            relative if relative.is_finite() => relative,
+            _ => 1.0,
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Excess: by how much the error of a value is beyond its floor and what its inputs explain, in bits. Values with more than
+//! a few bits of it are at fault.
+
+use std::collections::HashMap;
+
+use super::family::{Families, Learned, MANY, is_composite, is_product, median};
+use super::ops::Kind;
+use super::precision::product_precision;
+use super::weigh::{Family, Role, Weighed};
+use crate::dump::{DType, Phase};
+
+/// Where inputs explain this much of a result, nothing is judged.
+pub(super) const UNJUDGED: f64 = 0.3;
+
+/// Excess in bits from which on a value is at fault: a factor of 8.
+const RESULT: f64 = 3.0;
+
+/// The same in types so coarse that what rounding may do is known well.
+const COARSE_RESULT: f64 = 2.5;
+
+/// Types with a unit of this and more are coarse: 2^-10, that of float16.
+const COARSE: f64 = 9.7e-4;
+
+/// Of copies and sums, which add next to nothing of their own, and of functions whose slope bounds what they hand on.
+const BOUNDED: f64 = 2.0;
+
+/// Of products whose family has shown how error passes through it: a factor of 5.6.
+const KNOWN: f64 = 2.5;
+
+/// Calls of a family from which on this is known.
+const CALLS_FOR_KNOWN: usize = 8;
+
+/// Of statistics, which bound errors from below only, on the side of the inputs as well.
+const STATISTICS: f64 = 5.0;
+
+/// The same in coarse types.
+const COARSE_STATISTICS: f64 = 3.3;
+
+/// Of updates, and of their size.
+const UPDATE: f64 = 3.0;
+const UPDATE_SIZE: f64 = 2.0;
+
+/// Of values that arrive in a step after one that was compared: they also carry what grew in between.
+const LATE_ARRIVAL: f64 = 5.0;
+
+/// A spread counts this many times (3 standard deviations of a normal distribution: 1.48 median deviations each).
+const SPREAD: f64 = 3.0 * 1.48;
+const SPREAD_OF_STATISTICS: f64 = 2.5 * 1.48;
+
+/// Calls that agree on a gain below 1 from this number on lower what is expected, by at most half a bit.
+const CALLS_FOR_LOWER_GAIN: usize = 8;
+const LOWER_GAIN: f64 = -0.5;
+
+/// A weighed value and how far it is beyond what is expected.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Excess {
+    /// What the op may be off by on its own.
+    pub(super) floor: f64,
+    /// The floor is what runs of the baseline differ by.
+    pub(super) is_measured: bool,
+    /// At fault.
+    pub(super) is_fault: bool,
+    /// The level of the family is larger than any precision explains.
+    pub(super) is_formula: bool,
+}
+
+/// Excess of all values, in their order; `measured` is the noise that runs of the baseline show of each.
+pub(super) fn of(
+    values: &[Weighed],
+    learned: &Learned,
+    measured: &[f64],
+    is_late: bool,
+) -> (Vec<Excess>, Learned) {
+    let families = Families::of(values, learned);
+    let own: Vec<(f64, bool)> = values.iter().map(|value| floor(value, &families)).collect();
+    let floors: Vec<(f64, bool)> =
+        own.iter().zip(measured).map(|(&(own, is_formula), &noise)| (own.max(noise), is_formula)).collect();
+    let raw: Vec<f64> = values
+        .iter()
+        .zip(&floors)
+        .map(|(value, (floor, _))| {
+            let ratio = value.error.max(1e-30) / floor.hypot(value.explained);
+            if ratio > 0.0 && ratio.is_finite() { ratio.log2() } else { 60.0 }
+        })
+        .collect();
+    let gains = Gains::of(values, &floors, &raw);
+    let found =
+        values.iter().zip(&floors).zip(&own).zip(&raw).map(|(((value, &(floor, is_formula)), own), &raw)| {
+            let (gain, spread, calls) = gains.of_others(value);
+            // What statistics leave unseen, and what coarse types round, varies from call to call: no call shows more because
+            // others show less.
+            let gain = if value.blind || value.precision.unit >= COARSE { gain.max(0.0) } else { gain };
+            let bits = raw - gain;
+            let judged = value.explained < UNJUDGED && value.error > value.least;
+            let is_fault = judged && bits > threshold(value, spread, calls, is_late);
+            Excess { floor, is_measured: floor > own.0, is_fault, is_formula }
+        });
+    (found.collect(), families.learned())
+}
+
+/// What an op may be off by on its own, and whether its family is off by more than any precision explains.
+fn floor(value: &Weighed, families: &Families<'_>) -> (f64, bool) {
+    match value.family.role {
+        Role::Update | Role::UpdateSize => return (value.least, false),
+        Role::Result | Role::Arrival => {}
+    }
+    let Some(level) = families.level(value) else {
+        // What statistics show of rounding is less than its norm.
+        return (if value.blind { value.least } else { value.least.max(value.unknown) }, false);
+    };
+    let explains = if is_product(value) || is_composite(value) || value.family.role == Role::Arrival {
+        let known = value.family.dtype == DType::F32 && product_precision(level).is_some();
+        known || level <= value.precision.product
+    } else {
+        level <= value.precision.function
+    };
+    if explains { (value.least.max(level), false) } else { (value.least, true) }
+}
+
+fn threshold(value: &Weighed, spread: f64, calls: usize, is_late: bool) -> f64 {
+    let coarse = value.precision.unit >= COARSE;
+    let forward = value.family.phase == Phase::Forward;
+    let bounded = matches!(value.kind, Kind::Copy | Kind::Add) || (value.kind == Kind::Lipschitz && forward);
+    let fixed = match value.family.role {
+        Role::Update => return UPDATE,
+        Role::UpdateSize => return UPDATE_SIZE,
+        Role::Result if value.blind && coarse => COARSE_STATISTICS,
+        _ if value.blind => STATISTICS,
+        Role::Arrival if is_late => LATE_ARRIVAL,
+        _ if bounded => BOUNDED,
+        _ if coarse => COARSE_RESULT,
+        _ if is_product(value) && calls >= CALLS_FOR_KNOWN => KNOWN,
+        _ => RESULT,
+    };
+    let times = if value.blind { SPREAD_OF_STATISTICS } else { SPREAD };
+    fixed.max(times * spread.min(1.0))
+}
+
+/// Gain that calls of a family share, and its spread: what the rules of transfer leave out.
+struct Gains<'a> {
+    by_family: HashMap<&'a Family, Shared>,
+}
+
+/// Excess of the calls of a family through which error passes.
+#[derive(Default)]
+struct Shared {
+    calls: Vec<(usize, f64)>,
+    /// Gain and spread of all, where they are so many that leaving one out changes nothing.
+    all: Option<(f64, f64)>,
+}
+
+impl<'a> Gains<'a> {
+    fn of(values: &'a [Weighed], floors: &[(f64, bool)], raw: &[f64]) -> Self {
+        let mut by_family: HashMap<&Family, Shared> = HashMap::new();
+        for ((value, (floor, _)), raw) in values.iter().zip(floors).zip(raw) {
+            // Only where error passes through does it show a gain.
+            let passes = value.explained > *floor && value.explained < UNJUDGED;
+            let compared = matches!(value.family.role, Role::Result | Role::Arrival);
+            if compared && passes && value.error > 0.0 {
+                by_family.entry(&value.family).or_default().calls.push((value.call, *raw));
+            }
+        }
+        for shared in by_family.values_mut().filter(|shared| shared.calls.len() > MANY) {
+            shared.all = Some(middle_and_spread(shared.calls.iter().map(|(_, raw)| *raw).collect()));
+        }
+        Self { by_family }
+    }
+
+    /// Median excess and median deviation of the other calls, and their number.
+    fn of_others(&self, value: &Weighed) -> (f64, f64, usize) {
+        let Some(shared) = self.by_family.get(&value.family) else { return (0.0, 0.0, 0) };
+        let (middle, spread) = shared.all.unwrap_or_else(|| {
+            let others = shared.calls.iter().filter(|(call, _)| *call != value.call);
+            middle_and_spread(others.map(|(_, raw)| *raw).collect())
+        });
+        (middle, spread, shared.calls.len().saturating_sub(1))
+    }
+}
+
+fn middle_and_spread(mut raw: Vec<f64>) -> (f64, f64) {
+    if raw.len() < 2 {
+        return (0.0, 0.0);
+    }
+    let middle = median(&mut raw);
+    let least = if raw.len() >= CALLS_FOR_LOWER_GAIN { LOWER_GAIN } else { 0.0 };
+    let mut deviations: Vec<f64> = raw.iter().map(|raw| (raw - middle).abs()).collect();
+    (middle.max(least), median(&mut deviations))
+}

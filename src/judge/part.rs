@@ -1,0 +1,285 @@
+//! Judges one step of one rank: facts, flow, weighing, excess, and what follows from them, in this order.
+
+use std::collections::HashMap;
+
+use super::candidate::{Beyond, Candidate};
+use super::certain::{Certain, numeric};
+use super::excess::{self, Excess};
+use super::family::Learned;
+use super::flow::{Flow, Node, Place};
+use super::noise::Noise;
+use super::rulebook::RuleBook;
+use super::setting::Setting;
+use super::tolerance::{DTypeTolerance, Rules};
+use super::update::{self, Weights};
+use super::weigh::{GradientErrors, Role as Weight, Walk, Weighed, Weighing};
+use super::{
+    Cause, Counts, OpJudgement, PartJudgement, ReferenceErrors, family, finding, notes, origin, reference,
+    structure, verdicts,
+};
+use crate::dump::{OpKind, Phase, SlotSide};
+use crate::measure::Evidence;
+use crate::pair::{Paired, PartPair};
+
+/// Weights that must be equal to the bit (within rounding) for the others to stand out: more than half.
+const MAJORITY: f64 = 0.5;
+
+/// What the judgement of a step of a rank leaves to that of the next.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    learned: Learned,
+    weights: Weights,
+    gradients: GradientErrors,
+    /// Updates were judged where they were made.
+    optimizer_seen: bool,
+    /// An op was at fault.
+    diverged: bool,
+    /// A step was judged.
+    any: bool,
+}
+
+impl History {
+    /// What a weighed part leaves.
+    pub(super) fn after(
+        flow: &Flow<'_>,
+        gradients: GradientErrors,
+        learned: Learned,
+        diverged: bool,
+    ) -> Self {
+        Self {
+            learned,
+            weights: update::weights(flow),
+            optimizer_seen: flow.nodes.iter().any(|node| node.traits.optimizes && node.is_paired),
+            gradients,
+            diverged,
+            any: true,
+        }
+    }
+}
+
+/// What is known beside the two runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    /// The user's tolerance rules.
+    pub rules: &'a Rules,
+    /// What runs of the baseline differ by among themselves.
+    pub noise: &'a Noise,
+    /// Errors of the part against a reference run, by op and slot; empty without one.
+    pub reference: &'a [Vec<ReferenceErrors>],
+}
+
+/// Judges a part. `evidence` is that of [`PartPair::ops`], slot by slot; `history` is what the step before of this rank left,
+/// the default for the first.
+pub fn judge_part(
+    pair: &PartPair,
+    evidence: &[Vec<Evidence>],
+    known: Known<'_>,
+    history: &History,
+) -> (PartJudgement, History) {
+    let setting = Setting::of(pair);
+    let mut book = RuleBook::default();
+    let mut flow = Flow::of(pair, evidence, &setting, known.rules, &mut book);
+    let noise = known.noise.of_part(pair);
+    let reference = reference::OfPart(known.reference);
+    noise.forgive(&mut flow);
+    let (weighing, drifted) = weigh(&flow, &setting, history);
+    let begins = !history.any;
+    let measured: Vec<f64> = weighing.values.iter().map(|value| noise.floor(&flow, value)).collect();
+    let (mut excess, learned) = excess::of(&weighing.values, &history.learned, &measured, !begins);
+    let acquitted = reference.acquit(&weighing.values, &mut excess);
+    let mut candidates = Certain::of(&flow, &weighing, &setting, noise);
+    candidates.extend(faults(&flow, &weighing.values, &excess));
+    candidates.retain(|candidate| !reference.acquits(&flow, candidate));
+    let structure = structure::of(&flow, &mut candidates);
+    candidates.extend(structure.fault);
+    let candidates = origin::of_candidates(&flow, candidates);
+    let mut ops = verdicts::of(&flow, &weighing, &excess, &candidates, history.diverged);
+    // Before the reasons of the values are completed, which say some of the same.
+    let described = candidates.iter().map(|candidate| {
+        let mut finding = finding::describe(pair, evidence, &ops, candidate);
+        finding.compare_with(candidate.slot.map(|slot| reference.errors((candidate.op, slot))));
+        finding
+    });
+    let mut findings: Vec<_> = described.collect();
+    for candidate in &candidates {
+        if let Some(slot) = candidate.slot.and_then(|slot| ops[candidate.op].slots.get_mut(slot))
+            && slot.reason.is_empty()
+        {
+            slot.reason = candidate.said.as_str().into();
+        }
+    }
+    for place in acquitted {
+        ops[place.0].slots[place.1].reason = reference.errors(place).text().into();
+    }
+    name_rules(&flow, &weighing.values, &excess, &mut ops, &mut book);
+    let mut followers: HashMap<usize, u64> = HashMap::new();
+    for source in ops.iter().filter_map(|op| op.follows) {
+        *followers.entry(source).or_default() += 1;
+    }
+    for finding in &mut findings {
+        finding.followers = followers.get(&finding.order).copied().unwrap_or(0);
+        if let Some(op) = ops.get_mut(finding.order) {
+            op.reason = finding.reason.as_str().into();
+            op.cause = Some(finding.cause);
+        }
+    }
+    let drift = notes::Drift { places: drifted, late: begins };
+    let mut notes = notes::of(&flow, &setting, &weighing, &excess, &candidates, &ops, &drift);
+    notes.extend(structure.note);
+    let counts = count(pair, &ops);
+    let diverged = history.diverged || !findings.is_empty();
+    let next = History::after(&flow, weighing.gradients, learned, diverged);
+    (PartJudgement { ops, rules: book.into_texts(), findings, notes, reference: Vec::new(), counts }, next)
+}
+
+/// Weighs the values of a part, updates among them; gives also the weights and buffers that have drifted.
+pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (Weighing, Vec<Place>) {
+    let mut weighing = Walk::over(flow, setting, 0.0);
+    let coarse = family::coarse_statistics(&weighing.values);
+    if coarse > 0.0 {
+        weighing = Walk::over(flow, setting, coarse);
+    }
+    let drifted = choose_arrivals(flow, &mut weighing, flow.pair.step, !history.any);
+    without_flow(flow, &mut weighing);
+    update::within(flow, &mut weighing.values);
+    let consecutive = flow.pair.since == Some(1) && history.any;
+    if consecutive && !history.optimizer_seen {
+        update::across(flow, &history.weights, &history.gradients, &mut weighing.values);
+    }
+    (weighing, drifted)
+}
+
+/// Keeps those arrivals that can be judged; gives the weights and buffers that have drifted.
+///
+/// Weights are equal to the bit before the first step. Later they carry what the steps before left, so that they are judged
+/// by how they changed; where the recording begins late, one that differs stands out only if most do not differ.
+fn choose_arrivals(flow: &Flow<'_>, weighing: &mut Weighing, step: u64, begins: bool) -> Vec<Place> {
+    let modules_alone = flow.nodes.iter().all(Node::is_module);
+    let is_weight = |place: Place| {
+        let tracked = flow.slot(place).and_then(|slot| slot.value.tensor()?.requires_grad) == Some(true);
+        let forward = flow.nodes[place.0].op.name.phase() == Phase::Forward;
+        // Running statistics are read by functions inside a module, and changed by every step.
+        let buffer = begins && step > 0 && forward && flow.parent(place.0).is_some();
+        flow.fact(place).side == SlotSide::Parameter || ((tracked && forward || buffer) && !modules_alone)
+    };
+    let weights: Vec<&Weighed> = weighing
+        .values
+        .iter()
+        .filter(|value| value.family.role == Weight::Arrival && is_weight(value.place))
+        .collect();
+    let differing = |value: &&&Weighed| !flow.fact(value.place).exact;
+    let apart: Vec<Place> = weights.iter().filter(differing).map(|value| value.place).collect();
+    let most = apart.len() as f64 > MAJORITY * weights.len() as f64;
+    let judges_weights = begins && (step == 0 || !most);
+    weighing.values.retain(|value| {
+        if value.family.role != Weight::Arrival {
+            return true;
+        }
+        let node = &flow.nodes[value.place.0];
+        if node.traits.optimizes || node.op.name.kind() == OpKind::Tensor {
+            return false;
+        }
+        if is_weight(value.place) {
+            return judges_weights;
+        }
+        // Between functions everything is recorded, but for sums of gradients; of later steps only data arrive.
+        modules_alone || (begins && value.error > 0.0) || node.op.name.phase() == Phase::Forward
+    });
+    if judges_weights { Vec::new() } else { apart }
+}
+
+/// Saved variables and tensors of a collection follow from nothing that was recorded: fixed bounds by type.
+fn without_flow(flow: &Flow<'_>, weighing: &mut Weighing) {
+    for value in &mut weighing.values {
+        let kind = flow.nodes[value.place.0].op.name.kind();
+        if !matches!(kind, OpKind::Tensor | OpKind::Saved) {
+            continue;
+        }
+        if let Some(tolerance) = DTypeTolerance::of(value.family.dtype) {
+            // Judged is what is beyond 8 times the floor.
+            let floor = tolerance.rel_l2 / 8.0;
+            (value.least, value.unknown, value.explained) = (floor, floor, 0.0);
+            value.precision.least = floor;
+        }
+    }
+}
+
+/// Values at fault as candidates.
+fn faults<'v>(
+    flow: &'v Flow<'_>,
+    values: &'v [Weighed],
+    excess: &'v [Excess],
+) -> impl Iterator<Item = Candidate> + 'v {
+    values
+        .iter()
+        .zip(excess)
+        .filter(|(value, excess)| excess.is_fault && !flow.fact(value.place).allowed)
+        .map(|(value, excess)| {
+            let node = &flow.nodes[value.place.0];
+            let (op, slot) = value.place;
+            let arrived = value.family.role == Weight::Arrival;
+            let cause = match value.family.role {
+                Weight::Update | Weight::UpdateSize => Cause::Optimizer,
+                Weight::Arrival if node.is_backward() => Cause::Gradient,
+                Weight::Arrival => Cause::Input,
+                Weight::Result => numeric(node),
+            };
+            let mut candidate = Candidate { arrived, ..Candidate::at(op, Some(slot), cause) };
+            candidate.said = said(value, excess);
+            candidate.beyond = Some(Beyond::of(value, excess));
+            candidate
+        })
+}
+
+/// The evidence of an excess in words.
+fn said(value: &Weighed, excess: &Excess) -> String {
+    match value.family.role {
+        Weight::Update => format!("the update of this parameter is off by {:.1e} of its size", value.error),
+        Weight::UpdateSize => format!("the update of this parameter is {:.1} % larger or smaller", 100.0 * value.error),
+        _ if excess.is_formula => {
+            "other calls of this kind are off alike, by more than rounding explains: another formula or precision"
+                .to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
+/// Says of each judged value which floor it was held against.
+fn name_rules(
+    flow: &Flow<'_>,
+    values: &[Weighed],
+    excess: &[Excess],
+    ops: &mut [OpJudgement],
+    book: &mut RuleBook,
+) {
+    for (value, excess) in values.iter().zip(excess) {
+        let slot = &mut ops[value.place.0].slots[value.place.1];
+        if slot.rule.is_none() && value.error > 0.0 {
+            slot.rule = Some(book.floor(value.family.dtype, excess, value.explained));
+            if excess.is_fault {
+                let text = match flow.fact(value.place).norm {
+                    norm if norm > 0.0 => Beyond::of(value, excess).to_string(),
+                    _ => finding::ALL_ZERO.to_owned(),
+                };
+                let separator = if slot.reason.is_empty() { "" } else { "; " };
+                slot.reason = format!("{text}{separator}{}", slot.reason).into();
+            }
+        }
+    }
+}
+
+fn count(pair: &PartPair, ops: &[OpJudgement]) -> Counts {
+    let mut counts = Counts { parts: 1, ..Counts::default() };
+    for (op_pair, judged) in pair.ops.iter().zip(ops) {
+        match op_pair.ops {
+            Paired::Both(..) => counts.ops_paired += 1,
+            Paired::BaselineOnly(_) => counts.ops_baseline_only += 1,
+            Paired::CandidateOnly(_) => counts.ops_candidate_only += 1,
+        }
+        counts.roles[judged.role as usize] += 1;
+        for slot in &judged.slots {
+            counts.verdicts[slot.verdict as usize] += 1;
+        }
+    }
+    counts
+}

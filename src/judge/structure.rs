@@ -1,0 +1,149 @@
+//! Ops that one side alone has: a fault where what they hand on differs, else a remark. Devices and versions dispatch the same
+//! function as other ops: `matmul` is one op here, and `expand`, `bmm`, `view` there.
+
+use super::Cause;
+use super::candidate::Candidate;
+use super::difference::Difference;
+use super::flow::{Flow, Node, Place};
+use super::ops::Kind;
+use super::precision::Precision;
+use crate::dump::{Number, OpKind, Phase, TensorRecord};
+use crate::pair::{Substitution, value_key};
+
+/// Statistics that differ by less than this share of the largest element are about the same.
+const ALIKE: f64 = 0.01;
+
+/// Ops named in the remark, of each side.
+const NAMED: usize = 4;
+
+/// What the ops without a partner come to.
+pub(super) struct Structure {
+    /// The first op of the first group whose results make a difference.
+    pub(super) fault: Option<Candidate>,
+    /// A remark on the groups that make none.
+    pub(super) note: Option<String>,
+}
+
+/// Judges the groups of ops without a partner; what arrives behind one of them otherwise is taken out of `candidates`: the
+/// group is told instead.
+pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure {
+    // A part that could only be read to some point misses the rest for that reason.
+    if !flow.pair.baseline.faults.is_empty() || !flow.pair.candidate.faults.is_empty() {
+        return Structure { fault: None, note: None };
+    }
+    let mut fault: Option<Candidate> = None;
+    let mut harmless: Vec<&Substitution> = Vec::new();
+    for group in &flow.pair.substitutions {
+        let Some(first) = group.baseline.iter().chain(&group.candidate).copied().min() else { continue };
+        let behind = |candidate: &Candidate| {
+            let place = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?)));
+            place.is_some_and(|place| group.boundary.contains(&place))
+        };
+        candidates.retain(|candidate| !behind(candidate) || !is_rounding_of_products(flow, group, candidate));
+        let differs = if group.boundary.is_empty() {
+            // Nobody recorded reads it: what both sides made of it tells, and what the module around hands on.
+            let around: Vec<usize> = flow.around(first).take(1).collect();
+            let reached = candidates.iter().any(|candidate| {
+                let inside = flow.around(candidate.op).take(1).eq(around.iter().copied());
+                candidate.op >= first && (around.contains(&candidate.op) || inside)
+            });
+            reached || !ends_alike(flow, group)
+        } else {
+            let certain = |&place: &Place| {
+                let difference = flow.fact(place).difference;
+                difference.hides_numbers() || difference == Difference::DType
+            };
+            candidates.iter().any(behind) || group.boundary.iter().any(certain)
+        } || !hands_on(flow, group);
+        if differs {
+            candidates.retain(|candidate| !behind(candidate));
+            fault.get_or_insert_with(|| Candidate::at(forward_of(flow, first), None, Cause::Structure));
+        } else {
+            harmless.push(group);
+        }
+    }
+    Structure { note: remark(flow, &harmless), fault }
+}
+
+/// The forward call of a backward op, which has no partner either; the op itself where there is none.
+fn forward_of(flow: &Flow<'_>, op: usize) -> usize {
+    let name = flow.nodes[op].op.name.in_phase(Phase::Forward);
+    let members =
+        flow.pair.substitutions.iter().flat_map(|group| group.baseline.iter().chain(&group.candidate));
+    let mut members = members.copied().filter(|&member| member < op);
+    members.find(|&member| name.as_deref() == Some(flow.nodes[member].op.name.as_str())).unwrap_or(op)
+}
+
+/// Whether ops of one side alone hand on what they read, as `detach` and `view` do, and `relu` of what is positive. Others
+/// compute something that the other side does not, however little it changes. Where both sides have ops, either may
+/// compute what the other does. Tensors of a checkpoint and saved variables stand for themselves.
+fn hands_on(flow: &Flow<'_>, group: &Substitution) -> bool {
+    let mut kinds = group.baseline.iter().chain(&group.candidate).map(|&op| flow.nodes[op].op.name.kind());
+    if kinds.any(|kind| matches!(kind, OpKind::Tensor | OpKind::Saved)) {
+        return false;
+    }
+    if !group.baseline.is_empty() && !group.candidate.is_empty() {
+        return true;
+    }
+    group.baseline.iter().chain(&group.candidate).all(|&op| {
+        let node = &flow.nodes[op];
+        let read: Vec<u64> = tensors(node, false).filter_map(value_key).collect();
+        // A gradient that passes through a choice loses what the choice dropped already.
+        let again = node.is_backward() && node.traits.chooses;
+        let handed_on = |record| value_key(record).is_some_and(|made| read.contains(&made));
+        again || node.traits.kind == Kind::Copy || tensors(node, true).all(handed_on)
+    })
+}
+
+/// What an op was given, or made.
+fn tensors<'a>(node: &Node<'a>, results: bool) -> impl Iterator<Item = &'a TensorRecord> + use<'a> {
+    let slots = node.op.slots.iter().filter(move |slot| slot.side.is_result() == results);
+    slots.filter_map(|slot| slot.value.tensor())
+}
+
+/// Whether what the last ops of both sides made is about the same, by number of elements and statistics. True of ops of one
+/// side alone.
+fn ends_alike(flow: &Flow<'_>, group: &Substitution) -> bool {
+    let (Some(&b), Some(&c)) = (group.baseline.last(), group.candidate.last()) else { return true };
+    let number = |number: Option<Number>| number.map(Number::as_f64);
+    let alike = |x: &TensorRecord, y: &TensorRecord| {
+        let (x_has, y_has) = (&x.statistics, &y.statistics);
+        let extremes = [(number(x_has.max), number(y_has.max)), (number(x_has.min), number(y_has.min))];
+        let largest = extremes.iter().filter_map(|(x, _)| *x).map(f64::abs).fold(0.0, f64::max);
+        let close = |x: f64, y: f64| (x - y).abs() <= ALIKE * largest || (x.is_nan() && y.is_nan());
+        x.len() == y.len() && extremes.iter().all(|pair| matches!(*pair, (Some(x), Some(y)) if close(x, y)))
+    };
+    let (b, c): (Vec<_>, Vec<_>) =
+        (tensors(&flow.nodes[b], true).collect(), tensors(&flow.nodes[c], true).collect());
+    !c.is_empty() && c.iter().all(|y| b.iter().any(|x| alike(x, y)))
+}
+
+/// Whether a difference behind a group that multiplies is one that another precision of its products makes.
+fn is_rounding_of_products(flow: &Flow<'_>, group: &Substitution, candidate: &Candidate) -> bool {
+    let Some(slot) = candidate.slot else { return false };
+    let fact = flow.fact(candidate.seen.unwrap_or((candidate.op, slot)));
+    let multiplies =
+        group.baseline.iter().chain(&group.candidate).any(|&op| {
+            matches!(flow.nodes[op].traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention)
+        });
+    let product = fact.dtype.and_then(Precision::of).map_or(0.0, |precision| precision.product);
+    multiplies && fact.difference == Difference::Numbers && fact.relative() <= product
+}
+
+fn remark(flow: &Flow<'_>, groups: &[&Substitution]) -> Option<String> {
+    let first = groups.first()?;
+    let names = |ops: &[usize]| {
+        let shown: Vec<&str> = ops.iter().take(NAMED).map(|&op| flow.nodes[op].op.name.as_str()).collect();
+        match ops.len() {
+            0 => "nothing".to_owned(),
+            count if count > NAMED => format!("{} and {} more", shown.join(", "), count - NAMED),
+            _ => shown.join(", "),
+        }
+    };
+    let places = if groups.len() == 1 { "one place".to_owned() } else { format!("{} places", groups.len()) };
+    Some(format!(
+        "the runs call other ops at {places}, and what these hand on agrees; the first: {} in the baseline, {} in the candidate",
+        names(&first.baseline),
+        names(&first.candidate)
+    ))
+}

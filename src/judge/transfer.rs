@@ -1,0 +1,259 @@
+//! How much error of a result the errors of its inputs explain.
+//!
+//! Relative to the scale of the result ([`scale`](super::scale)). The rules are first-order and for errors without
+//! correlation to the values; what they leave out (a gain that all calls of a kind share) is seen by the family.
+
+use super::flow::{Flow, Node, Place};
+use super::ops::Kind;
+use crate::dump::{Number, Phase, Scalar, SlotSide, Value};
+use crate::measure::Evidence;
+
+/// Slope of element-wise functions: GELU and `SiLU` reach 1.13 and 1.1.
+const SLOPE: f64 = 1.2;
+
+/// Share of the root of a relative error that a square root makes of it: elements near 0 carry more than their share.
+const ROOT: f64 = 0.2;
+
+/// Of elements of size 1, a share of about four times the error is so near a threshold that rounding may carry it over.
+const NEAR: f64 = 4.0;
+
+/// Flips expected from which on choices count as flipped.
+const FLIPS: f64 = 0.3;
+
+/// Elements beyond the root mean square carry more of a power's error than of the norm.
+const PEAKED: f64 = 2.0;
+
+/// A probability changes by at most itself times the changes of its logit and of the mean of all logits; another factor 2
+/// for gradients that are negative, at the label.
+const BOTH_SIDES: f64 = 4.0;
+
+/// How far a divisor that crosses zero may magnify error beyond its own.
+const MIXED_DIVISOR: f64 = 4.0;
+
+/// Error of one input: relative to its norm, and absolute.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct InputError {
+    pub(super) relative: f64,
+    pub(super) absolute: f64,
+}
+
+/// Inputs of an op with their errors.
+pub(super) type Inputs = [(Place, InputError)];
+
+/// Relative error of the result at `place` that its inputs explain. `scale` is the scale of the result, positive.
+pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Inputs, saved: &Inputs) -> f64 {
+    let node = &flow.nodes[place.0];
+    let fact = flow.fact(place);
+    let floats = |inputs: &Inputs| -> Vec<(Place, InputError)> {
+        inputs.iter().copied().filter(|(place, _)| flow.fact(*place).is_float).collect()
+    };
+    let (given, mut saved) = (floats(given), floats(saved));
+    // Where the gradient itself was not recorded, the forward alone tells of it.
+    if node.traits.kind == Kind::Product && !given.is_empty() {
+        let matrices = saved.iter().any(|(place, _)| flow.shape(*place).len() > 1);
+        saved.retain(|(place, _)| {
+            is_factor(flow, node, *place) && (flow.shape(*place).len() > 1 || !matrices)
+        });
+    }
+    let relative = largest(given.iter().map(|(_, error)| error.relative));
+    let of_saved = largest(saved.iter().map(|(_, error)| error.relative));
+    let joint = root(given.iter().map(|(_, error)| error.relative));
+    let absolute = root(given.iter().map(|(_, error)| error.absolute));
+    let len = |place: Place| flow.fact(place).len.max(1.0);
+    // An input that is broadcast is read often.
+    let spread = largest(given.iter().map(|(place, _)| (fact.len / len(*place)).sqrt())).max(1.0);
+    let gradient = node.makes_gradients();
+    let mut explained = match node.traits.kind {
+        Kind::Add if !gradient => absolute * spread / scale,
+        Kind::Copy | Kind::Embedding if !gradient => relative.max(absolute / scale),
+        Kind::Copy | Kind::Embedding => {
+            let elements = largest(given.iter().map(|(place, _)| len(*place)));
+            if fact.len <= elements { relative.max(absolute / scale) } else { relative }
+        }
+        Kind::Lipschitz if !gradient => relative.max(SLOPE * absolute / scale),
+        Kind::Sum if !gradient => joint.max(absolute / scale),
+        Kind::Mean if !gradient => {
+            let share = given.first().map_or(1.0, |(place, _)| len(*place) / fact.len.max(1.0));
+            joint.max(absolute / share.max(1.0) / scale)
+        }
+        Kind::Exponential if !gradient => {
+            let unswamped = given.iter().filter(|(place, _)| !flow.fact(*place).swamped);
+            largest(unswamped.map(|(place, error)| error.absolute / len(*place).sqrt())).max(relative)
+        }
+        Kind::LogSoftmax if !gradient => {
+            let means = given.iter().map(|(place, error)| error.absolute / len(*place).sqrt());
+            (absolute / scale).max(largest(means) * fact.len.sqrt() / scale)
+        }
+        Kind::LogSoftmax => {
+            let (incoming, rest) = if node.is_dispatcher() {
+                given.split_at(given.len().min(1))
+            } else {
+                (&given[..], &saved[..])
+            };
+            let probabilities =
+                BOTH_SIDES * positive(flow, place) * root(rest.iter().map(|(_, error)| error.absolute));
+            largest(incoming.iter().map(|(_, error)| error.relative)).max(probabilities / scale)
+        }
+        Kind::Power if !gradient => match exponent(flow, place.0) {
+            Some(exponent) if exponent >= 1.0 => PEAKED * exponent * joint,
+            _ => joint.max(ROOT * relative.sqrt()),
+        },
+        Kind::Logarithm if !gradient => {
+            let means = given.iter().map(|(place, error)| error.absolute / len(*place).sqrt());
+            joint.max(largest(means) * fact.len.sqrt() / scale)
+        }
+        Kind::Product if !gradient => root(given.iter().map(|(place, error)| {
+            // A bias is added.
+            if flow.shape(*place).len() == 1 {
+                error.absolute * (fact.len / len(*place)).sqrt() / scale
+            } else {
+                error.relative
+            }
+        })),
+        Kind::Multiply if !gradient => joint.max(multiplied(flow, &given, fact.len) / scale),
+        Kind::Divide | Kind::Root | Kind::Update if !gradient => {
+            let divided = given.iter().enumerate().map(|(index, &(place, error))| {
+                let last = index + 1 == given.len();
+                error.relative
+                    * if last && node.traits.kind != Kind::Root { magnification(flow, place) } else { 1.0 }
+            });
+            root(divided)
+        }
+        Kind::Attention if !gradient => {
+            // Errors of the products that the softmax is taken of are absolute: larger products, larger errors.
+            let rms = |index: usize| {
+                given.get(index).map_or(0.0, |&(place, _)| flow.fact(place).norm / len(place).sqrt())
+            };
+            let width = given
+                .first()
+                .and_then(|&(place, _)| flow.shape(place).last())
+                .map_or(1.0, |&size| size as f64);
+            let sharpness = (rms(0) * rms(1) * width.sqrt()).clamp(1.0, 100.0);
+            root(
+                given
+                    .iter()
+                    .enumerate()
+                    .map(|(index, (_, error))| error.relative * if index < 2 { sharpness } else { 1.0 }),
+            )
+        }
+        Kind::Normalisation if !gradient => {
+            let first =
+                given.first().map_or(0.0, |&(place, error)| error.relative * centring(flow, node, place));
+            root(given.iter().skip(1).map(|(_, error)| error.relative).chain([first]))
+        }
+        _ if node.is_backward() => relative + of_saved,
+        _ => joint,
+    };
+    if node.traits.chooses && (gradient || node.traits.is_gradient) {
+        // A choice that flips lets an element through or not.
+        // Of a dispatcher op, the gradient comes first, and what the choice was made of behind it.
+        let others = largest(given.iter().skip(1).map(|(_, error)| error.relative));
+        let near = of_saved.max(if node.is_dispatcher() { others } else { 0.0 });
+        if fact.len * near * NEAR > FLIPS {
+            explained = explained.max(near.sqrt());
+        }
+    }
+    if node.traits.kind == Kind::Root {
+        explained = explained.max(ROOT * relative.sqrt());
+    }
+    explained
+}
+
+/// Whether the gradient of a product rests on a value that its forward was given or made: on the factors, and that of a weight
+/// on the other factor alone. The product itself does not matter.
+fn is_factor(flow: &Flow<'_>, node: &Node<'_>, place: Place) -> bool {
+    let side = flow.fact(place).side;
+    let own = side == SlotSide::Parameter && node.op.name.phase() == Phase::ParameterGradient;
+    !side.is_result() && !own
+}
+
+/// The exponent of a power, where it is a number.
+fn exponent(flow: &Flow<'_>, position: usize) -> Option<f64> {
+    let node = &flow.nodes[position];
+    if node.base == "square" {
+        return Some(2.0);
+    }
+    node.given().find_map(|slot| match &flow.slot((position, slot))?.value {
+        Value::Scalar(Scalar::Number(number)) => Some(number.as_f64()),
+        _ => None,
+    })
+}
+
+/// Largest element of a value of the baseline; 0 where none is positive or it is not known.
+fn positive(flow: &Flow<'_>, place: Place) -> f64 {
+    let max = match flow.evidence[place.0].get(place.1) {
+        Some(Evidence::Data(metrics)) => metrics.baseline.max,
+        _ => flow
+            .slot(place)
+            .and_then(|slot| slot.value.tensor())
+            .and_then(|record| record.statistics.max.map(Number::as_f64)),
+    };
+    max.unwrap_or(0.0).max(0.0)
+}
+
+/// Whether a value may hold some of the rows that a module around it was given, picked by choices that an error of `noise`
+/// flips: the tokens of an expert.
+pub(super) fn may_select_others(flow: &Flow<'_>, place: Place, noise: f64) -> bool {
+    let fact = flow.fact(place);
+    let Some(&width) = flow.shape(place).last().filter(|&&width| width > 1) else { return false };
+    flow.around(place.0).flat_map(|outer| flow.given(outer)).any(|whole| {
+        let given = flow.fact(whole);
+        let rows = given.len / width as f64;
+        flow.shape(whole).last() == Some(&width)
+            && given.is_float
+            && !given.exact
+            && given.len > fact.len
+            && rows * noise * NEAR > FLIPS
+    })
+}
+
+/// Norm of the error of an element-wise product: the error of each factor times the size of the others.
+fn multiplied(flow: &Flow<'_>, given: &Inputs, len: f64) -> f64 {
+    let rms = |place: Place| flow.fact(place).norm / flow.fact(place).len.max(1.0).sqrt();
+    let parts = given.iter().map(|&(place, error)| {
+        let others: f64 =
+            given.iter().filter(|(other, _)| *other != place).map(|(other, _)| rms(*other)).product();
+        error.absolute * (len / flow.fact(place).len.max(1.0)).max(1.0).sqrt() * others
+    });
+    root(parts)
+}
+
+/// Largest factor by which relative noise (in l2) of a divisor may grow in a quotient: its root mean square over its
+/// smallest element.
+fn magnification(flow: &Flow<'_>, place: Place) -> f64 {
+    let fact = flow.fact(place);
+    let Some(record) = flow.slot(place).and_then(|slot| slot.value.tensor()) else { return 1.0 };
+    let (min, max) = match flow.evidence[place.0].get(place.1) {
+        Some(Evidence::Data(metrics)) => (metrics.baseline.min, metrics.baseline.max),
+        _ => (record.statistics.min.map(Number::as_f64), record.statistics.max.map(Number::as_f64)),
+    };
+    let (Some(min), Some(max)) = (min, max) else { return 1.0 };
+    let smallest = if min > 0.0 { min } else { -max };
+    if smallest > 0.0 { (fact.norm / fact.len.max(1.0).sqrt() / smallest).max(1.0) } else { MIXED_DIVISOR }
+}
+
+/// Factor by which relative error grows where the mean is taken out: root mean square over deviation, of all elements
+/// together. 1 for normalisations that do not centre.
+pub(super) fn centring(flow: &Flow<'_>, node: &Node<'_>, place: Place) -> f64 {
+    if node.base.to_ascii_lowercase().contains("rms") {
+        return 1.0;
+    }
+    let fact = flow.fact(place);
+    let mean = match flow.evidence[place.0].get(place.1) {
+        Some(Evidence::Data(metrics)) => metrics.baseline.mean,
+        _ => flow.slot(place).and_then(|slot| slot.value.tensor()).and_then(|record| record.statistics.mean),
+    };
+    let square = fact.norm * fact.norm / fact.len.max(1.0);
+    let Some(mean) = mean.filter(|mean| mean.is_finite() && square > 0.0) else { return 1.0 };
+    (square / (square - mean * mean).max(square * 1e-6)).sqrt()
+}
+
+/// Root of the sum of squares.
+pub(super) fn root(values: impl Iterator<Item = f64>) -> f64 {
+    values.map(|value| value * value).sum::<f64>().sqrt()
+}
+
+/// Largest of some errors, 0 where there are none.
+pub(super) fn largest(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, f64::max)
+}

@@ -1,0 +1,469 @@
+//! Holds every value of a part against what led to it: its error, how much of that its inputs explain, and the family of
+//! calls it is one of. Decides nothing; [`excess`](super::excess) does.
+
+use std::collections::HashMap;
+
+use super::difference::{Difference, Fact, Identity};
+use super::flow::{Flow, Place};
+use super::ops::Kind;
+use super::precision::{Precision, of_sum};
+use super::scale;
+use super::setting::Setting;
+use super::transfer::{self, InputError, centring, largest};
+use crate::dump::{DType, Phase, SlotSide};
+
+/// What a weighed value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Role {
+    /// Result of its op.
+    Result,
+    /// Given to its op, and no recorded op made it.
+    Arrival,
+    /// The change that an optimizer made to a parameter.
+    Update,
+    /// The size of that change.
+    UpdateSize,
+}
+
+/// Calls whose errors are held against one another.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Family {
+    pub(super) role: Role,
+    /// Name of the function or class.
+    pub(super) name: Box<str>,
+    pub(super) is_module: bool,
+    pub(super) phase: Phase,
+    /// Path of the slot, where results differ in kind.
+    pub(super) slot: Box<str>,
+    pub(super) dtype: DType,
+}
+
+/// A value with its error and what explains it. Errors are relative to the scale of the value.
+#[derive(Debug, Clone)]
+pub(super) struct Weighed {
+    pub(super) place: Place,
+    pub(super) family: Family,
+    pub(super) kind: Kind,
+    pub(super) precision: Precision,
+    /// Error.
+    pub(super) error: f64,
+    /// Error that the inputs explain.
+    pub(super) explained: f64,
+    /// Least error that counts: rounding over the terms of the sum, and of single elements.
+    pub(super) least: f64,
+    /// What it may be off by where no other call shows more.
+    pub(super) unknown: f64,
+    /// Position of the op that first made this value: calls that show the same value are left out together.
+    pub(super) call: usize,
+    /// All that led to it is equal to the bit.
+    pub(super) clean: bool,
+    /// Statistics alone.
+    pub(super) blind: bool,
+    pub(super) elements: f64,
+    /// Terms of the sums that each element is; 1 where nothing is summed.
+    pub(super) terms: f64,
+}
+
+/// Error of a gradient of a parameter, for the update that it leads to in this step or the next.
+pub(super) type GradientErrors = HashMap<(Box<str>, Box<str>), f64>;
+
+/// Everything weighed.
+#[derive(Default)]
+pub(super) struct Weighing {
+    pub(super) values: Vec<Weighed>,
+    /// Errors that inputs had in the flow, of each op: what roles are decided by.
+    pub(super) input_errors: Vec<Option<f64>>,
+    pub(super) gradients: GradientErrors,
+    /// Who made a value last, by identity.
+    pub(super) made: HashMap<Identity, Made>,
+    /// Arrivals: place and relative error.
+    pub(super) arrivals: Vec<Place>,
+}
+
+/// A value that a recorded op made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Made {
+    /// Position of the first op that made it.
+    pub(super) by: usize,
+    /// Error of the path that leads to it, at least: statistics do not see all of it.
+    path: f64,
+}
+
+/// Walks the ops in execution order.
+pub(super) struct Walk<'f, 'a> {
+    flow: &'f Flow<'a>,
+    setting: &'f Setting,
+    out: Weighing,
+    /// Errors below sentinels that swamp the norm.
+    hidden: HashMap<Identity, InputError>,
+    /// Largest error of what was made inside each module call, by position of the call.
+    inside: Vec<f64>,
+    /// Coarsest precision in which something was computed inside each module call.
+    precision_inside: Vec<Option<Precision>>,
+    /// Largest norm of a gradient that arrives inside each module call: what is zero in exact arithmetic is held against it.
+    gradients_inside: Vec<f64>,
+    /// Largest error of a result so far.
+    worst: f64,
+    /// Error that each product adds to a path.
+    product: f64,
+}
+
+impl<'f, 'a> Walk<'f, 'a> {
+    /// `product`: error that each product adds at least to the path of a value of which statistics alone are known.
+    pub(super) fn over(flow: &'f Flow<'a>, setting: &'f Setting, product: f64) -> Weighing {
+        let count = flow.nodes.len();
+        let mut walk = Self {
+            flow,
+            setting,
+            out: Weighing::default(),
+            hidden: HashMap::new(),
+            inside: vec![0.0; count],
+            precision_inside: vec![None; count],
+            gradients_inside: gradients_inside(flow),
+            worst: 0.0,
+            product,
+        };
+        for position in 0..count {
+            walk.op(position);
+        }
+        walk.out
+    }
+
+    fn op(&mut self, position: usize) {
+        let node = &self.flow.nodes[position];
+        self.out.input_errors.push(None);
+        if !node.is_paired {
+            return;
+        }
+        if matches!(node.traits.kind, Kind::Uninitialised) {
+            for slot in node.results() {
+                self.note_made((position, slot), 0.0);
+            }
+            return;
+        }
+        let given = self.errors(self.flow.given(position));
+        let saved = self.errors(self.flow.saved(position));
+        self.note_input_error(position, &given, &saved);
+        self.arrivals(position, &given);
+        let mut most: f64 = 0.0;
+        for slot in node.results().collect::<Vec<_>>() {
+            if let Some(error) = self.result((position, slot), &given, &saved) {
+                most = most.max(error);
+            }
+        }
+        if node.op.name.phase() == Phase::Forward || node.op.name.phase() == Phase::Backward {
+            let deeper = self.inside[position];
+            self.note_inside(position, most.max(deeper));
+        }
+    }
+
+    /// Tells the module around an op how large an error was made inside it, and in which precision.
+    fn note_inside(&mut self, position: usize, error: f64) {
+        let node = &self.flow.nodes[position];
+        let own =
+            node.results().filter_map(|slot| self.flow.fact((position, slot)).dtype.and_then(Precision::of));
+        let precision = own.chain(self.precision_inside[position]).reduce(Precision::coarser);
+        let Some(parent) = self.flow.parent(position) else { return };
+        self.inside[parent] = self.inside[parent].max(error);
+        self.precision_inside[parent] =
+            self.precision_inside[parent].into_iter().chain(precision).reduce(Precision::coarser);
+    }
+
+    /// Errors of values; below a sentinel that swamps it that of the value before it, of statistics at least the floor of
+    /// the path that leads to it.
+    fn errors(&self, places: Vec<Place>) -> Vec<(Place, InputError)> {
+        places.into_iter().map(|place| (place, self.error(place))).collect()
+    }
+
+    fn error(&self, place: Place) -> InputError {
+        let fact = self.flow.fact(place);
+        if let Some(hidden) = fact.identity.and_then(|identity| self.hidden.get(&identity)) {
+            return *hidden;
+        }
+        if fact.difference.hides_numbers() {
+            return InputError { relative: 1.0, absolute: fact.norm };
+        }
+        if !fact.is_float || fact.swamped {
+            return InputError::default();
+        }
+        let path = match fact.identity.and_then(|identity| self.out.made.get(&identity)) {
+            Some(made) if fact.blind => made.path,
+            _ => 0.0,
+        };
+        let seen = path.max(fact.likely);
+        InputError { relative: fact.relative().max(seen), absolute: fact.distance.max(seen * fact.norm) }
+    }
+
+    fn note_input_error(
+        &mut self,
+        position: usize,
+        given: &[(Place, InputError)],
+        saved: &[(Place, InputError)],
+    ) {
+        let known = given
+            .iter()
+            .chain(saved)
+            .filter(|(place, _)| {
+                self.flow.fact(*place).judgement.error.is_some() && self.flow.fact(*place).is_tensor
+            })
+            .map(|(place, error)| error.relative.max(self.flow.fact(*place).judgement.error.unwrap_or(0.0)));
+        self.out.input_errors[position] = known.reduce(f64::max);
+    }
+
+    fn note_made(&mut self, place: Place, path: f64) {
+        if let Some(identity) = self.flow.fact(place).identity {
+            let made = self.out.made.entry(identity).or_insert(Made { by: place.0, path });
+            made.path = path;
+        }
+    }
+
+    /// Inputs that no recorded op made: data, weights, and what functions hand on that were not recorded.
+    fn arrivals(&mut self, position: usize, given: &[(Place, InputError)]) {
+        for &(place, error) in given {
+            let fact = self.flow.fact(place);
+            let known = fact.identity.is_some_and(|identity| self.out.made.contains_key(&identity));
+            // What a parameter gradient rests on was given to other ops.
+            if place.0 != position || known || !fact.is_tensor {
+                continue;
+            }
+            self.out.arrivals.push(place);
+            let Some((dtype, precision)) = fact.dtype.and_then(|dtype| Some((dtype, Precision::of(dtype)?)))
+            else {
+                continue;
+            };
+            if !fact.is_float || fact.difference.hides_numbers() {
+                continue;
+            }
+            let precision = self
+                .setting
+                .coarsest
+                .filter(|_| self.setting.mixed.is_some())
+                .map_or(precision, |coarse| precision.coarser(coarse));
+            // What was not recorded may have computed it under autocast.
+            let unrecorded =
+                self.setting.autocast.filter(|_| fact.side != SlotSide::Parameter && self.worst > 0.0);
+            let precision = unrecorded.map_or(precision, |coarse| precision.coarser(coarse));
+            let phase = self.flow.nodes[position].op.name.phase();
+            let family = Family {
+                role: Role::Arrival,
+                name: if fact.side == SlotSide::Parameter { "parameter" } else { "value" }.into(),
+                is_module: false,
+                phase,
+                slot: Box::default(),
+                dtype,
+            };
+            let coarse = self.setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
+            let explained = match fact.side {
+                SlotSide::Parameter => 0.0,
+                _ if transfer::may_select_others(self.flow, place, self.worst.max(coarse)) => 1.0,
+                _ => self.worst,
+            };
+            self.out.values.push(Weighed {
+                place,
+                family,
+                kind: Kind::Other,
+                precision,
+                error: (error.relative * fact.norm / self.scale_on_arrival(position, fact)).min(1.0),
+                explained,
+                // Data may have been prepared on each device, by functions that were not recorded.
+                least: single(fact, precision)
+                    .hypot(precision.least * if precision.unit < 1e-6 { 4.0 } else { 1.0 }),
+                unknown: precision.unknown,
+                call: position,
+                clean: explained <= 0.0,
+                blind: fact.blind,
+                elements: fact.len,
+                terms: 1.0,
+            });
+        }
+    }
+
+    /// What an arriving value is held against: its norm; of a gradient at least the largest gradient beside it.
+    fn scale_on_arrival(&self, position: usize, fact: &Fact) -> f64 {
+        let beside = self.flow.parent(position).filter(|_| self.flow.nodes[position].is_backward());
+        let beside = beside.map_or(0.0, |parent| self.gradients_inside[parent]);
+        fact.norm.max(beside).max(f64::MIN_POSITIVE)
+    }
+
+    /// Weighs one result; gives its error, if one is known.
+    fn result(
+        &mut self,
+        place: Place,
+        given: &[(Place, InputError)],
+        saved: &[(Place, InputError)],
+    ) -> Option<f64> {
+        let node = &self.flow.nodes[place.0];
+        let fact = self.flow.fact(place);
+        if !fact.is_tensor || fact.len < 1.0 {
+            return None;
+        }
+        let inputs = || given.iter().chain(saved);
+        let path = largest(
+            inputs()
+                .filter_map(|(place, _)| Some(self.out.made.get(&self.flow.fact(*place).identity?)?.path)),
+        );
+        let floats = inputs().filter(|(place, _)| self.flow.fact(*place).is_float);
+        if fact.is_float && fact.swamped && (fact.blind || fact.relative() < 1e-10) {
+            let error = InputError {
+                relative: largest(floats.clone().map(|(_, error)| error.relative)),
+                absolute: largest(floats.map(|(_, error)| error.absolute)),
+            };
+            if let Some(identity) = fact.identity {
+                self.hidden.insert(identity, error);
+            }
+            self.note_made(place, error.relative);
+            return None;
+        }
+        let known = fact.is_measured && !fact.difference.hides_numbers();
+        if !fact.is_float || !known {
+            self.note_made(place, path);
+            return None;
+        }
+        let (dtype, precision) = fact.dtype.and_then(|dtype| Some((dtype, Precision::of(dtype)?)))?;
+        let places =
+            |inputs: &[(Place, InputError)]| inputs.iter().map(|(place, _)| *place).collect::<Vec<_>>();
+        let (given_places, saved_places) = (places(given), places(saved));
+        let scale = scale::of(self.flow, place, &given_places, &saved_places);
+        // A gradient that is zero on one side by underflow is held against those around it.
+        let vanished = node.is_backward() && fact.norm <= 0.0;
+        let around = self.flow.around(place.0).filter(|_| vanished).map(|outer| self.gradients_inside[outer]);
+        let around = largest(around);
+        let norm = scale.norm.max(around).max(f64::MIN_POSITIVE);
+        let error = (fact.distance / norm).min(f64::MAX);
+        let mut explained = transfer::explained(self.flow, place, norm, given, saved);
+        // Indices that differ pick other elements.
+        let picks = given.iter().any(|(place, _)| {
+            let given = self.flow.fact(*place);
+            given.is_tensor && !given.is_float && given.difference == Difference::Elements
+        });
+        if picks || inputs().any(|(place, _)| self.flow.fact(*place).difference.hides_numbers()) {
+            explained = explained.max(1.0);
+        }
+        if node.is_module() {
+            explained = explained.max(self.inside[place.0]);
+        }
+        let precision = self.computed_in(place, precision, inputs());
+        let conditioned = if node.traits.kind == Kind::Normalisation && !node.is_backward() {
+            given.first().map_or(1.0, |(place, _)| centring(self.flow, node, *place))
+        } else {
+            1.0
+        };
+        let clean = inputs().all(|(place, _)| {
+            let fact = self.flow.fact(*place);
+            fact.exact || !fact.is_tensor || !fact.differs()
+        });
+        let by = fact.identity.and_then(|identity| self.out.made.get(&identity)).map(|made| made.by);
+        let again = by.is_some() && node.is_module();
+        let call = by.filter(|_| node.op.name.phase() != Phase::Forward && !fact.exact).unwrap_or(place.0);
+        // Sums of nothing say nothing of how sums are made; a bias that is zero does not matter.
+        let nothing = given.iter().any(|(place, _)| {
+            let fact = self.flow.fact(*place);
+            fact.is_float && fact.norm <= 0.0 && self.flow.shape(*place).len() > 1
+        });
+        let weighs = !again
+            && (!given.is_empty() || !saved.is_empty() || node.op.name.phase() != Phase::ParameterGradient);
+        if weighs {
+            let growth = of_sum(scale.terms);
+            self.out.values.push(Weighed {
+                place,
+                family: Family {
+                    role: Role::Result,
+                    name: node.base.into(),
+                    is_module: node.is_module(),
+                    phase: node.op.name.phase(),
+                    slot: slot_family(self.flow, place),
+                    dtype,
+                },
+                kind: node.traits.kind,
+                precision,
+                error,
+                explained,
+                least: single(fact, precision)
+                    .hypot(precision.least * conditioned * growth)
+                    .hypot(Precision::spacing(dtype) / 2.0 * fact.len.sqrt() / norm),
+                unknown: precision.unknown * conditioned * growth,
+                call,
+                clean: clean && !nothing,
+                blind: fact.blind,
+                elements: fact.len,
+                terms: if nothing { 1.0 } else { scale.terms },
+            });
+        }
+        let copies = matches!(node.traits.kind, Kind::Copy);
+        let step = match node.traits.kind {
+            _ if copies => 0.0,
+            Kind::Product | Kind::Recurrent | Kind::Attention => self.product.max(precision.least / 2.0),
+            _ => precision.least / 2.0,
+        };
+        self.note_made(place, if fact.blind { path.hypot(step) } else { 0.0 });
+        let raw = error.min(fact.relative());
+        if node.op.name.phase() == Phase::ParameterGradient {
+            if let (Some(module), Some(slot)) = (node.op.name.module_path(), self.flow.slot(place)) {
+                let parameter = slot.path.strip_prefix("grad.").unwrap_or(&slot.path);
+                self.out.gradients.insert((module.into(), parameter.into()), fact.relative());
+            }
+            return None;
+        }
+        if fact.len > 1.0 {
+            self.worst = self.worst.max(raw);
+        }
+        Some(raw)
+    }
+
+    /// The precision in which a result was computed, as far as types show it: the coarsest of what it was made of.
+    fn computed_in<'x>(
+        &self,
+        place: Place,
+        own: Precision,
+        inputs: impl Iterator<Item = &'x (Place, InputError)>,
+    ) -> Precision {
+        let node = &self.flow.nodes[place.0];
+        let of = |place: Place| {
+            let fact = self.flow.fact(place);
+            fact.dtype.filter(|_| fact.is_float && fact.len > 1.0).and_then(Precision::of)
+        };
+        let results = node.results().filter_map(|slot| of((place.0, slot)));
+        let inside = self.precision_inside[place.0].filter(|_| node.is_module());
+        // What runs inside an op is not recorded; under autocast it may have been products.
+        let hidden =
+            node.traits.kind == Kind::Recurrent || (node.is_module() && node.traits.kind == Kind::Other);
+        let autocast = self.setting.autocast.filter(|_| hidden);
+        let run = self.setting.coarsest.filter(|_| self.setting.mixed.is_some());
+        inputs
+            .filter_map(|(place, _)| of(*place))
+            .chain(results)
+            .chain(inside)
+            .chain(autocast)
+            .chain(run)
+            .fold(own, Precision::coarser)
+    }
+}
+
+/// Largest norm of what backward ops inside each module call were given.
+fn gradients_inside(flow: &Flow<'_>) -> Vec<f64> {
+    let mut largest = vec![0.0_f64; flow.nodes.len()];
+    for (position, node) in flow.nodes.iter().enumerate() {
+        let Some(parent) = flow.parent(position).filter(|_| node.op.name.phase() == Phase::Backward) else {
+            continue;
+        };
+        let given = node.given().map(|slot| &node.facts[slot]).filter(|fact| fact.is_float && !fact.swamped);
+        largest[parent] = given.map(|fact| fact.norm).fold(largest[parent], f64::max);
+    }
+    largest
+}
+
+/// Error of a single element that is off by a unit in its last place, at the largest magnitude of the tensor.
+fn single(fact: &Fact, precision: Precision) -> f64 {
+    if fact.norm > 0.0 { (precision.unit * fact.largest / fact.norm).min(precision.unit) } else { 0.0 }
+}
+
+/// Forward results and copies of one call differ in number only; gradients and statistics of one call in kind.
+fn slot_family(flow: &Flow<'_>, place: Place) -> Box<str> {
+    let node = &flow.nodes[place.0];
+    let path = flow.slot(place).map_or("", |slot| &*slot.path);
+    let alike = !node.is_backward() || matches!(node.traits.kind, Kind::Copy | Kind::Add);
+    match path.rsplit_once('.') {
+        Some((head, number)) if alike && number.parse::<u32>().is_ok() => head.into(),
+        _ => path.into(),
+    }
+}
