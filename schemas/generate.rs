@@ -7,6 +7,10 @@ fn main() -> std::io::Result<()> {
     #[cfg(feature = "native")]
     std::fs::write(folder.join("manifest.schema.json"), probe::dump::native::manifest_schema())?;
     std::fs::write(folder.join("report.schema.json"), probe::report::model::report_schema())?;
+    std::fs::write(
+        folder.join("inspection.schema.json"),
+        probe::report::inspection::model::inspection_schema(),
+    )?;
     std::fs::write(folder.join("config.schema.json"), probe::report::config::model::config_schema())?;
     std::fs::write(folder.join("pack.schema.json"), probe::config_check::pack::pack_schema())
 }

@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 ///
 /// # Errors
 /// When the system has no room for another thread.
-pub(crate) fn spawn<T: Send + 'static>(
+pub fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {

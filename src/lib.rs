@@ -7,7 +7,7 @@
 //!           \_________ all speak of a `dump` _________/
 //! ```
 
-mod background;
+pub mod background;
 #[cfg(feature = "native")]
 pub mod capture;
 #[cfg(feature = "cli")]
@@ -15,6 +15,7 @@ pub mod cli;
 pub mod compare;
 pub mod config_check;
 pub mod dump;
+pub mod inspect;
 pub mod judge;
 pub mod measure;
 pub mod pair;

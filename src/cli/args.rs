@@ -12,7 +12,18 @@ use crate::report::config::ConfigFormat;
 
 /// Finds the operator where two training runs part ways, and says why.
 #[derive(Debug, Parser)]
-#[command(name = "probe", version, max_term_width = 120)]
+#[command(
+    name = "probe",
+    version,
+    max_term_width = 120,
+    after_help = "\
+Examples:
+  probe capture --steps 0-2 -o gpu_dump -- python train.py    record a run
+  probe compare gpu_dump npu_dump                             compare two
+  probe calibrate gpu_dump gpu_dump_2 -o noise.toml           measure noise
+  probe inspect gpu_dump --op '*gelu*'                        look into one
+  probe config-check gpu.zip npu.zip                          compare set-ups"
+)]
 pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) command: Command,
@@ -22,19 +33,27 @@ pub(super) struct Cli {
 pub(super) enum Command {
     Capture(CaptureArgs),
     Compare(CompareArgs),
+    Calibrate(CalibrateArgs),
     #[command(alias = "config_check")]
     ConfigCheck(ConfigCheckArgs),
     Inspect(InspectArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 /// Run a program and record what every torch op in it reads and writes; the program is not changed.
 ///
-/// Iterations are counted by the optimizer's steps. Every option is also a key of the file given with --config, and wins over
+/// The optimizer's steps count iterations, unless --step-on says otherwise. Every option is also a key of the file given with --config, and wins over
 /// it.
 ///
 /// The exit code is the program's own; 2 if it could not be started.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: probe capture --steps 10-12 -o gpu_dump -- python train.py --batch 8")]
+#[command(after_help = "\
+Examples:
+  probe capture --steps 10-12 -o gpu_dump -- python train.py --batch 8
+  probe capture --ranks 0 --task tensor -- torchrun train.py
+  probe capture --include 'layers.3.*' --level op -- python train.py
+  probe capture --perturb -o gpu_noise -- python train.py")]
 pub(super) struct CaptureArgs {
     /// TOML file of settings.
     #[arg(long, value_name = "FILE")]
@@ -44,9 +63,18 @@ pub(super) struct CaptureArgs {
     #[arg(short, long, value_name = "DUMP")]
     pub(super) output: Option<PathBuf>,
 
+    /// Replace the dump that the folder holds.
+    #[arg(long)]
+    pub(super) overwrite: bool,
+
     /// Iterations to record, such as 10,20 or 10-12 [default: all].
     #[arg(long, value_name = "STEPS", value_parser = numbers)]
     pub(super) steps: Option<String>,
+
+    /// Where iterations end: at the steps of the `optimizer`, calls of the `model`, calls of `probe.step()` in the `program`
+    /// alone, or at calls of a function or a module of that name [default: optimizer].
+    #[arg(long, value_name = "WHAT")]
+    pub(super) step_on: Option<String>,
 
     /// Ranks that record, such as 0 or 0-7 [default: all].
     #[arg(long, value_name = "RANKS", value_parser = numbers)]
@@ -72,6 +100,15 @@ pub(super) struct CaptureArgs {
     #[arg(long, value_name = "SIZE")]
     pub(super) max_bytes: Option<String>,
 
+    /// Change the run: move weights and inputs by one rounding, at random, so that this dump shows what rounding does
+    /// (`probe compare --noise`).
+    #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "0", value_parser = clap::value_parser!(u32).range(..1 << 31))]
+    pub(super) perturb: Option<u32>,
+
+    /// Print no line at the end that says what was recorded.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+
     /// The program and its arguments, after `--`.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
@@ -84,19 +121,40 @@ pub(super) struct CaptureArgs {
 ///
 /// Exit codes: 0 agree, 1 diverged, 2 failed or misused, 3 finished but incomplete.
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(
+    verbatim_doc_comment,
+    override_usage = "probe compare [OPTIONS] BASELINE CANDIDATE",
+    after_help = "\
+Examples:
+  probe compare gpu_dump npu_dump                     answer, and reports
+  probe compare gpu_dump/step3 npu_dump/step3 -v      one step, everything
+  probe compare gpu.safetensors npu.safetensors -q    the first line only
+  probe compare gpu_dump npu_dump --noise gpu_dump_2  differ no more than two baseline runs do
+  probe compare gpu_dump npu_dump --reference f64     who is nearer to the truth
+  probe compare gpu_dump npu_dump --format json | jq .first_divergence"
+)]
 pub(super) struct CompareArgs {
     /// The run that is trusted (usually on a GPU).
-    #[arg(short, long, aliases = ["golden-path", "golden_path"], value_name = "BASELINE")]
-    pub(super) baseline: PathBuf,
+    #[arg(value_name = "BASELINE", required_unless_present_any = ["baseline", "candidate"])]
+    first: Option<PathBuf>,
 
     /// The run under test (usually on an NPU).
-    #[arg(short, long, aliases = ["target-path", "target_path"], value_name = "CANDIDATE")]
-    pub(super) candidate: PathBuf,
+    #[arg(value_name = "CANDIDATE", required_unless_present_any = ["baseline", "candidate"])]
+    second: Option<PathBuf>,
 
-    /// Folder for the reports; created when missing.
-    #[arg(short, long, alias = "output_path", default_value = "probe-report", value_name = "DIR")]
-    pub(super) output: PathBuf,
+    /// BASELINE, given by name.
+    #[arg(short, long, aliases = ["golden-path", "golden_path"], value_name = "BASELINE")]
+    #[arg(requires = "candidate", conflicts_with = "first")]
+    baseline: Option<PathBuf>,
+
+    /// CANDIDATE, given by name.
+    #[arg(short, long, aliases = ["target-path", "target_path"], value_name = "CANDIDATE")]
+    #[arg(requires = "baseline", conflicts_with = "first")]
+    candidate: Option<PathBuf>,
+
+    /// Folder for the reports, created when missing; `-` prints one report and writes none [default: probe-report].
+    #[arg(short, long, alias = "output_path", value_name = "DIR")]
+    pub(super) output: Option<PathBuf>,
 
     /// Kinds of op to compare: module calls, torch functions, dispatcher ops, or all.
     #[arg(short, long, default_value_t = LevelFilter::All, value_parser = level())]
@@ -114,9 +172,26 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) tolerance: Option<PathBuf>,
 
-    /// Reports to write, with commas.
-    #[arg(long, value_delimiter = ',', default_value = "text,xlsx,parquet,json", value_parser = format(), value_name = "FORMATS")]
-    pub(super) format: Vec<Format>,
+    /// Names that belong together: TOML, or YAML of cells or data as the older tool takes it.
+    #[arg(long, aliases = ["cell_mapping", "data_mapping"], value_name = "FILE")]
+    pub(super) mapping: Option<PathBuf>,
+
+    /// A second run of the baseline, or a file that `probe calibrate` wrote: what it differs by is no fault; may be given
+    /// several times.
+    #[arg(long, value_name = "DUMP")]
+    pub(super) noise: Vec<PathBuf>,
+
+    /// A run of the same program in float32 or float64: values as near to it as the baseline's are not at fault.
+    #[arg(long, value_name = "DUMP")]
+    pub(super) reference: Option<PathBuf>,
+
+    /// Reports to write, with commas [default: text,xlsx,parquet,json]; `json` alone, without -o, is printed.
+    #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
+    pub(super) format: Option<Vec<Format>>,
+
+    /// Put every op and value of a large dump into the workbook, not only what differs and what is at fault.
+    #[arg(long)]
+    pub(super) full: bool,
 
     /// Threads to use [default: one for each processor].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
@@ -126,9 +201,8 @@ pub(super) struct CompareArgs {
     #[arg(long, default_value_t = 10)]
     pub(super) top: usize,
 
-    /// Compare dumps of different tasks by what both recorded.
-    #[arg(long)]
-    pub(super) any_task: bool,
+    #[command(flatten)]
+    pub(super) unlike: Unlike,
 
     /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
     #[arg(long)]
@@ -138,13 +212,97 @@ pub(super) struct CompareArgs {
     pub(super) verbosity: Verbosity,
 }
 
+// Dumps that were not recorded alike. No text of the help, which a comment for documentation would become.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Unlike {
+    /// Compare dumps of different tasks by what both recorded.
+    #[arg(long)]
+    pub(super) any_task: bool,
+
+    /// Compare dumps of different levels by the kinds of op that both recorded.
+    #[arg(long)]
+    pub(super) any_level: bool,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Verbosity {
+    /// Print the answer only, and no progress.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+
+    /// List every op at fault and everything that could not be compared.
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+}
+
+impl CompareArgs {
+    /// Baseline and candidate.
+    pub(super) fn sides(&self) -> Option<[&PathBuf; 2]> {
+        let baseline = self.first.as_ref().or(self.baseline.as_ref())?;
+        Some([baseline, self.second.as_ref().or(self.candidate.as_ref())?])
+    }
+}
+
+/// Measure by how much runs of one program differ, as floors for `probe compare --noise`.
+///
+/// BASELINE and each NOISE are dumps of the same program on the same data: run twice, on two machines alike, or with
+/// `probe capture --perturb`. The file names each function with its noise; it can be read and changed.
+///
+/// Exit codes: 0 done, 2 failed or misused, 3 something could not be read.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe calibrate gpu_dump gpu_dump_2 -o noise.toml
+  probe calibrate gpu_dump gpu_dump_2 gpu_dump_3 --step 0-2
+  probe compare gpu_dump npu_dump --noise noise.toml")]
+pub(super) struct CalibrateArgs {
+    /// The run that is trusted.
+    #[arg(value_name = "BASELINE")]
+    pub(super) baseline: PathBuf,
+
+    /// Further runs of it.
+    #[arg(value_name = "NOISE", required = true)]
+    pub(super) noise: Vec<PathBuf>,
+
+    /// The file to write.
+    #[arg(short, long, default_value = "noise.toml", value_name = "FILE")]
+    pub(super) output: PathBuf,
+
+    /// Steps to measure, such as 3 or 0,10-12 [default: all].
+    #[arg(long, value_name = "STEPS")]
+    pub(super) step: Option<NumberSet>,
+
+    /// Ranks to measure, such as 0 or 0-7 [default: all].
+    #[arg(long, value_name = "RANKS")]
+    pub(super) rank: Option<NumberSet>,
+
+    /// Threads to use [default: one for each processor].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) threads: Option<u16>,
+
+    /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
+    #[arg(long)]
+    pub(super) no_mmap: bool,
+
+    /// Print nothing, and no progress.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
 /// Check whether two training set-ups can be compared: environment, packages, flags, seeds, data, weights and more.
 ///
 /// BASELINE and CANDIDATE are configuration packs (.zip), as `probe.config_check.pack` writes them; packs of msprobe are read too.
 ///
 /// Exit codes: 0 agree, 1 something differs that can change numerics, 2 failed or misused, 3 something could not be read.
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  probe config-check gpu.zip npu.zip
+  probe config-check gpu.zip npu.zip --strict --format json | jq .verdict
+  probe config-check --collect -o gpu.zip -- python train.py"
+)]
 pub(super) struct ConfigCheckArgs {
     /// The pack of the run that is trusted (usually on a GPU), and that of the run under test (usually on an NPU).
     #[arg(num_args = 2, required_unless_present_any = ["compare", "collect"], value_names = ["BASELINE", "CANDIDATE"])]
@@ -174,9 +332,9 @@ pub(super) struct ConfigCheckArgs {
     #[arg(short, long, num_args = 2, hide = true, conflicts_with = "packs", value_names = ["BASELINE", "CANDIDATE"])]
     compare: Vec<PathBuf>,
 
-    /// Folder for the reports; created when missing.
-    #[arg(short, long, alias = "output_path", default_value = "probe-config", value_name = "DIR")]
-    pub(super) output: PathBuf,
+    /// Folder for the reports, created when missing; `-` prints one report and writes none [default: probe-config].
+    #[arg(short, long, alias = "output_path", value_name = "DIR")]
+    pub(super) output: Option<PathBuf>,
 
     /// TOML file of expectations, asked before the table that comes with probe.
     #[arg(long, value_name = "FILE")]
@@ -186,16 +344,27 @@ pub(super) struct ConfigCheckArgs {
     #[arg(long)]
     pub(super) strict: bool,
 
-    /// Reports to write, with commas.
-    #[arg(long, value_delimiter = ',', default_value = "text,xlsx,json", value_parser = config_format(), value_name = "FORMATS")]
-    pub(super) format: Vec<ConfigFormat>,
+    /// Reports to write, with commas [default: text,xlsx,json]; `json` alone, without -o, is printed.
+    #[arg(long, value_delimiter = ',', value_parser = config_format(), value_name = "FORMATS")]
+    pub(super) format: Option<Vec<ConfigFormat>>,
 
     /// Differences to list in the terminal, of each part.
     #[arg(long, default_value_t = 10)]
     pub(super) top: usize,
 
     #[command(flatten)]
-    pub(super) verbosity: Verbosity,
+    pub(super) verbosity: ConfigVerbosity,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct ConfigVerbosity {
+    /// Print the answer only.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+
+    /// List every row of every part, also those that agree.
+    #[arg(short, long)]
+    pub(super) verbose: bool,
 }
 
 impl ConfigCheckArgs {
@@ -210,6 +379,11 @@ impl ConfigCheckArgs {
 
 /// Show what a dump or a tensor file holds: ops, slots and statistics, or one tensor's values.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe inspect gpu_dump --op 'Functional.gelu.*'
+  probe inspect gpu_dump --tensor 'Functional.gelu.0.forward output.0'
+  probe inspect model.safetensors --format json")]
 pub(super) struct InspectArgs {
     /// Dump folder, dump.json, or tensor file.
     pub(super) path: PathBuf,
@@ -230,17 +404,41 @@ pub(super) struct InspectArgs {
     /// Ranks to show [default: all].
     #[arg(long, value_name = "RANKS")]
     pub(super) rank: Option<NumberSet>,
+
+    /// Form of the answer on standard output.
+    #[arg(long, value_enum, default_value_t = InspectFormat::Text, value_name = "FORMAT")]
+    pub(super) format: InspectFormat,
 }
 
-#[derive(Debug, Clone, Copy, Args)]
-pub(super) struct Verbosity {
-    /// Print the answer only, and no progress.
-    #[arg(short, long, conflicts_with = "verbose")]
-    pub(super) quiet: bool,
+/// Forms in which `inspect` answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum InspectFormat {
+    /// For people.
+    Text,
+    /// For programs; `schemas/inspection.schema.json` describes it.
+    Json,
+}
 
-    /// List every op at fault and everything that could not be compared.
-    #[arg(short, long)]
-    pub(super) verbose: bool,
+/// Print the script that completes this command's words in a shell.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe completions bash > ~/.local/share/bash-completion/completions/probe
+  probe completions zsh > \"${fpath[1]}/_probe\"
+  probe completions fish > ~/.config/fish/completions/probe.fish")]
+pub(super) struct CompletionsArgs {
+    /// The shell.
+    pub(super) shell: clap_complete::Shell,
+}
+
+/// Write the manual pages of this command and its subcommands.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example: probe man ~/.local/share/man/man1 && man probe-compare")]
+pub(super) struct ManArgs {
+    /// Folder for the pages; created when missing.
+    #[arg(value_name = "DIR")]
+    pub(super) folder: PathBuf,
 }
 
 /// A set of numbers, as it was typed: it is read again where it is used.
@@ -308,6 +506,7 @@ mod tests {
     #[test]
     fn names_of_the_older_tool_are_understood() {
         for line in [
+            "probe compare a b",
             "probe compare -b a -c b",
             "probe compare -gp a -tp b",
             "probe compare --golden_path a --target_path b",
@@ -315,9 +514,14 @@ mod tests {
         ] {
             let cli = Cli::try_parse_from(with_long_names(line.split(' ').map(OsString::from))).unwrap();
             let Command::Compare(args) = cli.command else { panic!("compare") };
-            assert_eq!((args.baseline, args.candidate), (PathBuf::from("a"), PathBuf::from("b")), "{line}");
+            assert_eq!(args.sides(), Some([&PathBuf::from("a"), &PathBuf::from("b")]), "{line}");
+        }
+        for line in ["", " a", " a b c", " -b a", " a -c b", " a b -b c"] {
+            let line = format!("probe compare{line}");
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
     }
+
     #[test]
     fn a_captured_program_keeps_its_arguments() {
         let line = "probe capture --steps 10|20 --include conv1 --include fc -- python train.py -tp 2 --steps 5 -- x";

@@ -1,67 +1,96 @@
 //! `probe compare`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
 use super::Exit;
 use super::args::CompareArgs;
-use super::output::in_new_folder;
+use super::output::{in_new_folder, to_print};
 use super::progress::Bar;
 use super::terminal;
-use crate::compare::{CompareOptions, Progress, Quiet, compare};
-use crate::judge::{Rules, Summary};
+use crate::compare::{CompareOptions, PartSink, Progress, Quiet, compare};
+use crate::judge::Rules;
+use crate::pair::Mapping;
 use crate::read::map::FileAccess;
-use crate::report::ReportSet;
 use crate::report::text::{TextOptions, answer, render};
+use crate::report::{Extent, Format, ReportSet, json};
+
+/// Folder of the reports, where none is given.
+const OUTPUT: &str = "probe-report";
 
 /// Runs the subcommand.
-pub(super) fn run(mut args: CompareArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
+    let sides = args.sides().context("two dumps are needed: BASELINE CANDIDATE")?;
     // What is certain to fail should fail before anything is created.
-    for (option, path) in [("--baseline", &args.baseline), ("--candidate", &args.candidate)] {
-        std::fs::metadata(path).with_context(|| format!("{} (given with {option})", path.display()))?;
+    let noise = args.noise.iter().map(|path| ("noise", path));
+    let reference = args.reference.iter().map(|path| ("reference", path));
+    for (side, path) in ["baseline", "candidate"].into_iter().zip(sides).chain(noise).chain(reference) {
+        std::fs::metadata(path).with_context(|| format!("{} (the {side})", path.display()))?;
     }
+    let printed = to_print(
+        args.output.as_deref(),
+        args.format.as_deref(),
+        &[Format::Text, Format::Json],
+        Format::Json,
+    )?;
     let options = CompareOptions {
-        steps: args.step.take().unwrap_or_default(),
-        ranks: args.rank.take().unwrap_or_default(),
+        steps: args.step.clone().unwrap_or_default(),
+        ranks: args.rank.clone().unwrap_or_default(),
         level: args.level,
         rules: args.tolerance.as_deref().map_or_else(|| Ok(Rules::default()), Rules::from_file)?,
         access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
-        any_task: args.any_task,
+        any_task: args.unlike.any_task,
+        any_level: args.unlike.any_level,
+        mapping: args.mapping.as_deref().map_or_else(|| Ok(Mapping::default()), Mapping::from_file)?,
+        noise: args.noise.clone(),
+        reference: args.reference.clone(),
     };
-    let (summary, written) = in_new_folder(&args.output, || compare_into_reports(&args, &options))?;
-    let all = args.verbosity.verbose.then_some(usize::MAX);
-    let defaults = TextOptions::default();
-    let text = TextOptions {
-        colour: terminal::colour(),
-        width: terminal::width(),
-        top: all.unwrap_or(args.top),
-        incomplete: all.unwrap_or(defaults.incomplete),
-        written,
+    let pool = pool(args.threads)?;
+    let compared = |sink: &mut PartSink<'_>| {
+        let bar = (!args.verbosity.quiet).then(Bar::on_terminal).flatten();
+        let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
+        compare(sides[0], sides[1], &options, progress, sink)
     };
-    if args.verbosity.quiet {
-        terminal::print(&format!("{}\n", answer(&summary)))?;
+    let (summary, written) = if printed.is_some() {
+        (pool.install(|| compared(&mut |_| Ok(())))?, Vec::new())
     } else {
-        terminal::print(&render(&summary, &text))?;
-    }
+        let folder = args.output.as_deref().unwrap_or(Path::new(OUTPUT));
+        let extent = if args.full { Extent::Full } else { Extent::Selection };
+        in_new_folder(folder, || {
+            let mut reports =
+                ReportSet::create(folder, args.format.as_deref().unwrap_or(&Format::ALL), extent)?;
+            pool.install(|| {
+                let summary = compared(&mut |part| reports.part(part))?;
+                let written = reports.finish(&summary)?;
+                Ok((summary, written))
+            })
+        })?
+    };
+    terminal::print(&if printed == Some(Format::Json) {
+        json::text(&summary)?
+    } else if args.verbosity.quiet {
+        format!("{}\n", answer(&summary))
+    } else {
+        render(&summary, &layout(args, written))
+    })?;
     Ok(summary.verdict.into())
 }
 
-fn compare_into_reports(
-    args: &CompareArgs,
-    options: &CompareOptions,
-) -> anyhow::Result<(Summary, Vec<PathBuf>)> {
-    let mut reports = ReportSet::create(&args.output, &args.format)?;
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(args.threads.map_or(0, usize::from))
-        .build()
-        .context("cannot start threads")?;
-    let bar = (!args.verbosity.quiet).then(Bar::on_terminal).flatten();
-    let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
-    pool.install(|| {
-        let summary =
-            compare(&args.baseline, &args.candidate, options, progress, &mut |part| reports.part(part))?;
-        let written = reports.finish(&summary)?;
-        Ok((summary, written))
-    })
+/// Threads to compare with: as many as were asked for, one for each processor by default.
+pub(super) fn pool(threads: Option<u16>) -> anyhow::Result<rayon::ThreadPool> {
+    let builder = rayon::ThreadPoolBuilder::new().num_threads(threads.map_or(0, usize::from));
+    builder.build().context("cannot start threads")
+}
+
+fn layout(args: &CompareArgs, written: Vec<PathBuf>) -> TextOptions {
+    let all = args.verbosity.verbose.then_some(usize::MAX);
+    let defaults = TextOptions::default();
+    TextOptions {
+        colour: terminal::colour(),
+        width: terminal::width().unwrap_or(defaults.width),
+        top: all.unwrap_or(args.top),
+        incomplete: all.unwrap_or(defaults.incomplete),
+        written,
+    }
 }

@@ -3,11 +3,15 @@
 //! The only place that knows clap, the terminal and the process.
 
 mod args;
+mod calibrate;
 mod capture;
 mod compare;
 mod config_check;
 mod exit;
 mod inspect;
+mod interrupt;
+mod manual;
+mod nearest;
 mod output;
 mod program;
 mod progress;
@@ -32,9 +36,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     };
     let outcome = match cli.command {
         Command::Capture(options) => capture::run(&options),
-        Command::Compare(options) => compare::run(options),
+        Command::Compare(options) => compare::run(&options),
+        Command::Calibrate(options) => calibrate::run(&options),
         Command::ConfigCheck(options) => config_check::run(&options),
-        Command::Inspect(options) => inspect::run(options),
+        Command::Inspect(options) => inspect::run(&options),
+        Command::Completions(options) => manual::completions(&options),
+        Command::Man(options) => manual::pages(&options),
     };
     match outcome {
         Ok(exit) => exit,

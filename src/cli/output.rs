@@ -1,10 +1,18 @@
-//! The folder that reports go to.
+//! Where reports go.
 
-use std::path::Path;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
 
-/// Runs `work`, which creates `folder`. When it fails, nothing was reported, and folders that were not there before go again.
+use anyhow::bail;
+
+use super::interrupt::leave_nothing_behind;
+
+/// Runs `work`, which creates `folder`. When it fails or is interrupted, nothing was reported, and folders that were not there before
+/// go again.
 pub(super) fn in_new_folder<T>(folder: &Path, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
-    let made: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+    let made: Vec<PathBuf> =
+        folder.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
+    leave_nothing_behind(made.clone())?;
     let outcome = work();
     if outcome.is_err() {
         // A folder with other content cannot be removed this way.
@@ -13,4 +21,29 @@ pub(super) fn in_new_folder<T>(folder: &Path, work: impl FnOnce() -> anyhow::Res
         }
     }
     outcome
+}
+
+/// The one report that goes to standard output instead of a folder, if that was asked for: with `-o -`, or with `--format json` alone and
+/// no `-o`. `printable` are the formats that are text, the first of which `-o -` means by itself.
+pub(super) fn to_print<F: Copy + PartialEq + Display>(
+    output: Option<&Path>,
+    formats: Option<&[F]>,
+    printable: &[F],
+    json: F,
+) -> anyhow::Result<Option<F>> {
+    if output.is_none() {
+        return Ok((formats == Some(&[json])).then_some(json));
+    }
+    if output != Some(Path::new("-")) {
+        return Ok(None);
+    }
+    match formats {
+        None => Ok(printable.first().copied()),
+        Some([one]) if printable.contains(one) => Ok(Some(*one)),
+        Some([one]) => bail!("-o -: a report of format {one} is no text; give a folder with -o"),
+        Some(_) => {
+            let words: Vec<String> = printable.iter().map(ToString::to_string).collect();
+            bail!("-o -: one report can be printed, choose --format {}", words.join(" or "))
+        }
+    }
 }

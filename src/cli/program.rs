@@ -40,8 +40,13 @@ const CHECK: &str =
 /// Options of the interpreter that keep it from loading a `sitecustomize` found by the environment.
 const DEAF: [char; 3] = ['S', 'I', 'E'];
 
-/// Runs `command` with `order` in force. Returns only if the program could not be started.
-pub(super) fn run(command: &[OsString], order: &Order) -> anyhow::Result<Exit> {
+/// Runs `command` with `order` in force; `prepare` is done last before it starts. Returns only if the program could not be
+/// started.
+pub(super) fn run(
+    command: &[OsString],
+    order: &Order,
+    prepare: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<Exit> {
     let Some((program, rest)) = command.split_first() else { bail!("no command to run") };
     let folder = match Interpreter::of(program, rest) {
         Some(interpreter) => interpreter.bootstrap(order)?,
@@ -58,6 +63,10 @@ pub(super) fn run(command: &[OsString], order: &Order) -> anyhow::Result<Exit> {
         .env("PYTHONPATH", in_front(&folder, env::var_os("PYTHONPATH"))?);
     for name in order.stale {
         command.env_remove(name);
+    }
+    // Nothing is prepared for a program that is not there: an old dump may have to make room.
+    if found(program).is_some_and(|path| path.is_file()) {
+        prepare()?;
     }
     become_program(command, program)
 }

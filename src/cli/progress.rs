@@ -1,40 +1,85 @@
 //! Progress of a long comparison, on a terminal only.
 
 use std::io::{self, IsTerminal};
+use std::sync::Once;
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::compare::Progress;
 
+/// Work that takes less shows no bar.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// A rest is foretold when so much time has passed, and so much of the work is done.
+const FORETOLD: (Duration, f64) = (Duration::from_secs(2), 0.05);
+
 /// A bar over the pairs of values to be measured.
 #[derive(Debug)]
-pub(super) struct Bar(ProgressBar);
+pub(super) struct Bar {
+    line: ProgressBar,
+    started: Instant,
+    shown: Once,
+}
 
 impl Bar {
-    /// A bar when standard error is a terminal.
+    /// A bar when standard error is a terminal; it appears once the work has taken a while.
     pub(super) fn on_terminal() -> Option<Self> {
         if !io::stderr().is_terminal() {
             return None;
         }
         let style =
-            ProgressStyle::with_template("{bar:40} {percent:>3}% of {len} values, {elapsed}, {eta} left")
-                .ok()?;
-        Some(Self(ProgressBar::new(0).with_style(style)))
+            ProgressStyle::with_template("{bar:40} {percent:>3}% of {len} values, {elapsed}{left}").ok()?;
+        let left = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+            if let Some(left) = rest(state.elapsed(), state.pos(), state.len().unwrap_or_default()) {
+                _ = write!(text, ", {} left", HumanDuration(left));
+            }
+        };
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
+        Some(Self {
+            line: bar.with_style(style.with_key("left", left)),
+            started: Instant::now(),
+            shown: Once::new(),
+        })
     }
+}
+
+/// The time that is left, at the speed so far; `None` while that says little.
+fn rest(elapsed: Duration, done: u64, all: u64) -> Option<Duration> {
+    let share = done as f64 / all as f64;
+    let told = elapsed >= FORETOLD.0 && share >= FORETOLD.1;
+    told.then(|| Duration::try_from_secs_f64(elapsed.as_secs_f64() * (1.0 / share - 1.0)).ok()).flatten()
 }
 
 impl Progress for Bar {
     fn expect(&self, slots: u64) {
-        self.0.inc_length(slots);
+        self.line.inc_length(slots);
     }
 
     fn advance(&self, slots: u64) {
-        self.0.inc(slots);
+        if self.started.elapsed() >= PATIENCE {
+            self.shown.call_once(|| self.line.set_draw_target(ProgressDrawTarget::stderr()));
+        }
+        self.line.inc(slots);
     }
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.line.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_is_foretold_when_there_is_something_to_go_by() {
+        let seconds = Duration::from_secs;
+        assert_eq!(rest(seconds(1), 50, 100), None);
+        assert_eq!(rest(seconds(60), 1, 1_000_000), None);
+        assert_eq!(rest(seconds(10), 0, 0), None);
+        assert_eq!(rest(seconds(10), 25, 100), Some(seconds(30)));
     }
 }

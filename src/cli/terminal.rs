@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use crate::report::text::Colour;
 
 /// Narrowest and widest layout.
-const WIDTHS: std::ops::RangeInclusive<usize> = 60..=200;
+const WIDTHS: std::ops::RangeInclusive<usize> = 40..=200;
 
 /// Prints to standard output. A closed pipe (`| head`) ends quietly.
 pub(super) fn print(text: &str) -> io::Result<()> {
@@ -37,11 +37,12 @@ pub(super) fn colour() -> Colour {
     if wanted && io::stdout().is_terminal() { Colour::Always } else { Colour::Never }
 }
 
-/// Width for tables, in characters: that of the terminal, or of a wide one where there is none.
-pub(super) fn width() -> usize {
-    if !io::stdout().is_terminal() {
-        return 160;
-    }
-    let columns = terminal_size::terminal_size().map_or(120, |(width, _)| usize::from(width.0));
-    columns.clamp(*WIDTHS.start(), *WIDTHS.end())
+/// Characters of a line: what `COLUMNS` says, else the width of the terminal. `None` where there is neither.
+pub(super) fn width() -> Option<usize> {
+    let asked = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let of_terminal = || {
+        let (width, _) = terminal_size::terminal_size().filter(|_| io::stdout().is_terminal())?;
+        Some(usize::from(width.0))
+    };
+    asked.or_else(of_terminal).map(|width| width.clamp(*WIDTHS.start(), *WIDTHS.end()))
 }

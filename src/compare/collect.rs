@@ -9,6 +9,9 @@ use crate::measure::{self, Evidence, compare_recorded};
 /// One side of a pair: what was recorded, and where its data is.
 type Side<'a> = (&'a TensorRecord, &'a dyn TensorStore);
 
+/// Elements of a tensor whose two sides are fetched by two threads.
+const LARGE: u64 = 1 << 20;
+
 /// The evidence for one pair, and the bytes of tensor data it took.
 pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u64) {
     let (b, c) = (baseline.0, candidate.0);
@@ -19,18 +22,25 @@ pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u6
     if b.squeezed_shape() != c.squeezed_shape() {
         return (Evidence::Nothing, 0);
     }
-    match (load(baseline, b_key), load(candidate, c_key)) {
+    let both = || (load(baseline, b_key), load(candidate, c_key));
+    // To hold a large tensor against its hash takes one thread a while.
+    let large = b.len().max(c.len()) >= LARGE;
+    let loaded =
+        if large { rayon::join(|| load(baseline, b_key), || load(candidate, c_key)) } else { both() };
+    let unreadable = |baseline, candidate| (Evidence::Unreadable { baseline, candidate }, 0);
+    match loaded {
         (Ok(x), Ok(y)) => {
-            let (x, y) = (x.view(), y.view());
-            let bytes = x.len() * x.dtype().size() + y.len() * y.dtype().size();
-            let measured =
-                measure::compare(x, y).map_or(Evidence::Nothing, |metrics| Evidence::Data(Box::new(metrics)));
-            (measured, bytes as u64)
+            let measured = measure::compare(x.view(), y.view());
+            let [x_fault, y_fault] = [(&x, b_key), (&y, c_key)]
+                .map(|(data, key)| data.fault().map(|fault| format!("{key}: {fault}").into_boxed_str()));
+            if x_fault.is_some() || y_fault.is_some() {
+                return unreadable(x_fault, y_fault);
+            }
+            let bytes: usize = [x.view(), y.view()].iter().map(|view| view.len() * view.dtype().size()).sum();
+            let evidence = measured.map_or(Evidence::Nothing, |metrics| Evidence::Data(Box::new(metrics)));
+            (evidence, bytes as u64)
         }
-        (x, y) => {
-            let reason = |loaded: Result<_, Box<str>>| loaded.err();
-            (Evidence::Unreadable { baseline: reason(x.map(drop)), candidate: reason(y.map(drop)) }, 0)
-        }
+        (x, y) => unreadable(x.err(), y.err()),
     }
 }
 
@@ -61,11 +71,14 @@ fn measured_like(side: Side<'_>, other: &TensorRecord) -> Option<(TensorRecord, 
     let view = data.view();
     let bytes = view.len() * view.dtype().size();
     let found = measure::observe(view, content);
+    if data.fault().is_some() {
+        return None;
+    }
     let mut record = record.clone();
     record.statistics = found.statistics;
     record.counts = Some(found.counts);
-    record.sketch = found.sketch.map(Arc::new);
-    record.checksum = found.hash.map(Checksum::Xxh3);
+    record.sketch = found.sketch.map(Arc::new).or(record.sketch);
+    record.checksum = found.hash.map(Checksum::Xxh3).or(record.checksum);
     Some((record, bytes as u64))
 }
 
@@ -79,7 +92,7 @@ fn recorded(b: &TensorRecord, c: &TensorRecord) -> Evidence {
 }
 
 /// Opens a tensor and holds it against its record: a file that was swapped or cut must not pass for the tensor.
-fn load((record, store): Side<'_>, key: &str) -> Result<TensorData, Box<str>> {
+pub(super) fn load((record, store): Side<'_>, key: &str) -> Result<TensorData, Box<str>> {
     let data = store.load(key).map_err(|error| error.to_string().into_boxed_str())?;
     let sizes = |shape: &[usize]| shape.iter().map(|&size| size as u64).collect::<Vec<_>>();
     if sizes(data.shape()) != *record.shape {

@@ -1,6 +1,9 @@
 //! Why a comparison could not be made.
 
+use std::path::PathBuf;
+
 use crate::dump::Task;
+use crate::judge::NoiseFileError;
 use crate::read::ReadError;
 use crate::report::ReportError;
 
@@ -26,6 +29,37 @@ pub enum CompareError {
         /// Task of the candidate.
         candidate: Task,
     },
+    /// The two sides recorded ops of different kinds.
+    #[error(
+        "{place}: the baseline recorded level {baseline}, the candidate level {candidate}; capture both at the same level, choose one kind of op with --level, or add --any-level to compare the kinds of op that both recorded"
+    )]
+    Levels {
+        /// Step and rank.
+        place: String,
+        /// Level of the baseline, as its dump names it.
+        baseline: Box<str>,
+        /// Level of the candidate, as its dump names it.
+        candidate: Box<str>,
+    },
+    /// A dump cannot tell the noise of the baseline.
+    #[error("noise {}: {reason}", path.display())]
+    Noise {
+        /// The dump.
+        path: PathBuf,
+        /// Why, and the repair.
+        reason: String,
+    },
+    /// A dump is no reference for the runs compared.
+    #[error("reference {}: {reason}", path.display())]
+    Reference {
+        /// The dump.
+        path: PathBuf,
+        /// Why, and the repair.
+        reason: String,
+    },
+    /// A file of noise cannot be used.
+    #[error(transparent)]
+    NoiseFile(#[from] NoiseFileError),
     /// No op was present on both sides.
     #[error("nothing was compared: {reason}")]
     Nothing {

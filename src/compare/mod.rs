@@ -5,27 +5,35 @@
 
 mod collect;
 mod error;
+mod noise;
+mod place;
+mod reference;
 mod selection;
 
-use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use rayon::prelude::*;
 
 pub use error::CompareError;
+pub use noise::{Calibration, calibrate};
 pub use selection::{LevelFilter, NumberSet, SelectionError};
 
-use crate::dump::{Dump, NATIVE, PartKey, Rank};
+use crate::dump::{Dump, Level, NATIVE, PartKey, Rank};
 use crate::judge::{
-    Accepted, Incomplete, PartJudgement, Rules, RunInfo, RunJudge, RunVerdict, Summary, Verdict,
-    blames_accepted, judge_part,
+    History, Incomplete, Known, PartJudgement, Rules, RunInfo, RunJudge, RunVerdict, Summary, Verdict,
+    judge_part,
 };
 use crate::measure::Evidence;
-use crate::pair::{OpPair, PartMatch, PartPair, align, keep_common, keep_common_slots, pair_parts};
+use crate::pair::{
+    Alignment, Mapping, OpPair, PartMatch, PartPair, align, keep_common, keep_common_slots, keep_reached,
+    keep_shared_kinds, pair_parts, substitutions,
+};
 use crate::read::{self, ReadError, map::FileAccess};
 use crate::report::{PartReport, ReportError};
+use reference::Reference;
 
 /// What to compare and how.
 #[derive(Debug, Clone, Default)]
@@ -43,6 +51,14 @@ pub struct CompareOptions {
     pub access: FileAccess,
     /// Compare dumps of different tasks by what both recorded, instead of refusing them.
     pub any_task: bool,
+    /// Compare dumps of different levels by the kinds of op that both recorded, instead of refusing them.
+    pub any_level: bool,
+    /// What belongs together whatever its name.
+    pub mapping: Mapping,
+    /// Noise of the baseline: dumps of second runs of it, and files that [`calibrate`] led to.
+    pub noise: Vec<PathBuf>,
+    /// A run of higher precision, against which both sides are measured.
+    pub reference: Option<PathBuf>,
 }
 
 /// Told about progress, from any thread.
@@ -62,23 +78,41 @@ impl Progress for Quiet {
     fn advance(&self, _slots: u64) {}
 }
 
-/// A part that went through every stage.
+/// A part that was measured, and judged where `judged` is no longer the default.
 struct DonePart {
     pair: PartPair,
     evidence: Vec<Vec<Evidence>>,
+    bytes: u64,
     judged: PartJudgement,
-    accepted: Accepted,
+    /// What could not be read of the reference.
+    reference_fault: Option<String>,
 }
 
-impl DonePart {
-    /// Judges the part with what is known of the step before, if that can change anything.
-    fn judge_again(&mut self, rules: &Rules, before: &Accepted) {
-        if blames_accepted(&self.judged, &self.pair, &self.evidence, before) {
-            let bytes = self.judged.counts.bytes;
-            (self.judged, self.accepted) = judge_part(&self.pair, &self.evidence, rules, before);
-            self.judged.counts.bytes = bytes;
-        }
+/// Works on the parts of a batch: ranks side by side, the steps of a rank one after the other, for each builds on what the one
+/// before it left.
+fn in_order<'p>(
+    parts: impl Iterator<Item = &'p mut DonePart>,
+    histories: &mut BTreeMap<u32, History>,
+    work: impl Fn(&mut DonePart, &History) -> History + Sync,
+) {
+    let mut ranks: BTreeMap<u32, Vec<&mut DonePart>> = BTreeMap::new();
+    for part in parts {
+        ranks.entry(part.pair.rank).or_default().push(part);
     }
+    let ranks: Vec<_> = ranks
+        .into_iter()
+        .map(|(rank, parts)| (rank, parts, histories.remove(&rank).unwrap_or_default()))
+        .collect();
+    let done: Vec<(u32, History)> = ranks
+        .into_par_iter()
+        .map(|(rank, parts, mut history)| {
+            for part in parts {
+                history = work(part, &history);
+            }
+            (rank, history)
+        })
+        .collect();
+    histories.extend(done);
 }
 
 /// Receives every compared part, in order of step, then rank.
@@ -102,7 +136,7 @@ pub fn compare(
     let (b, c) = (b?, c?);
     let mut run = RunJudge::default();
     for fault in b.faults.iter().chain(&c.faults) {
-        run.add_incomplete(fault.path().display().to_string(), fault.to_string());
+        run.add_incomplete(fault.path().display().to_string(), fault.reason());
     }
     let selected = |key: &PartKey| {
         options.steps.contains(key.step) && options.ranks.contains(u64::from(key.rank.number()))
@@ -123,22 +157,34 @@ pub fn compare(
         run.add_note(note.clone());
     }
     let mut infos = (info_of(&b), info_of(&c));
-    let batch = (rayon::current_num_threads() / 2).max(1);
+    let noise = noise::measured(&b, options, progress, &mut run)?;
+    let reference = options.reference.as_deref();
+    let reference = reference.map(|path| Reference::open(path, &pairing.matches, options)).transpose()?;
+    let against = reference.as_ref();
+    let batch = parts_at_a_time();
+    let parts = pairing.matches.len();
     let mut waiting: Vec<DonePart> = Vec::new();
-    // What each rank made in the last step compared: parts are judged side by side, and again where they blame it.
-    let mut accepted: HashMap<u32, Accepted> = HashMap::new();
+    // What the last step compared of each rank left to the judging of the next.
+    let mut histories: BTreeMap<u32, History> = BTreeMap::new();
     for matches in pairing.matches.chunks(batch) {
-        let (reported, done) =
-            rayon::join(|| hand_on(&waiting, sink), || work_on(matches, &b, &c, options, progress));
+        let (reported, mut done) = rayon::join(
+            || hand_on(&waiting, parts, sink),
+            || work_on(matches, &b, &c, against, options, progress),
+        );
         reported?;
         waiting.clear();
+        in_order(done.iter_mut().flatten(), &mut histories, |part, history| {
+            let reference = std::mem::take(&mut part.judged.reference);
+            let known = Known { rules: &options.rules, noise: &noise, reference: &reference };
+            let (judged, next) = judge_part(&part.pair, &part.evidence, known, history);
+            part.judged = PartJudgement { reference, ..judged };
+            part.judged.counts.bytes = part.bytes;
+            place::complete(&part.pair, &mut part.judged.findings);
+            next
+        });
         for (part, outcome) in matches.iter().zip(done) {
             match outcome {
-                Ok(mut done) => {
-                    if let Some(before) = accepted.get(&done.pair.rank) {
-                        done.judge_again(&options.rules, before);
-                    }
-                    accepted.insert(done.pair.rank, std::mem::take(&mut done.accepted));
+                Ok(done) => {
                     add_part(&mut run, &mut infos, &done);
                     waiting.push(done);
                 }
@@ -152,7 +198,7 @@ pub fn compare(
             }
         }
     }
-    hand_on(&waiting, sink)?;
+    hand_on(&waiting, parts, sink)?;
     if run.ops_paired() == 0 {
         return Err(nothing_compared(run, [(&b, &infos.0), (&c, &infos.1)], selected, options.level));
     }
@@ -167,9 +213,14 @@ pub fn compare(
     Ok(summary)
 }
 
-fn hand_on(parts: &[DonePart], sink: &mut PartSink<'_>) -> Result<(), CompareError> {
-    for part in parts {
-        sink(&PartReport { pair: &part.pair, evidence: &part.evidence, judged: &part.judged })?;
+/// Half of the threads read and measure parts, for each takes another one for its second side.
+fn parts_at_a_time() -> usize {
+    (rayon::current_num_threads() / 2).max(1)
+}
+
+fn hand_on(done: &[DonePart], parts: usize, sink: &mut PartSink<'_>) -> Result<(), CompareError> {
+    for DonePart { pair, evidence, judged, .. } in done {
+        sink(&PartReport { pair, evidence, judged, parts })?;
     }
     Ok(())
 }
@@ -178,10 +229,19 @@ fn work_on(
     matches: &[PartMatch],
     baseline: &Dump,
     candidate: &Dump,
+    reference: Option<&Reference>,
     options: &CompareOptions,
     progress: &dyn Progress,
 ) -> Vec<Result<DonePart, CompareError>> {
-    matches.par_iter().map(|part| compare_part(part, baseline, candidate, options, progress)).collect()
+    let compared = |part: &PartMatch| {
+        let mut done = compare_part(part, baseline, candidate, options, progress)?;
+        if let Some(reference) = reference {
+            let found = reference.errors(part, &done.pair, options);
+            (done.judged.reference, done.reference_fault) = (found.errors, found.fault);
+        }
+        Ok(done)
+    };
+    matches.par_iter().map(compared).collect()
 }
 
 fn compare_part(
@@ -210,13 +270,28 @@ fn compare_part(
     options.level.retain(&mut b.ops);
     options.level.retain(&mut c.ops);
     let two_tools = [baseline, candidate].iter().filter(|dump| dump.format == NATIVE).count() == 1;
+    // A choice of one kind of op asks both sides for the same.
+    if options.level == LevelFilter::All && differ_in_level(&b, &c, two_tools) {
+        let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
+        if !options.any_level {
+            return Err(CompareError::Levels { place, baseline: b.level, candidate: c.level });
+        }
+        keep_shared_kinds(&mut b, &mut c);
+        if b.ops.is_empty() {
+            let reason = format!("{place}: levels {} and {} have no kind of op in common", b.level, c.level);
+            return Err(CompareError::Nothing { reason });
+        }
+    }
     if two_tools {
         keep_common(&mut b, &mut c);
     }
-    let mut ops = align(&b, &c);
+    keep_reached(&mut b, &mut c);
+    let Alignment { mut ops, notes } = align(&b, &c, &options.mapping);
+    b.notes.extend(notes);
     if two_tools {
         keep_common_slots(&mut ops);
     }
+    let substitutions = substitutions(&b, &c, &ops);
     let pair = PartPair {
         step: part.baseline.step,
         rank: part.baseline.rank.number(),
@@ -224,6 +299,7 @@ fn compare_part(
         baseline: b,
         candidate: c,
         ops,
+        substitutions,
     };
     let bytes = AtomicU64::new(0);
     progress.expect(pair.ops.iter().map(|op| op.slots.len() as u64).sum());
@@ -236,9 +312,18 @@ fn compare_part(
             found
         })
         .collect();
-    let (mut judged, accepted) = judge_part(&pair, &evidence, &options.rules, &Accepted::default());
-    judged.counts.bytes = bytes.into_inner();
-    Ok(DonePart { pair, evidence, judged, accepted })
+    let bytes = bytes.into_inner();
+    Ok(DonePart { pair, evidence, bytes, judged: PartJudgement::default(), reference_fault: None })
+}
+
+/// Whether the two sides recorded ops of different kinds; not where one does not say which. Of two tools, which intercept different
+/// functions anyway, what only one recorded is left out, so that they need only have some kind in common.
+fn differ_in_level(baseline: &Rank, candidate: &Rank, two_tools: bool) -> bool {
+    match (Level::parse(&baseline.level), Level::parse(&candidate.level)) {
+        (Some(b), Some(c)) if two_tools => !b.overlaps(c),
+        (Some(b), Some(c)) => b != c,
+        _ => false,
+    }
 }
 
 /// Whether dumps of different tasks can be compared without being told to: every task of probe's own capture holds
@@ -268,6 +353,9 @@ fn add_part(run: &mut RunJudge, infos: &mut (RunInfo, RunInfo), done: &DonePart)
     run.add(pair.step, pair.rank, &done.judged);
     for fault in pair.baseline.faults.iter().chain(&pair.candidate.faults) {
         run.add_incomplete(format!("step {} rank {}", pair.step, pair.rank), fault.to_string());
+    }
+    if let Some(fault) = &done.reference_fault {
+        run.add_incomplete(format!("step {} rank {}", pair.step, pair.rank), fault.clone());
     }
     for (op, judged) in pair.ops.iter().zip(&done.judged.ops) {
         for (&slots, slot) in op.slots.iter().zip(&judged.slots) {
@@ -310,7 +398,6 @@ fn nothing_compared(
     let summary = run.finish(RunInfo::default(), RunInfo::default(), 0.0);
     let missing = sides.iter().find(|(_, info)| info.ops == 0);
     let reason = match (summary.incomplete.first(), missing) {
-        (Some(Incomplete { place, reason }), Some(_)) if reason.starts_with(&**place) => reason.clone(),
         (Some(Incomplete { place, reason }), Some(_)) => format!("{place}: {reason}"),
         (None, Some((dump, info))) if !dump.parts.iter().any(selected) => {
             format!(

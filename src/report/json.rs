@@ -23,17 +23,25 @@ impl JsonReport {
     }
 }
 
+/// The report as it stands in the file.
+///
+/// # Errors
+/// None in practice: every value has a form in JSON.
+pub fn text(summary: &Summary) -> serde_json::Result<String> {
+    // The summary is small: culprits are at most one an op, and the rows are not in it.
+    let mut text = serde_json::to_string_pretty(&Report::from(summary))?;
+    text.push('\n');
+    Ok(text)
+}
+
 impl ReportWriter for JsonReport {
     fn part(&mut self, _: &PartReport<'_>) -> Result<(), ReportError> {
         Ok(())
     }
 
     fn finish(mut self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError> {
-        // The summary is small: culprits are at most one an op, and the rows are not in it.
-        let mut text = serde_json::to_vec_pretty(&Report::from(summary))
-            .map_err(|error| ReportError::format(self.draft.target(), error))?;
-        text.push(b'\n');
-        self.draft.file().write_all(&text).map_err(|error| self.draft.refused(error))?;
+        let text = text(summary).map_err(|error| ReportError::format(self.draft.target(), error))?;
+        self.draft.file().write_all(text.as_bytes()).map_err(|error| self.draft.refused(error))?;
         Ok(self.draft)
     }
 }

@@ -8,7 +8,10 @@ pub mod columns;
 pub mod config;
 mod draft;
 mod error;
+mod fault;
+pub mod inspection;
 pub mod json;
+mod lines;
 pub mod model;
 mod number;
 mod paint;
@@ -24,9 +27,9 @@ pub mod xlsx;
 #[cfg(test)]
 mod tests;
 
-pub use draft::Draft;
+pub use draft::{Discarded, Draft, discard_drafts};
 pub use error::ReportError;
-pub use set::{Format, ReportSet, UnknownFormat};
+pub use set::{Extent, Format, ReportSet, UnknownFormat};
 
 use crate::judge::{PartJudgement, Summary};
 use crate::measure::Evidence;
@@ -41,6 +44,8 @@ pub struct PartReport<'a> {
     pub evidence: &'a [Vec<Evidence>],
     /// What was decided.
     pub judged: &'a PartJudgement,
+    /// Number of parts of the whole comparison, as far as it is known: what cannot be read drops out.
+    pub parts: usize,
 }
 
 /// Writes one report file.

@@ -4,12 +4,15 @@
 
 #[cfg(feature = "schema")]
 use std::borrow::Cow;
+use std::ops::Range;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::number;
-use crate::judge::{Counts, Finding, Incomplete, Role, RunInfo, Summary, Verdict};
+use crate::judge::{
+    Counts, ErrorPlace, FaultGroup, Finding, Incomplete, LargestError, Role, RunInfo, Summary, Verdict,
+};
 use crate::measure::{Basis, Metric};
 
 /// Version of the machine-readable reports. Raised when a field changes its meaning or goes away; not for new ones.
@@ -30,6 +33,8 @@ pub struct Report<'a> {
     pub first_divergence: Option<Culprit<'a>>,
     /// Ops at fault, ranked: the first divergence, then the others, origin before consequence.
     pub culprits: Vec<Culprit<'a>>,
+    /// The culprits again: each fault once, with the steps and ranks that show it, in the same order.
+    pub faults: Vec<Fault<'a>>,
     /// Tallies over all steps and ranks.
     pub counts: CountsByName,
     /// What could not be read or compared.
@@ -83,6 +88,73 @@ impl From<crate::judge::RunVerdict> for RunWord {
     }
 }
 
+/// One fault, in all the steps and ranks that show it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct Fault<'a> {
+    /// Position of its first finding in `culprits`.
+    pub culprit: u64,
+    /// Steps that show it.
+    pub steps: &'a [u64],
+    /// Ranks that show it.
+    pub ranks: &'a [u32],
+    /// Findings it stands for, one for each step and rank that shows it.
+    pub findings: u64,
+    /// Ops that differ because of it, all steps and ranks together.
+    pub followers: u64,
+}
+
+impl<'a> From<&'a FaultGroup> for Fault<'a> {
+    fn from(group: &'a FaultGroup) -> Self {
+        let FaultGroup { first, steps, ranks, findings, followers } = group;
+        Self { culprit: *first as u64, steps, ranks, findings: *findings, followers: *followers }
+    }
+}
+
+/// Where in a tensor an error lies. Indices are those of the baseline's shape.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct Spot<'a> {
+    /// Sizes of the dimensions.
+    pub shape: &'a [u64],
+    /// The largest error among the elements that are finite on both sides; null where they are equal.
+    pub largest: Option<Largest<'a>>,
+    /// For each dimension the first index and the one after the last of the range that holds 99 % of the elements that are NaN or infinite
+    /// on one side alone, or else of the squared error; null where it was not looked for.
+    pub region: Option<Vec<[u64; 2]>>,
+}
+
+/// The element with the largest absolute error.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct Largest<'a> {
+    /// Its index in each dimension.
+    pub index: &'a [u64],
+    /// What the baseline holds there.
+    pub baseline: f64,
+    /// What the candidate holds there.
+    pub candidate: f64,
+}
+
+impl<'a> From<&'a ErrorPlace> for Spot<'a> {
+    fn from(place: &'a ErrorPlace) -> Self {
+        let ends = |ranges: &Vec<Range<u64>>| ranges.iter().map(|range| [range.start, range.end]).collect();
+        let largest = |found: &'a LargestError| Largest {
+            index: &found.index,
+            baseline: found.baseline,
+            candidate: found.candidate,
+        };
+        Self {
+            shape: &place.shape,
+            largest: place.largest.as_ref().map(largest),
+            region: place.region.as_ref().map(ends),
+        }
+    }
+}
+
 /// An op at fault.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -111,8 +183,16 @@ pub struct Culprit<'a> {
     /// What the metrics rest on: `data` (exact), `sketch` (within 20 %) or `statistics` (lower bounds); null where there are none.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = with_null(&Basis::ALL.map(Basis::name)))))]
     pub basis: Option<&'static str>,
+    /// Relative l2 error of the baseline against the reference run; null where not known, or without one.
+    pub reference_error_baseline: Option<f64>,
+    /// The same of the candidate.
+    pub reference_error_candidate: Option<f64>,
+    /// Where in the tensor the error lies; null where the elements were not compared.
+    pub place: Option<Spot<'a>>,
     /// Why, in words.
     pub reason: &'a str,
+    /// Ops of its step and rank that differ because of it.
+    pub followers: u64,
     /// Call stack, innermost first, framework frames left out; empty where not recorded.
     pub stack: &'a [String],
     /// Source line of the innermost user frame as `file:line`; null where not recorded.
@@ -134,7 +214,11 @@ impl<'a> From<&'a Finding> for Culprit<'a> {
             metrics: Metrics(&finding.metrics),
             estimated: finding.is_estimated(),
             basis: finding.basis.map(Basis::name),
+            reference_error_baseline: finding.reference.baseline,
+            reference_error_candidate: finding.reference.candidate,
+            place: finding.place.as_ref().map(Into::into),
             reason: &finding.reason,
+            followers: finding.followers,
             stack: &finding.stack,
             source: finding.source.as_deref(),
             module: finding.module.as_deref(),
@@ -313,6 +397,7 @@ impl<'a> From<&'a Summary> for Report<'a> {
             verdict: summary.verdict.into(),
             first_divergence: summary.first_divergence.as_ref().map(Into::into),
             culprits: summary.culprits.iter().map(Into::into).collect(),
+            faults: summary.groups.iter().map(Into::into).collect(),
             counts: (&summary.counts).into(),
             incomplete: summary.incomplete.iter().map(Into::into).collect(),
             notes: &summary.notes,

@@ -49,6 +49,19 @@ pub(crate) fn metric(metric: Metric, value: Option<f64>) -> String {
     }
 }
 
+/// An element of a tensor: as many digits as tell it from its neighbours, in binary32 where it is one.
+pub(crate) fn element(value: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, reason = "whether anything is lost is what is asked")]
+    let narrow = value as f32;
+    let plain = value.to_bits() == 0 || (1e-4..1e7).contains(&value.abs());
+    match (f64::from(narrow).to_bits() == value.to_bits(), plain) {
+        (true, true) => format!("{narrow}"),
+        (true, false) => format!("{narrow:e}"),
+        (false, true) => format!("{value}"),
+        (false, false) => format!("{value:e}"),
+    }
+}
+
 /// True for numbers without a fraction.
 pub(crate) fn is_whole(value: f64) -> bool {
     value.fract().abs().to_bits() == 0
@@ -103,6 +116,15 @@ mod tests {
         assert_eq!(ranges(&[0_u32, 1, 2, 3, 7, 9, 10]), "0-3, 7, 9, 10");
         assert_eq!(ranges::<u64>(&[]), "");
         assert_eq!(ranges(&[u64::MAX]), u64::MAX.to_string());
+    }
+
+    #[test]
+    fn elements_have_the_digits_of_their_type() {
+        assert_eq!(element(f64::from(0.1_f32)), "0.1");
+        assert_eq!(element(0.1), "0.1");
+        assert_eq!(element(1.0 / 3.0), "0.3333333333333333");
+        assert_eq!(element(f64::from(-3e-9_f32)), "-3e-9");
+        assert_eq!((element(0.0), element(12.0), element(1e30)), ("0".into(), "12".into(), "1e30".into()));
     }
 
     #[test]

@@ -98,8 +98,9 @@ impl<'a> OpRow<'a> {
     pub fn slots(&self) -> impl Iterator<Item = SlotRow<'a>> + use<'a> {
         let op = *self;
         let slots = op.pair.slots.iter().zip(op.evidence).zip(&op.judged.slots);
-        slots.map(move |((&paired, evidence), judged)| SlotRow {
+        slots.enumerate().map(move |(index, ((&paired, evidence), judged))| SlotRow {
             op,
+            index,
             paired,
             slots: (
                 op.ops.0.and_then(|op| op.slots.get(paired.baseline()?)),
@@ -177,8 +178,9 @@ impl<'a> OpRow<'a> {
             let stack = rank.stacks.get(op?.stack? as usize)?;
             source_line(stack)
         };
-        frames(self.ops.0, &self.part.pair.baseline)
-            .or_else(|| frames(self.ops.1, &self.part.pair.candidate))
+        // The candidate's where it has one, as in the answer: that is the run to be mended.
+        frames(self.ops.1, &self.part.pair.candidate)
+            .or_else(|| frames(self.ops.0, &self.part.pair.baseline))
             .map_or(Cell::Empty, |line| Cell::Text(Cow::Owned(line)))
     }
 }
@@ -187,6 +189,8 @@ impl<'a> OpRow<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct SlotRow<'a> {
     op: OpRow<'a>,
+    /// Place in the op.
+    index: usize,
     paired: Paired,
     slots: (Option<&'a Slot>, Option<&'a Slot>),
     evidence: &'a Evidence,
@@ -294,6 +298,14 @@ impl<'a> SlotRow<'a> {
             SlotColumn::RequiresGrad(side) => {
                 self.tensor(side).and_then(|tensor| tensor.requires_grad).map_or(Cell::Empty, Cell::Flag)
             }
+            SlotColumn::ReferenceError(side) => {
+                let errors = self.op.part.judged.reference.get(self.op.order);
+                let errors = errors.and_then(|slots| slots.get(self.index));
+                Cell::real(errors.and_then(|errors| match side {
+                    Side::Baseline => errors.baseline,
+                    Side::Candidate => errors.candidate,
+                }))
+            }
             SlotColumn::Tolerance => self
                 .judged
                 .rule
@@ -340,13 +352,9 @@ impl<'a> SlotRow<'a> {
     }
 
     fn position(&self) -> Cell<'a> {
-        let shape = self.tensor(Side::Baseline).map(|tensor| &tensor.shape);
-        match (self.data().and_then(|data| data.max_abs_index), shape) {
-            (Some(index), Some(shape)) => {
-                coordinates(index, shape).map_or(Cell::Empty, |at| Cell::Text(sizes(&at).into()))
-            }
-            _ => Cell::Empty,
-        }
+        let index = self.data().and_then(|data| data.max_abs_index);
+        let at = index.and_then(|index| self.tensor(Side::Baseline)?.coordinates(index));
+        at.map_or(Cell::Empty, |at| Cell::Text(sizes(&at).into()))
     }
 }
 
@@ -416,28 +424,12 @@ fn sizes(shape: &[u64]) -> String {
     text
 }
 
-/// Coordinates of the element with row-major `index`; `None` when the shape has no such element.
-fn coordinates(index: u64, shape: &[u64]) -> Option<Vec<u64>> {
-    let mut rest = index;
-    let mut at = vec![0; shape.len()];
-    for (place, &size) in at.iter_mut().zip(shape).rev() {
-        *place = rest.checked_rem(size)?;
-        rest /= size;
-    }
-    (rest == 0).then_some(at)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn coordinates_follow_row_major_order() {
-        assert_eq!(coordinates(0, &[]), Some(vec![]));
-        assert_eq!(coordinates(1, &[]), None);
-        assert_eq!(coordinates(17 + 20 * (3 + 5 * 2), &[4, 5, 20]), Some(vec![2, 3, 17]));
-        assert_eq!(coordinates(400, &[4, 5, 20]), None);
-        assert_eq!(coordinates(0, &[2, 0]), None);
+    fn sizes_read_as_lists() {
         assert_eq!(sizes(&[4, 128, 768]), "[4, 128, 768]");
         assert_eq!(sizes(&[]), "[]");
     }

@@ -58,13 +58,14 @@ impl Format {
         }
     }
 
-    fn create(self, folder: &Path) -> Result<Box<dyn ReportWriter>, ReportError> {
+    #[cfg_attr(not(feature = "xlsx"), expect(unused_variables, reason = "the workbook alone has an extent"))]
+    fn create(self, folder: &Path, extent: Extent) -> Result<Box<dyn ReportWriter>, ReportError> {
         let path = folder.join(self.file_name());
         Ok(match self {
             Self::Text => Box::new(TextReport::create(&path)?),
             Self::Json => Box::new(JsonReport::create(&path)?),
             #[cfg(feature = "xlsx")]
-            Self::Xlsx => Box::new(super::xlsx::XlsxReport::create(&path)?),
+            Self::Xlsx => Box::new(super::xlsx::XlsxReport::create(&path, extent)?),
             #[cfg(feature = "parquet")]
             Self::Parquet => Box::new(super::parquet::ParquetReport::create(&path)?),
             #[cfg(not(all(feature = "xlsx", feature = "parquet")))]
@@ -74,6 +75,16 @@ impl Format {
             }
         })
     }
+}
+
+/// How much of a large comparison the reports for people hold. Reports for programs hold everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Extent {
+    /// What is at fault and around it, and what differs.
+    #[default]
+    Selection,
+    /// Every op and every value.
+    Full,
 }
 
 impl fmt::Display for Format {
@@ -111,12 +122,13 @@ impl ReportSet {
     ///
     /// # Errors
     /// [`ReportError`] when the folder or a file in it cannot be created, or this build lacks a format.
-    pub fn create(folder: &Path, formats: &[Format]) -> Result<Self, ReportError> {
+    pub fn create(folder: &Path, formats: &[Format], extent: Extent) -> Result<Self, ReportError> {
         std::fs::create_dir_all(folder).map_err(|error| ReportError::io(folder, error))?;
         let mut wanted = formats.to_vec();
         wanted.sort_unstable();
         wanted.dedup();
-        let writers = wanted.into_iter().map(|format| format.create(folder)).collect::<Result<_, _>>()?;
+        let create = |format: Format| format.create(folder, extent);
+        let writers = wanted.into_iter().map(create).collect::<Result<_, _>>()?;
         Ok(Self { writers })
     }
 

@@ -1,18 +1,21 @@
 //! The summary as text: for the terminal, and as `report.txt`.
 //!
-//! The first line is the answer. Everything that came out of a dump is made safe to show.
+//! The first lines are the answer: which op, where it is called, why it is at fault. Everything that came out of a dump is made
+//! safe to show.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::number::{self, counted, thousands};
+use super::lines::Lines;
+use super::number::{self, counted, element, thousands};
 pub use super::paint::Colour;
 use super::paint::{Paint, Style};
 use super::visible::{shorten, visible};
-use super::{Draft, PartReport, ReportError, ReportWriter};
-use crate::judge::{Finding, Role, RunInfo, RunVerdict, Summary, Verdict};
-use crate::measure::{Basis, Metric};
+use super::{Draft, PartReport, ReportError, ReportWriter, fault};
+use crate::judge::{Cause, ErrorPlace, Finding, LargestError, Role, RunInfo, RunVerdict, Summary, Verdict};
+use crate::measure::Basis;
 
 /// How to lay out the summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,9 +23,9 @@ use crate::measure::{Basis, Metric};
 pub struct TextOptions {
     /// Whether to colour.
     pub colour: Colour,
-    /// Width of the table of ops at fault, in characters; other lines are left to the terminal to wrap.
+    /// Characters of a line. Lines break between words; a path or a name that is longer stands alone on its line.
     pub width: usize,
-    /// Most ops at fault to list.
+    /// Most faults to list.
     pub top: usize,
     /// Most entries of the list of what could not be compared.
     pub incomplete: usize,
@@ -32,25 +35,32 @@ pub struct TextOptions {
 
 impl Default for TextOptions {
     fn default() -> Self {
-        Self { colour: Colour::Never, width: 120, top: 10, incomplete: 5, written: Vec::new() }
+        Self { colour: Colour::Never, width: 100, top: 10, incomplete: 5, written: Vec::new() }
     }
 }
 
-/// Metrics in the table of ops at fault.
-const SHOWN: [Metric; 2] = [Metric::RelL2, Metric::Cosine];
+/// Column in which the texts beside the labels begin.
+const INDENT: usize = 11;
 
 /// The answer in one line, without a line break: what a log or a spreadsheet shows first.
 pub fn answer(summary: &Summary) -> String {
-    if let Some(first) = &summary.first_divergence {
-        let mut line = format!("first divergence: {}", origin(first));
-        if !first.reason.is_empty() {
-            _ = write!(line, ": {}", visible(&first.reason));
-        }
-        if let Some(source) = &first.source {
-            _ = write!(line, "; {}", visible(source));
-        }
-        return line;
+    let Some(first) = &summary.first_divergence else { return tally(summary) };
+    let mut line = format!("first divergence: {}", place(summary, first));
+    if let Some(module) = fault::module(first) {
+        _ = write!(line, " in {}", visible(module));
     }
+    if let Some(source) = &first.source {
+        _ = write!(line, " at {}", visible(source));
+    }
+    _ = write!(line, " - {}, {}", first.cause, first.role);
+    if !first.reason.is_empty() {
+        _ = write!(line, ": {}", visible(&first.reason));
+    }
+    line
+}
+
+/// The answer where no op is at fault.
+fn tally(summary: &Summary) -> String {
     let counts = &summary.counts;
     let mut fine = String::new();
     for verdict in [Verdict::BitEqual, Verdict::Close] {
@@ -73,215 +83,211 @@ pub fn answer(summary: &Summary) -> String {
     }
 }
 
-fn origin(finding: &Finding) -> String {
-    let slot = if finding.slot.is_empty() { String::new() } else { format!(" {}", visible(&finding.slot)) };
-    format!(
-        "step {}, rank {}, {}{slot} - {}",
-        finding.step,
-        finding.rank,
-        shorten(&visible(&finding.op), 200),
-        finding.role
-    )
+/// Where the first divergence is: steps, ranks, op and value.
+fn place(summary: &Summary, first: &Finding) -> String {
+    let slot = if first.slot.is_empty() { String::new() } else { format!(" {}", visible(&first.slot)) };
+    let (steps, ranks) = match summary.groups.first() {
+        Some(group) => (numbered("step", &group.steps), numbered("rank", &group.ranks)),
+        None => (numbered("step", &[first.step]), numbered("rank", &[first.rank])),
+    };
+    format!("{steps}, {ranks}, {}{slot}", shorten(&visible(&first.op), fault::LONGEST))
+}
+
+/// `step 3`, `steps 0-2, 5`
+fn numbered<T: Into<u64> + Copy>(noun: &str, numbers: &[T]) -> String {
+    format!("{noun}{} {}", if numbers.len() == 1 { "" } else { "s" }, number::ranges(numbers))
 }
 
 /// The whole summary, ending in a line break.
 pub fn render(summary: &Summary, options: &TextOptions) -> String {
-    let paint = Paint(options.colour);
-    let mut out = String::new();
-    let line = answer(summary);
+    let mut lines = Lines::new(options.width, Paint(options.colour));
     let style = match summary.verdict {
         RunVerdict::Agree => Style::Good,
         RunVerdict::Diverged => Style::Bad,
         RunVerdict::Incomplete => Style::Warn,
     };
-    let (head, rest) = line.split_once(':').unwrap_or((&line, ""));
-    _ = writeln!(out, "{}{}{rest}", paint.on(style, head), if rest.is_empty() { "" } else { ":" });
+    let line = match &summary.first_divergence {
+        Some(first) => format!("first divergence: {}", place(summary, first)),
+        None => tally(summary),
+    };
+    let (head, rest) = line.split_once(": ").unwrap_or((&line, ""));
+    lines.begin("", 0);
+    lines.whole(style, &format!("{head}:"));
+    lines.words(rest);
+    lines.end();
     if let Some(first) = &summary.first_divergence {
-        _ = writeln!(out, "cause: {}, {}", first.cause, first.cause.meaning());
-        match first.basis {
-            Some(Basis::Statistics) => {
-                out.push_str("metrics are lower bounds: only statistics were recorded\n");
-            }
-            Some(Basis::Sketch) => {
-                out.push_str("metrics are estimates, within 20 %: sketches were compared, not elements\n");
-            }
-            Some(Basis::Data) | None => {}
-        }
-        if summary.verdict == RunVerdict::Incomplete {
-            let count = summary.incomplete.len() as u64;
-            _ = writeln!(out, "incomplete: {} could not be compared, listed below", counted(count, "place"));
-        }
+        divergence(&mut lines, summary, first);
     }
-    out.push('\n');
-    run(&mut out, "baseline", &summary.baseline);
-    run(&mut out, "candidate", &summary.candidate);
-    tallies(&mut out, summary, paint);
+    lines.end();
+    run(&mut lines, "baseline", &summary.baseline);
+    run(&mut lines, "candidate", &summary.candidate);
+    tallies(&mut lines, summary);
     if !summary.notes.is_empty() {
-        out.push('\n');
-        for note in &summary.notes {
-            _ = writeln!(out, "note: {}", visible(note));
-        }
+        lines.end();
     }
-    culprits(&mut out, summary, options, paint);
-    incomplete(&mut out, summary, options, paint);
+    for note in &summary.notes {
+        labelled(&mut lines, "note", note);
+    }
+    fault::list(&mut lines, summary, options);
+    incomplete(&mut lines, summary, options);
     if !options.written.is_empty() {
-        out.push('\n');
-        for path in &options.written {
-            _ = writeln!(out, "written: {}", visible(&path.display().to_string()));
-        }
+        lines.end();
     }
-    out
+    for path in &options.written {
+        lines.begin("written", INDENT);
+        lines.whole(Style::Plain, &visible(&path.display().to_string()));
+        lines.end();
+    }
+    lines.into_text()
 }
 
-fn run(out: &mut String, side: &str, run: &RunInfo) {
-    let mut facts: Vec<String> = [&run.format, &run.task, &run.level]
-        .into_iter()
-        .filter(|text| !text.is_empty())
-        .map(|text| visible(text).into_owned())
-        .collect();
-    for (noun, count, list) in [
-        ("step", run.steps.len(), number::ranges(&run.steps)),
-        ("rank", run.ranks.len(), number::ranges(&run.ranks)),
-    ] {
-        if count > 0 {
-            facts.push(format!("{noun}{} {list}", if count == 1 { "" } else { "s" }));
+/// What is known of the first divergence.
+fn divergence(lines: &mut Lines, summary: &Summary, first: &Finding) {
+    for (label, place) in [("module", fault::module(first)), ("source", first.source.as_deref())] {
+        if let Some(place) = place {
+            lines.begin(label, INDENT);
+            lines.whole(Style::Plain, &visible(place));
+            lines.end();
         }
+    }
+    labelled(lines, "cause", &format!("{}: {}", first.cause, meaning(summary, first)));
+    if !first.reason.is_empty() {
+        labelled(lines, "why", &format!("{}: {}", first.role, first.reason));
+    }
+    if let Some(place) = whereabouts(first) {
+        labelled(lines, "where", &place);
+    }
+    match first.basis {
+        Some(Basis::Statistics) => {
+            labelled(lines, "basis", "only statistics were recorded: metrics are lower bounds");
+        }
+        Some(Basis::Sketch) => {
+            labelled(
+                lines,
+                "basis",
+                "sketches were compared, not elements: metrics are estimates, within 20 %",
+            );
+        }
+        Some(Basis::Data) | None => {}
+    }
+    if summary.verdict == RunVerdict::Incomplete {
+        let count = summary.incomplete.len() as u64;
+        let places = counted(count, "place");
+        labelled(lines, "incomplete", &format!("{places} could not be compared, listed below"));
+    }
+}
+
+/// Where in a tensor the error of a finding lies, in words; `None` where that is not known.
+pub(in crate::report) fn whereabouts(finding: &Finding) -> Option<String> {
+    let ErrorPlace { shape, largest, region } = finding.place.as_ref()?;
+    let list = |sizes: &[u64]| sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    let slices = region.as_ref().and_then(|region| slices(region, shape));
+    if finding.cause == Cause::NonFinite {
+        return slices.map(|slices| format!("nearly all of them in {slices} of [{}]", list(shape)));
+    }
+    let LargestError { index, baseline, candidate } = largest.as_ref()?;
+    let (baseline, candidate) = (element(*baseline), element(*candidate));
+    let mut text =
+        format!("largest error at [{}] of [{}]: {baseline} against {candidate}", list(index), list(shape));
+    if let Some(slices) = slices {
+        _ = write!(text, "; nearly all of the error is in {slices}");
+    }
+    Some(text)
+}
+
+/// A region as one would write it to cut it out: `[3, :, 16:32]`. `None` where it is most of the tensor.
+fn slices(region: &[Range<u64>], shape: &[u64]) -> Option<String> {
+    let slice = |(range, &size): (&Range<u64>, &u64)| match range.end - range.start {
+        long if long > size / 2 => ":".to_owned(),
+        1 => range.start.to_string(),
+        _ => format!("{}:{}", range.start, range.end),
+    };
+    let slices: Vec<String> = region.iter().zip(shape).map(slice).collect();
+    slices.iter().any(|slice| slice != ":").then(|| format!("[{}]", slices.join(", ")))
+}
+
+/// A label and a text that breaks where it has to.
+fn labelled(lines: &mut Lines, label: &str, text: &str) {
+    lines.begin(label, INDENT);
+    lines.words(&visible(text));
+    lines.end();
+}
+
+/// What the cause means. Of files of tensors there is no run whose configuration could be looked at.
+fn meaning(summary: &Summary, finding: &Finding) -> &'static str {
+    let runs = [&summary.baseline, &summary.candidate].map(|run| run.format.ends_with(" dump"));
+    match finding.cause {
+        Cause::Input if runs == [false, false] => "the two hold other values under this name",
+        cause => cause.meaning(),
+    }
+}
+
+fn run(lines: &mut Lines, side: &str, run: &RunInfo) {
+    let mut facts: Vec<String> =
+        [&run.format, &run.task, &run.level].into_iter().filter(|text| !text.is_empty()).cloned().collect();
+    if !run.steps.is_empty() {
+        facts.push(numbered("step", &run.steps));
+    }
+    if !run.ranks.is_empty() {
+        facts.push(numbered("rank", &run.ranks));
     }
     facts.push(counted(run.ops, "op"));
-    _ = writeln!(out, "{side:<11}{} ({})", visible(&run.path), facts.join(", "));
+    lines.begin(side, INDENT);
+    lines.whole(Style::Plain, &visible(&run.path));
+    lines.words(&visible(&format!("({})", facts.join(", "))));
+    lines.end();
 }
 
-fn tallies(out: &mut String, summary: &Summary, paint: Paint) {
+fn tallies(lines: &mut Lines, summary: &Summary) {
     let counts = &summary.counts;
-    let mut alone = String::new();
+    let parts = counted(counts.parts, "step and rank").replace("step and ranks", "steps and ranks");
+    let mut compared =
+        vec![(Style::Plain, parts), (Style::Plain, format!("{} paired", counted(counts.ops_paired, "op")))];
     for (count, side) in [
         (counts.ops_baseline_only, "in the baseline only"),
         (counts.ops_candidate_only, "in the candidate only"),
     ] {
         if count > 0 {
-            _ = write!(alone, ", {} {side}", thousands(count));
+            compared.push((Style::Warn, format!("{} {side}", thousands(count))));
         }
     }
-    let data =
-        if counts.bytes > 0 { format!(", {} of data", number::bytes(counts.bytes)) } else { String::new() };
-    _ = writeln!(
-        out,
-        "{:<11}{}, {} paired{}{data}, {:.2} s",
-        "compared",
-        counted(counts.parts, "step and rank").replace("step and ranks", "steps and ranks"),
-        counted(counts.ops_paired, "op"),
-        paint.on(Style::Warn, &alone),
-        summary.seconds
-    );
-    let tally = |words: &mut dyn Iterator<Item = (&'static str, u64, Style)>| {
-        let list: Vec<String> = words
-            .filter(|&(_, count, _)| count > 0)
-            .map(|(word, count, style)| paint.on(style, &format!("{} {word}", thousands(count))))
-            .collect();
-        if list.is_empty() { "none".to_owned() } else { list.join(", ") }
-    };
-    let roles = tally(&mut Role::ALL.iter().map(|&role| (role.name(), counts.role(role), of_role(role))));
-    _ = writeln!(out, "{:<11}{roles}", "ops");
-    let verdicts = tally(
-        &mut Verdict::ALL
-            .iter()
-            .map(|&verdict| (verdict.name(), counts.verdict(verdict), of_verdict(verdict))),
-    );
-    _ = writeln!(out, "{:<11}{verdicts}", "values");
-}
-
-fn culprits(out: &mut String, summary: &Summary, options: &TextOptions, paint: Paint) {
-    if summary.culprits.is_empty() || options.top == 0 {
-        return;
+    if counts.bytes > 0 {
+        compared.push((Style::Plain, format!("{} of data", number::bytes(counts.bytes))));
     }
-    let all = summary.culprits.len();
-    let shown = all.min(options.top);
-    out.push('\n');
-    if shown < all {
-        _ = writeln!(out, "ops at fault (first {shown} of {})", thousands(all as u64));
-    } else {
-        out.push_str("ops at fault\n");
-    }
-    let mut header: Vec<String> =
-        ["order", "step", "rank", "op", "slot", "cause", "role"].map(str::to_owned).into();
-    header.extend(SHOWN.map(|metric| metric.name().to_owned()));
-    header.push("source".into());
-    let rows: Vec<Vec<String>> = summary.culprits[..shown].iter().map(cells).collect();
-    let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count()).collect();
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    // The names give way, first the op's, when the table is wider than the terminal.
-    let source = header.len() - 1;
-    let floors = [(OP, 24), (SLOT, 10), (source, 12), (OP, 10), (SLOT, 6), (source, 6)];
-    for (column, least) in floors {
-        let total = widths.iter().sum::<usize>() + 2 * (widths.len() - 1);
-        let excess = total.saturating_sub(options.width);
-        widths[column] = widths[column].saturating_sub(excess).max(least.min(widths[column]));
-    }
-    _ = writeln!(out, "{}", paint.on(Style::Dim, &aligned(&header, &widths)));
-    for (row, finding) in rows.iter().zip(&summary.culprits) {
-        let text = aligned(row, &widths);
-        let first = summary.first_divergence.as_ref() == Some(finding);
-        _ = writeln!(out, "{}", if first { paint.on(Style::Bad, &text) } else { text });
+    compared.push((Style::Plain, format!("{:.2} s", summary.seconds)));
+    let roles = Role::ALL.map(|role| (role.name(), counts.role(role), of_role(role)));
+    let verdicts = Verdict::ALL.map(|verdict| (verdict.name(), counts.verdict(verdict), of_verdict(verdict)));
+    for (label, pieces) in [("compared", compared), ("ops", words(&roles)), ("values", words(&verdicts))] {
+        lines.begin(label, INDENT);
+        lines.list(pieces);
+        lines.end();
     }
 }
 
-/// Columns of the table that hold names.
-const OP: usize = 3;
-const SLOT: usize = 4;
-
-fn cells(finding: &Finding) -> Vec<String> {
-    let mut row = vec![
-        finding.order.to_string(),
-        finding.step.to_string(),
-        finding.rank.to_string(),
-        visible(&finding.op).into_owned(),
-        visible(&finding.slot).into_owned(),
-        finding.cause.name().into(),
-        finding.role.name().into(),
-    ];
-    row.extend(SHOWN.map(|wanted| {
-        let value =
-            finding.metrics.iter().find(|(metric, _)| *metric == wanted).and_then(|(_, value)| *value);
-        let text = number::metric(wanted, value);
-        let sign = finding.basis.filter(|_| value.is_some()).map_or("", |basis| basis.sign(wanted));
-        format!("{sign}{text}")
-    }));
-    row.push(finding.source.as_deref().map_or_else(|| "-".into(), |source| visible(source).into_owned()));
-    row
+/// Words that count something, with their numbers.
+fn words(tally: &[(&str, u64, Style)]) -> Vec<(Style, String)> {
+    let counted = tally.iter().filter(|(_, count, _)| *count > 0);
+    let pieces: Vec<_> =
+        counted.map(|(word, count, style)| (*style, format!("{} {word}", thousands(*count)))).collect();
+    if pieces.is_empty() { vec![(Style::Plain, "none".to_owned())] } else { pieces }
 }
 
-fn aligned(row: &[String], widths: &[usize]) -> String {
-    let mut line = String::new();
-    for (column, (cell, &width)) in row.iter().zip(widths).enumerate() {
-        let gap = if column == 0 { "" } else { "  " };
-        let cell = shorten(cell, width);
-        // Numbers to the right, so that their magnitudes compare.
-        let right = column < OP || (OP + 4..OP + 4 + SHOWN.len()).contains(&column);
-        _ = if right { write!(line, "{gap}{cell:>width$}") } else { write!(line, "{gap}{cell:<width$}") };
-    }
-    line.truncate(line.trim_end().len());
-    line
-}
-
-fn incomplete(out: &mut String, summary: &Summary, options: &TextOptions, paint: Paint) {
+fn incomplete(lines: &mut Lines, summary: &Summary, options: &TextOptions) {
     if summary.incomplete.is_empty() {
         return;
     }
     let all = summary.incomplete.len();
-    _ = writeln!(out, "\n{} ({})", paint.on(Style::Warn, "not compared"), thousands(all as u64));
+    lines.end();
+    lines.line(Style::Warn, &format!("not compared ({})", thousands(all as u64)));
     for entry in summary.incomplete.iter().take(options.incomplete) {
-        _ = writeln!(out, "  {}: {}", shorten(&visible(&entry.place), 200), visible(&entry.reason));
+        lines.begin("", 2);
+        lines.words(&format!("{}:", shorten(&visible(&entry.place), fault::LONGEST)));
+        lines.words(&visible(&entry.reason));
+        lines.end();
     }
     if all > options.incomplete {
-        _ = writeln!(
-            out,
-            "  and {} more, all of them in report.json",
-            thousands((all - options.incomplete) as u64)
-        );
+        let more = thousands((all - options.incomplete) as u64);
+        lines.line(Style::Plain, &format!("  and {more} more, all of them in report.json"));
     }
 }
 
@@ -323,7 +329,7 @@ impl ReportWriter for TextReport {
     }
 
     fn finish(mut self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError> {
-        let options = TextOptions { top: 50, incomplete: usize::MAX, width: 200, ..TextOptions::default() };
+        let options = TextOptions { top: 50, incomplete: usize::MAX, ..TextOptions::default() };
         let text = render(summary, &options);
         self.draft.file().write_all(text.as_bytes()).map_err(|error| self.draft.refused(error))?;
         Ok(self.draft)

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::read::ReadError;
-use crate::read::archive::{self, Archive, Member, Method};
+use crate::read::archive::{Zipped, name_fault};
 use crate::read::limits::{
     MAX_PACK_BYTES, MAX_PACK_MEMBER_BYTES, MAX_PACK_MEMBERS, MAX_PACK_RATIO, PACK_RATIO_BYTES,
 };
@@ -19,13 +19,13 @@ const SIGNATURES: [&[u8]; 2] = [b"PK\x03\x04", b"PK\x05\x06"];
 /// The members of an opened pack.
 #[derive(Debug)]
 pub(super) struct Members {
-    archive: Archive,
-    /// Sound names with their last member, in the order of the file.
-    names: Vec<(String, Member)>,
+    archive: Zipped,
+    /// Sound names with the place of their member, in the order of the file.
+    names: Vec<(String, usize)>,
     /// Places in `names`.
     places: HashMap<String, usize>,
-    /// Names that occur more than once, with how often.
-    pub(super) repeated: Vec<(String, usize)>,
+    /// Number of members that a later one of the same name has replaced.
+    pub(super) repeated: u64,
     /// Names that were refused, made fit to show, with the reason.
     pub(super) refused: Vec<(String, String)>,
     /// Bytes that may still be expanded.
@@ -45,46 +45,23 @@ impl Members {
             let message = "is no zip file, and a configuration pack is one; give the pack that the training script wrote";
             return Err(ReadError::format(source.path(), message));
         }
-        Self::of(Archive::open_any_names(source)?)
+        Ok(Self::of(Zipped::open(source, MAX_PACK_MEMBERS)?))
     }
 
-    fn of(archive: Archive) -> Result<Self, ReadError> {
-        let count = archive.members().len() as u64;
-        if count > MAX_PACK_MEMBERS {
-            return Err(ReadError::Limit {
-                path: archive.source().path().into(),
-                what: "number of members of a pack",
-                found: count,
-                limit: MAX_PACK_MEMBERS,
-            });
-        }
-        let (mut names, mut refused) = (Vec::<(String, Member)>::new(), Vec::new());
-        let (mut places, mut counts) = (HashMap::<String, usize>::new(), HashMap::<usize, usize>::new());
-        for member in archive.members() {
-            let bytes = archive.name_bytes(member);
-            if let Some(fault) = archive::name_fault(bytes) {
-                refused.push((printable(&String::from_utf8_lossy(bytes)), format!("the name {fault}")));
-                continue;
-            }
-            let name = archive.name(member);
-            if name.ends_with('/') {
-                continue;
-            }
-            if let Some(&place) = places.get(name) {
-                *counts.entry(place).or_insert(1) += 1;
-                names.get_mut(place).into_iter().for_each(|(_, kept)| *kept = *member);
-            } else {
-                places.insert(name.to_owned(), names.len());
-                names.push((name.to_owned(), *member));
+    fn of(archive: Zipped) -> Self {
+        let (mut names, mut refused) = (Vec::<(String, usize)>::new(), Vec::new());
+        for (at, member) in archive.members().iter().enumerate() {
+            let bytes = member.name_raw();
+            let name = String::from_utf8_lossy(bytes);
+            if let Some(fault) = name_fault(bytes) {
+                refused.push((printable(&name), format!("the name {fault}")));
+            } else if !name.ends_with('/') {
+                names.push((name.into_owned(), at));
             }
         }
-        let mut repeated: Vec<(usize, usize)> = counts.into_iter().collect();
-        repeated.sort_unstable();
-        let repeated = repeated
-            .into_iter()
-            .filter_map(|(place, count)| Some((printable(&names.get(place)?.0), count)))
-            .collect();
-        Ok(Self { archive, names, places, repeated, refused, budget: MAX_PACK_BYTES })
+        let places = names.iter().enumerate().map(|(place, (name, _))| (name.clone(), place)).collect();
+        let repeated = archive.repeated();
+        Self { archive, names, places, repeated, refused, budget: MAX_PACK_BYTES }
     }
 
     /// The names, each once, in the order of the file.
@@ -94,34 +71,18 @@ impl Members {
 
     /// The content of the member called `name`, expanded under the limits; `None` where there is none.
     pub(super) fn content(&mut self, name: &str) -> Option<Result<Vec<u8>, String>> {
-        let (_, member) = self.names.get(*self.places.get(name)?)?;
-        let member = *member;
-        Some(self.expand(&member))
+        let &(_, at) = self.names.get(*self.places.get(name)?)?;
+        Some(self.expand(at))
     }
 
-    fn expand(&mut self, member: &Member) -> Result<Vec<u8>, String> {
-        let fault = expansion_fault(member.stored, member.size, self.budget);
+    fn expand(&mut self, at: usize) -> Result<Vec<u8>, String> {
+        let member = self.archive.members().get(at).ok_or("is not there")?;
+        let fault = expansion_fault(member.compressed_size(), member.size(), self.budget);
         if let Some(fault) = fault {
             return Err(fault);
         }
-        self.budget -= member.size;
-        let path = self.archive.source().path().to_path_buf();
-        let damaged = |message: String| ReadError::format(&*path, message);
-        let outcome = match member.method {
-            Method::Stored if member.stored == member.size => self.archive.raw(member).and_then(|section| {
-                archive::check(section.bytes(), member).map_err(damaged)?;
-                Ok(section.bytes().to_vec())
-            }),
-            Method::Stored => Err(damaged(format!("has two sizes, {} and {}", member.stored, member.size))),
-            Method::Deflated => self.archive.inflate(member, &damaged),
-            Method::Other(code) => {
-                Err(damaged(format!("has compression method {code}; write it stored or deflated")))
-            }
-        };
-        outcome.map_err(|error| match error {
-            ReadError::Format { message, .. } => message,
-            other => other.to_string(),
-        })
+        self.budget -= member.size();
+        self.archive.content(member, u64::MAX)
     }
 }
 

@@ -44,8 +44,11 @@ fn read(path: &Path, mut members: Members, expectations: &Expectations) -> Resul
     for (member, reason) in std::mem::take(&mut members.refused) {
         pack.faults.push(Fault { part: Part::Coverage, rank: None, member, reason });
     }
-    for (name, count) in std::mem::take(&mut members.repeated) {
-        pack.notes.push(format!("{count} members are named '{name}'; the last counts"));
+    if members.repeated > 0 {
+        let count = members.repeated;
+        pack.notes.push(format!(
+            "names of members are repeated ({count} of them); of each name the last member counts"
+        ));
     }
     let ours = members.names().any(|name| parse_member_name(name).is_some());
     match members.content(MANIFEST) {

@@ -1,6 +1,6 @@
 //! The columns of the tables, each table's as one enum that every writer, legend and document takes its list from.
 //!
-//! Metrics come from [`ALL_METRICS`](crate::measure::ALL_METRICS); nothing here knows a file format.
+//! Metrics come from [`ALL_METRICS`]; nothing here knows a file format.
 
 mod op;
 mod slot;
@@ -9,6 +9,8 @@ mod unmatched;
 pub use op::OpColumn;
 pub use slot::SlotColumn;
 pub use unmatched::UnmatchedColumn;
+
+use crate::measure::{ALL_METRICS, Metric};
 
 /// What the cells of a column hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,12 +124,19 @@ const BASIS: &str = "what the metrics rest on: data (exact), sketch (estimates w
 /// Characters that a metric takes, with room to breathe.
 const METRIC_WIDTH: u16 = 12;
 
+/// The metrics that stand beside the verdict: how large the error is, and two that users of the older tool look for.
+pub const FIRST_METRICS: [Metric; 3] = [Metric::RelL2, Metric::Cosine, Metric::MaxAbsErr];
+
+/// The metrics that stand further to the right.
+fn other_metrics() -> impl Iterator<Item = Metric> {
+    ALL_METRICS.into_iter().filter(|metric| !FIRST_METRICS.contains(metric))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::measure::ALL_METRICS;
 
     #[test]
     fn names_and_labels_are_unique_and_metrics_are_all_there() {

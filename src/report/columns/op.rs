@@ -1,7 +1,7 @@
 //! Columns of the table with one row per op.
 
-use super::{BASIS, ESTIMATED, Kind, METRIC_WIDTH, ORDER};
-use crate::measure::{ALL_METRICS, Metric};
+use super::{BASIS, ESTIMATED, FIRST_METRICS, Kind, METRIC_WIDTH, ORDER, other_metrics};
+use crate::measure::Metric;
 
 /// Columns of the table with one row per op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,23 +45,23 @@ pub enum OpColumn {
 }
 
 impl OpColumn {
-    /// Every column, in order.
+    /// Every column, in order. Those up to the source fit a screen of 1600 pixels.
     pub fn all() -> Vec<Self> {
         let mut all = vec![
             Self::Step,
             Self::Rank,
             Self::Order,
             Self::Op,
-            Self::Phase,
+            Self::Verdict,
             Self::Role,
             Self::Cause,
-            Self::Verdict,
             Self::Slot,
-            Self::InputError,
-            Self::OutputError,
         ];
-        all.extend(ALL_METRICS.map(Self::Metric));
-        all.extend([Self::Estimated, Self::Basis, Self::Slots, Self::Module, Self::Source, Self::Reason]);
+        all.extend(FIRST_METRICS.map(Self::Metric));
+        all.extend([Self::Basis, Self::InputError, Self::OutputError, Self::Source, Self::Reason]);
+        all.extend([Self::Phase, Self::Module]);
+        all.extend(other_metrics().map(Self::Metric));
+        all.extend([Self::Estimated, Self::Slots]);
         all
     }
 
@@ -113,14 +113,14 @@ impl OpColumn {
     pub const fn width(self) -> u16 {
         match self {
             Self::Step | Self::Rank | Self::Order | Self::Slots => 7,
-            Self::Op => 54,
+            Self::Op => 48,
             Self::Phase | Self::Role | Self::Cause | Self::Verdict => 11,
             Self::Module => 24,
             Self::Slot => 16,
             Self::Metric(_) => METRIC_WIDTH,
             Self::Estimated | Self::Basis => 10,
             Self::InputError | Self::OutputError => 12,
-            Self::Source => 22,
+            Self::Source => 26,
             Self::Reason => 70,
         }
     }

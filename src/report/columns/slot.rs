@@ -1,7 +1,7 @@
 //! Columns of the table with one row per slot.
 
-use super::{BASIS, ESTIMATED, Kind, METRIC_WIDTH, ORDER, Side, Statistic};
-use crate::measure::{ALL_METRICS, Metric};
+use super::{BASIS, ESTIMATED, FIRST_METRICS, Kind, METRIC_WIDTH, ORDER, Side, Statistic, other_metrics};
+use crate::measure::Metric;
 
 /// Columns of the table with one row per slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,6 +50,8 @@ pub enum SlotColumn {
     Checksum(Side),
     /// Whether autograd tracked the tensor.
     RequiresGrad(Side),
+    /// Error against the reference run.
+    ReferenceError(Side),
     /// The tolerance that decided.
     Tolerance,
     /// Why.
@@ -57,23 +59,16 @@ pub enum SlotColumn {
 }
 
 impl SlotColumn {
-    /// Every column, in order.
+    /// Every column, in order. Those up to the basis fit a screen of 1600 pixels.
     pub fn all() -> Vec<Self> {
-        let mut all = vec![
-            Self::Step,
-            Self::Rank,
-            Self::Order,
-            Self::Op,
-            Self::Slot,
-            Self::Verdict,
-            Self::Role,
-            Self::Cause,
-        ];
+        let mut all = vec![Self::Step, Self::Rank, Self::Order, Self::Op, Self::Slot, Self::Verdict];
+        all.extend(FIRST_METRICS.map(Self::Metric));
+        all.extend([Self::Basis, Self::Role, Self::Cause]);
         all.extend(Side::ALL.map(Self::DType));
         all.extend(Side::ALL.map(Self::Shape));
         all.extend(Side::ALL.map(Self::Value));
-        all.extend(ALL_METRICS.map(Self::Metric));
-        all.extend([Self::Estimated, Self::Basis, Self::MaxAbsIndex, Self::MaxAbsPosition]);
+        all.extend(other_metrics().map(Self::Metric));
+        all.extend([Self::Estimated, Self::MaxAbsIndex, Self::MaxAbsPosition]);
         all.extend(Side::ALL.map(Self::MaxAbsValue));
         for side in Side::ALL {
             all.extend(Statistic::ALL.map(|statistic| Self::Statistic(side, statistic)));
@@ -82,6 +77,7 @@ impl SlotColumn {
         all.extend(Statistic::RECORDED.map(Self::RelativeDifference));
         all.extend(Side::ALL.map(Self::Checksum));
         all.extend(Side::ALL.map(Self::RequiresGrad));
+        all.extend(Side::ALL.map(Self::ReferenceError));
         all.extend([Self::Tolerance, Self::Reason]);
         all
     }
@@ -111,6 +107,7 @@ impl SlotColumn {
             Self::RelativeDifference(statistic) => format!("{}_relative_difference", statistic.name()),
             Self::Checksum(side) => format!("{}_checksum", side.name()),
             Self::RequiresGrad(side) => format!("{}_requires_grad", side.name()),
+            Self::ReferenceError(side) => format!("reference_error_{}", side.name()),
             Self::Tolerance => "tolerance".into(),
             Self::Reason => "reason".into(),
         }
@@ -129,9 +126,11 @@ impl SlotColumn {
         match self {
             Self::Step | Self::Rank | Self::Order | Self::MaxAbsIndex => Kind::Count,
             Self::Verdict | Self::Role | Self::Cause | Self::DType(_) | Self::Basis => Kind::Category,
-            Self::Metric(_) | Self::MaxAbsValue(_) | Self::Difference(_) | Self::RelativeDifference(_) => {
-                Kind::Real
-            }
+            Self::Metric(_)
+            | Self::MaxAbsValue(_)
+            | Self::Difference(_)
+            | Self::RelativeDifference(_)
+            | Self::ReferenceError(_) => Kind::Real,
             Self::Statistic(_, statistic) => {
                 if statistic.is_count() {
                     Kind::Count
@@ -155,7 +154,7 @@ impl SlotColumn {
     pub const fn width(self) -> u16 {
         match self {
             Self::Step | Self::Rank | Self::Order => 7,
-            Self::Op => 54,
+            Self::Op => 48,
             Self::Verdict | Self::Role | Self::Cause => 11,
             Self::DType(_) => 14,
             Self::Shape(_) => 17,
@@ -166,6 +165,7 @@ impl SlotColumn {
             | Self::MaxAbsValue(_)
             | Self::Statistic(..)
             | Self::Difference(_)
+            | Self::ReferenceError(_)
             | Self::RequiresGrad(_) => 13,
             Self::RelativeDifference(_) | Self::MaxAbsPosition | Self::Checksum(_) => 18,
             Self::Tolerance | Self::Reason => 60,
@@ -221,6 +221,10 @@ impl SlotColumn {
             ),
             Self::Checksum(side) => format!("checksum that the {} recorded of the bytes", side.name()),
             Self::RequiresGrad(side) => format!("whether autograd tracked the {} tensor", side.name()),
+            Self::ReferenceError(side) => format!(
+                "relative l2 error of the {} against the reference run; empty without one (--reference)",
+                side.name()
+            ),
             Self::Tolerance => "the rule that decided, with its limit and where the limit comes from".into(),
             Self::Reason => "why the verdict is what it is; empty where it needs no words".into(),
         }

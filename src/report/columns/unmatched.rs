@@ -71,7 +71,7 @@ impl UnmatchedColumn {
     pub const fn width(self) -> u16 {
         match self {
             Self::Step | Self::Rank | Self::Order | Self::Slots => 7,
-            Self::Op => 54,
+            Self::Op => 48,
             Self::Slot | Self::Shape => 17,
             Self::Side | Self::DType => 14,
             Self::Reason => 60,

@@ -242,7 +242,10 @@ impl<'a> From<&'a Outcome> for ConfigReport<'a> {
 }
 
 /// The text of `config.json`.
-pub(super) fn json(outcome: &Outcome) -> Result<Vec<u8>, serde_json::Error> {
+///
+/// # Errors
+/// None in practice: every value has a form in JSON.
+pub fn json(outcome: &Outcome) -> Result<Vec<u8>, serde_json::Error> {
     let mut text = serde_json::to_vec_pretty(&ConfigReport::from(outcome))?;
     text.push(b'\n');
     Ok(text)

@@ -7,8 +7,8 @@ use crate::dump::{
     Slot, SlotSide, Task, TensorData, TensorRecord, TensorStore, Value,
 };
 use crate::judge::{
-    Cause, Counts, Finding, Incomplete, OpJudgement, PartJudgement, Role, RunInfo, RunVerdict, SlotJudgement,
-    Summary, Verdict, metric_columns,
+    Cause, Counts, ErrorPlace, Finding, Incomplete, LargestError, OpJudgement, PartJudgement,
+    ReferenceErrors, Role, RunInfo, RunVerdict, SlotJudgement, Summary, Verdict, metric_columns,
 };
 use crate::measure::{Evidence, PairMetrics, TensorSummary, compare_recorded};
 use crate::pair::{OpPair, Paired, PartPair};
@@ -45,7 +45,7 @@ pub(crate) struct Part {
 
 impl Part {
     pub(crate) fn report(&self) -> PartReport<'_> {
-        PartReport { pair: &self.pair, evidence: &self.evidence, judged: &self.judged }
+        PartReport { pair: &self.pair, evidence: &self.evidence, judged: &self.judged, parts: 1 }
     }
 
     /// An empty part.
@@ -67,6 +67,7 @@ impl Part {
             store: Arc::new(NoStore),
             faults: Vec::new(),
         notes: Vec::new(),
+        cut: false,
         }
         };
         Self {
@@ -77,6 +78,7 @@ impl Part {
                 baseline: rank(),
                 candidate: rank(),
                 ops: Vec::new(),
+                substitutions: Vec::new(),
             },
             evidence: Vec::new(),
             judged: PartJudgement {
@@ -90,7 +92,7 @@ impl Part {
     pub(crate) fn push(&mut self, name: &str, role: Role, cause: Option<Cause>, slots: Vec<SlotSpec>) {
         let (mut b, mut c, mut pairs, mut evidence, mut judged) = (vec![], vec![], vec![], vec![], vec![]);
         for spec in slots {
-            let slot = |value: Value| Slot { path: spec.path.into(), side: spec.side, value };
+            let slot = |value: Value| Slot { path: spec.path.into(), side: spec.side, value, identity: None };
             pairs.push(match (&spec.baseline, &spec.candidate) {
                 (Some(_), Some(_)) => Paired::Both(b.len(), c.len()),
                 (Some(_), None) => Paired::BaselineOnly(b.len()),
@@ -170,7 +172,14 @@ impl Part {
                 role,
                 metrics: metric_columns(shown),
                 basis: shown.basis(),
+                reference: ReferenceErrors::default(),
+                place: matches!(shown, Evidence::Data(_)).then(|| ErrorPlace {
+                    shape: vec![4, 8, 16],
+                    largest: Some(LargestError { index: vec![0, 3, 1], baseline: 1.5, candidate: 1.53 }),
+                    region: Some(vec![0..4, 3..4, 0..16]),
+                }),
                 reason: reason.into(),
+                followers: 0,
                 stack: vec!["File /home/user/train.py, line 112, in forward, x = self.act(x)".into()],
                 source: (cause != Cause::Structure).then(|| "train.py:112".into()),
                 module: Some("layers.0.mlp".into()),
@@ -184,6 +193,7 @@ impl Part {
             output_error,
             worst,
             reason: reason.into(),
+            follows: None,
             slots: judged,
         });
         self.evidence.push(evidence);
@@ -419,6 +429,7 @@ pub(crate) fn summary(parts: &[&Part]) -> Summary {
     Summary {
         verdict,
         first_divergence: culprits.first().cloned(),
+        groups: crate::judge::fault_groups(&culprits),
         culprits,
         counts,
         incomplete: Vec::new(),

@@ -38,6 +38,19 @@ fn a_full_report_follows_the_schema() {
     assert_eq!(born["metrics"]["rel_l2"], "NaN");
     assert_eq!(born["metrics"]["cosine"], Value::Null);
     assert_eq!(report["incomplete"].as_array().unwrap().len(), 7);
+    let faults = report["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), report["culprits"].as_array().unwrap().len());
+    assert_eq!(faults[1]["culprit"], 1);
+    assert_eq!(
+        (&faults[1]["steps"], &faults[1]["ranks"]),
+        (&serde_json::json!([0]), &serde_json::json!([0]))
+    );
+    let place = &report["first_divergence"]["place"];
+    assert_eq!(
+        (&place["largest"]["index"], &place["largest"]["candidate"]),
+        (&serde_json::json!([0, 3, 1]), &serde_json::json!(1.53))
+    );
+    assert_eq!(place["region"], serde_json::json!([[0, 4], [3, 4], [0, 16]]));
     assert_eq!(report["counts"]["verdicts"]["missing"], 4);
     assert_eq!(report["counts"]["roles"]["unpaired"], 2);
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::fixture::{everything, full_summary};
-use crate::report::{Format, ReportError, ReportSet};
+use crate::report::{Extent, Format, ReportError, ReportSet};
 
 fn built() -> Vec<Format> {
     Format::ALL.into_iter().filter(|format| format.is_built()).collect()
@@ -23,7 +23,7 @@ fn reports_appear_together_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("new").join("out");
     let part = everything();
-    let mut set = ReportSet::create(&out, &[built(), built()].concat()).unwrap();
+    let mut set = ReportSet::create(&out, &[built(), built()].concat(), Extent::default()).unwrap();
     assert!(names(&out).iter().all(|name| name.starts_with(".probe-")), "created before the work");
     set.part(&part.report()).unwrap();
     let written = set.finish(&full_summary(&part)).unwrap();
@@ -38,7 +38,7 @@ fn reports_appear_together_at_the_end() {
 #[test]
 fn a_set_that_is_dropped_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let mut set = ReportSet::create(folder.path(), &built()).unwrap();
+    let mut set = ReportSet::create(folder.path(), &built(), Extent::default()).unwrap();
     set.part(&everything().report()).unwrap();
     drop(set);
     assert!(names(folder.path()).is_empty());
@@ -49,12 +49,12 @@ fn a_place_that_cannot_be_written_fails_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "x").unwrap();
-    let refused = ReportSet::create(&file.join("out"), &built()).unwrap_err();
+    let refused = ReportSet::create(&file.join("out"), &built(), Extent::default()).unwrap_err();
     assert!(matches!(refused, ReportError::Io { .. }), "{refused}");
     // A folder where a report should stand is found before the work too, and no other report is begun.
     let out = folder.path().join("out");
     std::fs::create_dir_all(out.join("report.json")).unwrap();
-    assert!(ReportSet::create(&out, &built()).is_err());
+    assert!(ReportSet::create(&out, &built(), Extent::default()).is_err());
     assert_eq!(names(&out), ["report.json"]);
 }
 
@@ -63,7 +63,7 @@ fn a_place_that_cannot_be_written_fails_at_once() {
 fn reports_can_be_read_by_others() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
-    let set = ReportSet::create(folder.path(), &[Format::Json]).unwrap();
+    let set = ReportSet::create(folder.path(), &[Format::Json], Extent::default()).unwrap();
     let written = set.finish(&full_summary(&everything())).unwrap();
     let plain = folder.path().join("plain");
     std::fs::write(&plain, "").unwrap();

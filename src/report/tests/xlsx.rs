@@ -7,17 +7,20 @@ use calamine::{Data, Range, Reader, Xlsx, open_workbook};
 
 use super::fixture::{Part, both, data, everything, full_summary, hostile_names, summary, tensor};
 use crate::dump::Task;
-use crate::judge::{Role, Summary, Verdict};
+use crate::judge::{Cause, Role, Summary, Verdict};
 use crate::measure::ALL_METRICS;
 use crate::report::columns::{OpColumn, SlotColumn, UnmatchedColumn};
 use crate::report::rows::{Cell, op_rows};
 use crate::report::xlsx::XlsxReport;
-use crate::report::{PartReport, ReportWriter};
+use crate::report::{Extent, PartReport, ReportWriter};
 
 type Book = Xlsx<std::io::BufReader<std::fs::File>>;
 
 fn written(path: &Path, rows: u32, parts: &[PartReport<'_>], summary: &Summary) -> Book {
-    let mut writer = XlsxReport::create(path).unwrap().with_max_rows(rows);
+    finished(XlsxReport::create(path, Extent::Selection).unwrap().with_max_rows(rows), parts, summary)
+}
+
+fn finished(mut writer: XlsxReport, parts: &[PartReport<'_>], summary: &Summary) -> Book {
     for part in parts {
         writer.part(part).unwrap();
     }
@@ -178,7 +181,7 @@ fn a_full_sheet_goes_on_in_another_and_links_follow() {
     let mut xml = String::new();
     zip.by_name("xl/worksheets/sheet3.xml").unwrap().read_to_string(&mut xml).unwrap();
     // Op 9 is the third of `summary 2`; its slots are rows 18 and 19 of 20, the fifth and sixth of `tensors 3`.
-    assert!(xml.contains("<hyperlink ref=\"D4\" location=\"'tensors 3'!A6\"/>"), "{xml}");
+    assert!(xml.contains("<hyperlink ref=\"D4\" location=\"'tensors 3'!A6\" "), "{xml}");
 }
 
 #[test]
@@ -207,8 +210,118 @@ fn an_empty_comparison_is_a_whole_workbook() {
     let folder = tempfile::tempdir().unwrap();
     let mut book = written(&folder.path().join("r.xlsx"), 1000, &[], &summary(&[]));
     assert_eq!(book.sheet_names(), ["run info", "summary", "tensors", "unmatched", "legend"]);
-    assert_eq!(sheet(&mut book, "tensors").rows().count(), 1);
-    assert_eq!(sheet(&mut book, "summary").rows().count(), 1);
+    for (name, why) in [
+        ("summary", "empty: no op was compared"),
+        ("tensors", "empty: the ops hold no values"),
+        ("unmatched", "empty: every op and every value that was compared has a partner"),
+    ] {
+        let sheet = sheet(&mut book, name);
+        let first: Vec<String> = sheet.rows().map(|row| row[0].to_string()).collect();
+        assert_eq!(first, ["step", why]);
+    }
+}
+
+/// A part of `count` ops with two values each: sound ones, but for those at fault and those that differ for another reason.
+fn long(step: u64, count: usize, at_fault: &[usize], differ: &[usize]) -> Part {
+    let mut part = Part::new(step, Task::Tensor);
+    for index in 0..count {
+        let bad = at_fault.contains(&index) || differ.contains(&index);
+        let (error, verdict) = if bad { (0.1, Verdict::Differs) } else { (0.0, Verdict::BitEqual) };
+        let role = match (at_fault.contains(&index), bad) {
+            (true, _) => Role::Introduces,
+            (false, true) => Role::Propagates,
+            (false, false) => Role::Clean,
+        };
+        part.push(
+            &format!("Functional.relu.{index}.forward"),
+            role,
+            at_fault.contains(&index).then_some(Cause::Numerics),
+            vec![
+                both("input.0", tensor(), data(0.0), Verdict::BitEqual),
+                both("output.0", tensor(), data(error), verdict),
+            ],
+        );
+    }
+    part
+}
+
+/// Writes `parts` where a table is whole up to `most` rows.
+fn selected(extent: Extent, most: u64, parts: &[PartReport<'_>], summary: &Summary) -> Book {
+    let folder = tempfile::tempdir().unwrap();
+    let writer = XlsxReport::create(&folder.path().join("r.xlsx"), extent).unwrap();
+    finished(writer.with_selection_from(extent, most), parts, summary)
+}
+
+/// The orders of the ops on a sheet, with its notice where it has one.
+fn orders(book: &mut Book, name: &str) -> (Option<String>, Vec<u32>) {
+    let range = sheet(book, name);
+    let mut rows = range.rows();
+    let first = rows.next().unwrap();
+    let notice = (first[1] == Data::Empty).then(|| first[0].to_string());
+    let head = if notice.is_some() { rows.next().unwrap() } else { first };
+    let place = head.iter().position(|cell| *cell == "order").unwrap();
+    let number = |row: &[Data]| row[place].to_string().parse().ok();
+    (notice, rows.filter_map(number).collect())
+}
+
+#[test]
+fn a_large_comparison_shows_what_is_at_fault_with_its_neighbourhood_and_what_differs() {
+    let part = long(0, 200, &[30], &[150]);
+    let mut book = selected(Extent::Selection, 100, &[part.report()], &summary(&[&part]));
+    let near: Vec<u32> = (20..=40).chain([150]).collect();
+    let (notice, ops) = orders(&mut book, "summary");
+    assert_eq!(ops, near);
+    assert!(notice.unwrap().contains("the 10 ops before and after"), "says that it is a selection");
+    let (notice, values) = orders(&mut book, "tensors");
+    assert_eq!(values, near.iter().flat_map(|&order| [order, order]).collect::<Vec<_>>());
+    assert!(notice.unwrap().contains("Everything is in result.parquet; with --full it is here."));
+    let front = sheet(&mut book, "run info");
+    let told = |key: &str| front.rows().find(|row| row[0] == *key).unwrap()[1].to_string();
+    assert!(told("sheet summary").starts_with("22 of 200 ops: "));
+    assert!(told("sheet tensors").starts_with("44 of 400 values: "));
+    assert!(!told("sheet tensors").contains("found no room"));
+
+    let mut book = selected(Extent::Full, 100, &[part.report()], &summary(&[&part]));
+    assert_eq!(orders(&mut book, "tensors"), (None, (0..200).flat_map(|order| [order, order]).collect()));
+}
+
+#[test]
+fn ops_at_fault_find_room_where_everything_differs() {
+    let all: Vec<usize> = (0..500).collect();
+    let part = long(0, 500, &[400, 450], &all);
+    let mut book = selected(Extent::Selection, 100, &[part.report()], &summary(&[&part]));
+    let (_, values) = orders(&mut book, "tensors");
+    assert!(values.len() <= 100 && values.contains(&400) && values.contains(&450) && values.contains(&0));
+    let front = sheet(&mut book, "run info");
+    assert!(front.rows().any(|row| row[1].to_string().contains("found no room")));
+}
+
+#[test]
+fn a_selection_begins_with_the_first_part_where_there_are_many_and_later_where_parts_grow() {
+    let (first, second) = (long(0, 30, &[], &[7]), long(1, 30, &[], &[8]));
+    let both = summary(&[&first, &second]);
+    let with_many = [first.report(), second.report()].map(|report| PartReport { parts: 2, ..report });
+    let mut book = selected(Extent::Selection, 100, &with_many, &both);
+    assert_eq!(orders(&mut book, "tensors").1, [7, 7, 8, 8]);
+    assert_eq!(orders(&mut book, "summary").1.len(), 60, "60 ops are not too many");
+
+    let unforeseen = [PartReport { parts: 1, ..first.report() }, PartReport { parts: 1, ..second.report() }];
+    let mut book = selected(Extent::Selection, 100, &unforeseen, &both);
+    assert_eq!(orders(&mut book, "tensors").1.len(), 60);
+    let (notice, values) = orders(&mut book, "tensors 2");
+    assert!(notice.is_some());
+    assert_eq!(values, [8, 8]);
+}
+
+#[test]
+fn nothing_to_show_of_a_large_comparison_is_said() {
+    let part = long(0, 200, &[], &[]);
+    let mut book = selected(Extent::Selection, 100, &[part.report()], &summary(&[&part]));
+    let tensors = sheet(&mut book, "tensors");
+    assert_eq!(
+        tensors.rows().nth(2).unwrap()[0].to_string(),
+        "empty: no op is at fault, and no value differs"
+    );
 }
 
 #[test]

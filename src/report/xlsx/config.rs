@@ -1,12 +1,10 @@
 //! Writes `result.xlsx` of a configuration check: what passed, and every row of every part.
 
 use std::io;
-use std::path::Path;
 
-use super::book;
-use super::sheet::{FinishedSheet, Layout, MAX_ROWS, Sheet};
+use super::book::Book;
+use super::sheet::{Head, Layout, MAX_ROWS, Sheet, Spot};
 use super::style::Style;
-use super::text::SharedStrings;
 use crate::config_check::{CheckVerdict, Outcome, PartOutcome, Row, Verdict};
 use crate::report::Draft;
 use crate::report::config::answer;
@@ -39,16 +37,13 @@ const ROWS: [(&str, u16); 8] = [
 
 /// Writes the workbook into `draft`.
 pub(in crate::report) fn write(draft: &mut Draft, outcome: &Outcome) -> io::Result<()> {
-    let folder =
-        draft.target().parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let folder = folder.to_path_buf();
-    let mut strings = SharedStrings::default();
-    let mut sheets = vec![summary(outcome, &folder, &mut strings)?];
+    let mut book = Book::create(draft.folder())?;
+    let mut sheets = vec![summary(outcome, &mut book)?];
     for part in &outcome.parts {
-        sheets.extend(table(part, &folder, &mut strings)?);
+        sheets.extend(table(part, &mut book)?);
     }
-    sheets.push(about(outcome, &folder, &mut strings)?);
-    book::write(draft.file(), sheets, &strings)
+    sheets.push(about(outcome, &mut book)?);
+    book.save(sheets, draft.file())
 }
 
 const fn look(verdict: Verdict) -> Style {
@@ -61,70 +56,68 @@ const fn look(verdict: Verdict) -> Style {
     }
 }
 
-fn head(sheet: &mut Sheet, columns: &[(&str, u16)], strings: &mut SharedStrings) -> io::Result<()> {
-    sheet.begin_row();
-    for (label, _) in columns {
-        sheet.shared(Style::Header, label, strings);
-    }
-    sheet.end_row()
+fn head(columns: &[(&str, u16)]) -> Head {
+    let labels = columns.iter().map(|(label, _)| (*label).to_owned()).collect();
+    Head { labels, frozen: 1, notice: None }
 }
 
-fn summary(outcome: &Outcome, folder: &Path, strings: &mut SharedStrings) -> io::Result<FinishedSheet> {
+fn summary(outcome: &Outcome, book: &mut Book) -> io::Result<Sheet> {
     let tab = match outcome.verdict {
-        CheckVerdict::Match => "FF70AD47",
-        CheckVerdict::Diff => "FFC00000",
-        CheckVerdict::Incomplete => "FFFFC000",
+        CheckVerdict::Match => 0x0070_AD47,
+        CheckVerdict::Diff => 0x00C0_0000,
+        CheckVerdict::Incomplete => 0x00FF_C000,
     };
     let layout = Layout {
         name: "summary".into(),
         widths: SUMMARY.map(|(_, width)| width).into(),
-        frozen: 1,
+        head: Some(head(&SUMMARY)),
         tab: Some(tab),
-        first: true,
     };
-    let mut sheet = Sheet::create(layout, folder)?;
-    head(&mut sheet, &SUMMARY, strings)?;
+    let mut sheet = book.sheet(&layout)?;
     for part in &outcome.parts {
-        sheet.begin_row();
-        sheet.shared(Style::Link, part.part.name(), strings);
-        sheet.link(part.part.name(), 1);
+        let rows = Spot { sheet: part.part.name().to_owned(), row: 1 };
+        sheet.link(Style::Link, part.part.name(), &rows);
         sheet.flag(part.passes());
-        sheet.shared(look(part.verdict), part.verdict.name(), strings);
+        sheet.text(look(part.verdict), part.verdict.name());
         for verdict in Verdict::ALL {
             sheet.count(Style::Centre, part.count(verdict) as u64);
         }
         sheet.end_row()?;
     }
-    sheet.finish()
+    Ok(sheet)
 }
 
 /// The sheet of a part; more than one where it is longer than a sheet.
-fn table(part: &PartOutcome, folder: &Path, strings: &mut SharedStrings) -> io::Result<Vec<FinishedSheet>> {
-    let begin = |number: usize, strings: &mut SharedStrings| -> io::Result<Sheet> {
+fn table(part: &PartOutcome, book: &mut Book) -> io::Result<Vec<Sheet>> {
+    let mut begin = |number: usize| -> io::Result<Sheet> {
         let name =
             if number == 0 { part.part.name().to_owned() } else { format!("{} {}", part.part, number + 1) };
-        let layout =
-            Layout { name, widths: ROWS.map(|(_, width)| width).into(), frozen: 1, ..Layout::default() };
-        let mut sheet = Sheet::create(layout, folder)?;
-        head(&mut sheet, &ROWS, strings)?;
-        Ok(sheet)
+        let layout = Layout {
+            name,
+            widths: ROWS.map(|(_, width)| width).into(),
+            head: Some(head(&ROWS)),
+            ..Layout::default()
+        };
+        book.sheet(&layout)
     };
     let mut full = Vec::new();
-    let mut sheet = begin(0, strings)?;
+    let mut sheet = begin(0)?;
     for row in &part.rows {
         if sheet.row() > MAX_ROWS {
-            let next = begin(full.len() + 1, strings)?;
-            full.push(std::mem::replace(&mut sheet, next).finish()?);
+            let next = begin(full.len() + 1)?;
+            full.push(std::mem::replace(&mut sheet, next));
         }
-        line(&mut sheet, row, strings)?;
+        line(&mut sheet, row)?;
     }
-    full.push(sheet.finish()?);
+    if part.rows.is_empty() {
+        sheet.remark("empty: neither pack holds anything of this part")?;
+    }
+    full.push(sheet);
     Ok(full)
 }
 
-fn line(sheet: &mut Sheet, row: &Row, strings: &mut SharedStrings) -> io::Result<()> {
-    sheet.begin_row();
-    sheet.shared(Style::Plain, &row.key, strings);
+fn line(sheet: &mut Sheet, row: &Row) -> io::Result<()> {
+    sheet.text(Style::Plain, &row.key);
     match row.step {
         Some(step) => sheet.count(Style::Centre, step),
         None => sheet.skip(),
@@ -132,33 +125,32 @@ fn line(sheet: &mut Sheet, row: &Row, strings: &mut SharedStrings) -> io::Result
     if row.ranks.is_empty() {
         sheet.skip();
     } else {
-        sheet.shared(Style::Centre, &ranges(&row.ranks), strings);
+        sheet.text(Style::Centre, &ranges(&row.ranks));
     }
     for value in [&row.baseline, &row.candidate] {
         match value {
-            Some(text) => sheet.shared(Style::Plain, text, strings),
+            Some(text) => sheet.text(Style::Plain, text),
             None => sheet.skip(),
         }
     }
-    sheet.shared(look(row.verdict), row.verdict.name(), strings);
+    sheet.text(look(row.verdict), row.verdict.name());
     for text in [&row.reason, &row.action] {
         if text.is_empty() {
             sheet.skip();
         } else {
-            sheet.shared(Style::Plain, text, strings);
+            sheet.text(Style::Plain, text);
         }
     }
     sheet.end_row()
 }
 
 /// The answer, the packs, and what the words mean.
-fn about(outcome: &Outcome, folder: &Path, strings: &mut SharedStrings) -> io::Result<FinishedSheet> {
+fn about(outcome: &Outcome, book: &mut Book) -> io::Result<Sheet> {
     let layout = Layout { name: "about".into(), widths: vec![22, 120], ..Layout::default() };
-    let mut sheet = Sheet::create(layout, folder)?;
+    let mut sheet = book.sheet(&layout)?;
     let mut pair = |style: Style, key: &str, text: &str| -> io::Result<()> {
-        sheet.begin_row();
-        sheet.shared(style, key, strings);
-        sheet.inline(Style::Plain, text);
+        sheet.text(style, key);
+        sheet.text(Style::Plain, text);
         sheet.end_row()
     };
     pair(Style::Bold, "answer", &answer(outcome))?;
@@ -175,5 +167,5 @@ fn about(outcome: &Outcome, folder: &Path, strings: &mut SharedStrings) -> io::R
         pair(look(verdict), verdict.name(), verdict.meaning())?;
     }
     pair(Style::Bold, "pass_check", "TRUE where nothing counts as a difference, else FALSE")?;
-    sheet.finish()
+    Ok(sheet)
 }

@@ -2,26 +2,24 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::Path;
 
-use super::Spot;
-use super::sheet::{FinishedSheet, Layout, Sheet};
+use super::book::Book;
+use super::sheet::{Layout, Sheet, Spot};
 use super::style::Style;
-use super::table::{Looks, put};
-use super::text::SharedStrings;
-use crate::judge::{Finding, Role, RunInfo, RunVerdict, Summary, Verdict};
+use super::table::{put, put_link, put_metric};
+use crate::judge::{FaultGroup, Finding, Role, RunInfo, RunVerdict, Summary, Verdict};
 use crate::measure::{Basis, Metric};
 use crate::report::model::Tool;
 use crate::report::number::{bytes, ranges};
 use crate::report::rows::Cell;
-use crate::report::text::answer;
+use crate::report::text::{answer, whereabouts};
 
 /// Most ops at fault on the sheet; all are in the table of ops.
 const MAX_CULPRITS: usize = 100;
 /// Most entries of what could not be compared; all are in report.json.
 const MAX_INCOMPLETE: usize = 1000;
 /// Columns of the table of ops at fault, with their widths.
-const COLUMNS: [(&str, u16); 12] = [
+const COLUMNS: [(&str, u16); 15] = [
     ("order", 13),
     ("step", 13),
     ("rank", 7),
@@ -30,39 +28,51 @@ const COLUMNS: [(&str, u16); 12] = [
     ("cause", 11),
     ("role", 11),
     ("RelativeL2", 12),
-    ("CosineSimilarity", 16),
+    ("CosineSimilarity", 18),
     ("MaxAbsError", 13),
-    ("source", 22),
+    ("source", 28),
+    ("module", 30),
+    ("followers", 10),
+    ("where", 60),
     ("reason", 70),
 ];
 
-/// Writes the sheet.
+/// Columns that fit a screen of 1600 pixels: those up to the source.
+const ACROSS: u16 = 10;
+/// Characters of the answer that fit a line over those columns.
+const TITLE_FITS: usize = 125;
+/// The same for a text beside its key.
+const TEXT_FITS: usize = 170;
+
+/// Writes the sheet. `selections` says of each table that does not hold everything what it holds.
 pub(super) fn write(
     summary: &Summary,
     faults: &HashMap<(u64, u32, usize), Spot>,
-    folder: &Path,
-    strings: &mut SharedStrings,
-) -> io::Result<FinishedSheet> {
+    selections: &[(&str, String)],
+    book: &mut Book,
+) -> io::Result<Sheet> {
     let tab = match summary.verdict {
-        RunVerdict::Agree => "FF70AD47",
-        RunVerdict::Diverged => "FFC00000",
-        RunVerdict::Incomplete => "FFFFC000",
+        RunVerdict::Agree => 0x0070_AD47,
+        RunVerdict::Diverged => 0x00C0_0000,
+        RunVerdict::Incomplete => 0x00FF_C000,
     };
     let layout = Layout {
         name: "run info".into(),
         widths: COLUMNS.map(|(_, width)| width).into(),
-        frozen: 0,
+        head: None,
         tab: Some(tab),
-        first: true,
     };
-    let mut page = Page { sheet: Sheet::create(layout, folder)?, strings };
-    page.line(Style::Title, &answer(summary))?;
+    let mut page = Page { sheet: book.sheet(&layout)? };
+    page.sheet.paragraph(Style::Title, &answer(summary), ACROSS, TITLE_FITS, 1.25)?;
     page.pair("verdict", Style::run(summary.verdict), summary.verdict.name())?;
     if let Some(first) = &summary.first_divergence {
         page.pair("cause", Style::Plain, &format!("{}: {}", first.cause, first.cause.meaning()))?;
     }
     for note in &summary.notes {
         page.pair("note", Style::Plain, note)?;
+    }
+    for (sheet, holds) in selections {
+        page.pair(&format!("sheet {sheet}"), Style::Plain, holds)?;
     }
     page.blank()?;
     page.culprits(summary, faults)?;
@@ -72,23 +82,28 @@ pub(super) fn write(
     page.section("written by")?;
     page.pair("tool", Style::Plain, &format!("{} {}", Tool::THIS.name, Tool::THIS.version))?;
     page.pair("seconds", Style::Plain, &format!("{:.2}", summary.seconds))?;
-    page.sheet.finish()
+    Ok(page.sheet)
 }
 
-struct Page<'a> {
+/// Steps or ranks: a number where there is one, else `0-63`.
+fn numbers<T: Into<u64> + Copy>(sheet: &mut Sheet, list: &[T]) {
+    match list {
+        [one] => sheet.count(Style::Centre, (*one).into()),
+        _ => sheet.text(Style::Centre, &ranges(list)),
+    }
+}
+
+struct Page {
     sheet: Sheet,
-    strings: &'a mut SharedStrings,
 }
 
-impl Page<'_> {
+impl Page {
     fn line(&mut self, style: Style, text: &str) -> io::Result<()> {
-        self.sheet.begin_row();
-        self.sheet.inline(style, text);
+        self.sheet.text(style, text);
         self.sheet.end_row()
     }
 
     fn blank(&mut self) -> io::Result<()> {
-        self.sheet.begin_row();
         self.sheet.end_row()
     }
 
@@ -98,18 +113,19 @@ impl Page<'_> {
     }
 
     fn pair(&mut self, key: &str, style: Style, text: &str) -> io::Result<()> {
-        self.sheet.begin_row();
-        self.sheet.shared(Style::Plain, key, self.strings);
-        self.sheet.inline(style, text);
+        self.sheet.text(Style::Plain, key);
+        if text.chars().count() > TEXT_FITS {
+            return self.sheet.paragraph(Style::Wrapped, text, ACROSS - 1, TEXT_FITS, 1.0);
+        }
+        self.sheet.text(style, text);
         self.sheet.end_row()
     }
 
     fn tally(&mut self, word: &str, style: Style, count: u64, meaning: &str) -> io::Result<()> {
-        self.sheet.begin_row();
-        self.sheet.shared(style, word, self.strings);
+        self.sheet.text(style, word);
         self.sheet.count(Style::Plain, count);
         self.sheet.skip();
-        self.sheet.shared(Style::Plain, meaning, self.strings);
+        self.sheet.text(Style::Plain, meaning);
         self.sheet.end_row()
     }
 
@@ -117,51 +133,52 @@ impl Page<'_> {
         if summary.culprits.is_empty() {
             return Ok(());
         }
-        let all = summary.culprits.len();
+        let all = summary.groups.len();
         let title = if all > MAX_CULPRITS {
             format!("ops at fault, the first {MAX_CULPRITS} of {all}")
         } else {
             "ops at fault".to_owned()
         };
         self.line(Style::Bold, &title)?;
-        self.sheet.begin_row();
         for (label, _) in COLUMNS {
-            self.sheet.shared(Style::Header, label, self.strings);
+            self.sheet.text(Style::Header, label);
         }
         self.sheet.end_row()?;
-        for finding in summary.culprits.iter().take(MAX_CULPRITS) {
-            self.culprit(finding, faults.get(&(finding.step, finding.rank, finding.order)))?;
+        for group in summary.groups.iter().take(MAX_CULPRITS) {
+            if let Some(finding) = summary.culprits.get(group.first) {
+                self.culprit(group, finding, faults.get(&(finding.step, finding.rank, finding.order)))?;
+            }
         }
         Ok(())
     }
 
-    fn culprit(&mut self, finding: &Finding, spot: Option<&Spot>) -> io::Result<()> {
-        let (sheet, strings) = (&mut self.sheet, &mut *self.strings);
-        sheet.begin_row();
+    fn culprit(&mut self, group: &FaultGroup, finding: &Finding, spot: Option<&Spot>) -> io::Result<()> {
+        let sheet = &mut self.sheet;
         sheet.count(Style::Centre, finding.order as u64);
-        sheet.count(Style::Centre, finding.step);
-        sheet.count(Style::Centre, finding.rank.into());
-        sheet.shared(Style::LinkAtFault, &finding.op, strings);
-        if let Some(spot) = spot {
-            sheet.link(&spot.sheet, spot.row);
-        }
+        numbers(sheet, &group.steps);
+        numbers(sheet, &group.ranks);
+        put_link(sheet, &finding.op, Style::LinkAtFault, spot);
         let text =
             |text: &str| if text.is_empty() { Cell::Empty } else { Cell::Text(text.to_owned().into()) };
-        put(sheet, &text(&finding.slot), Looks::PLAIN, strings);
-        put(sheet, &text(finding.cause.name()), Looks::PLAIN, strings);
-        sheet.shared(Style::role(finding.role), finding.role.name(), strings);
+        put(sheet, &text(&finding.slot), Style::Plain);
+        put(sheet, &text(finding.cause.name()), Style::Plain);
+        sheet.text(Style::role(finding.role), finding.role.name());
         for metric in [Metric::RelL2, Metric::Cosine, Metric::MaxAbsErr] {
             let value =
                 finding.metrics.iter().find(|(name, _)| *name == metric).and_then(|(_, value)| *value);
-            put(sheet, &value.map_or(Cell::Empty, Cell::Real), Looks::METRIC, strings);
+            put_metric(sheet, &value.map_or(Cell::Empty, Cell::Real));
         }
-        put(sheet, &text(finding.source.as_deref().unwrap_or_default()), Looks::of(Style::Centre), strings);
+        for place in [finding.source.as_deref(), finding.module.as_deref()] {
+            put(sheet, &text(place.unwrap_or_default()), Style::Indented);
+        }
+        sheet.count(Style::Centre, group.followers);
+        put(sheet, &text(&whereabouts(finding).unwrap_or_default()), Style::Plain);
         let bound = match finding.basis {
             Some(Basis::Statistics) => " (metrics are lower bounds)",
             Some(Basis::Sketch) => " (metrics are estimates from sketches)",
             Some(Basis::Data) | None => "",
         };
-        put(sheet, &text(&format!("{}{bound}", finding.reason)), Looks::ONCE, strings);
+        put(sheet, &text(&format!("{}{bound}", finding.reason)), Style::Plain);
         sheet.end_row()
     }
 

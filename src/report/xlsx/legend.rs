@@ -1,12 +1,11 @@
 //! The sheet `legend`: what every colour, word and column means.
 
 use std::io;
-use std::path::Path;
 
-use super::sheet::{FinishedSheet, Layout, Sheet};
+use super::book::Book;
+use super::sheet::{Layout, Sheet};
 use super::style::Style;
 use super::table::Column;
-use super::text::SharedStrings;
 use crate::judge::{Cause, Role, Verdict};
 use crate::report::columns::{OpColumn, SlotColumn, UnmatchedColumn};
 
@@ -19,9 +18,9 @@ const CELLS: [(&str, &str); 4] = [
 ];
 
 /// Writes the sheet.
-pub(super) fn write(folder: &Path, strings: &mut SharedStrings) -> io::Result<FinishedSheet> {
+pub(super) fn write(book: &mut Book) -> io::Result<Sheet> {
     let layout = Layout { name: "legend".into(), widths: vec![28, 130], ..Layout::default() };
-    let mut page = Page { sheet: Sheet::create(layout, folder)?, strings };
+    let mut page = Page { sheet: book.sheet(&layout)? };
     page.section("colours")?;
     for style in Style::COLOURS {
         page.entry(style, style.colour_name(), style.meaning())?;
@@ -45,29 +44,25 @@ pub(super) fn write(folder: &Path, strings: &mut SharedStrings) -> io::Result<Fi
     page.columns("summary", &OpColumn::all())?;
     page.columns("tensors", &SlotColumn::all())?;
     page.columns("unmatched", &UnmatchedColumn::ALL)?;
-    page.sheet.finish()
+    Ok(page.sheet)
 }
 
-struct Page<'a> {
+struct Page {
     sheet: Sheet,
-    strings: &'a mut SharedStrings,
 }
 
-impl Page<'_> {
+impl Page {
     fn section(&mut self, title: &str) -> io::Result<()> {
         if self.sheet.row() > 1 {
-            self.sheet.begin_row();
             self.sheet.end_row()?;
         }
-        self.sheet.begin_row();
-        self.sheet.shared(Style::Bold, title, self.strings);
+        self.sheet.text(Style::Bold, title);
         self.sheet.end_row()
     }
 
     fn entry(&mut self, style: Style, word: &str, meaning: &str) -> io::Result<()> {
-        self.sheet.begin_row();
-        self.sheet.shared(style, word, self.strings);
-        self.sheet.shared(Style::Plain, meaning, self.strings);
+        self.sheet.text(style, word);
+        self.sheet.text(Style::Plain, meaning);
         self.sheet.end_row()
     }
 

@@ -1,54 +1,60 @@
 //! Writes `result.xlsx`, the workbook for people.
 //!
-//! Rows are written and compressed as the parts come, so that little is left to do at the end; memory stays flat.
-//! The format is written here rather than by a library: a worksheet is a flat list of cells, and writing it straight
-//! into the compressor takes less than half the time of the fastest library that was tried.
+//! Rows go to a temporary file as the parts come and are packed at the end; memory stays flat.
 //!
 //! Sheets: `run info` (the answer), `summary` (a row per op), `tensors` (a row per slot), `unmatched`, `legend`.
-//! A sheet that is full goes on in `tensors 2`. Columns that the recorded task cannot fill are left out; a part of
+//! Of a large comparison the tables hold a selection. A sheet that is full goes on in `tensors 2`. Columns that the recorded task cannot fill are left out; a part of
 //! another task, which needs more columns, begins a new sheet.
 
 mod book;
 pub(super) mod config;
 mod content;
 mod front;
+mod guard;
 mod legend;
+mod selection;
 mod sheet;
 mod style;
 mod table;
 mod text;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use self::book::Book;
 use self::content::Content;
+use self::selection::Selection;
+use self::sheet::{Sheet, Spot};
 use self::table::Table;
-use self::text::SharedStrings;
 use super::columns::{OpColumn, SlotColumn, UnmatchedColumn};
-use super::rows::op_rows;
-use super::{Draft, PartReport, ReportError, ReportWriter};
+use super::number::thousands;
+use super::rows::{OpRow, op_rows};
+use super::{Draft, Extent, PartReport, ReportError, ReportWriter};
 use crate::judge::Summary;
 
-/// Where the first row of something stands.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Spot {
-    sheet: String,
-    row: u32,
-}
-
 /// Writer of `result.xlsx`.
-#[derive(Debug)]
 pub struct XlsxReport {
     draft: Draft,
-    folder: PathBuf,
-    strings: SharedStrings,
+    book: Book,
     content: Option<Content>,
     summary: Table<OpColumn>,
     tensors: Table<SlotColumn>,
     unmatched: Table<UnmatchedColumn>,
+    ops: Selection,
+    values: Selection,
+    /// Most rows of what has no partner, and rows that were left out.
+    most_unmatched: u64,
+    unmatched_left_out: u64,
     /// First rows of the ops at fault, by step, rank and order.
     faults: HashMap<(u64, u32, usize), Spot>,
+}
+
+impl fmt::Debug for XlsxReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XlsxReport").field("draft", &self.draft).finish_non_exhaustive()
+    }
 }
 
 impl XlsxReport {
@@ -56,17 +62,20 @@ impl XlsxReport {
     ///
     /// # Errors
     /// [`ReportError::Io`] when the folder cannot be written.
-    pub fn create(path: &Path) -> Result<Self, ReportError> {
+    pub fn create(path: &Path, extent: Extent) -> Result<Self, ReportError> {
         let draft = Draft::create(path)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let book = Book::create(draft.folder()).map_err(|error| draft.refused(error))?;
         Ok(Self {
             draft,
-            folder: folder.to_path_buf(),
-            strings: SharedStrings::default(),
+            book,
             content: None,
             summary: Table::new("summary", 4, sheet::MAX_ROWS),
             tensors: Table::new("tensors", 5, sheet::MAX_ROWS),
             unmatched: Table::new("unmatched", 5, sheet::MAX_ROWS),
+            ops: Selection::new(extent, selection::MAX_ROWS, |_| 1),
+            values: Selection::new(extent, selection::MAX_ROWS, rows_of),
+            most_unmatched: if extent == Extent::Full { u64::MAX } else { selection::MAX_ROWS },
+            unmatched_left_out: 0,
             faults: HashMap::new(),
         })
     }
@@ -79,48 +88,90 @@ impl XlsxReport {
         self
     }
 
-    /// Makes sure that the open sheets have the columns that `content` needs.
+    /// Lowers the number of rows up to which a table holds everything.
+    #[cfg(test)]
+    pub(crate) fn with_selection_from(mut self, extent: Extent, rows: u64) -> Self {
+        self.ops = Selection::new(extent, rows, |_| 1);
+        self.values = Selection::new(extent, rows, rows_of);
+        self.most_unmatched = if extent == Extent::Full { u64::MAX } else { rows };
+        self
+    }
+
+    /// Makes sure that the open sheets have the columns that `content` needs, and say what they hold.
     fn provide(&mut self, content: Content) -> io::Result<()> {
         let needed = self.content.map_or(content, |present| present.union(content));
-        if self.content != Some(needed) {
-            self.content = Some(needed);
-            let (folder, strings) = (&self.folder, &mut self.strings);
-            self.summary.columns(content::op_columns(needed), folder, strings)?;
-            self.tensors.columns(content::slot_columns(needed), folder, strings)?;
-            self.unmatched.columns(UnmatchedColumn::ALL.to_vec(), folder, strings)?;
-        }
-        Ok(())
+        self.content = Some(needed);
+        let (ops, values) = (self.ops.notice(), self.values.notice());
+        self.summary.shape(content::op_columns(needed), ops, &mut self.book)?;
+        self.tensors.shape(content::slot_columns(needed), values, &mut self.book)?;
+        self.unmatched.shape(UnmatchedColumn::ALL.to_vec(), None, &mut self.book)
     }
 
     fn write_part(&mut self, part: &PartReport<'_>) -> io::Result<()> {
+        let (ops, values) = (self.ops.of(part), self.values.of(part));
         self.provide(Content::of(part))?;
-        let folder = &self.folder;
-        for op in op_rows(part) {
-            let slots = op.slot_count();
-            let spot = self.tensors.next(folder, &mut self.strings)?;
-            for slot in op.slots() {
-                self.tensors.slot(&slot, folder, &mut self.strings)?;
+        let book = &mut self.book;
+        for ((op, in_summary), in_tensors) in op_rows(part).zip(ops).zip(values) {
+            let at = if in_summary { Some(self.summary.next(book)?) } else { None };
+            let spot = if in_tensors && op.slot_count() > 0 { Some(self.tensors.next(book)?) } else { None };
+            if in_tensors {
+                for slot in op.slots() {
+                    self.tensors.slot(&slot, book)?;
+                }
             }
-            self.summary.op(&op, (slots > 0).then_some(&spot), folder, &mut self.strings)?;
-            self.unmatched.one_sided(&op, &spot, folder, &mut self.strings)?;
+            if in_summary {
+                self.summary.op(&op, spot.as_ref(), book)?;
+            }
+            if self.unmatched.rows() < self.most_unmatched {
+                self.unmatched.one_sided(&op, spot.as_ref(), book)?;
+            } else {
+                self.unmatched_left_out += table::one_sided_rows(&op);
+            }
             if op.judged().cause.is_some() {
-                self.faults.insert((part.pair.step, part.pair.rank, op.order()), spot);
+                // An op without values has no row among them.
+                let spot = spot.or(at);
+                spot.map(|spot| self.faults.insert((part.pair.step, part.pair.rank, op.order()), spot));
             }
         }
         Ok(())
     }
 
-    fn write_book(&mut self, summary: &Summary) -> io::Result<()> {
+    /// Every sheet, in order.
+    fn sheets(&mut self, summary: &Summary) -> io::Result<Vec<Sheet>> {
         if self.content.is_none() {
             self.provide(Content::EVERYTHING)?;
         }
-        let mut sheets = vec![front::write(summary, &self.faults, &self.folder, &mut self.strings)?];
-        for table in [self.summary.finish()?, self.tensors.finish()?, self.unmatched.finish()?] {
-            sheets.extend(table);
+        if self.unmatched_left_out > 0 {
+            let more = thousands(self.unmatched_left_out);
+            self.unmatched.remark(&format!(
+                "and {more} more, all of them in result.parquet; with --full they are here"
+            ))?;
         }
-        sheets.push(legend::write(&self.folder, &mut self.strings)?);
-        book::write(self.draft.file(), sheets, &self.strings)
+        let selections: Vec<(&str, String)> =
+            [("summary", self.ops.in_words("ops")), ("tensors", self.values.in_words("values"))]
+                .into_iter()
+                .filter_map(|(sheet, words)| Some((sheet, words?)))
+                .collect();
+        let mut sheets = vec![front::write(summary, &self.faults, &selections, &mut self.book)?];
+        let nothing = |selects: bool, otherwise: &str| {
+            let words = if selects { "no op is at fault, and no value differs" } else { otherwise };
+            format!("empty: {words}")
+        };
+        let why = nothing(!selections.is_empty(), "no op was compared");
+        sheets.extend(self.summary.take_sheets(&why)?);
+        let why = nothing(!selections.is_empty(), "the ops hold no values");
+        sheets.extend(self.tensors.take_sheets(&why)?);
+        sheets.extend(
+            self.unmatched.take_sheets("empty: every op and every value that was compared has a partner")?,
+        );
+        sheets.push(legend::write(&mut self.book)?);
+        Ok(sheets)
     }
+}
+
+/// Rows of an op in the table of values. One without values takes one of the budget all the same.
+fn rows_of(op: &OpRow<'_>) -> u64 {
+    op.slot_count().max(1) as u64
 }
 
 impl ReportWriter for XlsxReport {
@@ -129,7 +180,11 @@ impl ReportWriter for XlsxReport {
     }
 
     fn finish(mut self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError> {
-        self.write_book(summary).map_err(|error| self.draft.refused(error))?;
-        Ok(self.draft)
+        let sheets = self.sheets(summary).map_err(|error| self.draft.refused(error))?;
+        let Self { mut draft, book, .. } = *self;
+        match book.save(sheets, draft.file()) {
+            Ok(()) => Ok(draft),
+            Err(error) => Err(draft.refused(error)),
+        }
     }
 }

@@ -1,10 +1,10 @@
-//! The looks of cells: one enum, and the style sheet made of it.
+//! The looks of cells, as one enum.
 
-use std::fmt::Write as _;
+use rust_xlsxwriter::{Format, FormatAlign};
 
 use crate::judge::{Role, RunVerdict, Verdict};
 
-/// How a cell looks. The discriminant is the index of the format in the style sheet.
+/// How a cell looks. The discriminant is its position in [`Style::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     /// Text and whole numbers.
@@ -47,10 +47,17 @@ pub(super) enum Style {
     Passes,
     /// A check that does not.
     Fails,
+    /// Line that explains a sheet.
+    Remark,
+    /// Text of several lines.
+    Wrapped,
+    /// Text beside a number, which would touch it otherwise.
+    Indented,
 }
 
 impl Style {
-    const ALL: [Self; 20] = [
+    /// Every style.
+    pub(super) const ALL: [Self; 23] = [
         Self::Plain,
         Self::Header,
         Self::Title,
@@ -71,12 +78,10 @@ impl Style {
         Self::Agree,
         Self::Passes,
         Self::Fails,
+        Self::Remark,
+        Self::Wrapped,
+        Self::Indented,
     ];
-
-    /// Index in the style sheet.
-    pub(super) const fn index(self) -> u8 {
-        self as u8
-    }
 
     /// The look of a metric or an error.
     pub(super) fn metric(value: f64) -> Self {
@@ -126,38 +131,40 @@ impl Style {
         }
     }
 
-    /// Number format, font (colour, bold, size), fill and alignment.
-    const fn look(self) -> Look {
-        let look = Look { format: 0, colour: "FF000000", bold: false, size: 11, fill: None, align: "" };
+    /// What makes the look.
+    pub(super) fn format(self) -> Format {
+        let format = Format::new();
         match self {
-            Self::Plain => look,
-            Self::Header => Look {
-                colour: "FFFFFFFF",
-                bold: true,
-                fill: Some("FF1F3864"),
-                align: " horizontal=\"center\"",
-                ..look
-            },
-            Self::Title => Look { bold: true, size: 14, ..look },
-            Self::Bold => Look { bold: true, ..look },
-            Self::Link => Look { colour: "FF0563C1", ..look },
-            Self::LinkAtFault => Look { colour: "FFC00000", bold: true, ..look },
-            Self::Fixed => Look { format: FIXED, ..look },
-            Self::Scientific => Look { format: SCIENTIFIC, ..look },
-            Self::ScientificLong => Look { format: SCIENTIFIC_LONG, ..look },
-            Self::NonFinite => {
-                Look { colour: "FFC00000", bold: true, align: " horizontal=\"right\"", ..look }
-            }
-            Self::Good => Look { colour: "FF548235", ..look },
-            Self::Info => Look { colour: "FF1F4E79", fill: Some("FFDDEBF7"), ..look },
-            Self::Warn => Look { colour: "FF7F6000", fill: Some("FFFFF2CC"), ..look },
-            Self::Hot => Look { colour: "FF843C0C", fill: Some("FFF8CBAD"), ..look },
-            Self::Bad => Look { colour: "FF9C0006", bold: true, fill: Some("FFFFC7CE"), ..look },
-            Self::Muted => Look { colour: "FF595959", fill: Some("FFEDEDED"), ..look },
-            Self::Centre => Look { align: " horizontal=\"center\"", ..look },
-            Self::Agree => Look { colour: "FF375623", bold: true, fill: Some("FFE2F0D9"), ..look },
-            Self::Passes => Look { format: TRUTH, align: " horizontal=\"center\"", ..Self::Good.look() },
-            Self::Fails => Look { format: TRUTH, align: " horizontal=\"center\"", ..Self::Bad.look() },
+            Self::Plain => format,
+            Self::Header => format
+                .set_bold()
+                .set_font_color(0x00FF_FFFF)
+                .set_background_color(0x001F_3864)
+                .set_align(FormatAlign::Center)
+                // Names of one line stand above the arrow of the filter, not under it.
+                .set_align(FormatAlign::Top)
+                .set_text_wrap(),
+            Self::Title => Self::Wrapped.format().set_bold().set_font_size(14),
+            Self::Bold => format.set_bold(),
+            Self::Link => format.set_font_color(0x0005_63C1),
+            Self::LinkAtFault => format.set_font_color(0x00C0_0000).set_bold(),
+            Self::Fixed => format.set_num_format("0.000000"),
+            Self::Scientific => format.set_num_format("0.00E+00"),
+            Self::ScientificLong => format.set_num_format("0.0000E+00"),
+            Self::NonFinite => format.set_font_color(0x00C0_0000).set_bold().set_align(FormatAlign::Right),
+            Self::Good => format.set_font_color(0x0054_8235),
+            Self::Info => format.set_font_color(0x001F_4E79).set_background_color(0x00DD_EBF7),
+            Self::Warn => format.set_font_color(0x007F_6000).set_background_color(0x00FF_F2CC),
+            Self::Hot => format.set_font_color(0x0084_3C0C).set_background_color(0x00F8_CBAD),
+            Self::Bad => format.set_font_color(0x009C_0006).set_bold().set_background_color(0x00FF_C7CE),
+            Self::Muted => format.set_font_color(0x0059_5959).set_background_color(0x00ED_EDED),
+            Self::Centre => format.set_align(FormatAlign::Center),
+            Self::Agree => format.set_font_color(0x0037_5623).set_bold().set_background_color(0x00E2_F0D9),
+            Self::Passes => Self::Good.format().set_num_format(TRUTH).set_align(FormatAlign::Center),
+            Self::Fails => Self::Bad.format().set_num_format(TRUTH).set_align(FormatAlign::Center),
+            Self::Remark => format.set_italic().set_font_color(0x0059_5959),
+            Self::Indented => format.set_indent(1),
+            Self::Wrapped => format.set_text_wrap().set_align(FormatAlign::Top),
         }
     }
 
@@ -192,75 +199,8 @@ impl Style {
         [Self::Good, Self::Info, Self::Warn, Self::Hot, Self::Bad, Self::Muted];
 }
 
-struct Look {
-    format: u16,
-    colour: &'static str,
-    bold: bool,
-    size: u8,
-    fill: Option<&'static str>,
-    align: &'static str,
-}
-
-/// Custom number formats begin at 164.
-const FIXED: u16 = 164;
-const SCIENTIFIC: u16 = 165;
-const SCIENTIFIC_LONG: u16 = 166;
 /// Says the truth in words where a program would show 1 and 0.
-const TRUTH: u16 = 167;
-
-/// The part `xl/styles.xml`.
-pub(super) fn style_sheet() -> String {
-    // One font and one fill a style keeps the indices equal; fills 0 and 1 are fixed by the format.
-    let (mut fonts, mut fills, mut cells) = (String::new(), String::new(), String::new());
-    let mut fill_count = 2;
-    for (index, style) in Style::ALL.into_iter().enumerate() {
-        let Look { format, colour, bold, size, fill, align } = style.look();
-        let bold = if bold { "<b/>" } else { "" };
-        _ = write!(
-            fonts,
-            "<font>{bold}<sz val=\"{size}\"/><color rgb=\"{colour}\"/><name val=\"Calibri\"/><family val=\"2\"/></font>"
-        );
-        let fill_index = match fill {
-            None => 0,
-            Some(rgb) => {
-                _ = write!(
-                    fills,
-                    "<fill><patternFill patternType=\"solid\"><fgColor rgb=\"{rgb}\"/><bgColor indexed=\"64\"/></patternFill></fill>"
-                );
-                fill_count += 1;
-                fill_count - 1
-            }
-        };
-        _ = write!(
-            cells,
-            "<xf numFmtId=\"{format}\" fontId=\"{index}\" fillId=\"{fill_index}\" borderId=\"0\" xfId=\"0\" \
-             applyNumberFormat=\"1\" applyFont=\"1\" applyFill=\"1\" applyAlignment=\"1\""
-        );
-        _ = if align.is_empty() { write!(cells, "/>") } else { write!(cells, "><alignment{align}/></xf>") };
-    }
-    let count = Style::ALL.len();
-    format!(
-        "{XML}<styleSheet xmlns=\"{MAIN}\">\
-         <numFmts count=\"4\"><numFmt numFmtId=\"{FIXED}\" formatCode=\"0.000000\"/>\
-         <numFmt numFmtId=\"{SCIENTIFIC}\" formatCode=\"0.00E+00\"/>\
-         <numFmt numFmtId=\"{SCIENTIFIC_LONG}\" formatCode=\"0.0000E+00\"/>\
-         <numFmt numFmtId=\"{TRUTH}\" formatCode=\"&quot;TRUE&quot;;&quot;TRUE&quot;;&quot;FALSE&quot;\"/></numFmts>\
-         <fonts count=\"{count}\">{fonts}</fonts>\
-         <fills count=\"{fill_count}\"><fill><patternFill patternType=\"none\"/></fill>\
-         <fill><patternFill patternType=\"gray125\"/></fill>{fills}</fills>\
-         <borders count=\"1\"><border><left/><right/><top/><bottom/><diagonal/></border></borders>\
-         <cellStyleXfs count=\"1\"><xf numFmtId=\"0\" fontId=\"0\" fillId=\"0\" borderId=\"0\"/></cellStyleXfs>\
-         <cellXfs count=\"{count}\">{cells}</cellXfs>\
-         <cellStyles count=\"1\"><cellStyle name=\"Normal\" xfId=\"0\" builtinId=\"0\"/></cellStyles>\
-         <dxfs count=\"0\"/><tableStyles count=\"0\" defaultTableStyle=\"TableStyleMedium9\" \
-         defaultPivotStyle=\"PivotStyleLight16\"/></styleSheet>"
-    )
-}
-
-/// Declaration at the front of every part.
-pub(super) const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"yes\"?>\n";
-/// Namespace of spreadsheets.
-pub(super) const MAIN: &str = "http://schemas.openxmlformats.org/spreadsheetml/2006/main";
+const TRUTH: &str = "\"TRUE\";\"TRUE\";\"FALSE\"";
 
 #[cfg(test)]
 mod tests {
@@ -269,7 +209,7 @@ mod tests {
     #[test]
     fn index_is_position() {
         for (position, style) in Style::ALL.into_iter().enumerate() {
-            assert_eq!(usize::from(style.index()), position);
+            assert_eq!(style as usize, position);
         }
     }
 

@@ -1,12 +1,10 @@
 //! The three tables of the workbook: how their cells look and how they roll over.
 
 use std::io;
-use std::path::Path;
 
-use super::Spot;
-use super::sheet::{FinishedSheet, Layout, Sheet};
+use super::book::Book;
+use super::sheet::{Head, Layout, Sheet, Spot};
 use super::style::Style;
-use super::text::SharedStrings;
 use crate::pair::Paired;
 use crate::report::columns::{Kind, OpColumn, Side, SlotColumn, UnmatchedColumn};
 use crate::report::rows::{Cell, OpRow, SlotRow};
@@ -63,8 +61,11 @@ pub(super) struct Table<C> {
     frozen: u16,
     max_rows: u32,
     columns: Vec<C>,
+    notice: Option<&'static str>,
     open: Option<Sheet>,
-    full: Vec<FinishedSheet>,
+    full: Vec<Sheet>,
+    /// Rows on all sheets, heads not counted.
+    rows: u64,
 }
 
 impl<C> std::fmt::Debug for Table<C> {
@@ -80,147 +81,152 @@ impl<C> std::fmt::Debug for Table<C> {
 impl<C: Column> Table<C> {
     /// A table without columns; the first `frozen` ones will stay in view.
     pub(super) const fn new(title: &'static str, frozen: u16, max_rows: u32) -> Self {
-        Self { title, frozen, max_rows, columns: Vec::new(), open: None, full: Vec::new() }
+        Self {
+            title,
+            frozen,
+            max_rows,
+            columns: Vec::new(),
+            notice: None,
+            open: None,
+            full: Vec::new(),
+            rows: 0,
+        }
     }
 
-    /// Sets the columns. When they are others than before, rows go on in a new sheet.
-    pub(super) fn columns(
+    /// Sets the columns, and what stands above their names. When either is not what it was, rows go on in a new sheet.
+    pub(super) fn shape(
         &mut self,
         columns: Vec<C>,
-        folder: &Path,
-        strings: &mut SharedStrings,
+        notice: Option<&'static str>,
+        book: &mut Book,
     ) -> io::Result<()> {
-        if self.columns == columns && self.open.is_some() {
+        if self.columns == columns && self.notice == notice && self.open.is_some() {
             return Ok(());
         }
-        self.columns = columns;
-        self.begin(folder, strings)
+        (self.columns, self.notice) = (columns, notice);
+        self.begin(book)
     }
 
-    fn begin(&mut self, folder: &Path, strings: &mut SharedStrings) -> io::Result<()> {
+    /// Rows on all sheets, heads not counted.
+    pub(super) const fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    fn begin(&mut self, book: &mut Book) -> io::Result<()> {
         if let Some(full) = self.open.take() {
-            self.full.push(full.finish()?);
+            self.full.push(full);
         }
         let name = match self.full.len() {
             0 => self.title.to_owned(),
             before => format!("{} {}", self.title, before + 1),
         };
-        // The label has to fit beside the arrow of the filter.
-        let fits =
-            |column: &C| u16::try_from(column.label().len() + 4).unwrap_or(u16::MAX).max(column.width());
-        let widths = self.columns.iter().map(fits).collect();
-        let layout = Layout { name, widths, frozen: self.frozen, ..Layout::default() };
-        let mut sheet = Sheet::create(layout, folder)?;
-        sheet.begin_row();
-        for column in &self.columns {
-            sheet.shared(Style::Header, &column.label(), strings);
-        }
-        sheet.end_row()?;
-        self.open = Some(sheet);
+        let labels: Vec<String> = self.columns.iter().map(|column| column.label()).collect();
+        let widths =
+            self.columns.iter().zip(&labels).map(|(column, label)| wide_enough(label).max(column.width()));
+        let layout = Layout {
+            name,
+            widths: widths.collect(),
+            head: Some(Head { labels, frozen: self.frozen, notice: self.notice }),
+            tab: None,
+        };
+        self.open = Some(book.sheet(&layout)?);
         Ok(())
     }
 
     /// Makes sure that another row fits.
-    fn room(&mut self, folder: &Path, strings: &mut SharedStrings) -> io::Result<()> {
+    fn room(&mut self, book: &mut Book) -> io::Result<()> {
         let full = self.open.as_ref().is_none_or(|sheet| sheet.row() > self.max_rows);
-        if full { self.begin(folder, strings) } else { Ok(()) }
+        if full { self.begin(book) } else { Ok(()) }
     }
 
     /// Where the next row will stand.
-    pub(super) fn next(&mut self, folder: &Path, strings: &mut SharedStrings) -> io::Result<Spot> {
-        self.room(folder, strings)?;
-        let open = self.open.as_ref();
-        Ok(open.map_or_else(Spot::default, |sheet| Spot { sheet: sheet.name().into(), row: sheet.row() }))
+    pub(super) fn next(&mut self, book: &mut Book) -> io::Result<Spot> {
+        self.room(book)?;
+        Ok(self.open.as_ref().map_or_else(Spot::default, Sheet::spot))
     }
 
     /// Adds a row whose cells `put` writes.
-    fn row(
-        &mut self,
-        folder: &Path,
-        strings: &mut SharedStrings,
-        mut put: impl FnMut(&mut Sheet, C, &mut SharedStrings),
-    ) -> io::Result<()> {
-        self.room(folder, strings)?;
+    fn row(&mut self, book: &mut Book, mut put: impl FnMut(&mut Sheet, C)) -> io::Result<()> {
+        self.room(book)?;
         let Some(sheet) = self.open.as_mut() else { return Ok(()) };
-        sheet.begin_row();
         for &column in &self.columns {
-            put(sheet, column, strings);
+            put(sheet, column);
         }
+        self.rows += 1;
         sheet.end_row()
     }
 
-    /// The sheets, in order.
-    pub(super) fn finish(&mut self) -> io::Result<Vec<FinishedSheet>> {
-        if let Some(last) = self.open.take() {
-            self.full.push(last.finish()?);
-        }
-        Ok(std::mem::take(&mut self.full))
+    /// Adds a line below the rows.
+    pub(super) fn remark(&mut self, text: &str) -> io::Result<()> {
+        self.open.as_mut().map_or(Ok(()), |sheet| sheet.remark(text))
     }
+
+    /// The sheets, in order. A table without rows says `why`.
+    pub(super) fn take_sheets(&mut self, why: &str) -> io::Result<impl Iterator<Item = Sheet> + use<C>> {
+        if self.rows == 0 {
+            self.remark(why)?;
+        }
+        Ok(std::mem::take(&mut self.full).into_iter().chain(self.open.take()))
+    }
+}
+
+/// Width at which no word of a bold name is broken.
+fn wide_enough(label: &str) -> u16 {
+    let longest = label.split(' ').map(str::len).max().unwrap_or(0);
+    u16::try_from(longest + longest / 8 + 1).unwrap_or(u16::MAX)
 }
 
 impl Table<SlotColumn> {
     /// Adds the row of a slot.
-    pub(super) fn slot(
-        &mut self,
-        row: &SlotRow<'_>,
-        folder: &Path,
-        strings: &mut SharedStrings,
-    ) -> io::Result<()> {
-        self.row(folder, strings, |sheet, column, strings| {
-            let looks = match column {
-                SlotColumn::Verdict => Looks::of(Style::verdict(row.judged().verdict)),
-                SlotColumn::Role => Looks::of(Style::role(row.op().judged().role)),
-                SlotColumn::Metric(_) | SlotColumn::RelativeDifference(_) => Looks::METRIC,
+    pub(super) fn slot(&mut self, row: &SlotRow<'_>, book: &mut Book) -> io::Result<()> {
+        self.row(book, |sheet, column| {
+            let style = match column {
+                SlotColumn::Verdict => Style::verdict(row.judged().verdict),
+                SlotColumn::Role => Style::role(row.op().judged().role),
+                SlotColumn::Metric(_) | SlotColumn::RelativeDifference(_) => {
+                    return put_metric(sheet, &row.cell(column));
+                }
                 SlotColumn::Step
                 | SlotColumn::Rank
                 | SlotColumn::Order
                 | SlotColumn::Estimated
                 | SlotColumn::Basis
-                | SlotColumn::RequiresGrad(_) => Looks::CENTRE,
-                SlotColumn::Checksum(_) | SlotColumn::MaxAbsPosition => Looks { once: true, ..Looks::CENTRE },
-                SlotColumn::Reason | SlotColumn::Value(_) => Looks::ONCE,
-                _ => Looks::PLAIN,
+                | SlotColumn::RequiresGrad(_)
+                | SlotColumn::Checksum(_)
+                | SlotColumn::MaxAbsPosition => Style::Centre,
+                _ => Style::Plain,
             };
-            put(sheet, &row.cell(column), looks, strings);
+            put(sheet, &row.cell(column), style);
         })
     }
 }
 
 impl Table<OpColumn> {
     /// Adds the row of an op, which leads to `details`.
-    pub(super) fn op(
-        &mut self,
-        row: &OpRow<'_>,
-        details: Option<&Spot>,
-        folder: &Path,
-        strings: &mut SharedStrings,
-    ) -> io::Result<()> {
+    pub(super) fn op(&mut self, row: &OpRow<'_>, details: Option<&Spot>, book: &mut Book) -> io::Result<()> {
         let shown = row.representative();
         let judged = row.judged();
-        let linked = match (details, judged.cause) {
-            (None, _) => Looks::PLAIN,
-            (Some(_), None) => Looks::of(Style::Link),
-            (Some(_), Some(_)) => Looks::of(Style::LinkAtFault),
-        };
-        self.row(folder, strings, |sheet, column, strings| {
-            let looks = match column {
-                OpColumn::Op => linked,
-                OpColumn::Verdict => Looks::of(Style::verdict(judged.verdict)),
-                OpColumn::Role => Looks::of(Style::role(judged.role)),
-                OpColumn::Metric(_) | OpColumn::InputError | OpColumn::OutputError => Looks::METRIC,
-                OpColumn::Reason => Looks::ONCE,
+        self.row(book, |sheet, column| {
+            let style = match column {
+                OpColumn::Op => {
+                    let style = if judged.cause.is_some() { Style::LinkAtFault } else { Style::Link };
+                    return put_link(sheet, row.name(), style, details);
+                }
+                OpColumn::Metric(_) | OpColumn::InputError | OpColumn::OutputError => {
+                    return put_metric(sheet, &row.cell(column, shown));
+                }
+                OpColumn::Verdict => Style::verdict(judged.verdict),
+                OpColumn::Role => Style::role(judged.role),
+                OpColumn::Source => Style::Indented,
                 OpColumn::Step
                 | OpColumn::Rank
                 | OpColumn::Order
                 | OpColumn::Slots
                 | OpColumn::Estimated
-                | OpColumn::Basis => Looks::CENTRE,
-                _ => Looks::PLAIN,
+                | OpColumn::Basis => Style::Centre,
+                _ => Style::Plain,
             };
-            put(sheet, &row.cell(column, shown), looks, strings);
-            if let (OpColumn::Op, Some(spot)) = (column, details) {
-                sheet.link(&spot.sheet, spot.row);
-            }
+            put(sheet, &row.cell(column, shown), style);
         })
     }
 }
@@ -230,12 +236,11 @@ impl Table<UnmatchedColumn> {
     pub(super) fn one_sided(
         &mut self,
         op: &OpRow<'_>,
-        details: &Spot,
-        folder: &Path,
-        strings: &mut SharedStrings,
+        details: Option<&Spot>,
+        book: &mut Book,
     ) -> io::Result<()> {
         if let Some(side) = only(op.paired()) {
-            return self.row(folder, strings, |sheet, column, strings| {
+            return self.row(book, |sheet, column| {
                 let cell = match column {
                     UnmatchedColumn::Step => op.cell(OpColumn::Step, None),
                     UnmatchedColumn::Rank => op.cell(OpColumn::Rank, None),
@@ -246,13 +251,14 @@ impl Table<UnmatchedColumn> {
                     UnmatchedColumn::Reason => op.cell(OpColumn::Reason, None),
                     UnmatchedColumn::Slot | UnmatchedColumn::DType | UnmatchedColumn::Shape => Cell::Empty,
                 };
-                unmatched(sheet, column, &cell, (op.slot_count() > 0).then_some(details), strings);
+                unmatched(sheet, column, &cell, details);
             });
         }
         for (offset, slot) in (0_u32..).zip(op.slots()) {
             let Some(side) = only(slot.paired()) else { continue };
-            let details = Spot { row: details.row.saturating_add(offset), ..details.clone() };
-            self.row(folder, strings, |sheet, column, strings| {
+            let details = details
+                .map(|first| Spot { row: first.row.saturating_add(offset), sheet: first.sheet.clone() });
+            self.row(book, |sheet, column| {
                 let cell = match column {
                     UnmatchedColumn::Step => slot.cell(SlotColumn::Step),
                     UnmatchedColumn::Rank => slot.cell(SlotColumn::Rank),
@@ -265,28 +271,27 @@ impl Table<UnmatchedColumn> {
                     UnmatchedColumn::Shape => slot.cell(SlotColumn::Shape(side)),
                     UnmatchedColumn::Reason => slot.cell(SlotColumn::Reason),
                 };
-                unmatched(sheet, column, &cell, Some(&details), strings);
+                unmatched(sheet, column, &cell, details.as_ref());
             })?;
         }
         Ok(())
     }
 }
 
-fn unmatched(
-    sheet: &mut Sheet,
-    column: UnmatchedColumn,
-    cell: &Cell<'_>,
-    details: Option<&Spot>,
-    strings: &mut SharedStrings,
-) {
-    match (column, details) {
-        (UnmatchedColumn::Op, Some(spot)) => {
-            put(sheet, cell, Looks::of(Style::Link), strings);
-            sheet.link(&spot.sheet, spot.row);
-        }
-        (UnmatchedColumn::Reason, _) => put(sheet, cell, Looks::ONCE, strings),
-        _ if column.kind() == Kind::Count => put(sheet, cell, Looks::CENTRE, strings),
-        _ => put(sheet, cell, Looks::PLAIN, strings),
+fn unmatched(sheet: &mut Sheet, column: UnmatchedColumn, cell: &Cell<'_>, details: Option<&Spot>) {
+    match (column, cell) {
+        (UnmatchedColumn::Op, Cell::Text(name)) => put_link(sheet, name, Style::Link, details),
+        _ if column.kind() == Kind::Count => put(sheet, cell, Style::Centre),
+        _ => put(sheet, cell, Style::Plain),
+    }
+}
+
+/// Rows that [`Table::one_sided`] adds for the op.
+pub(super) fn one_sided_rows(op: &OpRow<'_>) -> u64 {
+    if only(op.paired()).is_some() {
+        1
+    } else {
+        op.slots().filter(|slot| only(slot.paired()).is_some()).count() as u64
     }
 }
 
@@ -298,37 +303,29 @@ const fn only(paired: Paired) -> Option<Side> {
     }
 }
 
-/// How the cells of a column are written.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Looks {
-    style: Style,
-    /// Numbers are metrics, not values of tensors.
-    metric: bool,
-    /// Texts hardly occur twice.
-    once: bool,
-}
-
-impl Looks {
-    pub(super) const PLAIN: Self = Self::of(Style::Plain);
-    const CENTRE: Self = Self::of(Style::Centre);
-    pub(super) const METRIC: Self = Self { metric: true, ..Self::PLAIN };
-    pub(super) const ONCE: Self = Self { once: true, ..Self::PLAIN };
-
-    pub(super) const fn of(style: Style) -> Self {
-        Self { style, metric: false, once: false }
+/// Writes the next cell. Numbers are values of tensors or counts.
+pub(super) fn put(sheet: &mut Sheet, cell: &Cell<'_>, style: Style) {
+    match cell {
+        Cell::Empty => sheet.skip(),
+        Cell::Count(value) => sheet.count(style, *value),
+        Cell::Real(value) => sheet.real(Style::number(*value), *value),
+        Cell::Flag(value) => sheet.text(style, if *value { "yes" } else { "no" }),
+        Cell::Text(text) => sheet.text(style, text),
     }
 }
 
-/// Writes the next cell.
-pub(super) fn put(sheet: &mut Sheet, cell: &Cell<'_>, looks: Looks, strings: &mut SharedStrings) {
+/// Writes the next cell, whose number is a metric or an error.
+pub(super) fn put_metric(sheet: &mut Sheet, cell: &Cell<'_>) {
     match cell {
-        Cell::Empty => sheet.skip(),
-        Cell::Count(value) => sheet.count(looks.style, *value),
-        Cell::Real(value) => {
-            sheet.real(if looks.metric { Style::metric(*value) } else { Style::number(*value) }, *value);
-        }
-        Cell::Flag(value) => sheet.shared(looks.style, if *value { "yes" } else { "no" }, strings),
-        Cell::Text(text) if looks.once => sheet.inline(looks.style, text),
-        Cell::Text(text) => sheet.shared(looks.style, text, strings),
+        Cell::Real(value) => sheet.real(Style::metric(*value), *value),
+        other => put(sheet, other, Style::Plain),
+    }
+}
+
+/// Writes `text` as the next cell, leading to the row `to` where there is one.
+pub(super) fn put_link(sheet: &mut Sheet, text: &str, style: Style, to: Option<&Spot>) {
+    match to {
+        Some(to) => sheet.link(style, text, to),
+        None => sheet.text(Style::Plain, text),
     }
 }

@@ -1,0 +1,43 @@
+//! What happens when somebody ends the command before it has finished: nothing half-written stays.
+
+use std::path::PathBuf;
+
+/// From now on, a signal that ends the process (Ctrl-C, `kill`, a closed terminal) first removes the reports that are being
+/// written, and those of `folders` that are empty then, the innermost first. Signals that the process was started to ignore, as
+/// under `nohup`, stay ignored.
+#[cfg(unix)]
+pub(super) fn leave_nothing_behind(folders: Vec<PathBuf>) -> anyhow::Result<()> {
+    use anyhow::Context as _;
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+    let ignored = ignored();
+    let heeded = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let mut signals = signal_hook::iterator::Signals::new(heeded).context("cannot watch for signals")?;
+    let watch = move || {
+        let Some(signal) = signals.forever().next() else { return };
+        // Held to the end, so that nobody begins another.
+        let _stopped = crate::report::discard_drafts();
+        for folder in folders {
+            // One with other content cannot be removed this way.
+            _ = std::fs::remove_dir(folder);
+        }
+        super::terminal::error(&anyhow::anyhow!("interrupted; no report was written"));
+        // As if nobody had watched, so that who started the process sees how it ended.
+        _ = signal_hook::low_level::emulate_default_handler(signal);
+    };
+    std::thread::Builder::new().name("probe-signals".into()).spawn(watch).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// Bit `n - 1` for every signal `n` that this process ignores; none where the system does not say.
+#[cfg(unix)]
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(not(unix))]
+pub(super) fn leave_nothing_behind(_: Vec<PathBuf>) -> anyhow::Result<()> {
+    Ok(())
+}
