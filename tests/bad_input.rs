@@ -9,8 +9,10 @@ use std::fs;
 
 use serde_json::json;
 use support::command::Compare;
-use support::dump_builder::{Dump, Task, Tensor, op};
+use support::dump_builder::{Dump, Op, Task, Tensor, op};
 use support::place::{Place, index, leaf, one_op};
+#[cfg(all(unix, feature = "xlsx", feature = "parquet"))]
+use support::testdata;
 
 #[test]
 fn a_path_that_holds_no_dump_is_named_with_what_was_expected() {
@@ -21,7 +23,7 @@ fn a_path_that_holds_no_dump_is_named_with_what_was_expected() {
     place.folder("steps/step0");
     place.folder("killed/step0/rank0");
     for (candidate, parts) in [
-        ("missing", &["missing (given with --", "): No such file or directory"][..]),
+        ("missing", &["missing (the ", "): No such file or directory"][..]),
         ("empty", &["empty: no dump here: the folder is empty", "expected a dump folder"]),
         ("other", &["other: no dump here", "readme.txt", "expected a dump folder"]),
         ("notes.txt", &["notes.txt: is no tensor file"]),
@@ -101,6 +103,36 @@ fn dumps_of_different_tasks_are_compared_only_when_asked_for() {
 }
 
 #[test]
+fn dumps_of_different_levels_are_compared_only_when_asked_for() {
+    let place = Place::new();
+    let wave = |seed| Tensor::wave(seed, 8);
+    let layer = |n: u32| op(&format!("Aten.addmm.{n}.forward")).input(wave(n)).output(wave(n + 1));
+    let gradient = op("Module.fc.Linear.parameters_grad.0").gradient("weight", wave(7));
+    let dump = |name: &str, level: &str, ops: Vec<Op>| {
+        Dump::new(Task::Tensor, ops).write(&place.path(name));
+        let index = place.path(name).join("dump.json");
+        let text = fs::read_to_string(&index).unwrap();
+        fs::write(index, text.replace(r#""level":"mix""#, &format!(r#""level":"{level}""#))).unwrap();
+    };
+    let calls =
+        || (0..3).map(|n| layer(n).renamed(&format!("Functional.linear.{n}.forward"))).collect::<Vec<_>>();
+    dump("mix/step0/rank0", "mix", [calls(), vec![gradient.clone()]].concat());
+    dump("op/step0/rank0", "op", [(0..3).map(layer).collect(), vec![gradient]].concat());
+    dump("api/step0/rank0", "L1", calls());
+    let compare = |b: &str, c: &str| Compare::new(place.path(b), place.path(c));
+    compare("op", "mix")
+        .run()
+        .failed(&["step 0 rank 0: the baseline recorded level op, the candidate level mix", "--any-level"]);
+    let run = compare("op", "mix").arg("--any-level").run();
+    assert_eq!((run.code, run.json()["counts"]["ops_paired"].as_u64()), (0, Some(1)), "{}", run.stdout);
+    assert!(run.stdout.contains("left out: 3 calls of functions, 3 dispatcher ops"), "{}", run.stdout);
+    compare("op", "api").arg("--any-level").run().failed(&["levels op and L1 have no kind of op in common"]);
+    compare("api", "mix").run().failed(&["level L1", "level mix"]);
+    let run = compare("api", "mix").args("--level api").run();
+    assert_eq!((run.code, run.json()["counts"]["ops_paired"].as_u64()), (0, Some(3)), "{}", run.stdout);
+}
+
+#[test]
 fn a_place_that_cannot_be_written_is_told_before_any_work() {
     let place = Place::new();
     place.write("taken", "a file");
@@ -115,6 +147,52 @@ fn a_place_that_cannot_be_written_is_told_before_any_work() {
     }
     assert_eq!(fs::read_to_string(place.path("taken")).unwrap(), "a file");
     assert_eq!(fs::read_dir(place.path("full")).unwrap().count(), 1, "no draft is left");
+}
+
+/// A limit on the size of files stands for a full disk: both refuse a write somewhere in the middle.
+#[cfg(all(unix, feature = "xlsx", feature = "parquet"))]
+#[test]
+fn a_disk_that_fills_up_is_told_in_one_line_and_leaves_nothing() {
+    let packs = [testdata("packs/base.zip"), testdata("packs/weight_nudge_1e-3.zip")];
+    let dumps = [testdata("gpu_dump"), testdata("npu_dump")];
+    // Limits in blocks of 512 bytes or a KiB, as the shell counts.
+    let cases = [
+        (vec!["config-check"], &packs, "xlsx", [2, 8, 12, 16, 20, 24, 1 << 14]),
+        (vec!["compare", "-b", "-c"], &dumps, "xlsx", [2, 16, 40, 64, 96, 128, 1 << 14]),
+        (vec!["compare", "-b", "-c"], &dumps, "parquet", [2, 16, 40, 64, 96, 128, 1 << 14]),
+    ];
+    for (words, inputs, format, limits) in cases {
+        let mut refused = 0;
+        for limit in limits {
+            let folder = tempfile::tempdir().unwrap();
+            let mut command = std::process::Command::new("sh");
+            command.args(["-c", "trap '' XFSZ; ulimit -f $0; exec \"$@\"", &limit.to_string()]);
+            command.args([env!("CARGO_BIN_EXE_probe"), words[0]]);
+            for (place, input) in inputs.iter().enumerate() {
+                command.args(words.get(place + 1)).arg(input);
+            }
+            command.arg("-o").arg(folder.path()).args(["--format", format]);
+            let run = command.output().unwrap();
+            let errors = String::from_utf8(run.stderr).unwrap();
+            let left = fs::read_dir(folder.path()).unwrap().count();
+            let case = format!("{words:?} {format} {limit}: {errors}");
+            if run.status.code() == Some(1) {
+                assert_eq!((&*errors, left), ("", 1), "{case}");
+                continue;
+            }
+            refused += 1;
+            assert_eq!((run.status.code(), left), (Some(2), 0), "{case}");
+            assert!(
+                errors.starts_with("error: cannot write ") && errors.contains("File too large"),
+                "{case}"
+            );
+            assert_eq!(errors.lines().count(), 1, "{case}");
+        }
+        assert!(
+            (1..limits.len()).contains(&refused),
+            "{words:?} {format}: {refused} of the limits were too low"
+        );
+    }
 }
 
 #[test]

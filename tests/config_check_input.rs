@@ -250,7 +250,7 @@ fn of_repeated_members_the_last_counts_and_unknown_ones_are_noted() {
     let run = pair(&place.sound, &place.file("twice.zip", &zip.bytes()));
     assert_eq!(run.code, 0, "{}", run.stdout);
     let coverage = run.rows("coverage");
-    for text in ["2 members are named 'rank0/env.json'; the last counts", "'rank0/new_part.json' is none"] {
+    for text in ["names of members are repeated (1 of them)", "'rank0/new_part.json' is none"] {
         assert!(
             coverage.iter().any(|row| row["reason"].as_str().unwrap().contains(text)),
             "{text}: {coverage:#?}"

@@ -153,7 +153,7 @@ fn links_in_circles_and_files_that_are_none_end() {
     symlink("dump.json", place.path("deep/step0/rank0/dump.json")).unwrap();
     symlink("/dev/zero", place.path("endless")).unwrap();
     for (candidate, parts) in [
-        ("itself", "itself (given with --candidate): Too many levels of symbolic links"),
+        ("itself", "itself (the candidate): Too many levels of symbolic links"),
         ("round", "step0: a step folder without rank or proc folders"),
         ("deep", "rank0: no dump.json in it"),
         ("endless", "endless: neither a file nor a folder"),

@@ -4,8 +4,9 @@
 mod support;
 
 use probe::judge::RunVerdict;
-use support::dump_builder::Task;
-use support::runs::{NEVER, chain, compare_parts, module};
+use probe::report::text::{TextOptions, render};
+use support::dump_builder::{Task, Tensor, op};
+use support::runs::{NEVER, chain, compare, compare_parts, module};
 
 #[test]
 fn ranks_pair_by_number() {
@@ -47,6 +48,72 @@ fn the_one_wrong_rank_is_named() {
     let first = answer.summary.first_divergence.unwrap();
     assert_eq!((first.step, first.rank, &*first.op), (0, 1, "Functional.linear.0.forward"));
     assert_eq!(answer.summary.culprits.len(), 1);
+}
+
+#[test]
+fn the_same_fault_of_many_ranks_and_steps_is_one() {
+    let names: Vec<String> =
+        (0..3).flat_map(|step| (0..64).map(move |rank| format!("step{step}/rank{rank}"))).collect();
+    let parts: Vec<(&str, Task)> = names.iter().map(|name| (&**name, Task::Statistics)).collect();
+    // Rank 7 has another fault beside it.
+    let answer = compare_parts(&parts, |part, side| {
+        let mut ops = chain(side, 2, 1.01);
+        if part == "step1/rank7" {
+            let wave = Tensor::wave(50, 64);
+            ops.push(op("Functional.silu.0.forward").input(&wave).output(side.scaled(&wave, 1.02)));
+        }
+        Some(ops)
+    });
+    let told: Vec<(&str, &[u64], usize, u64, u64)> = answer
+        .summary
+        .groups
+        .iter()
+        .map(|group| {
+            let op = &*answer.summary.culprits[group.first].op;
+            (op, &*group.steps, group.ranks.len(), group.findings, group.followers)
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("Functional.linear.0.forward", &[0, 1, 2][..], 64, 192, 2 * 192),
+            ("Functional.silu.0.forward", &[1][..], 1, 1, 0)
+        ]
+    );
+    let text = render(&answer.summary, &TextOptions::default());
+    assert!(
+        text.starts_with("first divergence: steps 0-2, ranks 0-63, Functional.linear.0.forward output.0\n"),
+        "{text}"
+    );
+    let (_, list) = text.split_once("\nops at fault\n").unwrap();
+    let rows: Vec<Vec<&str>> = list.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0][..3], ["0-2", "0-63", "numerics"], "{text}");
+    assert!(rows[0].ends_with(&["-", "384", "ops", "follow"]), "{text}");
+    assert_eq!(rows[1][..3], ["1", "7", "numerics"], "{text}");
+}
+
+#[test]
+fn where_the_error_lies_is_told() {
+    let answer = compare(Task::Tensor, &|side| {
+        let given =
+            Tensor::new("float32", &[8, 16], &(0..128).map(|x| f64::from(x).sin()).collect::<Vec<_>>());
+        let made = given.map(|x| x * 2.0);
+        let wrong = (48..64).fold(made.clone(), |tensor, index| tensor.with(index, 3.0));
+        vec![op("Functional.linear.0.forward").input(given).output(side.pick(made, wrong))]
+    });
+    let place = answer.summary.first_divergence.as_ref().unwrap().place.clone().unwrap();
+    assert_eq!(
+        (&*place.shape, &*place.largest.unwrap().index),
+        (&[8, 16][..], &[3, 7][..]),
+        "sin 55 is nearly -1"
+    );
+    assert_eq!(place.region, Some(vec![3..4, 0..16]));
+    let mut options = TextOptions::default();
+    options.width = 200;
+    let text = render(&answer.summary, &options);
+    let line = text.lines().find(|line| line.starts_with("where ")).unwrap();
+    assert!(line.starts_with("where      largest error at [3, 7] of [8, 16]: -1.99951"), "{line}");
+    assert!(line.ends_with(" against 3; nearly all of the error is in [3, :]"), "{line}");
 }
 
 #[test]

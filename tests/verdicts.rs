@@ -24,6 +24,8 @@ fn spreading_nan(side: Side) -> Vec<Op> {
         op("Torch.sum.0.forward")
             .input(spoilt(4))
             .output(side.pick(Tensor::f32(&[1.5]), Tensor::f32(&[f64::NAN]))),
+        // Of a gradient that a hook saw, nothing is recorded that led to it.
+        op("Module.fc.Linear.parameters_grad.0").gradient("weight", spoilt(5)),
     ]
 }
 
@@ -39,6 +41,18 @@ fn renamed(mut ops: Vec<Op>, position: usize, side: Side, name: &str) -> Vec<Op>
         ops[position] = ops[position].clone().renamed(name);
     }
     ops
+}
+
+#[test]
+fn a_reason_is_given_once() {
+    let answer = compare(Task::Tensor, &|side| chain(side, 3, 1.01));
+    let reason = answer.summary.first_divergence.unwrap().reason;
+    assert_eq!(reason.matches("all elements are scaled by 1.01").count(), 1, "{reason}");
+    let mut parts: Vec<&str> = reason.split(", ").collect();
+    let all = parts.len();
+    parts.sort_unstable();
+    parts.dedup();
+    assert_eq!(parts.len(), all, "{reason}");
 }
 
 struct Case {
@@ -137,20 +151,20 @@ const CASES: &[Case] = &[
         expected: Some(("Functional.linear.0.forward", "", Cause::Structure, 1)),
     },
     Case {
-        what: "an op has another name on one side",
-        tasks: ALL,
+        what: "an op has another name on one side, and what it hands on agrees",
+        tasks: NUMBERS,
         ops: |side| renamed(chain(side, NEVER, 1.0), 2, side, "NPU.npu_gelu.0.forward"),
-        expected: Some(("Functional.gelu.0.forward", "", Cause::Structure, 1)),
+        expected: None,
     },
     Case {
-        what: "the class of a module has another name on one side",
-        tasks: ALL,
+        what: "the class of a module has another name on one side, and what it hands on agrees",
+        tasks: NUMBERS,
         ops: |side| renamed(module(side, 1.0, 1.0), 0, side, "Module.fc.NpuLinear.forward.0"),
-        expected: Some(("Module.fc.Linear.forward.0", "", Cause::Structure, 1)),
+        expected: None,
     },
     Case {
-        what: "two ops of the baseline are fused in the candidate",
-        tasks: ALL,
+        what: "two ops of the baseline are fused in the candidate, and what it hands on agrees",
+        tasks: NUMBERS,
         ops: |side| {
             let mut ops = chain(side, NEVER, 1.0);
             if side.is_candidate() {
@@ -161,7 +175,7 @@ const CASES: &[Case] = &[
             }
             ops
         },
-        expected: Some(("Functional.linear.0.forward", "", Cause::Structure, 1)),
+        expected: None,
     },
     Case {
         what: "an op without tensors to read is judged by what it makes",
@@ -303,6 +317,8 @@ fn the_first_divergence_is_named_in_dumps_of_probes_own_format() {
             case.expected,
             Some((op, _, cause, _)) if op.contains(".backward") || cause == Cause::Structure
         );
+        // A fused op that one tool alone records is left out there, and what it replaces stands alone.
+        let apart = apart || case.what.contains("fused");
         let own: &[CaptureTask] =
             if apart { &[] } else { &[CaptureTask::Statistics, CaptureTask::Sketch, CaptureTask::Tensor] };
         for own in own {

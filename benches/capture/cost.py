@@ -1,6 +1,6 @@
 """What capture costs a training step: pairs of a plain and a recorded step in one process, and the median of their ratios.
 
-usage: cost.py {gpt|conv} LEVEL TASK [--pairs N] [--threads N] [--output DIR] [--idle]
+usage: cost.py {gpt|conv|tiny} LEVEL TASK [--pairs N] [--threads N] [--output DIR] [--idle]
 
 `--idle` times a recorder that is loaded but not at a step it records. Needs the package installed with its release core.
 Results and method: benches/README.md.
@@ -72,12 +72,28 @@ class Conv(nn.Module):
         return F.cross_entropy(self.head(self.features(x).flatten(1)), y)
 
 
+class Tiny(nn.Module):
+    """600 ops on 16 elements each: the worst case, in which nearly all is the price of a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.full((16,), 0.9)), nn.Parameter(torch.full((16,), 0.1))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        for _ in range(200):
+            x = torch.tanh(x * self.weight + self.bias)
+        return F.mse_loss(x, y)
+
+
 def make(kind: str) -> tuple[nn.Module, Callable[[], None]]:
     """A model and one step of its training: forward, backward, AdamW."""
     torch.manual_seed(0)
     if kind == "gpt":
         model: nn.Module = Gpt()
         x, y = torch.randint(VOCABULARY, (BATCH, LENGTH)), torch.randint(VOCABULARY, (BATCH, LENGTH))
+    elif kind == "tiny":
+        model = Tiny()
+        x, y = torch.zeros(16), torch.ones(16)
     else:
         model = Conv()
         x, y = torch.randn(16, 3, 32, 32), torch.randint(10, (16,))
@@ -115,7 +131,7 @@ def touch_memory(folder: str, recordings: int) -> None:
 def main() -> None:
     """Prints one line for wall time and one for processor time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=["gpt", "conv"])
+    parser.add_argument("kind", choices=["gpt", "conv", "tiny"])
     parser.add_argument("level", choices=["module", "api", "op", "mix"])
     parser.add_argument("task", choices=["statistics", "sketch", "hash", "tensor"])
     parser.add_argument("--pairs", type=int, default=8)
@@ -129,7 +145,7 @@ def main() -> None:
         step()
     folder = tempfile.mkdtemp(dir=given.output)
     steps = "1000000000" if given.idle else "all"
-    capture = probe.Capture(f"{folder}/dump", model=model, level=given.level, task=given.task, steps=steps)
+    capture = probe.Capture(f"{folder}/dump", model=model, level=given.level, task=given.task, steps=steps, quiet=True)
     recorded = (capture.start, step, capture.stop, capture.step)
     timed(*recorded)
     touch_memory(folder, given.pairs)

@@ -8,7 +8,8 @@ import pyarrow.parquet as parquet
 import pytest
 from safetensors import safe_open
 
-PART = Path(__file__).parents[2] / "testdata/native/version1/step7/rank0"
+NATIVE = Path(__file__).parents[2] / "testdata/native"
+PART = NATIVE / "version1/step7/rank0"
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +81,41 @@ def test_scalars_and_stacks(rows):
     assert values["output.0"] == ("none", None)
     stacks = parquet.read_table(PART / "stacks.parquet").to_pylist()
     assert stacks[1] == {"stack": 1, "frame": "File /home/user/train.py, line 11, in forward"}
+
+
+@pytest.fixture(scope="module")
+def newer():
+    """Rows of what version 2 has and version 1 has not."""
+    rows = parquet.read_table(NATIVE / "version2/step7/rank0/ops.parquet").to_pylist()
+    return {row["slot"]: row | {"all": rows} for row in rows if row["op"] == "Functional.version2.0.forward"}
+
+
+def test_small_tensors_are_stored_as_they_are(newer):
+    expected = {
+        "input.1": np.array([[0xFBFF, 0x3C00], [0x7BFF, 0x7C00]], np.uint16).view(np.float16),
+        "input.2": np.array([np.nan, -0.0, 5e-324, np.finfo(np.float64).min]),
+        "input.4": np.array(True),
+        "input.5": np.zeros(0, np.int64),
+    }
+    for slot, array in expected.items():
+        row = newer[slot]
+        assert row["data"] == array.tobytes() and row["sketch"] is None and row["offset"] is None
+        assert json.loads(row["shape"]) == list(array.shape)
+    # The same bytes in another shape.
+    again = newer["input.3"]
+    assert again["data"] is None and again["all"][again["same_as"]]["data"] == expected["input.2"].tobytes()
+
+
+def test_sentinels_are_in_no_sum(newer):
+    mask = newer["input.0"]
+    assert (mask["elements"], mask["sentinels"]) == (64 * 96, sum(95 - row for row in range(64)))
+    assert mask["min"] == np.finfo(np.float32).min and 0 < mask["max"] < 2 and 10 < mask["norm"] < 100
+    lanes = np.frombuffer(mask["sketch"], "<f4").astype(np.float64)
+    # The norm of a sketch is an estimate of that of the tensor.
+    assert abs(np.linalg.norm(lanes) / mask["norm"] - 1) < 0.2
+    half = newer["input.1"]
+    assert (half["sentinels"], half["pos_inf"], half["min"], half["max"]) == (1, 1, -65504, 65504)
+    np.testing.assert_allclose((half["norm"], half["mean"]), (np.hypot(1, 65504), 65505 / 2), rtol=1e-15)
+    double = newer["input.2"]
+    assert (double["sentinels"], double["nan"], double["zeros"]) == (1, 1, 1)
+    assert double["min"] == np.finfo(np.float64).min and double["norm"] == 5e-324

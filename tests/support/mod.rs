@@ -8,6 +8,8 @@ pub(crate) mod command;
 pub(crate) mod dump_builder;
 #[cfg(feature = "native")]
 pub(crate) mod native;
+#[cfg(feature = "native")]
+pub(crate) mod network;
 pub(crate) mod pack_builder;
 #[cfg(feature = "cli")]
 pub(crate) mod place;

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use probe::capture::{CaptureTask, DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts};
+use probe::capture::{
+    CaptureLevel, CaptureTask, DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts,
+};
 use probe::dump::{Content, Rank, TensorRecord, Value};
 use probe::measure::observe;
 use probe::read::{map::FileAccess, open};
@@ -23,9 +25,11 @@ const fn content(task: CaptureTask) -> Content {
 /// Writes the dump at `from`, which has the data of every tensor, as a dump of task `task` at `to`.
 pub(crate) fn convert(from: &Path, to: &Path, task: CaptureTask) {
     let dump = open(from, FileAccess::Read).unwrap();
-    let manifest = RunManifest { task, world_size: 2, ..RunManifest::default() };
+    let manifest = RunManifest { task, world_size: 2, run: "one".into(), ..RunManifest::default() };
     for key in &dump.parts {
         let part = dump.reader.read(key).unwrap();
+        let level = if &*part.level == "debug" { CaptureLevel::Saved } else { CaptureLevel::Mix };
+        let manifest = RunManifest { level, ..manifest.clone() };
         let mut writer = DumpWriter::create(to, &manifest, key.rank.number()).unwrap();
         writer.begin_step(key.step).unwrap();
         for op in &part.ops {

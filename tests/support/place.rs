@@ -61,7 +61,7 @@ impl Place {
 /// A `dump.json` around the ops in `data`.
 pub(crate) fn index(task: &str, data: &str) -> String {
     format!(
-        r#"{{"task":"{task}","level":"L1","framework":"pytorch","dump_data_dir":null,"data":{{{data}}}}}"#
+        r#"{{"task":"{task}","level":"mix","framework":"pytorch","dump_data_dir":null,"data":{{{data}}}}}"#
     )
 }
 

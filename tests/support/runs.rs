@@ -60,7 +60,7 @@ pub(crate) fn module(side: Side, weight: f64, gradient: f64) -> Vec<Op> {
             .output(spread),
         op(&name("parameters_grad"))
             .gradient("bias", Tensor::wave(6, 8))
-            .gradient("weight", side.scaled(&Tensor::wave(7, 32), weight * gradient)),
+            .gradient("weight", side.scaled(&Tensor::wave(7, 32), gradient)),
         op(&name("backward")).input(&g).output(side.scaled(&Tensor::wave(8, 32), weight)),
     ]
 }

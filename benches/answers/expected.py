@@ -1,0 +1,198 @@
+"""Which ops a user would accept as the answer: read off the record itself.
+
+A fault is put into a run that is otherwise equal to the bit. Then every value that differs owes it to the fault, and the op at
+fault is the first whose results differ while all that it read is equal. No name is guessed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+#: Results of these are memory that nobody wrote: it differs from run to run.
+UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+COLUMNS = ["order", "op", "phase", "scope", "slot", "side", "kind", "value", "dtype", "shape", "hash"]
+
+
+@dataclass
+class Op:
+    """One recorded op, with what tells its values apart: hashes of tensors, other values as text."""
+
+    order: int
+    name: str
+    phase: str
+    scope: str | None
+    reads: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+
+    def path(self) -> str:
+        """Module path: the same in forward, backward and parameter gradients."""
+        for word in (".forward.", ".backward.", ".parameters_grad."):
+            self_name = self.name.partition(word)[0]
+            if self_name != self.name:
+                return self_name
+        return self.name
+
+
+def table(dump: Path, step: int) -> dict[tuple[str, int], Op]:
+    """The ops of one step in the order of the record; a name that occurs again is told apart by its place."""
+    ops: dict[tuple[str, int], Op] = {}
+    for file in sorted((dump / f"step{step}").glob("rank*/ops.parquet")):
+        for row in pq.read_table(file, columns=COLUMNS).to_pylist():
+            op = ops.setdefault((row["op"], row["order"]), Op(row["order"], row["op"], row["phase"], row["scope"]))
+            what = (row["kind"], row["value"], row["dtype"], row["shape"], row["hash"])
+            (op.results if row["side"] in ("output", "gradient") else op.reads)[row["slot"]] = what
+    for op in ops.values():
+        name = op.name.split(".")[1]
+        if name in UNWRITTEN:
+            op.results = {}
+        elif name == "copy_":  # what it is about to overwrite is nothing that it reads
+            op.reads.pop("input.0", None)
+    return ops
+
+
+def recorded_names(dump: Path, step: int) -> set[str]:
+    """The ops in a step of a dump of msprobe. Its checksums cannot say which differ: it takes them later, after ops in place."""
+    found: set[str] = set()
+    for file in (dump / f"step{step}").glob("*/dump.json"):
+        found |= json.loads(file.read_text())["data"].keys()
+    return found
+
+
+def differing(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
+    return {slot for slot in a.keys() | b.keys() if a.get(slot) != b.get(slot)}
+
+
+@dataclass
+class Answer:
+    """Names that are right, each with its step."""
+
+    names: list[tuple[int, str]]
+    #: How the op was found: `origin`, `arrival` (nobody who made the value is recorded), `weights`, or `hidden` (no value differs).
+    how: str
+
+
+def answer(baseline: Path, marked: Path, steps: list[int], fault: dict[str, Any], level: str) -> Answer:
+    """What to call the fault that the run `marked` has and `baseline` has not; they are equal to the bit otherwise."""
+    found: list[tuple[int, str]] = []
+    for step in steps:
+        mine, theirs = table(baseline, step), table(marked, step)
+        if mine.keys() != theirs.keys():
+            raise ValueError(
+                f"{marked}: step {step} has other ops than {baseline}: the fault changed what the program does"
+            )
+        changed = {
+            key: (differing(op.reads, theirs[key].reads), differing(op.results, theirs[key].results))
+            for key, op in mine.items()
+        }
+        if found:
+            # The optimizer's fault was found; those who name the weight in the step after are right as well.
+            return Answer(list(dict.fromkeys(found + weights(step, mine, changed))), "origin")
+        sources = [key for key in changed if is_source(key, mine, changed)] if step == fault["step"] else []
+        if sources:
+            found = related(step, mine, theirs, sources, changed, fault["phase"])
+            if fault["phase"] != "optimizer" or level == "op":
+                break
+        elif any(reads for reads, _ in changed.values()):
+            return Answer(
+                list(dict.fromkeys(weights(step, mine, changed))),
+                "weights" if fault["phase"] == "optimizer" else "arrival",
+            )
+    return Answer(list(dict.fromkeys(found)), "origin" if found else "hidden")
+
+
+def is_source(key: Any, ops: dict[Any, Op], changed: dict[Any, Any]) -> bool:
+    """Results differ, and nothing that was read does. What a gradient of a parameter was made from, its module alone knows."""
+    if changed[key][0] or not changed[key][1]:
+        return False
+    op = ops[key]
+    if op.phase != "parameters_grad":
+        return True
+    backward = [other for other, that in ops.items() if that.phase == "backward" and that.path() == op.path()]
+    if backward:
+        return any(not changed[other][0] for other in backward)
+    return not any(
+        any(changed[other]) for other, that in ops.items() if that.order < op.order and that.phase == "backward"
+    )
+
+
+def related(
+    step: int, mine: dict[Any, Op], theirs: dict[Any, Op], sources: list[Any], changed: dict[Any, Any], phase: str
+) -> list[tuple[int, str]]:
+    """The innermost op that made the first wrong value, the module right around it if it hands on the same, and the other half
+    of a backward op.
+    """
+
+    def wrong(key: Any) -> set[Any]:
+        return {theirs[key].results.get(slot) for slot in changed[key][1]}
+
+    first = sources[0]
+    same = [key for key in sources if wrong(key) & wrong(first)]
+    inner = max(
+        same, key=lambda key: (not mine[key].name.startswith("Module."), mine[key].path().count("."), -mine[key].order)
+    )
+    around = (mine[inner].scope or "").replace(".forward.", f".{mine[inner].phase or 'forward'}.")
+    names = [mine[inner].name]
+    if not names[0].startswith("Module."):
+        names += [mine[key].name for key in same if mine[key].name == around]
+    if names[0].startswith("Module.") and mine[inner].phase == "parameters_grad":
+        # A weight that a function of the module around read: its own module never ran backward.
+        inside = [
+            key
+            for key in sources
+            if mine[key].phase == "backward"
+            and mine[inner].path().startswith(mine[key].path().rpartition(".")[0] + ".")
+        ]
+        names += [mine[key].name for key in sorted(inside, key=lambda key: -mine[key].path().count("."))[:1]]
+    for key in sources[1:]:
+        op = mine[key]
+        same_module = op.phase != "forward" and mine[first].phase != "forward" and op.path() == mine[inner].path()
+        if same_module or op.name.startswith("Optimizer."):
+            names.append(op.name)
+    if mine[first].phase == "backward":
+        # A gradient of a parameter has one op of its own, beside the op that computed it.
+        names += [op.name for key, op in mine.items() if op.phase == "parameters_grad" and wrong(first) & wrong(key)]
+        if phase == "forward":  # a wrong value that only the backward pass reads
+            names += [name.replace(".backward", ".forward") for name in names if ".backward" in name]
+    return [(step, name) for name in names]
+
+
+def weights(step: int, ops: dict[Any, Op], changed: dict[Any, Any]) -> list[tuple[int, str]]:
+    """The first op that reads a value that differs, the modules that read the same one as theirs, or the module around."""
+    first = next((key for key, (reads, _) in changed.items() if reads), None)
+    if first is None:
+        return []
+    values = {ops[first].reads.get(slot) for slot in changed[first][0]}
+    owners = [
+        op.name for key, op in ops.items()
+        if op.name.startswith("Module.") and op.phase == "forward" and values & {op.reads.get(slot) for slot in changed[key][0]}
+    ]  # fmt: skip
+    scope = None if ops[first].name.startswith("Module.") and owners else ops[first].scope
+    return [(step, name) for name in [ops[first].name, *owners, *([scope] if scope else [])]]
+
+
+def structure(steps: list[int], baseline: Path, edited: Path, module: str) -> Answer:
+    """An edit of a program: ops that one side alone has, and those of the module that was edited."""
+    names: list[tuple[int, str]] = []
+    for step in steps[:1]:
+        mine, theirs = list(table(baseline, step).values()), list(table(edited, step).values())
+        sides = [[kind(op.name) for op in ops if op.phase == "forward"] for ops in (mine, theirs)]
+        for tag, a, b, c, d in SequenceMatcher(None, *sides, autojunk=False).get_opcodes():
+            if tag != "equal":
+                names += [(step, op.name) for op in [*mine[a:b], *theirs[c:d]]]
+                break
+        scope = f"Module.{module}."
+        for op in [*mine, *theirs]:
+            if op.phase == "forward" and (op.name.startswith(scope) or (op.scope or "").startswith(scope)):
+                names.append((step, op.name))
+    return Answer(list(dict.fromkeys(names)), "edit" if names else "hidden")
+
+
+def kind(name: str) -> str:
+    """A name without the number of its call."""
+    return ".".join(part for part in name.split(".") if not part.isdigit()) if not name.startswith("Module.") else name
