@@ -21,3 +21,4 @@ pub mod measure;
 pub mod pair;
 pub mod read;
 pub mod report;
+pub mod settings;

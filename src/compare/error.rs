@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::dump::Task;
-use crate::judge::NoiseFileError;
 use crate::read::ReadError;
 use crate::report::ReportError;
+use crate::settings::SettingsError;
 
 /// A comparison that could not be made at all.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ pub enum CompareError {
     },
     /// A file of noise cannot be used.
     #[error(transparent)]
-    NoiseFile(#[from] NoiseFileError),
+    Settings(#[from] SettingsError),
     /// No op was present on both sides.
     #[error("nothing was compared: {reason}")]
     Nothing {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::read::ReadError;
+use crate::settings::SettingsError;
 
 /// A configuration check that could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -32,14 +33,9 @@ pub enum ConfigError {
         /// Version of this build.
         known: u32,
     },
-    /// The user's rules cannot be used.
-    #[error("{}: {message}", path.display())]
-    Rules {
-        /// The file.
-        path: PathBuf,
-        /// Place and reason.
-        message: String,
-    },
+    /// The user's expectations cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
     /// Both packs could be read, and share nothing.
     #[error(
         "nothing was compared: {} holds {baseline_parts}, {} holds {candidate_parts}; pack the same parts on both sides",

@@ -39,11 +39,11 @@ pub use frames::source_line;
 pub use group::FaultGroup;
 #[cfg(test)]
 pub(crate) use group::groups as fault_groups;
-pub use noise::{Noise, NoiseFileError, NoiseMeter, PartNoise, measure_noise};
+pub use noise::{Noise, NoiseMeter, PartNoise, measure_noise};
 pub use part::{History, Known, judge_part};
 pub use reference::ReferenceErrors;
 pub use run::RunJudge;
-pub use tolerance::{DTypeTolerance, Rule, Rules, ToleranceError};
+pub use tolerance::{DTypeTolerance, Rule, Rules};
 pub use words::{Cause, Role, RunVerdict, Verdict};
 
 use std::ops::Range;

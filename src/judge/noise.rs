@@ -10,8 +10,6 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-pub use file::NoiseFileError;
-
 use super::Verdict;
 use super::difference::Difference;
 use super::excess::UNJUDGED;
@@ -24,6 +22,7 @@ use super::tolerance::Rules;
 use super::weigh::{Family, Role, Weighed};
 use crate::measure::Evidence;
 use crate::pair::PartPair;
+use crate::settings::SettingsError;
 
 /// A fault is beyond measured noise by more than this factor: 3 bits, as beyond any other floor.
 const BEYOND: f64 = 8.0;
@@ -257,8 +256,8 @@ impl NoiseMeter {
     /// Adds the levels of a file that `probe calibrate` wrote: says in one line what it holds.
     ///
     /// # Errors
-    /// [`NoiseFileError`] with file, place and repair.
-    pub fn add_file(&mut self, path: &Path) -> Result<String, NoiseFileError> {
+    /// [`SettingsError`] with file, place and repair.
+    pub fn add_file(&mut self, path: &Path) -> Result<String, SettingsError> {
         let levels = file::read(path)?;
         let said =
             format!("floors are at least the levels of {} in {}", families(levels.len()), path.display());

@@ -11,13 +11,14 @@
 //! * `accumulated`: what rounding may grow to along a run, op by op. The fault of an op is told from growth by the jump.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 
 use crate::dump::DType;
 use crate::measure::{ALL_METRICS, Metric};
+use crate::settings::{self, SettingsError};
 
 /// Default bounds for one dtype.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,28 +48,6 @@ impl DTypeTolerance {
     pub fn slope(self) -> f64 {
         self.rel_l2 / 4.0
     }
-}
-
-/// A file of tolerance rules that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ToleranceError {
-    /// The file could not be read.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// The file is not TOML of the expected form.
-    #[error("{}: {message}", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// Place and reason.
-        message: String,
-    },
 }
 
 /// One rule of the user's: for the slots its pattern matches, bounds on metrics in place of the defaults.
@@ -116,11 +95,9 @@ impl Rules {
     /// Reads a TOML file of `[[rule]]` tables.
     ///
     /// # Errors
-    /// [`ToleranceError`] that names the file and the rule.
-    pub fn from_file(path: &Path) -> Result<Self, ToleranceError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ToleranceError::Io { path: path.to_path_buf(), source })?;
-        Self::parse(&text).map_err(|message| ToleranceError::Format { path: path.to_path_buf(), message })
+    /// [`SettingsError`] that names the file and the rule.
+    pub fn from_file(path: &Path) -> Result<Self, SettingsError> {
+        settings::load(path, Self::parse)
     }
 
     /// Reads rules from TOML text.

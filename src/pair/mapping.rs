@@ -5,11 +5,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 
 use crate::dump::{Op, OpName};
+use crate::settings::{self, SettingsError};
 
 /// An op and its slot.
 type Leaf = (Box<str>, Box<str>);
@@ -23,28 +24,6 @@ pub struct Mapping {
     ops: HashMap<Box<str>, Box<str>>,
     /// Values, from candidate to baseline.
     values: HashMap<Leaf, Leaf>,
-}
-
-/// A mapping file that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MappingError {
-    /// The system refused.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// The file is no mapping.
-    #[error("{}: {message}", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, where.
-        message: String,
-    },
 }
 
 #[derive(Deserialize)]
@@ -69,13 +48,10 @@ impl Mapping {
     /// Reads a mapping: YAML of the older tool where the name ends in `.yaml` or `.yml`, else TOML.
     ///
     /// # Errors
-    /// [`MappingError`] with file, place and repair.
-    pub fn from_file(path: &Path) -> Result<Self, MappingError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| MappingError::Io { path: path.into(), source })?;
+    /// [`SettingsError`] with file, place and repair.
+    pub fn from_file(path: &Path) -> Result<Self, SettingsError> {
         let yaml = path.extension().is_some_and(|kind| kind == "yaml" || kind == "yml");
-        let read = if yaml { Self::from_yaml(&text) } else { Self::from_toml(&text) };
-        read.map_err(|message| MappingError::Format { path: path.into(), message })
+        settings::load(path, if yaml { Self::from_yaml } else { Self::from_toml })
     }
 
     /// Reads a mapping in TOML.

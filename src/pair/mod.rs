@@ -17,7 +17,7 @@ mod tests;
 pub use across_levels::keep_shared_kinds;
 pub use across_tools::{keep_common, keep_common_slots};
 pub use cut::keep_reached;
-pub use mapping::{Mapping, MappingError};
+pub use mapping::Mapping;
 pub use ops::{align, pair_slots};
 pub use parts::{Pairing, PartMatch, pair_parts};
 pub(crate) use sequence::value_key;

@@ -18,6 +18,7 @@ use super::error::ConfigError;
 use super::pair::DevicePair;
 use super::part::{Part, Verdict};
 use super::{pip_name, wildcard};
+use crate::settings::{self, SettingsError};
 
 /// The table that comes with probe.
 const SHIPPED: &str = include_str!("../expectations.toml");
@@ -87,23 +88,14 @@ impl Expectations {
     /// The table that comes with probe, behind the user's own where there is one.
     ///
     /// # Errors
-    /// [`ConfigError::Rules`] that names the file and the line or the entry.
+    /// [`ConfigError::Settings`] that names the file and the line or the entry.
     pub fn load(user: Option<&Path>) -> Result<Self, ConfigError> {
-        let text =
-            match user {
-                Some(path) => {
-                    let read = std::fs::read_to_string(path);
-                    Some(read.map_err(|error| ConfigError::Rules {
-                        path: path.into(),
-                        message: error.to_string(),
-                    })?)
-                }
-                None => None,
-            };
-        Self::of(text.as_deref()).map_err(|message| ConfigError::Rules {
-            path: user.unwrap_or(Path::new("expectations.toml")).into(),
-            message,
-        })
+        match user {
+            Some(path) => Ok(settings::load(path, |text| Self::of(Some(text)))?),
+            None => Self::of(None).map_err(|message| {
+                SettingsError::Format { path: "expectations.toml".into(), message }.into()
+            }),
+        }
     }
 
     /// As [`load`](Self::load), with the text of the user's file.

@@ -3,35 +3,14 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 
 use super::{Level, Noise};
 use crate::dump::{DType, Phase};
 use crate::judge::weigh::{Family, Role};
-
-/// A file of noise that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NoiseFileError {
-    /// The system refused.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// The file is not of the form that `probe calibrate` writes.
-    #[error("{}: {message}", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// Place, reason and repair.
-        message: String,
-    },
-}
+use crate::settings::{self, SettingsError};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,10 +39,8 @@ const PHASES: [(Phase, &str); 4] = [
 ];
 
 /// Reads the levels of the file at `path`.
-pub(super) fn read(path: &Path) -> Result<HashMap<Family, Level>, NoiseFileError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| NoiseFileError::Io { path: path.into(), source })?;
-    parse(&text).map_err(|message| NoiseFileError::Format { path: path.into(), message })
+pub(super) fn read(path: &Path) -> Result<HashMap<Family, Level>, SettingsError> {
+    settings::load(path, parse)
 }
 
 fn parse(text: &str) -> Result<HashMap<Family, Level>, String> {

@@ -3,10 +3,14 @@
 
 mod table;
 
+use serde::Deserialize;
+use table::Table;
+
 use crate::dump::{Op, OpKind};
 
 /// How an op makes its results of its inputs, as far as error is concerned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Kind {
     /// Sums of products: matrix products, convolutions.
     Product,
@@ -93,19 +97,15 @@ impl Traits {
             .or_else(|| base.strip_suffix("_dense_backward"))
             .filter(|_| !is_module);
         let name = forward.unwrap_or(base);
-        let kind = if is_module { table::module(name) } else { table::function(name) };
-        let chooses = if is_module {
-            table::MODULES_THAT_CHOOSE.contains(&name)
-        } else {
-            table::CHOOSING.contains(&name)
-        };
+        let table = Table::get();
+        let kind = if is_module { table.module(name) } else { table.function(name) };
         Self {
             kind,
-            chooses,
+            chooses: table.chooses(name, is_module),
             is_gradient: forward.is_some(),
             optimizes: matches!(kind, Kind::Update | Kind::Optimizer)
                 || op.name.stem().starts_with("Optimizer.")
-                || table::STATE_OF_OPTIMIZERS.contains(&name),
+                || table.optimizes(name),
         }
     }
 }
