@@ -189,7 +189,10 @@ impl<'f, 'a> Certain<'f, 'a> {
             }
             Difference::Elements => {
                 let flips = fact.len * error * NEAR;
-                let led = before(Difference::Elements) || hidden || inner || flips >= FLIPS;
+                // By how much, statistics do not tell.
+                let unseen =
+                    led.iter().map(|&place| self.flow.fact(place)).any(|fact| fact.blind && fact.differs());
+                let led = before(Difference::Elements) || hidden || inner || unseen || flips >= FLIPS;
                 (!led).then(|| numeric(node))
             }
             Difference::Checksum => {

@@ -78,6 +78,8 @@ pub(super) struct Fact {
     pub(super) norms: (f64, f64),
     /// Largest magnitude of the baseline; 0 where it is not known.
     pub(super) largest: f64,
+    /// Share of the elements of an exact type that differ, in (0, 1]; 0 where none does.
+    pub(super) flipped: f64,
     /// Equal to the last bit, as far as the evidence can tell.
     pub(super) exact: bool,
     /// Statistics alone: errors are lower bounds.
@@ -108,6 +110,7 @@ impl Fact {
             norm: 0.0,
             norms: (0.0, 0.0),
             largest: 0.0,
+            flipped: 0.0,
             exact: false,
             blind: false,
             likely: 0.0,

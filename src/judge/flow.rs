@@ -14,7 +14,7 @@ use super::rulebook::RuleBook;
 use super::setting::{Setting, is_uninitialised};
 use super::slot::SlotView;
 use super::tolerance::Rules;
-use crate::dump::{Op, OpKind, OpName, Phase, Slot, Task};
+use crate::dump::{Op, OpKind, OpName, Phase, Slot, SlotSide, Task};
 use crate::measure::{ChecksumMatch, Evidence};
 use crate::pair::{Paired, PartPair};
 
@@ -80,6 +80,8 @@ pub(super) struct Flow<'a> {
     parents: Vec<Option<usize>>,
     /// Inputs whose checksum alone differed, and which were forgiven.
     pub(super) late_checksums: usize,
+    /// Nothing but calls of modules was recorded.
+    pub(super) modules_alone: bool,
 }
 
 impl<'a> Flow<'a> {
@@ -122,7 +124,9 @@ impl<'a> Flow<'a> {
             by_name: pair.ops.iter().enumerate().map(|(position, op)| (pair.name(op), position)).collect(),
             parents: Vec::new(),
             late_checksums: 0,
+            modules_alone: false,
         };
+        flow.modules_alone = flow.nodes.iter().all(Node::is_module);
         let nesting = Nesting::of(pair);
         let paths = flow.modules_by_path();
         flow.parents =
@@ -222,6 +226,14 @@ impl<'a> Flow<'a> {
     /// Sizes of the dimensions of a tensor, the baseline's.
     pub(super) fn shape(&self, place: Place) -> &'a [u64] {
         self.slot(place).and_then(|slot| slot.value.tensor()).map_or(&[], |record| &record.shape)
+    }
+
+    /// Whether a value that no recorded op made is a weight: a parameter of a module, or what a function of the forward pass
+    /// reads and wants a gradient of.
+    pub(super) fn is_weight(&self, place: Place) -> bool {
+        let tracked = || self.slot(place).and_then(|slot| slot.value.tensor()?.requires_grad) == Some(true);
+        let forward = self.nodes[place.0].op.name.phase() == Phase::Forward;
+        self.fact(place).side == SlotSide::Parameter || (forward && !self.modules_alone && tracked())
     }
 
     /// Position of the paired op with this name.

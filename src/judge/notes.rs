@@ -1,6 +1,7 @@
 //! Statements about a whole part, each said once.
 
 use super::candidate::Candidate;
+use super::difference::Difference;
 use super::excess::Excess;
 use super::flow::{Flow, Place};
 use super::precision::product_precision;
@@ -53,6 +54,7 @@ pub(super) fn of(
             flow.late_checksums
         ));
     }
+    notes.extend(flipped(flow, candidates));
     notes.extend(non_finite(flow));
     notes.extend(flow.pair.baseline.notes.iter().chain(&flow.pair.candidate.notes).cloned());
     notes
@@ -72,6 +74,29 @@ fn drifted(flow: &Flow<'_>, drift: &Drift) -> Option<String> {
             "{count} weights have drifted since the step compared before, by up to {largest:.1e}: their last updates agree as well as their gradients do"
         )
     })
+}
+
+/// Choices that rounding has decided otherwise, from the first that made one.
+fn flipped(flow: &Flow<'_>, candidates: &[Candidate]) -> Option<String> {
+    let chosen = |position: usize| {
+        let node = &flow.nodes[position];
+        let differs = |&slot: &usize| node.facts[slot].difference == Difference::Elements;
+        let given = flow.given(position).into_iter().any(|place| flow.fact(place).flipped > 0.0);
+        // What only hands on or counts choices made before is none of its own.
+        node.results().find(differs).filter(|_| !given && !node.is_module()).map(|slot| (position, slot))
+    };
+    let at_fault = |place: &Place| {
+        candidates.iter().any(|candidate| candidate.op == place.0 && candidate.slot == Some(place.1))
+    };
+    let chosen: Vec<Place> =
+        (0..flow.nodes.len()).filter_map(chosen).filter(|place| !at_fault(place)).collect();
+    let first = *chosen.first()?;
+    let ops = if chosen.len() == 1 { "one op".to_owned() } else { format!("{} ops", chosen.len()) };
+    Some(format!(
+        "rounding has flipped choices in {ops}, the first {}: {}; what reads them is judged beyond what that explains",
+        flow.nodes[first.0].op.name.as_str(),
+        flow.fact(first).judgement.reason
+    ))
 }
 
 /// All products of binary32 off alike, as a precision that devices use by default leaves them.
@@ -117,7 +142,7 @@ fn non_finite(flow: &Flow<'_>) -> Vec<String> {
     let (mut alike, mut recorded) = (0_usize, 0_usize);
     for (node, evidence) in flow.nodes.iter().zip(flow.evidence) {
         for (fact, evidence) in node.facts.iter().zip(evidence) {
-            if fact.difference == super::difference::Difference::NonFinite {
+            if fact.difference == Difference::NonFinite {
                 continue;
             }
             match evidence {

@@ -16,7 +16,7 @@ const RIGHT: f64 = 0.25;
 /// The candidates that are told, in execution order, one an op.
 pub(super) fn of_candidates(flow: &Flow<'_>, candidates: Vec<Candidate>) -> Vec<Candidate> {
     let mut settled: Vec<Candidate> =
-        candidates.into_iter().map(|candidate| made_around(flow, candidate)).collect();
+        candidates.into_iter().map(|candidate| by_function(flow, made_around(flow, candidate))).collect();
     // The first of an op is kept: what is certain comes first.
     let mut seen = HashSet::new();
     settled.retain(|candidate| seen.insert(candidate.op));
@@ -43,6 +43,24 @@ pub(super) fn of_candidates(flow: &Flow<'_>, candidates: Vec<Candidate>) -> Vec<
         !told && !by_backward
     });
     settled
+}
+
+/// The function that made the gradient of a parameter, where it was recorded: it says more than the parameter.
+fn by_function(flow: &Flow<'_>, candidate: Candidate) -> Candidate {
+    let node = &flow.nodes[candidate.op];
+    if node.op.name.phase() != Phase::ParameterGradient {
+        return candidate;
+    }
+    let Some(identity) = candidate.slot.and_then(|slot| node.facts[slot].identity) else { return candidate };
+    let functions = flow.nodes.iter().enumerate().filter(|(_, function)| {
+        function.is_paired && !function.is_module() && function.op.name.phase() == Phase::Backward
+    });
+    let made = functions.flat_map(|(op, function)| function.results().map(move |slot| (op, slot)));
+    let found = made.into_iter().find(|&place| flow.fact(place).identity == Some(identity));
+    match found {
+        Some((op, slot)) => Candidate { op, slot: Some(slot), ..candidate },
+        None => candidate,
+    }
 }
 
 /// The innermost module call around an arrival that was given right values: what arrives was made in it. Where there is

@@ -6,7 +6,7 @@ use super::candidate::{Beyond, Candidate};
 use super::certain::{Certain, numeric};
 use super::excess::{self, Excess};
 use super::family::Learned;
-use super::flow::{Flow, Node, Place};
+use super::flow::{Flow, Place};
 use super::noise::Noise;
 use super::rulebook::RuleBook;
 use super::setting::Setting;
@@ -17,7 +17,7 @@ use super::{
     Cause, Counts, OpJudgement, PartJudgement, ReferenceErrors, family, finding, notes, origin, reference,
     structure, verdicts,
 };
-use crate::dump::{OpKind, Phase, SlotSide};
+use crate::dump::{OpKind, Phase};
 use crate::measure::Evidence;
 use crate::pair::{Paired, PartPair};
 
@@ -154,13 +154,11 @@ pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (W
 /// Weights are equal to the bit before the first step. Later they carry what the steps before left, so that they are judged
 /// by how they changed; where the recording begins late, one that differs stands out only if most do not differ.
 fn choose_arrivals(flow: &Flow<'_>, weighing: &mut Weighing, step: u64, begins: bool) -> Vec<Place> {
-    let modules_alone = flow.nodes.iter().all(Node::is_module);
     let is_weight = |place: Place| {
-        let tracked = flow.slot(place).and_then(|slot| slot.value.tensor()?.requires_grad) == Some(true);
         let forward = flow.nodes[place.0].op.name.phase() == Phase::Forward;
         // Running statistics are read by functions inside a module, and changed by every step.
         let buffer = begins && step > 0 && forward && flow.parent(place.0).is_some();
-        flow.fact(place).side == SlotSide::Parameter || ((tracked && forward || buffer) && !modules_alone)
+        flow.is_weight(place) || (buffer && !flow.modules_alone)
     };
     let weights: Vec<&Weighed> = weighing
         .values
@@ -183,7 +181,7 @@ fn choose_arrivals(flow: &Flow<'_>, weighing: &mut Weighing, step: u64, begins: 
             return judges_weights;
         }
         // Between functions everything is recorded, but for sums of gradients; of later steps only data arrive.
-        modules_alone || (begins && value.error > 0.0) || node.op.name.phase() == Phase::Forward
+        flow.modules_alone || (begins && value.error > 0.0) || node.op.name.phase() == Phase::Forward
     });
     if judges_weights { Vec::new() } else { apart }
 }

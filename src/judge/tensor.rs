@@ -135,8 +135,21 @@ fn by_elements(fact: &mut Fact, m: &PairMetrics, book: &mut RuleBook) {
         }
         let count = m.baseline.count.max(1);
         let share = m.different as f64 / count as f64;
-        let reason = format!("{} of {count} elements differ", m.different);
+        let rows = match m.overlap {
+            Some(found) if found.apart == 0 => {
+                "; each row holds the same numbers in another order".to_owned()
+            }
+            Some(found) => format!(
+                "; {} of {} rows hold other numbers ({:.1} % of all are the same)",
+                found.apart,
+                found.rows,
+                100.0 * found.shared as f64 / count as f64
+            ),
+            None => String::new(),
+        };
+        let reason = format!("{} of {count} elements differ{rows}", m.different);
         fact.is_measured = true;
+        fact.flipped = share;
         return unequal(
             fact,
             Difference::Elements,
@@ -288,10 +301,12 @@ fn exact_record(
         let squared = sketch.distance * sketch.distance;
         let share = (squared / b.len().max(1) as f64).min(sketch.rel_l2 * sketch.rel_l2 / 2.0);
         let reason = format!("elements differ, about 1 in {:.0} by the sketch", 1.0 / share.min(1.0));
+        fact.flipped = share.min(1.0);
         return unequal(fact, Difference::Elements, Some(sketch.rel_l2.max(share)), &reason, rule);
     }
     let present = [r.max, r.min, r.mean, r.norm].into_iter().flatten();
     let error = present.map(|s| s.relative).fold(0.0, f64::max);
+    fact.flipped = 1.0;
     let reason =
         if bits_differ && r.all_same { "checksums differ" } else { "statistics of an exact type differ" };
     unequal(fact, Difference::Elements, Some(error), reason, rule);

@@ -81,8 +81,13 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
             largest(unswamped.map(|(place, error)| error.absolute / len(*place).sqrt())).max(relative)
         }
         Kind::LogSoftmax if !gradient => {
-            let means = given.iter().map(|(place, error)| error.absolute / len(*place).sqrt());
-            (absolute / scale).max(largest(means) * fact.len.sqrt() / scale)
+            let means = largest(given.iter().map(|(place, error)| error.absolute / len(*place).sqrt()));
+            if given.iter().all(|(place, _)| len(*place) <= fact.len) {
+                (absolute / scale).max(means * fact.len.sqrt() / scale)
+            } else {
+                // A loss picks one element a row: each is off as all are on average, or at some places by more.
+                BOTH_SIDES * means * fact.len.sqrt() * rows_summed(flow, node, place.0) / scale
+            }
         }
         Kind::LogSoftmax => {
             let (incoming, rest) = if node.is_dispatcher() {
@@ -149,14 +154,41 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
         // Of a dispatcher op, the gradient comes first, and what the choice was made of behind it.
         let others = largest(given.iter().skip(1).map(|(_, error)| error.relative));
         let near = of_saved.max(if node.is_dispatcher() { others } else { 0.0 });
-        if fact.len * near * NEAR > FLIPS {
-            explained = explained.max(near.sqrt());
-        }
+        explained = explained.max(flipped_gates(fact.len, near));
     }
     if node.traits.kind == Kind::Root {
         explained = explained.max(ROOT * relative.sqrt());
     }
     explained
+}
+
+/// Relative error of a gradient of so many elements that comes of elements which a choice lets through on one side alone, where
+/// what it was made of is off by `near`; 0 where hardly one is expected to flip.
+pub(super) fn flipped_gates(elements: f64, near: f64) -> f64 {
+    if elements * near * NEAR > FLIPS { near.sqrt() } else { 0.0 }
+}
+
+/// Relative error of a result of which a share is picked by other indices: as if other elements of the same size stood there, and
+/// that those may be larger than most.
+pub(super) fn picked(share: f64) -> f64 {
+    (PEAKED * (2.0 * share).sqrt()).min(1.0)
+}
+
+/// Rows that each element of a loss is the sum of; 1 for a mean.
+fn rows_summed(flow: &Flow<'_>, node: &Node<'_>, position: usize) -> f64 {
+    let sums = node.given().any(|slot| {
+        let Some(slot) = flow.slot((position, slot)) else { return false };
+        match &slot.value {
+            Value::Scalar(Scalar::Text(text)) => &**text == "sum",
+            // The code of dispatcher ops.
+            Value::Scalar(Scalar::Number(number)) => {
+                node.is_dispatcher() && &*slot.path == "input.3" && number.as_f64() > 1.5
+            }
+            _ => false,
+        }
+    });
+    let rows = |slot| flow.shape((position, slot)).iter().rev().skip(1).product::<u64>() as f64;
+    node.given().next().filter(|_| sums).map_or(1.0, rows)
 }
 
 /// Whether the gradient of a product rests on a value that its forward was given or made: on the factors, and that of a weight

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::difference::{Difference, Fact, Identity};
+use super::difference::{Fact, Identity};
 use super::flow::{Flow, Place};
 use super::ops::Kind;
 use super::precision::{Precision, of_sum};
@@ -11,6 +11,10 @@ use super::scale;
 use super::setting::Setting;
 use super::transfer::{self, InputError, centring, largest};
 use crate::dump::{DType, Phase, SlotSide};
+
+/// Relative difference of two norms in binary32 that is none: error without correlation to the values changes a norm of n
+/// elements by its n-th root only.
+const RESOLUTION: f64 = f32::EPSILON as f64;
 
 /// What a weighed value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -106,6 +110,10 @@ pub(super) struct Walk<'f, 'a> {
     worst: f64,
     /// Error that each product adds to a path.
     product: f64,
+    /// Largest error of a weight that steps before this one have moved, where statistics alone tell.
+    drift: f64,
+    /// Some function of the forward pass chooses between values, so that gradients pass where rounding lets them.
+    gates: bool,
 }
 
 impl<'f, 'a> Walk<'f, 'a> {
@@ -122,6 +130,8 @@ impl<'f, 'a> Walk<'f, 'a> {
             gradients_inside: gradients_inside(flow),
             worst: 0.0,
             product,
+            drift: drift(flow),
+            gates: flow.nodes.iter().any(|node| node.traits.chooses && !node.is_backward()),
         };
         for position in 0..count {
             walk.op(position);
@@ -190,7 +200,12 @@ impl<'f, 'a> Walk<'f, 'a> {
             Some(made) if fact.blind => made.path,
             _ => 0.0,
         };
-        let seen = path.max(fact.likely);
+        let unseen = if fact.blind && self.flow.is_weight(place) {
+            (RESOLUTION * fact.len.sqrt()).min(self.drift)
+        } else {
+            0.0
+        };
+        let seen = path.max(fact.likely).max(unseen);
         InputError { relative: fact.relative().max(seen), absolute: fact.distance.max(seen * fact.norm) }
     }
 
@@ -256,6 +271,10 @@ impl<'f, 'a> Walk<'f, 'a> {
             let explained = match fact.side {
                 SlotSide::Parameter => 0.0,
                 _ if transfer::may_select_others(self.flow, place, self.worst.max(coarse)) => 1.0,
+                // It may have come through a function that chooses.
+                _ if self.gates && self.flow.nodes[position].is_backward() => {
+                    self.worst.max(transfer::flipped_gates(fact.len, self.worst))
+                }
                 _ => self.worst,
             };
             self.out.values.push(Weighed {
@@ -331,12 +350,9 @@ impl<'f, 'a> Walk<'f, 'a> {
         let norm = scale.norm.max(around).max(f64::MIN_POSITIVE);
         let error = (fact.distance / norm).min(f64::MAX);
         let mut explained = transfer::explained(self.flow, place, norm, given, saved);
-        // Indices that differ pick other elements.
-        let picks = given.iter().any(|(place, _)| {
-            let given = self.flow.fact(*place);
-            given.is_tensor && !given.is_float && given.difference == Difference::Elements
-        });
-        if picks || inputs().any(|(place, _)| self.flow.fact(*place).difference.hides_numbers()) {
+        let flipped = largest(given.iter().map(|(place, _)| self.flow.fact(*place).flipped));
+        explained = explained.max(transfer::picked(flipped));
+        if inputs().any(|(place, _)| self.flow.fact(*place).difference.hides_numbers()) {
             explained = explained.max(1.0);
         }
         if node.is_module() {
@@ -437,6 +453,17 @@ impl<'f, 'a> Walk<'f, 'a> {
             .chain(run)
             .fold(own, Precision::coarser)
     }
+}
+
+/// Largest error of a weight before its first use, in a step after the first, as far as statistics tell; 0 elsewhere.
+fn drift(flow: &Flow<'_>) -> f64 {
+    if flow.pair.step == 0 {
+        return 0.0;
+    }
+    let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && !node.is_backward());
+    let given = nodes.flat_map(|(position, node)| node.given().map(move |slot| (position, slot)));
+    let weights = given.filter(|&place| flow.fact(place).blind && flow.is_weight(place));
+    largest(weights.map(|place| flow.fact(place)).map(|fact| fact.relative().max(fact.likely)))
 }
 
 /// Largest norm of what backward ops inside each module call were given.

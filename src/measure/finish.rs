@@ -60,6 +60,7 @@ pub(crate) fn metrics(
         within_1e3: share(pair.within_1e3),
         within_5e3: share(pair.within_5e3),
         max_ulp: (ulp && finite > 0).then_some(totals.max_ulp),
+        overlap: None,
     }
 }
 

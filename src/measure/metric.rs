@@ -1,5 +1,7 @@
 //! The results of measuring, and the one list of metrics that every report takes its columns from.
 
+use super::overlap::Overlap;
+
 /// What one tensor looks like by itself. Sums run over the finite elements.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TensorSummary {
@@ -76,6 +78,8 @@ pub struct PairMetrics {
     pub within_5e3: Option<f64>,
     /// Largest distance in units in the last place; only for two real float tensors of one dtype.
     pub max_ulp: Option<u64>,
+    /// What rows of indices have in common as sets; only for integer tensors that differ and have rows.
+    pub overlap: Option<Overlap>,
 }
 
 /// The metrics of a pair, in the order of report columns.

@@ -24,6 +24,7 @@ mod histogram;
 mod kernel;
 mod metric;
 mod observe;
+mod overlap;
 mod segment;
 mod sentinel;
 mod simd;
@@ -45,6 +46,7 @@ pub use hashes::hash;
 pub use histogram::{Histogram, histogram};
 pub use metric::{ALL_METRICS, Metric, PairMetrics, TensorSummary};
 pub use observe::{observe, observe_with};
+pub use overlap::Overlap;
 pub use sentinel::{SENTINEL, kept_out};
 pub use sketch::{SKETCH_VERSION, sketch_distance};
 pub use spread::spread;
@@ -77,7 +79,9 @@ fn compare_on(body: Body, baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> 
         if mixed { summarize_on(body, tensor) } else { summary(tensor, sums) }
     });
     let extent = PairExtent::of(baseline, candidate, &totals);
-    Some(finish::metrics(summaries, &totals, &extent, ulp))
+    let mut metrics = finish::metrics(summaries, &totals, &extent, ulp);
+    metrics.overlap = (metrics.different > 0).then(|| overlap::overlap(baseline, candidate)).flatten();
+    Some(metrics)
 }
 
 /// Measures one tensor by itself.
