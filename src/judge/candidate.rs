@@ -34,7 +34,10 @@ pub(super) struct Beyond {
 
 impl Beyond {
     pub(super) fn of(value: &Weighed, excess: &Excess) -> Self {
-        Self { error: value.error, expected: value.explained.hypot(excess.floor) }
+        match value.gain.filter(|_| excess.is_gain) {
+            Some(gain) => Self { error: gain.error, expected: gain.explained.hypot(excess.floor) },
+            None => Self { error: value.error, expected: value.explained.hypot(excess.floor) },
+        }
     }
 }
 

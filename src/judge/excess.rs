@@ -30,6 +30,9 @@ const KNOWN: f64 = 2.5;
 /// Calls of a family from which on this is known.
 const CALLS_FOR_KNOWN: usize = 8;
 
+/// Of a factor common to all elements: in sound pairs of public models none was beyond 1.4.
+const GAIN: f64 = 2.5;
+
 /// Of statistics, which bound errors from below only, on the side of the inputs as well.
 const STATISTICS: f64 = 5.0;
 
@@ -62,6 +65,8 @@ pub(super) struct Excess {
     pub(super) is_fault: bool,
     /// The level of the family is larger than any precision explains.
     pub(super) is_formula: bool,
+    /// At fault for a factor common to all elements alone.
+    pub(super) is_gain: bool,
 }
 
 /// Excess of all values, in their order; `measured` is the noise that runs of the baseline show of each.
@@ -92,8 +97,12 @@ pub(super) fn of(
             let gain = if value.blind || value.precision.unit >= COARSE { gain.max(0.0) } else { gain };
             let bits = raw - gain;
             let judged = value.explained < UNJUDGED && value.error > value.least;
-            let is_fault = judged && bits > threshold(value, spread, calls, is_late);
-            Excess { floor, is_measured: floor > own.0, is_fault, is_formula }
+            let stands_out = bits > threshold(value, spread, calls, is_late);
+            let is_factor =
+                value.gain.is_some_and(|gain| (gain.error / floor.hypot(gain.explained)).log2() > GAIN);
+            let is_fault = judged && (stands_out || is_factor);
+            let is_gain = is_fault && !stands_out;
+            Excess { floor, is_measured: floor > own.0, is_fault, is_formula, is_gain }
         });
     (found.collect(), families.learned())
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::candidate::{Beyond, Candidate};
 use super::certain::{Certain, numeric};
+use super::difference::Fact;
 use super::excess::{self, Excess};
 use super::family::Learned;
 use super::flow::{Flow, Place};
@@ -223,17 +224,20 @@ fn faults<'v>(
                 Weight::Result => numeric(node),
             };
             let mut candidate = Candidate { arrived, ..Candidate::at(op, Some(slot), cause) };
-            candidate.said = said(value, excess);
+            candidate.said = said(value, excess, flow.fact(value.place));
             candidate.beyond = Some(Beyond::of(value, excess));
             candidate
         })
 }
 
 /// The evidence of an excess in words.
-fn said(value: &Weighed, excess: &Excess) -> String {
+fn said(value: &Weighed, excess: &Excess, fact: &Fact) -> String {
     match value.family.role {
         Weight::Update => format!("the update of this parameter is off by {:.1e} of its size", value.error),
         Weight::UpdateSize => format!("the update of this parameter is {:.1} % larger or smaller", 100.0 * value.error),
+        _ if excess.is_gain => {
+            format!("all elements are scaled by {:.5}: noise has no direction", 1.0 + fact.gain())
+        }
         _ if excess.is_formula => {
             "other calls of this kind are off alike, by more than rounding explains: another formula or precision"
                 .to_owned()

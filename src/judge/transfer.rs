@@ -115,7 +115,10 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
                 error.relative
             }
         })),
-        Kind::Multiply if !gradient => joint.max(multiplied(flow, &given, fact.len) / scale),
+        Kind::Multiply if !gradient => {
+            let factor = factors(flow, node, place.0);
+            joint.max(multiplied(flow, &given, fact.len) * factor / scale)
+        }
         Kind::Divide | Kind::Root | Kind::Update if !gradient => {
             let divided = given.iter().enumerate().map(|(index, &(place, error))| {
                 let last = index + 1 == given.len();
@@ -237,6 +240,17 @@ pub(super) fn may_select_others(flow: &Flow<'_>, place: Place, noise: f64) -> bo
             && given.len > fact.len
             && rows * noise * NEAR > FLIPS
     })
+}
+
+/// Magnitude of the numbers that an element-wise product has among its factors.
+fn factors(flow: &Flow<'_>, node: &Node<'_>, position: usize) -> f64 {
+    let numbers = node.given().filter_map(|slot| match &flow.slot((position, slot))?.value {
+        Value::Scalar(Scalar::Number(number @ (Number::Int(_) | Number::Float(_)))) => {
+            Some(number.as_f64().abs())
+        }
+        _ => None,
+    });
+    numbers.filter(|number| number.is_finite()).product()
 }
 
 /// Norm of the error of an element-wise product: the error of each factor times the size of the others.

@@ -143,6 +143,7 @@ fn weighed(
         blind: false,
         elements: fact.len,
         terms: 1.0,
+        gain: None,
     };
     let noise = match gradient {
         _ if gradient >= LARGEST_GRADIENT_ERROR => 2.0,

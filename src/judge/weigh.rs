@@ -12,6 +12,18 @@ use super::setting::Setting;
 use super::transfer::{self, InputError, centring, largest};
 use crate::dump::{DType, Phase, SlotSide};
 
+/// Elements from which on noise has no direction.
+const WITHOUT_DIRECTION: f64 = 256.0;
+
+/// Share of an error along the value from which on it is one factor.
+const ONE_FACTOR: f64 = 0.7;
+
+/// Share of the error that inputs explain which may be a factor: in sound pairs of public models, at most half of this.
+const DIRECTED: f64 = 0.1;
+
+/// A factor that inputs have may be squared.
+const SQUARED: f64 = 2.0;
+
 /// Relative difference of two norms in binary32 that is none: error without correlation to the values changes a norm of n
 /// elements by its n-th root only.
 const RESOLUTION: f64 = f32::EPSILON as f64;
@@ -66,6 +78,18 @@ pub(super) struct Weighed {
     pub(super) elements: f64,
     /// Terms of the sums that each element is; 1 where nothing is summed.
     pub(super) terms: f64,
+    /// Where nearly all of the error is that the whole value is larger or smaller.
+    pub(super) gain: Option<Gain>,
+}
+
+/// Error along the value itself. Noise has no direction: of many elements, hardly any of it is a common factor, so that a factor
+/// shows far below what noise adds up to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gain {
+    /// Magnitude of the slope less 1.
+    pub(super) error: f64,
+    /// What inputs explain of it.
+    pub(super) explained: f64,
 }
 
 /// Error of a gradient of a parameter, for the update that it leads to in this step or the next.
@@ -293,6 +317,7 @@ impl<'f, 'a> Walk<'f, 'a> {
                 blind: fact.blind,
                 elements: fact.len,
                 terms: 1.0,
+                gain: None,
             });
         }
     }
@@ -376,6 +401,10 @@ impl<'f, 'a> Walk<'f, 'a> {
             let fact = self.flow.fact(*place);
             fact.is_float && fact.norm <= 0.0 && self.flow.shape(*place).len() > 1
         });
+        let gain = Gain {
+            error: fact.gain().abs() * fact.norm / norm,
+            explained: self.gain_explained(given, saved, explained),
+        };
         let weighs = !again
             && (!given.is_empty() || !saved.is_empty() || node.op.name.phase() != Phase::ParameterGradient);
         if weighs {
@@ -403,6 +432,8 @@ impl<'f, 'a> Walk<'f, 'a> {
                 blind: fact.blind,
                 elements: fact.len,
                 terms: if nothing { 1.0 } else { scale.terms },
+                gain: Some(gain)
+                    .filter(|gain| fact.len >= WITHOUT_DIRECTION && gain.error >= ONE_FACTOR * error),
             });
         }
         let copies = matches!(node.traits.kind, Kind::Copy);
@@ -424,6 +455,20 @@ impl<'f, 'a> Walk<'f, 'a> {
             self.worst = self.worst.max(raw);
         }
         Some(raw)
+    }
+
+    /// How much of a factor common to a result comes of its inputs: of factors they have, and of noise that became one.
+    fn gain_explained(
+        &self,
+        given: &[(Place, InputError)],
+        saved: &[(Place, InputError)],
+        explained: f64,
+    ) -> f64 {
+        let inputs = || given.iter().chain(saved);
+        let factor = largest(inputs().map(|(place, _)| self.flow.fact(*place).gain().abs()));
+        let error = largest(inputs().map(|(_, error)| error.relative));
+        let magnified = if error > 0.0 { (explained / error).max(1.0) } else { 1.0 };
+        (SQUARED * factor * magnified).hypot(DIRECTED * explained)
     }
 
     /// The precision in which a result was computed, as far as types show it: the coarsest of what it was made of.
