@@ -113,6 +113,9 @@ fn floor(value: &Weighed, families: &Families<'_>) -> (f64, bool) {
         Role::Update | Role::UpdateSize => return (value.least, false),
         Role::Result | Role::Arrival => {}
     }
+    if value.family.role == Role::Arrival && value.kind == Kind::Product {
+        return (value.least.max(families.level_of_unrecorded()), false);
+    }
     let Some(level) = families.level(value) else {
         // What statistics show of rounding is less than its norm.
         return (if value.blind { value.least } else { value.least.max(value.unknown) }, false);

@@ -252,6 +252,14 @@ impl<'a> Families<'a> {
         })
     }
 
+    /// Level of products that were not recorded: none where a recorded one shows that this run computes them in full.
+    pub(super) fn level_of_unrecorded(&self) -> f64 {
+        let fine = FINE * PRODUCT_PRECISIONS[0].range.0;
+        let shows = |shown: &&Shown| shown.large && shown.clean;
+        let full = self.forward.iter().filter(shows).any(|shown| shown.own < fine);
+        if full { 0.0 } else { PRODUCT_PRECISIONS[0].floor }
+    }
+
     /// Statistics show but a part of an error, so the products before and after are held against what binary32 leaves.
     fn level_of_coarse_statistics(&self, value: &Weighed) -> Option<f64> {
         let others = |earlier: bool| -> Vec<f64> {

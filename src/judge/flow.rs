@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::Verdict;
 use super::difference::{Difference, Fact};
 use super::nesting::{MAX_NESTING, Nesting};
-use super::ops::{Traits, base};
+use super::ops::{Kind, Traits, base};
 use super::rulebook::RuleBook;
 use super::setting::{Setting, is_uninitialised};
 use super::slot::SlotView;
@@ -146,8 +146,9 @@ impl<'a> Flow<'a> {
         paths
     }
 
-    /// The call around an op as recorded; for modules whose nesting was not, the next call of the module whose path leads to
-    /// theirs, since a module ends after what is inside it.
+    /// The call around an op as recorded. Where its nesting was not, or the calls around it were not (the older tool has no
+    /// backward of modules in place), the next call of a module whose path leads there, since a module ends after what is
+    /// inside it.
     fn parent_of(
         &self,
         position: usize,
@@ -156,17 +157,17 @@ impl<'a> Flow<'a> {
     ) -> Option<usize> {
         let node = &self.nodes[position];
         let phase = if node.is_backward() { Phase::Backward } else { Phase::Forward };
-        let mut has_ancestors = false;
+        let mut outermost: Option<OpName> = None;
         for name in nesting.ancestors(node.op.name.as_str()) {
-            has_ancestors = true;
             let outer = OpName::parse(name);
             let name = if outer.phase() == phase { Some(name.to_owned()) } else { outer.in_phase(phase) };
             let found = name.and_then(|name| self.named(&name)).filter(|&outer| outer != position);
             if found.is_some() {
                 return found;
             }
+            outermost = Some(outer);
         }
-        let mut path = node.op.name.module_path().filter(|_| !has_ancestors)?;
+        let mut path = outermost.as_ref().unwrap_or(&node.op.name).module_path()?;
         while let Some((outer, _)) = path.rsplit_once('.') {
             path = outer;
             let calls = paths.get(&(phase, path)).map_or(&[][..], Vec::as_slice);
@@ -229,11 +230,25 @@ impl<'a> Flow<'a> {
     }
 
     /// Whether a value that no recorded op made is a weight: a parameter of a module, or what a function of the forward pass
-    /// reads and wants a gradient of.
+    /// reads and wants a gradient of. The first factor of a product is not.
     pub(super) fn is_weight(&self, place: Place) -> bool {
-        let tracked = || self.slot(place).and_then(|slot| slot.value.tensor()?.requires_grad) == Some(true);
-        let forward = self.nodes[place.0].op.name.phase() == Phase::Forward;
-        self.fact(place).side == SlotSide::Parameter || (forward && !self.modules_alone && tracked())
+        let node = &self.nodes[place.0];
+        let multiplied = || {
+            matches!(node.traits.kind, Kind::Product | Kind::Attention | Kind::Recurrent)
+                // `addmm` and its like add a bias, which comes first.
+                && !node.base.contains("add")
+                && self.slot(place).is_some_and(|slot| &*slot.path == "input.0")
+        };
+        self.fact(place).side == SlotSide::Parameter
+            || (node.op.name.phase() == Phase::Forward
+                && !self.modules_alone
+                && self.wants_gradient(place)
+                && !multiplied())
+    }
+
+    /// Whether a tensor is a leaf that is trained, or was computed from one.
+    pub(super) fn wants_gradient(&self, place: Place) -> bool {
+        self.slot(place).and_then(|slot| slot.value.tensor()?.requires_grad) == Some(true)
     }
 
     /// Position of the paired op with this name.

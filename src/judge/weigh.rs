@@ -59,6 +59,7 @@ pub(super) struct Family {
 pub(super) struct Weighed {
     pub(super) place: Place,
     pub(super) family: Family,
+    /// That of the op; of an arrival that functions which were not recorded computed, a product, since it may be one of them.
     pub(super) kind: Kind,
     pub(super) precision: Precision,
     /// Error.
@@ -292,6 +293,9 @@ impl<'f, 'a> Walk<'f, 'a> {
                 dtype,
             };
             let coarse = self.setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
+            // Functions that were not recorded computed it of weights: products may be among them.
+            let computed =
+                phase == Phase::Forward && self.flow.wants_gradient(place) && !self.flow.is_weight(place);
             let explained = match fact.side {
                 SlotSide::Parameter => 0.0,
                 _ if transfer::may_select_others(self.flow, place, self.worst.max(coarse)) => 1.0,
@@ -304,7 +308,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             self.out.values.push(Weighed {
                 place,
                 family,
-                kind: Kind::Other,
+                kind: if computed { Kind::Product } else { Kind::Other },
                 precision,
                 error: (error.relative * fact.norm / self.scale_on_arrival(position, fact)).min(1.0),
                 explained,
