@@ -85,7 +85,7 @@ fn push_network(writer: &mut DumpWriter, task: CaptureTask, change: &dyn Fn(&mut
         let name = format!("Functional.{name}.forward");
         let stack =
             writer.push_stack(&[format!("File /home/user/train.py, line {}, in forward", 10 + index)]);
-        let mut record = OpRecord { name: name.clone(), stack: Some(stack.unwrap()), ..OpRecord::default() };
+        let mut record = OpRecord { name: name.clone(), stack: stack.unwrap(), ..OpRecord::default() };
         for (path, side, values) in
             [("input.0", SlotSide::Input, value(index)), ("output.0", SlotSide::Output, value(index + 1))]
         {

@@ -64,7 +64,7 @@ class Recorder:
         """Ends the step."""
     def forget_steps(self, first: int) -> None:
         """Takes back what was recorded of step `first` and of those that began after it: they were counted wrongly."""
-    def tally(self) -> tuple[int, int, float]:
+    def tally(self) -> tuple[int, tuple[int, int, str | None], float]:
         """Ops recorded so far, tensors among their values that were not measured, and seconds that recording took."""
     def cut_step(self, op: str | None, error: str) -> None:
         """Ends the step that the program has ended inside of: what ended it, and in which call if that is known."""

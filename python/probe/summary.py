@@ -28,8 +28,10 @@ class Outcome:
     #: The iteration that was under way at the end, which is how many have ended.
     reached: int
     ops: int
-    #: Tensors among the values of the ops that were not measured.
+    #: Tensors among the values of the ops, how many of them could not be measured, and the first of these with the reason.
+    tensors: int
     unmeasured: int
+    first_unmeasured: str | None
     #: Time of measuring and writing.
     seconds: float
     #: Kind of the device: `cpu`, `cuda`, `npu`.
@@ -53,6 +55,8 @@ class Outcome:
             return
         if not self.settings.quiet:
             yield self._recorded(folders)
+        if self.unmeasured:
+            yield self._unmeasured()
         if self.perturbed is not None:
             yield f"this was no ordinary run: {self.perturbed}; it shows noise, for probe compare --noise and probe calibrate"
         late = self.settings.steps.beyond(self.reached + self._folder(self.reached).is_dir())
@@ -91,13 +95,17 @@ class Outcome:
         counted = f" {self.iterations.describe()}" if self.iterations is not None else ""
         return f"it ended after {self.reached} iteration{'' if self.reached == 1 else 's'}, counted from 0{counted}"
 
+    def _unmeasured(self) -> str:
+        """Said even where the rest is not: whoever compares this must not take what is missing for what agrees."""
+        some = f"{self.unmeasured:,} of {self.tensors:,} tensors" if self.unmeasured < self.tensors else f"none of {self.tensors:,} tensors"
+        could = "could not be measured" if self.unmeasured < self.tensors else "could be measured"
+        return f"{some} {could}, so that comparisons will be incomplete; first {self.first_unmeasured}"
+
     def _recorded(self, folders: Sequence[Path]) -> str:
         settings = self.settings
         steps = _numbers("step", [int(folder.parent.name.removeprefix("step")) for folder in folders])
         rank = f"rank {self.rank} of {self.world}" if self.world > 1 else f"rank {self.rank}"
         facts = [f"{self.ops:,} op{'' if self.ops == 1 else 's'}"]
-        if self.unmeasured:
-            facts.append(f"{self.unmeasured:,} tensor{'' if self.unmeasured == 1 else 's'} not measured")
         facts += [_size(sum(_bytes(folder) for folder in folders)), f"{_seconds(self.seconds)} of measuring and writing"]
         output = _short(settings.output)
         dump = shlex.quote(output)

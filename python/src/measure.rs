@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use probe::capture::{DataLocation, SlotRecord, SlotValue, TensorFacts};
-use probe::dump::{Content, DType, SMALL_TENSOR, SlotSide, TensorRef, element_count};
+use probe::dump::{Content, DType, NO_DATA, SMALL_TENSOR, SlotSide, TensorRef, element_count};
 use probe::measure::{self, Crew};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -165,7 +165,7 @@ impl Meter {
         } else {
             Order::of_rows(facts)
         };
-        let released = |_| "its memory is released".to_owned();
+        let released = |_| format!("{NO_DATA}: its memory is released");
         let size = size_of(facts, dtype);
         let stored = self.stores(size);
         let content = if stored { SMALL } else { self.content };
@@ -226,7 +226,7 @@ impl Meter {
                 Err(reason) => note = Some(reason),
             }
         } else if facts.memory.is_none() {
-            note = Some("no data".into());
+            note = Some(NO_DATA.into());
         } else {
             // A small one is measured here, when its elements arrive.
             let elements = facts.dtype.filter(|&dtype| self.stores(size_of(&facts, dtype)));

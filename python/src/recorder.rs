@@ -243,10 +243,12 @@ impl Recorder {
         self.meter.restart(py);
     }
 
-    /// Ops recorded so far, tensors among their values that were not measured, and seconds that recording took.
-    fn tally(&self) -> (u64, u64, f64) {
-        let Tally { ops, unmeasured } = self.tape.tally();
-        (ops, unmeasured, Duration::from_nanos(self.spent.load(Ordering::Relaxed)).as_secs_f64())
+    /// Ops recorded so far; tensors among their values, how many of those could not be measured, and the first of these with the
+    /// reason; seconds that recording took.
+    fn tally(&self) -> (u64, (u64, u64, Option<String>), f64) {
+        let Tally { ops, tensors, unmeasured, first } = self.tape.tally();
+        let seconds = Duration::from_nanos(self.spent.load(Ordering::Relaxed)).as_secs_f64();
+        (ops, (tensors, unmeasured, first.map(|first| first.to_string())), seconds)
     }
 
     /// Ends the dump; `notes` go into its manifest.

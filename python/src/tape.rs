@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use probe::background;
 use probe::capture::{CaptureError, DumpWriter, OpRecord, SlotValue};
-use probe::dump::TensorRef;
+use probe::dump::{NO_DATA, TensorRef};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
@@ -46,11 +46,31 @@ struct Reel {
 }
 
 /// How much was recorded.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
     pub(crate) ops: u64,
-    /// Tensors among the values of the ops that were not measured.
+    /// Tensors among the values of the ops.
+    pub(crate) tensors: u64,
+    /// Those of them that could not be measured.
     pub(crate) unmeasured: u64,
+    /// The first of these, and why.
+    pub(crate) first: Option<Arc<str>>,
+}
+
+impl Tally {
+    fn add(&mut self, op: &OpRecord) {
+        self.ops += 1;
+        for slot in &op.slots {
+            let SlotValue::Tensor(facts) = &slot.value else { continue };
+            self.tensors += 1;
+            let reason = facts.note.as_deref().unwrap_or_default();
+            // Where there are no elements, there was nothing to measure.
+            if facts.observation.is_none() && !reason.starts_with(NO_DATA) {
+                self.unmeasured += 1;
+                self.first.get_or_insert_with(|| format!("{} {}: {reason}", op.name, slot.path).into());
+            }
+        }
+    }
 }
 
 /// Records that wait to be written, in order.
@@ -157,10 +177,10 @@ impl Tape {
     /// Takes back what was recorded of step `first` and of those that began after it.
     pub(crate) fn forget_steps(&self, py: Python<'_>, first: u64) {
         let mut reel = self.complete(py);
-        let Some(place) = reel.begun.iter().position(|&(step, _)| step >= first) else { return };
+        let Some(place) = reel.begun.iter().position(|(step, _)| *step >= first) else { return };
         let forgotten = reel.begun.split_off(place);
-        if let Some(&(_, before)) = forgotten.first() {
-            *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = before;
+        if let Some((_, before)) = forgotten.first() {
+            *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = before.clone();
         }
         let unwritten = reel.pending.take();
         for (step, _) in forgotten {
@@ -170,11 +190,14 @@ impl Tape {
         }
     }
 
-    /// The number of a call stack within the step.
+    /// The number of a call stack within the step; none for one without frames.
     pub(crate) fn push_stack(&self, py: Python<'_>, frames: &[String]) -> Option<u32> {
+        if frames.is_empty() {
+            return None;
+        }
         let mut reel = self.reel(py);
         if reel.pending.is_none() {
-            return reel.run(|writer| writer.push_stack(frames));
+            return reel.run(|writer| writer.push_stack(frames)).flatten();
         }
         let known = reel.early.iter().position(|known| known == frames);
         let number = known.unwrap_or_else(|| {
@@ -186,21 +209,12 @@ impl Tape {
 
     /// How much was recorded so far.
     pub(crate) fn tally(&self) -> Tally {
-        *self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes the record of an op, and says when the waiting ones are to be written.
     pub(crate) fn push(&self, op: OpRecord) -> Due {
-        let unmeasured = op
-            .slots
-            .iter()
-            .filter(|slot| matches!(&slot.value, SlotValue::Tensor(facts) if facts.observation.is_none()))
-            .count();
-        {
-            let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-            tally.ops += 1;
-            tally.unmeasured += unmeasured as u64;
-        }
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner).add(&op);
         let mut waiting = self.spool.waiting();
         waiting.records.push(op);
         if std::mem::take(&mut waiting.first) {

@@ -62,8 +62,9 @@ impl StepWriter {
         })
     }
 
-    pub(super) fn push_stack<S: AsRef<str>>(&mut self, frames: &[S]) -> u32 {
-        self.stacks.push(frames)
+    pub(super) fn push_stack<S: AsRef<str>>(&mut self, frames: &[S]) -> Option<u32> {
+        // The table has a row for each frame, so that a stack of none would have no place in it.
+        (!frames.is_empty()).then(|| self.stacks.push(frames))
     }
 
     pub(super) fn push_tensor(

@@ -77,11 +77,12 @@ impl DumpWriter {
         Ok(())
     }
 
-    /// Keeps a call stack, innermost frame first; equal ones once in a step. The number is good within the step.
+    /// Keeps a call stack, innermost frame first; equal ones once in a step. The number is good within the step. `None` for one
+    /// without frames, as threads of a framework have: there is nothing to point at.
     ///
     /// # Errors
     /// [`CaptureError::Usage`] when no step has begun.
-    pub fn push_stack<S: AsRef<str>>(&mut self, frames: &[S]) -> Result<u32, CaptureError> {
+    pub fn push_stack<S: AsRef<str>>(&mut self, frames: &[S]) -> Result<Option<u32>, CaptureError> {
         Ok(self.open()?.push_stack(frames))
     }
 

@@ -101,6 +101,9 @@ impl fmt::Display for Checksum {
     }
 }
 
+/// How the remark of a capture begins on a tensor whose elements are nowhere: on the device `meta`, or released.
+pub const NO_DATA: &str = "no data";
+
 /// What a dump holds of one tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorRecord {
@@ -147,6 +150,17 @@ impl TensorRecord {
             device: None,
             note: None,
         }
+    }
+
+    /// Why nothing is known of the elements although there are some: the capture tried to measure them and could not. `None` where
+    /// something is known, and where there was nothing to measure: no elements, or none in memory.
+    pub fn unmeasured(&self) -> Option<&str> {
+        let known = self.counts.is_some()
+            || self.statistics != RecordedStatistics::default()
+            || self.checksum.is_some()
+            || self.sketch.is_some()
+            || self.data.is_some();
+        self.note.as_deref().filter(|note| !known && !self.is_empty() && !note.starts_with(NO_DATA))
     }
 
     /// Number of elements; saturates, since the shape comes from a file.

@@ -30,6 +30,7 @@ mod structure;
 mod tensor;
 mod tolerance;
 mod transfer;
+mod unmeasured;
 mod update;
 mod verdicts;
 mod weigh;
@@ -97,6 +98,8 @@ pub struct PartJudgement {
     pub findings: Vec<Finding>,
     /// Statements about the whole part, each said once (run-wide dtype, inputs that already differ).
     pub notes: Vec<String>,
+    /// Values that a capture could not measure.
+    pub incomplete: Vec<Incomplete>,
     /// Errors against the reference run, by op and slot as [`PartPair::ops`](crate::pair::PartPair::ops) has them; empty without one.
     pub reference: Vec<Vec<ReferenceErrors>>,
     /// Tallies.

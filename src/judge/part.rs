@@ -16,7 +16,7 @@ use super::update::{self, Weights};
 use super::weigh::{GradientErrors, Role as Weight, Walk, Weighed, Weighing};
 use super::{
     Cause, Counts, OpJudgement, PartJudgement, ReferenceErrors, family, finding, notes, origin, reference,
-    structure, verdicts,
+    structure, unmeasured, verdicts,
 };
 use crate::dump::{OpKind, Phase};
 use crate::measure::Evidence;
@@ -130,7 +130,9 @@ pub fn judge_part(
     let counts = count(pair, &ops);
     let diverged = history.diverged || !findings.is_empty();
     let next = History::after(&flow, weighing.gradients, learned, diverged);
-    (PartJudgement { ops, rules: book.into_texts(), findings, notes, reference: Vec::new(), counts }, next)
+    let incomplete = unmeasured::of(&flow);
+    let rules = book.into_texts();
+    (PartJudgement { ops, rules, findings, notes, incomplete, reference: Vec::new(), counts }, next)
 }
 
 /// Weighs the values of a part, updates among them; gives also the weights and buffers that have drifted.

@@ -39,6 +39,7 @@ impl RunJudge {
         );
         let note = |text: &String| Note { part: Some((step, rank)), text: text.clone() };
         self.notes.extend(part.notes.iter().map(note));
+        self.incomplete.extend(part.incomplete.iter().cloned());
     }
 
     /// Adds something that could not be read or compared.

@@ -55,7 +55,7 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
             };
             candidates.iter().any(behind) || group.boundary.iter().any(certain)
         } || !hands_on(flow, group);
-        if differs {
+        if differs && !is_within_update(flow, group) {
             candidates.retain(|candidate| !behind(candidate));
             fault.get_or_insert_with(|| Candidate::at(forward_of(flow, first), None, Cause::Structure));
         } else {
@@ -63,6 +63,20 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
         }
     }
     Structure { note: remark(flow, &harmless), fault }
+}
+
+/// Whether the ops are those of an optimizer's step that is judged as a whole, by what it changed. Devices step in other ways: all
+/// parameters at once, or one after the other.
+fn is_within_update(flow: &Flow<'_>, group: &Substitution) -> bool {
+    let judged = |step: &str| {
+        flow.named(step).is_some_and(|position| {
+            let node = &flow.nodes[position];
+            let compared = |slot: usize| node.facts[slot].is_measured;
+            node.traits.optimizes && node.results().any(compared)
+        })
+    };
+    let mut ops = group.baseline.iter().chain(&group.candidate);
+    ops.all(|&op| flow.nodes[op].op.parent.as_deref().is_some_and(judged))
 }
 
 /// The forward call of a backward op, which has no partner either; the op itself where there is none.

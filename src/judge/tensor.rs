@@ -8,6 +8,7 @@ use super::precision::Precision;
 use super::rulebook::{RuleBook, RuleKey};
 use super::slot::SlotView;
 use super::tolerance::Rule;
+use super::unmeasured;
 use crate::dump::{Checksum, Counts, DType, Number, RecordedDType, SlotSide, TensorRecord};
 use crate::measure::{ChecksumMatch, Evidence, Metric, PairMetrics, RecordedComparison, SENTINEL, kept_out};
 
@@ -50,7 +51,15 @@ pub(super) fn compare(
                 settle(&mut fact, Verdict::BitEqual, "no elements");
                 fact.exact = true;
             }
-            _ => fact.judgement.reason = "no statistics, checksum or data that both sides recorded".into(),
+            _ => match unmeasured::reason((b, c)) {
+                Some(reason) => {
+                    fact.difference = Difference::Unreadable;
+                    fact.judgement.reason = reason.into();
+                }
+                None => {
+                    fact.judgement.reason = "no statistics, checksum or data that both sides recorded".into();
+                }
+            },
         }
         around_numbers(&mut fact, (b, c), view.setting.mixed.is_some());
         fact

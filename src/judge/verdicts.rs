@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::candidate::Candidate;
 use super::difference::{Difference, Fact, Identity};
 use super::excess::Excess;
-use super::flow::{Flow, Place};
+use super::flow::{Flow, Node, Place};
 use super::transfer::{self, InputError, largest};
 use super::weigh::{Role as Weight, Weighing};
 use super::{Cause, OpJudgement, Role, Verdict};
@@ -229,6 +229,7 @@ fn judge(
         }
         Some(_) => Role::Introduces,
         None if !results.is_empty() => Role::Propagates,
+        None if is_dark(node) => Role::Unknown,
         None if !given.is_empty() => Role::Recovers,
         None => Role::Clean,
     };
@@ -249,6 +250,15 @@ fn judge(
         reason: Box::default(),
         follows: None,
         slots,
+    }
+}
+
+/// Nothing says that its results agree: some could not be compared, or there are none and so it is with what it was given.
+fn is_dark(node: &Node<'_>) -> bool {
+    let unknown = |slot: usize| node.facts[slot].difference == Difference::Unreadable;
+    match node.results().next() {
+        Some(_) => node.results().any(unknown),
+        None => node.given().any(unknown),
     }
 }
 

@@ -92,14 +92,23 @@ pub enum Role {
     Amplifies,
     /// Inputs agree, outputs do not.
     Introduces,
+    /// Outputs were not measured, or cannot be read.
+    Unknown,
     /// Present on one side only.
     Unpaired,
 }
 
 impl Role {
     /// Every role.
-    pub const ALL: [Self; 6] =
-        [Self::Clean, Self::Recovers, Self::Propagates, Self::Amplifies, Self::Introduces, Self::Unpaired];
+    pub const ALL: [Self; 7] = [
+        Self::Clean,
+        Self::Recovers,
+        Self::Propagates,
+        Self::Amplifies,
+        Self::Introduces,
+        Self::Unknown,
+        Self::Unpaired,
+    ];
 
     /// The word in reports.
     pub const fn name(self) -> &'static str {
@@ -109,6 +118,7 @@ impl Role {
             Self::Propagates => "propagates",
             Self::Amplifies => "amplifies",
             Self::Introduces => "introduces",
+            Self::Unknown => "unknown",
             Self::Unpaired => "unpaired",
         }
     }
@@ -121,6 +131,7 @@ impl Role {
             Self::Propagates => "outputs differ, as much as the inputs explain",
             Self::Amplifies => "output error far above what the inputs explain",
             Self::Introduces => "inputs agree, outputs do not: look here",
+            Self::Unknown => "outputs were not measured, or cannot be read",
             Self::Unpaired => "recorded on one side only",
         }
     }

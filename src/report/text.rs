@@ -294,7 +294,7 @@ fn incomplete(lines: &mut Lines, summary: &Summary, options: &TextOptions) {
 const fn of_role(role: Role) -> Style {
     match role {
         Role::Clean | Role::Recovers => Style::Plain,
-        Role::Propagates | Role::Unpaired => Style::Warn,
+        Role::Propagates | Role::Unknown | Role::Unpaired => Style::Warn,
         Role::Amplifies | Role::Introduces => Style::Bad,
     }
 }

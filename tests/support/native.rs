@@ -43,7 +43,7 @@ pub(crate) fn convert(from: &Path, to: &Path, task: CaptureTask) {
             let record = OpRecord {
                 name: op.name.to_string(),
                 scope: op.parent.as_deref().map(Into::into),
-                stack: stack.map(|frames| writer.push_stack(frames).unwrap()),
+                stack: stack.and_then(|frames| writer.push_stack(frames).unwrap()),
                 slots,
                 ..OpRecord::default()
             };

@@ -481,7 +481,7 @@ class Session:
         speaker = self.settings.ranks.next_from(0)
         if self._rank != (speaker if speaker is not None and speaker < self._world else 0):
             return
-        ops, unmeasured, seconds = self._core.tally() if self._core is not None else (0, 0, 0.0)
+        ops, (tensors, unmeasured, first), seconds = self._core.tally() if self._core is not None else (0, (0, 0, None), 0.0)
         outcome = summary.Outcome(
             settings=self.settings,
             rank=self._rank,
@@ -490,7 +490,9 @@ class Session:
             begun=self._begun,
             reached=self.step_number,
             ops=ops,
+            tensors=tensors,
             unmeasured=unmeasured,
+            first_unmeasured=first,
             seconds=seconds,
             device=Device.present()["kind"],
             iterations=self.iterations,

@@ -29,7 +29,7 @@ TRAIN = """
 """
 
 RECORDED = re.compile(
-    r"probe: recorded (?P<steps>steps? [\d,-]+), (?P<rank>rank .+): (?P<ops>[\d,]+) ops?(, [\d,]+ tensors? not measured)?, "
+    r"probe: recorded (?P<steps>steps? [\d,-]+), (?P<rank>rank .+): (?P<ops>[\d,]+) ops?, "
     r"[\d.]+ (B|KiB|MiB), [\d.]+ s of measuring and writing; in (?P<folder>\S+); next: probe compare -b (?P=folder) -c OTHER"
 )
 
@@ -63,9 +63,17 @@ def test_quiet_leaves_it_out(tmp_path: Path) -> None:
     assert said(tmp_path, "train(2)", "--steps", "0", "--config", "probe.toml", output="other") == []
 
 
-def test_tensors_that_were_not_measured_are_counted(tmp_path: Path) -> None:
-    (line,) = said(tmp_path, "train(1); torch.ones(2, device='meta') + 1", "--steps", "1")
-    assert re.search(r": 2 ops, \d tensors? not measured, ", line), line
+def test_tensors_that_could_not_be_measured_are_counted(tmp_path: Path) -> None:
+    lines = said(tmp_path, "train(1); torch.ones(2, device='meta') + 1; torch.zeros(8, dtype=torch.uint8).view(torch.bits8)", "--steps", "1")
+    # There is nothing to measure on the device `meta`.
+    counted = "1 of 6 tensors could not be measured, so that comparisons will be incomplete; first Tensor.view.0.forward output.0: torch.bits8 is not measured"
+    assert RECORDED.fullmatch(lines[0]) and lines[1:] == [f"probe: {counted}"], lines
+
+
+def test_what_could_not_be_measured_is_said_though_quiet(tmp_path: Path) -> None:
+    unmeasured = "zeros = torch.zeros(8, dtype=torch.uint8).view(torch.bits8)"
+    (line,) = said(tmp_path, f"train(1); {unmeasured}", "--steps", "1", "--quiet")
+    assert "1 of 3 tensors could not be measured" in line, line
 
 
 def test_a_print_after_the_loop_is_no_step(tmp_path: Path) -> None:

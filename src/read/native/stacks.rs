@@ -37,11 +37,13 @@ struct Stacks<'p> {
     budget: Budget,
     done: Vec<Stack>,
     open: Vec<Box<str>>,
+    /// The number of the stack without frames was met.
+    skipped: bool,
 }
 
 impl<'p> Stacks<'p> {
     fn new(path: &'p Path) -> Self {
-        Self { path, budget: Budget::default(), done: Vec::new(), open: Vec::new() }
+        Self { path, budget: Budget::default(), done: Vec::new(), open: Vec::new(), skipped: false }
     }
 
     fn add(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
@@ -56,6 +58,11 @@ impl<'p> Stacks<'p> {
             // Stacks are written in order; each row belongs to the open one or begins the next.
             if number == self.done.len() + 1 {
                 self.done.push(std::mem::take(&mut self.open).into());
+            } else if number == self.done.len() + 2 && !self.skipped {
+                // Earlier recorders gave the stack without frames a number, which no row has. There is but one.
+                self.skipped = true;
+                self.done.push(std::mem::take(&mut self.open).into());
+                self.done.push([].into());
             } else if number != self.done.len() {
                 return Err(ReadError::format(self.path, format!("stack {number} is out of order")));
             }
@@ -71,5 +78,35 @@ impl<'p> Stacks<'p> {
             self.done.push(self.open.into());
         }
         self.done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{StringArray, UInt32Array};
+
+    use super::*;
+    use crate::dump::native::columns::stacks_schema;
+
+    fn lengths(numbers: &[u32]) -> Result<Vec<usize>, ReadError> {
+        let frames = StringArray::from(vec!["File /a.py, line 1, in f"; numbers.len()]);
+        let columns: Vec<arrow_array::ArrayRef> =
+            vec![Arc::new(UInt32Array::from(numbers.to_vec())), Arc::new(frames)];
+        let mut stacks = Stacks::new(Path::new("stacks.parquet"));
+        stacks.add(&RecordBatch::try_new(stacks_schema(), columns).unwrap())?;
+        Ok(stacks.finish().iter().map(|stack| stack.len()).collect())
+    }
+
+    #[test]
+    fn the_number_of_one_stack_without_frames_may_be_left_out() {
+        assert_eq!(lengths(&[0, 0, 1]).unwrap(), [2, 1]);
+        assert_eq!(lengths(&[0, 0, 2, 3]).unwrap(), [2, 0, 1, 1]);
+        assert_eq!(lengths(&[1, 2]).unwrap(), [0, 1, 1]);
+        for damaged in [&[0, 2, 4][..], &[0, 3], &[0, 1, 0], &[0, u32::MAX]] {
+            let error = lengths(damaged).unwrap_err().to_string();
+            assert!(error.contains("is out of order"), "{damaged:?}: {error}");
+        }
     }
 }

@@ -88,7 +88,7 @@ fn write_step(writer: &mut DumpWriter, step: u64, ops: usize) {
                 ),
             ],
         );
-        record.stack = Some(stack);
+        record.stack = stack;
         writer.push(&record).unwrap();
     }
 }
@@ -254,6 +254,27 @@ fn a_part_is_found_from_any_depth() {
     assert_eq!(part_of(&open(&root, FileAccess::Read).unwrap(), 3, 0).task, Task::Sketch);
 }
 
+#[test]
+fn a_stack_without_frames_leaves_the_others_readable() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("dump");
+    let mut writer = DumpWriter::create(&root, &manifest(CaptureTask::Sketch), 0).unwrap();
+    writer.begin_step(0).unwrap();
+    for (index, frames) in [&["a"][..], &[], &["b", "main"]].into_iter().enumerate() {
+        let stack = writer.push_stack(frames).unwrap();
+        assert_eq!(stack.is_some(), !frames.is_empty());
+        let mut record = op(&format!("A.a.{index}.forward"), Vec::new());
+        record.stack = stack;
+        writer.push(&record).unwrap();
+    }
+    writer.finish_step().unwrap();
+    writer.close(&[]).unwrap();
+    let rank = read_only_part(&root);
+    let frames: Vec<_> =
+        rank.ops.iter().map(|op| op.stack.map(|stack| rank.stacks[stack as usize].to_vec())).collect();
+    assert_eq!(frames, [Some(vec!["a".into()]), None, Some(vec!["b".into(), "main".into()])]);
+}
+
 /// The folder of an interrupted step of `ops` ops, flushed after each `every`.
 fn interrupted(root: &Path, ops: usize, every: usize) -> PathBuf {
     let mut writer = DumpWriter::create(root, &manifest(CaptureTask::Sketch), 0).unwrap();
@@ -262,7 +283,7 @@ fn interrupted(root: &Path, ops: usize, every: usize) -> PathBuf {
         let stack = writer.push_stack(&[format!("frame {index}")]).unwrap();
         let value = SlotValue::Tensor(facts(Some(Arc::new(observation(index as f32)))));
         let mut record = op(&format!("A.a.{index}.forward"), vec![slot("output.0", SlotSide::Output, value)]);
-        record.stack = Some(stack);
+        record.stack = stack;
         writer.push(&record).unwrap();
         if (index + 1) % every == 0 {
             writer.flush().unwrap();

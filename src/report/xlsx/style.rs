@@ -116,7 +116,7 @@ impl Style {
         match role {
             Role::Clean => Self::Good,
             Role::Recovers => Self::Info,
-            Role::Propagates => Self::Warn,
+            Role::Propagates | Role::Unknown => Self::Warn,
             Role::Amplifies => Self::Hot,
             Role::Introduces => Self::Bad,
             Role::Unpaired => Self::Muted,

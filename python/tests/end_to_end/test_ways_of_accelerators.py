@@ -1,0 +1,83 @@
+"""What accelerators do otherwise than the host, done on the host: ops on a thread of torch's own, an optimizer that steps all
+parameters at once, values that cannot be measured."""
+
+from __future__ import annotations
+
+import _thread
+import functools
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+import training
+from torch import nn
+
+import probe
+
+#: A function that no file of the user's holds, as on a thread that torch makes: nothing of it is among the frames.
+RUN = compile("def run(work, done):\n    work()\n    done.set()\n", "<frozen engine>", "exec")
+
+
+def elsewhere(work: Any) -> None:
+    """Runs `work` on a thread without any frame of the program's."""
+    names: dict[str, Any] = {}
+    exec(RUN, names)
+    done = threading.Event()
+    _thread.start_new_thread(names["run"], (work, done))
+    assert done.wait(120)
+
+
+@pytest.mark.parametrize("level", ["mix", "op"])
+def test_ops_on_a_thread_without_frames(tmp_path: Path, compare: Any, level: str) -> None:
+    """The dump stays readable, and the stacks that there are stay those of their ops."""
+    for name in ("one", "two"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3))
+        with probe.capture(tmp_path / name, model=model, steps="all", level=level, step_on="program") as capture:
+            model(torch.randn(5, 6)).sum().backward()
+            elsewhere(functools.partial(model, torch.randn(5, 6)))
+            torch.ones(3).neg()
+            capture.step()
+    code, report = compare(tmp_path / "one", tmp_path / "two")
+    assert (code, report["verdict"]) == (0, "agree")
+    places = {}
+    for batch in pq.read_table(tmp_path / "one" / "step0" / "rank0" / "ops.parquet").to_pylist():
+        places[batch["op"]] = batch["stack"]
+    frames = pq.read_table(tmp_path / "one" / "step0" / "rank0" / "stacks.parquet").to_pylist()
+    gelu, neg = ("Functional.gelu", "Tensor.neg") if level == "mix" else ("Aten.gelu", "Aten.neg")
+    assert places[f"{gelu}.0.forward"] is not None and places[f"{gelu}.1.forward"] is None
+    assert any("torch.ones(3).neg()" in frame["frame"] for frame in frames if frame["stack"] == places[f"{neg}.0.forward"])
+
+
+@pytest.mark.parametrize("level", ["mix", "api"])
+def test_an_optimizer_that_steps_all_parameters_at_once(tmp_path: Path, compare: Any, level: str) -> None:
+    """The default on devices, and not on the host."""
+    for name, foreach in (("host", False), ("device", True)):
+        model, _ = training.make("transformer")
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=foreach)
+        source = torch.Generator().manual_seed(3)
+        x, y = (torch.randint(0, 40, (2, 6), generator=source) for _ in range(2))
+        with probe.capture(tmp_path / name, model=model, steps=[0, 1], level=level):
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(x, y).backward()
+                optimizer.step()
+    code, report = compare(tmp_path / "host", tmp_path / "device")
+    assert (code, report["verdict"], report["culprits"]) == (0, "agree", [])
+
+
+def test_values_that_cannot_be_measured_are_not_clean(tmp_path: Path, compare: Any) -> None:
+    for name in ("one", "two"):
+        with probe.capture(tmp_path / name, steps="all", level="api", step_on="program") as capture:
+            torch.ones(700).neg()
+            torch.zeros(8, dtype=torch.uint8).view(torch.bits8)
+            capture.step()
+    code, report = compare(tmp_path / "one", tmp_path / "two")
+    assert (code, report["verdict"]) == (3, "incomplete")
+    (left_out,) = report["incomplete"]
+    assert "Tensor.view.0.forward output.0" in left_out["place"] and "torch.bits8 is not measured" in left_out["reason"]
+    assert report["counts"]["roles"] | {"clean": 0, "unknown": 0} == dict.fromkeys(report["counts"]["roles"], 0)
+    assert (report["counts"]["roles"]["unknown"], report["counts"]["roles"]["clean"]) == (1, len(["ones", "neg", "zeros"]))
