@@ -55,6 +55,17 @@ wheel() {
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$target"/wheels/*.whl
 }
 
+# A device of software on which the unmodified wheel of torch_npu runs. Without the wheel or a compiler its tests are skipped.
+ascend_sim() {
+    local status=0
+    .venv/bin/python tests/ascend-sim/build.py "$target/ascend-sim" || status=$?
+    case $status in
+        0) ;;
+        3 | 4) note "NOT TESTED: the simulated Ascend device could not be built; the tests of python/tests/npu are skipped" ;;
+        *) return $status ;;
+    esac
+}
+
 schemas() {
     cargo run --quiet --locked --all-features --bin generate-schemas
     if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
@@ -87,7 +98,7 @@ oracle() {
 # Run from elsewhere, so that `import probe` finds the installed package and not the source folder.
 python_tests() {
     local here="$PWD"
-    (cd "$target" && PROBE_BIN="$target/debug/probe" "$here/.venv/bin/python" -m pytest -q \
+    (cd "$target" && PROBE_BIN="$target/debug/probe" ASCEND_SIM="$target/ascend-sim" "$here/.venv/bin/python" -m pytest -q \
         -p no:cacheprovider --rootdir "$here" -c "$here/pyproject.toml" "$here/python/tests")
 }
 
@@ -102,6 +113,7 @@ step schemas
 step cargo bench --no-run --profile dev --all-features --locked
 step fuzz_targets
 step python_environment
+step ascend_sim
 has_nextest=yes
 if ! step nextest; then
     has_nextest=no

@@ -1,0 +1,162 @@
+"""Trainings on the simulated NPU by an unmodified torch_npu: recorded, they stay what they are; a sound one agrees with the host, and of one
+with a fault the op is named.
+
+`ASCEND_SIM_ALL=1` runs all of it; without, a part that takes a few minutes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import simulator
+from simulator import Done
+
+EVERYTHING = bool(os.environ.get("ASCEND_SIM_ALL"))
+TRAIN = simulator.HERE / "train.py"
+Compare = Callable[..., tuple[int, dict[str, Any]]]
+
+
+def train(folder: Path, model: str, *options: object, **switches: Any) -> Done:
+    """On the device."""
+    return simulator.run(folder, TRAIN, model, "--device", "npu:0", *options, **switches)
+
+
+def on_host(folder: Path, model: str, *options: object, probe: list[object] | None = None) -> Done:
+    return simulator.run(folder, TRAIN, model, *options, probe=probe)
+
+
+def record(output: str, level: str = "mix", task: str = "sketch", steps: str = "all") -> list[object]:
+    return ["--steps", steps, "--level", level, "--task", task, "-o", output]
+
+
+def chosen(whole: list[Any], few: list[Any]) -> list[Any]:
+    return whole if EVERYTHING else few
+
+
+MODELS = ["mlp", "resnet", "gpt", "checkpointed", "llama", "bert", "moe"]
+WAYS = [
+    *(("gpt", "--optimizer", optimizer) for optimizer in ("loop", "fused", "sgd")),
+    *(("gpt", "--precision", precision) for precision in ("autocast", "bfloat16", "scaler")),
+]
+
+
+@pytest.mark.parametrize("given", chosen([*((model,) for model in MODELS), *WAYS], [("resnet",), ("gpt", "--precision", "scaler")]), ids=" ".join)
+def test_it_trains_as_the_host_does(tmp_path: Path, given: tuple[str, ...]) -> None:
+    found = [float.fromhex(loss) for loss in train(tmp_path, *given, "--save", tmp_path / "weights.pt").result["losses"]]
+    assert (tmp_path / "weights.pt").stat().st_size > 0
+    if given[-1] == "scaler":
+        # The host scales as well, and computes other products in half precision.
+        given = given[:1]
+    expected = [float.fromhex(loss) for loss in on_host(tmp_path, *given).result["losses"]]
+    assert found == pytest.approx(expected, rel=1e-4 if len(given) == 1 else 2e-3)
+
+
+CLEAN = list(itertools.product(["mlp", "resnet", "gpt", "checkpointed", "llama", "bert", "moe"], ["mix", "module", "api"], ["sketch", "statistics", "tensor"]))
+FEW_CLEAN = [("gpt", "mix", "sketch"), ("llama", "module", "sketch"), ("mlp", "api", "tensor"), ("moe", "module", "statistics")]
+
+
+@pytest.mark.parametrize(("model", "level", "task"), chosen(CLEAN, FEW_CLEAN))
+def test_a_sound_pair_agrees_and_recording_changes_nothing(tmp_path: Path, compare: Compare, model: str, level: str, task: str) -> None:
+    plain = train(tmp_path, model, "--steps", 2)
+    recorded = train(tmp_path, model, "--steps", 2, probe=record("npu", level, task, "0-1"))
+    assert recorded.result == plain.result
+    assert not [line for line in recorded.said() if "could" in line or "recording stopped" in line], recorded.stderr
+    on_host(tmp_path, model, "--steps", 2, probe=record("cpu", level, task, "0-1"))
+    code, report = compare(tmp_path / "cpu", tmp_path / "npu")
+    assert (code, report["verdict"], report["culprits"]) == (0, "agree", []), report["culprits"]
+    assert report["counts"]["roles"]["unknown"] == 0
+
+
+@pytest.mark.parametrize("precision", chosen(["autocast", "bfloat16"], ["autocast"]))
+def test_a_sound_pair_in_half_precision(tmp_path: Path, compare: Compare, precision: str) -> None:
+    options = ("gpt", "--steps", 2, "--precision", precision)
+    plain = train(tmp_path, *options)
+    assert train(tmp_path, *options, probe=record("npu", steps="0-1")).result == plain.result
+    on_host(tmp_path, *options, probe=record("cpu", steps="0-1"))
+    code, report = compare(tmp_path / "cpu", tmp_path / "npu")
+    assert (code, report["culprits"]) == (0, []), report["culprits"]
+
+
+@pytest.mark.parametrize("rounding", chosen(["wide", "order", "hf32"], ["order"]))
+def test_a_device_that_rounds_otherwise_agrees(tmp_path: Path, compare: Compare, rounding: str) -> None:
+    train(tmp_path, "gpt", "--steps", 2, probe=record("npu", steps="0-1"), rounding=rounding)
+    on_host(tmp_path, "gpt", "--steps", 2, probe=record("cpu", steps="0-1"))
+    code, report = compare(tmp_path / "cpu", tmp_path / "npu")
+    assert (code, report["verdict"], report["culprits"]) == (0, "agree", []), report["culprits"]
+
+
+#: The operator at fault, the number of its call, and the op that is to be named.
+FAULTS = [
+    ("Embedding:0", "Functional.embedding.0.forward"),
+    ("LayerNorm:1", "Functional.layer_norm.1.forward"),
+    ("Addmm:1", "Functional.linear.1.forward"),
+    ("Matmul:0", "Tensor.__matmul__.0.forward"),
+    ("Divs:0", "Tensor.__truediv__.0.forward"),
+    ("Softmax:1", "Tensor.softmax.1.forward"),
+    ("GeluV2:1", "Functional.gelu.1.forward"),
+    ("Add:1", "Tensor.__add__.1.forward"),
+    ("LogSoftmax:0", "Functional.cross_entropy.0.forward"),
+    ("GeluBackwardV2:0", "Functional.gelu.1.backward"),
+    ("LayerNormBackward:0", "Functional.layer_norm.4.backward"),
+    ("SoftmaxBackward:0", "Tensor.softmax.1.backward"),
+]
+KINDS = ["scale", "row", "tail", "nan"]
+FEW_FAULTS = [("GeluV2:1", "Functional.gelu.1.forward", "scale"), ("SoftmaxBackward:0", "Tensor.softmax.1.backward", "row"), ("LayerNorm:1", "Functional.layer_norm.1.forward", "nan")]
+
+
+@pytest.mark.parametrize(("place", "op", "kind"), chosen([(*fault, kind) for fault in FAULTS for kind in KINDS], FEW_FAULTS))
+def test_a_fault_is_named(tmp_path: Path, compare: Compare, place: str, op: str, kind: str) -> None:
+    bad = train(tmp_path, "gpt", "--steps", 1, probe=record("npu", steps="0"), fault=f"{place}:{kind}")
+    assert bad.faults == 1, bad.counts
+    on_host(tmp_path, "gpt", "--steps", 1, probe=record("cpu", steps="0"))
+    code, report = compare(tmp_path / "cpu", tmp_path / "npu")
+    assert code == 1 and report["first_divergence"]["op"] == op, (report["verdict"], report["first_divergence"])
+
+
+def test_what_an_operator_that_lacks_leaves_unmeasured_is_never_clean(tmp_path: Path, compare: Compare) -> None:
+    """Training does without these; what measures does not."""
+    plain = train(tmp_path, "mlp", "--steps", 1)
+    library = simulator.without(tmp_path / "less", ["IsFinite", "Amax", "Amin", "GeTensor", "BitwiseAndScalar", "Abs"])
+    recorded = train(tmp_path, "mlp", "--steps", 1, library=library, probe=record("npu", steps="0"))
+    assert recorded.result == plain.result
+    on_host(tmp_path, "mlp", "--steps", 1, probe=record("cpu", steps="0"))
+    code, report = compare(tmp_path / "cpu", tmp_path / "npu")
+    said = [line for line in recorded.said() if "could not be measured" in line or "could be measured" in line]
+    if said:
+        assert "aclnn" in said[0]
+        assert (code, report["verdict"]) == (3, "incomplete")
+        assert "not measured by the candidate" in report["incomplete"][0]["reason"] and report["counts"]["roles"]["unknown"] > 0
+    else:
+        # It got by with others.
+        assert (code, report["verdict"]) == (0, "agree")
+
+
+def test_memory_that_runs_out_while_measuring_is_no_matter_of_the_training(tmp_path: Path, compare: Compare) -> None:
+    plain = train(tmp_path, "mlp", "--steps", 1)
+    measured = train(tmp_path, "mlp", "--steps", 1, probe=record("npu", steps="0"))
+    launched, own = measured.counts["launches"], plain.counts["launches"]
+    name = max((name for name in launched if name not in own), key=lambda name: launched[name])
+    short = train(tmp_path, "mlp", "--steps", 1, probe=record("short", steps="0"), oom=f"{name}:all", cache=0)
+    assert short.result == plain.result
+    said = [line for line in short.said() if "be measured, so that comparisons will be incomplete" in line]
+    assert said and "out of memory" in said[0], short.stderr
+    code, report = compare(tmp_path / "npu", tmp_path / "short")
+    assert (code, report["verdict"]) == (3, "incomplete")
+
+
+def test_a_fault_on_one_rank(tmp_path: Path, compare: Compare) -> None:
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2", simulator.HERE / "ddp.py"]
+    for name, kind, fault in (("cpu", "cpu", None), ("good", "npu", None), ("bad", "npu", "GeluV2:1:scale@1")):
+        done = simulator.run(tmp_path, *launcher, kind, probe=record(name, steps="0"), devices=2, fault=fault)
+        assert done.code == 0, done.stderr
+    code, report = compare(tmp_path / "cpu", tmp_path / "good")
+    assert (code, report["culprits"]) == (0, []), report["culprits"]
+    code, report = compare(tmp_path / "cpu", tmp_path / "bad")
+    first = report["first_divergence"]
+    assert (code, first["rank"], first["op"]) == (1, 1, "Functional.gelu.1.forward"), json.dumps(first)

@@ -1,0 +1,46 @@
+// What the libraries of the simulated device share: memory, streams, errors, counts and switches.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace ascend_sim {
+
+/// Codes of the runtime that torch_npu tells apart, or that are simply not zero.
+enum Status : int {
+    OK = 0,
+    INVALID = 107000,
+    OUT_OF_MEMORY = 207001,
+    UNSUPPORTED = 207000,
+    KERNEL_FAILED = 507035,
+};
+
+/// The text of a switch; empty where it is not set.
+const std::string &setting(const char *name);
+/// The number of a switch, or `otherwise`.
+long setting(const char *name, long otherwise);
+
+/// Notes `text` as the last error, says it on standard error, and returns `status`.
+int refuse(int status, const std::string &text);
+/// The last error of this process.
+std::string last_error();
+
+/// Whether an address is one of a device.
+bool is_device(const void *address);
+/// Where the simulator sees what a client sees at `address`. Addresses of the host stay as they are.
+void *view(const void *address);
+/// Whether `size` bytes from `address` on lie in one allocation; always so on the host.
+bool is_allocated(const void *address, size_t size);
+
+using Task = std::function<void()>;
+/// Puts work into a stream. What it throws fails the stream: the next synchronisation returns it, as on hardware.
+void submit(void *stream, const std::string &name, Task task);
+/// Number of the device that this thread uses.
+int current_device();
+
+/// Counts something under a name, such as a launch.
+void count(const char *group, const std::string &name);
+
+}  // namespace ascend_sim
