@@ -7,6 +7,12 @@ import sys
 
 def main() -> None:
     """Run the command line with the arguments of the process and leave with its exit code."""
+    if sys.argv[1:2] == ["doctor"]:
+        # It tries the device of this very interpreter, which the rest of the command knows nothing of.
+        from probe import doctor
+
+        sys.exit(doctor.main(sys.argv[2:]))
+
     from probe import _core
 
     # For `probe capture`, which puts the bootstrap of this package in front of the program.

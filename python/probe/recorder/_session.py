@@ -476,12 +476,16 @@ class Session:
             self._scope_handle.remove()
             self._scope_handle = None
 
+    def tally(self) -> tuple[int, tuple[int, int, str | None], float]:
+        """How much was recorded: see `Capture.tally`."""
+        return self._core.tally() if self._core is not None else (0, (0, 0, None), 0.0)
+
     def _tell(self) -> None:
         """Says what was recorded, or why nothing was."""
         speaker = self.settings.ranks.next_from(0)
         if self._rank != (speaker if speaker is not None and speaker < self._world else 0):
             return
-        ops, (tensors, unmeasured, first), seconds = self._core.tally() if self._core is not None else (0, (0, 0, None), 0.0)
+        ops, (tensors, unmeasured, first), seconds = self.tally()
         outcome = summary.Outcome(
             settings=self.settings,
             rank=self._rank,
@@ -624,6 +628,11 @@ class Capture(AbstractContextManager["Capture"]):
     def close(self) -> None:
         """Ends the recording; the dump is complete then."""
         self._session.close()
+
+    def tally(self) -> tuple[int, tuple[int, int, str | None], float]:
+        """Ops recorded so far; tensors among their values, how many of those could not be measured, and the first of these with
+        the reason; seconds of measuring and writing."""
+        return self._session.tally()
 
     def __enter__(self) -> Capture:
         self._session.count(self._session.settings.step_on or "optimizer")

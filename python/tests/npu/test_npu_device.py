@@ -168,3 +168,19 @@ def test_collectives_between_two_processes(tmp_path: Path) -> None:
         "spread": [10.0, 11.0, 12.0, 13.0],
         "swapped": [0.0, 1.0, 10.0, 11.0],
     }
+
+
+def test_the_doctor_finds_it_well_and_says_what_is_missing(tmp_path: Path) -> None:
+    done = simulator.run(tmp_path, "-m", "probe", "doctor")
+    assert done.code == 0 and "npu:0, Ascend950" in done.stdout and done.stdout.endswith("checks, all well\n"), done.stdout + done.stderr
+    # Copies to the host are done by these.
+    library = simulator.without(tmp_path / "less", ["IsFinite", "Amax", "Amin", "GeTensor", "Abs", "InplaceCopy"])
+    done = simulator.run(tmp_path, "-m", "probe", "doctor", library=library)
+    assert done.code == 1 and "BAD" in done.stdout and "aclnn" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_doctor_says_what_to_do_without_cann(tmp_path: Path) -> None:
+    variables = {**simulator.environment(), "LD_LIBRARY_PATH": ""}
+    done = subprocess.run([sys.executable, "-m", "probe", "doctor"], env=variables, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert "source set_env.sh of CANN, or export TORCH_DEVICE_BACKEND_AUTOLOAD=0" in done.stderr
