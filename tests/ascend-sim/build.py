@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
@@ -39,7 +40,8 @@ def main() -> None:
         raise SystemExit(NO_COMPILER)
     site = bring_wheel(folder)
     sources = sorted(path for path in HERE.rglob("*") if path.suffix in (".cpp", ".h", ".py"))
-    mark = hashlib.sha256(b"".join([*(path.read_bytes() for path in sources), WHEEL.encode(), compiler.encode(), sys.prefix.encode()])).hexdigest()
+    made_of = [*(path.read_bytes() for path in sources), WHEEL.encode(), compiler.encode(), sys.prefix.encode()]
+    mark = hashlib.sha256(b"".join(made_of)).hexdigest()
     stamp = folder / "stamp"
     if stamp.exists() and stamp.read_text() == mark:
         return
@@ -56,8 +58,8 @@ def bring_wheel(folder: Path) -> Path:
         return site
     shutil.rmtree(site, ignore_errors=True)
     # It asks for another build of the same torch.
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps", "--target", str(site), WHEEL]
-    if subprocess.run(pip, check=False).returncode != 0:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps"]
+    if subprocess.run([*pip, "--target", str(site), WHEEL], check=False).returncode != 0:
         shutil.rmtree(site, ignore_errors=True)
         print(f"ascend-sim: pip cannot bring {WHEEL}", file=sys.stderr)
         raise SystemExit(NO_WHEEL)
@@ -67,7 +69,7 @@ def bring_wheel(folder: Path) -> Path:
 
 def build(compiler: str, folder: Path, site: Path) -> None:
     package = site / "torch_npu"
-    torch = Path(subprocess.run([sys.executable, "-c", "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"], check=True, capture_output=True, text=True).stdout.strip())
+    torch = Path(str(importlib.util.find_spec("torch").submodule_search_locations[0]))  # type: ignore[union-attr, index]
     made, lib = folder / "made", folder / "lib"
     for each in (made, lib):
         each.mkdir(parents=True, exist_ok=True)
@@ -105,9 +107,9 @@ def write_stubs(package: Path, target: Path) -> None:
     libraries = [*sorted((package / "lib").glob("*.so")), *sorted(package.glob("_C*.so"))]
     if not libraries:
         raise SystemExit(f"ascend-sim: {package} holds no libraries")
-    wanted = set().union(*(symbols(path, "--undefined-only") for path in libraries)) - set().union(*(symbols(path, "--defined-only") for path in libraries))
+    wanted, there = ({name for path in libraries for name in symbols(path, kind)} for kind in ("--undefined-only", "--defined-only"))
     lines = ["#include <stdio.h>"]
-    for name in sorted(filter(CANN.fullmatch, wanted)):
+    for name in sorted(filter(CANN.fullmatch, wanted - there)):
         if HARMLESS.match(name):
             lines.append(f"__attribute__((weak)) long {name}(void) {{ return 0; }}")
         else:

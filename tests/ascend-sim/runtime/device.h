@@ -34,6 +34,9 @@ void *view(const void *address);
 /// Whether `size` bytes from `address` on lie in one allocation; always so on the host.
 bool is_allocated(const void *address, size_t size);
 
+/// Most devices of a process.
+constexpr int MAX_DEVICES = 8;
+
 using Task = std::function<void()>;
 /// Puts work into a stream. What it throws fails the stream: the next synchronisation returns it, as on hardware.
 void submit(void *stream, const std::string &name, Task task);

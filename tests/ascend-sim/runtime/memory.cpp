@@ -23,7 +23,6 @@ namespace {
 constexpr size_t MEMORY = size_t(16) << 30;
 constexpr size_t SPACING = size_t(32) << 30;
 constexpr size_t ALIGNMENT = 512;
-constexpr int MAX_DEVICES = 8;
 constexpr int POISON = 0xEE;
 const uintptr_t BASE = 0x120000000000;
 

@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -20,7 +21,6 @@ constexpr const char *CANN = "8.3.RC1";
 constexpr const char *SOC = "Ascend950";
 constexpr int64_t CORES = 24;
 constexpr int64_t L2_BYTES = 192 << 20;
-constexpr int MAX_DEVICES = 8;
 
 thread_local int device_of_thread = 0;
 /// Contexts are only told apart: one of each device.
@@ -29,7 +29,7 @@ std::map<int, std::string> options;
 std::map<int, int64_t> parameters;
 std::mutex lock;
 
-int devices() { return int(setting("ASCEND_SIM_DEVICES", 1)); }
+int devices() { return std::min(int(setting("ASCEND_SIM_DEVICES", 1)), MAX_DEVICES); }
 
 }  // namespace
 
