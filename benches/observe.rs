@@ -6,14 +6,14 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use probe::dump::{Content, DType, TensorRef};
+use probe::dump::{Content, DType, SketchVersion, TensorRef};
 use probe::measure::observe;
 
 /// Parts that are timed by themselves and together.
 const CONTENTS: [(&str, Content); 4] = [
     ("statistics", Content::STATISTICS),
     ("hash", Content::HASH),
-    ("sketch alone", Content { sketch: true, hash: false }),
+    ("sketch alone", Content { sketch: Some(SketchVersion::CURRENT), hash: false }),
     ("sketch", Content::SKETCH),
 ];
 

@@ -15,7 +15,9 @@ use probe::capture::{
     TensorFacts, prepare,
 };
 use probe::dump::native::rank_folder;
-use probe::dump::{Content, DType, Number, Scalar, SlotSide, TensorRef, Value};
+use probe::dump::{
+    Content, DType, Number, Observation, Op, Scalar, SketchVersion, SlotSide, TensorRef, Value,
+};
 use probe::judge::{Cause, RunVerdict, Verdict};
 use probe::measure::{Basis, Metric, observe};
 use support::answer::Answer;
@@ -688,7 +690,21 @@ fn push_version_2(writer: &mut DumpWriter) {
     writer.push(&OpRecord { name, slots, ..OpRecord::default() }).unwrap();
 }
 
-/// A dump with every kind of value, as committed in `testdata/native/version2`.
+/// What version 3 has and versions before it have not: sums that are not exact, and statistics that are not known.
+fn push_version_3(writer: &mut DumpWriter) {
+    let bytes: Vec<u8> = wave(8).iter().flat_map(|value| value.to_le_bytes()).collect();
+    let mut slot = slot_of("input.0", "float32", &[ROWS, COLUMNS], &bytes, false);
+    if let SlotValue::Tensor(facts) = &mut slot.value {
+        let mut found = Observation::clone(facts.observation.as_ref().unwrap());
+        (found.sum_error, found.hash) = (Some(2.0_f64.powi(-20)), None);
+        (found.statistics.min, found.statistics.norm) = (None, None);
+        facts.observation = Some(Arc::new(found));
+    }
+    let name = "Functional.version3.0.forward".into();
+    writer.push(&OpRecord { name, slots: vec![slot], ..OpRecord::default() }).unwrap();
+}
+
+/// A dump with every kind of value, as committed in `testdata/native/version3`.
 fn write_sample(root: &Path) {
     let manifest = RunManifest {
         task: CaptureTask::Tensor,
@@ -750,6 +766,7 @@ fn write_sample(root: &Path) {
         .push(&OpRecord { name: "Functional.mixed.0.forward".into(), slots, ..OpRecord::default() })
         .unwrap();
     push_version_2(&mut writer);
+    push_version_3(&mut writer);
     writer.finish_step().unwrap();
     writer.close(&[]).unwrap();
 }
@@ -770,7 +787,42 @@ fn the_committed_dumps_read_as_one_written_now() {
         (part.key, part.task, part.level, part.ops, part.stacks, bytes)
     };
     let mut now = read(&made);
-    assert!(now == read(&support::testdata("native/version2")), "a dump of version 2 reads otherwise now");
+    assert!(now == read(&support::testdata("native/version3")), "a dump of version 3 reads otherwise now");
+    // Version 2 has none of what is new, and sketches by another function.
+    assert_eq!(now.3.pop().unwrap().name.as_str(), "Functional.version3.0.forward");
+    let dump = probe::read::open(&made, probe::read::map::FileAccess::Read).unwrap();
+    let part = dump.reader.read(&dump.parts[0]).unwrap();
+    for slot in now.3.iter_mut().flat_map(|op| &mut op.slots) {
+        if let Value::Tensor(record) = &mut slot.value
+            && record.sketch.is_some()
+        {
+            let first = Content { sketch: Some(SketchVersion::First), hash: false };
+            record.sketch = record.data.as_deref().and_then(|key| {
+                let data = part.store.load(key).unwrap();
+                observe(data.view(), first).sketch.map(Arc::new)
+            });
+        }
+    }
+    let mut version_2 = read(&support::testdata("native/version2"));
+    for slot in version_2.3.iter_mut().flat_map(|op| &mut op.slots) {
+        if let Value::Tensor(record) = &mut slot.value
+            && record.data.is_none()
+        {
+            record.sketch = None;
+        }
+    }
+    // Of float16 it took the least number for a sentinel, and not the greatest.
+    let half = |ops: &mut Vec<Op>| match &mut ops.last_mut().unwrap().slots[1].value {
+        Value::Tensor(record) => (record.counts.unwrap().sentinels, std::mem::take(&mut record.statistics)),
+        other => panic!("{other:?}"),
+    };
+    let (mut ours, mut theirs) = (now.3.clone(), version_2.3.clone());
+    assert_eq!((half(&mut ours).0, half(&mut theirs).0), (Some(2), Some(1)));
+    assert_eq!(half(&mut now.3.clone()).1.max, half(&mut version_2.3.clone()).1.max);
+    if let Value::Tensor(record) = &mut ours.last_mut().unwrap().slots[1].value {
+        record.counts.as_mut().unwrap().sentinels = Some(1);
+    }
+    assert!(ours == theirs && now.5 == version_2.5, "a dump of version 2 reads otherwise now");
     // Version 1 has none of what is new.
     assert_eq!(now.3.pop().unwrap().name.as_str(), "Functional.version2.0.forward");
     now.5.truncate(now.5.len() - 5);

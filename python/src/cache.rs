@@ -1,7 +1,7 @@
 //! Measurements of tensors that are still what they were: an input is mostly the unchanged output of an earlier op.
 //!
 //! A tensor is known again by its storage object, layout and version. Writes that do not count as one (through `.data`)
-//! are caught by a sample of the bytes; memory that is shared with `numpy` is not kept in mind at all.
+//! are caught by a sample of the bytes, in host memory; memory that is shared with `numpy` is not kept in mind at all.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,17 +29,17 @@ pub(crate) struct Layout {
 
 /// A measurement, and of what.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct Entry<M> {
     pub(crate) layout: Layout,
     /// Measured in the handler of the op that wrote to it: torch counts that write when the handler is left, if it counts
     /// at all.
     pub(crate) rewritten: bool,
     /// Of [`sample`].
     pub(crate) sample: u64,
-    pub(crate) measured: Measured,
+    pub(crate) measured: M,
 }
 
-impl Entry {
+impl<M> Entry<M> {
     /// Whether a tensor that looks like this is the one that was measured.
     fn is_of(&mut self, layout: &Layout) -> bool {
         if self.rewritten && self.layout.version + 1 == layout.version {
@@ -60,14 +60,20 @@ pub(crate) struct Measured {
 }
 
 /// Measurements of the current step.
-#[derive(Debug, Default)]
-pub(crate) struct Cache {
-    storages: HashMap<usize, Vec<Entry>>,
+#[derive(Debug)]
+pub(crate) struct Cache<M> {
+    storages: HashMap<usize, Vec<Entry<M>>>,
 }
 
-impl Cache {
+impl<M> Default for Cache<M> {
+    fn default() -> Self {
+        Self { storages: HashMap::new() }
+    }
+}
+
+impl<M: Clone> Cache<M> {
     /// The measurement of a tensor, if it was made and nothing was written since.
-    pub(crate) fn get(&mut self, identity: usize, layout: &Layout, sample: u64) -> Option<Measured> {
+    pub(crate) fn get(&mut self, identity: usize, layout: &Layout, sample: u64) -> Option<M> {
         // Without a version (inference mode) a write cannot be seen coming.
         if layout.version < 0 {
             return None;
@@ -81,7 +87,7 @@ impl Cache {
     }
 
     /// Keeps a measurement. The caller sees to it that `identity` stands for the same storage until [`Self::clear`].
-    pub(crate) fn insert(&mut self, identity: usize, entry: Entry) {
+    pub(crate) fn insert(&mut self, identity: usize, entry: Entry<M>) {
         let entries = self.storages.entry(identity).or_default();
         // What is of another version, or has changed unseen, is never found again.
         entries.retain_mut(|old| !old.is_of(&entry.layout) && old.layout.version == entry.layout.version);

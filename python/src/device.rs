@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use probe::dump::{Counts, DType, Number, Observation, RecordedStatistics, SKETCH_LANES, Sketch, TensorRef};
+use probe::dump::{
+    Counts, DType, Number, Observation, RecordedStatistics, SKETCH_LANES, Sketch, SketchVersion, TensorRef,
+};
 use probe::measure;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::measure::{SMALL, Token};
 
-/// One tensor's numbers as `probe.recorder.device` gives them: whether they are integers or truth values, count and kinds,
-/// least, greatest, mean, norm, and the sketch's lanes as little-endian f32.
-type Row<'py> = (u8, [u64; 6], Option<[f64; 4]>, Option<[i64; 2]>, Option<Bound<'py, PyBytes>>);
+/// One tensor's numbers as `probe.recorder.device_rows` gives them: whether they are integers or truth values, count and kinds,
+/// least, greatest, mean, norm, how far sums may be off, and the sketch's lanes as little-endian f32.
+type Row<'py> = (u8, [u64; 6], [Option<f64>; 4], Option<[i64; 2]>, Option<f64>, Option<Bound<'py, PyBytes>>);
 
 /// What comes from a device for one tensor.
 #[derive(FromPyObject)]
@@ -29,18 +31,25 @@ pub(crate) struct Fetched {
     pub(crate) bytes: Option<Arc<[u8]>>,
 }
 
-/// Fetches what `tokens` stand for, in their order. `None` where the device lost it.
-pub(crate) fn fetch(py: Python<'_>, device: &Py<PyAny>, tokens: &[&Token]) -> PyResult<Vec<Option<Fetched>>> {
+/// Fetches what `tokens` stand for, each once. A token keeps what came; nothing, where the device lost it.
+pub(crate) fn fetch<'t>(
+    py: Python<'_>,
+    device: &Py<PyAny>,
+    tokens: impl Iterator<Item = &'t Token>,
+) -> PyResult<()> {
+    let (tokens, objects): (Vec<&Token>, Vec<Py<PyAny>>) =
+        tokens.filter_map(|token| Some((token, token.take()?))).unzip();
     if tokens.is_empty() {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    let list: Vec<Bound<'_, PyAny>> = tokens.iter().map(|token| token.object.bind(py).clone()).collect();
-    let answers: Vec<Option<Answer<'_>>> = device.bind(py).call_method1("fetch", (list,))?.extract()?;
-    let fetched = |(answer, token): (Option<Answer<'_>>, &&Token)| match answer? {
-        Answer::Numbers(row) => Some(Fetched { observation: Arc::new(observation(row)), bytes: None }),
-        Answer::Elements(bytes) => measured(bytes.as_bytes(), token.elements?),
-    };
-    Ok(answers.into_iter().zip(tokens).map(fetched).collect())
+    let answers: Vec<Option<Answer<'_>>> = device.bind(py).call_method1("fetch", (objects,))?.extract()?;
+    for (answer, token) in answers.into_iter().zip(tokens) {
+        token.keep(answer.and_then(|answer| match answer {
+            Answer::Numbers(row) => Some(Fetched { observation: Arc::new(observation(row)), bytes: None }),
+            Answer::Elements(bytes) => measured(bytes.as_bytes(), token.elements?),
+        }));
+    }
+    Ok(())
 }
 
 /// Measures elements that lie one behind the other. `None` where the last one is not whole.
@@ -51,27 +60,20 @@ fn measured(bytes: &[u8], dtype: DType) -> Option<Fetched> {
     Some(Fetched { observation: Arc::new(measure::observe(row, SMALL)), bytes: Some(bytes.into()) })
 }
 
-fn observation((kind, counts, floats, integers, sketch): Row<'_>) -> Observation {
+fn observation((kind, counts, floats, integers, sum_error, sketch): Row<'_>) -> Observation {
     let [elements, zeros, nan, positive_infinite, negative_infinite, sentinels] = counts;
-    let number = |index: usize| match (kind, integers, floats) {
-        (1, Some(integers), _) => Some(Number::Int(integers[index])),
+    let number = |index: usize| match (kind, integers) {
+        (1, Some(integers)) => Some(Number::Int(integers[index])),
         // Beyond the range of i64: the 64 bits of an unsigned number.
-        (3, Some(integers), _) => Some(match u64::try_from(integers[index]) {
+        (3, Some(integers)) => Some(match u64::try_from(integers[index]) {
             Ok(_) => Number::Int(integers[index]),
             Err(_) => Number::UInt(integers[index].cast_unsigned()),
         }),
-        (2, Some(integers), _) => Some(Number::Bool(integers[index] != 0)),
-        (_, _, Some(floats)) => Some(Number::Float(floats[index])),
-        _ => None,
+        (2, Some(integers)) => Some(Number::Bool(integers[index] != 0)),
+        _ => floats[index].map(Number::Float),
     };
     Observation {
-        statistics: RecordedStatistics {
-            min: number(0),
-            max: number(1),
-            // Where there are sentinels alone, there is none.
-            mean: floats.map(|floats| floats[2]).filter(|mean| !mean.is_nan()),
-            norm: floats.map(|floats| floats[3]),
-        },
+        statistics: RecordedStatistics { min: number(0), max: number(1), mean: floats[2], norm: floats[3] },
         counts: Counts {
             elements,
             zeros,
@@ -82,6 +84,7 @@ fn observation((kind, counts, floats, integers, sketch): Row<'_>) -> Observation
         },
         sketch: sketch.as_ref().and_then(|bytes| lanes(bytes.as_bytes())),
         hash: None,
+        sum_error,
     }
 }
 
@@ -93,5 +96,5 @@ fn lanes(bytes: &[u8]) -> Option<Sketch> {
     for (lane, word) in sketch.iter_mut().zip(bytes.chunks_exact(4)) {
         *lane = f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
     }
-    Some(Sketch(sketch))
+    Some(Sketch { lanes: sketch, version: SketchVersion::CURRENT })
 }

@@ -220,7 +220,7 @@ fn dict<'py>(py: Python<'py>, dtype: Option<DType>, digest: &TensorDigest) -> Py
     result.set_item("statistics", statistics(py, dtype, digest)?)?;
     if let Some(sketch) = &digest.sketch {
         let mut text = String::with_capacity(2048);
-        for lane in sketch.0.iter() {
+        for lane in sketch.lanes.iter() {
             for byte in lane.to_le_bytes() {
                 // Writing to a string cannot fail.
                 _ = write!(text, "{byte:02x}");

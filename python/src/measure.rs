@@ -1,6 +1,6 @@
 //! Measures the tensors of a call: once each, and not again while they stay unchanged.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use probe::capture::{DataLocation, SlotRecord, SlotValue, TensorFacts};
 use probe::dump::{Content, DType, NO_DATA, SMALL_TENSOR, SlotSide, TensorRef, element_count};
@@ -11,6 +11,7 @@ use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
 
 use crate::cache::{Cache, Entry, Layout, Measured, sample};
+use crate::device::Fetched;
 use crate::flatten::{TensorSink, class_name};
 use crate::identity::{Identities, print_of, view_of};
 use crate::tape::Tape;
@@ -47,13 +48,17 @@ struct How<'a> {
 pub(crate) struct Meter {
     pub(crate) torch: Torch,
     pub(crate) content: Content,
+    /// Whether tensors in host memory are measured as those on a device are.
+    as_on_device: bool,
     /// `probe.recorder.special.parts(tensor)`: what a tensor that is not plainly strided is made of.
     pub(crate) parts: Py<PyAny>,
     /// `probe.recorder.device.Device`, for tensors that are not in host memory.
     pub(crate) device: Py<PyAny>,
     /// Helps with large tensors.
     pub(crate) crew: Crew,
-    pub(crate) cache: Mutex<Cache>,
+    pub(crate) cache: Mutex<Cache<Measured>>,
+    /// The same for tensors that are not in host memory.
+    tokens: Mutex<Cache<Arc<Token>>>,
     identities: Mutex<Identities>,
     /// Weak references that keep the identity of cached storages from being given to others.
     weak: Mutex<Vec<usize>>,
@@ -64,7 +69,7 @@ impl Meter {
     pub(crate) fn new(
         py: Python<'_>,
         torch: Torch,
-        content: Content,
+        (content, as_on_device): (Content, bool),
         crew: Crew,
         parts: Py<PyAny>,
         device: Py<PyAny>,
@@ -73,18 +78,24 @@ impl Meter {
         Ok(Self {
             torch,
             content,
+            as_on_device,
             parts,
             device,
             crew,
             cache: Mutex::default(),
+            tokens: Mutex::default(),
             identities: Mutex::default(),
             weak: Mutex::default(),
             free_weak,
         })
     }
 
-    fn cache(&self, py: Python<'_>) -> MutexGuard<'_, Cache> {
+    fn cache(&self, py: Python<'_>) -> MutexGuard<'_, Cache<Measured>> {
         self.cache.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn tokens(&self, py: Python<'_>) -> MutexGuard<'_, Cache<Arc<Token>>> {
+        self.tokens.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn identities(&self, py: Python<'_>) -> MutexGuard<'_, Identities> {
@@ -100,6 +111,7 @@ impl Meter {
     /// Forgets all tensors and their measurements.
     fn clear(&self, py: Python<'_>) {
         self.cache(py).clear();
+        self.tokens(py).clear();
         self.identities(py).clear();
         let weak = {
             let mut weak = self.weak.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -116,6 +128,7 @@ impl Meter {
         // What has no storage is not kept in mind.
         if let Ok(storage) = self.torch.storage(tensor) {
             self.cache(tensor.py()).forget(storage);
+            self.tokens(tensor.py()).forget(storage);
             self.identities(tensor.py()).wrote(storage);
         }
     }
@@ -140,7 +153,7 @@ impl Meter {
 
     /// Whether a tensor of so many bytes is stored as it is where others have a sketch.
     const fn stores(&self, bytes: usize) -> bool {
-        self.content.sketch && bytes < SMALL_TENSOR
+        self.content.sketch.is_some() && bytes < SMALL_TENSOR
     }
 
     /// The measurement of a tensor in host memory, from the cache or made now. `Err` says why there is none.
@@ -214,13 +227,54 @@ impl Meter {
         Ok((measured, note))
     }
 
-    /// The record of a plainly strided tensor. Measurements on a device come later, from [`Pending`].
-    fn plain(&self, tensor: &Bound<'_, PyAny>, facts: Facts, how: How<'_>) -> (TensorFacts, Option<Token>) {
+    /// Starts to measure a tensor on its device, unless that was done. `Err` says why it cannot be.
+    fn on_device(
+        &self,
+        tensor: &Bound<'_, PyAny>,
+        facts: &Facts,
+        rewritten: bool,
+        marks: Option<Marks>,
+    ) -> Result<Arc<Token>, String> {
         let py = tensor.py();
+        let marks = marks.filter(|marks| marks.is_torchs_alone && marks.version >= 0).zip(facts.dtype);
+        let layout = marks.map(|(marks, dtype)| {
+            let order = Order::of_rows(facts);
+            (marks.storage, Layout { version: marks.version, offset: facts.offset, order, dtype })
+        });
+        if let Some((storage, layout)) = &layout
+            && let Some(known) = self.tokens(py).get(*storage, layout, 0)
+        {
+            return Ok(known);
+        }
+        // A small one is measured here, when its elements arrive.
+        let elements = facts.dtype.filter(|&dtype| self.stores(size_of(facts, dtype)));
+        let method = if elements.is_some() { intern!(py, "copy") } else { intern!(py, "observe") };
+        let object = self.device.bind(py).call_method1(method, (tensor,)).map_err(|error| short(&error))?;
+        if object.is_none() {
+            return Err(format!("{} is not measured on {}", facts.dtype_name, facts.device));
+        }
+        let token = Arc::new(Token::new(object.unbind(), elements));
+        if let Some((storage, layout)) = layout {
+            let mut tokens = self.tokens(py);
+            if tokens.is_full() {
+                tokens.clear();
+            }
+            tokens.insert(storage, Entry { layout, rewritten, sample: 0, measured: token.clone() });
+        }
+        Ok(token)
+    }
+
+    /// The record of a plainly strided tensor. Measurements on a device come later, from [`Pending`].
+    fn plain(
+        &self,
+        tensor: &Bound<'_, PyAny>,
+        facts: Facts,
+        how: How<'_>,
+    ) -> (TensorFacts, Option<Arc<Token>>) {
         let (mut measured, mut note, mut token) = (None, None, None);
         let marks = facts.memory.as_ref().and_then(|_| facts.marks.or_else(|| Marks::of(tensor).ok()));
         let marks = marks.filter(|marks| self.hold(tensor, marks.storage));
-        if let Some(memory) = facts.memory.as_ref().filter(|_| facts.on_host) {
+        if let Some(memory) = facts.memory.as_ref().filter(|_| facts.on_host && !self.as_on_device) {
             match self.on_host(tensor, &facts, memory, how, marks) {
                 Ok((found, remark)) => (measured, note) = (Some(found), remark),
                 Err(reason) => note = Some(reason),
@@ -228,15 +282,9 @@ impl Meter {
         } else if facts.memory.is_none() {
             note = Some(NO_DATA.into());
         } else {
-            // A small one is measured here, when its elements arrive.
-            let elements = facts.dtype.filter(|&dtype| self.stores(size_of(&facts, dtype)));
-            let method = if elements.is_some() { intern!(py, "copy") } else { intern!(py, "observe") };
-            match self.device.bind(py).call_method1(method, (tensor,)) {
-                Ok(none) if none.is_none() => {
-                    note = Some(format!("{} is not measured on {}", facts.dtype_name, facts.device));
-                }
-                Ok(object) => token = Some(Token { object: object.unbind(), elements }),
-                Err(error) => note = Some(short(&error)),
+            match self.on_device(tensor, &facts, how.rewritten, marks) {
+                Ok(found) => token = Some(found),
+                Err(reason) => note = Some(reason),
             }
         }
         let (observation, data, bytes) = measured.map_or((None, None, None), |measured| {
@@ -244,7 +292,7 @@ impl Meter {
         });
         let identity = marks.map(|marks| {
             let print = observation.as_deref().map(print_of);
-            self.identities(py).of(marks, view_of(&facts), how.rewritten, print)
+            self.identities(tensor.py()).of(marks, view_of(&facts), how.rewritten, print)
         });
         let stride = |stride| i64::try_from(stride).unwrap_or(i64::MAX);
         let record = TensorFacts {
@@ -277,12 +325,36 @@ fn elements(tensor: &TensorRef<'_>) -> Arc<[u8]> {
     tensor.contiguous_bytes().map_or_else(|| tensor.to_bytes().into(), Into::into)
 }
 
-/// What a device gave in place of the numbers of a tensor.
+/// What a device gave in place of the numbers of a tensor, for all slots that hold it.
 #[derive(Debug)]
 pub(crate) struct Token {
-    pub(crate) object: Py<PyAny>,
+    /// Until it is fetched.
+    object: Mutex<Option<Py<PyAny>>>,
     /// The type of the elements where these are fetched, and measured here.
     pub(crate) elements: Option<DType>,
+    fetched: OnceLock<Option<Fetched>>,
+}
+
+impl Token {
+    const fn new(object: Py<PyAny>, elements: Option<DType>) -> Self {
+        Self { object: Mutex::new(Some(object)), elements, fetched: OnceLock::new() }
+    }
+
+    /// Takes what is to be fetched, if that was not done yet.
+    pub(crate) fn take(&self) -> Option<Py<PyAny>> {
+        self.object.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+
+    /// Keeps what was fetched; `None` where the device lost it.
+    pub(crate) fn keep(&self, fetched: Option<Fetched>) {
+        // Whoever took the object comes once.
+        _ = self.fetched.set(fetched);
+    }
+
+    /// What was fetched.
+    pub(crate) fn fetched(&self) -> Option<&Fetched> {
+        self.fetched.get()?.as_ref()
+    }
 }
 
 /// A slot whose numbers are still on a device.
@@ -290,7 +362,7 @@ pub(crate) struct Token {
 pub(crate) struct Pending {
     /// Index of the slot in its op.
     pub(crate) slot: usize,
-    pub(crate) token: Token,
+    pub(crate) token: Arc<Token>,
 }
 
 /// Puts the tensors of one op into its slots.

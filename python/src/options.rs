@@ -29,6 +29,9 @@ pub(crate) struct Options {
     pub(crate) inputs: bool,
     /// Whether what ops produce is recorded.
     pub(crate) outputs: bool,
+    /// Whether tensors in host memory are measured as those on a device are, for tests of that.
+    #[serde(default)]
+    pub(crate) as_on_device: bool,
 }
 
 /// Most threads that help to measure: a recorded step is not to fill a large host.

@@ -175,7 +175,14 @@ impl Recorder {
             }
         });
         Ok(Self {
-            meter: Meter::new(py, Torch::new(py)?, options.content(), crew, hook("parts")?, hook("device")?)?,
+            meter: Meter::new(
+                py,
+                Torch::new(py)?,
+                (options.content(), options.as_on_device),
+                crew,
+                hook("parts")?,
+                hook("device")?,
+            )?,
             tape,
             options,
             questions: Questions {

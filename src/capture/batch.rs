@@ -68,6 +68,7 @@ struct Columns {
     sentinels: UInt64Builder,
     /// Min, max, mean, norm.
     statistics: [Float64Builder; 4],
+    sum_error: Float64Builder,
     /// Min, max.
     integers: [Int64Builder; 2],
     hash: FixedSizeBinaryBuilder,
@@ -110,6 +111,7 @@ impl Default for Columns {
             counts: Default::default(),
             sentinels: UInt64Builder::default(),
             statistics: Default::default(),
+            sum_error: Float64Builder::default(),
             integers: Default::default(),
             hash,
             sketch: BinaryBuilder::default(),
@@ -311,6 +313,7 @@ impl OpsBatch {
             columns.counts.iter_mut().for_each(UInt64Builder::append_null);
             columns.sentinels.append_null();
             columns.statistics.iter_mut().for_each(Float64Builder::append_null);
+            columns.sum_error.append_null();
             columns.integers.iter_mut().for_each(Int64Builder::append_null);
             columns.hash.append_null();
             columns.sketch.append_null();
@@ -330,6 +333,7 @@ impl OpsBatch {
         {
             builder.append_option(value);
         }
+        columns.sum_error.append_option(shared.sum_error);
         for (builder, value) in columns.integers.iter_mut().zip(extremes) {
             builder.append_option(match value {
                 Some(Number::Int(value)) => Some(value),
@@ -351,7 +355,7 @@ impl OpsBatch {
             return Ok(Some(*first));
         }
         let mut bytes = [0; SKETCH_BYTES];
-        for (place, lane) in bytes.chunks_exact_mut(4).zip(sketch.0.iter()) {
+        for (place, lane) in bytes.chunks_exact_mut(4).zip(sketch.lanes.iter()) {
             place.copy_from_slice(&lane.to_le_bytes());
         }
         columns.sketch.append_value(bytes);
@@ -416,6 +420,7 @@ impl Columns {
             Column::Max => Arc::new(max.finish()),
             Column::Mean => Arc::new(mean.finish()),
             Column::Norm => Arc::new(norm.finish()),
+            Column::SumError => Arc::new(self.sum_error.finish()),
             Column::MinInteger => Arc::new(min_integer.finish()),
             Column::MaxInteger => Arc::new(max_integer.finish()),
             Column::Hash => Arc::new(self.hash.finish()),

@@ -61,11 +61,11 @@ fn half(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u64) {
 fn measured_like(side: Side<'_>, other: &TensorRecord) -> Option<(TensorRecord, u64)> {
     let (record, _) = side;
     let content = Content {
-        sketch: other.sketch.is_some() && record.sketch.is_none(),
+        sketch: other.sketch.as_ref().filter(|_| record.sketch.is_none()).map(|sketch| sketch.version),
         hash: matches!(other.checksum, Some(Checksum::Xxh3(_)))
             && !matches!(record.checksum, Some(Checksum::Xxh3(_))),
     };
-    let wanted = content.sketch || content.hash;
+    let wanted = content.sketch.is_some() || content.hash;
     let key = record.data.as_ref().filter(|_| wanted && record.squeezed_shape() == other.squeezed_shape())?;
     let data = load(side, key).ok()?;
     let view = data.view();
@@ -77,6 +77,7 @@ fn measured_like(side: Side<'_>, other: &TensorRecord) -> Option<(TensorRecord, 
     let mut record = record.clone();
     record.statistics = found.statistics;
     record.counts = Some(found.counts);
+    record.sum_error = None;
     record.sketch = found.sketch.map(Arc::new).or(record.sketch);
     record.checksum = found.hash.map(Checksum::Xxh3).or(record.checksum);
     Some((record, bytes as u64))

@@ -23,7 +23,7 @@ pub use dtype::{ALL_DTYPES, DType, RecordedDType};
 pub use error::ReadError;
 pub use level::Level;
 pub use name::{OpKind, OpName, Phase};
-pub use observation::{Content, Counts, Observation, SKETCH_LANES, SKETCH_VERSION, SMALL_TENSOR, Sketch};
+pub use observation::{Content, Counts, Observation, SKETCH_LANES, SMALL_TENSOR, Sketch, SketchVersion};
 pub use op::{Op, Slot, SlotSide};
 pub(crate) use tensor::is_row_major;
 pub use tensor::{

@@ -5,7 +5,44 @@ use std::fmt;
 use super::RecordedStatistics;
 
 /// Version of the function that makes a [`Sketch`]. Sketches of two versions say nothing about one another.
-pub const SKETCH_VERSION: u32 = 1;
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SketchVersion {
+    /// 256 lanes, through which rows of 256 elements are turned at random.
+    First,
+    /// 251 lanes, which the elements take in turns: few operations on tensors compute it.
+    Second,
+}
+
+impl SketchVersion {
+    /// What captures record.
+    pub const CURRENT: Self = Self::Second;
+
+    /// The number in a manifest.
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::First => 1,
+            Self::Second => 2,
+        }
+    }
+
+    /// The version of this number; `None` where this program does not know it.
+    pub const fn of_number(number: u32) -> Option<Self> {
+        match number {
+            1 => Some(Self::First),
+            2 => Some(Self::Second),
+            _ => None,
+        }
+    }
+
+    /// Lanes that hold sums; those behind them are 0.
+    pub const fn lanes(self) -> usize {
+        match self {
+            Self::First => SKETCH_LANES,
+            // A prime: no stride but its multiples meets few lanes.
+            Self::Second => 251,
+        }
+    }
+}
 
 /// Number of lanes of a [`Sketch`].
 pub const SKETCH_LANES: usize = 256;
@@ -17,19 +54,19 @@ pub const SMALL_TENSOR: usize = 2048;
 /// Which parts of an [`Observation`] are wanted. Statistics and counts always are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Content {
-    /// The signed-sum sketch.
-    pub sketch: bool,
+    /// The signed-sum sketch, by which function.
+    pub sketch: Option<SketchVersion>,
     /// The hash of the bytes.
     pub hash: bool,
 }
 
 impl Content {
     /// Statistics alone.
-    pub const STATISTICS: Self = Self { sketch: false, hash: false };
+    pub const STATISTICS: Self = Self { sketch: None, hash: false };
     /// Statistics and hash.
-    pub const HASH: Self = Self { sketch: false, hash: true };
+    pub const HASH: Self = Self { sketch: None, hash: true };
     /// Statistics, sketch and hash.
-    pub const SKETCH: Self = Self { sketch: true, hash: true };
+    pub const SKETCH: Self = Self { sketch: Some(SketchVersion::CURRENT), hash: true };
 }
 
 /// How many elements of a tensor are of which kind. For complex tensors an element counts as NaN when either part is,
@@ -47,18 +84,23 @@ pub struct Counts {
     /// Negative infinities.
     pub negative_infinite: u64,
     /// Finite elements that stand for the absence of a number: those from [`SENTINEL`](crate::measure::SENTINEL) on in magnitude; of
-    /// float16 the least number. They are left out of mean, norm and sketch. `None` where the capture did not tell them from others.
+    /// float16 those of the greatest magnitude. They are left out of mean, norm and sketch. `None` where the capture did not tell them from others.
     pub sentinels: Option<u64>,
 }
 
 /// Signed sums of a tensor's elements in 256 lanes: the norm of the difference of two sketches estimates the norm of the
 /// difference of their tensors. `docs/formats.md` has the function.
 #[derive(Clone, PartialEq)]
-pub struct Sketch(pub Box<[f32; SKETCH_LANES]>);
+pub struct Sketch {
+    /// The sums; those behind the lanes of the version are 0.
+    pub lanes: Box<[f32; SKETCH_LANES]>,
+    /// The function that made them.
+    pub version: SketchVersion,
+}
 
 impl fmt::Debug for Sketch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sketch([{:?}, ..])", self.0[0])
+        write!(f, "Sketch {{ lanes: [{:?}, ..], version: {} }}", self.lanes[0], self.version.number())
     }
 }
 
@@ -73,4 +115,7 @@ pub struct Observation {
     pub sketch: Option<Sketch>,
     /// xxh3-128 of the contiguous bytes (little endian, row-major order), if wanted.
     pub hash: Option<u128>,
+    /// How far mean, norm and sketch may be off, relative to the norm (the mean relative to the norm over the root of the number of
+    /// elements). `None` where they were summed in binary64.
+    pub sum_error: Option<f64>,
 }

@@ -129,6 +129,8 @@ pub struct TensorRecord {
     pub strides: Option<Box<[i64]>>,
     /// Where the tensor was (`cuda:0`, `npu:3`), as recorded; `None` when not recorded.
     pub device: Option<Box<str>>,
+    /// How far mean, norm and sketch may be off relative to the norm; `None` where they were summed in binary64, or nothing was said.
+    pub sum_error: Option<f64>,
     /// A remark of the capture (`beyond the byte budget`, `quantised`).
     pub note: Option<Box<str>>,
 }
@@ -148,6 +150,7 @@ impl TensorRecord {
             sketch: None,
             strides: None,
             device: None,
+            sum_error: None,
             note: None,
         }
     }

@@ -82,6 +82,8 @@ pub(super) struct Fact {
     pub(super) flipped: f64,
     /// Equal to the last bit, as far as the evidence can tell.
     pub(super) exact: bool,
+    /// What the sums that were recorded may make of `distance` by themselves, relative to the norm; 0 where they are in binary64.
+    pub(super) noise: f64,
     /// Statistics alone: errors are lower bounds.
     pub(super) blind: bool,
     /// Of statistics alone, the relative error that their extremes suggest if all elements are off alike; 0 otherwise.
@@ -112,6 +114,7 @@ impl Fact {
             largest: 0.0,
             flipped: 0.0,
             exact: false,
+            noise: 0.0,
             blind: false,
             likely: 0.0,
             swamped: false,

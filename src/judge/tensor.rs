@@ -269,6 +269,7 @@ fn by_record(
         return numbers(fact, recorded_norm(c).max(f64::MIN_POSITIVE), norm);
     }
     numbers(fact, distance, norm);
+    fact.noise = b.sum_error.unwrap_or_default() + c.sum_error.unwrap_or_default();
     fact.judgement.reason = reason.into();
 }
 
@@ -298,7 +299,7 @@ fn exact_record(
 ) {
     let rule = exact_rule(book);
     fact.is_measured = true;
-    if r.all_same && !bits_differ {
+    if r.same_integers && !bits_differ {
         settle(fact, Verdict::Close, "");
         fact.exact = true;
         fact.judgement.rule = Some(rule);

@@ -12,7 +12,7 @@ use super::flow::{Flow, Place};
 use super::ops::Kind;
 use super::precision::Precision;
 use super::weigh::{Family, GradientErrors, Role, Weighed};
-use crate::dump::{Content, Phase, Rank, SMALL_TENSOR, Sketch, Slot, SlotSide};
+use crate::dump::{Content, Phase, Rank, SMALL_TENSOR, Sketch, SketchVersion, Slot, SlotSide};
 use crate::measure::{SKETCH_NOISE, observe, sketch_distance};
 
 /// An optimizer that divides by the size of the gradient makes full steps of gradients that are noise: the error of a
@@ -58,12 +58,13 @@ struct Change {
 impl Change {
     fn of(before: &[Arc<Sketch>; 2], after: &[Arc<Sketch>; 2]) -> Option<Self> {
         let mut error = 0.0;
-        let lanes = after[0].0.iter().zip(after[1].0.iter()).zip(before[0].0.iter().zip(before[1].0.iter()));
-        for ((after_b, after_c), (before_b, before_c)) in lanes {
+        let [after_lanes, before_lanes] = [after, before].map(|[b, c]| b.lanes.iter().zip(c.lanes.iter()));
+        for ((after_b, after_c), (before_b, before_c)) in after_lanes.zip(before_lanes) {
             let b = f64::from(*after_b) - f64::from(*before_b);
             let c = f64::from(*after_c) - f64::from(*before_c);
             error += (c - b) * (c - b);
         }
+        // NaN where two of them are of different versions.
         let size = [sketch_distance(&before[0], &after[0]), sketch_distance(&before[1], &after[1])];
         let found = Self { size, error: error.sqrt() };
         (found.error.is_finite() && size[0] > 0.0 && size[1].is_finite()).then_some(found)
@@ -106,7 +107,7 @@ fn sketch(rank: &Rank, slot: &Slot) -> Option<Arc<Sketch>> {
         return record.sketch.clone();
     }
     let data = rank.store.load(record.data.as_deref()?).ok()?;
-    observe(data.view(), Content { sketch: true, hash: false }).sketch.map(Arc::new)
+    observe(data.view(), Content { sketch: Some(SketchVersion::CURRENT), hash: false }).sketch.map(Arc::new)
 }
 
 /// The two ways in which a change is weighed: its error, and its size.
@@ -120,7 +121,8 @@ fn weighed(
     let fact = flow.fact(place);
     let dtype = fact.dtype?;
     let precision = Precision::of(dtype)?;
-    let resolution = precision.least.max(2.0 * SKETCH_NOISE) * fact.norm / change.size[0];
+    let resolution =
+        precision.least.max(2.0 * SKETCH_NOISE).max(2.0 * fact.noise) * fact.norm / change.size[0];
     let family = |role| Family {
         role,
         name: Box::default(),

@@ -528,9 +528,12 @@ fn gradients_inside(flow: &Flow<'_>) -> Vec<f64> {
     largest
 }
 
-/// Error of a single element that is off by a unit in its last place, at the largest magnitude of the tensor.
+/// Error of a single element that is off by a unit in its last place, at the largest magnitude of the tensor; at least what the
+/// recorded sums are off by themselves.
 fn single(fact: &Fact, precision: Precision) -> f64 {
-    if fact.norm > 0.0 { (precision.unit * fact.largest / fact.norm).min(precision.unit) } else { 0.0 }
+    let unit =
+        if fact.norm > 0.0 { (precision.unit * fact.largest / fact.norm).min(precision.unit) } else { 0.0 };
+    unit.max(fact.noise)
 }
 
 /// Forward results and copies of one call differ in number only; gradients and statistics of one call in kind.

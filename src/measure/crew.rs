@@ -214,7 +214,7 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dump::DType;
+    use crate::dump::{DType, SketchVersion};
     use crate::measure::sums::SEGMENT;
     use crate::measure::{observe, observe_with};
 
@@ -338,7 +338,7 @@ mod tests {
         assert!(Pieces::of(tensor).is_none(), "rows that are too long");
         let tensor = TensorRef::strided(&bytes, DType::F32, &[5000, 400], &[1, 5000], 0).unwrap();
         let hashes = Some(Hashes::new(DType::F32, false));
-        let wanted = Wanted { sketch: true, hashes, ..Wanted::default() };
+        let wanted = Wanted { sketch: Some(SketchVersion::CURRENT), hashes, ..Wanted::default() };
         let pieces = Pieces::of(tensor).unwrap();
         let task = Task::new(Body::detected(), tensor, pieces, wanted, &crew.board.room);
         let lost = [task.take(), task.take()];

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use twox_hash::XxHash3_128;
 
-use crate::dump::{Counts, DType, Sketch, TensorRef};
+use crate::dump::{Counts, DType, Sketch, SketchVersion, TensorRef};
 
 use super::blocks::Blocks;
 use super::extent::{Scaled, SideExtent};
@@ -58,6 +58,9 @@ pub struct TensorDigest {
     pub casts: Vec<(DType, u128)>,
 }
 
+/// The sketches of packs are of one version, so that all packs can be compared.
+const PACK_SKETCH: SketchVersion = SketchVersion::First;
+
 /// A tensor that is being digested.
 #[derive(Debug)]
 pub struct Digest {
@@ -82,7 +85,7 @@ impl Digest {
             body: Body::detected(),
             dtype,
             elements: 0,
-            numbers: Numbers::new(content.sketch),
+            numbers: Numbers::new(content.sketch.then_some(PACK_SKETCH)),
             hashes: Hashes::new(dtype, content.casts),
             unordered: (content.unordered && dtype.size() <= 8).then_some(0),
             room: Arc::default(),
@@ -121,7 +124,7 @@ impl Digest {
     /// Adds a piece with the help of the threads of the pool.
     fn add_shared(&mut self, piece: TensorRef<'_>, parts: Pieces) {
         let wanted = Wanted {
-            sketch: self.numbers.lanes.is_some(),
+            sketch: self.numbers.lanes.as_ref().map(|lanes| lanes.version),
             unordered: self.unordered.is_some(),
             hashes: Some(mem::take(&mut self.hashes)),
             before: self.elements / SEGMENT,
@@ -145,7 +148,8 @@ impl Digest {
 
     /// Adds a piece in this thread.
     fn add_alone(&mut self, piece: TensorRef<'_>) {
-        let (with_sketch, types) = (self.numbers.lanes.is_some(), self.hashes.types().collect::<Vec<_>>());
+        let sketch = self.numbers.lanes.as_ref().map(|lanes| lanes.version);
+        let types = self.hashes.types().collect::<Vec<_>>();
         let mut source = Blocks::of(piece, piece.len());
         let starts = (0..piece.len()).step_by(SEGMENT);
         for (index, start) in (self.elements / SEGMENT..).zip(starts) {
@@ -158,7 +162,7 @@ impl Digest {
                 row,
                 0..row.len(),
                 index,
-                with_sketch,
+                sketch,
                 Sentinels::Summed,
             ));
             let rounded = types.iter().map(|&to| {
@@ -241,7 +245,7 @@ mod tests {
         let bytes = values(count);
         let shape = [count];
         let tensor = TensorRef::strided(&bytes, DType::F32, &shape, &[1], 0).expect("a layout");
-        let wanted = observe(tensor, Content::SKETCH);
+        let wanted = observe(tensor, Content { sketch: Some(PACK_SKETCH), hash: true });
         let whole = digest(tensor, ALL);
         let mut pieces = Digest::new(DType::F32, ALL);
         for piece in bytes.chunks(PIECE * 4) {

@@ -22,13 +22,17 @@ pub struct SketchEstimate {
     pub cosine: Option<f64>,
     /// Root of the mean squared difference, over all elements; `None` when there are none.
     pub rmse: Option<f64>,
-    /// Lanes that are equal to the bit, of 256.
+    /// Relative distance up to which the two say nothing.
+    pub noise: f64,
+    /// Lanes that are equal to the bit.
     pub equal_lanes: u32,
+    /// Lanes of either sketch.
+    pub lanes: u32,
 }
 
 impl SketchEstimate {
     /// The estimate for two records; `None` when one has no sketch or no norm, when they have different numbers of elements,
-    /// a sum went beyond binary32, or one sketch has sentinels in it and the other has not.
+    /// a sum went beyond binary32, one sketch has sentinels in it and the other has not, or two versions of the function made them.
     pub fn of(baseline: &TensorRecord, candidate: &TensorRecord) -> Option<Self> {
         let (x, y) = (baseline.sketch.as_deref()?, candidate.sketch.as_deref()?);
         if baseline.len() != candidate.len() || summed_otherwise(baseline, candidate) {
@@ -44,20 +48,30 @@ impl SketchEstimate {
         let cosine = (b > 0.0 && c > 0.0)
             .then(|| ((b * b + c * c - distance * distance) / (2.0 * b * c)).clamp(-1.0, 1.0))
             .filter(|cosine| cosine.is_finite());
-        let equal = x.0.iter().zip(y.0.iter()).filter(|(x, y)| x.to_bits() == y.to_bits()).count();
+        let lanes = x.version.lanes();
+        let equal = x
+            .lanes
+            .iter()
+            .zip(y.lanes.iter())
+            .take(lanes)
+            .filter(|(x, y)| x.to_bits() == y.to_bits())
+            .count();
+        let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
         let elements = baseline.len() as f64;
         Some(Self {
             distance,
             rel_l2: if distance > 0.0 { distance / b } else { 0.0 },
             cosine,
             rmse: (elements > 0.0).then(|| distance / elements.sqrt()),
-            equal_lanes: u32::try_from(equal).unwrap_or(u32::MAX),
+            noise: SKETCH_NOISE.max(sum_error(baseline, candidate)),
+            equal_lanes: count(equal),
+            lanes: count(lanes),
         })
     }
 
-    /// Whether the distance is more than what storing the sketches makes.
+    /// Whether the distance is more than what making and storing the sketches makes.
     pub fn is_resolved(&self) -> bool {
-        self.rel_l2 > SKETCH_NOISE
+        self.rel_l2 > self.noise
     }
 
     /// The estimate of a metric; `None` for those that sums cannot tell.
@@ -71,13 +85,18 @@ impl SketchEstimate {
         }
     }
 
-    /// Number of elements that differ, where they are so few that some lanes hold none of them: of 256 lanes, a share of
-    /// `exp(-m / 256)` stays as it was when `m` elements change. `None` when nearly all lanes changed.
+    /// Number of elements that differ, where they are so few that some lanes hold none of them: of 251 lanes, a share of
+    /// `exp(-m / 251)` stays as it was when `m` elements change. `None` when nearly all lanes changed.
     pub fn few_differing(&self) -> Option<f64> {
-        const LANES: f64 = 256.0;
+        let lanes = f64::from(self.lanes);
         (self.equal_lanes >= 16 && self.distance > 0.0)
-            .then(|| (LANES * (LANES / f64::from(self.equal_lanes)).ln()).max(1.0))
+            .then(|| (lanes * (lanes / f64::from(self.equal_lanes)).ln()).max(1.0))
     }
+}
+
+/// How far the sums of two records may be off from one another, relative to the norm: what each says of itself.
+pub(super) fn sum_error(baseline: &TensorRecord, candidate: &TensorRecord) -> f64 {
+    baseline.sum_error.unwrap_or_default() + candidate.sum_error.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -85,7 +104,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::dump::{Content, DType, RecordedDType, TensorRef};
+    use crate::dump::{Content, DType, RecordedDType, SketchVersion, TensorRef};
     use crate::measure::observe;
 
     fn record(values: &[f32]) -> TensorRecord {
@@ -110,7 +129,7 @@ mod tests {
         let b = wave(10_000);
         let same = SketchEstimate::of(&record(&b), &record(&b)).unwrap();
         assert!(same.distance.to_bits() == 0 && same.rel_l2.to_bits() == 0 && !same.is_resolved());
-        assert_eq!((same.cosine, same.equal_lanes, same.few_differing()), (Some(1.0), 256, None));
+        assert_eq!((same.cosine, same.equal_lanes, same.few_differing()), (Some(1.0), 251, None));
         let turned: Vec<f32> = b.iter().map(|value| -value).collect();
         let turned = SketchEstimate::of(&record(&b), &record(&turned)).unwrap();
         assert!((turned.rel_l2 / 2.0 - 1.0).abs() < 0.2, "{turned:?}");
@@ -131,6 +150,29 @@ mod tests {
         }
         let all: Vec<f32> = b.iter().map(|value| value * 1.01).collect();
         assert_eq!(SketchEstimate::of(&record(&b), &record(&all)).unwrap().few_differing(), None);
+    }
+
+    #[test]
+    fn sketches_of_two_versions_say_nothing_about_one_another() {
+        let b = record(&wave(1000));
+        let bytes: Vec<u8> = wave(1000).iter().flat_map(|value| value.to_le_bytes()).collect();
+        let tensor = TensorRef::strided(&bytes, DType::F32, &[1000], &[1], 0).unwrap();
+        let first = observe(tensor, Content { sketch: Some(SketchVersion::First), hash: false });
+        let old = TensorRecord { sketch: first.sketch.map(Arc::new), ..b.clone() };
+        assert_eq!(SketchEstimate::of(&b, &old), None);
+        let same = SketchEstimate::of(&old, &old).unwrap();
+        assert_eq!((same.equal_lanes, same.lanes), (256, 256));
+    }
+
+    #[test]
+    fn sums_of_devices_are_not_resolved_beyond_what_they_say() {
+        let (b, c) =
+            (wave(10_000), wave(10_000).iter().map(|value| value * (1.0 + 1e-6)).collect::<Vec<_>>());
+        let noise = |sum_error| {
+            let c = TensorRecord { sum_error, ..record(&c) };
+            SketchEstimate::of(&record(&b), &c).unwrap()
+        };
+        assert!(noise(None).is_resolved() && !noise(Some(2e-6)).is_resolved());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What is known of a pair of slots: exact metrics where the data is there, estimates where sketches are, bounds where only
 //! recorded statistics or checksums are.
 
-use super::estimate::SketchEstimate;
+use super::estimate::{SketchEstimate, sum_error};
 use super::sentinel::{is_sentinel, kept_out, summed_otherwise};
 use super::{Metric, PairMetrics};
 use crate::dump::{Checksum, Counts, Number, RecordedStatistics, TensorRecord};
@@ -30,6 +30,7 @@ pub enum ChecksumMatch {
 
 /// Comparison of what two captures recorded about a tensor, without its data.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct RecordedComparison {
     /// What the checksums say; `None` when one side has none or they are of different kinds.
     pub checksum: Option<ChecksumMatch>,
@@ -57,6 +58,8 @@ pub struct RecordedComparison {
     pub candidate_non_finite: bool,
     /// True when nothing that both sides recorded differs, and something was recorded.
     pub all_same: bool,
+    /// The same for integers and bool: sums that are not exact may be off by what they say of themselves.
+    pub same_integers: bool,
 }
 
 /// What is known of one pair of slots.
@@ -155,7 +158,7 @@ impl Evidence {
 /// type, on the host in long runs. Measured for float32: 1e-5 at 1e6 elements, up to 2.3e-4 for uneven values.
 const SUM_ROUNDING: f64 = 2.5e-7;
 
-/// The same of sums that probe's own capture made, in binary64 or pairs of binary32, whatever the number of elements.
+/// The same of sums that probe's own capture made in binary64, whatever the number of elements. Those of other sums say it themselves.
 const OWN_SUM_ROUNDING: f64 = 1e-12;
 
 /// Compares what two captures recorded of a tensor. Statistics of complex tensors are those of the modulus.
@@ -217,6 +220,7 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
     let counted = baseline.counts.is_some() && candidate.counts.is_some();
     // What the sums themselves may be off by proves nothing.
     let rounding = if counted { OWN_SUM_ROUNDING } else { SUM_ROUNDING * root };
+    let rounding = rounding.max(sum_error(baseline, candidate));
     let from_sums = [out.mean, out.norm]
         .into_iter()
         .flatten()
@@ -229,7 +233,25 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
         && out.sentinels_differ.is_none()
         && out.sketch.is_none_or(|sketch| sketch.distance <= 0.0);
     out.all_same = any && none_differs && out.checksum != Some(ChecksumMatch::Different);
+    let own = sum_error(baseline, candidate);
+    let blurred = |sketch: SketchEstimate| {
+        own > 0.0 && !sketch.is_resolved() && ![baseline, candidate].into_iter().all(has_exact_lanes)
+    };
+    out.same_integers = out.all_same
+        || any
+            && out.checksum != Some(ChecksumMatch::Different)
+            && out.counts_differ.is_none()
+            && [out.max, out.min].iter().flatten().all(|s| s.relative <= 0.0)
+            && [out.mean, out.norm].iter().flatten().all(|s| s.relative <= own)
+            && out.sketch.is_none_or(|sketch| sketch.distance <= 0.0 || blurred(sketch));
     out
+}
+
+/// Whether no sum of integers in a lane of a sketch can need more digits than binary32 has, however it was summed.
+fn has_exact_lanes(record: &TensorRecord) -> bool {
+    let lanes = record.sketch.as_ref().map_or(1, |sketch| sketch.version.lanes());
+    let rows = (record.len() as f64 / lanes as f64).ceil();
+    largest_magnitude(&record.statistics).is_some_and(|magnitude| magnitude * rows < 16_777_216.0)
 }
 
 fn checksums(a: &Checksum, b: &Checksum, same_type: bool) -> Option<ChecksumMatch> {
@@ -352,8 +374,11 @@ fn exact_difference(b: Number, c: Number) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::dump::{DType, RecordedDType};
+    use crate::dump::{Content, DType, RecordedDType, TensorRef};
+    use crate::measure::observe;
 
     fn record(shape: &[u64], max: f64, min: f64, mean: f64, norm: f64) -> TensorRecord {
         TensorRecord {
@@ -437,6 +462,53 @@ mod tests {
         let found = compare_recorded(&own(1), &own(2));
         assert!(found.counts_differ.is_some() && !found.all_same);
         assert!(compare_recorded(&own(1), &own(1)).counts_differ.is_none());
+    }
+
+    #[test]
+    fn sums_of_a_device_prove_no_more_than_they_say_of_themselves() {
+        let on_device = |norm| TensorRecord {
+            counts: Some(Counts { elements: 100, ..Counts::default() }),
+            sum_error: Some(1e-6),
+            ..record(&[100], 2.0, -1.0, 0.1, norm)
+        };
+        let host = TensorRecord { sum_error: None, ..on_device(5.0) };
+        let near = compare_recorded(&host, &on_device(5.0 * (1.0 + 9e-7)));
+        assert!(near.rel_l2_at_least.unwrap() <= 0.0 && !near.all_same && near.same_integers, "{near:?}");
+        // Both sides may be off.
+        assert!(
+            compare_recorded(&on_device(5.0), &on_device(5.0 * (1.0 + 1.9e-6))).rel_l2_at_least.unwrap()
+                <= 0.0
+        );
+        let off = compare_recorded(&host, &on_device(5.0 * (1.0 + 3e-6)));
+        assert!(off.rel_l2_at_least.unwrap() > 1e-6 && !off.same_integers, "{off:?}");
+        // Exact sums of integers that differ do so.
+        let off = compare_recorded(&host, &TensorRecord { sum_error: None, ..on_device(5.0 * (1.0 + 9e-7)) });
+        assert!(!off.same_integers, "{off:?}");
+    }
+
+    #[test]
+    fn lanes_of_integers_are_exact_while_binary32_holds_their_sums() {
+        let of = |values: &[i32], sum_error| {
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let shape = [values.len()];
+            let tensor = TensorRef::strided(&bytes, DType::I32, &shape, &[1], 0).unwrap();
+            let found = observe(tensor, Content::SKETCH);
+            TensorRecord {
+                statistics: found.statistics,
+                counts: Some(found.counts),
+                sketch: found.sketch.map(Arc::new),
+                sum_error,
+                ..TensorRecord::new(RecordedDType::Known(DType::I32), [values.len() as u64].into())
+            }
+        };
+        for (scale, seen) in [(20, true), (50_000, false)] {
+            let values: Vec<i32> = (0..20_000).map(|index| index % 997 * scale).collect();
+            let mut other = values.clone();
+            other[7000] += 1;
+            let found = compare_recorded(&of(&values, None), &of(&other, Some(1e-6)));
+            assert_eq!(found.same_integers, !seen, "{scale}");
+            assert!(compare_recorded(&of(&values, None), &of(&values, Some(1e-6))).same_integers);
+        }
     }
 
     /// A mask of -3.4e38 over other numbers; `apart` as a capture records it that counts sentinels.

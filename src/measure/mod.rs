@@ -48,7 +48,7 @@ pub use metric::{ALL_METRICS, Metric, PairMetrics, TensorSummary};
 pub use observe::{observe, observe_with};
 pub use overlap::Overlap;
 pub use sentinel::{SENTINEL, kept_out};
-pub use sketch::{SKETCH_VERSION, sketch_distance};
+pub use sketch::sketch_distance;
 pub use spread::spread;
 
 use crate::dump::TensorRef;

@@ -35,7 +35,7 @@ pub fn observe(tensor: TensorRef<'_>, content: Content) -> Observation {
 fn observe_on(body: Body, tensor: TensorRef<'_>, content: Content) -> Observation {
     let _control = DefaultFloat::enter();
     let (count, dtype) = (tensor.len(), tensor.dtype());
-    let ordered = content.sketch || content.hash;
+    let ordered = content.sketch.is_some() || content.hash;
     let mut numbers = Numbers::new(content.sketch);
     let mut hash = (content.hash && count > BLOCK).then(XxHash3_128::new);
     let mut source = if ordered { Blocks::of(tensor, count) } else { Blocks::in_any_order(tensor) };
@@ -73,7 +73,7 @@ pub fn observe_with(crew: &Crew, tensor: TensorRef<'_>, content: Content) -> Obs
         return observe_on(body, tensor, content);
     }
     // What does not depend on order is read in the order of memory.
-    let in_memory = if content.sketch || content.hash { None } else { tensor.dense_bytes() };
+    let in_memory = if content.sketch.is_some() || content.hash { None } else { tensor.dense_bytes() };
     let row = [tensor.len()];
     let in_memory = in_memory.and_then(|bytes| TensorRef::strided(bytes, tensor.dtype(), &row, &[1], 0).ok());
     match crew.measure(body, in_memory.unwrap_or(tensor), content) {
@@ -105,6 +105,7 @@ fn observation(
         },
         sketch: lanes.map(|lanes| lanes.finish()),
         hash,
+        sum_error: None,
     }
 }
 

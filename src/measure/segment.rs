@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::dump::TensorRef;
+use crate::dump::{SketchVersion, TensorRef};
 
 use super::blocks::{self, Blocks, blocks_of};
 use super::kernel::one_side;
@@ -30,8 +30,8 @@ pub(crate) struct Segment {
 
 impl Numbers {
     /// Numbers of nothing; with lanes if a sketch is wanted.
-    pub(crate) fn new(sketch: bool) -> Self {
-        Self { sums: RunningSums::EMPTY, lanes: sketch.then_some(Lanes::EMPTY), sentinels: 0 }
+    pub(crate) fn new(sketch: Option<SketchVersion>) -> Self {
+        Self { sums: RunningSums::EMPTY, lanes: sketch.map(Lanes::empty), sentinels: 0 }
     }
 
     /// Measures a whole tensor in this thread, which has entered [`DefaultFloat`], and hands every block to `each` while it is in cache.
@@ -40,8 +40,9 @@ impl Numbers {
         for start in (0..tensor.len()).step_by(SEGMENT) {
             let range = start..tensor.len().min(start + SEGMENT);
             // Filled where they lie: moving the lanes would take as long as summing a small tensor.
+            let version = self.lanes.as_ref().map(|lanes| lanes.version);
             let mut signed =
-                self.lanes.is_some().then(|| SignedSums::of_segment(start / SEGMENT, tensor.dtype()));
+                version.map(|version| SignedSums::of_segment(version, start / SEGMENT, tensor.dtype()));
             let mut sieve = Sieve::new(tensor.dtype(), Sentinels::KeptOut);
             measure(body, &mut sieve, source, range, signed.as_mut(), |bytes, sums| {
                 self.sums.push(sums);
@@ -71,14 +72,14 @@ impl Segment {
         part: TensorRef<'_>,
         range: Range<usize>,
         index: usize,
-        sketch: bool,
+        sketch: Option<SketchVersion>,
         sentinels: Sentinels,
     ) -> Self {
         let _control = DefaultFloat::enter();
         let dtype = part.dtype();
         let mut segment = Self {
             blocks: Vec::with_capacity(range.len().div_ceil(BLOCK)),
-            signed: sketch.then(|| Box::new(SignedSums::of_segment(index, dtype))),
+            signed: sketch.map(|version| Box::new(SignedSums::of_segment(version, index, dtype))),
             sentinels: 0,
         };
         let Self { blocks, signed, .. } = &mut segment;

@@ -2,7 +2,7 @@
 //! and leaves them out of sums, which they would swamp; they remain the extremes that they are.
 //!
 //! An element is one by its value alone: from 2^100 on in magnitude, which no result of a network in order reaches; of float16,
-//! whose numbers end before that, the least one. Complex numbers, float8 and integers have none.
+//! whose numbers end before that, those of the greatest magnitude (dumps of version 2: the least one alone). Complex numbers, float8 and integers have none.
 
 use crate::dump::{DType, Number, TensorRecord};
 
@@ -11,8 +11,8 @@ use super::sums::SideSums;
 /// The least magnitude of a sentinel.
 pub const SENTINEL: f64 = 1.267_650_600_228_229_4e30; // 2^100
 
-/// The least number of float16.
-const LEAST_F16: f64 = -65504.0;
+/// The greatest number of float16.
+const GREATEST_F16: f64 = 65504.0;
 
 /// What becomes of sentinels in sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,7 +48,7 @@ impl Sieve {
     pub(crate) fn sees(&self, sums: &SideSums) -> bool {
         match self.dtype {
             Some(DType::F64 | DType::F32 | DType::Bf16) => sums.max >= SENTINEL || sums.min <= -SENTINEL,
-            Some(DType::F16) => sums.min <= LEAST_F16,
+            Some(DType::F16) => sums.max >= GREATEST_F16 || sums.min <= -GREATEST_F16,
             _ => false,
         }
     }
@@ -71,7 +71,7 @@ impl Sieve {
                 let magnitude = u16::from_le_bytes(element) & !(1 << 15);
                 ((127 + 100) << 7..0x7f80).contains(&magnitude)
             }),
-            Some(DType::F16) => blank(rest, |element| u16::from_le_bytes(element) == 0xfbff),
+            Some(DType::F16) => blank(rest, |element| u16::from_le_bytes(element) & !(1 << 15) == 0x7bff),
             _ => 0,
         };
         &self.rest
@@ -115,7 +115,7 @@ fn shows(record: &TensorRecord) -> bool {
 pub(crate) fn is_sentinel(dtype: DType, value: f64) -> bool {
     match dtype {
         DType::F64 | DType::F32 | DType::Bf16 => value.is_finite() && value.abs() >= SENTINEL,
-        DType::F16 => value <= LEAST_F16 && value.is_finite(),
+        DType::F16 => value.is_finite() && value.abs() >= GREATEST_F16,
         _ => false,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::{hint, mem, thread};
 
-use crate::dump::{DType, TensorRef};
+use crate::dump::{DType, SketchVersion, TensorRef};
 
 use super::hashes::{Hashes, round};
 use super::segment::Segment;
@@ -32,7 +32,7 @@ const PAUSES: usize = 16;
 /// What is to be found out beside the sums.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
-    pub(super) sketch: bool,
+    pub(super) sketch: Option<SketchVersion>,
     pub(super) sentinels: Sentinels,
     /// The hash that does not depend on the order of elements.
     pub(super) unordered: bool,
@@ -78,7 +78,7 @@ pub(super) struct Task {
     offset: usize,
     /// Elements.
     count: usize,
-    sketch: bool,
+    sketch: Option<SketchVersion>,
     sentinels: Sentinels,
     unordered: bool,
     before: usize,

@@ -49,15 +49,16 @@ def sentinels(array):
     """Which elements stand for the absence of a number."""
     name = array.dtype.name
     if name == "float16":
-        return array == np.finfo(np.float16).min
+        return np.abs(array) == np.finfo(np.float16).max
     if name not in ("float64", "float32", "bfloat16"):
         return np.zeros(array.shape, bool)
     wide = array.astype(np.float64)
     return np.isfinite(wide) & (np.abs(wide) >= 2.0**100)
 
 
-def sketch(array):
-    """The 256 lanes of a NumPy array, in its row-major order."""
+def sketch(array, version=2):
+    """The lanes of a NumPy array, in its row-major order; those behind the last are 0."""
+    lanes_of = {1: 256, 2: 251}[version]
     flat = np.ascontiguousarray(array).reshape(-1)
     absent = sentinels(flat)
     segment = 65536 // 256
@@ -72,17 +73,21 @@ def sketch(array):
     padded = np.zeros(rows * 256)
     padded[: flat.size] = flat
     row = np.arange(rows, dtype=np.uint64)
-    words = np.stack([mix(np.uint64(4) * row + np.uint64(k)) for k in range(4)], axis=1)
+    of_signs = row if version == 1 else row % np.uint64(1 << 16)
+    words = np.stack([mix(np.uint64(4) * of_signs + np.uint64(k)) for k in range(4)], axis=1)
     bits = (words[:, :, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
     signed = np.where(bits.reshape(rows, 256) == 1, -1.0, 1.0) * padded.reshape(rows, 256)
-    rotation = (mix(row ^ np.uint64(0xABCDEF)) % np.uint64(256)).astype(int)
+    rotation = mix(row ^ np.uint64(0xABCDEF)) if version == 1 else row * np.uint64(256)
+    rotation = (rotation % np.uint64(lanes_of)).astype(int)
     total = np.zeros(256)
     for first in range(0, rows, segment):
-        # Elements that pass lane 255 are summed by themselves and added once, at the end of a segment.
+        # Elements that pass the last lane are summed by themselves and added once, at the end of a segment.
         lanes = np.zeros(512)
         for r in range(first, min(rows, first + segment)):
             lanes[rotation[r] : rotation[r] + 256] += signed[r]
-        total += lanes[:256] + lanes[256:]
+        again, third = lanes[lanes_of : 2 * lanes_of], np.zeros(lanes_of)
+        third[: 512 - 2 * lanes_of] = lanes[2 * lanes_of :]
+        total[:lanes_of] += lanes[:lanes_of] + (again + third)
     stored = total.astype(np.float32)
     stored[~np.isfinite(stored)] = np.float32("nan")
     return stored
@@ -194,6 +199,7 @@ def case(dtype, mode, seed, count, name):
         "counts": counts,
         "statistics": known,
         "sketch": sketch(view).astype(">f4").tobytes().hex(),
+        "sketch_1": sketch(view, version=1).astype(">f4").tobytes().hex(),
         "hash": xxhash.xxh3_128(np.ascontiguousarray(raw).tobytes()).hexdigest(),
     }
 

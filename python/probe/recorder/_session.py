@@ -44,6 +44,9 @@ from probe.settings import Settings, SettingsError
 _Mode = ApiMode | OpMode | CollectiveMode
 _Models = torch.nn.Module | Iterable[torch.nn.Module] | None
 
+#: Tests and benchmarks set it: tensors in host memory are then measured as those on a device are.
+_AS_ON_DEVICE = False
+
 #: More bytes than any step writes: no budget.
 _NO_BUDGET = 2**63 - 1
 
@@ -334,6 +337,7 @@ class Session:
             "gradients": "gradients" in settings.phases,
             "inputs": "input" in settings.slots,
             "outputs": "output" in settings.slots,
+            "as_on_device": _AS_ON_DEVICE,
         }
         hooks = {
             "parts": special.parts,

@@ -1,78 +1,108 @@
-"""Zeros, NaN, infinities, sentinels and extremes of a chunk, by tensor operations."""
+"""Zeros, NaN, infinities, sentinels and extremes of a piece, from how many of its elements reach certain numbers."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
 
 import torch
 
 _INFINITY = float("inf")
 
+#: Numbers from here on in magnitude stand for the absence of one; of float16 those of the greatest magnitude do.
+SENTINEL = 2.0**100
 
-#: Numbers from here on in magnitude stand for the absence of one; of float16 the least number does.
-_SENTINEL = 2.0**100
+#: How many numbers [`limits`] has.
+LIMITS = 8
+
+#: Elements that are compared at once: each comparison takes a byte.
+COMPARED = (128 << 20) // LIMITS
 
 
-def ordinary_range(dtype: torch.dtype) -> tuple[float, float]:
-    """The least number of `dtype` that is no sentinel, and the least positive one beyond those, which may be infinite."""
-    if dtype is torch.float16:
-        return -65472.0, _INFINITY
-    # One step above -2^100.
-    return -_SENTINEL * (1.0 - torch.finfo(dtype).eps / 2.0), _SENTINEL
+class Classes(NamedTuple):
+    """How many elements are of which kind."""
+
+    elements: int
+    zeros: int
+    nan: int
+    positive: int
+    negative: int
+    #: Sentinels of either sign, and those that are the least number of their type.
+    below: int
+    above: int
+    least: int
+
+    @property
+    def ordinary(self) -> int:
+        """Elements that are summed."""
+        return self.elements - self.nan - self.positive - self.negative - self.below - self.above
+
+    @property
+    def finite(self) -> int:
+        """Elements that are sentinels or summed."""
+        return self.ordinary + self.below + self.above
 
 
 def limits(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """-Inf, the least finite number, the least one that is no sentinel, 0, the least positive number, the least beyond those that are
-    no sentinels, and +Inf, for [`counts_of_floats`]."""
+    """-Inf, the least finite number, the one above it, the least one that is no sentinel, 0, the least positive number, the first
+    sentinel above those, and +Inf."""
     about = torch.finfo(dtype)
-    least, beyond = ordinary_range(dtype)
-    numbers = (-_INFINITY, about.min, least, 0.0, about.smallest_normal * about.eps, beyond, _INFINITY)
+    # The greatest power of two; numbers of its size lie `eps` times that apart.
+    power = math.ldexp(1.0, math.frexp(about.max)[1] - 1)
+    above = about.min + power * about.eps
+    if dtype is torch.float16:
+        ordinary, beyond = -65472.0, about.max
+    else:
+        # One step above -2^100.
+        ordinary, beyond = -SENTINEL * (1.0 - about.eps / 2.0), SENTINEL
+    numbers = (-_INFINITY, about.min, above, ordinary, 0.0, about.smallest_normal * about.eps, beyond, _INFINITY)
     # Filled on the device: a list would be copied from the host, which waits.
     return torch.cat([torch.full((1, 1), number, dtype=dtype, device=device) for number in numbers])
 
 
-def counts_of_floats(values: torch.Tensor, limits: torch.Tensor) -> torch.Tensor:
-    """How many of `values` reach each of `limits`; NaN reaches none."""
-    return values.ge(limits).sum(1)
+def reached(values: torch.Tensor, limits: torch.Tensor) -> list[torch.Tensor]:
+    """How many of `values` reach each of `limits`; NaN reaches none. Large ones in parts."""
+    if values.dim() > 1:
+        limits = limits.view(LIMITS, *(1 for _ in values.shape))
+        parts = values.split(max(COMPARED * values.shape[0] // values.numel(), 1)) if values.numel() > COMPARED else (values,)
+        return [part.ge(limits).sum(tuple(range(1, values.dim() + 1))) for part in parts]
+    if values.numel() <= COMPARED:
+        return [values.ge(limits).sum(1)]
+    return [part.ge(limits).sum(1) for part in values.split(COMPARED)]
 
 
-def classes(elements: int, reached: list[int]) -> list[int]:
-    """Elements, zeros, NaN, +Inf, -Inf and sentinels, from what [`counts_of_floats`] found."""
-    all_but_nan, finite_or_more, ordinary_or_more, zero_or_more, positive, beyond, infinite = reached
-    sentinels = finite_or_more - ordinary_or_more + beyond - infinite
-    return [elements, zero_or_more - positive, elements - all_but_nan, infinite, all_but_nan - finite_or_more, sentinels]
+def classes(elements: int, counts: Sequence[int]) -> Classes:
+    """What [`reached`] has found."""
+    all_but_nan, finite, beyond_least, ordinary, zero, positive, beyond, infinite = counts
+    return Classes(
+        elements,
+        zeros=zero - positive,
+        nan=elements - all_but_nan,
+        positive=infinite,
+        negative=all_but_nan - finite,
+        below=finite - ordinary,
+        above=beyond - infinite,
+        least=finite - beyond_least,
+    )
 
 
-def nonzero(values: torch.Tensor) -> torch.Tensor:
-    """How many of `values`, integers, are not 0."""
-    return values.ne(0).sum(0, keepdim=True)
-
-
-def extremes(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The least and the greatest finite number; +Inf and -Inf if there is none."""
-    least = values.nan_to_num(nan=_INFINITY, posinf=_INFINITY, neginf=_INFINITY).amin(0, keepdim=True)
-    greatest = values.nan_to_num(nan=-_INFINITY, posinf=-_INFINITY, neginf=-_INFINITY).amax(0, keepdim=True)
-    return least, greatest
-
-
-def integer_extremes(values: torch.Tensor, unsigned: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """The least and the greatest integer. Unsigned ones are in the order of their bits with the first one flipped."""
-    if unsigned:
-        values = values ^ -(1 << 63)
-    return values.amin(0, keepdim=True), values.amax(0, keepdim=True)
-
-
-def finite(values: torch.Tensor) -> torch.Tensor:
-    """`values` with 0 in place of what is not finite."""
-    return values.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def ordinary(values: torch.Tensor) -> torch.Tensor:
-    """`values` with 0 in place of what is not finite, and of sentinels."""
-    if values.dtype is torch.float16:
-        return finite(values).masked_fill(values == torch.finfo(torch.float16).min, 0.0)
-    # False for NaN.
-    return values.where(values.abs() < _SENTINEL, 0.0)
-
-
-def largest_part(parts: torch.Tensor) -> torch.Tensor:
-    """Of complex elements, the larger of both parts' magnitudes: it has the class of the element."""
-    return parts.abs().amax(1)
+def extremes(found: Classes, dtype: torch.dtype, least: float, greatest: float) -> tuple[Optional[float], Optional[float]]:
+    """The extremes of the finite elements, from those of all elements with 0 in place of what is not summed. `None` where the zeros
+    hide them, or where it is a sentinel of which nothing but its kind is known."""
+    low = high = None
+    if found.ordinary:
+        filled = found.ordinary < found.elements
+        # An extreme shows if it is beyond the zeros that were filled in, or is a zero itself.
+        low = least if not filled or least < 0.0 or found.zeros else None
+        high = greatest if not filled or greatest > 0.0 or found.zeros else None
+    about = torch.finfo(dtype)
+    if found.below:
+        low = about.min if found.least else None
+        if found.finite == found.least:
+            high = low
+    if found.above:
+        high = about.max if dtype is torch.float16 else None
+        if found.finite == found.above:
+            low = high
+    return low, high

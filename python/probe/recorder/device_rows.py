@@ -1,110 +1,203 @@
-"""Results of many tensors: brought to the host in few copies, and finished there."""
+"""Results of many tensors: brought to the host in one copy, and finished there."""
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
+import struct
 from collections.abc import Sequence
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import torch
 
-from probe.recorder.device_chunks import ROW, Kind
-from probe.recorder.device_classes import classes
-from probe.recorder.device_sums import Found, Part
+from probe.recorder.device_chunks import Kind
+from probe.recorder.device_classes import LIMITS, classes, extremes
+from probe.recorder.device_sketch import LANES
+from probe.recorder.device_sums import Part, unit
 
 #: 0 float, 1 integer, 2 truth value, 3 unsigned integer of which some are beyond 63 bits; elements, zeros, NaN, +Inf,
-#: -Inf, sentinels; least, greatest, mean (NaN where there is none) and norm; least and greatest as integers (of kind 3: their 64 bits).
-Statistics = tuple[int, list[int], Optional[list[float]], Optional[list[int]]]
+#: -Inf, sentinels; least, greatest, mean and norm, each only if it is known; least and greatest as integers (of kind 3: their 64 bits);
+#: how far sums may be off relative to the norm, where they are not in binary64; and the lanes of the sketch as little-endian binary32.
+Row = tuple[int, list[int], list[Optional[float]], Optional[list[int]], Optional[float], Optional[bytes]]
 
-#: Statistics, and the lanes of the sketch as little-endian binary32.
-Row = tuple[int, list[int], Optional[list[float]], Optional[list[int]], Optional[bytes]]
+#: How far sums in binary32 may be off, relative to the norm, in whatever order a device takes.
+SUM_ERROR = 2.0**-20
 
-_LANE_BYTES = 4
+#: The least mean square that is known as well as that: below, squares are too near to the end of binary32, or of binary64.
+_LEAST_SQUARE, _LEAST_SQUARE_WIDE = 2.0**-106, 2.0**-969
 
+#: The same of moduli of complex numbers.
+_LEAST_MODULUS = 2.0**-106
 
-def fetched(parts: Sequence[Part], narrow: torch.dtype) -> tuple[list[list[list[float]]], torch.Tensor | None]:
-    """Scalars and blocks of `parts` on the host: one copy for all integers, one for each type of float, one for blocks.
-    Floats of less than `narrow` become that."""
-    held: dict[torch.dtype, list[torch.Tensor]] = {}
-    places: list[list[tuple[torch.dtype, int]]] = []
-    for part in parts:
-        places.append([])
-        for numbers in part.scalars:
-            same = held.setdefault(numbers.dtype, [])
-            places[-1].append((numbers.dtype, len(same)))
-            same.append(numbers)
-    lists = _lists(held, narrow)
-    blocks = [part.block for part in parts if part.block is not None]
-    scalars = [[lists[dtype][place] for dtype, place in of_part] for of_part in places]
-    return scalars, torch.stack(blocks).cpu() if blocks else None
+#: What a row says of the numbers of a kind; 0 of others.
+_NUMBERS = {Kind.INTEGER: 1, Kind.UNSIGNED: 1, Kind.BOOL: 2}
 
+#: Tensors that are put together at once.
+_AT_ONCE = 512
 
-def _lists(held: dict[torch.dtype, list[torch.Tensor]], narrow: torch.dtype) -> dict[torch.dtype, list[list[float]]]:
-    """The numbers of every tensor, by its type."""
-    alike: dict[torch.dtype, list[torch.dtype]] = {}
-    for dtype in held:
-        common = torch.promote_types(dtype, narrow) if dtype.is_floating_point else torch.int64
-        alike.setdefault(common, []).append(dtype)
-    lists: dict[torch.dtype, list[list[float]]] = {}
-    for common, dtypes in alike.items():
-        numbers = torch.cat([torch.cat(held[dtype]).to(common) for dtype in dtypes]).tolist()
-        start = 0
-        for dtype in dtypes:
-            lists[dtype] = []
-            for tensor in held[dtype]:
-                end = start + tensor.shape[0]
-                lists[dtype].append(numbers[start:end])
-                start = end
-    return lists
+#: Lanes of a sketch as it is recorded.
+_STORED = 256
+
+_CODES = {
+    torch.float32: "f",
+    torch.float64: "d",
+    torch.int64: "q",
+    torch.int32: "i",
+    torch.int16: "h",
+    torch.int8: "b",
+    torch.uint8: "B",
+}
 
 
-def row(kind: Kind, elements: int, parts: Sequence[Found]) -> Statistics:
-    """Statistics of a tensor from those of its chunks."""
-    if kind in (Kind.FLOAT, Kind.COMPLEX):
-        counts = classes(elements, [sum(column) for column in zip(*(part.counts for part in parts))] or [0] * 7)
-        if kind is Kind.COMPLEX:
-            counts[-1] = 0
-    else:
-        counts = [elements, elements - sum(part.counts[0] for part in parts), 0, 0, 0, 0]
-    sentinels = counts[-1]
-    finite = elements - sum(counts[2:-1])
-    number = {Kind.INTEGER: 1, Kind.UNSIGNED: 1, Kind.BOOL: 2}.get(kind, 0)
-    if finite == 0:
-        return number, counts, None, None
+class Measured(NamedTuple):
+    """The parts of one tensor."""
+
+    kind: Kind
+    dtype: torch.dtype
+    parts: Sequence[Part]
+
+
+class _Found(NamedTuple):
+    """What a part has come to."""
+
+    counts: list[int]
+    least: float
+    greatest: float
+    variance: float
+    mean: float
+
+
+def fetched(tensors: Sequence[torch.Tensor]) -> bytes:
+    """The bytes of all `tensors`, which are on one device, one behind the other. Waits for the device."""
+    flat = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors]
+    while len(flat) > 1:
+        flat = [torch.cat(flat[first : first + _AT_ONCE]) for first in range(0, len(flat), _AT_ONCE)]
+    if not flat:
+        return b""
+    everything = flat[0].cpu()
+    return ctypes.string_at(everything.data_ptr(), everything.numel())
+
+
+def tensors_of(measured: Sequence[Measured]) -> list[torch.Tensor]:
+    """What [`rows`] needs of them: all numbers, then all lanes."""
+    parts = [part for each in measured for part in each.parts]
+    numbers = [number for part in parts for number in (*part.counts, *part.numbers)]
+    return numbers + [part.lanes for part in parts if part.lanes is not None]
+
+
+def rows(measured: Sequence[Measured], data: bytes, sketch: bool) -> list[Row]:
+    """Rows of `measured` from the bytes of what [`tensors_of`] gave of them."""
+    found, place = [], 0
+    for each in measured:
+        found.append([])
+        for part in each.parts:
+            layout = "<" + "".join(f"{tensor.numel()}{_CODES[tensor.dtype]}" for tensor in (*part.counts, *part.numbers))
+            found[-1].append(_of_part(part, struct.unpack_from(layout, data, place)))
+            place += struct.calcsize(layout)
+    lanes = _sketches(measured, data, place) if sketch else [None] * len(measured)
+    return [_row(each, parts, own) for each, parts, own in zip(measured, found, lanes)]
+
+
+def _of_part(part: Part, numbers: tuple[float, ...]) -> _Found:
+    width = part.counts[0].numel()
+    end = width * len(part.counts)
+    counts = [int(sum(numbers[place:end:width])) for place in range(width)]
+    if not part.numbers:
+        # Of truth values the number of those that are true tells everything.
+        share = counts[0] / part.elements
+        return _Found(counts, float(share == 1.0), float(share > 0.0), share * (1.0 - share), share)
+    return _Found(counts, *numbers[end:])
+
+
+def _row(measured: Measured, parts: Sequence[_Found], sketch: bytes | None) -> Row:
+    kind, dtype = measured.kind, measured.dtype
+    elements = sum(part.elements for part in measured.parts)
+    error = None if dtype in (torch.float64, torch.complex128, torch.bool) else SUM_ERROR
+    if kind in _NUMBERS:
+        return _of_integers(measured, parts, elements, error, sketch)
+    found = classes(elements, [sum(part.counts[place] for part in parts) for place in range(LIMITS)])
+    if kind is Kind.COMPLEX:
+        # They have no sentinels.
+        found = found._replace(below=0, above=0)
+    counts = [found.elements, found.zeros, found.nan, found.positive, found.negative, found.below + found.above]
+    if not found.finite:
+        return 0, counts, [None] * 4, None, error, sketch
     least, greatest = min(part.least for part in parts), max(part.greatest for part in parts)
-    mean, norm = _mean_and_norm(finite - sentinels, parts)
-    if number == 0:
-        # A modulus beyond binary64 is infinite, and so is the sum.
-        mean = greatest if math.isinf(greatest) else mean
-        return number, counts, [least + 0.0, greatest + 0.0, mean, norm], None
-    integers = [int(least), int(greatest)]
-    if kind is Kind.UNSIGNED:
+    low: Optional[float] = least
+    high: Optional[float] = greatest
+    if kind is not Kind.COMPLEX:
+        scale = unit(kind, dtype)
+        low, high = extremes(found, dtype if dtype.itemsize > 1 else torch.float32, least * scale, greatest * scale)
+    elif not math.isfinite(greatest) or error is not None and 0.0 < greatest < _LEAST_MODULUS:
+        return 0, counts, [None] * 4, None, error, sketch
+    # No zero is negative: a comparison takes both for one.
+    floats = [None if number is None else number + 0.0 for number in (low, high)]
+    return 0, counts, [*floats, *_mean_and_norm(measured, parts, found.ordinary)], None, error, sketch
+
+
+def _of_integers(measured: Measured, parts: Sequence[_Found], elements: int, error: float | None, sketch: bytes | None) -> Row:
+    counts = [elements, elements - sum(part.counts[0] for part in parts), 0, 0, 0, 0]
+    if not parts:
+        return _NUMBERS[measured.kind], counts, [None] * 4, None, error, sketch
+    integers = [int(min(part.least for part in parts)), int(max(part.greatest for part in parts))]
+    if measured.kind is Kind.UNSIGNED:
         integers = [integer + (1 << 63) for integer in integers]
-    floats = [float(integers[0]), float(integers[1]), mean, norm]
+    floats = [float(integers[0]), float(integers[1]), *_mean_and_norm(measured, parts, elements)]
     if integers[1] >= 1 << 63:
-        return 3, counts, floats, [_as_signed(integer) for integer in integers]
-    return number, counts, floats, integers
+        return 3, counts, floats, [_as_signed(integer) for integer in integers], error, sketch
+    return _NUMBERS[measured.kind], counts, floats, integers, error, sketch
 
 
 def _as_signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
-def _mean_and_norm(summed: int, parts: Sequence[Found]) -> tuple[float, float]:
-    unit = max(part.unit for part in parts)
-    total = math.fsum(part.total * (part.unit / unit) for part in parts)
-    norm = math.hypot(*(part.norm * (part.unit / unit) for part in parts))
-    return total / summed * unit if summed else math.nan, norm * unit
+def _mean_and_norm(measured: Measured, parts: Sequence[_Found], summed: int) -> tuple[Optional[float], Optional[float]]:
+    """Mean of the `summed` elements, and norm, where they are known."""
+    scale = unit(measured.kind, measured.dtype)
+    sizes = [part.elements for part in measured.parts]
+    elements = sum(sizes)
+    total, square = 0.0, 0.0
+    for size, part in zip(sizes, parts):
+        total += size * part.mean
+        square += size / elements * (part.variance + part.mean * part.mean)
+    mean = total / summed * scale if summed and math.isfinite(total) else None
+    if not math.isfinite(square):
+        return mean, None
+    wide = measured.dtype in (torch.float64, torch.complex128, torch.bool)
+    vanishing = square < (_LEAST_SQUARE_WIDE if wide else _LEAST_SQUARE)
+    if vanishing and any(part.least != 0.0 or part.greatest != 0.0 for part in parts):
+        return mean, None
+    return mean, math.sqrt(square) * math.sqrt(elements) * scale
 
 
-def sketches(lanes: torch.Tensor | None, counts: Sequence[int]) -> list[bytes]:
-    """The sketch of every tensor, from the lanes of its `counts` chunks."""
-    if lanes is None:
-        return [bytes(ROW * _LANE_BYTES)] * len(counts)
-    if any(count != 1 for count in counts):
-        lanes = torch.stack([own.sum(0) for own in lanes.split(list(counts))])
-    stored = lanes.to(torch.float32)
-    stored = stored.where(stored.isfinite(), float("nan")).contiguous()
-    size = ROW * _LANE_BYTES
-    return [ctypes.string_at(stored.data_ptr() + place * size, size) for place in range(len(counts))]
+def _sketches(measured: Sequence[Measured], data: bytes, place: int) -> list[bytes | None]:
+    """The sketch of every tensor: its lanes begin at `place` of `data`."""
+    if not measured:
+        return []
+    table = _lanes([part.lanes.dtype for each in measured for part in each.parts if part.lanes is not None], data[place:])
+    totals, row = [], 0
+    for each in measured:
+        own, row = table[row : row + len(each.parts)], row + len(each.parts)
+        if len(each.parts) != 1:
+            # The first element of a piece is in the lane that its place in the tensor says.
+            width = 2 if each.kind is Kind.COMPLEX else 1
+            turned = [lanes.roll(width * part.first % LANES) for part, lanes in zip(each.parts, own)]
+            own = torch.stack(turned).sum(0, keepdim=True) if turned else torch.zeros(1, LANES, dtype=torch.float64, device="cpu")
+        totals.append(own)
+    units = torch.tensor([unit(each.kind, each.dtype) for each in measured], dtype=torch.float64, device="cpu")
+    stored = torch.zeros(len(measured), _STORED, dtype=torch.float32, device="cpu")
+    stored[:, :LANES] = torch.cat(totals) * units[:, None]
+    stored.masked_fill_(~stored.isfinite(), math.nan)
+    size = _STORED * 4
+    return [ctypes.string_at(stored.data_ptr() + number * size, size) for number in range(len(measured))]
+
+
+def _lanes(dtypes: Sequence[torch.dtype], data: bytes) -> torch.Tensor:
+    """Lanes of these types that lie one behind the other, in binary64."""
+    found, start, end = [torch.empty(0, LANES, dtype=torch.float64, device="cpu")], 0, 0
+    for dtype, alike in itertools.groupby(dtypes):
+        start, end = end, end + LANES * dtype.itemsize * sum(1 for _ in alike)
+        found.append(torch.frombuffer(bytearray(data[start:end]), dtype=dtype).view(-1, LANES).to(torch.float64))
+    return torch.cat(found)

@@ -1,81 +1,75 @@
-"""Signs and lanes of the sketch, version 1, as tables on the device. `docs/formats.md` defines them."""
+"""The sketch, version 2: signs as tables on the device. `docs/formats.md` defines it."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from probe.recorder.device_chunks import CHUNK, ROW
 from probe.recorder.device_streams import Shared
 
-#: Lanes of a sketch, and elements of a row.
-LANES = ROW
+#: Lanes of a sketch: element `i` is in lane `i` modulo this.
+LANES = 251
 
-#: Rows of a chunk.
-ROWS = CHUNK // LANES
+#: Elements after which the signs begin again.
+PERIOD = 1 << 24
 
-#: Chunks whose signs are kept: 1 MiB each. Those of later ones are made again.
-_KEPT = 32
+#: Elements of the table that most tensors can do with.
+_FEW = 1 << 20
 
 #: Where integers of 64 bits multiply and shift as they do on the host. Other devices are given the words.
 _EXACT_INTEGERS = frozenset({"cpu", "cuda"})
 
 
-class Signs(NamedTuple):
-    """How the rows of a chunk enter the sketch."""
-
-    #: 1 or -1 for every element of every row.
-    signs: torch.Tensor
-    #: For every row and lane the column of the row that is added to the lane.
-    columns: torch.Tensor
-
-    def head(self, rows: int) -> Signs:
-        """Those of the first rows."""
-        return self if rows == ROWS else Signs(self.signs[:rows], self.columns[:rows])
-
-    def rotated(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Rows of `numbers` with their signs, in the order of the lanes."""
-        return (numbers * self.signs).gather(1, self.columns)
-
-
-class _Table(NamedTuple):
-    signs: torch.Tensor
-    rotations: torch.Tensor
-    #: For the first chunk only, which all tensors have; it is eight times the signs.
-    columns: torch.Tensor | None
-
-
-class Tables:
-    """Tables of signs, made when first asked for. At most 42 MiB are kept on each device."""
+class Signs:
+    """Tables of 1 and -1, made when first asked for: 17 MiB on each device."""
 
     def __init__(self) -> None:
         self._shared = Shared()
 
-    def of(self, device: torch.device, index: int, rows: int, stream: Any) -> Signs:
-        """The signs of the first `rows` rows of chunk `index`, ready for use in `stream`, which is the current one."""
-        table = self._shared.get((device, index), device, stream, lambda: _make(device, index), index < _KEPT)
-        columns = table.columns if table.columns is not None else _columns(table.rotations)
-        return Signs(table.signs, columns).head(rows)
+    def apply(self, buffer: torch.Tensor, flat: torch.Tensor, first: int, stream: Any) -> None:
+        """Multiplies `flat`, the head of `buffer`, by the signs of the elements from `first` on, in `stream`, which is the current
+        one."""
+        count = flat.numel()
+        start = first % PERIOD
+        end = start + count
+        if end <= PERIOD:
+            flat.mul_(self._table(buffer.device, end, stream)[start:end])
+            return
+        whole = self._table(buffer.device, PERIOD, stream)
+        if start == 0 and count <= 2 * PERIOD <= buffer.numel():
+            # What lies behind the numbers is of no account.
+            buffer[: 2 * PERIOD].view(2, PERIOD).mul_(whole)
+            return
+        flat.mul_(torch.cat([whole[start:], whole[: end - PERIOD]]))
+
+    def _table(self, device: torch.device, end: int, stream: Any) -> torch.Tensor:
+        size = _FEW if end <= _FEW and (device, PERIOD) not in self._shared else PERIOD
+        return self._shared.get((device, size), device, stream, lambda: _signs(device, size))
 
 
-def _make(device: torch.device, index: int) -> _Table:
-    """The table of chunk `index`."""
-    first = index * ROWS
+def lanes(buffer: torch.Tensor, count: int) -> torch.Tensor:
+    """Sums of the first `count` numbers of `buffer`, which has room for whole rows of lanes behind them."""
+    end = room(count, twice=False)
+    if count < end:
+        buffer[count:end].zero_()
+    whole = buffer if buffer.numel() == end else buffer[:end]
+    return whole.view(-1, LANES).sum(0)
+
+
+def room(count: int, twice: bool = True) -> int:
+    """Numbers that a buffer for `count` of them has: whole rows of lanes, and, beyond one period of signs, `twice` of these, by
+    which it is then multiplied at once."""
+    return -(-(2 * PERIOD if twice and PERIOD < count <= 2 * PERIOD else count) // LANES) * LANES
+
+
+def _signs(device: torch.device, size: int) -> torch.Tensor:
     where = device if device.type in _EXACT_INTEGERS else torch.device("cpu")
-    rows = torch.arange(first, first + ROWS, dtype=torch.int64, device=where)
-    words = mix(rows[:, None] * 4 + torch.arange(4, dtype=torch.int64, device=where)).to(device)
-    rotations = (mix(rows ^ 0xABCDEF) & (LANES - 1)).to(device)
+    words = mix(torch.arange(size // 64, dtype=torch.int64, device=where)).to(device)
     # Words have little-endian bytes: byte j holds the signs of elements 8 j to 8 j + 7.
     bits = torch.cat([torch.full((1,), 1 << bit, dtype=torch.uint8, device=device) for bit in range(8)])
-    negative = (words.view(torch.uint8)[:, :, None] & bits).ne(0).view(ROWS, LANES)
-    signs = negative.to(torch.int8).mul_(-2).add_(1)
-    return _Table(signs, rotations, _columns(rotations) if index == 0 else None)
-
-
-def _columns(rotations: torch.Tensor) -> torch.Tensor:
-    lanes = torch.arange(LANES, dtype=torch.int64, device=rotations.device)
-    return (lanes - rotations[:, None]).bitwise_and_(LANES - 1)
+    negative = (words.view(torch.uint8)[:, None] & bits).ne(0).view(size)
+    return negative.to(torch.int8).mul_(-2).add_(1)
 
 
 def mix(z: torch.Tensor) -> torch.Tensor:

@@ -47,13 +47,15 @@ class Shared:
     def __init__(self) -> None:
         self._made: dict[Hashable, tuple[Any, Any, Any]] = {}
 
-    def get(self, key: Hashable, device: torch.device, stream: Any, make: Callable[[], T], keep: bool = True) -> T:
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._made
+
+    def get(self, key: Hashable, device: torch.device, stream: Any, make: Callable[[], T]) -> T:
         """What `make` made for `key`, ready for use in `stream`, which is the current one."""
         found = self._made.get(key)
         if found is None:
             value = make()
-            if keep:
-                self._made[key] = (value, stream, None if stream is None else _mark(device, stream))
+            self._made[key] = (value, stream, None if stream is None else _mark(device, stream))
             return value
         value, home, mark = found
         if mark is not None and stream != home:

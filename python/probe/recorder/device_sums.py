@@ -1,72 +1,166 @@
-"""What the two ways of summing have in common."""
+"""What is computed of a piece of a tensor on its device: few operations, whatever its size.
+
+A launch costs the host more than most tensors cost the device, so operations are counted: six for statistics, nine with the
+sketch. A copy of the piece in binary32 takes what is not to be summed out of the way: multiplied by 2^28, sentinels are
+infinite, and what is not finite becomes 0 in one more operation. Sums are binary32's own, in whatever order the device takes:
+the record says how far they may be off.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Optional
 
 import torch
-from torch.nn.functional import pad
 
-from probe.recorder.device_chunks import ROW, Chunk
-from probe.recorder.device_sketch import Signs
+from probe.recorder.device_chunks import WIDER, Kind, Piece
+from probe.recorder.device_classes import SENTINEL, limits, reached
+from probe.recorder.device_sketch import Signs, lanes, room
+from probe.recorder.device_streams import Shared
+
+#: Sentinels of binary32 and bfloat16 times this are infinite, and nothing else is.
+_LARGE = 2.0**28
+
+#: The greatest number of float16. The remainder of division by it leaves all other numbers as they are, 0 of this one, and NaN of
+#: infinities.
+_GREATEST_SHORT = 65504.0
+
+#: Integers of 64 bits are divided by this, so that their squares are within binary32.
+_WIDE_INTEGER = 2.0**32
 
 
 class Part(NamedTuple):
-    """Results of one chunk, on the device."""
+    """Results of one piece, on the device. Which numbers there are is a matter of the kind."""
 
-    #: Short one-dimensional tensors: counts, least, greatest, and what else the sums need.
-    scalars: tuple[torch.Tensor, ...]
-    #: One tensor of a size that is the same for all chunks.
-    block: torch.Tensor | None
-
-
-class Found(NamedTuple):
-    """Results of one chunk, on the host. Sums are in units of `unit`, a power of two."""
-
-    counts: list[int]
-    least: float
-    greatest: float
-    total: float
-    norm: float
-    unit: float
+    elements: int
+    #: Elements of the tensor before the piece.
+    first: int
+    #: Counts of elements: of each class, or of those that are not 0; those of a large piece in several.
+    counts: list[torch.Tensor]
+    #: Least and greatest, variance and mean; none where the counts tell them.
+    numbers: tuple[torch.Tensor, ...]
+    #: Signed sums.
+    lanes: Optional[torch.Tensor]
 
 
-class Sums(Protocol):
-    """A way to sum."""
+class Sums:
+    """Measures pieces; keeps what they need on each device."""
 
-    @property
-    def narrow(self) -> torch.dtype:
-        """The type in which floats are fetched that are not wider themselves."""
+    def __init__(self, sketch: bool) -> None:
+        self._signs = Signs() if sketch else None
+        self._shared = Shared()
 
-    def of(self, chunk: Chunk, limits: torch.Tensor | None, signs: Signs | None) -> Part:
-        """Starts to measure a chunk. `limits` are those of `chunk.classified`."""
+    def of(self, kind: Kind, piece: Piece, stream: Any) -> Part:
+        """Starts to measure a piece, in `stream`, which is the current one."""
+        if kind is Kind.FLOAT:
+            return self._floats(piece, stream)
+        if kind is Kind.BOOL:
+            return self._bools(piece, stream)
+        if kind is Kind.COMPLEX:
+            return self._complex(piece, stream)
+        return self._doubles(piece, stream) if kind is Kind.DOUBLE else self._integers(kind, piece, stream)
 
-    def finish(
-        self, scalars: Sequence[Sequence[list[float]]], blocks: torch.Tensor | None, sketch: bool
-    ) -> tuple[list[Found], torch.Tensor | None]:
-        """Results of chunks on the host, and their lanes in binary64, from the numbers of their parts."""
+    def _floats(self, piece: Piece, stream: Any) -> Part:
+        values = piece.values
+        if values.dtype.itemsize == 1:
+            values = values.to(torch.float32)
+        counts = reached(values, self._limits(values.dtype, values.device, stream))
+        short = values.dtype is torch.float16
+        factor = self._number(_GREATEST_SHORT if short else _LARGE, values.device, stream)
+        buffer, flat = _copy(values)
+        (torch.fmod if short else torch.mul)(values, factor, out=flat.view(values.shape))
+        torch.nan_to_num(flat, 0.0, 0.0, 0.0, out=flat)
+        numbers = (*torch.aminmax(flat), *torch.var_mean(flat, correction=0))
+        return Part(flat.numel(), piece.first, counts, numbers, self._lanes(buffer, flat, piece.first, stream))
+
+    def _doubles(self, piece: Piece, stream: Any) -> Part:
+        values = piece.values
+        counts = reached(values, self._limits(values.dtype, values.device, stream))
+        buffer, flat = _copy(values)
+        # False for NaN.
+        zero = self._number(0.0, values.device, stream)
+        torch.where(values.abs() < SENTINEL, values, zero, out=flat.view(values.shape))
+        numbers = (*torch.aminmax(flat), *torch.var_mean(flat, correction=0))
+        return Part(flat.numel(), piece.first, counts, numbers, self._lanes(buffer, flat, piece.first, stream))
+
+    def _integers(self, kind: Kind, piece: Piece, stream: Any) -> Part:
+        values = piece.values
+        values = values.view(torch.int64) if kind is Kind.UNSIGNED else values.to(WIDER.get(values.dtype, values.dtype))
+        counts = [values.ne(0).sum().view(1)]
+        # Unsigned ones in the order of their bits with the first one flipped.
+        extremes = torch.aminmax(values ^ -(1 << 63) if kind is Kind.UNSIGNED else values)
+        buffer, flat = _copy(values)
+        out = flat.view(values.shape)
+        factor = self._number(1.0 / unit(kind, piece.values.dtype), values.device, stream)
+        if kind is Kind.UNSIGNED:
+            torch.mul(values & 0xFFFF_FFFF, factor, out=out)
+            out.add_((values >> 32) & 0xFFFF_FFFF)
+        else:
+            torch.mul(values, factor, out=out)
+        numbers = (*extremes, *torch.var_mean(flat, correction=0))
+        return Part(flat.numel(), piece.first, counts, numbers, self._lanes(buffer, flat, piece.first, stream))
+
+    def _bools(self, piece: Piece, stream: Any) -> Part:
+        # Any byte but 0 is true.
+        values = piece.values.view(torch.uint8).ne(0)
+        counts = [values.sum().view(1)]
+        count = values.numel()
+        found = None
+        if self._signs is not None:
+            buffer, flat = _copy(values)
+            flat.view(values.shape).copy_(values)
+            found = self._lanes(buffer, flat, piece.first, stream)
+        return Part(count, piece.first, counts, (), found)
+
+    def _complex(self, piece: Piece, stream: Any) -> Part:
+        values = piece.values
+        if values.is_conj() or values.is_neg():
+            # The bits in memory have another sign.
+            values = values.resolve_conj().resolve_neg()
+        parts = torch.view_as_real(values)
+        if parts.dtype is torch.float16:
+            parts = parts.to(torch.float32)
+        largest = parts.abs().amax(-1)
+        counts = reached(largest, self._limits(parts.dtype, parts.device, stream))
+        # An element is summed if both of its parts are finite.
+        finite = largest.isfinite()
+        summed = parts.where(finite.unsqueeze(-1), 0.0)
+        moduli = torch.hypot(summed[..., 0], summed[..., 1])
+        least = moduli.where(finite, float("inf")).amin()
+        numbers = (least, moduli.amax(), *torch.var_mean(moduli, correction=0))
+        found = None
+        if self._signs is not None:
+            # A part that is not finite leaves the other part in the sketch.
+            buffer, flat = _copy(parts)
+            torch.nan_to_num(parts, 0.0, 0.0, 0.0, out=flat.view(parts.shape))
+            found = self._lanes(buffer, flat, 2 * piece.first, stream)
+        return Part(values.numel(), piece.first, counts, numbers, found)
+
+    def _lanes(self, buffer: torch.Tensor, flat: torch.Tensor, first: int, stream: Any) -> torch.Tensor | None:
+        """Signed sums of `flat`, which is the head of `buffer` and is lost."""
+        if self._signs is None:
+            return None
+        self._signs.apply(buffer, flat, first, stream)
+        return lanes(buffer, flat.numel())
+
+    def _limits(self, dtype: torch.dtype, device: torch.device, stream: Any) -> torch.Tensor:
+        return self._shared.get((device, dtype), device, stream, lambda: limits(dtype, device))
+
+    def _number(self, number: float, device: torch.device, stream: Any) -> torch.Tensor:
+        # A tensor with a dimension: results are of its type, which is wider than those of the other.
+        make = lambda: torch.full((1,), number, dtype=torch.float32, device=device)  # noqa: E731
+        return self._shared.get((device, number), device, stream, make)
 
 
-def in_rows(numbers: torch.Tensor, rows: int, dtype: torch.dtype, columns: int = ROW) -> torch.Tensor:
-    """`numbers` as rows of `dtype`, with zeros behind them. Shares their memory where nothing is to be done."""
-    numbers = numbers.to(dtype)
-    missing = rows * columns - numbers.numel()
-    return (pad(numbers, (0, missing)) if missing else numbers).view(rows, columns)
+def unit(kind: Kind, dtype: torch.dtype) -> float:
+    """What the sums of a part are to be multiplied by."""
+    if kind is Kind.FLOAT:
+        return 1.0 if dtype is torch.float16 else 1.0 / _LARGE
+    return _WIDE_INTEGER if kind in (Kind.INTEGER, Kind.UNSIGNED) and dtype.itemsize == 8 else 1.0
 
 
-_BITS = {
-    torch.float32: (torch.int32, 0x7F80_0000),
-    torch.float64: (torch.int64, 0x7FF0_0000_0000_0000),
-}
-
-
-def power_of_two(magnitudes: torch.Tensor) -> torch.Tensor:
-    """The greatest normal power of two up to each magnitude; the least one for what is smaller."""
-    bits, exponent = _BITS[magnitudes.dtype]
-    return (magnitudes.view(bits) & exponent).view(magnitudes.dtype).clamp_min(torch.finfo(magnitudes.dtype).smallest_normal)
-
-
-def magnitude(numbers: torch.Tensor) -> torch.Tensor:
-    """The greatest magnitude, as one element. `numbers` are finite."""
-    return numbers.abs().amax().view(1)
+def _copy(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Memory for the elements of `values` in row-major order: all of it, and what the elements take."""
+    dtype = torch.float64 if values.dtype is torch.float64 else torch.float32
+    count = values.numel()
+    buffer = torch.empty(room(count), dtype=dtype, device=values.device)
+    return buffer, buffer[:count]

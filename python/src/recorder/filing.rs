@@ -1,7 +1,7 @@
 //! Hands complete records to the writer, in the order of the ops, though numbers of some arrive late from a device.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use probe::capture::{OpRecord, SlotRecord, SlotValue};
 use pyo3::prelude::*;
@@ -9,21 +9,20 @@ use pyo3::prelude::*;
 use super::{Recorder, lock};
 use crate::call::Call;
 use crate::device;
-use crate::measure::{Pending, Token, short};
+use crate::measure::{Pending, short};
 use crate::tape::Due;
 
-/// Records with numbers on a device that are gathered before the numbers are fetched.
-const DEVICE_BATCH: usize = 256;
-
-/// A batch this old is fetched when another record arrives: what a killed program loses.
-const DEVICE_AGE: Duration = Duration::from_millis(200);
+/// Tensors on devices whose numbers wait there until they are fetched: about 4 KiB each. The program waits for the device while
+/// they are, so that it is done at the end of a step and not before, unless there are this many. What waits is lost where the
+/// program is killed.
+const WAITING: usize = 4096;
 
 /// Records of ops in the order in which they are filed, while numbers of some are still on a device.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     records: Vec<(OpRecord, Vec<Pending>)>,
-    /// When the first of them came.
-    since: Option<Instant>,
+    /// Slots of them that wait.
+    waiting: usize,
 }
 
 impl Recorder {
@@ -37,9 +36,10 @@ impl Recorder {
                 self.write(py, record);
                 return;
             }
-            let since = *queue.since.get_or_insert_with(Instant::now);
+            // Those that were measured for another slot take no more room.
+            queue.waiting += pending.iter().filter(|pending| Arc::strong_count(&pending.token) <= 2).count();
             queue.records.push((record, pending));
-            queue.records.len() >= DEVICE_BATCH || since.elapsed() >= DEVICE_AGE
+            queue.waiting >= WAITING
         };
         if full {
             self.settle(py);
@@ -52,28 +52,22 @@ impl Recorder {
         if records.is_empty() {
             return;
         }
-        let tokens: Vec<&Token> =
-            records.iter().flat_map(|(_, pending)| pending.iter().map(|pending| &pending.token)).collect();
-        let fetched = device::fetch(py, &self.meter.device, &tokens);
-        let mut fetched = match fetched {
-            Ok(fetched) => fetched.into_iter(),
-            Err(error) => {
-                self.faults.fetch_add(1, Ordering::Relaxed);
-                lock(py, &self.first_fault).get_or_insert(short(&error));
-                Vec::new().into_iter()
-            }
-        };
+        let tokens = records.iter().flat_map(|(_, pending)| pending).map(|pending| &*pending.token);
+        if let Err(error) = device::fetch(py, &self.meter.device, tokens) {
+            self.faults.fetch_add(1, Ordering::Relaxed);
+            lock(py, &self.first_fault).get_or_insert(short(&error));
+        }
         for (mut record, pending) in records {
             for pending in pending {
-                let fetched = fetched.next().flatten();
                 let Some(SlotRecord { value: SlotValue::Tensor(facts), .. }) =
                     record.slots.get_mut(pending.slot)
                 else {
                     continue;
                 };
-                match fetched {
+                match pending.token.fetched() {
                     Some(fetched) => {
-                        (facts.observation, facts.bytes) = (Some(fetched.observation), fetched.bytes);
+                        facts.observation = Some(fetched.observation.clone());
+                        facts.bytes.clone_from(&fetched.bytes);
                     }
                     None => {
                         facts.note.get_or_insert_with(|| "not fetched from the device".into());

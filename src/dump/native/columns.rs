@@ -107,11 +107,12 @@ columns! {
     Nan "nan" Count Maybe "NaNs";
     PosInf "pos_inf" Count Maybe "Positive infinities";
     NegInf "neg_inf" Count Maybe "Negative infinities";
-    Sentinels "sentinels" Count Maybe "Finite elements from 2^100 on in magnitude, of float16 the least number";
+    Sentinels "sentinels" Count Maybe "Finite elements from 2^100 on in magnitude, of float16 those of the greatest magnitude";
     Min "min" Real Maybe "Least finite element; bool: 0 or 1";
     Max "max" Real Maybe "Greatest finite element; bool: 0 or 1";
     Mean "mean" Real Maybe "Mean of the finite elements that are no sentinels";
     Norm "norm" Real Maybe "Euclidean norm of the finite elements that are no sentinels";
+    SumError "sum_error" Real Maybe "How far mean, norm and sketch may be off, relative to the norm; empty where they were summed in binary64";
     MinInteger "min_integer" Signed Maybe "Exact `min` of integers; for uint64 the same 64 bits, unsigned";
     MaxInteger "max_integer" Signed Maybe "Exact `max` of integers; for uint64 the same 64 bits, unsigned";
     Hash "hash" Hash Maybe "xxh3-128 of the contiguous bytes, big endian";

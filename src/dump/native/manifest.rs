@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::dump::{SKETCH_VERSION, Task};
+use crate::dump::{SketchVersion, Task};
 
 /// The value of `format` in every manifest.
 pub const FORMAT: &str = crate::dump::NATIVE;
 
 /// Version of the format that this program writes, and the newest it reads.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Name and version of a program or library.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -149,7 +149,7 @@ impl Default for RunManifest {
             run: String::new(),
             level: CaptureLevel::default(),
             task: CaptureTask::default(),
-            sketch_version: SKETCH_VERSION,
+            sketch_version: SketchVersion::CURRENT.number(),
             config: serde_json::Value::Null,
             started: String::new(),
             notes: Vec::new(),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::dump::{Content, DType, Number, SKETCH_LANES, TensorRef};
+use crate::dump::{Content, DType, Number, SKETCH_LANES, SketchVersion, TensorRef};
 use crate::measure::golden::tensors;
 use crate::measure::simd::Body;
 
@@ -60,11 +60,11 @@ fn observations_match_numpy() {
             assert_eq!(found.counts.sentinels, counts["sentinels"].as_u64(), "{tensor}");
             let hash = u128::from_str_radix(case["hash"].as_str().unwrap(), 16).unwrap();
             assert_eq!(found.hash, Some(hash), "{tensor}");
-            assert_eq!(
-                found.sketch.unwrap().0.map(f32::to_bits),
-                lanes(&case["sketch"]),
-                "{tensor} {body:?}"
-            );
+            let first = Content { sketch: Some(SketchVersion::First), hash: false };
+            for (key, found) in [("sketch", &found), ("sketch_1", &observe_on(body, view, first))] {
+                let found = found.sketch.as_ref().unwrap();
+                assert_eq!(found.lanes.map(f32::to_bits), lanes(&case[key]), "{tensor} {body:?} {key}");
+            }
             let (known, expected) = (found.statistics, &case["statistics"]);
             if expected.is_null() {
                 assert!(known.is_empty(), "{tensor}");

@@ -11,7 +11,7 @@ use super::store::{At, NativeStore};
 use super::{PartFolder, journal, stacks, table};
 use crate::dump::native::columns::Column;
 use crate::dump::native::{JOURNAL, OPS, RunManifest, STOPPED};
-use crate::dump::{Op, Rank, SKETCH_VERSION, Task, Value};
+use crate::dump::{Op, Rank, SketchVersion, Task};
 use crate::read::ReadError;
 use crate::read::map::FileAccess;
 use crate::read::tensor_file::printable;
@@ -32,7 +32,8 @@ pub(super) fn read(
     let finished = table.is_file();
     let source = if finished { table } else { folder.join(JOURNAL) };
     let size = source.metadata().map_err(|error| ReadError::io(&source, error))?.len();
-    let mut builder = OpsBuilder::new(&source, size);
+    let sketch_version = manifest.map(|manifest| manifest.sketch_version);
+    let mut builder = OpsBuilder::new(&source, size, sketch_version);
     let end = if finished {
         let names: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
         table::read(&source, &names, |batch| builder.add(batch))?;
@@ -70,17 +71,11 @@ pub(super) fn read(
     }
     if let Some(manifest) = manifest {
         notes.extend(manifest.notes.iter().cloned());
-        if manifest.sketch_version != SKETCH_VERSION {
-            let version = manifest.sketch_version;
+        let version = manifest.sketch_version;
+        if SketchVersion::of_number(version).is_none() {
             notes.push(format!(
-                "its sketches are of version {version}, not {SKETCH_VERSION}, and were left out"
+                "its sketches are of version {version}, which this program does not know, and were left out"
             ));
-            let tensors = ops.iter_mut().flat_map(|op| &mut op.slots);
-            for slot in tensors {
-                if let Value::Tensor(record) = &mut slot.value {
-                    record.sketch = None;
-                }
-            }
         }
     }
     Ok(Rank {

@@ -15,7 +15,7 @@ use super::table::dictionary;
 use crate::dump::native::columns::{Column, Form, HASH_BYTES, SKETCH_BYTES, ops_schema};
 use crate::dump::{
     Checksum, Counts, DType, MAX_DIMS, Number, Op, OpName, RecordedDType, RecordedStatistics, SKETCH_LANES,
-    Scalar, Sketch, Slot, SlotSide, TensorRecord, Value,
+    Scalar, Sketch, SketchVersion, Slot, SlotSide, TensorRecord, Value,
 };
 use crate::read::tensor_file::printable;
 use crate::read::{ReadError, limits};
@@ -103,6 +103,11 @@ impl<'b> Rows<'b> {
         Ok(Self { columns, texts: all_texts })
     }
 
+    /// Whether there is such a column at all.
+    fn has(&self, column: Column) -> bool {
+        self.columns.get(column as usize).is_some_and(Option::is_some)
+    }
+
     fn array(&self, column: Column, row: usize) -> Option<&'b ArrayRef> {
         let array = self.columns.get(column as usize).copied().flatten()?;
         (row < array.len() && array.is_valid(row)).then_some(array)
@@ -155,6 +160,10 @@ pub(super) struct OpsBuilder<'p> {
     open: Option<u64>,
     /// Rows before the batch.
     rows: u64,
+    /// What made the sketches, where the manifest says it: by its number.
+    said_version: Option<u32>,
+    /// What made the sketches; they are left out where this is unknown.
+    sketch_version: Option<SketchVersion>,
     /// Sketches by row, for the rows that share one.
     sketches: HashMap<u64, Arc<Sketch>>,
     /// Elements of small tensors by row, for the rows that share them.
@@ -165,14 +174,16 @@ pub(super) struct OpsBuilder<'p> {
 }
 
 impl<'p> OpsBuilder<'p> {
-    /// Of a file of `bytes` bytes.
-    pub(super) fn new(path: &'p Path, bytes: u64) -> Self {
+    /// Of a file of `bytes` bytes, whose manifest says which version its sketches are of, if there is one.
+    pub(super) fn new(path: &'p Path, bytes: u64, sketch_version: Option<u32>) -> Self {
         Self {
             path,
             budget: Budget::default(),
             ops: Vec::new(),
             open: None,
             rows: 0,
+            said_version: sketch_version,
+            sketch_version: None,
             sketches: HashMap::new(),
             small: HashMap::new(),
             small_left: bytes,
@@ -192,6 +203,12 @@ impl<'p> OpsBuilder<'p> {
         let rows = Rows::of(batch).map_err(|message| {
             ReadError::format(self.path, format!("is no table of a probe dump: {}", printable(&message)))
         })?;
+        self.sketch_version = match self.said_version {
+            Some(number) => SketchVersion::of_number(number),
+            // Captures that made sketches by the first function had no such column.
+            None if rows.has(Column::SumError) => Some(SketchVersion::Second),
+            None => Some(SketchVersion::First),
+        };
         for row in 0..batch.num_rows() {
             let order = rows.count(Column::Order, row).unwrap_or_default();
             if self.open != Some(order) {
@@ -280,6 +297,8 @@ impl<'p> OpsBuilder<'p> {
         record.note = self.text(rows.text(Column::TensorNote, row))?;
         record.counts = counts(rows, row);
         record.statistics = statistics(rows, row, record.dtype.known());
+        // What is no share of the norm says nothing.
+        record.sum_error = rows.real(Column::SumError, row).filter(|error| (0.0..1.0).contains(error));
         let hash = rows.bytes(Column::Hash, row).and_then(|bytes| <[u8; HASH_BYTES]>::try_from(bytes).ok());
         record.checksum = hash.map(|bytes| Checksum::Xxh3(u128::from_be_bytes(bytes)));
         record.sketch = self.sketch(rows, row);
@@ -296,7 +315,7 @@ impl<'p> OpsBuilder<'p> {
         for (lane, bytes) in lanes.iter_mut().zip(bytes.as_chunks::<4>().0) {
             *lane = f32::from_le_bytes(*bytes);
         }
-        let sketch = Arc::new(Sketch(lanes));
+        let sketch = Arc::new(Sketch { lanes, version: self.sketch_version? });
         self.sketches.insert(self.rows, sketch.clone());
         Some(sketch)
     }

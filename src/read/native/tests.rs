@@ -10,7 +10,7 @@ use crate::capture::{
 use crate::dump::native::{JOURNAL, OPS, STACKS, STACKS_JOURNAL, rank_folder};
 use crate::dump::{
     Checksum, Counts, DType, Dump, Number, Observation, Rank, RankId, RecordedDType, RecordedStatistics,
-    SKETCH_LANES, Scalar, Sketch, SlotSide, Task, TensorRef, Value,
+    SKETCH_LANES, Scalar, Sketch, SketchVersion, SlotSide, Task, TensorRef, Value,
 };
 use crate::read::map::FileAccess;
 use crate::read::{ReadError, open};
@@ -41,8 +41,9 @@ fn observation(seed: f32) -> Observation {
             negative_infinite: 4,
             sentinels: Some(5),
         },
-        sketch: Some(Sketch(lanes)),
+        sketch: Some(Sketch { lanes, version: SketchVersion::CURRENT }),
         hash: Some(u128::MAX / 3 + u128::from(seed.to_bits())),
+        sum_error: Some(1e-6),
     }
 }
 
@@ -420,7 +421,7 @@ fn manifests_are_believed_only_as_far_as_they_make_sense() {
     writer.close(&[]).unwrap();
     let path = root.join("manifest.json");
     let sound = fs::read_to_string(&path).unwrap();
-    let newer = sound.replace("\"format_version\": 2", "\"format_version\": 3");
+    let newer = sound.replace("\"format_version\": 3", "\"format_version\": 4");
     assert_ne!(newer, sound);
     fs::write(&path, newer).unwrap();
     assert!(open(&root, FileAccess::Read).unwrap_err().to_string().contains("use a newer probe"));

@@ -1,0 +1,139 @@
+"""What capture costs on a device, counted: launches and the host's time to enqueue them, per op and per step, for each level and task.
+
+usage: device.py [--device KIND]
+
+A step of a GPT (`cost.py`) is recorded. Without `--device` its tensors are in host memory and are measured as those on a device are:
+launches are operations that are dispatched, without views, and need no hardware to be counted. The host's time is that of `observe` for
+tensors of the same types and as many dimensions, of so few elements that it is spent on launching. Results: docs/capture.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+import cost
+import probe
+import pyarrow.parquet as pq
+from probe.recorder import _session, device
+
+#: Operations that name memory, or take it, and give the device nothing to do.
+NOTHING = ("empty", "detach", "view", "split", "select", "slice", "alias", "as_strided", "view_as_real", "unbind", "expand")
+
+
+class Launches(TorchDispatchMode):
+    """Counts operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func.overloadpacket.__name__ not in NOTHING
+        return func(*args, **(kwargs or {}))
+
+
+class Tally:
+    """What the recorder has asked of the device."""
+
+    def __init__(self) -> None:
+        self.tensors: list[tuple[str, torch.dtype, torch.Size, tuple[int, ...]]] = []
+        self.observed = 0
+        self.fetched = 0
+        self.fetches = 0
+
+
+@contextmanager
+def counted() -> Iterator[Tally]:
+    """Counts what is launched to measure, and to fetch."""
+    tally = Tally()
+    plain = {name: getattr(device.Device, name) for name in ("observe", "copy", "fetch")}
+    undisturbed = device.Undisturbed
+
+    def call(name: str, self: Any, argument: Any) -> Any:
+        with _disable_current_modes(), torch._C.DisableTorchFunction(), Launches() as launches:
+            found = plain[name](self, argument)
+        if name == "fetch":
+            tally.fetched += launches.count
+            tally.fetches += 1
+        else:
+            tally.observed += launches.count
+            tally.tensors.append((name, argument.dtype, argument.shape, argument.stride()))
+        return found
+
+    try:
+        device.Undisturbed = torch.no_grad  # type: ignore[misc, assignment]
+        for name in plain:
+            setattr(device.Device, name, lambda self, argument, name=name: call(name, self, argument))
+        yield tally
+    finally:
+        device.Undisturbed = undisturbed  # type: ignore[misc]
+        for name, method in plain.items():
+            setattr(device.Device, name, method)
+
+
+def enqueue(tally: Tally, sketch: bool) -> float:
+    """Median of the host's microseconds for a tensor: of one of each kind, weighted by how many there are."""
+    made = device.Device(sketch)
+    times: dict[Any, float] = {}
+    for key in dict.fromkeys(tally.tensors):
+        name, dtype, shape, strides = key
+        # As many dimensions, in the same order, and so few elements that computing takes no time.
+        order = sorted(range(len(shape)), key=lambda place: -strides[place])
+        small = torch.zeros([min(shape[place], 4) for place in order], dtype=dtype)
+        tensor = small.permute([order.index(place) for place in range(len(shape))])
+        call = getattr(made, name)
+        runs = []
+        for _ in range(30):
+            start = time.thread_time()
+            call(tensor)
+            runs.append(time.thread_time() - start)
+        times[key] = statistics.median(runs) * 1e6
+    return statistics.fmean(times[key] for key in tally.tensors)
+
+
+def main() -> None:
+    """Prints a row for each level and task."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.device:
+        torch.set_default_device(given.device)
+    _session._AS_ON_DEVICE = not given.device
+    print("| level | task | ops | tensors measured | launches a tensor | an op | a step | to fetch them | host, us a tensor | ms a step |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for level in ("module", "api", "mix", "op"):
+        for task in ("statistics", "sketch"):
+            model, step = cost.make("gpt")
+            step()
+            folder = tempfile.mkdtemp()
+            capture = probe.Capture(f"{folder}/dump", model=model, level=level, task=task, quiet=True)
+            with counted() as tally:
+                capture.start()
+                step()
+                capture.stop()
+                capture.step()
+            capture.close()
+            ops = pq.read_table(next(pathlib.Path(folder).rglob("ops.parquet")), columns=["order"])["order"].to_numpy().max() + 1
+            shutil.rmtree(folder)
+            time_of_one = enqueue(tally, task == "sketch")
+            count = len(tally.tensors)
+            print(
+                f"| `{level}` | {task} | {ops} | {count} | {tally.observed / count:.1f} | {tally.observed / ops:.1f} "
+                f"| {tally.observed} | {tally.fetched} | {time_of_one:.0f} | {time_of_one * count / 1e3:.0f} |"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""What is recorded of tensors that are not in host memory: those of the host, measured by a device's operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dumps import Dump
+from probe.recorder import _session
+from probe.recorder.device import Copy, Device, Token
+from probe.recorder.device_rows import SUM_ERROR
+
+Record = Callable[..., Dump]
+
+
+class Calls:
+    """What the recorder asks of the device."""
+
+    def __init__(self) -> None:
+        #: Storage, place and version of what was measured.
+        self.measured: list[tuple[Any, ...]] = []
+        self.fetched: list[list[Token | Copy]] = []
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    """The recorder takes all tensors for those of a device."""
+    found = Calls()
+    # Addresses are not given to others.
+    held: list[Any] = []
+
+    def noting(method: Any) -> Any:
+        def call(self: Device, tensor: torch.Tensor) -> Any:
+            held.append(tensor.untyped_storage())
+            place = (held[-1].data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+            found.measured.append((*place, tensor._version, tensor.dtype))
+            return method(self, tensor)
+
+        return call
+
+    def fetch(self: Device, tokens: Any, method: Any = Device.fetch) -> Any:
+        found.fetched.append(list(tokens))
+        return method(self, tokens)
+
+    for name in ("observe", "copy"):
+        monkeypatch.setattr(Device, name, noting(getattr(Device, name)))
+    monkeypatch.setattr(Device, "fetch", fetch)
+    monkeypatch.setattr(_session, "_AS_ON_DEVICE", True)
+    yield found
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(40, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 40))
+
+
+def training(net: nn.Module, steps: int = 1) -> Callable[[], None]:
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
+    data = torch.randn(16, 40, generator=torch.Generator().manual_seed(1))
+
+    def work() -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(net(data), data).backward()
+            optimizer.step()
+
+    return work
+
+
+@pytest.mark.parametrize("level", ["module", "mix", "api", "op"])
+@pytest.mark.parametrize("task", ["statistics", "sketch"])
+def test_numbers_are_those_of_the_host(record: Record, calls: Calls, monkeypatch: pytest.MonkeyPatch, level: str, task: str) -> None:
+    net = model()
+    there = record(training(net), net, level=level, task=task)
+    assert calls.measured
+    # In one go, at the end of the step.
+    assert len(calls.fetched) == 1
+    monkeypatch.setattr(_session, "_AS_ON_DEVICE", False)
+    net = model()
+    here = record(training(net), net, level=level, task=task)
+    assert there.names == here.names
+    for op, same in zip(here.ops, there.ops, strict=True):
+        assert sorted(op.slots) == sorted(same.slots)
+        for path, slot in op.slots.items():
+            other = same[path]
+            for key in ("kind", "shape", "elements", "zeros", "nan", "sentinels"):
+                assert other.row[key] == slot.row[key], (op.name, path, key)
+            if slot.elements is None:
+                continue
+            assert (other.min, other.max) == (slot.min, slot.max)
+            assert slot.norm is None or other.norm == pytest.approx(slot.norm, rel=SUM_ERROR)
+            # Elements, or a sketch, or the row that has them.
+            stored = [any(row[key] is not None for key in ("sketch", "data", "same_as")) for row in (slot.row, other.row)]
+            assert stored == [task == "sketch"] * 2
+            assert slot.row["sum_error"] is None and other.row["sum_error"] in (None, SUM_ERROR)
+
+
+@pytest.mark.parametrize("level", ["module", "mix", "api", "op"])
+def test_a_tensor_is_measured_once_a_step(record: Record, calls: Calls, level: str) -> None:
+    net = model()
+    dump = record(training(net), net, level=level, task="sketch")
+    repeated = len(calls.measured) - len(set(calls.measured))
+    # The result of an op in place is measured before torch counts the write, under the version of what was there.
+    in_place = sum(op.name.split(".")[1].endswith("_") or "Optimizer" in op.name for op in dump.ops)
+    assert repeated <= (8 * in_place if in_place else 0), repeated
+    slots = [slot for op in dump.ops for slot in op.slots.values() if slot.row["elements"] is not None]
+    assert len(calls.measured) < 0.75 * len(slots)
+    # What has one identity has one measurement.
+    seen: dict[int, Any] = {}
+    for slot in slots:
+        assert slot.identity is not None
+        numbers = (slot.min, slot.max, slot.mean, slot.norm)
+        assert seen.setdefault(slot.identity, numbers) == numbers
+
+
+def test_a_write_is_measured_again(record: Record, calls: Calls) -> None:
+    def work() -> None:
+        x = torch.ones(3000)
+        x.sin()
+        x.add_(1)
+        x.cos()
+        x.cos()
+
+    dump = record(work, task="statistics")
+    assert dump["Tensor.sin.0.forward"]["input.0"].max == 1.0
+    assert dump["Tensor.add_.0.forward"]["output.0"].max == 2.0
+    assert dump["Tensor.cos.0.forward"]["input.0"].max == dump["Tensor.cos.1.forward"]["input.0"].max == 2.0
+    # x, sin(x), x + 1, and the two results of cos.
+    assert len(calls.measured) == 5
+
+
+def test_what_was_measured_in_a_step_is_not_known_in_the_next(tmp_path: Any, calls: Calls) -> None:
+    import probe
+
+    x = torch.ones(3000)
+    capture = probe.Capture(tmp_path / "dump", level="api", task="statistics", quiet=True)
+    for _ in range(2):
+        capture.start(None)
+        x.sin()
+        x.data.zero_()
+        capture.stop()
+        capture.step()
+    capture.close()
+    steps = [Dump(tmp_path / "dump", step=step) for step in (0, 1)]
+    assert [dump["Tensor.sin.0.forward"]["input.0"].max for dump in steps] == [1.0, 0.0]
+
+
+def test_training_is_not_changed(record: Record, calls: Calls) -> None:
+    nets = [model(), model()]
+    training(nets[0], 3)()
+    record(training(nets[1], 3), nets[1], level="op", task="sketch")
+    assert all(torch.equal(a, b) for a, b in zip(nets[0].parameters(), nets[1].parameters(), strict=True))
+
+
+def test_memory_that_ends_while_measuring_is_said_and_training_goes_on(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_session, "_AS_ON_DEVICE", True)
+
+    def full(self: Device, tensor: torch.Tensor) -> Any:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(Device, "observe", full)
+    dump = record(lambda: torch.ones(3000).sin(), task="statistics")
+    slot = dump["Tensor.sin.0.forward"]["input.0"]
+    assert slot.row["elements"] is None and "out of memory" in slot.row["tensor_note"]
