@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Cause;
-use super::excess::Excess;
+use super::excess::{By, Excess};
 use super::weigh::Weighed;
 
 /// An op that may be named at fault.
@@ -34,7 +34,7 @@ pub(super) struct Beyond {
 
 impl Beyond {
     pub(super) fn of(value: &Weighed, excess: &Excess) -> Self {
-        match value.gain.filter(|_| excess.is_gain) {
+        match value.gain.filter(|_| excess.by == By::Factor) {
             Some(gain) => Self { error: gain.error, expected: gain.explained.hypot(excess.floor) },
             None => Self { error: value.error, expected: value.explained.hypot(excess.floor) },
         }

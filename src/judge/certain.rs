@@ -189,9 +189,11 @@ impl<'f, 'a> Certain<'f, 'a> {
             }
             Difference::Elements => {
                 let flips = fact.len * error * NEAR;
-                // By how much, statistics do not tell.
-                let unseen =
-                    led.iter().map(|&place| self.flow.fact(place)).any(|fact| fact.blind && fact.differs());
+                // By how much, statistics do not tell, and nothing of masks and indices in another order.
+                let hides = |fact: &Fact| {
+                    fact.blind && fact.is_tensor && (fact.differs() || (!fact.is_float && self.error > 0.0))
+                };
+                let unseen = led.iter().any(|&place| hides(self.flow.fact(place)));
                 let led = before(Difference::Elements) || hidden || inner || unseen || flips >= FLIPS;
                 (!led).then(|| numeric(node))
             }
@@ -212,12 +214,23 @@ impl<'f, 'a> Certain<'f, 'a> {
         let mut tensors =
             led.iter().map(|&place| self.flow.fact(place)).filter(|fact| fact.is_tensor).peekable();
         let open = open && !self.noise.covers(self.flow, place, fact.relative());
-        if !open || node.traits.chooses || tensors.peek().is_none() || !tensors.all(|fact| fact.exact) {
+        // What a module does between the parts that were recorded may have any precision, and its weights may have moved.
+        let composite = node.is_module() && node.traits.kind == Kind::Other;
+        let moves = composite
+            && (self.flow.pair.step > 0
+                || self.flow.within(place.0).any(|place| !self.flow.fact(place).exact));
+        if !open
+            || moves
+            || node.traits.chooses
+            || tensors.peek().is_none()
+            || !tensors.all(|fact| fact.exact)
+        {
             return None;
         }
         let dtype = fact.dtype?;
         // A factor that the device rounds scales all elements of a product of few terms alike.
-        let multiplies = matches!(node.traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention);
+        let multiplies =
+            composite || matches!(node.traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention);
         let least = Precision::of(dtype).filter(|_| multiplies).map_or(0.0, |precision| precision.product);
         match self.flow.evidence[place.0].get(place.1)? {
             Evidence::Data(metrics) => pattern::of_elements(metrics, dtype, least),

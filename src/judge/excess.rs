@@ -63,10 +63,19 @@ pub(super) struct Excess {
     pub(super) is_measured: bool,
     /// At fault.
     pub(super) is_fault: bool,
-    /// The level of the family is larger than any precision explains.
-    pub(super) is_formula: bool,
-    /// At fault for a factor common to all elements alone.
-    pub(super) is_gain: bool,
+    /// What gives it away, if it is at fault.
+    pub(super) by: By,
+}
+
+/// What gives a fault away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// The size of its error.
+    Size,
+    /// The level of its family, which is larger than any precision explains.
+    Formula,
+    /// A factor common to all elements, and nothing else.
+    Factor,
 }
 
 /// Excess of all values, in their order; `measured` is the noise that runs of the baseline show of each.
@@ -101,8 +110,12 @@ pub(super) fn of(
             let is_factor =
                 value.gain.is_some_and(|gain| (gain.error / floor.hypot(gain.explained)).log2() > GAIN);
             let is_fault = judged && (stands_out || is_factor);
-            let is_gain = is_fault && !stands_out;
-            Excess { floor, is_measured: floor > own.0, is_fault, is_formula, is_gain }
+            let by = match (stands_out, is_formula) {
+                (false, _) if is_fault => By::Factor,
+                (_, true) => By::Formula,
+                (_, false) => By::Size,
+            };
+            Excess { floor, is_measured: floor > own.0, is_fault, by }
         });
     (found.collect(), families.learned())
 }
@@ -114,19 +127,33 @@ fn floor(value: &Weighed, families: &Families<'_>) -> (f64, bool) {
         Role::Result | Role::Arrival => {}
     }
     if value.family.role == Role::Arrival && value.kind == Kind::Product {
-        return (value.least.max(families.level_of_unrecorded()), false);
+        return (value.least.max(families.level_of_unrecorded(value)), false);
     }
+    let summed = summed_coarsely(value);
     let Some(level) = families.level(value) else {
         // What statistics show of rounding is less than its norm.
-        return (if value.blind { value.least } else { value.least.max(value.unknown) }, false);
+        let least = if value.blind { value.least } else { value.least.max(value.unknown) };
+        return (least.max(summed), false);
     };
     let explains = if is_product(value) || is_composite(value) || value.family.role == Role::Arrival {
         let known = value.family.dtype == DType::F32 && product_precision(level).is_some();
         known || level <= value.precision.product
     } else {
-        level <= value.precision.function
+        level <= value.precision.function.max(summed)
     };
     if explains { (value.least.max(level), false) } else { (value.least, true) }
+}
+
+/// What a gradient of a normalisation's weight or bias may be off by where a device sums it in the coarse type that the gradients
+/// have: rows that are alike round alike, so that the error of the sum grows with their number, by a quarter of a unit each. 0 for
+/// all other values.
+fn summed_coarsely(value: &Weighed) -> f64 {
+    let sums = value.kind == Kind::Normalisation && value.family.phase != Phase::Forward && value.terms > 1.0;
+    if sums && value.precision.unit >= COARSE {
+        (value.precision.unit * value.terms / 4.0).min(UNJUDGED)
+    } else {
+        0.0
+    }
 }
 
 fn threshold(value: &Weighed, spread: f64, calls: usize, is_late: bool) -> f64 {

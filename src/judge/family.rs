@@ -36,6 +36,10 @@ const NEAR: f64 = 1.5;
 /// Share of the products that must be coarse for all to be.
 const MOST: f64 = 0.8;
 
+/// Of products of which statistics alone are known: each shows a part of its error, and at least half of them more than
+/// binary32 leaves.
+const HALF: f64 = 0.5;
+
 /// A product on equal inputs below this share of the least coarse level is fine.
 const FINE: f64 = 0.5;
 
@@ -137,8 +141,10 @@ pub(super) fn coarse_statistics(values: &[Weighed]) -> f64 {
     // The first third: what comes of a fault later is not theirs.
     products.truncate(products.len().div_ceil(3));
     let coarse = products.iter().filter(|(error, least)| *error > SEEN * least).count() as f64;
-    let all = products.len() >= LEAST_CALLS && coarse >= MOST * products.len() as f64;
-    if all { PRODUCT_PRECISIONS[0].floor } else { 0.0 }
+    let enough = products.len() >= LEAST_CALLS && coarse >= HALF * products.len() as f64;
+    // A fault among them leaves those before it as they are.
+    let all = products.iter().all(|(error, least)| error > least);
+    if enough && all { PRODUCT_PRECISIONS[0].floor } else { 0.0 }
 }
 
 fn key(value: &Weighed) -> ProductKey {
@@ -252,11 +258,17 @@ impl<'a> Families<'a> {
         })
     }
 
-    /// Level of products that were not recorded: none where a recorded one shows that this run computes them in full.
-    pub(super) fn level_of_unrecorded(&self) -> f64 {
+    /// Level of products that were not recorded: none where recorded ones show that this run computes them in full.
+    pub(super) fn level_of_unrecorded(&self, value: &Weighed) -> f64 {
+        if value.blind {
+            // What one of them shows in its statistics is but a part of its error; what comes of a fault is behind it.
+            let large = self.forward.iter().filter(|shown| shown.large && shown.call < value.call);
+            let mut errors: Vec<f64> = large.map(|shown| shown.error).collect();
+            let full = !errors.is_empty() && median(&mut errors) <= SEEN * value.least;
+            return if full { 0.0 } else { PRODUCT_PRECISIONS[0].floor };
+        }
         let fine = FINE * PRODUCT_PRECISIONS[0].range.0;
-        let shows = |shown: &&Shown| shown.large && shown.clean;
-        let full = self.forward.iter().filter(shows).any(|shown| shown.own < fine);
+        let full = self.forward.iter().any(|shown| shown.large && shown.error < fine);
         if full { 0.0 } else { PRODUCT_PRECISIONS[0].floor }
     }
 

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use super::candidate::{Beyond, Candidate};
 use super::certain::{Certain, numeric};
 use super::difference::Fact;
-use super::excess::{self, Excess};
+use super::excess::{self, By, Excess};
 use super::family::Learned;
 use super::flow::{Flow, Place};
 use super::noise::Noise;
+use super::ops::Kind;
 use super::rulebook::RuleBook;
 use super::setting::Setting;
 use super::tolerance::{DTypeTolerance, Rules};
@@ -160,7 +161,9 @@ fn choose_arrivals(flow: &Flow<'_>, weighing: &mut Weighing, step: u64, begins: 
     let is_weight = |place: Place| {
         let forward = flow.nodes[place.0].op.name.phase() == Phase::Forward;
         // Running statistics are read by functions inside a module, and changed by every step.
-        let buffer = begins && step > 0 && forward && flow.parent(place.0).is_some();
+        let normalises = flow.nodes[place.0].traits.kind == Kind::Normalisation
+            && flow.slot(place).is_some_and(|slot| &*slot.path != "input.0");
+        let buffer = (begins || normalises) && step > 0 && forward && flow.parent(place.0).is_some();
         flow.is_weight(place) || (buffer && !flow.modules_alone)
     };
     let weights: Vec<&Weighed> = weighing
@@ -172,6 +175,7 @@ fn choose_arrivals(flow: &Flow<'_>, weighing: &mut Weighing, step: u64, begins: 
     let apart: Vec<Place> = weights.iter().filter(differing).map(|value| value.place).collect();
     let most = apart.len() as f64 > MAJORITY * weights.len() as f64;
     let judges_weights = begins && (step == 0 || !most);
+    let first_backward = flow.nodes.iter().position(|node| node.op.name.phase() == Phase::Backward);
     weighing.values.retain(|value| {
         if value.family.role != Weight::Arrival {
             return true;
@@ -182,6 +186,11 @@ fn choose_arrivals(flow: &Flow<'_>, weighing: &mut Weighing, step: u64, begins: 
         }
         if is_weight(value.place) {
             return judges_weights;
+        }
+        // Behind the backward pass, functions outside all modules move weights and what optimizers remember.
+        let outside = !node.is_backward() && flow.parent(value.place.0).is_none();
+        if outside && first_backward.is_some_and(|first| first < value.place.0) {
+            return false;
         }
         // Between functions everything is recorded, but for sums of gradients; of later steps only data arrive.
         flow.modules_alone || (begins && value.error > 0.0) || node.op.name.phase() == Phase::Forward
@@ -237,10 +246,10 @@ fn said(value: &Weighed, excess: &Excess, fact: &Fact) -> String {
     match value.family.role {
         Weight::Update => format!("the update of this parameter is off by {:.1e} of its size", value.error),
         Weight::UpdateSize => format!("the update of this parameter is {:.1} % larger or smaller", 100.0 * value.error),
-        _ if excess.is_gain => {
+        _ if excess.by == By::Factor => {
             format!("all elements are scaled by {:.5}: noise has no direction", 1.0 + fact.gain())
         }
-        _ if excess.is_formula => {
+        _ if excess.by == By::Formula => {
             "other calls of this kind are off alike, by more than rounding explains: another formula or precision"
                 .to_owned()
         }

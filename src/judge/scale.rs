@@ -80,6 +80,9 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
             let incoming = norms(flow, given).fold(0.0, f64::max);
             let elements = given.iter().map(|&place| flow.fact(place).len).fold(0.0, f64::max);
             if fact.len < elements {
+                let factor =
+                    if node.traits.kind == Kind::Multiply { other_factor(flow, place, saved) } else { None };
+                let incoming = incoming * factor.map_or(1.0, |factor| factor.rms);
                 scale = Scale { norm: scale.norm.max(incoming), terms: elements / fact.len };
             }
         }
@@ -90,6 +93,17 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
         scale.norm = norms(flow, given).fold(fact.norms.1, f64::max);
     }
     scale
+}
+
+/// What one of two factors was multiplied by, where the gradient at `place` is that of the first or the second.
+fn other_factor<'a>(flow: &Flow<'a>, place: Place, saved: &[Place]) -> Option<Factor<'a>> {
+    let other = match &*flow.slot(place)?.path {
+        "output.0" => "input.1",
+        "output.1" => "input.0",
+        _ => return None,
+    };
+    let found = saved.iter().find(|&&place| flow.slot(place).is_some_and(|slot| &*slot.path == other))?;
+    Factor::of(flow, *found)
 }
 
 /// Norms of the floats among values, sentinels left out.

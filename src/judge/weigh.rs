@@ -1,7 +1,7 @@
 //! Holds every value of a part against what led to it: its error, how much of that its inputs explain, and the family of
 //! calls it is one of. Decides nothing; [`excess`](super::excess) does.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::difference::{Fact, Identity};
 use super::flow::{Flow, Place};
@@ -20,6 +20,10 @@ const ONE_FACTOR: f64 = 0.7;
 
 /// Share of the error that inputs explain which may be a factor: in sound pairs of public models, at most half of this.
 const DIRECTED: f64 = 0.1;
+
+/// A sum below this share of what it would be of terms without correlation cancels by its nature: gradients of the biases of
+/// keys, and in front of normalisations.
+const CANCELS: f64 = 0.3;
 
 /// A factor that inputs have may be squared.
 const SQUARED: f64 = 2.0;
@@ -133,6 +137,10 @@ pub(super) struct Walk<'f, 'a> {
     gradients_inside: Vec<f64>,
     /// Largest error of a result so far.
     worst: f64,
+    /// What has arrived so far.
+    arrived: HashSet<Identity>,
+    /// A product has been computed.
+    multiplied: bool,
     /// Error that each product adds to a path.
     product: f64,
     /// Largest error of a weight that steps before this one have moved, where statistics alone tell.
@@ -154,6 +162,8 @@ impl<'f, 'a> Walk<'f, 'a> {
             precision_inside: vec![None; count],
             gradients_inside: gradients_inside(flow),
             worst: 0.0,
+            arrived: HashSet::new(),
+            multiplied: false,
             product,
             drift: drift(flow),
             gates: flow.nodes.iter().any(|node| node.traits.chooses && !node.is_backward()),
@@ -181,6 +191,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         self.note_input_error(position, &given, &saved);
         self.arrivals(position, &given);
         let mut most: f64 = 0.0;
+        self.multiplied |= node.traits.kind == Kind::Product;
         for slot in node.results().collect::<Vec<_>>() {
             if let Some(error) = self.result((position, slot), &given, &saved) {
                 most = most.max(error);
@@ -222,8 +233,13 @@ impl<'f, 'a> Walk<'f, 'a> {
             return InputError::default();
         }
         let path = match fact.identity.and_then(|identity| self.out.made.get(&identity)) {
-            Some(made) if fact.blind => made.path,
-            _ => 0.0,
+            _ if !fact.blind => 0.0,
+            Some(made) => made.path,
+            // Functions that were not recorded may have made it of a product.
+            None if self.multiplied && fact.side == SlotSide::Input && !self.flow.is_weight(place) => {
+                self.product
+            }
+            None => 0.0,
         };
         let unseen = if fact.blind && self.flow.is_weight(place) {
             (RESOLUTION * fact.len.sqrt()).min(self.drift)
@@ -259,11 +275,15 @@ impl<'f, 'a> Walk<'f, 'a> {
 
     /// Inputs that no recorded op made: data, weights, and what functions hand on that were not recorded.
     fn arrivals(&mut self, position: usize, given: &[(Place, InputError)]) {
-        for &(place, error) in given {
+        for &(place, _) in given {
             let fact = self.flow.fact(place);
             let known = fact.identity.is_some_and(|identity| self.out.made.contains_key(&identity));
             // What a parameter gradient rests on was given to other ops.
             if place.0 != position || known || !fact.is_tensor {
+                continue;
+            }
+            // It arrived before, and was judged there.
+            if fact.identity.is_some_and(|identity| !self.arrived.insert(identity)) {
                 continue;
             }
             self.out.arrivals.push(place);
@@ -310,7 +330,8 @@ impl<'f, 'a> Walk<'f, 'a> {
                 family,
                 kind: if computed { Kind::Product } else { Kind::Other },
                 precision,
-                error: (error.relative * fact.norm / self.scale_on_arrival(position, fact)).min(1.0),
+                error: (fact.relative().max(fact.likely) * fact.norm / self.scale_on_arrival(position, fact))
+                    .min(1.0),
                 explained,
                 // Data may have been prepared on each device, by functions that were not recorded.
                 least: single(fact, precision)
@@ -384,6 +405,11 @@ impl<'f, 'a> Walk<'f, 'a> {
         if inputs().any(|(place, _)| self.flow.fact(*place).difference.hides_numbers()) {
             explained = explained.max(1.0);
         }
+        let of_bias = node.makes_gradients() && self.flow.shape(place).len() <= 1;
+        if of_bias && fact.norm < CANCELS * scale.norm {
+            // What is left where a sum cancels is what all its terms are off by alike.
+            explained *= scale.terms.sqrt();
+        }
         if node.is_module() {
             explained = explained.max(self.inside[place.0]);
         }
@@ -436,8 +462,10 @@ impl<'f, 'a> Walk<'f, 'a> {
                 blind: fact.blind,
                 elements: fact.len,
                 terms: if nothing { 1.0 } else { scale.terms },
-                gain: Some(gain)
-                    .filter(|gain| fact.len >= WITHOUT_DIRECTION && gain.error >= ONE_FACTOR * error),
+                gain: Some(gain).filter(|gain| {
+                    let composite = node.is_module() && node.traits.kind == Kind::Other;
+                    !composite && fact.len >= WITHOUT_DIRECTION && gain.error >= ONE_FACTOR * error
+                }),
             });
         }
         let copies = matches!(node.traits.kind, Kind::Copy);

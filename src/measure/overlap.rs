@@ -63,7 +63,8 @@ impl Overlap {
                 std::cmp::Ordering::Less => drop(left.next()),
                 std::cmp::Ordering::Greater => drop(right.next()),
                 std::cmp::Ordering::Equal => {
-                    (left.next(), right.next());
+                    left.next();
+                    right.next();
                     shared += 1;
                 }
             }

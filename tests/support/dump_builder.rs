@@ -79,6 +79,26 @@ impl Tensor {
     }
 
     /// With element `index` replaced.
+    /// With other sizes of its dimensions.
+    pub(crate) fn shaped(self, shape: &[usize]) -> Self {
+        Self::new(self.dtype, shape, &self.values)
+    }
+
+    /// With error of the size `relative`, without direction: as another device rounds. The same for the same seed.
+    pub(crate) fn noisy(mut self, seed: u64, relative: f64) -> Self {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mean_square = self.values.iter().map(|x| x * x).sum::<f64>() / self.values.len().max(1) as f64;
+        for value in &mut self.values {
+            // xorshift64: uniform in [-1, 1], of which sqrt(3) makes a variance of 1.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let uniform = (state >> 11) as f64 / 2_f64.powi(52) - 1.0;
+            *value += uniform * 3_f64.sqrt() * relative * mean_square.sqrt();
+        }
+        self
+    }
+
     pub(crate) fn with(mut self, index: usize, value: f64) -> Self {
         self.values[index] = value;
         self

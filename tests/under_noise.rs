@@ -1,0 +1,154 @@
+//! Runs whose every value carries the noise of another device: what is wrong must stand out of it, and noise alone must not.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use probe::judge::{Cause, RunVerdict};
+use support::answer::Answer;
+use support::dump_builder::{Op, Side, Task, Tensor, op};
+use support::runs::{compare, compare_parts};
+
+/// What products of TF32 leave.
+const NOISE: f64 = 3e-4;
+
+fn square(seed: u32) -> Tensor {
+    Tensor::wave(seed, 1024).shaped(&[32, 32])
+}
+
+/// A weight that makes products of the size of what it multiplies.
+fn weight(values: &Tensor) -> Tensor {
+    values.map(|x| x / 4.0)
+}
+
+/// The candidate's has noise, and is `factor` times as large.
+fn off(side: Side, value: &Tensor, seed: u64, noise: f64, factor: f64) -> Tensor {
+    side.pick(value.clone(), value.map(|x| x * factor).noisy(seed, noise))
+}
+
+fn named(answer: &Answer) -> Option<(&str, &str, Cause)> {
+    let first = answer.summary.first_divergence.as_ref()?;
+    Some((&first.op, &first.slot, first.cause))
+}
+
+/// Eight products in a row, each of which adds noise; from number `at` on they are `factor` times as large.
+fn products(side: Side, at: usize, factor: f64) -> Vec<Op> {
+    let mut input = square(1);
+    let mut ops = Vec::new();
+    for index in 0..8 {
+        let number = u32::try_from(index).unwrap();
+        let noise = NOISE * f64::from(number + 1).sqrt();
+        let factor = if index >= at { factor } else { 1.0 };
+        let output = off(side, &square(number + 2), u64::from(number) + 1, noise, factor);
+        let product = op(&format!("Functional.linear.{index}.forward"));
+        ops.push(product.input(input).input(weight(&square(number + 20))).output(&output));
+        input = output;
+    }
+    ops
+}
+
+#[test]
+fn noise_alone_is_silent() {
+    let answer = compare(Task::Tensor, &|side| products(side, 8, 1.0));
+    assert_eq!((answer.summary.verdict, named(&answer)), (RunVerdict::Agree, None));
+    assert!(answer.summary.notes.iter().any(|note| note.contains("TF32")), "{:?}", answer.summary.notes);
+}
+
+#[test]
+fn a_factor_common_to_all_elements_is_seen_below_what_noise_adds_up_to() {
+    let answer = compare(Task::Tensor, &|side| products(side, 5, 1.003));
+    assert_eq!(named(&answer), Some(("Functional.linear.5.forward", "output.0", Cause::Numerics)));
+    let reason = &answer.summary.first_divergence.as_ref().unwrap().reason;
+    assert!(reason.contains("all elements are scaled by 1.00"), "{reason}");
+    assert_eq!(answer.summary.groups.len(), 1, "the others hand the factor on");
+}
+
+/// A router in a noisy run: the two best of eight of 512 tokens, and what an op makes of them.
+fn routed(side: Side, flips: usize, reordered: bool, handed_on: f64) -> Vec<Op> {
+    let logits = Tensor::wave(7, 4096).shaped(&[512, 8]);
+    let choice = |token: usize, place: usize| ((token * 5 + place * 3) % 8) as f64;
+    let pairs = |changes: bool| -> Vec<f64> {
+        let token = |token: usize| {
+            let (mut first, second) = (choice(token, 0), choice(token, 1));
+            if changes && token < flips {
+                first = (first + 1.0) % 8.0;
+            }
+            if changes && reordered && token == 300 { [second, first] } else { [first, second] }
+        };
+        (0..512).flat_map(token).collect()
+    };
+    let chosen = Tensor::new("int64", &[512, 2], &pairs(side.is_candidate()));
+    let table = Tensor::wave(9, 8 * 64).shaped(&[8, 64]);
+    let rows = Tensor::wave(11, 1024 * 64).shaped(&[1024, 64]);
+    vec![
+        op("Functional.linear.0.forward")
+            .input(Tensor::wave(5, 512 * 16).shaped(&[512, 16]))
+            .input(weight(&Tensor::wave(6, 128).shaped(&[8, 16])))
+            .output(off(side, &logits, 1, NOISE, 1.0)),
+        op("Torch.topk.0.forward").input(off(side, &logits, 1, NOISE, 1.0)).output(&chosen),
+        op("Torch.index_select.0.forward")
+            .input(&table)
+            .input(&chosen)
+            .output(off(side, &rows, 2, handed_on, 1.0)),
+    ]
+}
+
+#[test]
+fn flipped_choices_are_counted_and_what_reads_them_is_judged_beyond_them() {
+    // Three tokens of 512 went to another expert: of 1024 rows handed on three are others, which is an error of about 0.08.
+    let answer = compare(Task::Tensor, &|side| routed(side, 3, true, 0.07));
+    assert_eq!(named(&answer), None, "{:?}", answer.summary.first_divergence);
+    let chosen = answer.rows.iter().find(|row| row.op == "Torch.topk.0.forward" && row.slot == "output.0");
+    let reason = &chosen.unwrap().reason;
+    assert!(reason.contains("5 of 1024 elements differ; 3 of 512 rows hold other numbers"), "{reason}");
+    let notes = &answer.summary.notes;
+    assert!(notes.iter().any(|note| note.contains("rounding has flipped choices")), "{notes:?}");
+    // More than that was not handed on by three rows.
+    let answer = compare(Task::Tensor, &|side| routed(side, 1, false, 0.9));
+    assert_eq!(named(&answer).map(|(op, ..)| op), Some("Torch.index_select.0.forward"));
+}
+
+#[test]
+fn a_wrong_weight_gradient_is_the_fault_of_the_function_that_made_it() {
+    let answer = compare(Task::Tensor, &|side| {
+        let gradient = side.scaled(&square(4), 1.5);
+        vec![
+            op("Functional.linear.0.forward").input(square(1)).input(square(2)).output(square(3)),
+            op("Module.fc.Linear.forward.0")
+                .input(square(1))
+                .parameter("weight", square(2))
+                .output(square(3)),
+            op("Module.fc.Linear.parameters_grad.0").gradient("weight", &gradient),
+            op("Functional.linear.0.backward").input(square(5)).output(square(6)).output(&gradient),
+        ]
+    });
+    assert_eq!(named(&answer), Some(("Functional.linear.0.backward", "output.1", Cause::Gradient)));
+}
+
+#[test]
+fn weights_move_by_less_than_their_statistics_show() {
+    // The rows of an embedding that were trained differ by rounding; the statistics of the whole table do not.
+    let table = Tensor::wave(3, 64 * 1024).shaped(&[1024, 64]);
+    let parts = [("step0/rank0", Task::Statistics), ("step1/rank0", Task::Statistics)];
+    let run = |noise: f64| {
+        compare_parts(&parts, |part, side| {
+            let later = part.starts_with("step1");
+            let ids = Tensor::new("int64", &[32], &[7.0; 32]);
+            let rows = square(8);
+            let trained = if later { off(side, &rows, 3, noise, 1.0) } else { rows };
+            let weight = square(2);
+            let weight = if later { off(side, &weight, 4, 1e-4, 1.0) } else { weight };
+            Some(vec![
+                op("Module.embed.Embedding.forward.0")
+                    .input(ids)
+                    .parameter("weight", &table)
+                    .output(&trained),
+                op("Module.fc.Linear.forward.0").input(&trained).parameter("weight", weight).output(&trained),
+            ])
+        })
+    };
+    assert_eq!(named(&run(2e-5)), None);
+    assert_eq!(
+        named(&run(0.3)).map(|(op, ..)| op.to_owned()).as_deref(),
+        Some("Module.embed.Embedding.forward.0")
+    );
+}
