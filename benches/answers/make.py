@@ -38,14 +38,14 @@ def work(model: str, folder: Path, tools: list[str], small: bool) -> None:
     import plan
     import runs
 
-    kind = models.KINDS[model]
+    kind = models.kinds()[model]
     calls: dict[str, list[device.Call]] = {}
     for precision in runs.PRECISIONS:
         listed = device.Device(listing=True)
         if all(map(math.isfinite, runs.train(model, precision, listed, 2))):
             calls[precision] = listed.calls
     planner = plan.Planner(model, kind.split, kind.optimizer, calls, edits.possible(kind.make(torch.float32)[0]))
-    dealt, older = (plan.DEALT_SMALL, {}) if small else (plan.DEALT, plan.DEALT_OLDER)
+    dealt, older = (plan.DEALT_SMALL, {}) if small else plan.DEALT_SHORT if kind.split == "wide" else (plan.DEALT, plan.DEALT_OLDER)
     cases = [case for case in plan.plan(planner, dealt, older) if case.tool in tools]
     tapes: dict[str, dict[device.Key, list[torch.Tensor]]] = {}
     for precision in calls:
@@ -198,10 +198,10 @@ def main() -> None:
         return
     import models
 
-    wanted = chosen.models.split(",") if chosen.models else SMALL if chosen.small else list(models.KINDS)
-    unknown = [name for name in wanted if name not in models.KINDS]
+    wanted = chosen.models.split(",") if chosen.models else SMALL if chosen.small else list(models.kinds())
+    unknown = [name for name in wanted if name not in models.kinds()]
     if unknown:
-        arguments.error(f"no such model: {', '.join(unknown)}; there are {', '.join(models.KINDS)}")
+        arguments.error(f"no such model: {', '.join(unknown)}; there are {', '.join(models.kinds())}")
     tools = [tool for tool in chosen.tools.split(",") if tool == "probe" or importlib.util.find_spec(tool)]
     if not chosen.small and "msprobe" not in tools:
         print("msprobe is not installed: its dumps are left out")

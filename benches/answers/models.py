@@ -16,7 +16,8 @@ Made = tuple[nn.Module, Loss]
 
 @dataclass(frozen=True)
 class Kind:
-    """`split`: `tuned`, whose cases may be looked at while the judge is written, or `held`, whose cases may not."""
+    """`split`: `tuned` and `wide`, whose cases may be looked at while the judge is written, or `held`, whose cases may not. Of
+    `wide` models a short deal of cases is made."""
 
     make: Callable[[torch.dtype], Made]
     split: str
@@ -251,6 +252,13 @@ KINDS = {
     "gemma": Kind(gemma, "held", "adafactor"),
     "efficientnet": Kind(efficientnet, "held", "fused"),
 }
+
+
+def kinds() -> dict[str, Kind]:
+    """All models by name."""
+    import more_models
+
+    return {**KINDS, **more_models.KINDS}
 
 
 def optimizer(name: str, parameters: Any) -> torch.optim.Optimizer:

@@ -251,6 +251,11 @@ DEALT = {
 }  # fmt: skip
 #: Cases recorded by msprobe, which has no level `op` and does not see the optimizer.
 DEALT_OLDER = {"R0": "f", "R1": "ffbss", "R2": "fs", "R4": "fs"}
+#: A short deal, mostly of sound pairs, and what msprobe records of it.
+DEALT_SHORT = (
+    {"R1": "ffbb" "ssssL", "R2": "ffb" "sssL", "R3": "ffbb" "sssL", "R4": "fb" "sssL", "R5": "f" "ss"},
+    {"R1": "s", "R2": "s", "R4": "s"},
+)  # fmt: skip
 OLDER_LEVELS = ("mix", "api", "module")
 
 

@@ -100,11 +100,11 @@ def train(
     torch.manual_seed(20)
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     short = torch.float16 if precision == "autocast float16" else torch.bfloat16
-    model, loss_of = models.KINDS[kind].make(dtype)
+    model, loss_of = models.kinds()[kind].make(dtype)
     model = model.to(dtype).train()
     if edit:
         edits.apply(model, edit)
-    stepper = models.optimizer(optimizer or models.KINDS[kind].optimizer, model.parameters())
+    stepper = models.optimizer(optimizer or models.kinds()[kind].optimizer, model.parameters())
     factor = SCALE if precision == "autocast float16" else 1.0
     losses = []
     if recorder:

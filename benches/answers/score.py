@@ -74,7 +74,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("--probe", type=Path, required=True)
-    arguments.add_argument("--split", choices=("tuned", "held", "both"), default="both")
+    arguments.add_argument("--split", choices=("tuned", "wide", "held", "all"), default="all")
     arguments.add_argument("--only", default="", help="cases whose name contains this")
     arguments.add_argument("--jobs", type=int, default=1)
     arguments.add_argument(
@@ -90,7 +90,7 @@ def main() -> None:
     cases = [
         c
         for c in cases
-        if chosen.split in ("both", c["split"]) and chosen.only in c["name"] and visible(c, chosen.beside)
+        if chosen.split in ("all", c["split"]) and chosen.only in c["name"] and visible(c, chosen.beside)
     ]
     probe = chosen.probe.resolve()
     with ThreadPoolExecutor(chosen.jobs) as pool:
