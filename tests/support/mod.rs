@@ -14,6 +14,8 @@ pub(crate) mod pack_builder;
 #[cfg(feature = "cli")]
 pub(crate) mod place;
 pub(crate) mod runs;
+#[cfg(feature = "native")]
+pub(crate) mod three_ops;
 pub(crate) mod zip_builder;
 
 use std::path::PathBuf;
