@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::difference::{Fact, Identity};
+use super::family::median;
 use super::flow::{Flow, Place};
 use super::ops::Kind;
 use super::precision::{Precision, of_sum};
@@ -11,6 +12,7 @@ use super::scale;
 use super::setting::Setting;
 use super::transfer::{self, InputError, centring, largest};
 use crate::dump::{DType, Phase, SlotSide};
+use crate::measure::Evidence;
 
 /// Elements from which on noise has no direction.
 const WITHOUT_DIRECTION: f64 = 256.0;
@@ -143,8 +145,9 @@ pub(super) struct Walk<'f, 'a> {
     multiplied: bool,
     /// Error that each product adds to a path.
     product: f64,
-    /// Largest error of a weight that steps before this one have moved, where statistics alone tell.
+    /// Largest and median error of the weights that steps before this one have moved.
     drift: f64,
+    usual_drift: f64,
     /// Some function of the forward pass chooses between values, so that gradients pass where rounding lets them.
     gates: bool,
 }
@@ -153,6 +156,7 @@ impl<'f, 'a> Walk<'f, 'a> {
     /// `product`: error that each product adds at least to the path of a value of which statistics alone are known.
     pub(super) fn over(flow: &'f Flow<'a>, setting: &'f Setting, product: f64) -> Weighing {
         let count = flow.nodes.len();
+        let mut drifts = drifts(flow);
         let mut walk = Self {
             flow,
             setting,
@@ -165,7 +169,8 @@ impl<'f, 'a> Walk<'f, 'a> {
             arrived: HashSet::new(),
             multiplied: false,
             product,
-            drift: drift(flow),
+            drift: largest(drifts.iter().copied()),
+            usual_drift: median(&mut drifts),
             gates: flow.nodes.iter().any(|node| node.traits.chooses && !node.is_backward()),
         };
         for position in 0..count {
@@ -241,13 +246,24 @@ impl<'f, 'a> Walk<'f, 'a> {
             }
             None => 0.0,
         };
-        let unseen = if fact.blind && self.flow.is_weight(place) {
-            (RESOLUTION * fact.len.sqrt()).min(self.drift)
-        } else {
-            0.0
-        };
+        let unseen = if self.flow.is_weight(place) { self.unseen(place) } else { 0.0 };
         let seen = path.max(fact.likely).max(unseen);
         InputError { relative: fact.relative().max(seen), absolute: fact.distance.max(seen * fact.norm) }
+    }
+
+    /// How far a weight may have moved away from its partner without it being seen.
+    fn unseen(&self, place: Place) -> f64 {
+        let fact = self.flow.fact(place);
+        let sketched = matches!(self.flow.evidence[place.0].get(place.1), Some(Evidence::Recorded(_)));
+        let picked = self.flow.nodes[place.0].traits.kind == Kind::Embedding;
+        if fact.blind {
+            (RESOLUTION * fact.len.sqrt()).min(self.drift)
+        } else if sketched && picked && !fact.exact {
+            // Steps of Adam are equal in size: two of them may cancel in the sketch of a table, of which rows are picked.
+            self.usual_drift
+        } else {
+            0.0
+        }
     }
 
     fn note_input_error(
@@ -532,15 +548,15 @@ impl<'f, 'a> Walk<'f, 'a> {
     }
 }
 
-/// Largest error of a weight before its first use, in a step after the first, as far as statistics tell; 0 elsewhere.
-fn drift(flow: &Flow<'_>) -> f64 {
+/// Errors of the weights that the forward pass of a step after the first reads; none in the first.
+fn drifts(flow: &Flow<'_>) -> Vec<f64> {
     if flow.pair.step == 0 {
-        return 0.0;
+        return Vec::new();
     }
     let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && !node.is_backward());
     let given = nodes.flat_map(|(position, node)| node.given().map(move |slot| (position, slot)));
-    let weights = given.filter(|&place| flow.fact(place).blind && flow.is_weight(place));
-    largest(weights.map(|place| flow.fact(place)).map(|fact| fact.relative().max(fact.likely)))
+    let weights = given.filter(|&place| flow.fact(place).is_float && flow.is_weight(place));
+    weights.map(|place| flow.fact(place)).map(|fact| fact.relative().max(fact.likely)).collect()
 }
 
 /// Largest norm of what backward ops inside each module call were given.
