@@ -167,25 +167,28 @@ impl<'f, 'a> Certain<'f, 'a> {
         let before =
             |difference: Difference| led.iter().any(|&place| self.flow.fact(place).difference == difference);
         let hidden = led.iter().any(|&place| self.flow.fact(place).difference.hides_numbers());
-        let inner = node.is_module()
-            && self
-                .flow
-                .within(place.0)
-                .any(|(op, slot)| self.flow.nodes[op].facts[slot].difference == fact.difference);
+        // Asked where something differs alone: it looks through all ops before.
+        let inner = || {
+            node.is_module()
+                && self
+                    .flow
+                    .within(place.0)
+                    .any(|(op, slot)| self.flow.nodes[op].facts[slot].difference == fact.difference)
+        };
         match fact.difference {
             Difference::NonFinite => {
                 // Where nothing was recorded of what led to it (a gradient that hooks saw), the one before did.
                 let blind = !led.iter().any(|&place| self.flow.fact(place).is_tensor);
                 let follows = blind && self.found.iter().any(|found| found.cause == Cause::NonFinite);
-                (!before(Difference::NonFinite) && !inner && !follows).then_some(Cause::NonFinite)
+                (!before(Difference::NonFinite) && !inner() && !follows).then_some(Cause::NonFinite)
             }
-            Difference::DType => (!before(Difference::DType) && !inner).then_some(Cause::DType),
+            Difference::DType => (!before(Difference::DType) && !inner()).then_some(Cause::DType),
             Difference::Shape | Difference::Missing => {
-                let led = before(Difference::Shape) || before(Difference::Missing) || inner || self.flipped;
+                let led = before(Difference::Shape) || before(Difference::Missing) || inner() || self.flipped;
                 (!led).then_some(Cause::Structure)
             }
             Difference::RequiresGrad => {
-                (!before(Difference::RequiresGrad) && !inner).then_some(Cause::Argument)
+                (!before(Difference::RequiresGrad) && !inner()).then_some(Cause::Argument)
             }
             Difference::Elements => {
                 let flips = fact.len * error * NEAR;
@@ -194,14 +197,14 @@ impl<'f, 'a> Certain<'f, 'a> {
                     fact.blind && fact.is_tensor && (fact.differs() || (!fact.is_float && self.error > 0.0))
                 };
                 let unseen = led.iter().any(|&place| hides(self.flow.fact(place)));
-                let led = before(Difference::Elements) || hidden || inner || unseen || flips >= FLIPS;
+                let led = before(Difference::Elements) || hidden || inner() || unseen || flips >= FLIPS;
                 (!led).then(|| numeric(node))
             }
             Difference::Checksum => {
                 let led = led.iter().any(|&place| self.flow.fact(place).differs());
-                (!led && !inner).then(|| numeric(node))
+                (!led && !inner()).then(|| numeric(node))
             }
-            Difference::Bound => (!before(Difference::Bound) && !inner).then(|| numeric(node)),
+            Difference::Bound => (!before(Difference::Bound) && !inner()).then(|| numeric(node)),
             _ => None,
         }
     }
@@ -215,15 +218,16 @@ impl<'f, 'a> Certain<'f, 'a> {
             led.iter().map(|&place| self.flow.fact(place)).filter(|fact| fact.is_tensor).peekable();
         let open = open && !self.noise.covers(self.flow, place, fact.relative());
         // What a module does between the parts that were recorded may have any precision, and its weights may have moved.
-        let composite = node.is_module() && node.traits.kind == Kind::Other;
-        let moves = composite
-            && (self.flow.pair.step > 0
-                || self.flow.within(place.0).any(|place| !self.flow.fact(place).exact));
+        let composite = node.is_composite();
+        let moves = || {
+            let mut inside = self.flow.within(place.0);
+            composite && (self.flow.pair.step > 0 || inside.any(|place| !self.flow.fact(place).exact))
+        };
         if !open
-            || moves
             || node.traits.chooses
             || tensors.peek().is_none()
             || !tensors.all(|fact| fact.exact)
+            || moves()
         {
             return None;
         }

@@ -40,6 +40,11 @@ impl Node<'_> {
         self.op.name.kind() == OpKind::Module
     }
 
+    /// A call of a module that does several things.
+    pub(super) fn is_composite(&self) -> bool {
+        self.is_module() && self.traits.kind == Kind::Other
+    }
+
     /// A dispatcher op: everything it reads is among its inputs, what backward ops saved as well.
     pub(super) fn is_dispatcher(&self) -> bool {
         self.op.name.as_str().starts_with("Aten.")

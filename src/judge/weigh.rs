@@ -111,7 +111,7 @@ pub(super) struct Weighing {
     pub(super) gradients: GradientErrors,
     /// Who made a value last, by identity.
     pub(super) made: HashMap<Identity, Made>,
-    /// Arrivals: place and relative error.
+    /// What arrived, each value where it was first read, in execution order.
     pub(super) arrivals: Vec<Place>,
 }
 
@@ -246,24 +246,24 @@ impl<'f, 'a> Walk<'f, 'a> {
             }
             None => 0.0,
         };
-        let unseen = if self.flow.is_weight(place) { self.unseen(place) } else { 0.0 };
-        let seen = path.max(fact.likely).max(unseen);
+        let seen = path.max(fact.likely).max(self.unseen(place));
         InputError { relative: fact.relative().max(seen), absolute: fact.distance.max(seen * fact.norm) }
     }
 
-    /// How far a weight may have moved away from its partner without it being seen.
+    /// How far a weight may have moved away from its partner without it being seen; 0 for what is no weight.
     fn unseen(&self, place: Place) -> f64 {
         let fact = self.flow.fact(place);
         let sketched = matches!(self.flow.evidence[place.0].get(place.1), Some(Evidence::Recorded(_)));
         let picked = self.flow.nodes[place.0].traits.kind == Kind::Embedding;
-        if fact.blind {
+        let unseen = if fact.blind {
             (RESOLUTION * fact.len.sqrt()).min(self.drift)
         } else if sketched && picked && !fact.exact {
             // Steps of Adam are equal in size: two of them may cancel in the sketch of a table, of which rows are picked.
             self.usual_drift
         } else {
             0.0
-        }
+        };
+        if unseen > 0.0 && self.flow.is_weight(place) { unseen } else { 0.0 }
     }
 
     fn note_input_error(
@@ -479,8 +479,7 @@ impl<'f, 'a> Walk<'f, 'a> {
                 elements: fact.len,
                 terms: if nothing { 1.0 } else { scale.terms },
                 gain: Some(gain).filter(|gain| {
-                    let composite = node.is_module() && node.traits.kind == Kind::Other;
-                    !composite && fact.len >= WITHOUT_DIRECTION && gain.error >= ONE_FACTOR * error
+                    !node.is_composite() && fact.len >= WITHOUT_DIRECTION && gain.error >= ONE_FACTOR * error
                 }),
             });
         }
@@ -534,8 +533,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         let results = node.results().filter_map(|slot| of((place.0, slot)));
         let inside = self.precision_inside[place.0].filter(|_| node.is_module());
         // What runs inside an op is not recorded; under autocast it may have been products.
-        let hidden =
-            node.traits.kind == Kind::Recurrent || (node.is_module() && node.traits.kind == Kind::Other);
+        let hidden = node.traits.kind == Kind::Recurrent || node.is_composite();
         let autocast = self.setting.autocast.filter(|_| hidden);
         let run = self.setting.coarsest.filter(|_| self.setting.mixed.is_some());
         inputs

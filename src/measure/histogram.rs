@@ -45,6 +45,22 @@ pub fn histogram(tensor: TensorRef<'_>, bins: usize) -> Histogram {
     Histogram { summary, counts }
 }
 
+/// Hands on the elements of two tensors of one length pair by pair, in row-major order and in one thread: moduli for complex.
+pub(super) fn for_each_pair(
+    baseline: TensorRef<'_>,
+    candidate: TensorRef<'_>,
+    mut each: impl FnMut(f64, f64),
+) {
+    let (mut b_values, mut c_values) = (Values::default(), Values::default());
+    let all = 0..baseline.len();
+    let (mut b_blocks, mut c_blocks) = (Blocks::of(baseline, all.end), Blocks::of(candidate, all.end));
+    for block in blocks_of(all) {
+        let b = b_values.of(baseline, b_blocks.bytes(block.clone()));
+        let c = c_values.of(candidate, c_blocks.bytes(block));
+        b.iter().zip(c).for_each(|(&b, &c)| each(b, c));
+    }
+}
+
 /// Scratch for the values of a block: moduli for complex.
 #[derive(Default)]
 pub(super) struct Values {

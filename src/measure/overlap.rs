@@ -4,8 +4,7 @@
 
 use crate::dump::TensorRef;
 
-use super::blocks::{Blocks, blocks_of};
-use super::histogram::Values;
+use super::histogram::for_each_pair;
 
 /// Elements of the longest row that is taken for a set of choices, as `topk` makes them.
 const LONGEST_ROW: usize = 1024;
@@ -35,20 +34,13 @@ pub(super) fn overlap(baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> Opti
     }
     let mut found = Overlap::default();
     let (mut b_row, mut c_row) = (Vec::with_capacity(width), Vec::with_capacity(width));
-    let (mut b_values, mut c_values) = (Values::default(), Values::default());
-    let all = 0..baseline.len();
-    let (mut b_blocks, mut c_blocks) = (Blocks::of(baseline, all.end), Blocks::of(candidate, all.end));
-    for block in blocks_of(all) {
-        let b = b_values.of(baseline, b_blocks.bytes(block.clone()));
-        let c = c_values.of(candidate, c_blocks.bytes(block));
-        for (&b, &c) in b.iter().zip(c) {
-            b_row.push(b);
-            c_row.push(c);
-            if b_row.len() == width {
-                found.add(&mut b_row, &mut c_row);
-            }
+    for_each_pair(baseline, candidate, |b, c| {
+        b_row.push(b);
+        c_row.push(c);
+        if b_row.len() == width {
+            found.add(&mut b_row, &mut c_row);
         }
-    }
+    });
     Some(found)
 }
 

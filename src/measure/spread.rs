@@ -6,8 +6,7 @@ use std::ops::Range;
 
 use crate::dump::TensorRef;
 
-use super::blocks::{Blocks, blocks_of};
-use super::histogram::Values;
+use super::histogram::for_each_pair;
 
 /// Share of the squared error, or of the misplaced NaN and infinities, that a range holds.
 const NEARLY_ALL: f64 = 0.99;
@@ -22,21 +21,14 @@ pub fn spread(baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> Option<Vec<R
         return None;
     }
     let (mut errors, mut misplaced) = (Margins::of(baseline.shape()), Margins::of(baseline.shape()));
-    let (mut b_values, mut c_values) = (Values::default(), Values::default());
-    let all = 0..baseline.len();
-    let (mut b_blocks, mut c_blocks) = (Blocks::of(baseline, all.end), Blocks::of(candidate, all.end));
-    for block in blocks_of(all) {
-        let b = b_values.of(baseline, b_blocks.bytes(block.clone()));
-        let c = c_values.of(candidate, c_blocks.bytes(block));
-        for (&b, &c) in b.iter().zip(c) {
-            let both = b.is_finite() && c.is_finite();
-            // Halves: the difference of two finite numbers may be beyond the largest.
-            let half = if both { c / 2.0 - b / 2.0 } else { 0.0 };
-            errors.add(half * half);
-            misplaced
-                .add(f64::from(u8::from(!both && b.to_bits() != c.to_bits() && !(b.is_nan() && c.is_nan()))));
-        }
-    }
+    for_each_pair(baseline, candidate, |b, c| {
+        let both = b.is_finite() && c.is_finite();
+        // Halves: the difference of two finite numbers may be beyond the largest.
+        let half = if both { c / 2.0 - b / 2.0 } else { 0.0 };
+        errors.add(half * half);
+        misplaced
+            .add(f64::from(u8::from(!both && b.to_bits() != c.to_bits() && !(b.is_nan() && c.is_nan()))));
+    });
     misplaced.ranges().or_else(|| errors.ranges())
 }
 
