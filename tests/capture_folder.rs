@@ -1,8 +1,5 @@
 //! The folder that a capture writes to: several ranks, runs before it, other people's files, a full disk.
 #![cfg(all(feature = "native", feature = "cli"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Barrier;
 
+use crate::support::three_ops::{push_network, write};
 use probe::capture::{CaptureTask, DumpWriter, Existing, OpRecord, RunManifest, prepare};
-use support::three_ops::{push_network, write};
 
 #[test]
 fn ranks_may_begin_at_the_same_moment() {

@@ -2,8 +2,6 @@
 //!
 //! `testdata/faults/cases.toml` holds the right answer of each pair; `testdata/make` made them.
 
-mod support;
-
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 

@@ -1,12 +1,10 @@
 //! The files of probe's own format, byte for byte as they were written before.
 #![cfg(all(feature = "native", feature = "cli"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::three_ops::{COLUMNS, ROWS, push_network, slot_of, wave, write};
 use probe::capture::{
     CaptureTask, Device, DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, Software, TensorFacts,
 };
@@ -15,7 +13,6 @@ use probe::dump::{
     Content, DType, Number, Observation, Op, Scalar, SketchVersion, SlotSide, TensorRef, Value,
 };
 use probe::measure::observe;
-use support::three_ops::{COLUMNS, ROWS, push_network, slot_of, wave, write};
 
 /// What version 2 has and version 1 has not: small tensors as they are, and sentinels apart.
 fn push_version_2(writer: &mut DumpWriter) {

@@ -2,14 +2,11 @@
 //!
 //! Every case is a comparison that the older tool gets wrong or leaves to the reader. Those about one value by itself
 //! are in `edge.rs`, those that need a real training run in `corpus.rs`.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod support;
-
+use crate::support::dump_builder::{Op, Side, Task, Tensor, op};
+use crate::support::runs::{NEVER, chain, compare, module};
 use probe::judge::{Cause, Role, RunVerdict, Verdict};
 use serde_json::json;
-use support::dump_builder::{Op, Side, Task, Tensor, op};
-use support::runs::{NEVER, chain, compare, module};
 
 /// What follows a NaN; only the first op makes it.
 fn spreading_nan(side: Side) -> Vec<Op> {
