@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 
+from probe.private.guards import without_dispatch
+
 #: What is known of a tensor: `parts` (suffix of the slot -> plain tensor), or `dtype`, `shape` and `device` where there
 #: is nothing to be read; `note` says what it is, `placement` how it is spread over ranks.
 Description = dict[str, Any]
@@ -14,7 +16,7 @@ Description = dict[str, Any]
 
 def parts(tensor: torch.Tensor) -> Description:
     """Describes `tensor`. Runs no op that is recorded and changes nothing."""
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
+    with without_dispatch():
         return _describe(tensor)
 
 

@@ -13,8 +13,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCapsule};
 
-use crate::interior::Inside;
-use crate::symbols::Library;
+use super::interior::Inside;
+use super::symbols::Library;
 
 /// A pointer to torch's `Tensor`, which is nothing but a pointer to what `tensor._cdata` gives the address of.
 type Handle = *const usize;

@@ -7,7 +7,7 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use crate::symbols::Library;
+use super::symbols::Library;
 
 type Back = unsafe extern "C" fn(*mut ffi::PyFrameObject) -> *mut ffi::PyFrameObject;
 type LastInstruction = unsafe extern "C" fn(*mut ffi::PyFrameObject) -> c_int;
@@ -16,12 +16,16 @@ type LastInstruction = unsafe extern "C" fn(*mut ffi::PyFrameObject) -> c_int;
 #[derive(Debug)]
 pub(crate) struct Frames {
     /// Public functions of `CPython` that are not part of its stable interface: `PyFrame_GetBack` (3.9) and
-    /// `PyFrame_GetLasti` (3.11). None where the interpreter lacks them; then the attributes are read.
+    /// `PyFrame_GetLasti` (3.11). None where the interpreter lacks them or no quick way is taken; then the attributes are read.
     functions: Option<(Back, LastInstruction)>,
 }
 
 impl Frames {
-    pub(crate) fn new() -> Self {
+    /// With `quick`, the functions are looked for.
+    pub(crate) fn new(quick: bool) -> Self {
+        if !quick {
+            return Self { functions: None };
+        }
         let interpreter = Library::global();
         #[expect(unsafe_code, reason = "functions that are found by name")]
         // SAFETY: the signature in the documentation of CPython, unchanged since the function was made.
@@ -31,6 +35,11 @@ impl Frames {
         let last = unsafe { interpreter.function(c"PyFrame_GetLasti") };
         let functions: Option<(Back, LastInstruction)> = back.zip(last);
         Self { functions }
+    }
+
+    /// Whether frames are read the quick way.
+    pub(crate) const fn is_quick(&self) -> bool {
+        self.functions.is_some()
     }
 
     /// The frame of the Python function that has called.
