@@ -15,6 +15,7 @@ pub mod cli;
 pub mod compare;
 pub mod config_check;
 pub mod dump;
+pub mod gate;
 pub mod inspect;
 pub mod judge;
 pub mod measure;

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
+use super::baseline::BaselineArgs;
+use super::gate::GateArgs;
 use crate::compare::{LevelFilter, NumberSet};
 use crate::report::Format;
 use crate::report::config::ConfigFormat;
@@ -22,7 +24,8 @@ Examples:
   probe compare gpu_dump npu_dump                             compare two
   probe calibrate gpu_dump gpu_dump_2 -o noise.toml           measure noise
   probe inspect gpu_dump --op '*gelu*'                        look into one
-  probe config-check gpu.zip npu.zip                          compare set-ups"
+  probe config-check gpu.zip npu.zip                          compare set-ups
+  probe gate --baseline gpt2.probe.json --candidate losses.txt -o out"
 )]
 pub(super) struct Cli {
     #[command(subcommand)]
@@ -36,6 +39,8 @@ pub(super) enum Command {
     Calibrate(CalibrateArgs),
     #[command(alias = "config_check")]
     ConfigCheck(ConfigCheckArgs),
+    Gate(GateArgs),
+    Baseline(BaselineArgs),
     Inspect(InspectArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),

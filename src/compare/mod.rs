@@ -130,10 +130,23 @@ pub fn compare(
     progress: &dyn Progress,
     sink: &mut PartSink<'_>,
 ) -> Result<Summary, CompareError> {
-    let started = Instant::now();
     let (b, c) =
         rayon::join(|| read::open(baseline, options.access), || read::open(candidate, options.access));
-    let (b, c) = (b?, c?);
+    compare_dumps(&b?, &c?, options, progress, sink)
+}
+
+/// [`compare`], of two dumps that are open.
+///
+/// # Errors
+/// As for [`compare`].
+pub fn compare_dumps(
+    b: &Dump,
+    c: &Dump,
+    options: &CompareOptions,
+    progress: &dyn Progress,
+    sink: &mut PartSink<'_>,
+) -> Result<Summary, CompareError> {
+    let started = Instant::now();
     let mut run = RunJudge::default();
     for fault in b.faults.iter().chain(&c.faults) {
         run.add_incomplete(fault.path().display().to_string(), fault.reason());
@@ -141,7 +154,7 @@ pub fn compare(
     let selected = |key: &PartKey| {
         options.steps.contains(key.step) && options.ranks.contains(u64::from(key.rank.number()))
     };
-    let pairing = pair_parts(&b, &c, selected);
+    let pairing = pair_parts(b, c, selected);
     for (side, keys) in [("baseline", &pairing.baseline_only), ("candidate", &pairing.candidate_only)] {
         for key in keys {
             run.add_incomplete(
@@ -156,8 +169,8 @@ pub fn compare(
     for note in &pairing.notes {
         run.add_note(note.clone());
     }
-    let mut infos = (info_of(&b), info_of(&c));
-    let noise = noise::measured(&b, options, progress, &mut run)?;
+    let mut infos = (info_of(b), info_of(c));
+    let noise = noise::measured(b, options, progress, &mut run)?;
     let reference = options.reference.as_deref();
     let reference = reference.map(|path| Reference::open(path, &pairing.matches, options)).transpose()?;
     let against = reference.as_ref();
@@ -169,7 +182,7 @@ pub fn compare(
     for matches in pairing.matches.chunks(batch) {
         let (reported, mut done) = rayon::join(
             || hand_on(&waiting, parts, sink),
-            || work_on(matches, &b, &c, against, options, progress),
+            || work_on(matches, b, c, against, options, progress),
         );
         reported?;
         waiting.clear();
@@ -200,7 +213,7 @@ pub fn compare(
     }
     hand_on(&waiting, parts, sink)?;
     if run.ops_paired() == 0 {
-        return Err(nothing_compared(run, [(&b, &infos.0), (&c, &infos.1)], selected, options.level));
+        return Err(nothing_compared(run, [(b, &infos.0), (c, &infos.1)], selected, options.level));
     }
     let summary = run.finish(infos.0, infos.1, started.elapsed().as_secs_f64());
     if summary.verdict == RunVerdict::Agree && summary.counts.compared() == 0 {

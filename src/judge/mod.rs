@@ -44,6 +44,7 @@ pub use noise::{Noise, NoiseMeter, PartNoise, measure_noise};
 pub use part::{History, Known, judge_part};
 pub use reference::ReferenceErrors;
 pub use run::RunJudge;
+pub(crate) use tolerance::RuleEntry;
 pub use tolerance::{DTypeTolerance, Rule, Rules};
 pub use words::{Cause, Role, RunVerdict, Verdict};
 

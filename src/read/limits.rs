@@ -82,3 +82,12 @@ pub const PACK_RATIO_BYTES: u64 = 1 << 20;
 
 /// Largest ratio of expanded to stored size of a member of a configuration pack. JSON of repeated names reaches 50.
 pub const MAX_PACK_RATIO: u64 = 200;
+
+/// Largest file of scalars by step that is imported, in bytes. Event files hold images and histograms too.
+pub const MAX_SCALAR_FILE_BYTES: u64 = 1 << 30;
+
+/// Largest baseline file of a gate, in bytes. One of GPT-2 small takes 100 KB for each step.
+pub const MAX_BASELINE_BYTES: u64 = 256 << 20;
+
+/// Largest policy file of a gate, in bytes.
+pub const MAX_POLICY_BYTES: u64 = 16 << 20;
