@@ -15,6 +15,8 @@ mod nearest;
 mod output;
 mod program;
 mod progress;
+#[cfg(all(feature = "html", feature = "parquet"))]
+mod report;
 mod terminal;
 
 use clap::Parser;
@@ -40,6 +42,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Calibrate(options) => calibrate::run(&options),
         Command::ConfigCheck(options) => config_check::run(&options),
         Command::Inspect(options) => inspect::run(&options),
+        #[cfg(all(feature = "html", feature = "parquet"))]
+        Command::Report(options) => report::run(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::pages(&options),
     };
