@@ -42,6 +42,8 @@ pub(super) enum Command {
     Gate(GateArgs),
     Baseline(BaselineArgs),
     Inspect(InspectArgs),
+    #[cfg(all(feature = "html", feature = "parquet"))]
+    Report(ReportArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }
@@ -190,7 +192,7 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "DUMP")]
     pub(super) reference: Option<PathBuf>,
 
-    /// Reports to write, with commas [default: text,xlsx,parquet,json]; `json` alone, without -o, is printed.
+    /// Reports to write, with commas [default: text,xlsx,parquet,json,html]; `json` alone, without -o, is printed.
     #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
     pub(super) format: Option<Vec<Format>>,
 
@@ -422,6 +424,28 @@ pub(super) enum InspectFormat {
     Text,
     /// For programs; `schemas/inspection.schema.json` describes it.
     Json,
+}
+
+/// Make a page to look at from an earlier result.
+///
+/// Reads nothing but the result.parquet that `probe compare` wrote: the dumps need not be there any more.
+#[cfg(all(feature = "html", feature = "parquet"))]
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe report probe-report                           probe-report/result.html
+  probe report probe-report/result.parquet -o x.html")]
+pub(super) struct ReportArgs {
+    /// A result.parquet, or the folder that holds it.
+    pub(super) result: PathBuf,
+
+    /// The page, or a folder for it [default: result.html beside the result].
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+
+    /// Print nothing.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
 }
 
 /// Print the script that completes this command's words in a shell.

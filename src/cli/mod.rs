@@ -18,6 +18,8 @@ mod origin;
 mod output;
 mod program;
 mod progress;
+#[cfg(all(feature = "html", feature = "parquet"))]
+mod report;
 mod terminal;
 
 use clap::Parser;
@@ -45,6 +47,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Gate(options) => gate::run(&options),
         Command::Baseline(options) => baseline::run(&options),
         Command::Inspect(options) => inspect::run(&options),
+        #[cfg(all(feature = "html", feature = "parquet"))]
+        Command::Report(options) => report::run(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::pages(&options),
     };

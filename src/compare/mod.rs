@@ -5,6 +5,7 @@
 
 mod collect;
 mod error;
+mod look;
 mod noise;
 mod place;
 mod reference;
@@ -29,10 +30,10 @@ use crate::judge::{
 use crate::measure::Evidence;
 use crate::pair::{
     Alignment, Mapping, OpPair, PartMatch, PartPair, align, keep_common, keep_common_slots, keep_reached,
-    keep_shared_kinds, pair_parts, substitutions,
+    keep_shared_kinds, pair_parts, substitutions, value_numbers,
 };
 use crate::read::{self, ReadError, map::FileAccess};
-use crate::report::{PartReport, ReportError};
+use crate::report::{PartReport, Portrait, ReportError};
 use reference::Reference;
 
 /// What to compare and how.
@@ -84,6 +85,10 @@ struct DonePart {
     evidence: Vec<Vec<Evidence>>,
     bytes: u64,
     judged: PartJudgement,
+    /// Numbers of its values.
+    values: Vec<Vec<Option<u32>>>,
+    /// What was looked at more closely.
+    portraits: Vec<Portrait>,
     /// What could not be read of the reference.
     reference_fault: Option<String>,
 }
@@ -193,6 +198,7 @@ pub fn compare_dumps(
             part.judged = PartJudgement { reference, ..judged };
             part.judged.counts.bytes = part.bytes;
             place::complete(&part.pair, &mut part.judged.findings);
+            part.portraits = look::portraits(&part.pair, &part.evidence, &part.judged.findings);
             next
         });
         for (part, outcome) in matches.iter().zip(done) {
@@ -232,8 +238,8 @@ fn parts_at_a_time() -> usize {
 }
 
 fn hand_on(done: &[DonePart], parts: usize, sink: &mut PartSink<'_>) -> Result<(), CompareError> {
-    for DonePart { pair, evidence, judged, .. } in done {
-        sink(&PartReport { pair, evidence, judged, parts })?;
+    for DonePart { pair, evidence, judged, values, portraits, .. } in done {
+        sink(&PartReport { pair, evidence, judged, values, portraits, parts })?;
     }
     Ok(())
 }
@@ -326,7 +332,15 @@ fn compare_part(
         })
         .collect();
     let bytes = bytes.into_inner();
-    Ok(DonePart { pair, evidence, bytes, judged: PartJudgement::default(), reference_fault: None })
+    Ok(DonePart {
+        values: value_numbers(&pair),
+        pair,
+        evidence,
+        bytes,
+        judged: PartJudgement::default(),
+        portraits: Vec::new(),
+        reference_fault: None,
+    })
 }
 
 /// Whether the two sides recorded ops of different kinds; not where one does not say which. Of two tools, which intercept different
