@@ -20,6 +20,11 @@ impl NumberSet {
     pub fn contains(&self, number: u64) -> bool {
         self.0.is_empty() || self.0.iter().any(|range| range.contains(&number))
     }
+
+    /// The greatest number of the set; `None` where there is no end.
+    pub fn last(&self) -> Option<u64> {
+        self.0.iter().map(|range| *range.end()).max()
+    }
 }
 
 impl NumberSet {

@@ -79,6 +79,8 @@ pub enum CaptureLevel {
     Mix,
     /// Only what the program saved by name.
     Saved,
+    /// Operators that were launched through the runtime of the device, below the framework.
+    Runtime,
 }
 
 impl CaptureLevel {
@@ -90,6 +92,7 @@ impl CaptureLevel {
             Self::Op => "op",
             Self::Mix => "mix",
             Self::Saved => "saved",
+            Self::Runtime => "runtime",
         }
     }
 }
