@@ -7,6 +7,7 @@ mod calibrate;
 mod capture;
 mod compare;
 mod config_check;
+mod convert;
 mod exit;
 mod inspect;
 mod interrupt;
@@ -39,6 +40,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Compare(options) => compare::run(&options),
         Command::Calibrate(options) => calibrate::run(&options),
         Command::ConfigCheck(options) => config_check::run(&options),
+        Command::Convert(options) => convert::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::pages(&options),
