@@ -8,6 +8,7 @@ mod calibrate;
 mod capture;
 mod compare;
 mod config_check;
+mod convert;
 mod exit;
 mod gate;
 mod inspect;
@@ -46,6 +47,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::ConfigCheck(options) => config_check::run(&options),
         Command::Gate(options) => gate::run(&options),
         Command::Baseline(options) => baseline::run(&options),
+        Command::Convert(options) => convert::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         #[cfg(all(feature = "html", feature = "parquet"))]
         Command::Report(options) => report::run(&options),

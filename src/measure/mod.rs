@@ -38,6 +38,7 @@ mod tests;
 mod ulp;
 
 pub use crew::Crew;
+pub use decode::widened;
 pub use digest::{Digest, DigestContent, PIECE, PieceError, TensorDigest, digest, hash_bytes};
 pub use estimate::{SKETCH_MARGIN, SKETCH_NOISE, SketchEstimate};
 pub use evidence::{

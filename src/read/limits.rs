@@ -61,6 +61,21 @@ pub const MAX_MANIFEST_BYTES: u64 = 16 << 20;
 /// Most rows (slots) of one part of a native dump. One step of a large model has about 300,000.
 pub const MAX_TABLE_ROWS: u64 = 50_000_000;
 
+/// Largest header of a dump file of CANN, in bytes. Without tensor data, one of a thousand tensors has 100 kB.
+pub const MAX_CANN_HEADER_BYTES: u64 = 64 << 20;
+
+/// Most tensors, buffers and workspaces of one dump file of CANN. An operator on a list of tensors has some thousands.
+pub const MAX_CANN_TENSORS: usize = 100_000;
+
+/// Deepest folder below the one given in which dump files of CANN are looked for; the runtime makes six.
+pub const MAX_CANN_FOLDERS: usize = 8;
+
+/// Most bytes of one file that the callback of the runtime may hand over in pieces.
+pub const MAX_CANN_CHUNKED_BYTES: usize = 8 << 30;
+
+/// Most files that the callback of the runtime may have begun and not ended.
+pub const MAX_CANN_OPEN_FILES: usize = 1024;
+
 /// Most entries of one folder that are looked at.
 pub const MAX_FOLDER_ENTRIES: usize = 10_000_000;
 
