@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::notes::{self, Count};
 use crate::symbols::{self, Address};
-use crate::{handles, plan};
 #[cfg(feature = "record")]
 use crate::{aclop, graph};
+use crate::{handles, plan};
 
 /// Result of a function of CANN; 0 is success.
 pub(crate) type Status = i32;
@@ -48,7 +48,12 @@ impl Asked {
     /// What stands in front of `real`. Of two libraries that have the function, the one that is met first counts.
     pub(crate) fn in_front_of(&self, real: Address) -> Address {
         let ours = self.ours;
-        match self.wrapper.real.compare_exchange(std::ptr::null_mut(), real, Ordering::AcqRel, Ordering::Acquire) {
+        match self.wrapper.real.compare_exchange(
+            std::ptr::null_mut(),
+            real,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
             Ok(_) => ours,
             Err(before) if before == real => ours,
             Err(_) => {

@@ -35,7 +35,9 @@ impl Descriptions {
             dtype: function!(c"aclGetTensorDescType" as unsafe extern "C" fn(*const c_void) -> i32),
             format: function!(c"aclGetTensorDescFormat" as unsafe extern "C" fn(*const c_void) -> i32),
             dims: function!(c"aclGetTensorDescNumDims" as unsafe extern "C" fn(*const c_void) -> usize),
-            dim: function!(c"aclGetTensorDescDimV2" as unsafe extern "C" fn(*const c_void, usize, *mut i64) -> Status),
+            dim: function!(
+                c"aclGetTensorDescDimV2" as unsafe extern "C" fn(*const c_void, usize, *mut i64) -> Status
+            ),
             address: function!(c"aclGetDataBufferAddr" as unsafe extern "C" fn(*const c_void) -> *mut c_void),
         })
     }
@@ -91,11 +93,12 @@ impl Call {
         // SAFETY: the name of the operator is a text that ends with a zero.
         let kind = unsafe { CStr::from_ptr(self.kind) }.to_string_lossy().into_owned();
         let mut plan = Plan::bare(&kind, Basis::Signature);
-        for ((count, descriptions, buffers), role) in [(self.inputs, Role::Input), (self.outputs, Role::Output)] {
+        for ((count, descriptions, buffers), role) in
+            [(self.inputs, Role::Input), (self.outputs, Role::Output)]
+        {
             for at in 0..usize::try_from(count).unwrap_or(0) {
                 // SAFETY: there are so many of both, as the caller vouches.
-                let (description, buffer) =
-                    unsafe { (descriptions.add(at).read(), buffers.add(at).read()) };
+                let (description, buffer) = unsafe { (descriptions.add(at).read(), buffers.add(at).read()) };
                 let argument = if description.is_null() || buffer.is_null() {
                     Argument::Absent
                 } else {

@@ -6,11 +6,11 @@
 
 use std::cell::Cell;
 
+use crate::control;
 use crate::entry::{Function, INTEGERS, Slot};
 use crate::memory::{self, Stack};
 use crate::notes::{self, Count};
 use crate::plan::{self, Plan};
-use crate::control;
 #[cfg(not(feature = "record"))]
 use crate::watch;
 
@@ -197,4 +197,3 @@ impl Planned {
         expected.and_then(changed).or_else(|| (0..self.integers.len()).find_map(changed))
     }
 }
-

@@ -48,7 +48,8 @@ struct State {
     process: i32,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { step: 0, in_step: false, over: true, told: false, process: 0 });
+static STATE: Mutex<State> =
+    Mutex::new(State { step: 0, in_step: false, over: true, told: false, process: 0 });
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -24,9 +24,8 @@ pub(crate) fn is_capturing(stream: Stream) -> bool {
     let Some(found) = symbols::of_cann(c"aclmdlRICaptureGetInfo") else { return true };
     let (mut status, mut graph) = (0, std::ptr::null_mut());
     // SAFETY: the address of CANN's function of this name, whose signature is public; it writes a number and a handle.
-    let told = unsafe {
-        std::mem::transmute::<Address, Info>(found)(stream.0, &raw mut status, &raw mut graph)
-    };
+    let told =
+        unsafe { std::mem::transmute::<Address, Info>(found)(stream.0, &raw mut status, &raw mut graph) };
     told != 0 || status == ACTIVE
 }
 

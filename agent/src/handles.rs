@@ -140,8 +140,7 @@ pub(crate) unsafe extern "C" fn aclCreateTensor(
 ) -> *mut c_void {
     let Some(real) = real!(CREATE_TENSOR as CreateTensor) else { return std::ptr::null_mut() };
     // SAFETY: the program's own call, as it made it.
-    let handle =
-        unsafe { real(shape, dims, dtype, strides, offset, format, storage, storage_dims, data) };
+    let handle = unsafe { real(shape, dims, dtype, strides, offset, format, storage, storage_dims, data) };
     made(handle, || {
         // SAFETY: CANN has just read as many.
         let (shape, storage) = unsafe { (copied(shape, dims), copied(storage, storage_dims)) };

@@ -64,7 +64,12 @@ thread_local! {
 const PLAIN_FORMATS: [i32; 7] = [-1, 0, 1, 2, 27, 30, 47];
 
 /// What is done before an operator is launched; `None` where it is not recorded.
-pub(crate) fn before(function: &Function, executor: u64, stream: u64, _workspace: (u64, u64)) -> Option<Open> {
+pub(crate) fn before(
+    function: &Function,
+    executor: u64,
+    stream: u64,
+    _workspace: (u64, u64),
+) -> Option<Open> {
     let plan = plan::launched(executor);
     watch::tell(&function.operator, plan.as_deref());
     if !control::is_recording() {
@@ -100,11 +105,15 @@ pub(crate) fn begin(plan: Arc<Plan>, stream: Stream) -> Option<Open> {
     if graph::is_capturing(stream) {
         // Copies would become part of the graph, and run again with every replay.
         notes::count(Count::InGraph, &format!("aclnn{}", record.plan.operator));
-        return Some(record.without("went into a graph: its values are those of replays, which are not recorded", stream));
+        return Some(
+            record.without(
+                "went into a graph: its values are those of replays, which are not recorded",
+                stream,
+            ),
+        );
     }
     let limit = settings.max_tensor.unwrap_or(usize::MAX).min(recorder.ring.size() / 2);
-    let pieces: Vec<Option<Extent>> =
-        record.tensors.iter_mut().map(|copied| wanted(copied, limit)).collect();
+    let pieces: Vec<Option<Extent>> = record.tensors.iter_mut().map(|copied| wanted(copied, limit)).collect();
     // The same memory twice among what is read is copied once.
     let mut known: HashMap<(usize, usize), usize> = HashMap::new();
     let mut total = 0;
@@ -195,7 +204,10 @@ fn wanted(copied: &mut Copied, limit: usize) -> Option<Extent> {
             format!("{} bytes, and {limit} are the limit (--ring, --max-tensor)", extent.bytes),
         ),
         Some(extent) => Some(extent),
-        None => refuse(Count::UnknownFormat, format!("shape {:?} with strides {:?}", tensor.shape, tensor.strides)),
+        None => refuse(
+            Count::UnknownFormat,
+            format!("shape {:?} with strides {:?}", tensor.shape, tensor.strides),
+        ),
     }
 }
 
@@ -250,7 +262,9 @@ impl Open {
         };
         if succeeded {
             for copied in &mut self.record.tensors {
-                let (Some(piece), Some(size)) = (copied.after, acl_size(copied.tensor.dtype)) else { continue };
+                let (Some(piece), Some(size)) = (copied.after, acl_size(copied.tensor.dtype)) else {
+                    continue;
+                };
                 if let Some(extent) = extent(&copied.tensor, size) {
                     copy(recorder, copied, &extent, piece, self.stream);
                 }

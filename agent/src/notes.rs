@@ -40,18 +40,28 @@ impl Count {
     /// One line on what happened, for people; the example follows it.
     pub(crate) const fn line(self) -> &'static str {
         match self {
-            Self::WithoutStub => "more functions of operators are used than there is room for; these are not recorded",
+            Self::WithoutStub => {
+                "more functions of operators are used than there is room for; these are not recorded"
+            }
             Self::Unscanned => "arguments could not be read; such calls are recorded without values",
-            Self::UnknownExecutor => "launched with executors made before the recording; recorded without values",
-            Self::OtherLayout => "called otherwise than the table of parameters says; inputs and outputs told by what changed",
+            Self::UnknownExecutor => {
+                "launched with executors made before the recording; recorded without values"
+            }
+            Self::OtherLayout => {
+                "called otherwise than the table of parameters says; inputs and outputs told by what changed"
+            }
             Self::ByDifference => "not in the table of parameters; inputs and outputs told by what changed",
             Self::UnknownFormat => "tensors in formats or types that are not measured",
             Self::Dropped => "launches were not recorded: the writer did not keep up",
             Self::TooLarge => "tensors were larger than the limit or the ring; recorded without values",
             Self::CopyFailed => "tensors could not be copied from the device",
-            Self::InGraph => "launches went into graphs (NPUGraph, aclgraph): what replays compute is NOT RECORDED",
+            Self::InGraph => {
+                "launches went into graphs (NPUGraph, aclgraph): what replays compute is NOT RECORDED"
+            }
             Self::Replayed => "replays of graphs ran operators that are NOT RECORDED",
-            Self::OtherProvider => "functions come from a second library as well; calls of that one are not seen",
+            Self::OtherProvider => {
+                "functions come from a second library as well; calls of that one are not seen"
+            }
             Self::Fault => "faults of the recorder",
         }
     }

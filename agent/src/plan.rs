@@ -113,7 +113,10 @@ fn by_table(roles: &Roles, words: &Words<'_>, end: usize) -> Option<Vec<Paramete
             let bits = *words.reals.get(next_real)?;
             next_real += 1;
             Argument::Real(match kind {
-                #[expect(clippy::cast_possible_truncation, reason = "the lower half of the register holds it")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "the lower half of the register holds it"
+                )]
                 Kind::Float => f64::from(f32::from_bits(bits as u32)),
                 _ => f64::from_bits(bits),
             })
@@ -139,7 +142,9 @@ fn by_table(roles: &Roles, words: &Words<'_>, end: usize) -> Option<Vec<Paramete
                 (Kind::Integers, Some(Handle::Integers(values))) => Argument::Integers(values),
                 (Kind::Truths, Some(Handle::Truths(values))) => Argument::Truths(values),
                 (Kind::Reals, Some(Handle::Reals(values))) => Argument::Reals(values),
-                (Kind::Scalar | Kind::Scalars | Kind::Integers | Kind::Truths | Kind::Reals, None) if word == 0 => {
+                (Kind::Scalar | Kind::Scalars | Kind::Integers | Kind::Truths | Kind::Reals, None)
+                    if word == 0 =>
+                {
                     Argument::Absent
                 }
                 (Kind::Integer(bits), None) => Argument::Integer(narrow(word, bits)),
@@ -241,7 +246,11 @@ pub(crate) unsafe extern "C" fn PTAGetExecCache(hash: u64, workspace: *mut u64) 
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn PTAFindExecCache(key: *mut u8, size: usize, workspace: *mut u64) -> *mut c_void {
+pub(crate) unsafe extern "C" fn PTAFindExecCache(
+    key: *mut u8,
+    size: usize,
+    workspace: *mut u64,
+) -> *mut c_void {
     type Find = unsafe extern "C" fn(*mut u8, usize, *mut u64) -> *mut c_void;
     if control::is_recording() {
         return std::ptr::null_mut();

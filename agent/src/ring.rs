@@ -125,7 +125,8 @@ impl<T> Ring<T> {
         let skipped = if offset + bytes as u64 > size { size - offset } else { 0 };
         let end = state.taken + skipped + bytes as u64;
         let offset = usize::try_from((state.taken + skipped) % size).ok()?;
-        (end - state.returned <= size || state.entries.is_empty() && bytes as u64 <= size).then_some((offset, end))
+        (end - state.returned <= size || state.entries.is_empty() && bytes as u64 <= size)
+            .then_some((offset, end))
     }
 
     /// Puts something into the order that takes no room.

@@ -93,7 +93,9 @@ static SETTINGS: LazyLock<Option<Settings>> = LazyLock::new(|| {
             ranks.is_none_or(|ranks| ranks.contains(u64::from(rank()))).then_some(settings)
         }
         Err(reason) => {
-            notes::say(&format!("nothing is recorded: {VARIABLE} in the environment cannot be read: {reason}"));
+            notes::say(&format!(
+                "nothing is recorded: {VARIABLE} in the environment cannot be read: {reason}"
+            ));
             None
         }
     }
@@ -140,7 +142,10 @@ fn set_of(text: &str) -> Result<Option<NumberSet>, String> {
     if text.is_empty() || text == "all" {
         return Ok(None);
     }
-    text.replace('|', ",").parse().map(Some).map_err(|error: probe::compare::SelectionError| error.to_string())
+    text.replace('|', ",")
+        .parse()
+        .map(Some)
+        .map_err(|error: probe::compare::SelectionError| error.to_string())
 }
 
 /// The name of an operator without what tools put in front of it.
@@ -162,7 +167,11 @@ pub(crate) fn rank() -> u32 {
 
 /// Processes of the run.
 pub(crate) fn world_size() -> u32 {
-    number("WORLD_SIZE").or_else(|| number("RANK_SIZE")).or_else(|| number("OMPI_COMM_WORLD_SIZE")).unwrap_or(1).max(1)
+    number("WORLD_SIZE")
+        .or_else(|| number("RANK_SIZE"))
+        .or_else(|| number("OMPI_COMM_WORLD_SIZE"))
+        .unwrap_or(1)
+        .max(1)
 }
 
 fn number(variable: &str) -> Option<u32> {

@@ -13,13 +13,8 @@ pub(crate) static DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut(
 type Lookup = unsafe extern "C" fn(Address, *const c_char) -> Address;
 
 /// Libraries of CANN in which its functions lie, asked in this order.
-const LIBRARIES: [&CStr; 5] = [
-    c"libascendcl.so",
-    c"libnnopbase.so",
-    c"libopapi.so",
-    c"libacl_op_compiler.so",
-    c"libruntime.so",
-];
+const LIBRARIES: [&CStr; 5] =
+    [c"libascendcl.so", c"libnnopbase.so", c"libopapi.so", c"libacl_op_compiler.so", c"libruntime.so"];
 
 /// Finds the real functions in the C library; called before anything is looked up.
 pub(crate) fn find_real() {
@@ -46,7 +41,8 @@ pub(crate) fn lookup(handle: Address, name: &CStr) -> Option<Address> {
 
 /// A function of CANN, behind anything of ours: from the libraries that come after, or from CANN's own if they are loaded.
 pub(crate) fn of_cann(name: &CStr) -> Option<Address> {
-    lookup(libc::RTLD_NEXT, name).or_else(|| LIBRARIES.into_iter().find_map(|library| in_library(library, name)))
+    lookup(libc::RTLD_NEXT, name)
+        .or_else(|| LIBRARIES.into_iter().find_map(|library| in_library(library, name)))
 }
 
 /// A function of a library, if that is loaded.
@@ -152,7 +148,10 @@ impl Table {
     /// # Safety
     /// The library stays loaded.
     unsafe fn find(&self, name: &CStr) -> Option<Address> {
-        let wanted = name.to_bytes().iter().fold(5381_u32, |hash, &byte| hash.wrapping_mul(33).wrapping_add(byte.into()));
+        let wanted = name
+            .to_bytes()
+            .iter()
+            .fold(5381_u32, |hash, &byte| hash.wrapping_mul(33).wrapping_add(byte.into()));
         // SAFETY: the table begins with four numbers, which say how long its parts are.
         let [buckets, first, blooms, _] = unsafe { self.hash.cast::<[u32; 4]>().read() };
         let bucket_list = self.hash.wrapping_add(4 + 2 * blooms as usize);

@@ -7,12 +7,13 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use probe::capture::{
-    CaptureError, CaptureLevel, CaptureTask, DataLocation, Device, DumpWriter, OpRecord, RunManifest, SlotRecord,
-    SlotValue, Software, TensorFacts,
+    CaptureError, CaptureLevel, CaptureTask, DataLocation, Device, DumpWriter, OpRecord, RunManifest,
+    SlotRecord, SlotValue, Software, TensorFacts,
 };
 use probe::dump::{DType, Number, Observation, SMALL_TENSOR, Scalar, SlotSide, TensorRef};
 use probe::measure;
 
+use crate::control;
 use crate::device::{self, Runtime};
 use crate::handles::{self, Tensor};
 use crate::launch::{Copied, Record};
@@ -21,7 +22,6 @@ use crate::plan::{Argument, Basis};
 use crate::ring::{Piece, Ring};
 use crate::roles::Role;
 use crate::settings::{self, Settings};
-use crate::control;
 
 /// What the writer is told, in order.
 #[derive(Debug)]
@@ -58,10 +58,16 @@ const KNOWN: usize = 1 << 14;
 impl Recorder {
     /// The recorder of this process, made at the first launch that is recorded; `None` where it cannot record.
     pub(crate) fn get() -> Option<&'static Self> {
-        RECORDER.get_or_init(|| Self::begin().map_err(|why| {
-            notes::say(&format!("nothing is recorded: {why}"));
-            control::give_up();
-        }).ok()).as_ref()
+        RECORDER
+            .get_or_init(|| {
+                Self::begin()
+                    .map_err(|why| {
+                        notes::say(&format!("nothing is recorded: {why}"));
+                        control::give_up();
+                    })
+                    .ok()
+            })
+            .as_ref()
     }
 
     /// The recorder, if there is one already.
@@ -73,7 +79,10 @@ impl Recorder {
         let settings = Settings::get().ok_or("it was not asked for")?;
         let runtime = Runtime::get()?;
         let start = runtime.pinned(settings.ring).map_err(|status| {
-            format!("no {} bytes of pinned memory are to be had ({status}); ask for less with --ring", settings.ring)
+            format!(
+                "no {} bytes of pinned memory are to be had ({status}); ask for less with --ring",
+                settings.ring
+            )
         })?;
         std::thread::Builder::new()
             .name("probe-runtime".into())
@@ -184,7 +193,12 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn run(recorder: &Recorder, settings: &Settings) -> Result<(), CaptureError> {
-        let dump = DumpWriter::create_over(settings.existing(), &settings.output, &manifest(settings), settings::rank())?;
+        let dump = DumpWriter::create_over(
+            settings.existing(),
+            &settings.output,
+            &manifest(settings),
+            settings::rank(),
+        )?;
         let mut writer = Writer {
             recorder,
             settings,
@@ -378,7 +392,8 @@ impl Writer<'_> {
         let tensor = &*copied.tensor;
         let dtype = dtype(tensor.dtype);
         let mut facts = TensorFacts {
-            dtype: dtype.map_or_else(|| format!("acl.{}", tensor.dtype).into(), |dtype| dtype.torch_name().into()),
+            dtype: dtype
+                .map_or_else(|| format!("acl.{}", tensor.dtype).into(), |dtype| dtype.torch_name().into()),
             shape: tensor.shape.iter().map(|&size| size.cast_unsigned()).collect(),
             strides: Some(tensor.strides.to_vec()),
             device: format!("npu:{device}").into(),
@@ -419,7 +434,9 @@ impl Writer<'_> {
         let sizes = |values: &[i64]| -> Option<Vec<usize>> {
             values.iter().map(|&value| usize::try_from(value).ok()).collect()
         };
-        let (Some(shape), Some(strides)) = (sizes(&tensor.shape), sizes(&tensor.strides)) else { return Ok(None) };
+        let (Some(shape), Some(strides)) = (sizes(&tensor.shape), sizes(&tensor.strides)) else {
+            return Ok(None);
+        };
         // SAFETY: its event was waited for, and the record is given back later. Not through `self`, which is changed below.
         #[expect(unsafe_code, reason = "memory of the ring that the device has written to")]
         let bytes = piece.map_or(&[][..], |piece| unsafe { self.recorder.ring.bytes(piece) });
@@ -466,8 +483,11 @@ impl Writer<'_> {
             .collect();
         self.dump.close(&lines)?;
         if !self.settings.quiet {
-            let steps: Vec<String> =
-                self.launches.iter().map(|(step, count)| format!("{count} launches in step {step}")).collect();
+            let steps: Vec<String> = self
+                .launches
+                .iter()
+                .map(|(step, count)| format!("{count} launches in step {step}"))
+                .collect();
             let steps = if steps.is_empty() { "nothing".to_owned() } else { steps.join(", ") };
             notes::say(&format!("{steps} recorded in {}", self.settings.output.display()));
             for line in lines {
@@ -560,7 +580,8 @@ fn scalar_value(scalar: &handles::Scalar) -> SlotValue {
         Some(DType::U64) => Number::UInt(read!(u64)),
         Some(DType::Bool) => Number::Bool(read!(u8) != 0),
         kind => {
-            let kind = kind.map_or_else(|| format!("acl.{}", scalar.dtype), |kind| kind.torch_name().to_owned());
+            let kind =
+                kind.map_or_else(|| format!("acl.{}", scalar.dtype), |kind| kind.torch_name().to_owned());
             let text = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
             return SlotValue::Scalar(Scalar::Printed { kind: kind.into(), text: text.into() });
         }
@@ -619,7 +640,8 @@ fn now() -> String {
     // SAFETY: a plain structure of numbers.
     #[expect(unsafe_code, reason = "a structure of the C library")]
     let mut parts = unsafe { std::mem::zeroed::<libc::tm>() };
-    let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let seconds = libc::time_t::try_from(seconds).unwrap_or(0);
     // SAFETY: it reads a number and fills in the structure.
     #[expect(unsafe_code, reason = "the C library knows the calendar")]

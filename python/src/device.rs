@@ -51,7 +51,8 @@ pub(crate) fn fetch<'t>(
     if tokens.is_empty() {
         return Ok(());
     }
-    let answers: Vec<Option<Answer<'_>>> = meter.device.bind(py).call_method1("fetch", (objects,))?.extract()?;
+    let answers: Vec<Option<Answer<'_>>> =
+        meter.device.bind(py).call_method1("fetch", (objects,))?.extract()?;
     for (answer, token) in answers.into_iter().zip(tokens) {
         token.keep(answer.and_then(|answer| match answer {
             Answer::Numbers(row) => {

@@ -207,7 +207,9 @@ impl Meter {
                 Some(known) => known.observation,
                 None => Arc::new(measure::observe_with(&self.crew, view, content)),
             };
-            let (data, note) = tape.map_or((None, None), |tape| tape.write_data(name, (&facts.dtype_name, &shape_of(facts)), &view, stored));
+            let (data, note) = tape.map_or((None, None), |tape| {
+                tape.write_data(name, (&facts.dtype_name, &shape_of(facts)), &view, stored)
+            });
             let bytes = (stored && data.is_none()).then(|| elements(&view));
             (Measured { observation, data, bytes }, note)
         };

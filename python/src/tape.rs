@@ -281,9 +281,8 @@ impl Tape {
             gathered = tensor.to_bytes();
             &gathered
         };
-        let written = lock().run(|writer| {
-            writer.push_tensor(&format!("{}/{}", name.op, name.path), dtype, shape, data)
-        });
+        let written = lock()
+            .run(|writer| writer.push_tensor(&format!("{}/{}", name.op, name.path), dtype, shape, data));
         (written, None)
     }
 }

@@ -29,8 +29,7 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
 
 /// The result itself, or that in a folder of reports.
 fn stored(path: &Path) -> anyhow::Result<PathBuf> {
-    let path =
-        if path.is_dir() { path.join(Format::Parquet.file_name()) } else { path.to_path_buf() };
+    let path = if path.is_dir() { path.join(Format::Parquet.file_name()) } else { path.to_path_buf() };
     let found = std::fs::metadata(&path).with_context(|| path.display().to_string())?;
     if !found.is_file() {
         bail!("{}: is no file; give the result.parquet that probe compare wrote", path.display());

@@ -18,11 +18,7 @@ const MAX_ELEMENTS: u64 = 1 << 25;
 
 /// What the values of the first of `findings`, which are those of `pair`, show. What equals to the bit, and what cannot be read again, is
 /// left out.
-pub(super) fn portraits(
-    pair: &PartPair,
-    evidence: &[Vec<Evidence>],
-    findings: &[Finding],
-) -> Vec<Portrait> {
+pub(super) fn portraits(pair: &PartPair, evidence: &[Vec<Evidence>], findings: &[Finding]) -> Vec<Portrait> {
     let mut left = MAX_ELEMENTS;
     let mut found: Vec<Portrait> = Vec::new();
     for finding in findings.iter().take(MAX_FINDINGS) {

@@ -16,8 +16,8 @@ use super::tolerance::{DTypeTolerance, Rules};
 use super::update::{self, Weights};
 use super::weigh::{GradientErrors, Role as Weight, Walk, Weighed, Weighing};
 use super::{
-    Cause, Counts, Expectation, OpJudgement, PartJudgement, ReferenceErrors, family, finding, notes, origin, reference,
-    structure, unmeasured, verdicts,
+    Cause, Counts, Expectation, OpJudgement, PartJudgement, ReferenceErrors, family, finding, notes, origin,
+    reference, structure, unmeasured, verdicts,
 };
 use crate::dump::{OpKind, Phase};
 use crate::measure::Evidence;

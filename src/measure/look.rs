@@ -88,8 +88,7 @@ pub fn look(baseline: TensorRef<'_>, candidate: TensorRef<'_>, metrics: &PairMet
     let extremes = |of: fn(f64, f64) -> f64, sides: [Option<f64>; 2]| sides.into_iter().flatten().reduce(of);
     let min = extremes(f64::min, [metrics.baseline.min, metrics.candidate.min]).unwrap_or(0.0);
     let max = extremes(f64::max, [metrics.baseline.max, metrics.candidate.max]).unwrap_or(0.0);
-    let mut values =
-        ValueBins { min, max, baseline: vec![0; VALUE_BINS], candidate: vec![0; VALUE_BINS] };
+    let mut values = ValueBins { min, max, baseline: vec![0; VALUE_BINS], candidate: vec![0; VALUE_BINS] };
     let mut errors = ErrorBins { equal: 0, non_finite: 0, counts: vec![0; ERROR_BINS] };
     let scale = metrics.baseline.norm / (metrics.baseline.count.max(1) as f64).sqrt();
     // Halves: the range of two finite numbers may be beyond the largest.

@@ -56,8 +56,10 @@ impl ParquetReport {
     /// [`ReportError::Io`] when the folder cannot be written.
     pub fn create(path: &Path) -> Result<Self, ReportError> {
         let mut draft = Draft::create(path)?;
-        let columns: Vec<(SlotColumn, Builder)> =
-            SlotColumn::with_programs().into_iter().map(|column| (column, Builder::new(column.kind()))).collect();
+        let columns: Vec<(SlotColumn, Builder)> = SlotColumn::with_programs()
+            .into_iter()
+            .map(|column| (column, Builder::new(column.kind())))
+            .collect();
         let fields: Vec<Field> = columns
             .iter()
             .map(|(column, _)| Field::new(column.name(), data_type(column.kind()), !always(*column)))

@@ -18,6 +18,7 @@ pub(crate) use shim::{Layout, Shim};
 /// Whether quick ways may be taken: not with `PROBE_SAFE=1`, nor with a version of torch on which they were not tried. See
 /// `probe.private.safe`.
 pub(crate) fn are_quick_ways_taken(py: Python<'_>) -> bool {
-    let reason = py.import("probe.private").and_then(|private| private.call_method0("safe")?.extract::<String>());
+    let reason =
+        py.import("probe.private").and_then(|private| private.call_method0("safe")?.extract::<String>());
     reason.is_ok_and(|reason| reason.is_empty())
 }

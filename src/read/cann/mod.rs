@@ -26,6 +26,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use chunks::{CHUNK_HEADER_BYTES, Chunk, ChunkJoiner};
@@ -48,6 +49,7 @@ pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
         parts: found.parts.iter().map(|part| part.key.clone()).collect(),
         faults: found.faults,
         reader: Box::new(CannReader { parts: found.parts, access }),
+        environment: BTreeMap::new(),
     }
 }
 

@@ -27,13 +27,7 @@ pub(super) struct Comparison<'a> {
 impl<'a, R: Serialize> Head<'a, R> {
     /// A view without columns.
     pub(super) fn of(kind: &'static str, data: &'a R) -> Self {
-        Self {
-            kind,
-            schema_version: SCHEMA_VERSION,
-            tool: Tool::THIS,
-            columns: None,
-            data,
-        }
+        Self { kind, schema_version: SCHEMA_VERSION, tool: Tool::THIS, columns: None, data }
     }
 
     /// The view of a comparison.

@@ -15,8 +15,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::model::Report;
-use super::rows::op_rows;
 use super::portrait::Gallery;
+use super::rows::op_rows;
 use super::{Draft, PartReport, ReportError, ReportWriter};
 use crate::judge::Summary;
 use head::{Comparison, Head};

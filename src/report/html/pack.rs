@@ -233,12 +233,7 @@ impl Default for Packer {
 
 impl Packer {
     /// Adds an op, whose slots follow; `cell` tells what stands in a column of the op.
-    pub(super) fn op<'a>(
-        &mut self,
-        step: u64,
-        rank: u32,
-        cell: impl Fn(SlotColumn) -> Option<Cell<'a>>,
-    ) {
+    pub(super) fn op<'a>(&mut self, step: u64, rank: u32, cell: impl Fn(SlotColumn) -> Option<Cell<'a>>) {
         match self.runs.last_mut() {
             Some(run) if (run.step, run.rank) == (step, rank) => run.ops += 1,
             _ => self.runs.push(Run { step, rank, ops: 1 }),
@@ -289,7 +284,8 @@ impl Packer {
     /// Counts the slot of its op, and writes down what the op shows if the slot stands for it.
     fn tell_op<'a>(&mut self, cell: impl Fn(SlotColumn) -> Cell<'a>) {
         let end = self.ops.cells.len();
-        let Some((_, tail)) = self.ops.cells.split_at_mut_checked(end.saturating_sub(4 * (DECIDING.len() + 2)))
+        let Some((_, tail)) =
+            self.ops.cells.split_at_mut_checked(end.saturating_sub(4 * (DECIDING.len() + 2)))
         else {
             return;
         };
@@ -326,8 +322,7 @@ impl Packer {
         ops.append(bytes);
         self.ops.drain_to(&mut ops);
         lengths.clear();
-        let mut values =
-            header_of(&ValuesHeader { slots: self.slots.rows(), numbers: self.numbers.rows() });
+        let mut values = header_of(&ValuesHeader { slots: self.slots.rows(), numbers: self.numbers.rows() });
         self.slots.drain_to(&mut values);
         self.numbers.drain_to(&mut values);
         (!runs.is_empty()).then_some(Piece { ops, values })
@@ -454,7 +449,8 @@ mod tests {
     #[test]
     fn numbers_keep_their_digits_and_what_they_are() {
         for value in [1.0, -3.25, 6.52e-4, 1e-300, 1e300, f64::MAX, f64::MIN_POSITIVE, std::f64::consts::PI] {
-            let (metric, statistic) = (read(rounded(value, METRIC_BITS)), read(rounded(value, STATISTIC_BITS)));
+            let (metric, statistic) =
+                (read(rounded(value, METRIC_BITS)), read(rounded(value, STATISTIC_BITS)));
             assert!((metric / value - 1.0).abs() <= 1.0 / 32_768.0, "{value} became {metric}");
             assert!((statistic / value - 1.0).abs() <= 1.0 / 1_048_576.0, "{value} became {statistic}");
         }

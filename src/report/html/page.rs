@@ -68,8 +68,8 @@ impl Page {
 
     /// Writes the last piece of data and the program.
     pub(super) fn finish(mut self, head: &Head<'_, impl Serialize>) -> Result<Draft, ReportError> {
-        let json = serde_json::to_vec(head)
-            .map_err(|error| ReportError::format(self.draft.target(), error))?;
+        let json =
+            serde_json::to_vec(head).map_err(|error| ReportError::format(self.draft.target(), error))?;
         self.data("head", &packed(&json))?;
         self.write(&format!("<script>{PROGRAM}</script>\n</body>\n</html>\n"))?;
         self.out.flush().map_err(|error| self.draft.refused(error))?;

@@ -83,13 +83,9 @@ fn made(
         .ok_or_else(|| unreadable("holds no answer beside its rows: it was written by an older version, or by something else; compare again".into()))?;
     let portraits = answer(&metadata, PORTRAITS).ok_or_else(|| damaged(&"no portraits"))?;
     let names: Vec<String> = needed().map(|column| column.name()).collect();
-    let mask =
-        ProjectionMask::columns(builder.parquet_schema(), names.iter().map(String::as_str));
-    let batches = builder
-        .with_batch_size(BATCH)
-        .with_projection(mask)
-        .build()
-        .map_err(|error| damaged(&error))?;
+    let mask = ProjectionMask::columns(builder.parquet_schema(), names.iter().map(String::as_str));
+    let batches =
+        builder.with_batch_size(BATCH).with_projection(mask).build().map_err(|error| damaged(&error))?;
     let mut page = Page::create(target)?;
     let mut packer = Packer::default();
     let mut last = None;
@@ -121,9 +117,7 @@ fn check(metadata: &ParquetMetaData) -> Result<(), String> {
     }
     let large = metadata.row_groups().iter().map(|group| group.total_byte_size());
     match large.max() {
-        Some(bytes) if !(0..=MAX_GROUP_BYTES).contains(&bytes) => {
-            Err(format!("rows claim {bytes} bytes"))
-        }
+        Some(bytes) if !(0..=MAX_GROUP_BYTES).contains(&bytes) => Err(format!("rows claim {bytes} bytes")),
         _ => Ok(()),
     }
 }
