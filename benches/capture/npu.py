@@ -1,6 +1,6 @@
 """What capture gives an NPU to do in a training step, counted on the simulated device, and what the older tool does.
 
-usage: npu.py [--model gpt|conv]            the table of this tool
+usage: npu.py [--model gpt|conv]            the table of this tool; --level and --task choose a row
        npu.py --older LEVEL [--model ...]   a row of the older tool's, where `mindstudio-probe` can be imported: L0, L1 or mix
 
 Run on the device of tests/ascend-sim (its README says how), in a process that nothing else uses. A plain step is counted, then a recorded
@@ -27,8 +27,12 @@ os.environ.setdefault("TASK_QUEUE_ENABLE", "0")
 
 import torch
 
+# Before there is another default device: it computes while it is imported.
+import torch._dynamo
+
 import cost
 
+LEVELS, TASKS = ("module", "api", "mix", "op"), ("statistics", "sketch")
 Counts = dict[str, dict[str, int]]
 
 
@@ -84,7 +88,7 @@ class Watched:
         return call
 
 
-def ours(kind: str) -> None:
+def ours(kind: str, levels: list[str], tasks: list[str]) -> None:
     import probe
     import pyarrow.parquet as pq
     from probe.recorder.device import Device
@@ -92,8 +96,8 @@ def ours(kind: str) -> None:
     watched = Watched(Device)
     print("| level | task | ops | tensors | launches | a tensor | an op | copies to the host | waits | host, us a tensor | ms a step |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
-    for level in ("module", "api", "mix", "op"):
-        for task in ("statistics", "sketch"):
+    for level in levels:
+        for task in tasks:
             model, step = cost.make(kind)
             step()
             plain = counted(step)
@@ -149,6 +153,8 @@ def main() -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=["gpt", "conv"], default="gpt")
+    parser.add_argument("--level", action="append", choices=LEVELS)
+    parser.add_argument("--task", action="append", choices=TASKS)
     parser.add_argument("--older", choices=["L0", "L1", "mix"])
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -156,7 +162,7 @@ def main() -> None:
     if given.older:
         older(given.model, given.older)
     else:
-        ours(given.model)
+        ours(given.model, given.level or list(LEVELS), given.task or list(TASKS))
 
 
 if __name__ == "__main__":

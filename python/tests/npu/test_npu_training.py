@@ -9,10 +9,14 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import simulator
 from simulator import Done
@@ -123,22 +127,79 @@ def test_a_fault_is_named(tmp_path: Path, compare: Compare, place: str, op: str,
     assert code == 1 and report["first_divergence"]["op"] == op, (report["verdict"], report["first_divergence"])
 
 
-def test_what_an_operator_that_lacks_leaves_unmeasured_is_never_clean(tmp_path: Path, compare: Compare) -> None:
-    """Training does without these; what measures does not."""
+@pytest.mark.parametrize("host_bytes", ["1GiB", 0])
+def test_operators_that_measuring_lacks(tmp_path: Path, compare: Compare, host_bytes: str | int) -> None:
+    """Training does without this one; what measures does not. The host measures then, or nobody: never are values clean that nobody
+    has measured."""
     plain = train(tmp_path, "mlp", "--steps", 1)
-    library = simulator.without(tmp_path / "less", ["IsFinite", "Amax", "Amin", "GeTensor", "BitwiseAndScalar", "Abs"])
-    recorded = train(tmp_path, "mlp", "--steps", 1, library=library, probe=record("npu", steps="0"))
+    library = simulator.without(tmp_path / "less", ["GeTensor"])
+    (tmp_path / "probe.toml").write_text(f"host_bytes = {host_bytes!r}\n")
+    recorded = train(tmp_path, "mlp", "--steps", 1, library=library, probe=[*record("npu", steps="0"), "--config", "probe.toml"])
     assert recorded.result == plain.result
     on_host(tmp_path, "mlp", "--steps", 1, probe=record("cpu", steps="0"))
     code, report = compare(tmp_path / "cpu", tmp_path / "npu")
-    said = [line for line in recorded.said() if "could not be measured" in line or "could be measured" in line]
-    if said:
-        assert "aclnn" in said[0]
+    assert any("npu cannot measure float32, so the host does: " in line and "aclnnGeTensor" in line for line in recorded.said()), recorded.stderr
+    if host_bytes:
+        assert (code, report["verdict"]) == (0, "agree") and report["counts"]["roles"]["unknown"] == 0
+    else:
+        assert any("could not be measured" in line and "aclnnGeTensor" in line for line in recorded.said()), recorded.stderr
         assert (code, report["verdict"]) == (3, "incomplete")
         assert "not measured by the candidate" in report["incomplete"][0]["reason"] and report["counts"]["roles"]["unknown"] > 0
-    else:
-        # It got by with others.
-        assert (code, report["verdict"]) == (0, "agree")
+
+
+@pytest.mark.parametrize("task", chosen(["tensor", "hash"], ["tensor"]))
+def test_data_comes_whole_from_the_device(tmp_path: Path, compare: Compare, task: str) -> None:
+    for name, run in (("npu", train), ("cpu", on_host)):
+        run(tmp_path, "mlp", "--steps", 1, probe=record(name, "module", task, "0"))
+    rows = pq.read_table(tmp_path / "npu" / "step0" / "rank0" / "ops.parquet").to_pylist()
+    measured = [row for row in rows if row["elements"]]
+    assert any(row["bytes"] or row["elements"] for row in measured) and all(row["hash"] for row in measured)
+    assert task == "hash" or all(row["offset"] is not None for row in measured)
+    code, report = compare(tmp_path / "cpu", tmp_path / "npu")
+    # It computes with the kernels of the host.
+    assert (code, report["verdict"]) == (0, "agree") and report["counts"]["verdicts"]["bit-equal"] > 20
+
+
+USERS = """
+import json, sys
+sys.path.insert(0, {here!r})
+import models, torch
+from probe import PrecisionDebugger, ApiProfiler
+device, form, out = sys.argv[1:]
+debugger = PrecisionDebugger(task="tensor", level="L1", dump_path=out, step=[0]) if form == "new" else ApiProfiler("old.json")
+model, batch = models.make("mlp")
+model, batch = model.to(device), tuple(part.to(device) for part in batch)
+for _ in range(2):
+    debugger.start(model) if form == "new" else debugger.start()
+    loss = models.loss_of(model, batch)
+    loss.backward()
+    debugger.stop()
+    debugger.step() if form == "new" else debugger.save()
+print(json.dumps(loss.item()))
+"""
+
+
+@pytest.mark.parametrize("form", chosen(["new", "old"], ["new"]))
+def test_scripts_of_the_older_tool(tmp_path: Path, compare: Compare, form: str) -> None:
+    (tmp_path / "user.py").write_text(USERS.format(here=str(simulator.HERE)))
+    for device in ("cpu", "npu"):
+        settings = {"dump_mode": "api", "dump_path": f"./{device}", "dump_iter": "0"}
+        (tmp_path / "old.json").write_text(json.dumps({"dump": {"common_dump_settings": settings, "api_list": [{"name": "torch.nn.functional.linear"}]}}))
+        simulator.run(tmp_path, "user.py", device, form, device).result  # noqa: B018
+    code, report = compare(tmp_path / "cpu", tmp_path / "npu")
+    assert (code, report["verdict"]) == (0, "agree") and report["counts"]["roles"]["clean"] >= 3
+
+
+def test_a_pack_for_config_check(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "probe", "config-check", "--collect", "-o", "npu.zip", "--", sys.executable, str(TRAIN), "mlp", "--device", "npu:0"]
+    done = subprocess.run(command, cwd=tmp_path, env=simulator.environment(), capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == train(tmp_path, "mlp").result
+    with zipfile.ZipFile(tmp_path / "npu.zip") as pack:
+        manifest, flags = (json.loads(pack.read(name)) for name in ("manifest.json", "rank0/flags.json"))
+        packages = pack.read("rank0/pip.json").decode()
+    assert manifest["device"] == {"kind": "npu", "names": ["Ascend950"], "count": 1}
+    assert "npu.matmul.allow_hf32" in json.dumps(flags) and "2.7.1.post11" in packages
 
 
 def test_memory_that_runs_out_while_measuring_is_no_matter_of_the_training(tmp_path: Path, compare: Compare) -> None:

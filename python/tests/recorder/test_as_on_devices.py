@@ -201,9 +201,15 @@ def test_data_of_chosen_ops_and_a_budget(record: Record, calls: Calls) -> None:
     assert torch.equal(dump["Tensor.cos.0.forward"]["input.0"].data, torch.ones(3000))
     assert torch.equal(dump["Tensor.cos.0.forward"]["output.0"].data, torch.ones(3000).cos())
     assert dump["Tensor.sin.0.forward"]["input.0"].row["offset"] is None and dump["Tensor.tan.0.forward"]["output.0"].row["offset"] is None
-    dump = record(work, task="tensor", max_bytes=25000)
-    slots = [slot.row for op in dump.ops for slot in op.slots.values() if slot.row["elements"]]
-    assert {row["offset"] for row in slots if row["offset"] is not None} and any("data left out" in (row["tensor_note"] or "") for row in slots)
+
+
+def test_data_beyond_the_budget_is_left_out(tmp_path: Any, calls: Calls) -> None:
+    # Room for the first of them.
+    dump = sines(tmp_path / "dump", task="tensor", max_bytes=13000)
+    first, second = dump["Torch.arange.0.forward"]["output.0"], dump["Tensor.sin.0.forward"]["output.0"]
+    assert torch.equal(first.data, torch.arange(3000.0))
+    assert second.row["offset"] is None and second.row["sketch"] is not None and "data left out" in second.row["tensor_note"]
+    assert ["was left out, beyond the byte budget" in note for note in dump.manifest["notes"]] == [True]
 
 
 def test_copies_that_wait_are_bounded(record: Record, calls: Calls) -> None:
@@ -237,7 +243,7 @@ class Lacks:
 def sines(folder: Any, **settings: Any) -> Dump:
     import probe
 
-    capture = probe.Capture(folder, level="api", task="sketch", quiet=True, **settings)
+    capture = probe.Capture(folder, **{"level": "api", "task": "sketch", "quiet": True, **settings})
     capture.start(None)
     torch.arange(3000.0).sin()
     capture.close()
