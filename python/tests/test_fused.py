@@ -84,7 +84,7 @@ for values in ("*fp32", "*bf16", "*fp16"):
     made = triton.compile(ASTSource(device_fused._measure, signature | dict.fromkeys(constants, "constexpr"), constants), target=GPUTarget("cuda", 90, 32))
     assert "ld.global" in made.asm["ptx"]
 signature = {"sums": "*fp32", "counts": "*i32", "numbers": "*fp32", "joined_counts": "*i32", "joined_lanes": "*fp32", "programs": "i32", "elements": "i32"}
-constants = {"PROGRAMS": 512, "LANES": 251, "ROW": 264, "WIDTH": 256}
+constants = {"PROGRAMS": 512, "LANES": 251, "ROW": 264, "WIDTH": 256, "SOME": 32}
 triton.compile(ASTSource(device_fused._join, signature | dict.fromkeys(constants, "constexpr"), constants), target=GPUTarget("cuda", 90, 32))
 print("compiled")
 """

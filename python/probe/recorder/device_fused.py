@@ -33,6 +33,9 @@ _ROWS = 16
 _WIDTH = 256
 _ROW = 264
 
+#: Lanes that a program of the second launch joins.
+_SOME = 32
+
 #: Beyond this number of elements places would not fit into 32 bits; pieces are smaller.
 MOST = 1 << 30
 
@@ -99,15 +102,15 @@ def _measure(
 @triton.jit
 def _join(
     sums, counts, numbers, joined_counts, joined_lanes, programs, elements,
-    PROGRAMS: tl.constexpr, LANES: tl.constexpr, ROW: tl.constexpr, WIDTH: tl.constexpr,
+    PROGRAMS: tl.constexpr, LANES: tl.constexpr, ROW: tl.constexpr, WIDTH: tl.constexpr, SOME: tl.constexpr,
 ):  # fmt: skip
-    """The results of all programs as one: a lane each, and the numbers by the program behind the last lane."""
-    lane = tl.program_id(0)
+    """The results of all programs as one: each program joins some of the lanes, and the first one the numbers."""
+    block = tl.program_id(0)
     program = tl.arange(0, PROGRAMS)
-    there = program < programs
-    of_lane, behind = lane < LANES, lane == LANES
-    found = tl.load(sums + program * ROW + lane, mask=there & of_lane, other=0.0)
-    tl.store(joined_lanes + lane, tl.sum(found, 0), mask=of_lane)
+    lane = block * SOME + tl.arange(0, SOME)
+    there, behind = program < programs, block == 0
+    found = tl.load(sums + program[:, None] * ROW + lane[None, :], mask=there[:, None] & (lane[None, :] < LANES), other=0.0)
+    tl.store(joined_lanes + lane, tl.sum(found, 0), mask=lane < LANES)
     own = sums + program * ROW + WIDTH
     least = tl.min(tl.load(own, mask=there & behind, other=float("inf")), 0)
     greatest = tl.max(tl.load(own + 1, mask=there & behind, other=float("-inf")), 0)
@@ -149,9 +152,9 @@ def measured(
         SHORT=values.dtype is torch.float16, SKETCH=signs is not None, ROWS=_ROWS,
         STEPS=triton.next_power_of_2(-(-blocks // programs)), LANES=lanes, WIDTH=_WIDTH, ROW=_ROW,
     )  # fmt: skip
-    _join[(lanes + 1,)](
+    _join[(_WIDTH // _SOME,)](
         sums, counts, numbers, joined_counts, joined_lanes, programs, count,
-        PROGRAMS=triton.next_power_of_2(programs), LANES=lanes, ROW=_ROW, WIDTH=_WIDTH,
+        PROGRAMS=triton.next_power_of_2(programs), LANES=lanes, ROW=_ROW, WIDTH=_WIDTH, SOME=_SOME,
     )  # fmt: skip
     return joined_counts, tuple(numbers[place : place + 1] for place in range(4)), joined_lanes if signs is not None else None
 
