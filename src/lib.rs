@@ -14,7 +14,10 @@ pub mod capture;
 pub mod cli;
 pub mod compare;
 pub mod config_check;
+#[cfg(feature = "native")]
+pub mod convert;
 pub mod dump;
+pub mod gate;
 pub mod inspect;
 pub mod judge;
 pub mod measure;

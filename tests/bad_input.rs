@@ -235,7 +235,7 @@ fn words_that_are_no_choice_are_told_with_the_choices() {
     let place = Place::new();
     for (args, part) in [
         ("--level layer", "module, api, op, all"),
-        ("--format=html", "text, xlsx, parquet, json"),
+        ("--format=pdf", "text, xlsx, parquet, json, html"),
         ("--step 3-", "`3-` is neither a number nor a range such as 10-12"),
         ("--rank x", "`x` is neither a number"),
         ("--threads 0", "'--threads <THREADS>'"),

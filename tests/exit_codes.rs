@@ -321,6 +321,8 @@ fn format_chooses_the_reports() {
         ("parquet,text", &["report.txt", "result.parquet"]),
         #[cfg(all(feature = "xlsx", feature = "parquet"))]
         ("text,xlsx,parquet,json", &["report.json", "report.txt", "result.parquet", "result.xlsx"]),
+        #[cfg(feature = "html")]
+        ("html", &["result.html"]),
     ] {
         let run = pair().arg(format!("--format={formats}")).run();
         assert_eq!(run.report_names(), names);

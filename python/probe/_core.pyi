@@ -58,6 +58,8 @@ class Recorder:
 
     def __init__(self, output: str, rank: int, manifest: str, options: str, hooks: dict[str, Any]) -> None:
         """Creates the dump folder. Raises OSError where that is not possible, ValueError for settings that are none."""
+    def quick_ways(self) -> tuple[bool, bool]:
+        """Which quick ways past torch's attributes are taken: to tensors in host memory, and to the interpreter's frames."""
     def begin_step(self, step: int) -> None:
         """Begins a step; numbers start at 0."""
     def finish_step(self) -> None:

@@ -80,6 +80,7 @@ def _accelerator(torch: Any) -> str:
 def _facts(torch: Any, device: Any) -> Iterator[tuple[str, str]]:
     from importlib.metadata import PackageNotFoundError, version
 
+    from probe.private import safe
     from probe.recorder.device import Device
 
     for name, package in (("probe", "probe-precision"), ("torch_npu", "torch_npu")):
@@ -90,8 +91,20 @@ def _facts(torch: Any, device: Any) -> Iterator[tuple[str, str]]:
     yield "torch", f"{torch.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     present = Device.present()
     yield "device", f"{device}, {present['name'] or 'host'}, {present['count']} of kind {present['kind']}"
-    names = ("ASCEND_HOME_PATH", "TORCH_DEVICE_BACKEND_AUTOLOAD", "TASK_QUEUE_ENABLE", "CUDA_LAUNCH_BLOCKING", "ASCEND_LAUNCH_BLOCKING")
+    below = ", ".join(f"{name} {version}" for name, version in _below(device))
+    if below:
+        yield "below", below
+    yield "ways", f"the safe ones: {reason}" if (reason := safe()) else "the quick ones past torch's attributes"
+    names = ("PROBE_SAFE", "ASCEND_HOME_PATH", "TORCH_DEVICE_BACKEND_AUTOLOAD", "TASK_QUEUE_ENABLE", "CUDA_LAUNCH_BLOCKING", "ASCEND_LAUNCH_BLOCKING")
     yield "set", ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ) or "nothing that matters"
+
+
+def _below(device: Any) -> Iterator[tuple[str, str]]:
+    """Versions of CANN, its driver and the like, as far as they can be found out."""
+    from probe.config_check.host import npu
+
+    if device.type == "npu":
+        yield from npu().items()
 
 
 def _wait(torch: Any, device: Any) -> None:
@@ -110,7 +123,7 @@ def _measures(torch: Any, device: Any) -> str:
     for kind in kinds:
         try:
             host = (values * 50).to(getattr(torch, kind))
-            (row,) = meter.fetch([meter.observe(host.to(device))])
+            (row,) = meter.fetch([meter.measure(host.to(device))])
             norm = row[2][3]
             expected = host.double().norm().item()
             if not math.isclose(norm, expected, rel_tol=1e-4):
@@ -159,7 +172,7 @@ def _times(torch: Any, device: Any) -> str:
     launch = median(lambda: numbers.add(1), LAUNCHES)
     meter = Device(sketch=True)
     kept: list[Any] = []
-    observe = median(lambda: kept.append(meter.observe(numbers)), LAUNCHES // 10)
+    observe = median(lambda: kept.append(meter.measure(numbers)), LAUNCHES // 10)
     start = time.perf_counter()
     meter.fetch(kept)
     return f"{launch:.0f} us of the host for an op, {observe:.0f} to measure a tensor, {(time.perf_counter() - start) * 1e3:.1f} ms to fetch {len(kept)}"
@@ -210,9 +223,36 @@ def _train(torch: Any, device: Any, capture: Any) -> tuple[list[str], Any]:
     return [number.item().hex() for number in (*found, weights)], tally
 
 
+def _fused(torch: Any, device: Any) -> str:
+    """The kernel of the setting `fused`, against torch's operations."""
+    if device.type == "cpu":
+        return "none on the host"
+    from probe.recorder import device_sums
+    from probe.recorder.device_chunks import Kind, Piece
+    from probe.recorder.device_streams import current_stream
+
+    try:
+        from probe.recorder import device_fused
+    except Exception as error:
+        return f"cannot be had: {_short(error)}"
+    values = torch.randn(1000, 1003, generator=torch.Generator().manual_seed(3)).to(device)
+    piece, stream = Piece(values, 0), current_stream(device)
+    found = device_sums.Sums(True, device_fused).at_once(piece, stream)
+    if found is None:
+        return "cannot be used here"
+    expected = device_sums.Sums(True).of(Kind.FLOAT, piece, stream)
+    pairs = zip((*found.counts, *found.numbers, found.lanes), (*expected.counts, *expected.numbers, expected.lanes))
+    for one, other in pairs:
+        one, other = one.cpu().double().reshape(-1), other.cpu().double().reshape(-1)
+        if not torch.allclose(one, other, rtol=1e-5, atol=1e-5 * other.abs().max().item()):
+            raise Unwell(f"gives {one[:3].tolist()} for {other[:3].tolist()}; leave the setting `fused` off")
+    return "as torch's operations"
+
+
 CHECKS: tuple[Check, ...] = (
     ("numbers of tensors", _measures),
     ("streams and events", _streams),
     ("host time", _times),
+    ("the kernel of `fused`", _fused),
     ("a small training", _identical),
 )

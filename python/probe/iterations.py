@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from probe import module_calls
-from probe.backends import compiling
+from probe.private.compiling import compiling
 from probe.messages import say_once
 from probe.nearest import suggestion
 from probe.patches import Patches

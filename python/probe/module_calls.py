@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from probe.backends import compiling
+from probe.private.compiling import compiling
 from probe.messages import say_once
 
 Listener = Callable[[Any], None]

@@ -20,6 +20,8 @@ def api_names() -> frozenset[str]:
     """Every torch function that an op can be named after: `Functional.conv2d`, `Torch.relu`, `Tensor.add_`."""
     import torch
 
+    from probe.private import dispatcher
+
     namespaces: dict[str, object] = {"Functional": torch.nn.functional, "Torch": torch, "Tensor": torch.Tensor}
     if torch.distributed.is_available():
         namespaces["Distributed"] = torch.distributed
@@ -30,7 +32,7 @@ def api_names() -> frozenset[str]:
             if word == "Tensor" or callable(getattr(namespace, name, None)):
                 names.add(f"{word}.{name}")
     # `dir(torch.ops.aten)` only has the ops that were used before.
-    for schema in torch._C._dispatch_get_all_op_names():
+    for schema in dispatcher.all_names():
         names.add(op_spelling("torch.ops." + schema.partition(".")[0].replace("::", ".")))
     return frozenset(names)
 

@@ -13,10 +13,11 @@ from typing import Any
 
 from torch.optim.optimizer import (
     Optimizer,
-    _global_optimizer_post_hooks,
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+
+from probe.private.hooks import is_last
 
 Listener = Callable[[Optimizer], None]
 
@@ -66,7 +67,7 @@ def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     if frame in _stepping:
         del _stepping[_stepping.index(frame) :]
     # The last of torch's hooks may be taken away while torch goes through them.
-    if not _waiting and not _is_stepping(frame) and next(reversed(_global_optimizer_post_hooks), None) == _hooks[1].id:
+    if not _waiting and not _is_stepping(frame) and is_last(_hooks[1]):
         _unhook()
 
 

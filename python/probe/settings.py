@@ -72,6 +72,10 @@ class Settings:
     scope: tuple[str, str] | None = None
     #: Bytes of tensor data that a step of one rank may store; tensors beyond are recorded as a sketch. None: no limit.
     max_bytes: int | None = None
+    #: Bytes of tensors that a step of one rank may copy to the host to measure them there, where a device cannot.
+    host_bytes: int = 1 << 30
+    #: Whether tensors on a device are measured by one kernel of Triton's in place of torch's operations.
+    fused: bool = False
     #: Whether the call stack of every op is recorded.
     stacks: bool = True
     #: Seed with which weights and inputs are moved by one rounding: the recorded run is another one then, which shows what
@@ -304,6 +308,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "tensors": _patterns,
     "scope": _scope,
     "max_bytes": _bytes,
+    "host_bytes": _bytes,
+    "fused": _flag,
     "stacks": _flag,
     "perturb": _seed,
     "quiet": _flag,

@@ -1,6 +1,6 @@
 //! A call that is being recorded.
 
-use probe::capture::OpRecord;
+use probe::capture::{OpRecord, SlotRecord};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -87,11 +87,9 @@ impl Call {
 
     /// Puts the slots in order: inputs first, then by position.
     pub(crate) fn sort(&mut self) {
-        // Slots that wait for a device are known by their index.
-        if !self.pending.is_empty() {
-            return;
-        }
-        self.record.slots.sort_by_cached_key(|slot| {
+        let slots = std::mem::take(&mut self.record.slots);
+        let mut slots: Vec<(usize, SlotRecord)> = slots.into_iter().enumerate().collect();
+        slots.sort_by_cached_key(|(_, slot)| {
             let parts: Vec<(usize, String)> = slot
                 .path
                 .split('.')
@@ -99,6 +97,13 @@ impl Call {
                 .collect();
             (slot.side, parts)
         });
+        // Slots that wait for a device are known by their index.
+        for pending in &mut self.pending {
+            if let Some(now) = slots.iter().position(|&(before, _)| before == pending.slot) {
+                pending.slot = now;
+            }
+        }
+        self.record.slots = slots.into_iter().map(|(_, slot)| slot).collect();
     }
 
     /// Takes the record out; nothing is left to be recorded.

@@ -1,15 +1,15 @@
 //! Numbers that were computed on a device, and elements of small tensors, fetched for many tensors at once.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use probe::dump::{
-    Counts, DType, Number, Observation, RecordedStatistics, SKETCH_LANES, Sketch, SketchVersion, TensorRef,
+    Counts, Number, Observation, RecordedStatistics, SKETCH_LANES, Sketch, SketchVersion, TensorRef,
 };
 use probe::measure;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::measure::{SMALL, Token};
+use crate::measure::{Meter, SMALL, Token};
 
 /// One tensor's numbers as `probe.recorder.device_rows` gives them: whether they are integers or truth values, count and kinds,
 /// least, greatest, mean, norm, how far sums may be off, and the sketch's lanes as little-endian f32.
@@ -29,12 +29,21 @@ pub(crate) struct Fetched {
     pub(crate) observation: Arc<Observation>,
     /// The elements of a small one, in place of a sketch.
     pub(crate) bytes: Option<Arc<[u8]>>,
+    /// The elements of one whose data is to be written, until it is.
+    elements: Mutex<Option<Py<PyBytes>>>,
+}
+
+impl Fetched {
+    /// The elements that are to be written, in row-major order, if that was not done yet.
+    pub(crate) fn take_elements(&self) -> Option<Py<PyBytes>> {
+        self.elements.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// Fetches what `tokens` stand for, each once. A token keeps what came; nothing, where the device lost it.
 pub(crate) fn fetch<'t>(
     py: Python<'_>,
-    device: &Py<PyAny>,
+    meter: &Meter,
     tokens: impl Iterator<Item = &'t Token>,
 ) -> PyResult<()> {
     let (tokens, objects): (Vec<&Token>, Vec<Py<PyAny>>) =
@@ -42,22 +51,37 @@ pub(crate) fn fetch<'t>(
     if tokens.is_empty() {
         return Ok(());
     }
-    let answers: Vec<Option<Answer<'_>>> = device.bind(py).call_method1("fetch", (objects,))?.extract()?;
+    let answers: Vec<Option<Answer<'_>>> =
+        meter.device.bind(py).call_method1("fetch", (objects,))?.extract()?;
     for (answer, token) in answers.into_iter().zip(tokens) {
         token.keep(answer.and_then(|answer| match answer {
-            Answer::Numbers(row) => Some(Fetched { observation: Arc::new(observation(row)), bytes: None }),
-            Answer::Elements(bytes) => measured(bytes.as_bytes(), token.elements?),
+            Answer::Numbers(row) => {
+                let observation = Arc::new(observation(row));
+                Some(Fetched { observation, bytes: None, elements: Mutex::default() })
+            }
+            Answer::Elements(bytes) => measured(meter, bytes, token),
         }));
     }
     Ok(())
 }
 
-/// Measures elements that lie one behind the other. `None` where the last one is not whole.
-fn measured(bytes: &[u8], dtype: DType) -> Option<Fetched> {
-    let (elements, rest) = (bytes.len() / dtype.size(), bytes.len() % dtype.size());
+/// Measures elements that lie one behind the other. `None` where their type is not known or the last one is not whole.
+fn measured(meter: &Meter, bytes: Bound<'_, PyBytes>, token: &Token) -> Option<Fetched> {
+    let (py, dtype, data) = (bytes.py(), token.dtype?, bytes.as_bytes());
+    let (elements, rest) = (data.len() / dtype.size(), data.len() % dtype.size());
     let shape = [elements];
-    let row = TensorRef::strided(bytes, dtype, &shape, &[1], 0).ok().filter(|_| rest == 0)?;
-    Some(Fetched { observation: Arc::new(measure::observe(row, SMALL)), bytes: Some(bytes.into()) })
+    let row = TensorRef::strided(data, dtype, &shape, &[1], 0).ok().filter(|_| rest == 0)?;
+    let small = meter.stores(data.len());
+    let observation = if small {
+        measure::observe(row, SMALL)
+    } else {
+        py.detach(|| measure::observe_with(&meter.crew, row, meter.content))
+    };
+    Some(Fetched {
+        observation: Arc::new(observation),
+        bytes: small.then(|| data.into()),
+        elements: Mutex::new(token.with_data.then(|| bytes.unbind())),
+    })
 }
 
 fn observation((kind, counts, floats, integers, sum_error, sketch): Row<'_>) -> Observation {

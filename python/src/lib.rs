@@ -5,12 +5,13 @@
 //!
 //! ```text
 //! recorder  what modes and hooks call: opens, fills and files records
-//!   stack     where in the program a call stands (frame: the interpreter's frames)
+//!   stack     where in the program a call stands
 //!   names     what it is called
 //!   flatten   its arguments and results, one slot a value
-//!     tensor    what a tensor is (shim: by torch's C interface, interior: by words of its objects)
+//!     tensor    what a tensor is
 //!     measure   its numbers (cache: not twice; device: fetched later; identity: which slots hold the same)
 //!   tape      the writer, and its first failure
+//! private   what is read of torch and the interpreter past their public side (frame, shim, interior, symbols)
 //! digest    identities of tensors, for packs of config-check (mersenne: how far a random generator has come)
 //! ```
 
@@ -22,17 +23,14 @@ mod compiled;
 mod device;
 mod digest;
 mod flatten;
-mod frame;
 mod identity;
-mod interior;
 mod measure;
 mod mersenne;
 mod names;
 mod options;
+mod private;
 mod recorder;
-mod shim;
 mod stack;
-mod symbols;
 mod tape;
 mod tensor;
 

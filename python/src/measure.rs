@@ -152,7 +152,7 @@ impl Meter {
     }
 
     /// Whether a tensor of so many bytes is stored as it is where others have a sketch.
-    const fn stores(&self, bytes: usize) -> bool {
+    pub(crate) const fn stores(&self, bytes: usize) -> bool {
         self.content.sketch.is_some() && bytes < SMALL_TENSOR
     }
 
@@ -207,7 +207,9 @@ impl Meter {
                 Some(known) => known.observation,
                 None => Arc::new(measure::observe_with(&self.crew, view, content)),
             };
-            let (data, note) = tape.map_or((None, None), |tape| tape.write_data(name, facts, &view, stored));
+            let (data, note) = tape.map_or((None, None), |tape| {
+                tape.write_data(name, (&facts.dtype_name, &shape_of(facts)), &view, stored)
+            });
             let bytes = (stored && data.is_none()).then(|| elements(&view));
             (Measured { observation, data, bytes }, note)
         };
@@ -227,12 +229,13 @@ impl Meter {
         Ok((measured, note))
     }
 
-    /// Starts to measure a tensor on its device, unless that was done. `Err` says why it cannot be.
+    /// Starts to measure a tensor on its device, unless that was done, or to copy it where its elements are wanted. `Err` says why
+    /// it cannot be.
     fn on_device(
         &self,
         tensor: &Bound<'_, PyAny>,
         facts: &Facts,
-        rewritten: bool,
+        How { tape, rewritten, .. }: How<'_>,
         marks: Option<Marks>,
     ) -> Result<Arc<Token>, String> {
         let py = tensor.py();
@@ -241,19 +244,25 @@ impl Meter {
             let order = Order::of_rows(facts);
             (marks.storage, Layout { version: marks.version, offset: facts.offset, order, dtype })
         });
+        let with_data = tape.is_some() && facts.dtype.is_some();
         if let Some((storage, layout)) = &layout
             && let Some(known) = self.tokens(py).get(*storage, layout, 0)
+            && (known.with_data || !with_data)
         {
             return Ok(known);
         }
-        // A small one is measured here, when its elements arrive.
-        let elements = facts.dtype.filter(|&dtype| self.stores(size_of(facts, dtype)));
-        let method = if elements.is_some() { intern!(py, "copy") } else { intern!(py, "observe") };
+        // What is measured here, when its elements arrive: a small one, and where there is no other way to what is wanted.
+        let is_copied = facts.dtype.is_some_and(|dtype| {
+            with_data || self.content == Content::HASH || self.stores(size_of(facts, dtype))
+        });
+        let method = if is_copied { intern!(py, "copy") } else { intern!(py, "observe") };
         let object = self.device.bind(py).call_method1(method, (tensor,)).map_err(|error| short(&error))?;
         if object.is_none() {
             return Err(format!("{} is not measured on {}", facts.dtype_name, facts.device));
         }
-        let token = Arc::new(Token::new(object.unbind(), elements));
+        let held = object.getattr(intern!(py, "held")).and_then(|held| held.extract());
+        let held = held.map_err(|error| short(&error))?;
+        let token = Arc::new(Token::new(object.unbind(), facts.dtype, with_data, held));
         if let Some((storage, layout)) = layout {
             let mut tokens = self.tokens(py);
             if tokens.is_full() {
@@ -282,7 +291,7 @@ impl Meter {
         } else if facts.memory.is_none() {
             note = Some(NO_DATA.into());
         } else {
-            match self.on_device(tensor, &facts, how.rewritten, marks) {
+            match self.on_device(tensor, &facts, how, marks) {
                 Ok(found) => token = Some(found),
                 Err(reason) => note = Some(reason),
             }
@@ -296,8 +305,8 @@ impl Meter {
         });
         let stride = |stride| i64::try_from(stride).unwrap_or(i64::MAX);
         let record = TensorFacts {
+            shape: shape_of(&facts),
             dtype: facts.dtype_name,
-            shape: facts.shape.into_iter().map(|size| size as u64).collect(),
             strides: Some(facts.strides.into_iter().map(stride).collect()),
             device: facts.device,
             requires_grad: Some(facts.requires_grad),
@@ -320,6 +329,10 @@ fn size_of(facts: &Facts, dtype: DType) -> usize {
     element_count(&facts.shape).unwrap_or(usize::MAX).saturating_mul(dtype.size())
 }
 
+fn shape_of(facts: &Facts) -> Vec<u64> {
+    facts.shape.iter().map(|&size| size as u64).collect()
+}
+
 /// The elements of a small tensor, in row-major order.
 fn elements(tensor: &TensorRef<'_>) -> Arc<[u8]> {
     tensor.contiguous_bytes().map_or_else(|| tensor.to_bytes().into(), Into::into)
@@ -330,14 +343,39 @@ fn elements(tensor: &TensorRef<'_>) -> Arc<[u8]> {
 pub(crate) struct Token {
     /// Until it is fetched.
     object: Mutex<Option<Py<PyAny>>>,
-    /// The type of the elements where these are fetched, and measured here.
-    pub(crate) elements: Option<DType>,
+    /// The type of the elements, for those that are fetched and measured here.
+    pub(crate) dtype: Option<DType>,
+    /// Whether the data is written.
+    pub(crate) with_data: bool,
+    /// Bytes that wait on the device beside the numbers.
+    pub(crate) held: usize,
     fetched: OnceLock<Option<Fetched>>,
+    written: OnceLock<Written>,
 }
 
 impl Token {
-    const fn new(object: Py<PyAny>, elements: Option<DType>) -> Self {
-        Self { object: Mutex::new(Some(object)), elements, fetched: OnceLock::new() }
+    const fn new(object: Py<PyAny>, dtype: Option<DType>, with_data: bool, held: usize) -> Self {
+        let object = Mutex::new(Some(object));
+        Self { object, dtype, with_data, held, fetched: OnceLock::new(), written: OnceLock::new() }
+    }
+
+    /// Where the data is, once it was fetched; the first call writes it.
+    pub(crate) fn written(
+        &self,
+        tape: &Tape,
+        py: Python<'_>,
+        name: DataName<'_>,
+        facts: &TensorFacts,
+    ) -> Written {
+        let write = || {
+            let (elements, dtype) = self.fetched()?.take_elements().zip(self.dtype)?;
+            let elements = elements.bind(py).as_bytes();
+            let shape = [elements.len() / dtype.size()];
+            let row = TensorRef::strided(elements, dtype, &shape, &[1], 0).ok()?;
+            let small = self.fetched()?.bytes.is_some();
+            Some(py.detach(|| tape.write_data(name, (&facts.dtype, &facts.shape), &row, small)))
+        };
+        self.written.get_or_init(|| write().unwrap_or_default()).clone()
     }
 
     /// Takes what is to be fetched, if that was not done yet.

@@ -26,6 +26,7 @@ use crate::compiled::CompiledNodes;
 use crate::measure::{Meter, short};
 use crate::names::{Names, Origin, Region};
 use crate::options::Options;
+use crate::private::{Frames, are_quick_ways_taken};
 use crate::stack::{CheckpointFrame, Found, Stacks};
 use crate::tape::{Tally, Tape};
 use crate::tensor::Torch;
@@ -119,6 +120,8 @@ pub(crate) struct Recorder {
     options: Options,
     questions: Questions,
     stacks: Mutex<Stacks>,
+    /// Whether frames are read the quick way.
+    quick_frames: bool,
     /// Number of a place -> its number in the writer, for the current step.
     written_stacks: Mutex<HashMap<usize, u32>>,
     names: Mutex<Names>,
@@ -174,6 +177,7 @@ impl Recorder {
                 spool.write();
             }
         });
+        let frames = Frames::new(are_quick_ways_taken(py));
         Ok(Self {
             meter: Meter::new(
                 py,
@@ -194,7 +198,9 @@ impl Recorder {
                 wants: hook("wants").ok().filter(|hook| !hook.is_none(py)),
                 stores: hook("stores").ok().filter(|hook| !hook.is_none(py)),
             },
+            quick_frames: frames.is_quick(),
             stacks: Mutex::new(Stacks::new(
+                frames,
                 hook("describe_frames")?,
                 codes("checkpoint_code")?,
                 codes("border_code")?,
@@ -211,6 +217,11 @@ impl Recorder {
             returned: AtomicU64::new(0),
             raised: Mutex::default(),
         })
+    }
+
+    /// Which quick ways past torch's attributes are taken: to tensors in host memory, and to the interpreter's frames.
+    fn quick_ways(&self) -> (bool, bool) {
+        (self.meter.torch.is_quick(), self.quick_frames)
     }
 
     /// Begins a step; numbers start at 0.

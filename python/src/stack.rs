@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::frame::Frames;
+use crate::private::Frames;
 
 /// What a walk over the frames found.
 #[derive(Debug)]
@@ -89,6 +89,7 @@ impl Stacks {
     /// `checkpoint_code` names the code objects of activation checkpointing and whether they run a region again;
     /// `border_code` those in which no region goes on, and whether they start a backward pass.
     pub(crate) fn new(
+        frames: Frames,
         describe: Py<PyAny>,
         checkpoint_code: Vec<(Py<PyAny>, bool)>,
         border_code: Vec<(Py<PyAny>, bool)>,
@@ -98,7 +99,7 @@ impl Stacks {
         let regions = checkpoint_code.into_iter().map(|(code, again)| (code, region(again)));
         let borders = border_code.into_iter().map(|(code, engine)| (code, border(engine)));
         Self {
-            frames: Frames::new(),
+            frames,
             describe,
             checkpoint_code: regions
                 .chain(borders)

@@ -16,7 +16,6 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
 use crate::measure::{DataName, Written};
-use crate::tensor::Facts;
 
 /// Most records that wait; …
 const BATCH: usize = 32;
@@ -258,12 +257,11 @@ impl Tape {
     pub(crate) fn write_data(
         &self,
         name: DataName<'_>,
-        facts: &Facts,
+        (dtype, shape): (&str, &[u64]),
         tensor: &TensorRef<'_>,
         small: bool,
     ) -> Written {
         let bytes = (tensor.len() * tensor.dtype().size()) as u64;
-        let shape: Vec<u64> = facts.shape.iter().map(|&size| size as u64).collect();
         let lock = || self.spool.reel.lock().unwrap_or_else(PoisonError::into_inner);
         {
             let mut reel = lock();
@@ -283,9 +281,8 @@ impl Tape {
             gathered = tensor.to_bytes();
             &gathered
         };
-        let written = lock().run(|writer| {
-            writer.push_tensor(&format!("{}/{}", name.op, name.path), &facts.dtype_name, &shape, data)
-        });
+        let written = lock()
+            .run(|writer| writer.push_tensor(&format!("{}/{}", name.op, name.path), dtype, shape, data));
         (written, None)
     }
 }

@@ -9,8 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyString, PyTuple, PyType};
 
-use crate::interior::{Inside, Interior};
-use crate::shim::{Layout, Shim};
+use crate::private::{Inside, Interior, Layout, Shim, are_quick_ways_taken};
 
 /// Classes and constants of torch, looked up once.
 #[derive(Debug)]
@@ -174,8 +173,11 @@ impl Marks {
 }
 
 impl Quick {
-    /// None where this version of torch has no such way.
+    /// None where this version of torch has no such way, or none is to be taken.
     fn new(py: Python<'_>) -> Option<Self> {
+        if !are_quick_ways_taken(py) {
+            return None;
+        }
         Some(Self { shim: Shim::new(py)?, interior: Interior::find(py)?, kinds: Mutex::default() })
     }
 
@@ -285,6 +287,11 @@ impl Torch {
             whole.call_method1("narrow", (0, 1, 3))?.call_method1("select", (1, 2))?.call_method0("t")?;
         // The first of its kind.
         Ok(quick.facts(self, &view)?.is_some())
+    }
+
+    /// Whether tensors in host memory are read past their attributes.
+    pub(crate) const fn is_quick(&self) -> bool {
+        self.quick.is_some()
     }
 
     pub(crate) fn kind(&self, value: &Bound<'_, PyAny>) -> TensorKind {

@@ -24,7 +24,7 @@ def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch, capsys
     def refuse(self: Any, tensor: Any) -> None:
         raise RuntimeError("aclnnGeTensor not found\nand more")
 
-    monkeypatch.setattr(Device, "observe", refuse)
+    monkeypatch.setattr(Device, "measure", refuse)
     assert doctor.main(["cpu"]) == doctor.UNWELL
     told = capsys.readouterr().out
     assert "BAD        numbers of tensors: float32: RuntimeError: aclnnGeTensor not found; float16" in told

@@ -30,6 +30,8 @@ VALUES: dict[str, tuple[str, Any]] = {
         ("Functional.linear.0.forward", "Module.fc.Linear.forward.1"),
     ),
     "max_bytes": ('"2GB"', 2_000_000_000),
+    "host_bytes": ('"3MiB"', 3 << 20),
+    "fused": ("true", True),
     "stacks": ("false", False),
     "step_on": ('"my_training.train_step"', "my_training.train_step"),
     "perturb": ("7", 7),

@@ -28,6 +28,7 @@ mod writer;
 pub use error::CaptureError;
 pub use folder::{Existing, prepare};
 pub use record::{DataLocation, OpRecord, SlotRecord, SlotValue, TensorFacts};
+pub(crate) use shard::Shards;
 pub use writer::DumpWriter;
 
 pub use crate::dump::native::{CaptureLevel, CaptureTask, Device, RunManifest, Software};

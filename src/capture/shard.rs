@@ -33,7 +33,7 @@ const EMPTY_HEADER: u64 = r#"{"__metadata__":{"format":"pt"}}"#.len() as u64;
 
 /// The shards of one part.
 #[derive(Debug)]
-pub(super) struct Shards {
+pub(crate) struct Shards {
     folder: PathBuf,
     open: Option<Shard>,
     next: u32,
@@ -55,12 +55,12 @@ struct Shard {
 }
 
 impl Shards {
-    pub(super) const fn new(folder: PathBuf) -> Self {
+    pub(crate) const fn new(folder: PathBuf) -> Self {
         Self { folder, open: None, next: 0 }
     }
 
     /// Appends one tensor. `bytes` are its elements in row-major order.
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         name: &str,
         dtype: &str,
@@ -101,7 +101,7 @@ impl Shards {
     }
 
     /// Completes the open shard.
-    pub(super) fn finish(&mut self) -> Result<(), CaptureError> {
+    pub(crate) fn finish(&mut self) -> Result<(), CaptureError> {
         self.open.take().map_or(Ok(()), |shard| shard.finish(&self.folder))
     }
 }

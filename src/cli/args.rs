@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
+use super::baseline::BaselineArgs;
+use super::gate::GateArgs;
 use crate::compare::{LevelFilter, NumberSet};
 use crate::report::Format;
 use crate::report::config::ConfigFormat;
@@ -22,7 +24,9 @@ Examples:
   probe compare gpu_dump npu_dump                             compare two
   probe calibrate gpu_dump gpu_dump_2 -o noise.toml           measure noise
   probe inspect gpu_dump --op '*gelu*'                        look into one
-  probe config-check gpu.zip npu.zip                          compare set-ups"
+  probe convert kernel_dump -o npu_dump                       write it in another form
+  probe config-check gpu.zip npu.zip                          compare set-ups
+  probe gate --baseline gpt2.probe.json --candidate losses.txt -o out"
 )]
 pub(super) struct Cli {
     #[command(subcommand)]
@@ -36,7 +40,12 @@ pub(super) enum Command {
     Calibrate(CalibrateArgs),
     #[command(alias = "config_check")]
     ConfigCheck(ConfigCheckArgs),
+    Gate(GateArgs),
+    Baseline(BaselineArgs),
+    Convert(ConvertArgs),
     Inspect(InspectArgs),
+    #[cfg(all(feature = "html", feature = "parquet"))]
+    Report(ReportArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }
@@ -185,7 +194,7 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "DUMP")]
     pub(super) reference: Option<PathBuf>,
 
-    /// Reports to write, with commas [default: text,xlsx,parquet,json]; `json` alone, without -o, is printed.
+    /// Reports to write, with commas [default: text,xlsx,parquet,json,html]; `json` alone, without -o, is printed.
     #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
     pub(super) format: Option<Vec<Format>>,
 
@@ -410,6 +419,59 @@ pub(super) struct InspectArgs {
     pub(super) format: InspectFormat,
 }
 
+/// Write a dump in another form: probe's own, or files of tensors.
+///
+/// DUMP is anything that `probe compare` takes: a dump of probe, of msprobe or of the CANN runtime, or tensors. Elements keep their bits; `.npy` has
+/// no bfloat16 and no floats of 8 bits, which become float32, exactly. The folder must be new or empty, and appears when it is complete.
+///
+/// Exit codes: 0 done, 2 failed or misused, 3 something could not be read and was left out.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe convert kernel_dump -o npu_dump                  CANN's files as one dump
+  probe convert npu_dump -o tensors --format npy         a file for each tensor
+  probe convert npu_dump -o one --step 3 --rank 0 --format safetensors")]
+pub(super) struct ConvertArgs {
+    /// What to convert.
+    #[arg(value_name = "DUMP")]
+    pub(super) path: PathBuf,
+
+    /// Folder to write.
+    #[arg(short, long, value_name = "FOLDER")]
+    pub(super) output: PathBuf,
+
+    /// What to write.
+    #[arg(long, value_enum, default_value_t = ConvertFormat::Native, value_name = "FORMAT")]
+    pub(super) format: ConvertFormat,
+
+    /// Steps to convert, such as 3 or 0,10-12 [default: all].
+    #[arg(long, value_name = "STEPS")]
+    pub(super) step: Option<NumberSet>,
+
+    /// Ranks to convert, such as 0 or 0-7 [default: all].
+    #[arg(long, value_name = "RANKS")]
+    pub(super) rank: Option<NumberSet>,
+
+    /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
+    #[arg(long)]
+    pub(super) no_mmap: bool,
+
+    /// Print nothing but what was left out.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
+/// What `convert` writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ConvertFormat {
+    /// A dump of probe's own format.
+    Native,
+    /// A .npy file for each tensor.
+    Npy,
+    /// Safetensors files.
+    Safetensors,
+}
+
 /// Forms in which `inspect` answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum InspectFormat {
@@ -417,6 +479,28 @@ pub(super) enum InspectFormat {
     Text,
     /// For programs; `schemas/inspection.schema.json` describes it.
     Json,
+}
+
+/// Make a page to look at from an earlier result.
+///
+/// Reads nothing but the result.parquet that `probe compare` wrote: the dumps need not be there any more.
+#[cfg(all(feature = "html", feature = "parquet"))]
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe report probe-report                           probe-report/result.html
+  probe report probe-report/result.parquet -o x.html")]
+pub(super) struct ReportArgs {
+    /// A result.parquet, or the folder that holds it.
+    pub(super) result: PathBuf,
+
+    /// The page, or a folder for it [default: result.html beside the result].
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+
+    /// Print nothing.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
 }
 
 /// Print the script that completes this command's words in a shell.

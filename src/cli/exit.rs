@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use crate::config_check::CheckVerdict;
+use crate::gate::GateOutcome;
 use crate::judge::RunVerdict;
 
 /// How a command ended.
@@ -33,6 +34,16 @@ impl Exit {
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit.code())
+    }
+}
+
+impl From<&GateOutcome> for Exit {
+    fn from(outcome: &GateOutcome) -> Self {
+        match outcome.exit_code() {
+            0 => Self::Agree,
+            1 => Self::Differ,
+            _ => Self::Incomplete,
+        }
     }
 }
 

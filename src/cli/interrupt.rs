@@ -5,8 +5,35 @@ use std::path::PathBuf;
 /// From now on, a signal that ends the process (Ctrl-C, `kill`, a closed terminal) first removes the reports that are being
 /// written, and those of `folders` that are empty then, the innermost first. Signals that the process was started to ignore, as
 /// under `nohup`, stay ignored.
-#[cfg(unix)]
 pub(super) fn leave_nothing_behind(folders: Vec<PathBuf>) -> anyhow::Result<()> {
+    before_the_end(move || {
+        // Held to the end, so that nobody begins another.
+        let stopped = crate::report::discard_drafts();
+        for folder in &folders {
+            // One with other content cannot be removed this way.
+            _ = std::fs::remove_dir(folder);
+        }
+        super::terminal::error(&anyhow::anyhow!("interrupted; no report was written"));
+        std::mem::forget(stopped);
+    })
+}
+
+/// As [`leave_nothing_behind`], of a command that fills `folder`, which goes with all that is in it.
+pub(super) fn leave_no_tree_behind(folder: PathBuf) -> anyhow::Result<()> {
+    before_the_end(move || {
+        // What is written meanwhile may keep a folder from going.
+        while std::fs::remove_dir_all(&folder)
+            .is_err_and(|error| error.kind() != std::io::ErrorKind::NotFound)
+        {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        super::terminal::error(&anyhow::anyhow!("interrupted; nothing was written"));
+    })
+}
+
+/// Runs `work` when a signal ends the process, and then lets it end.
+#[cfg(unix)]
+fn before_the_end(work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
     use anyhow::Context as _;
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -15,13 +42,7 @@ pub(super) fn leave_nothing_behind(folders: Vec<PathBuf>) -> anyhow::Result<()> 
     let mut signals = signal_hook::iterator::Signals::new(heeded).context("cannot watch for signals")?;
     let watch = move || {
         let Some(signal) = signals.forever().next() else { return };
-        // Held to the end, so that nobody begins another.
-        let _stopped = crate::report::discard_drafts();
-        for folder in folders {
-            // One with other content cannot be removed this way.
-            _ = std::fs::remove_dir(folder);
-        }
-        super::terminal::error(&anyhow::anyhow!("interrupted; no report was written"));
+        work();
         // As if nobody had watched, so that who started the process sees how it ended.
         _ = signal_hook::low_level::emulate_default_handler(signal);
     };
@@ -38,6 +59,6 @@ fn ignored() -> u64 {
 }
 
 #[cfg(not(unix))]
-pub(super) fn leave_nothing_behind(_: Vec<PathBuf>) -> anyhow::Result<()> {
+fn before_the_end(_: impl FnOnce()) -> anyhow::Result<()> {
     Ok(())
 }

@@ -3,18 +3,24 @@
 //! The only place that knows clap, the terminal and the process.
 
 mod args;
+mod baseline;
 mod calibrate;
 mod capture;
 mod compare;
 mod config_check;
+mod convert;
 mod exit;
+mod gate;
 mod inspect;
 mod interrupt;
 mod manual;
 mod nearest;
+mod origin;
 mod output;
 mod program;
 mod progress;
+#[cfg(all(feature = "html", feature = "parquet"))]
+mod report;
 mod terminal;
 
 use clap::Parser;
@@ -39,7 +45,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Compare(options) => compare::run(&options),
         Command::Calibrate(options) => calibrate::run(&options),
         Command::ConfigCheck(options) => config_check::run(&options),
+        Command::Gate(options) => gate::run(&options),
+        Command::Baseline(options) => baseline::run(&options),
+        Command::Convert(options) => convert::run(&options),
         Command::Inspect(options) => inspect::run(&options),
+        #[cfg(all(feature = "html", feature = "parquet"))]
+        Command::Report(options) => report::run(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::pages(&options),
     };

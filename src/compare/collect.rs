@@ -15,6 +15,10 @@ const LARGE: u64 = 1 << 20;
 /// The evidence for one pair, and the bytes of tensor data it took.
 pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u64) {
     let (b, c) = (baseline.0, candidate.0);
+    if b.layout != c.layout {
+        let reason = |record: &TensorRecord| record.layout.as_ref().and(record.note.clone());
+        return (Evidence::Unreadable { baseline: reason(b), candidate: reason(c) }, 0);
+    }
     let (Some(b_key), Some(c_key)) = (&b.data, &c.data) else {
         return half(baseline, candidate);
     };
@@ -65,7 +69,8 @@ fn measured_like(side: Side<'_>, other: &TensorRecord) -> Option<(TensorRecord, 
         hash: matches!(other.checksum, Some(Checksum::Xxh3(_)))
             && !matches!(record.checksum, Some(Checksum::Xxh3(_))),
     };
-    let wanted = content.sketch.is_some() || content.hash;
+    let statistics = record.statistics.is_empty() && record.counts.is_none() && !other.statistics.is_empty();
+    let wanted = content.sketch.is_some() || content.hash || statistics;
     let key = record.data.as_ref().filter(|_| wanted && record.squeezed_shape() == other.squeezed_shape())?;
     let data = load(side, key).ok()?;
     let view = data.view();

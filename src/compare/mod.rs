@@ -5,6 +5,7 @@
 
 mod collect;
 mod error;
+mod look;
 mod noise;
 mod place;
 mod reference;
@@ -29,10 +30,10 @@ use crate::judge::{
 use crate::measure::Evidence;
 use crate::pair::{
     Alignment, Mapping, OpPair, PartMatch, PartPair, align, keep_common, keep_common_slots, keep_reached,
-    keep_shared_kinds, pair_parts, substitutions,
+    keep_shared_kinds, pair_parts, substitutions, value_numbers,
 };
 use crate::read::{self, ReadError, map::FileAccess};
-use crate::report::{PartReport, ReportError};
+use crate::report::{PartReport, Portrait, ReportError};
 use reference::Reference;
 
 /// What to compare and how.
@@ -84,6 +85,10 @@ struct DonePart {
     evidence: Vec<Vec<Evidence>>,
     bytes: u64,
     judged: PartJudgement,
+    /// Numbers of its values.
+    values: Vec<Vec<Option<u32>>>,
+    /// What was looked at more closely.
+    portraits: Vec<Portrait>,
     /// What could not be read of the reference.
     reference_fault: Option<String>,
 }
@@ -130,10 +135,23 @@ pub fn compare(
     progress: &dyn Progress,
     sink: &mut PartSink<'_>,
 ) -> Result<Summary, CompareError> {
-    let started = Instant::now();
     let (b, c) =
         rayon::join(|| read::open(baseline, options.access), || read::open(candidate, options.access));
-    let (b, c) = (b?, c?);
+    compare_dumps(&b?, &c?, options, progress, sink)
+}
+
+/// [`compare`], of two dumps that are open.
+///
+/// # Errors
+/// As for [`compare`].
+pub fn compare_dumps(
+    b: &Dump,
+    c: &Dump,
+    options: &CompareOptions,
+    progress: &dyn Progress,
+    sink: &mut PartSink<'_>,
+) -> Result<Summary, CompareError> {
+    let started = Instant::now();
     let mut run = RunJudge::default();
     for fault in b.faults.iter().chain(&c.faults) {
         run.add_incomplete(fault.path().display().to_string(), fault.reason());
@@ -141,7 +159,7 @@ pub fn compare(
     let selected = |key: &PartKey| {
         options.steps.contains(key.step) && options.ranks.contains(u64::from(key.rank.number()))
     };
-    let pairing = pair_parts(&b, &c, selected);
+    let pairing = pair_parts(b, c, selected);
     for (side, keys) in [("baseline", &pairing.baseline_only), ("candidate", &pairing.candidate_only)] {
         for key in keys {
             run.add_incomplete(
@@ -156,8 +174,8 @@ pub fn compare(
     for note in &pairing.notes {
         run.add_note(note.clone());
     }
-    let mut infos = (info_of(&b), info_of(&c));
-    let noise = noise::measured(&b, options, progress, &mut run)?;
+    let mut infos = (info_of(b), info_of(c));
+    let noise = noise::measured(b, options, progress, &mut run)?;
     let reference = options.reference.as_deref();
     let reference = reference.map(|path| Reference::open(path, &pairing.matches, options)).transpose()?;
     let against = reference.as_ref();
@@ -169,7 +187,7 @@ pub fn compare(
     for matches in pairing.matches.chunks(batch) {
         let (reported, mut done) = rayon::join(
             || hand_on(&waiting, parts, sink),
-            || work_on(matches, &b, &c, against, options, progress),
+            || work_on(matches, b, c, against, options, progress),
         );
         reported?;
         waiting.clear();
@@ -180,6 +198,7 @@ pub fn compare(
             part.judged = PartJudgement { reference, ..judged };
             part.judged.counts.bytes = part.bytes;
             place::complete(&part.pair, &mut part.judged.findings);
+            part.portraits = look::portraits(&part.pair, &part.evidence, &part.judged.findings);
             next
         });
         for (part, outcome) in matches.iter().zip(done) {
@@ -200,7 +219,7 @@ pub fn compare(
     }
     hand_on(&waiting, parts, sink)?;
     if run.ops_paired() == 0 {
-        return Err(nothing_compared(run, [(&b, &infos.0), (&c, &infos.1)], selected, options.level));
+        return Err(nothing_compared(run, [(b, &infos.0), (c, &infos.1)], selected, options.level));
     }
     let summary = run.finish(infos.0, infos.1, started.elapsed().as_secs_f64());
     if summary.verdict == RunVerdict::Agree && summary.counts.compared() == 0 {
@@ -219,8 +238,8 @@ fn parts_at_a_time() -> usize {
 }
 
 fn hand_on(done: &[DonePart], parts: usize, sink: &mut PartSink<'_>) -> Result<(), CompareError> {
-    for DonePart { pair, evidence, judged, .. } in done {
-        sink(&PartReport { pair, evidence, judged, parts })?;
+    for DonePart { pair, evidence, judged, values, portraits, .. } in done {
+        sink(&PartReport { pair, evidence, judged, values, portraits, parts })?;
     }
     Ok(())
 }
@@ -313,7 +332,15 @@ fn compare_part(
         })
         .collect();
     let bytes = bytes.into_inner();
-    Ok(DonePart { pair, evidence, bytes, judged: PartJudgement::default(), reference_fault: None })
+    Ok(DonePart {
+        values: value_numbers(&pair),
+        pair,
+        evidence,
+        bytes,
+        judged: PartJudgement::default(),
+        portraits: Vec::new(),
+        reference_fault: None,
+    })
 }
 
 /// Whether the two sides recorded ops of different kinds; not where one does not say which. Of two tools, which intercept different

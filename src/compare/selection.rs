@@ -20,6 +20,36 @@ impl NumberSet {
     pub fn contains(&self, number: u64) -> bool {
         self.0.is_empty() || self.0.iter().any(|range| range.contains(&number))
     }
+
+    /// The greatest number of the set; `None` where there is no end.
+    pub fn last(&self) -> Option<u64> {
+        self.0.iter().map(|range| *range.end()).max()
+    }
+}
+
+impl NumberSet {
+    /// A set of these numbers; all numbers where there are none.
+    pub fn of(numbers: impl IntoIterator<Item = u64>) -> Self {
+        Self(numbers.into_iter().map(|number| number..=number).collect())
+    }
+
+    /// The ranges, as they were given.
+    pub fn ranges(&self) -> &[RangeInclusive<u64>] {
+        &self.0
+    }
+}
+
+impl fmt::Display for NumberSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, range) in self.0.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { "," })?;
+            match (range.start(), range.end()) {
+                (low, high) if low == high => write!(f, "{low}")?,
+                (low, high) => write!(f, "{low}-{high}")?,
+            }
+        }
+        Ok(())
+    }
 }
 
 impl FromStr for NumberSet {

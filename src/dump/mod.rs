@@ -15,6 +15,7 @@ mod op;
 mod tensor;
 mod value;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -169,6 +170,8 @@ pub struct Dump {
     pub reader: Box<dyn PartReader>,
     /// What could not be read at all (a step folder without dump.json, say).
     pub faults: Vec<ReadError>,
+    /// Facts about the set-up of the run by name (`torch`, `device`, `world_size`), as far as the format records them.
+    pub environment: BTreeMap<String, String>,
 }
 
 /// Reads the parts of a dump; one implementation a format.

@@ -131,6 +131,9 @@ pub struct TensorRecord {
     pub device: Option<Box<str>>,
     /// How far mean, norm and sketch may be off relative to the norm; `None` where they were summed in binary64, or nothing was said.
     pub sum_error: Option<f64>,
+    /// Private format of a device that the elements are still in (`FRACTAL_Z`), where the way to the logical tensor is not known. Elements
+    /// of two formats do not answer one another, even where the shapes agree.
+    pub layout: Option<Box<str>>,
     /// A remark of the capture (`beyond the byte budget`, `quantised`).
     pub note: Option<Box<str>>,
 }
@@ -151,6 +154,7 @@ impl TensorRecord {
             strides: None,
             device: None,
             sum_error: None,
+            layout: None,
             note: None,
         }
     }

@@ -102,7 +102,13 @@ impl Fact {
         Self {
             side,
             difference,
-            judgement: SlotJudgement { verdict, error: None, rule: None, reason: reason.into() },
+            judgement: SlotJudgement {
+                verdict,
+                error: None,
+                rule: None,
+                reason: reason.into(),
+                expectation: None,
+            },
             dtype: None,
             is_float: false,
             is_tensor: false,

@@ -2,7 +2,7 @@
 
 /// The user's frames of a recorded stack, innermost first. Frames of the interpreter, of installed packages and of capture
 /// tools are left out; when nothing else is there, all frames stay.
-pub(super) fn user_frames(stack: &[Box<str>]) -> Vec<String> {
+pub fn user_frames(stack: &[Box<str>]) -> Vec<String> {
     let own: Vec<String> = stack.iter().filter(|frame| !is_foreign(frame)).map(ToString::to_string).collect();
     if own.is_empty() { stack.iter().map(ToString::to_string).collect() } else { own }
 }

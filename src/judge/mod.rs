@@ -36,7 +36,7 @@ mod verdicts;
 mod weigh;
 mod words;
 
-pub use frames::source_line;
+pub use frames::{source_line, user_frames};
 pub use group::FaultGroup;
 #[cfg(test)]
 pub(crate) use group::groups as fault_groups;
@@ -44,6 +44,7 @@ pub use noise::{Noise, NoiseMeter, PartNoise, measure_noise};
 pub use part::{History, Known, judge_part};
 pub use reference::ReferenceErrors;
 pub use run::RunJudge;
+pub(crate) use tolerance::RuleEntry;
 pub use tolerance::{DTypeTolerance, Rule, Rules};
 pub use words::{Cause, Role, RunVerdict, Verdict};
 
@@ -62,6 +63,19 @@ pub struct SlotJudgement {
     pub rule: Option<u32>,
     /// Why, in words; empty for rows that need no explanation.
     pub reason: Box<str>,
+    /// What its error was held against; `None` for what is judged by other means.
+    pub expectation: Option<Expectation>,
+}
+
+/// What the error of a value was held against. All are relative to the scale of the value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Expectation {
+    /// The error, 0 or more.
+    pub error: f64,
+    /// What the op may be off by on its own: rounding, the level of its kind of call, measured noise.
+    pub floor: f64,
+    /// What the op may be off by together with what its inputs explain.
+    pub expected: f64,
 }
 
 /// What was decided about one op.

@@ -16,8 +16,8 @@ use super::tolerance::{DTypeTolerance, Rules};
 use super::update::{self, Weights};
 use super::weigh::{GradientErrors, Role as Weight, Walk, Weighed, Weighing};
 use super::{
-    Cause, Counts, OpJudgement, PartJudgement, ReferenceErrors, family, finding, notes, origin, reference,
-    structure, unmeasured, verdicts,
+    Cause, Counts, Expectation, OpJudgement, PartJudgement, ReferenceErrors, family, finding, notes, origin,
+    reference, structure, unmeasured, verdicts,
 };
 use crate::dump::{OpKind, Phase};
 use crate::measure::Evidence;
@@ -257,7 +257,7 @@ fn said(value: &Weighed, excess: &Excess, fact: &Fact) -> String {
     }
 }
 
-/// Says of each judged value which floor it was held against.
+/// Says of each judged value what it was held against.
 fn name_rules(
     flow: &Flow<'_>,
     values: &[Weighed],
@@ -267,6 +267,11 @@ fn name_rules(
 ) {
     for (value, excess) in values.iter().zip(excess) {
         let slot = &mut ops[value.place.0].slots[value.place.1];
+        // An update is held against the gradient, beside which the size of the value says nothing.
+        if matches!(value.family.role, Weight::Result | Weight::Arrival) {
+            let Beyond { error, expected } = Beyond::of(value, excess);
+            slot.expectation = Some(Expectation { error, floor: excess.floor, expected });
+        }
         if slot.rule.is_none() && value.error > 0.0 {
             slot.rule = Some(book.floor(value.family.dtype, excess, value.explained));
             if excess.is_fault {

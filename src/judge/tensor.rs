@@ -359,7 +359,13 @@ pub(super) fn apply_rule(
 ) {
     let numerical = matches!(fact.difference, Difference::None | Difference::Numbers | Difference::Elements)
         && fact.judgement.verdict != Verdict::Unknown;
-    let Some(outcome) = rule.check(|metric| evidence.metric(metric)).filter(|_| numerical) else { return };
+    let unequal = rule.is_exact() && !fact.exact && fact.judgement.verdict != Verdict::BitEqual;
+    let outcome = if unequal {
+        Some(Err("not equal to the bit".to_owned()))
+    } else {
+        rule.check(|metric| evidence.metric(metric)).or_else(|| rule.is_exact().then_some(Ok(())))
+    };
+    let Some(outcome) = outcome.filter(|_| numerical) else { return };
     fact.judgement.rule = Some(book.index(RuleKey::User(index), || rule.to_string()));
     match outcome {
         Ok(()) => {

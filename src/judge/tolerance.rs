@@ -57,6 +57,7 @@ pub struct Rule {
     matcher: GlobMatcher,
     dtype: Option<DType>,
     ignore: bool,
+    exact: bool,
     bounds: Vec<(Metric, f64)>,
 }
 
@@ -71,13 +72,16 @@ struct RulesFile {
     rule: Vec<RuleEntry>,
 }
 
+/// One rule as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RuleEntry {
+pub(crate) struct RuleEntry {
     pattern: String,
     dtype: Option<String>,
     #[serde(default)]
     ignore: bool,
+    #[serde(default)]
+    exact: bool,
     cosine: Option<f64>,
     max_abs_err: Option<f64>,
     mean_abs_err: Option<f64>,
@@ -109,10 +113,48 @@ impl Rules {
             let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
             format!("line {line}: {}", error.message().replace('\n', " "))
         })?;
-        let rules = file.rule.into_iter().enumerate().map(|(index, entry)| {
+        Self::of(file.rule)
+    }
+
+    /// Rules of entries that were read as a part of another file.
+    ///
+    /// # Errors
+    /// What is wrong, on one line, beginning with `rule` and the number of the entry.
+    pub(crate) fn of(entries: Vec<RuleEntry>) -> Result<Self, String> {
+        let rules = entries.into_iter().enumerate().map(|(index, entry)| {
             entry.validate().map_err(|message| format!("rule {}: {message}", index + 1))
         });
         rules.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Pattern and bounds of each rule, in order.
+    pub(crate) fn texts(&self) -> Vec<(String, String)> {
+        let text = |rule: &Rule| {
+            rule.to_string().split_once(": ").map_or_else(String::new, |(_, bounds)| bounds.to_owned())
+        };
+        self.0.iter().map(|rule| (rule.pattern.clone(), text(rule))).collect()
+    }
+
+    /// Whether the first rule of a pattern allows something that the first of `older` did not.
+    pub(crate) fn is_looser(&self, older: &Self, pattern: &str) -> bool {
+        let of = |rules: &'_ Self| rules.0.iter().find(|rule| rule.pattern == pattern).cloned();
+        let (Some(new), Some(old)) = (of(self), of(older)) else { return true };
+        if old.ignore || new.exact {
+            return false;
+        }
+        if new.ignore || old.exact || new.dtype != old.dtype {
+            return true;
+        }
+        old.bounds.iter().any(|(metric, before)| match new.bounds.iter().find(|(other, _)| other == metric) {
+            Some((_, now)) if is_similarity(*metric) => now < before,
+            Some((_, now)) => now > before,
+            None => true,
+        })
+    }
+
+    /// The rules, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Rule> {
+        self.0.iter()
     }
 
     /// Position and content of the first rule that matches a slot.
@@ -160,11 +202,17 @@ impl RuleEntry {
         {
             return Err(format!("{} = {bound} is not a bound", metric.name()));
         }
-        if bounds.is_empty() && !self.ignore {
+        if bounds.is_empty() && !self.ignore && !self.exact {
             let names: Vec<_> = ALL_METRICS.iter().map(|metric| metric.name()).collect();
-            return Err(format!("has no bound; give one of {}, or ignore = true", names.join(", ")));
+            return Err(format!(
+                "has no bound; give one of {}, or exact = true, or ignore = true",
+                names.join(", ")
+            ));
         }
-        Ok(Rule { pattern: self.pattern, matcher, dtype, ignore: self.ignore, bounds })
+        if self.ignore && (self.exact || !bounds.is_empty()) {
+            return Err("ignore = true leaves nothing to bound".to_owned());
+        }
+        Ok(Rule { pattern: self.pattern, matcher, dtype, ignore: self.ignore, exact: self.exact, bounds })
     }
 }
 
@@ -177,6 +225,21 @@ impl Rule {
     /// Whether matching slots are not judged at all.
     pub const fn ignores(&self) -> bool {
         self.ignore
+    }
+
+    /// Whether matching slots have to be equal to the bit.
+    pub const fn is_exact(&self) -> bool {
+        self.exact
+    }
+
+    /// The pattern, as it was written.
+    pub(crate) fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// Whether the rule is for this slot, whatever its type.
+    pub(crate) fn is_about(&self, op: &str, slot: &str) -> bool {
+        self.matcher.is_match(format!("{op}.{slot}")) || self.matcher.is_match(op)
     }
 
     /// Holds `value` of each bounded metric against its bound. `None` when none of the metrics is known;
@@ -201,6 +264,9 @@ impl fmt::Display for Rule {
         write!(f, "user rule {:?}:", self.pattern)?;
         if self.ignore {
             return f.write_str(" not judged");
+        }
+        if self.exact {
+            f.write_str(if self.bounds.is_empty() { " exact" } else { " exact," })?;
         }
         for (index, (metric, bound)) in self.bounds.iter().enumerate() {
             let sign = if is_similarity(*metric) { ">=" } else { "<=" };

@@ -71,6 +71,16 @@ pub(crate) trait Decode: Sized {
     fn decode(dtype: DType, bytes: &[u8], out: &mut Vec<Self>);
 }
 
+/// Floats of 8 or 16 bits, little endian, as binary32, which holds every value of them.
+///
+/// # Panics
+/// If `dtype` is another type.
+pub fn widened(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    let mut out = Vec::new();
+    f32::decode(dtype, bytes, &mut out);
+    out
+}
+
 /// Applies `of` to every `N` bytes.
 #[inline(always)]
 fn fill<const N: usize, T>(bytes: &[u8], out: &mut Vec<T>, of: impl Fn([u8; N]) -> T) {

@@ -22,6 +22,7 @@ mod golden;
 mod hashes;
 mod histogram;
 mod kernel;
+mod look;
 mod metric;
 mod observe;
 mod overlap;
@@ -37,6 +38,7 @@ mod tests;
 mod ulp;
 
 pub use crew::Crew;
+pub use decode::widened;
 pub use digest::{Digest, DigestContent, PIECE, PieceError, TensorDigest, digest, hash_bytes};
 pub use estimate::{SKETCH_MARGIN, SKETCH_NOISE, SketchEstimate};
 pub use evidence::{
@@ -44,6 +46,7 @@ pub use evidence::{
 };
 pub use hashes::hash;
 pub use histogram::{Histogram, histogram};
+pub use look::{ErrorBins, ErrorMap, Look, MAP_SIZE, ValueBins, look, look_at_sketches};
 pub use metric::{ALL_METRICS, Metric, PairMetrics, TensorSummary};
 pub use observe::{observe, observe_with};
 pub use overlap::Overlap;

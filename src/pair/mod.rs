@@ -13,6 +13,7 @@ mod sequence;
 mod substitution;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub use across_levels::keep_shared_kinds;
 pub use across_tools::{keep_common, keep_common_slots};
@@ -22,6 +23,7 @@ pub use ops::{align, pair_slots};
 pub use parts::{Pairing, PartMatch, pair_parts};
 pub(crate) use sequence::value_key;
 pub use substitution::substitutions;
+pub use values::value_numbers;
 
 use crate::dump::{Op, Rank, Slot};
 

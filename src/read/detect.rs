@@ -6,11 +6,11 @@ use std::path::Path;
 use super::map::FileAccess;
 #[cfg(feature = "native")]
 use super::native;
-use super::{ReadError, collection, limits, msprobe};
+use super::{ReadError, cann, collection, limits, msprobe};
 use crate::dump::Dump;
 
 /// What can be given, for error messages.
-const EXPECTED: &str = "expected a dump folder (step*/rank* with ops.parquet or dump.json), one of these files, or tensors (.safetensors, .pt, .pth, .bin, .npy, .npz, or a folder of them)";
+const EXPECTED: &str = "expected a dump folder (step*/rank* with ops.parquet or dump.json, or dump files of CANN), one of these files, or tensors (.safetensors, .pt, .pth, .bin, .npy, .npz, or a folder of them)";
 
 /// Opens whatever is at `path`.
 ///
@@ -43,6 +43,9 @@ pub fn open(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
         let found = msprobe::find_parts(path)?.unwrap_or_default();
         return Ok(msprobe::open(path, found, access));
     }
+    if cann::is_dump_file(path) {
+        return Ok(cann::open(path, cann::find_parts(path)?, access));
+    }
     collection::open(path, access)
 }
 
@@ -51,7 +54,12 @@ fn open_folder(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
     if let Some(found) = native::find_parts(path)? {
         return Ok(native::open(path, found, access));
     }
-    if let Some(found) = msprobe::find_parts(path)? {
+    let found = msprobe::find_parts(path)?;
+    // Step folders alone are those of either tool.
+    if !found.as_ref().is_some_and(msprobe::Found::holds_parts) && cann::recognises(path) {
+        return Ok(cann::open(path, cann::find_parts(path)?, access));
+    }
+    if let Some(found) = found {
         return Ok(msprobe::open(path, found, access));
     }
     if collection::folder_holds_tensors(path) {

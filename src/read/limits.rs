@@ -61,6 +61,21 @@ pub const MAX_MANIFEST_BYTES: u64 = 16 << 20;
 /// Most rows (slots) of one part of a native dump. One step of a large model has about 300,000.
 pub const MAX_TABLE_ROWS: u64 = 50_000_000;
 
+/// Largest header of a dump file of CANN, in bytes. Without tensor data, one of a thousand tensors has 100 kB.
+pub const MAX_CANN_HEADER_BYTES: u64 = 64 << 20;
+
+/// Most tensors, buffers and workspaces of one dump file of CANN. An operator on a list of tensors has some thousands.
+pub const MAX_CANN_TENSORS: usize = 100_000;
+
+/// Deepest folder below the one given in which dump files of CANN are looked for; the runtime makes six.
+pub const MAX_CANN_FOLDERS: usize = 8;
+
+/// Most bytes of one file that the callback of the runtime may hand over in pieces.
+pub const MAX_CANN_CHUNKED_BYTES: usize = 8 << 30;
+
+/// Most files that the callback of the runtime may have begun and not ended.
+pub const MAX_CANN_OPEN_FILES: usize = 1024;
+
 /// Most entries of one folder that are looked at.
 pub const MAX_FOLDER_ENTRIES: usize = 10_000_000;
 
@@ -82,3 +97,12 @@ pub const PACK_RATIO_BYTES: u64 = 1 << 20;
 
 /// Largest ratio of expanded to stored size of a member of a configuration pack. JSON of repeated names reaches 50.
 pub const MAX_PACK_RATIO: u64 = 200;
+
+/// Largest file of scalars by step that is imported, in bytes. Event files hold images and histograms too.
+pub const MAX_SCALAR_FILE_BYTES: u64 = 1 << 30;
+
+/// Largest baseline file of a gate, in bytes. One of GPT-2 small takes 100 KB for each step.
+pub const MAX_BASELINE_BYTES: u64 = 256 << 20;
+
+/// Largest policy file of a gate, in bytes.
+pub const MAX_POLICY_BYTES: u64 = 16 << 20;

@@ -3,6 +3,7 @@
 //! Nothing read here is executed, and no size in a file is believed before it is checked against the file itself.
 
 pub(crate) mod archive;
+pub mod cann;
 mod collection;
 mod detect;
 pub mod limits;

@@ -9,14 +9,20 @@ pub mod config;
 mod draft;
 mod error;
 mod fault;
+pub mod gate;
+#[cfg(feature = "html")]
+pub mod html;
 pub mod inspection;
 pub mod json;
+pub(crate) mod junit;
 mod lines;
+pub(crate) mod markdown;
 pub mod model;
 mod number;
 mod paint;
 #[cfg(feature = "parquet")]
 pub mod parquet;
+mod portrait;
 pub mod rows;
 mod set;
 pub mod text;
@@ -29,6 +35,7 @@ mod tests;
 
 pub use draft::{Discarded, Draft, discard_drafts};
 pub use error::ReportError;
+pub use portrait::Portrait;
 pub use set::{Extent, Format, ReportSet, UnknownFormat};
 
 use crate::judge::{PartJudgement, Summary};
@@ -44,6 +51,10 @@ pub struct PartReport<'a> {
     pub evidence: &'a [Vec<Evidence>],
     /// What was decided.
     pub judged: &'a PartJudgement,
+    /// Numbers of the values, by op and slot; see [`crate::pair::value_numbers`].
+    pub values: &'a [Vec<Option<u32>>],
+    /// What was looked at more closely.
+    pub portraits: &'a [Portrait],
     /// Number of parts of the whole comparison, as far as it is known: what cannot be read drops out.
     pub parts: usize,
 }

@@ -1,6 +1,7 @@
 //! Writes `result.parquet`: one row per slot with exact values, for programs.
 //!
-//! Columns are those of [`SlotColumn`], all of them whatever was recorded, so that files of any comparison stack.
+//! Columns are those of [`SlotColumn`], all of them whatever was recorded, so that files of any comparison stack. The answer stands in the
+//! metadata of the file, so that other reports can be made from it.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -18,7 +19,8 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::columns::{Kind, SlotColumn};
-use super::model::{SCHEMA_VERSION, Tool};
+use super::model::{Report, SCHEMA_VERSION, Tool};
+use super::portrait::Gallery;
 use super::rows::{Cell, op_rows};
 use super::{Draft, PartReport, ReportError, ReportWriter};
 use crate::judge::Summary;
@@ -34,7 +36,12 @@ pub struct ParquetReport {
     writer: ArrowWriter<std::fs::File>,
     schema: Arc<Schema>,
     columns: Vec<(SlotColumn, Builder)>,
+    gallery: Gallery,
 }
+
+/// Keys of the file's metadata: the text of `report.json`, and closer looks at values at fault, as JSON.
+pub(super) const REPORT: &str = "report";
+pub(super) const PORTRAITS: &str = "portraits";
 
 impl std::fmt::Debug for ParquetReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -49,8 +56,10 @@ impl ParquetReport {
     /// [`ReportError::Io`] when the folder cannot be written.
     pub fn create(path: &Path) -> Result<Self, ReportError> {
         let mut draft = Draft::create(path)?;
-        let columns: Vec<(SlotColumn, Builder)> =
-            SlotColumn::all().into_iter().map(|column| (column, Builder::new(column.kind()))).collect();
+        let columns: Vec<(SlotColumn, Builder)> = SlotColumn::with_programs()
+            .into_iter()
+            .map(|column| (column, Builder::new(column.kind())))
+            .collect();
         let fields: Vec<Field> = columns
             .iter()
             .map(|(column, _)| Field::new(column.name(), data_type(column.kind()), !always(*column)))
@@ -73,7 +82,7 @@ impl ParquetReport {
         let file = draft.file().try_clone().map_err(|error| draft.refused(error))?;
         let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties))
             .map_err(|error| ReportError::format(path, error))?;
-        Ok(Self { draft, writer, schema, columns })
+        Ok(Self { draft, writer, schema, columns, gallery: Gallery::default() })
     }
 
     fn flush(&mut self) -> Result<(), ReportError> {
@@ -99,11 +108,20 @@ impl ReportWriter for ParquetReport {
                 }
             }
         }
+        self.gallery.add(part);
         self.flush()
     }
 
-    fn finish(mut self: Box<Self>, _: &Summary) -> Result<Draft, ReportError> {
+    fn finish(mut self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError> {
         self.flush()?;
+        let texts = [
+            (REPORT, serde_json::to_string(&Report::from(summary))),
+            (PORTRAITS, serde_json::to_string(&self.gallery.wire())),
+        ];
+        for (key, text) in texts {
+            let text = text.map_err(|error| ReportError::format(self.draft.target(), error))?;
+            self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), text));
+        }
         let mut file =
             self.writer.into_inner().map_err(|error| ReportError::format(self.draft.target(), error))?;
         file.flush().map_err(|error| self.draft.refused(error))?;
@@ -119,7 +137,7 @@ const fn always(column: SlotColumn) -> bool {
     )
 }
 
-fn data_type(kind: Kind) -> DataType {
+pub(super) fn data_type(kind: Kind) -> DataType {
     match kind {
         Kind::Count => DataType::UInt64,
         Kind::Real => DataType::Float64,

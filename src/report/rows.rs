@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use super::PartReport;
 use super::columns::{OpColumn, Side, SlotColumn, Statistic};
 use crate::dump::{Counts, Number, Op, OpName, Phase, Scalar, Slot, TensorRecord, Value};
-use crate::judge::{OpJudgement, SlotJudgement, source_line};
+use crate::judge::{OpJudgement, SlotJudgement, source_line, user_frames};
 use crate::measure::{Evidence, PairMetrics, RecordedComparison, TensorSummary};
 use crate::pair::{OpPair, Paired};
 
@@ -96,11 +96,16 @@ impl<'a> OpRow<'a> {
 
     /// The slots, in order.
     pub fn slots(&self) -> impl Iterator<Item = SlotRow<'a>> + use<'a> {
+        self.slot_rows(self.representative())
+    }
+
+    fn slot_rows(&self, representative: Option<usize>) -> impl Iterator<Item = SlotRow<'a>> + use<'a> {
         let op = *self;
         let slots = op.pair.slots.iter().zip(op.evidence).zip(&op.judged.slots);
         slots.enumerate().map(move |(index, ((&paired, evidence), judged))| SlotRow {
             op,
             index,
+            decides: representative == Some(index),
             paired,
             slots: (
                 op.ops.0.and_then(|op| op.slots.get(paired.baseline()?)),
@@ -121,7 +126,7 @@ impl<'a> OpRow<'a> {
             };
             // The first of equals wins, so the search runs from the end.
             let results: Vec<_> =
-                self.slots().enumerate().filter(|(_, row)| row.is_result_tensor()).collect();
+                self.slot_rows(None).enumerate().filter(|(_, row)| row.is_result_tensor()).collect();
             let worst = results.iter().rev().max_by(|(_, a), (_, b)| {
                 let (a, b) = (rank(a), rank(b));
                 a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
@@ -163,6 +168,42 @@ impl<'a> OpRow<'a> {
         }
     }
 
+    /// Content of a cell that says something of the op; `None` for columns of values.
+    pub fn shared(&self, column: SlotColumn) -> Option<Cell<'a>> {
+        let follows = || self.judged.follows.map_or(Cell::Empty, |order| Cell::Count(order as u64));
+        Some(match column {
+            SlotColumn::Step => Cell::Count(self.part.pair.step),
+            SlotColumn::Rank => Cell::Count(self.part.pair.rank.into()),
+            SlotColumn::Order => Cell::Count(self.order as u64),
+            SlotColumn::Op => Cell::word(self.name()),
+            SlotColumn::Role => Cell::word(self.judged.role.name()),
+            SlotColumn::Cause => Cell::word(self.judged.cause.map_or("", crate::judge::Cause::name)),
+            SlotColumn::Phase => self.cell(OpColumn::Phase, None),
+            SlotColumn::Module => self.module(),
+            SlotColumn::Recorded => Cell::word(match self.pair.ops {
+                Paired::Both(..) => "both",
+                Paired::BaselineOnly(_) => "baseline",
+                Paired::CandidateOnly(_) => "candidate",
+            }),
+            SlotColumn::Source => self.source(),
+            SlotColumn::Stack(side) => self.stack(side),
+            SlotColumn::InputError => Cell::real(self.judged.input_error),
+            SlotColumn::OutputError => Cell::real(self.judged.output_error),
+            SlotColumn::OpReason => Cell::word(&self.judged.reason),
+            SlotColumn::Follows => follows(),
+            _ => return None,
+        })
+    }
+
+    fn stack(&self, side: Side) -> Cell<'a> {
+        let (op, rank) = match side {
+            Side::Baseline => (self.ops.0, &self.part.pair.baseline),
+            Side::Candidate => (self.ops.1, &self.part.pair.candidate),
+        };
+        let stack = op.and_then(|op| op.stack).and_then(|stack| rank.stacks.get(stack as usize));
+        stack.map_or(Cell::Empty, |stack| Cell::Text(user_frames(stack).join("\n").into()))
+    }
+
     fn module(&self) -> Cell<'a> {
         let Some(op) = self.op() else { return Cell::Empty };
         if let Some(path) = op.name.module_path() {
@@ -191,6 +232,8 @@ pub struct SlotRow<'a> {
     op: OpRow<'a>,
     /// Place in the op.
     index: usize,
+    /// Stands for the op.
+    decides: bool,
     paired: Paired,
     slots: (Option<&'a Slot>, Option<&'a Slot>),
     evidence: &'a Evidence,
@@ -256,15 +299,10 @@ impl<'a> SlotRow<'a> {
 
     /// Content of a cell.
     pub fn cell(&self, column: SlotColumn) -> Cell<'a> {
+        let expectation = self.judged.expectation;
         match column {
-            SlotColumn::Step => Cell::Count(self.op.part.pair.step),
-            SlotColumn::Rank => Cell::Count(self.op.part.pair.rank.into()),
-            SlotColumn::Order => Cell::Count(self.op.order as u64),
-            SlotColumn::Op => Cell::word(self.op.name()),
             SlotColumn::Slot => Cell::word(self.path()),
             SlotColumn::Verdict => Cell::word(self.judged.verdict.name()),
-            SlotColumn::Role => Cell::word(self.op.judged.role.name()),
-            SlotColumn::Cause => Cell::word(self.op.judged.cause.map_or("", crate::judge::Cause::name)),
             SlotColumn::DType(side) => self.slot(side).map_or(Cell::Empty, |slot| dtype(&slot.value)),
             SlotColumn::Shape(side) => {
                 self.tensor(side).map_or(Cell::Empty, |tensor| Cell::Text(sizes(&tensor.shape).into()))
@@ -312,6 +350,16 @@ impl<'a> SlotRow<'a> {
                 .and_then(|rule| self.op.part.judged.rules.get(rule as usize))
                 .map_or(Cell::Empty, |rule| Cell::word(rule)),
             SlotColumn::Reason => Cell::word(&self.judged.reason),
+            SlotColumn::Decides => Cell::Flag(self.decides),
+            SlotColumn::JudgedError => Cell::real(expectation.map(|expectation| expectation.error)),
+            SlotColumn::Floor => Cell::real(expectation.map(|expectation| expectation.floor)),
+            SlotColumn::Expected => Cell::real(expectation.map(|expectation| expectation.expected)),
+            SlotColumn::Identity => {
+                let slots = self.op.part.values.get(self.op.order);
+                let value = slots.and_then(|slots| slots.get(self.index).copied().flatten());
+                value.map_or(Cell::Empty, |value| Cell::Count(value.into()))
+            }
+            of_op => self.op.shared(of_op).unwrap_or(Cell::Empty),
         }
     }
 

@@ -23,11 +23,13 @@ pub enum Format {
     Parquet,
     /// The answer and the tallies, for programs.
     Json,
+    /// A page for people.
+    Html,
 }
 
 impl Format {
     /// Every format, those that this build cannot write included.
-    pub const ALL: [Self; 4] = [Self::Text, Self::Xlsx, Self::Parquet, Self::Json];
+    pub const ALL: [Self; 5] = [Self::Text, Self::Xlsx, Self::Parquet, Self::Json, Self::Html];
 
     /// The word on the command line.
     pub const fn name(self) -> &'static str {
@@ -36,6 +38,7 @@ impl Format {
             Self::Xlsx => "xlsx",
             Self::Parquet => "parquet",
             Self::Json => "json",
+            Self::Html => "html",
         }
     }
 
@@ -46,6 +49,7 @@ impl Format {
             Self::Xlsx => "result.xlsx",
             Self::Parquet => "result.parquet",
             Self::Json => "report.json",
+            Self::Html => "result.html",
         }
     }
 
@@ -55,6 +59,7 @@ impl Format {
             Self::Text | Self::Json => true,
             Self::Xlsx => cfg!(feature = "xlsx"),
             Self::Parquet => cfg!(feature = "parquet"),
+            Self::Html => cfg!(feature = "html"),
         }
     }
 
@@ -68,7 +73,9 @@ impl Format {
             Self::Xlsx => Box::new(super::xlsx::XlsxReport::create(&path, extent)?),
             #[cfg(feature = "parquet")]
             Self::Parquet => Box::new(super::parquet::ParquetReport::create(&path)?),
-            #[cfg(not(all(feature = "xlsx", feature = "parquet")))]
+            #[cfg(feature = "html")]
+            Self::Html => Box::new(super::html::HtmlReport::create(&path)?),
+            #[cfg(not(all(feature = "xlsx", feature = "parquet", feature = "html")))]
             absent => {
                 let message = format!("this build of probe has no feature `{absent}`");
                 return Err(ReportError::format(path, message));
@@ -103,7 +110,7 @@ impl FromStr for Format {
 
 /// A word that names no report format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no report format `{0}`; choose from text, xlsx, parquet, json")]
+#[error("no report format `{0}`; choose from text, xlsx, parquet, json, html")]
 pub struct UnknownFormat(pub String);
 
 /// The writers of one comparison.

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from probe.backends import compiling
+from probe.private.compiling import compiling
 from probe.config_check import flags
 from probe.patches import Patches
 

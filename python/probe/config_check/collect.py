@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from probe.backends import compiling
+from probe.private.compiling import compiling
 from probe.config_check import hyperparameters
 from probe.config_check.calls import holds
 from probe.config_check.collection import Collection, Request

@@ -484,14 +484,11 @@ def _merge_rest(output: Path, run: str, world_size: int, process: int) -> None:
         say(f"config-check: the ranks were not merged into {output}: {_reason(error)}")
 
 
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Reads tensors without gradients, autocast and the modes that others have put on operators."""
-    torch = sys.modules["torch"]
-    from torch.utils._python_dispatch import _disable_current_modes
+def _undisturbed() -> contextlib.AbstractContextManager[None]:
+    """Tensors are read without gradients and the modes that others have put on operators."""
+    from probe.private.guards import without_modes
 
-    with torch.no_grad(), _disable_current_modes(), torch._C.DisableTorchFunction():
-        yield
+    return without_modes()
 
 
 def _ranks(world_size: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from probe.backends import backend_of
+from probe.private.compiling import backend_of
 
 #: Switches that are set around a forward call, and tell nothing elsewhere.
 OF_A_STEP = ("autocast", "grad_enabled", "inference_mode")

@@ -31,9 +31,9 @@ def collect() -> dict[str, Any]:
         found["gpu"] = _gpu()
     elif getattr(torch.version, "hip", None):
         found["gpu"] = {"rocm": torch.version.hip}
-    npu = _npu()
-    if npu:
-        found["npu"] = npu
+    below = npu()
+    if below:
+        found["npu"] = below
     return _without_none(found)
 
 
@@ -94,7 +94,7 @@ def _gpu() -> dict[str, Any]:
     return found
 
 
-def _npu() -> dict[str, Any]:
+def npu() -> dict[str, Any]:
     """Versions below an NPU, as far as files tell. Not tried on one."""
     home = os.environ.get("ASCEND_TOOLKIT_HOME") or os.environ.get("ASCEND_HOME_PATH")
     toolkits = [Path(home)] if home else [Path(_ASCEND_HOME, "ascend-toolkit", "latest")]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from probe.backends import compiling
+from probe.private.compiling import compiling
 from probe.config_check import scaler, schedule, secrets
 from probe.patches import Patches
 

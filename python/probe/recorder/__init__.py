@@ -9,10 +9,9 @@
     naming     what things are called
     frames     where in the program they are called
     collectives  what ranks do together
-    special    tensors that are not plain memory
     device     numbers of tensors that are not in host memory
 
-What was intercepted goes to `probe._core.Recorder`, which measures and writes it.
+What of torch is private stands in `probe.private`. What was intercepted goes to `probe._core.Recorder`, which measures and writes it.
 """
 
 import torch

@@ -28,13 +28,16 @@ from probe.messages import say, say_once, warn
 from probe.names import check_apis, check_modules
 from probe.patterns import path_of
 from probe.ranks import current_rank, processes_here, world_size
-from probe.recorder import frames, naming, special
+from probe.private import VARIABLE, autograd, checkpoints, safe, tensors
+from probe.private.guards import without_functions
+from probe.private.modes import remove, set_aside, settle_flags
+from probe.recorder import frames, naming
 from probe.recorder.collectives import CollectiveMode, wait
 from probe.recorder.compiled import CompiledRegions
 from probe.recorder.device import Device
 from probe.recorder.ending import Ending
 from probe.recorder.gradients import Gradients
-from probe.recorder.modes import ApiMode, OpMode, remove, set_aside, settle_flags
+from probe.recorder.modes import ApiMode, OpMode
 from probe.recorder.modules import Modules
 from probe.recorder.perturb import Perturbation
 from probe.recorder.updates import open_update
@@ -95,6 +98,7 @@ class Session:
         self._rank, self._world = current_rank(settings.rank), world_size()
         self._selected = self._rank in settings.ranks
         self._compiled: CompiledRegions | None = None
+        self._device = Device(settings.task in ("sketch", "tensor"), settings.host_bytes, settings.fused)
         self._ending = Ending()
         self._perturbation = Perturbation(settings.perturb) if settings.perturb is not None else None
         #: Number of pauses so far.
@@ -170,7 +174,7 @@ class Session:
         if not (self._running and self._in_step) or self._core is None:
             return
         core = self._core
-        with torch._C.DisableTorchFunction():
+        with without_functions():
             self._save(core, name, value)
             if gradient:
                 self._save_gradients(core, name, value)
@@ -191,7 +195,7 @@ class Session:
             def arrived(gradient: torch.Tensor) -> None:
                 if self._in_step:
                     try:
-                        with torch._C.DisableTorchFunction():
+                        with without_functions():
                             self._save(core, f"{name}_grad", gradient)
                     except Exception as error:
                         core.fault(f"gradient of {name}: {error}")
@@ -211,7 +215,8 @@ class Session:
                 notes = [f"{count} calls could not be recorded in full; the first: {first}"] if count else []
                 for note in notes:
                     say_once(note)
-                self._core.close(notes)
+                # Said when they were found.
+                self._core.close(notes + self._device.missing())
                 self._report()
             if not self._over:
                 self._tell()
@@ -272,6 +277,7 @@ class Session:
             self._scope_handle = optimizers.listen(self._enter_optimizer, self._leave_optimizer)
         if not self._in_step:
             self._core.begin_step(self.step_number)
+            self._device.begin_step()
             self._ending.step_begins()
             self._selection.begin_step()
             self._in_step = True
@@ -314,6 +320,8 @@ class Session:
     def _create(self) -> Recorder:
         settings = self.settings
         self._rank, self._world = current_rank(settings.rank), world_size()
+        if (reason := safe()) and reason != f"{VARIABLE} is set":
+            say_once(f"{reason}: tensors and frames are read by their attributes, which takes longer; {VARIABLE}=0 reads them as elsewhere")
         manifest = {
             "framework": {"name": "torch", "version": torch.__version__},
             "device": Device.present(),
@@ -323,7 +331,7 @@ class Session:
             "task": settings.task,
             "config": settings.describe(),
             "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "notes": _remarks(settings),
+            "notes": [*_remarks(settings), *([f"recorded the safe way: {reason}"] if (reason := safe()) else [])],
         }
         options = {
             "task": settings.task,
@@ -340,16 +348,16 @@ class Session:
             "as_on_device": _AS_ON_DEVICE,
         }
         hooks = {
-            "parts": special.parts,
-            "device": Device(settings.task in ("sketch", "tensor")),
-            "autograd_node": torch._C._current_autograd_node,
-            "sequence": torch._C._autograd._get_sequence_nr,
-            "region": frames.region,
+            "parts": tensors.parts,
+            "device": self._device,
+            "autograd_node": autograd.current_node,
+            "sequence": autograd.next_sequence,
+            "region": checkpoints.region,
             "describe_op": naming.describe_op,
             "wait": wait,
             "describe_frames": frames.describe,
-            "checkpoint_code": frames.checkpoint_code(),
-            "border_code": frames.border_code(),
+            "checkpoint_code": checkpoints.checkpoint_code(),
+            "border_code": checkpoints.border_code(),
             "wants": None if self._selection.everything else _Wants(self._selection),
             "stores": _Stores(self._selection) if settings.tensors else None,
         }

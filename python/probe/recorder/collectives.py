@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from probe.private import autograd, dispatcher
+
 if TYPE_CHECKING:
     from probe._core import Recorder
 
@@ -44,7 +46,7 @@ def wait(result: Any) -> None:
     work = result[-1] if isinstance(result, (tuple, list)) and result else result
     try:
         if isinstance(work, torch.ScriptObject):
-            work = torch._C._distributed_c10d.Work.unbox(work)
+            work = dispatcher.work_of(work)
         work.wait()
     except Exception:  # noqa: BLE001
         # A failure of the collective comes up where the program waits for it.
@@ -71,7 +73,7 @@ class CollectiveMode(TorchDispatchMode):
             if kind.__name__ == "DTensor":
                 return NotImplemented
         name = self._names.get(func)
-        if name is None or not self.on or torch._C._current_autograd_node() is not None:
+        if name is None or not self.on or autograd.current_node() is not None:
             return func(*args, **kwargs)
         tensors = _tensors(args)
         call = self._core.before_api(name, None, tensors, {})

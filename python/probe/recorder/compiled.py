@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from probe.backends import backend_of
 from probe.messages import say_once
+from probe.private import compiling
+from probe.private.guards import without_functions
 
 if TYPE_CHECKING:
     from probe._core import Recorder
@@ -45,25 +46,25 @@ class CompiledRegions:
 
     def attach(self) -> None:
         """Starts watching, if this program can have compiled anything."""
-        place = sys.modules.get("torch._dynamo.eval_frame")
+        place = compiling.place_of_calls()
         if place is None or self._ask is not None:
             return
-        ask = getattr(place, "_callback_from_stance", None)
+        ask = compiling.asked(place)
         if ask is None:
             say_once("torch.compile of this version cannot be recorded: 2.6 or later is needed")
             return
         self._place, self._ask = place, ask
-        place._callback_from_stance = self._begin
+        compiling.replace_asked(place, self._begin)
 
     def detach(self) -> None:
         """Stops watching; a call that is under way is recorded to its end."""
-        if self._ask is not None and self._place._callback_from_stance == self._begin:
-            self._place._callback_from_stance = self._ask
+        if self._ask is not None and compiling.asked(self._place) == self._begin:
+            compiling.replace_asked(self._place, self._ask)
             self._ask = None
 
     def _begin(self, callback: Any) -> Any:
-        """Called by torch at the start of a call, in place of `_callback_from_stance`."""
-        ask = self._ask or self._place._callback_from_stance
+        """Called by torch at the start of a call, in place of what it asks otherwise."""
+        ask = self._ask or compiling.asked(self._place)
         found = ask(callback)
         if callback in (None, False) or found is None:
             return found
@@ -73,7 +74,7 @@ class CompiledRegions:
             if not {"fn", "args", "kwargs"} <= values.keys():
                 # A context manager that compiles what runs in it: no call has a beginning here.
                 return found
-            if backend_of(callback) == "eager":
+            if compiling.backend_of(callback) == "eager":
                 return None
             self._record(frame, values["fn"], values["args"], values["kwargs"])
         except Exception as error:
@@ -87,7 +88,7 @@ class CompiledRegions:
         self._modules.outermost += 1
         say_once("compiled functions are recorded as one op each: what enters and leaves them")
         try:
-            with torch._C.DisableTorchFunction():
+            with without_functions():
                 call = self._core.before_api(self._name(function), None, args, kwargs)
             edges = None
             if call is not None:
@@ -109,14 +110,14 @@ class CompiledRegions:
                 resume()
                 if call is not None:
                     # The value of a call that raised is None, as if it had returned nothing.
-                    with torch._C.DisableTorchFunction():
+                    with without_functions():
                         self._core.after(call, value)
                         if edges is not None and self._gradients is not None:
                             self._gradients.after(call, edges, value)
             except Exception as error:
                 self._core.fault(f"call of a compiled function: {error}")
 
-        torch._dynamo.decorators.skip_code(left.__code__)
+        compiling.leave_alone(left)
         sys.setprofile(left)
 
     def _name(self, function: Any) -> str:

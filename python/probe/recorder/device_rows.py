@@ -179,7 +179,12 @@ def _sketches(measured: Sequence[Measured], data: bytes, place: int) -> list[byt
     table = _lanes([part.lanes.dtype for each in measured for part in each.parts if part.lanes is not None], data[place:])
     totals, row = [], 0
     for each in measured:
-        own, row = table[row : row + len(each.parts)], row + len(each.parts)
+        # None where statistics had to do.
+        count = sum(part.lanes is not None for part in each.parts)
+        own, row = table[row : row + count], row + count
+        if each.parts and not count:
+            totals.append(torch.zeros(1, LANES, dtype=torch.float64, device="cpu"))
+            continue
         if len(each.parts) != 1:
             # The first element of a piece is in the lane that its place in the tensor says.
             width = 2 if each.kind is Kind.COMPLEX else 1
@@ -191,7 +196,8 @@ def _sketches(measured: Sequence[Measured], data: bytes, place: int) -> list[byt
     stored[:, :LANES] = torch.cat(totals) * units[:, None]
     stored.masked_fill_(~stored.isfinite(), math.nan)
     size = _STORED * 4
-    return [ctypes.string_at(stored.data_ptr() + number * size, size) for number in range(len(measured))]
+    there = [all(part.lanes is not None for part in each.parts) for each in measured]
+    return [ctypes.string_at(stored.data_ptr() + number * size, size) if is_there else None for number, is_there in enumerate(there)]
 
 
 def _lanes(dtypes: Sequence[torch.dtype], data: bytes) -> torch.Tensor:

@@ -34,16 +34,17 @@ class Signs:
         start = first % PERIOD
         end = start + count
         if end <= PERIOD:
-            flat.mul_(self._table(buffer.device, end, stream)[start:end])
+            flat.mul_(self.table(buffer.device, end, stream)[start:end])
             return
-        whole = self._table(buffer.device, PERIOD, stream)
+        whole = self.table(buffer.device, PERIOD, stream)
         if start == 0 and count <= 2 * PERIOD <= buffer.numel():
             # What lies behind the numbers is of no account.
             buffer[: 2 * PERIOD].view(2, PERIOD).mul_(whole)
             return
         flat.mul_(torch.cat([whole[start:], whole[: end - PERIOD]]))
 
-    def _table(self, device: torch.device, end: int, stream: Any) -> torch.Tensor:
+    def table(self, device: torch.device, end: int, stream: Any) -> torch.Tensor:
+        """The signs of the elements before `end`, or of a whole period, ready for use in `stream`, which is the current one."""
         size = _FEW if end <= _FEW and (device, PERIOD) not in self._shared else PERIOD
         return self._shared.get((device, size), device, stream, lambda: _signs(device, size))
 

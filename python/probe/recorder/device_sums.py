@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, Optional
 
 import torch
 
+from probe.messages import say_once
 from probe.recorder.device_chunks import WIDER, Kind, Piece
 from probe.recorder.device_classes import SENTINEL, limits, reached
-from probe.recorder.device_sketch import Signs, lanes, room
+from probe.recorder.device_sketch import LANES, Signs, lanes, room
 from probe.recorder.device_streams import Shared
 
 #: Sentinels of binary32 and bfloat16 times this are infinite, and nothing else is.
@@ -45,14 +46,16 @@ class Part(NamedTuple):
 class Sums:
     """Measures pieces; keeps what they need on each device."""
 
-    def __init__(self, sketch: bool) -> None:
+    def __init__(self, sketch: bool, fused: Any = None) -> None:
+        """`fused` is the module `device_fused`, where its kernel is to be used."""
         self._signs = Signs() if sketch else None
         self._shared = Shared()
+        self._fused = fused
 
     def of(self, kind: Kind, piece: Piece, stream: Any) -> Part:
         """Starts to measure a piece, in `stream`, which is the current one."""
         if kind is Kind.FLOAT:
-            return self._floats(piece, stream)
+            return self.at_once(piece, stream) or self._floats(piece, stream)
         if kind is Kind.BOOL:
             return self._bools(piece, stream)
         if kind is Kind.COMPLEX:
@@ -71,6 +74,27 @@ class Sums:
         torch.nan_to_num(flat, 0.0, 0.0, 0.0, out=flat)
         numbers = (*torch.aminmax(flat), *torch.var_mean(flat, correction=0))
         return Part(flat.numel(), piece.first, counts, numbers, self._lanes(buffer, flat, piece.first, stream))
+
+    def at_once(self, piece: Piece, stream: Any) -> Part | None:
+        """By the kernel of `device_fused`; None where it does not measure such pieces, or not at all."""
+        values = piece.values
+        if self._fused is None or not self._fused.can_measure(values):
+            return None
+        signs = None if self._signs is None else self._signs.table(values.device, piece.first + values.numel(), stream)
+        try:
+            counts, numbers, found = self._fused.measured(values, self._wide_limits(values, stream), signs, piece.first, LANES)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            say_once(f"fused: the kernel cannot be used, so torch's operations measure: {type(error).__name__}: {error}")
+            self._fused = None
+            return None
+        return Part(values.numel(), piece.first, [counts], numbers, found)
+
+    def _wide_limits(self, values: torch.Tensor, stream: Any) -> torch.Tensor:
+        """Those of a short type, as numbers of binary32, which the kernel compares."""
+        make = lambda: limits(values.dtype, values.device).to(torch.float32)  # noqa: E731
+        return self._shared.get((values.device, values.dtype, "wide"), values.device, stream, make)
 
     def _doubles(self, piece: Piece, stream: Any) -> Part:
         values = piece.values

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from probe.private import autograd
+from probe.private.guards import without_dispatch
+
 if TYPE_CHECKING:
     from probe._core import Call, Recorder
 
@@ -31,7 +34,7 @@ class Edges:
     __slots__ = ("leaves", "nodes", "sequence")
 
     def __init__(self) -> None:
-        self.sequence: int = torch._C._autograd._get_sequence_nr()
+        self.sequence: int = autograd.next_sequence()
         #: (node, number of its output) -> slots.
         self.nodes: dict[tuple[_Node, int], list[str]] = {}
         #: identity of a leaf tensor -> slots.
@@ -60,7 +63,7 @@ class Gradients:
             return None
 
     def _stand(self, call: Call, args: Any, kwargs: Any, module: bool) -> Edges | None:
-        if not torch._C.is_grad_enabled() or call.name.endswith(".backward"):
+        if not torch.is_grad_enabled() or call.name.endswith(".backward"):
             return None
         edges = Edges() if module else None
         for path, tensor in _tensors(args, kwargs):
@@ -114,7 +117,7 @@ class Gradients:
                     continue
                 paths = given.get((other, number))
                 if paths is None:
-                    sequence = other._sequence_nr()
+                    sequence = autograd.sequence_of(other)
                     if sequence < _NO_SEQUENCE:
                         if sequence >= first and other not in seen:
                             seen.add(other)
@@ -162,13 +165,13 @@ class Gradients:
 
         Returns the pass; other threads may be in others.
         """
-        backward: int = torch._C._current_graph_task_id()
+        backward: int = autograd.current_pass()
         with self._lock:
             first = backward not in self._started
             self._started.setdefault(backward, {})[id(tap)] = tap
         if first:
             try:
-                torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end_of_pass(backward))
+                autograd.at_end_of_pass(lambda: self._end_of_pass(backward))
             except RuntimeError:
                 # Not inside a backward pass: the end of the step files it.
                 pass
@@ -338,7 +341,7 @@ def _backward(name: str) -> str:
 
 
 def _sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
+    with without_dispatch():
         return a + b
 
 

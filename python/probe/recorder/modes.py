@@ -7,25 +7,19 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
-from types import FunctionType, MethodType
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import overrides
 from torch.overrides import TorchFunctionMode
-from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from probe.private.modes import SEED, handles, remove, without_overrides
 from probe.recorder.naming import BACKWARD, api_names
 
 if TYPE_CHECKING:
     from probe._core import Recorder
     from probe.recorder.gradients import Gradients
-
-
-#: Makes the gradient that a backward pass begins with: no call of the program's.
-_SEED = torch.autograd._make_grads.__code__
 
 
 class OpMode(TorchDispatchMode):
@@ -66,7 +60,7 @@ class ApiMode(TorchFunctionMode):
             if func in BACKWARD:
                 return self._backward(func, types, args, kwargs)
             return func(*args, **kwargs)
-        if func in self._questions or not self.on or (func is torch.ones_like and sys._getframe(1).f_code is _SEED):
+        if func in self._questions or not self.on or (func is torch.ones_like and sys._getframe(1).f_code is SEED):
             return func(*args, **kwargs)
         call = self._before(name[0], name[1], args, kwargs)
         if call is None:
@@ -91,33 +85,15 @@ class ApiMode(TorchFunctionMode):
 
     def _backward(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Runs a backward pass with the recording on, which torch switches off while a handler runs."""
-        if any(_handles(kind) for kind in types) or not self.on:
+        if any(handles(kind) for kind in types) or not self.on:
             # Of a subclass with a handler of its own, which comes next.
             return func(*args, **kwargs)
         self.__enter__()
         try:
-            return _without_dispatch(func)(*args, **kwargs)
+            return without_overrides(func)(*args, **kwargs)
         finally:
             # The recording may have been stopped meanwhile.
             remove(self)
-
-
-@functools.cache
-def _without_dispatch(func: Any) -> Any:
-    """The same code, which does not ask whether there is a mode: it would be handed back to the mode without end."""
-    names = {name: _never for name in func.__globals__ if name.startswith("has_torch_function")}
-    copy = FunctionType(func.__code__, {**func.__globals__, **names}, func.__name__, func.__defaults__, func.__closure__)
-    copy.__kwdefaults__ = func.__kwdefaults__
-    return copy
-
-
-def _handles(kind: type) -> bool:
-    """Whether a class of tensors has a handler of its own."""
-    handler = getattr(kind, "__torch_function__", None)
-    return getattr(handler, "__func__", handler) not in (
-        torch.Tensor.__torch_function__.__func__,
-        torch._C._disabled_torch_function_impl,
-    )
 
 
 #: Operators that write to their first operand: `x += y`.
@@ -137,57 +113,9 @@ def _writes(name: str) -> bool:
     return last in _IN_PLACE or (last.endswith("_") and not last.endswith("__"))
 
 
-def _never(*args: Any) -> bool:
-    return False
-
-
 def _holds_tensor(value: Any, depth: int = 3) -> bool:
     if isinstance(value, torch.Tensor):
         return True
     if isinstance(value, (tuple, list)) and depth:
         return any(_holds_tensor(item, depth - 1) for item in value)
     return False
-
-
-def remove(mode: TorchFunctionMode | TorchDispatchMode) -> bool:
-    """Takes a mode off this thread's stack, also from below modes that were pushed after it. False if it is not there."""
-    return set_aside(mode) is not None
-
-
-def set_aside(mode: TorchFunctionMode | TorchDispatchMode) -> Callable[[], None] | None:
-    """As `remove`; what it returns puts the mode back where it was. None if it is not on the stack."""
-    dispatch = isinstance(mode, TorchDispatchMode)
-    module: Any = _python_dispatch if dispatch else overrides
-    stack = _python_dispatch._get_current_dispatch_mode_stack() if dispatch else overrides._get_current_function_mode_stack()
-    found = [index for index, other in enumerate(stack) if other is mode]
-    if not found:
-        return None
-    height = len(stack) - 1 - found[-1]
-
-    def below(act: Callable[[], Any]) -> None:
-        above = [module._pop_mode() for _ in range(height)]
-        act()
-        for other in reversed(above):
-            module._push_mode(other)
-        if dispatch:
-            settle_flags()
-
-    below(lambda: mode.__exit__(None, None, None))
-    return lambda: below(mode.__enter__)
-
-
-def settle_flags() -> None:
-    """Mends what torch remembers of whether there are modes.
-
-    Each mode restores at its end what it found at its beginning. Taken out from below others, it leaves them with a
-    memory of itself: torch would believe in a mode for ever after, and compile nothing any more.
-    """
-    within, within_users = False, False
-    for mode in _python_dispatch._get_current_dispatch_mode_stack():
-        for flags, value in (("old_dispatch_mode_flags", within), ("old_non_infra_dispatch_mode_flags", within_users)):
-            if remembered := getattr(mode, flags, None):
-                remembered[-1] = value
-        within, within_users = True, within_users or not mode.is_infra_mode()
-    for flag, value in (("_is_in_torch_dispatch_mode", within), ("_is_in_non_infra_torch_dispatch_mode", within_users)):
-        if hasattr(_python_dispatch, flag):
-            setattr(_python_dispatch, flag, value)

@@ -16,6 +16,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from probe.patterns import path_of, plain_path
+from probe.private.guards import without_functions
 from probe.recorder.naming import module_stem
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ class Modules:
                 self._local.began = self._thread_began()
                 if self._perturbation is not None:
                     moved = args = self._perturbation.before(module, args, frame.f_locals.get("kwargs", {}))
-            with torch._C.DisableTorchFunction():
+            with without_functions():
                 stem, recorded = self._known(module, len(stack))
                 kwargs = frame.f_locals.get("kwargs", {})
                 parameters = {k: p for k, p in module._parameters.items() if p is not None} if recorded else {}
@@ -293,7 +294,7 @@ class Modules:
             self._core.leave_module()
         call = entered.call
         if call is not None:
-            with torch._C.DisableTorchFunction():
+            with without_functions():
                 if raised and call.recomputed:
                     # Checkpointing stops a recomputation as soon as it has what it needs.
                     call.remark("recomputation ended early")

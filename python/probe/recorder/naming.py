@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
+from probe.private.dispatcher import FUNCTIONAL, VF, behind, schema_of
 from probe.recorder.collectives import collectives
 
 #: Methods that the interpreter calls for an operator, and the operator's own name: `x + y` arrives as `Tensor.add`.
@@ -59,8 +59,8 @@ def api_names() -> dict[Callable[..., Any], tuple[str, str | None]]:
         ("Torch.special", torch.special),
         ("Torch.nested", torch.nested),
         ("Torch.sparse", torch.sparse),
-        ("Functional", torch._C._nn),
-        ("VF", torch._VF if hasattr(torch._VF, "lstm") else torch),
+        ("Functional", FUNCTIONAL),
+        ("VF", VF),
         ("Init", torch.nn.init),
         # The class that tensors are of below Python.
         ("Tensor", torch.Tensor.__mro__[1]),
@@ -89,7 +89,7 @@ def describe_op(func: Any) -> tuple[str, list[tuple[int, str]], Callable[..., An
     Its name (`aten.addmm.default` is `Aten.addmm`; empty for ops that compute nothing), position and name of the arguments
     it writes to, what a call of it comes to, and whether it is a collective, which is not done when it returns.
     """
-    schema = func._schema
+    schema = schema_of(func)
     namespace, _, name = schema.name.partition("::")
     if namespace == "profiler":
         return "", [], func, False
@@ -99,15 +99,7 @@ def describe_op(func: Any) -> tuple[str, list[tuple[int, str]], Callable[..., An
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
     stem = f"{namespace[:1].upper()}{namespace[1:]}.{name}"
-    return stem, written, _behind(func), func in collectives()
-
-
-def _behind(func: Any) -> Callable[..., Any]:
-    """What an op hands its arguments on to, where it does nothing but that."""
-    code = getattr(type(func).__call__, "__code__", None)
-    if type(func) is OpOverload and code is not None and code.co_names == ("_op",):
-        return func._op
-    return func
+    return stem, written, behind(func), func in collectives()
 
 
 def module_stem(path: str, module: torch.nn.Module) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from probe.private.guards import without_dispatch
+
 #: Integer type of the same size, and bits behind the point.
 _BITS = {
     torch.float64: (torch.int64, 52),
@@ -41,7 +43,7 @@ class Perturbation:
 
     def before(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Moves what an outermost call begins with. Gives the arguments to call it with; `kwargs` are replaced in place."""
-        with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        with without_dispatch():
             if module not in self._done:
                 self._done.add(module)
                 for parameter in module.parameters():

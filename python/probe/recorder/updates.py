@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.optimizer import Optimizer
 
+from probe.private.guards import without_functions
+
 if TYPE_CHECKING:
     from probe._core import Call, Recorder
 
@@ -26,7 +28,7 @@ _IMPLEMENTATION = frozenset({"params", "param_names", "foreach", "fused", "captu
 
 def open_update(core: Recorder, name: str, optimizer: Optimizer, names: dict[int, str]) -> Update | None:
     """Opens the record of a step that is about to run. `names` are paths of parameters by identity. None when it is not wanted."""
-    with torch._C.DisableTorchFunction():
+    with without_functions():
         call = core.open(name)
         if call is None:
             return None
@@ -57,7 +59,7 @@ class Update:
 
     def made(self) -> None:
         """Adds what the step has made."""
-        with torch._C.DisableTorchFunction():
+        with without_functions():
             for name, parameter in self._parameters:
                 # Not every kernel tells torch that it has written.
                 self._core.forget(parameter)

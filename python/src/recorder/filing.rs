@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use super::{Recorder, lock};
 use crate::call::Call;
 use crate::device;
-use crate::measure::{Pending, short};
+use crate::measure::{DataName, Pending, short};
 use crate::tape::Due;
 
 /// Tensors on devices whose numbers wait there until they are fetched: about 4 KiB each. The program waits for the device while
@@ -17,12 +17,17 @@ use crate::tape::Due;
 /// program is killed.
 const WAITING: usize = 4096;
 
+/// Bytes of tensors that were copied whole and wait in the same way.
+const WAITING_BYTES: usize = 256 << 20;
+
 /// Records of ops in the order in which they are filed, while numbers of some are still on a device.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     records: Vec<(OpRecord, Vec<Pending>)>,
     /// Slots of them that wait.
     waiting: usize,
+    /// Bytes of copies that wait.
+    held: usize,
 }
 
 impl Recorder {
@@ -37,9 +42,12 @@ impl Recorder {
                 return;
             }
             // Those that were measured for another slot take no more room.
-            queue.waiting += pending.iter().filter(|pending| Arc::strong_count(&pending.token) <= 2).count();
+            for pending in pending.iter().filter(|pending| Arc::strong_count(&pending.token) <= 2) {
+                queue.waiting += 1;
+                queue.held += pending.token.held;
+            }
             queue.records.push((record, pending));
-            queue.waiting >= WAITING
+            queue.waiting >= WAITING || queue.held >= WAITING_BYTES
         };
         if full {
             self.settle(py);
@@ -53,13 +61,13 @@ impl Recorder {
             return;
         }
         let tokens = records.iter().flat_map(|(_, pending)| pending).map(|pending| &*pending.token);
-        if let Err(error) = device::fetch(py, &self.meter.device, tokens) {
+        if let Err(error) = device::fetch(py, &self.meter, tokens) {
             self.faults.fetch_add(1, Ordering::Relaxed);
             lock(py, &self.first_fault).get_or_insert(short(&error));
         }
         for (mut record, pending) in records {
             for pending in pending {
-                let Some(SlotRecord { value: SlotValue::Tensor(facts), .. }) =
+                let Some(SlotRecord { path, value: SlotValue::Tensor(facts), .. }) =
                     record.slots.get_mut(pending.slot)
                 else {
                     continue;
@@ -67,7 +75,15 @@ impl Recorder {
                 match pending.token.fetched() {
                     Some(fetched) => {
                         facts.observation = Some(fetched.observation.clone());
-                        facts.bytes.clone_from(&fetched.bytes);
+                        if pending.token.with_data {
+                            let name = DataName { op: &record.name, path };
+                            let (data, note) = pending.token.written(&self.tape, py, name, facts);
+                            facts.data = data;
+                            facts.note = facts.note.take().or(note);
+                        }
+                        if facts.data.is_none() {
+                            facts.bytes.clone_from(&fetched.bytes);
+                        }
                     }
                     None => {
                         facts.note.get_or_insert_with(|| "not fetched from the device".into());

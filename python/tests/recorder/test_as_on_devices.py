@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dumps import Dump
-from probe.recorder import _session
+from probe.recorder import _session, device_sums
 from probe.recorder.device import Copy, Device, Token
 from probe.recorder.device_rows import SUM_ERROR
 
@@ -166,3 +166,110 @@ def test_memory_that_ends_while_measuring_is_said_and_training_goes_on(record: R
     dump = record(lambda: torch.ones(3000).sin(), task="statistics")
     slot = dump["Tensor.sin.0.forward"]["input.0"]
     assert slot.row["elements"] is None and "out of memory" in slot.row["tensor_note"]
+
+
+@pytest.mark.parametrize("level", ["mix", "op"])
+@pytest.mark.parametrize("task", ["tensor", "hash"])
+def test_data_and_hashes_are_those_of_the_host(record: Record, calls: Calls, monkeypatch: pytest.MonkeyPatch, level: str, task: str) -> None:
+    net = model()
+    there = record(training(net), net, level=level, task=task)
+    monkeypatch.setattr(_session, "_AS_ON_DEVICE", False)
+    net = model()
+    here = record(training(net), net, level=level, task=task)
+    assert there.names == here.names
+    compared = 0
+    for op, same in zip(here.ops, there.ops, strict=True):
+        assert list(op.slots) == list(same.slots)
+        for path, slot in op.slots.items():
+            for key in ("elements", "hash", "norm", "sum_error"):
+                assert same[path].row[key] == slot.row[key], (op.name, path, key)
+            if task == "tensor" and slot.row["elements"]:
+                assert torch.equal(same[path].data, slot.data), (op.name, path)
+                compared += 1
+    assert task == "hash" or compared > 20
+
+
+def test_data_of_chosen_ops_and_a_budget(record: Record, calls: Calls) -> None:
+    def work() -> None:
+        x = torch.ones(3000)
+        x.sin()
+        x.cos()
+        x.tan()
+
+    # What was measured before is copied where its data is wanted.
+    dump = record(work, task="statistics", tensors=["torch.Tensor.cos"])
+    assert torch.equal(dump["Tensor.cos.0.forward"]["input.0"].data, torch.ones(3000))
+    assert torch.equal(dump["Tensor.cos.0.forward"]["output.0"].data, torch.ones(3000).cos())
+    assert dump["Tensor.sin.0.forward"]["input.0"].row["offset"] is None and dump["Tensor.tan.0.forward"]["output.0"].row["offset"] is None
+
+
+def test_data_beyond_the_budget_is_left_out(tmp_path: Any, calls: Calls) -> None:
+    # Room for the first of them.
+    dump = sines(tmp_path / "dump", task="tensor", max_bytes=13000)
+    first, second = dump["Torch.arange.0.forward"]["output.0"], dump["Tensor.sin.0.forward"]["output.0"]
+    assert torch.equal(first.data, torch.arange(3000.0))
+    assert second.row["offset"] is None and second.row["sketch"] is not None and "data left out" in second.row["tensor_note"]
+    assert ["was left out, beyond the byte budget" in note for note in dump.manifest["notes"]] == [True]
+
+
+def test_copies_that_wait_are_bounded(record: Record, calls: Calls) -> None:
+    """By 256 MiB, whatever the step."""
+
+    def work() -> None:
+        for _ in range(5):
+            torch.zeros(25 << 20, dtype=torch.uint8).neg()
+
+    dump = record(work, task="hash")
+    assert len(calls.fetched) == 1
+    assert len([op for op in dump.ops]) == 10
+
+
+class Lacks:
+    """A device without an operation that sums need."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, only_sketches: bool = False) -> None:
+        self.only_sketches = only_sketches
+        plain = device_sums.Sums.of
+
+        def of(sums: device_sums.Sums, *args: Any) -> Any:
+            if not only_sketches or sums._signs is not None:
+                raise RuntimeError("aclnnNanToNum or aclnnNanToNumGetWorkspaceSize not in libopapi.so\nmore")
+            return plain(sums, *args)
+
+        monkeypatch.setattr(device_sums.Sums, "of", of)
+        monkeypatch.setattr(_session, "_AS_ON_DEVICE", True)
+
+
+def sines(folder: Any, **settings: Any) -> Dump:
+    import probe
+
+    capture = probe.Capture(folder, **{"level": "api", "task": "sketch", "quiet": True, **settings})
+    capture.start(None)
+    torch.arange(3000.0).sin()
+    capture.close()
+    return Dump(folder)
+
+
+def test_what_a_device_cannot_measure_the_host_does(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    expected = sines(tmp_path / "host")["Tensor.sin.0.forward"]
+    Lacks(monkeypatch)
+    dump = sines(tmp_path / "dump")
+    found = dump["Tensor.sin.0.forward"]
+    for slot in ("input.0", "output.0"):
+        for key in ("norm", "max", "hash", "sketch", "sum_error"):
+            assert found[slot].row[key] == expected[slot].row[key], (slot, key)
+    why = "RuntimeError: aclnnNanToNum or aclnnNanToNumGetWorkspaceSize not in libopapi.so"
+    assert dump.manifest["notes"] == [f"cpu cannot measure float32, which the host did instead: {why}"]
+    assert capfd.readouterr().err == f"probe: cpu cannot measure float32, so the host does: {why}\n"
+
+
+def test_beyond_the_budget_there_are_statistics_or_a_reason(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Lacks(monkeypatch, only_sketches=True)
+    # Room for the first of them.
+    found = sines(tmp_path / "less", host_bytes=13000)
+    made, kept = found["Torch.arange.0.forward"]["output.0"].row, found["Tensor.sin.0.forward"]["output.0"].row
+    assert made["sketch"] is not None and made["hash"] is not None
+    assert kept["sketch"] is None and kept["hash"] is None and kept["norm"] == pytest.approx(38.7, rel=0.01)
+    Lacks(monkeypatch)
+    row = sines(tmp_path / "nothing", host_bytes=0)["Tensor.sin.0.forward"]["output.0"].row
+    assert row["elements"] is None and "aclnnNanToNum" in row["tensor_note"] and "host_bytes of the step are used up" in row["tensor_note"]

@@ -1,5 +1,7 @@
 //! `manifest.json`: what run a dump was taken of, and how.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::dump::{SketchVersion, Task};
@@ -77,6 +79,8 @@ pub enum CaptureLevel {
     Mix,
     /// Only what the program saved by name.
     Saved,
+    /// Operators that were launched through the runtime of the device, below the framework.
+    Runtime,
 }
 
 impl CaptureLevel {
@@ -88,6 +92,7 @@ impl CaptureLevel {
             Self::Op => "op",
             Self::Mix => "mix",
             Self::Saved => "saved",
+            Self::Runtime => "runtime",
         }
     }
 }
@@ -113,6 +118,10 @@ pub struct RunManifest {
     pub device: Device,
     /// Processes of the run; 1 when it is not distributed.
     pub world_size: u32,
+    /// Further facts about the set-up by name, such as versions of packages (`torch_npu`, `cann`) and switches of the framework
+    /// (`flags.deterministic_algorithms`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
     /// Identity of the run, by which its ranks know one another; empty where nobody gave it one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub run: String,
@@ -136,6 +145,27 @@ pub struct RunManifest {
     pub stopped: Option<String>,
 }
 
+impl RunManifest {
+    /// What the manifest says of the set-up, by name. What it does not know is not there.
+    pub fn facts(&self) -> BTreeMap<String, String> {
+        let mut facts = self.environment.clone();
+        let device = &self.device;
+        let count = (device.count > 0).then(|| device.count.to_string()).unwrap_or_default();
+        for (name, value) in [
+            (&*self.framework.name, &*self.framework.version),
+            ("device", &device.kind),
+            ("device_name", &device.name),
+            ("device_count", &count),
+            ("world_size", &self.world_size.to_string()),
+        ] {
+            if !name.is_empty() && !value.is_empty() {
+                facts.insert(name.to_owned(), value.to_owned());
+            }
+        }
+        facts
+    }
+}
+
 impl Default for RunManifest {
     /// A manifest of this format and this program, of a run that is not distributed; the rest is empty.
     fn default() -> Self {
@@ -146,6 +176,7 @@ impl Default for RunManifest {
             framework: Software::default(),
             device: Device::default(),
             world_size: 1,
+            environment: BTreeMap::new(),
             run: String::new(),
             level: CaptureLevel::default(),
             task: CaptureTask::default(),

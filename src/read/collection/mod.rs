@@ -17,6 +17,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,7 +89,14 @@ impl Collection {
         let label = path.file_name().unwrap_or_default().to_string_lossy().into();
         let key = PartKey { step: 0, rank: RankId::Single, label };
         let reader = CollectionReader { key: key.clone(), store: Arc::new(self.store.named()) };
-        Dump { path: path.into(), format, parts: vec![key], reader: Box::new(reader), faults: self.faults }
+        Dump {
+            path: path.into(),
+            format,
+            parts: vec![key],
+            reader: Box::new(reader),
+            faults: self.faults,
+            environment: BTreeMap::new(),
+        }
     }
 }
 

@@ -18,6 +18,13 @@ pub(in crate::read) struct Found {
     pub(super) faults: Vec<ReadError>,
 }
 
+impl Found {
+    /// Whether anything can be read of it.
+    pub(in crate::read) fn holds_parts(&self) -> bool {
+        !self.parts.is_empty()
+    }
+}
+
 /// True for the file names of an index.
 pub(in crate::read) fn is_index_name(name: &OsStr) -> bool {
     INDEX_NAMES.iter().any(|index| name == *index)

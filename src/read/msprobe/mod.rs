@@ -6,7 +6,7 @@ mod layout;
 mod leaf;
 mod side_files;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,6 +28,7 @@ pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
         format: "msprobe dump",
         parts,
         faults: found.faults,
+        environment: BTreeMap::new(),
         reader: Box::new(MsprobeReader { parts: found.parts, access }),
     }
 }

@@ -36,6 +36,7 @@ pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
         format: NATIVE,
         parts,
         faults: found.faults,
+        environment: found.manifest.as_ref().map(RunManifest::facts).unwrap_or_default(),
         reader: Box::new(NativeReader { parts: found.parts, manifest: found.manifest, access }),
     }
 }

@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn names_and_labels_are_unique_and_metrics_are_all_there() {
-        let slots = SlotColumn::all();
+        let slots = SlotColumn::with_programs();
         assert_eq!(slots.iter().map(|column| column.name()).collect::<HashSet<_>>().len(), slots.len());
         assert_eq!(slots.iter().map(|column| column.label()).collect::<HashSet<_>>().len(), slots.len());
         let ops = OpColumn::all();

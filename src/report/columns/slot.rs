@@ -1,6 +1,8 @@
 //! Columns of the table with one row per slot.
 
-use super::{BASIS, ESTIMATED, FIRST_METRICS, Kind, METRIC_WIDTH, ORDER, Side, Statistic, other_metrics};
+use super::{
+    BASIS, ESTIMATED, FIRST_METRICS, Kind, METRIC_WIDTH, ORDER, OpColumn, Side, Statistic, other_metrics,
+};
 use crate::measure::Metric;
 
 /// Columns of the table with one row per slot.
@@ -56,9 +58,63 @@ pub enum SlotColumn {
     Tolerance,
     /// Why.
     Reason,
+    /// Pass the op ran in.
+    Phase,
+    /// Path of the module the op ran in.
+    Module,
+    /// Which sides have the op.
+    Recorded,
+    /// Source line of the op.
+    Source,
+    /// Call stack of the op.
+    Stack(Side),
+    /// Largest error the op was given.
+    InputError,
+    /// Largest error the op produced.
+    OutputError,
+    /// Why the op has its role.
+    OpReason,
+    /// The op at fault that the error of the op comes from.
+    Follows,
+    /// Whether the slot stands for its op.
+    Decides,
+    /// The error that was held against the expectation.
+    JudgedError,
+    /// What the op may be off by on its own.
+    Floor,
+    /// The same together with what its inputs explain.
+    Expected,
+    /// Number of the value within its step and rank.
+    Identity,
 }
 
 impl SlotColumn {
+    /// Columns for programs alone: what a row says of its op, and what a page is made from.
+    pub const FOR_PROGRAMS: [Self; 15] = [
+        Self::Phase,
+        Self::Module,
+        Self::Recorded,
+        Self::Source,
+        Self::Stack(Side::Baseline),
+        Self::Stack(Side::Candidate),
+        Self::InputError,
+        Self::OutputError,
+        Self::OpReason,
+        Self::Follows,
+        Self::Decides,
+        Self::JudgedError,
+        Self::Floor,
+        Self::Expected,
+        Self::Identity,
+    ];
+
+    /// The columns of files for programs: every one, then [`SlotColumn::FOR_PROGRAMS`].
+    pub fn with_programs() -> Vec<Self> {
+        let mut all = Self::all();
+        all.extend(Self::FOR_PROGRAMS);
+        all
+    }
+
     /// Every column, in order. Those up to the basis fit a screen of 1600 pixels.
     pub fn all() -> Vec<Self> {
         let mut all = vec![Self::Step, Self::Rank, Self::Order, Self::Op, Self::Slot, Self::Verdict];
@@ -110,6 +166,20 @@ impl SlotColumn {
             Self::ReferenceError(side) => format!("reference_error_{}", side.name()),
             Self::Tolerance => "tolerance".into(),
             Self::Reason => "reason".into(),
+            Self::Phase => "phase".into(),
+            Self::Module => "module".into(),
+            Self::Recorded => "recorded".into(),
+            Self::Source => "source".into(),
+            Self::Stack(side) => format!("{}_stack", side.name()),
+            Self::InputError => "input_error".into(),
+            Self::OutputError => "output_error".into(),
+            Self::OpReason => "op_reason".into(),
+            Self::Follows => "follows".into(),
+            Self::Decides => "decides".into(),
+            Self::JudgedError => "judged_error".into(),
+            Self::Floor => "floor".into(),
+            Self::Expected => "expected".into(),
+            Self::Identity => "identity".into(),
         }
     }
 
@@ -124,13 +194,30 @@ impl SlotColumn {
     /// What the cells hold.
     pub const fn kind(self) -> Kind {
         match self {
-            Self::Step | Self::Rank | Self::Order | Self::MaxAbsIndex => Kind::Count,
-            Self::Verdict | Self::Role | Self::Cause | Self::DType(_) | Self::Basis => Kind::Category,
+            Self::Step | Self::Rank | Self::Order | Self::MaxAbsIndex | Self::Follows | Self::Identity => {
+                Kind::Count
+            }
+            Self::Verdict
+            | Self::Role
+            | Self::Cause
+            | Self::DType(_)
+            | Self::Basis
+            | Self::Phase
+            | Self::Module
+            | Self::Recorded
+            | Self::Source
+            | Self::Stack(_)
+            | Self::OpReason => Kind::Category,
             Self::Metric(_)
             | Self::MaxAbsValue(_)
             | Self::Difference(_)
             | Self::RelativeDifference(_)
-            | Self::ReferenceError(_) => Kind::Real,
+            | Self::ReferenceError(_)
+            | Self::InputError
+            | Self::OutputError
+            | Self::JudgedError
+            | Self::Floor
+            | Self::Expected => Kind::Real,
             Self::Statistic(_, statistic) => {
                 if statistic.is_count() {
                     Kind::Count
@@ -138,7 +225,7 @@ impl SlotColumn {
                     Kind::Real
                 }
             }
-            Self::Estimated | Self::RequiresGrad(_) => Kind::Flag,
+            Self::Estimated | Self::RequiresGrad(_) | Self::Decides => Kind::Flag,
             Self::Op
             | Self::Slot
             | Self::Shape(_)
@@ -153,14 +240,16 @@ impl SlotColumn {
     /// Width of the content in a spreadsheet, in characters; a longer label widens it.
     pub const fn width(self) -> u16 {
         match self {
-            Self::Step | Self::Rank | Self::Order => 7,
+            Self::Step | Self::Rank | Self::Order | Self::Follows | Self::Decides | Self::Identity => 7,
             Self::Op => 48,
-            Self::Verdict | Self::Role | Self::Cause => 11,
+            Self::Verdict | Self::Role | Self::Cause | Self::Phase | Self::Recorded => 11,
             Self::DType(_) => 14,
             Self::Shape(_) => 17,
             Self::Slot | Self::Value(_) => 16,
             Self::Metric(_) => METRIC_WIDTH,
             Self::Estimated | Self::Basis => 10,
+            Self::InputError | Self::OutputError | Self::JudgedError | Self::Floor | Self::Expected => 12,
+            Self::Module | Self::Source => 26,
             Self::MaxAbsIndex
             | Self::MaxAbsValue(_)
             | Self::Statistic(..)
@@ -168,7 +257,7 @@ impl SlotColumn {
             | Self::ReferenceError(_)
             | Self::RequiresGrad(_) => 13,
             Self::RelativeDifference(_) | Self::MaxAbsPosition | Self::Checksum(_) => 18,
-            Self::Tolerance | Self::Reason => 60,
+            Self::Tolerance | Self::Reason | Self::OpReason | Self::Stack(_) => 60,
         }
     }
 
@@ -227,6 +316,31 @@ impl SlotColumn {
             ),
             Self::Tolerance => "the rule that decided, with its limit and where the limit comes from".into(),
             Self::Reason => "why the verdict is what it is; empty where it needs no words".into(),
+            Self::Phase => OpColumn::Phase.meaning().into(),
+            Self::Module => OpColumn::Module.meaning().into(),
+            Self::Recorded => "sides that have the op: both, baseline or candidate".into(),
+            Self::Source => OpColumn::Source.meaning().into(),
+            Self::Stack(side) => format!(
+                "call stack of the op in the {}, innermost first, a frame a line, without frames of the framework",
+                side.name()
+            ),
+            Self::InputError => OpColumn::InputError.meaning().into(),
+            Self::OutputError => OpColumn::OutputError.meaning().into(),
+            Self::OpReason => OpColumn::Reason.meaning().into(),
+            Self::Follows => {
+                "order of the op at fault that the error of the op comes from, in the same step and rank".into()
+            }
+            Self::Decides => "whether the metrics of this value stand for the op in the table of ops".into(),
+            Self::JudgedError => {
+                "error that was held against what was expected, relative to the scale of the value without cancellation".into()
+            }
+            Self::Floor => {
+                "error that the op may have on its own: rounding, the level of its kind of call, measured noise".into()
+            }
+            Self::Expected => "the floor together with what the errors of its inputs explain".into(),
+            Self::Identity => {
+                "number of the value: equal where the baseline's same tensor was seen in this step and rank".into()
+            }
         }
     }
 }

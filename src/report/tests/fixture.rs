@@ -7,7 +7,7 @@ use crate::dump::{
     Slot, SlotSide, Task, TensorData, TensorRecord, TensorStore, Value,
 };
 use crate::judge::{
-    Cause, Counts, ErrorPlace, Finding, Incomplete, LargestError, OpJudgement, PartJudgement,
+    Cause, Counts, ErrorPlace, Expectation, Finding, Incomplete, LargestError, OpJudgement, PartJudgement,
     ReferenceErrors, Role, RunInfo, RunVerdict, SlotJudgement, Summary, Verdict, metric_columns,
 };
 use crate::measure::{Evidence, PairMetrics, TensorSummary, compare_recorded};
@@ -41,11 +41,19 @@ pub(crate) struct Part {
     pub(crate) pair: PartPair,
     pub(crate) evidence: Vec<Vec<Evidence>>,
     pub(crate) judged: PartJudgement,
+    pub(crate) values: Vec<Vec<Option<u32>>>,
 }
 
 impl Part {
     pub(crate) fn report(&self) -> PartReport<'_> {
-        PartReport { pair: &self.pair, evidence: &self.evidence, judged: &self.judged, parts: 1 }
+        PartReport {
+            pair: &self.pair,
+            evidence: &self.evidence,
+            judged: &self.judged,
+            values: &self.values,
+            portraits: &[],
+            parts: 1,
+        }
     }
 
     /// An empty part.
@@ -81,6 +89,7 @@ impl Part {
                 substitutions: Vec::new(),
             },
             evidence: Vec::new(),
+            values: Vec::new(),
             judged: PartJudgement {
                 rules: vec!["float32 default: rel_l2 <= 6.1e-5 (sqrt(n) roundings)".into()],
                 ..PartJudgement::default()
@@ -109,6 +118,11 @@ impl Part {
                 } else {
                     format!("made {}", spec.verdict).into()
                 },
+                expectation: spec.evidence.metric(crate::measure::Metric::RelL2).map(|error| Expectation {
+                    error,
+                    floor: 3e-7,
+                    expected: 4e-7,
+                }),
             });
             evidence.push(spec.evidence);
         }
@@ -197,6 +211,7 @@ impl Part {
             slots: judged,
         });
         self.evidence.push(evidence);
+        self.values.push((0_u32..).take(pairs.len()).map(Some).collect());
         self.pair.ops.push(OpPair { ops: paired, slots: pairs });
     }
 }

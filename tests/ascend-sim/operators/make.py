@@ -15,7 +15,7 @@ TYPES = {
     "i": "int64_t ", "n": "int8_t ", "y": "int ", "d": "double ", "f": "float ", "b": "bool ", "c": "const char *",
 }  # fmt: skip
 
-HEAD = '#include "operators/parts.h"\n\nusing namespace ascend_sim;\n\n'
+HEAD = '#include "operators/parts.h"\n#include "runtime/device.h"\n\nusing namespace ascend_sim;\n\n'
 
 
 def parameter(text: str) -> tuple[str, str]:
@@ -51,9 +51,9 @@ def function(name: str, parameters: list[tuple[str, str]], expression: str) -> s
         lines.append(f'give("{name}", call, outputs, {expression});')
     inside = "\n        ".join(lines)
     return (
-        f'extern "C" int aclnn{name}GetWorkspaceSize({taken}, uint64_t *workspace, aclOpExecutor **executor) {{\n'
+        f'extern "C" int aclnn{name}GetWorkspaceSize({taken}, uint64_t *workspace, aclOpExecutor **executor) {{\n    Timed timed("{name}");\n'
         f'    return plan("{name}", workspace, executor, [{held}](long call) {{\n        {inside}\n    }});\n}}\n'
-        f'extern "C" int aclnn{name}(void *, uint64_t, aclOpExecutor *executor, void *stream) {{ return launch("{name}", executor, stream); }}\n'
+        f'extern "C" int aclnn{name}(void *, uint64_t, aclOpExecutor *executor, void *stream) {{ Timed timed("{name}"); return launch("{name}", executor, stream); }}\n'
     )
 
 

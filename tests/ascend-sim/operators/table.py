@@ -70,6 +70,7 @@ for _name, _function in (("Remainder", "remainder"), ("Fmod", "fmod")):
     _tensors, _scalar = ("TensorTensor", "TensorScalar") if _name == "Remainder" else ("Tensor", "Scalar")
     both(_name + _tensors, "self", "other:t", f"at::{_function}(self, other)")
     both(_name + _scalar, "self", "other:s", f"at::{_function}(self, other)")
+op("RemainderScalarTensor", "self:s other:t out:o", "at::remainder(self, other)")
 both("PowTensorScalar", "self", "exponent:s", "at::pow(self, exponent)")
 both("PowTensorTensor", "self", "exponent:t", "at::pow(self, exponent)")
 op("PowScalarTensor", "self:s exponent:t out:o", "at::pow(self, exponent)")

@@ -1,6 +1,7 @@
 // What the libraries of the simulated device share: memory, streams, errors, counts and switches.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -44,6 +45,17 @@ void submit(void *stream, const std::string &name, Task task);
 int current_device();
 
 /// Counts something under a name, such as a launch.
-void count(const char *group, const std::string &name);
+void count(const char *group, const std::string &name, long amount = 1);
+
+/// Adds the time of its life to what the host has spent under a name, in nanoseconds.
+class Timed {
+public:
+    explicit Timed(const char *name) : name_(name), since_(std::chrono::steady_clock::now()) {}
+    ~Timed() { count("host_ns", name_, std::chrono::nanoseconds(std::chrono::steady_clock::now() - since_).count()); }
+
+private:
+    const char *name_;
+    std::chrono::steady_clock::time_point since_;
+};
 
 }  // namespace ascend_sim

@@ -87,9 +87,9 @@ std::string last_error() {
     return error();
 }
 
-void count(const char *group, const std::string &name) {
+void count(const char *group, const std::string &name, long amount) {
     std::lock_guard<std::mutex> guard(lock());
-    counts()[group][name]++;
+    counts()[group][name] += amount;
 }
 
 }  // namespace ascend_sim

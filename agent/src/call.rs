@@ -1,0 +1,199 @@
+//! Reads what a foreign call was given, without knowing its signature.
+//!
+//! Every first function of an operator ends with `uint64_t *workspaceSize, aclOpExecutor **executor`. So the arguments end where
+//! two words next to one another point to memory of which the second has changed during the call, to something that is not null. What
+//! lies beyond are locals of the caller, which may hold the same handles and must not be taken for arguments.
+
+use std::cell::Cell;
+
+use crate::control;
+use crate::entry::{Function, INTEGERS, Slot};
+use crate::memory::{self, Stack};
+use crate::notes::{self, Count};
+use crate::plan::{self, Plan};
+#[cfg(not(feature = "record"))]
+use crate::watch;
+
+#[cfg(feature = "record")]
+use crate::launch;
+
+/// Words of the caller's stack that are copied for the call: arguments beyond the registers. The longest operators known take about 40.
+const STACK_WORDS: usize = 128;
+/// The same for launches, which take four arguments, none of them on the stack.
+const LAUNCH_WORDS: usize = 16;
+
+/// The registers that hold arguments, as the assembly has put them down.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Registers {
+    integers: [u64; INTEGERS],
+    reals: [[u64; 2]; 8],
+}
+
+/// Arguments as they were passed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Words<'a> {
+    /// Whole numbers and pointers, from registers and then from the stack.
+    pub(crate) integers: &'a [u64],
+    /// The lower halves of the floating-point registers.
+    pub(crate) reals: &'a [u64],
+}
+
+/// A call that is under way. The assembly reads the first word.
+#[repr(C)]
+pub(crate) struct Call {
+    /// Words of the stack to copy; an even number.
+    copied: u64,
+    outer: usize,
+    stage: Stage,
+}
+
+enum Stage {
+    Plan(Box<Planned>),
+    #[cfg(feature = "record")]
+    Launch(Option<Box<launch::Open>>),
+    #[cfg(not(feature = "record"))]
+    Launch,
+}
+
+/// A first function that is under way.
+struct Planned {
+    function: &'static Function,
+    integers: Vec<u64>,
+    reals: [u64; 8],
+    /// What each word points to, where it may point to an executor.
+    before: Vec<Option<u64>>,
+}
+
+thread_local! {
+    /// Where on the stack the arguments of the call lie that this thread is in; 0 in none. A call that was left by an exception
+    /// stays here until one above it comes.
+    static OUTER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What is done before a call: null where it is to go on by itself.
+pub(crate) unsafe extern "C" fn before(
+    slot: *const Slot,
+    registers: *const Registers,
+    stack: *const u64,
+) -> *mut Call {
+    let look = || {
+        // SAFETY: the assembly passes an entry of the table, and the registers in its own frame.
+        let (slot, registers) = unsafe { (&*slot, &*registers) };
+        begin(slot, registers, stack.addr())
+    };
+    let begun = notes::guarded("before a call", look).flatten();
+    begun.map_or(std::ptr::null_mut(), |call| Box::into_raw(Box::new(call)))
+}
+
+fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
+    let function = slot.function()?;
+    let outer = OUTER.get();
+    // Stacks grow downwards: this call was made by the one that is under way.
+    if outer > stack && outer - stack < 1 << 20 {
+        return None;
+    }
+    if !control::is_on_in_this_thread() {
+        return None;
+    }
+    let thread = Stack::of_thread();
+    let wanted = if function.plans { STACK_WORDS } else { LAUNCH_WORDS };
+    let mut words = vec![0; wanted];
+    let there = if thread.holds(stack, 8) {
+        let count = thread.words_above(stack).min(wanted);
+        // SAFETY: so many words of the stack of this thread lie above the arguments.
+        let above = unsafe { std::slice::from_raw_parts(stack as *const u64, count) };
+        words[..count].copy_from_slice(above);
+        count
+    } else {
+        // Another stack than the thread's: a coroutine, or one for signals.
+        memory::read(stack, &mut words)
+    };
+    words.truncate(there - there % 2);
+    if words.is_empty() {
+        notes::count(Count::Unscanned, &format!("aclnn{}: the stack cannot be read", function.operator));
+        return None;
+    }
+    let copied = words.len() as u64;
+    let mut integers = registers.integers.to_vec();
+    integers.append(&mut words);
+    let stage = if function.plans {
+        let reals = registers.reals.map(|[low, _]| low);
+        let expected = function.roles.map(|roles| roles.words());
+        let may_point = |(index, &word): (usize, &u64)| {
+            let address = usize::try_from(word).ok()?;
+            // The caller's locals lie above its arguments. A table says which word it is, wherever it points.
+            let local = address >= stack && thread.holds(address, 8);
+            (local || expected.is_some_and(|words| index == words || index == words + 1))
+                .then(|| memory::word(thread, word))
+                .flatten()
+        };
+        let before = integers.iter().enumerate().map(may_point).collect();
+        Stage::Plan(Box::new(Planned { function, integers, reals, before }))
+    } else {
+        #[cfg(feature = "record")]
+        {
+            let [workspace, size, executor, stream] = *integers.first_chunk()?;
+            Stage::Launch(launch::before(function, executor, stream, (workspace, size)).map(Box::new))
+        }
+        #[cfg(not(feature = "record"))]
+        {
+            let executor = *integers.get(2)?;
+            let plan = plan::launched(executor);
+            watch::tell(&function.operator, plan.as_deref());
+            Stage::Launch
+        }
+    };
+    OUTER.set(stack);
+    Some(Call { copied, outer, stage })
+}
+
+/// What is done after a call that returned `result`.
+pub(crate) unsafe extern "C" fn after(call: *mut Call, result: u64) {
+    // SAFETY: `before` made it from a box, and the assembly hands it back once.
+    let call = unsafe { Box::from_raw(call) };
+    OUTER.set(call.outer);
+    // The result is a C int.
+    let succeeded = result & 0xffff_ffff == 0;
+    let look = || match call.stage {
+        Stage::Plan(planned) => {
+            if succeeded {
+                planned.finish();
+            }
+        }
+        #[cfg(feature = "record")]
+        Stage::Launch(open) => {
+            if let Some(open) = open {
+                open.after(succeeded);
+            }
+        }
+        #[cfg(not(feature = "record"))]
+        Stage::Launch => {}
+    };
+    notes::guarded("after a call", look);
+}
+
+impl Planned {
+    /// Keeps what the call was given under the executor that it made.
+    fn finish(&self) {
+        let thread = Stack::of_thread();
+        let Some((end, executor)) = self.end(thread) else {
+            notes::count(Count::Unscanned, &format!("aclnn{}", self.function.operator));
+            return;
+        };
+        let words = Words { integers: &self.integers, reals: &self.reals };
+        plan::keep(executor, Plan::read(self.function, &words, end));
+    }
+
+    /// Number of the words that are arguments, and the executor.
+    fn end(&self, thread: Stack) -> Option<(usize, u64)> {
+        let changed = |index: usize| {
+            self.before.get(index).copied().flatten()?;
+            let before = self.before.get(index + 1).copied().flatten()?;
+            let now = memory::word(thread, *self.integers.get(index + 1)?)?;
+            (now != before && now != 0).then_some((index, now))
+        };
+        let expected = self.function.roles.map(|roles| roles.words());
+        expected.and_then(changed).or_else(|| (0..self.integers.len()).find_map(changed))
+    }
+}

@@ -1,0 +1,341 @@
+//! What the program may say: where steps begin and end, what it is doing, that it ends. And whether anything is recorded now.
+//!
+//! The functions are C, so that any program can call them by name: `dlsym(RTLD_DEFAULT, "probe_agent_begin_step")`. The Python
+//! package does.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_char};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::entry::WATCHING;
+use crate::{handles, notes, plan, watch};
+
+#[cfg(feature = "record")]
+use crate::{launch, settings::Settings, writer};
+
+/// Version of the functions below; programs that know another leave them alone.
+const VERSION: u32 = 1;
+
+/// Where in a program an operator was called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Scope {
+    /// The function of the framework, such as `Functional.gelu.1.forward`; empty where it is not known.
+    pub(crate) op: Box<str>,
+    /// The call of a module, such as `Module.layers.0.mlp.MLP.forward.0`.
+    pub(crate) module: Box<str>,
+}
+
+thread_local! {
+    static SCOPES: RefCell<Vec<Option<Arc<Scope>>>> = const { RefCell::new(Vec::new()) };
+    static MUTED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether a step is being recorded.
+static RECORDING: AtomicBool = AtomicBool::new(false);
+
+/// Where the recording of this process stands.
+#[derive(Debug)]
+struct State {
+    /// The step that runs.
+    step: u64,
+    /// Whether a step is under way: begun and not ended.
+    in_step: bool,
+    /// Whether nothing is recorded any more, in this process.
+    over: bool,
+    /// Whether the program says where steps begin and end.
+    told: bool,
+    process: i32,
+}
+
+static STATE: Mutex<State> =
+    Mutex::new(State { step: 0, in_step: false, over: true, told: false, process: 0 });
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a step is being recorded.
+pub(crate) fn is_recording() -> bool {
+    RECORDING.load(Ordering::Acquire)
+}
+
+/// Whether calls of this thread are looked at.
+pub(crate) fn is_on_in_this_thread() -> bool {
+    MUTED.get() == 0
+}
+
+/// What this thread is doing.
+pub(crate) fn scope() -> Option<Arc<Scope>> {
+    SCOPES.with_borrow(|scopes| scopes.last().cloned().flatten())
+}
+
+/// Brings switches in line with the state.
+fn settle(state: &State) {
+    let over = state.over || GIVEN_UP.load(Ordering::Acquire);
+    let recording = state.in_step && !over && wants(state.step);
+    // Programs that keep their handles are followed while steps are still to come.
+    let ahead = !over && !plan::is_torch_npu() && last().is_none_or(|last| state.step <= last);
+    let watching = recording || ahead || watch::is_set();
+    handles::follow(watching);
+    if !watching {
+        plan::forget_all();
+    } else if !recording {
+        plan::forget_single();
+    }
+    RECORDING.store(recording, Ordering::Release);
+    WATCHING.store(u8::from(watching), Ordering::Release);
+}
+
+#[cfg(feature = "record")]
+fn wants(step: u64) -> bool {
+    Settings::get().is_some_and(|settings| settings.steps.contains(step))
+}
+
+#[cfg(feature = "record")]
+fn last() -> Option<u64> {
+    Settings::get().and_then(|settings| settings.steps.last())
+}
+
+#[cfg(not(feature = "record"))]
+const fn wants(_: u64) -> bool {
+    false
+}
+
+#[cfg(not(feature = "record"))]
+const fn last() -> Option<u64> {
+    None
+}
+
+/// When the library is loaded.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;
+
+extern "C" fn loaded() {
+    crate::symbols::find_real();
+    // SAFETY: the functions do not unwind and are never unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    #[cfg(feature = "record")]
+    if Settings::get().is_some() {
+        let mut state = state();
+        (state.over, state.in_step) = (false, true);
+        // SAFETY: no condition.
+        state.process = unsafe { libc::getpid() };
+        settle(&state);
+    }
+}
+
+/// In a process that was forked off: its parent records, unless that has not begun.
+extern "C" fn forked() {
+    // A lock that another thread held stays locked here for good.
+    let Ok(mut state) = STATE.try_lock() else {
+        RECORDING.store(false, Ordering::Release);
+        WATCHING.store(0, Ordering::Release);
+        return;
+    };
+    #[cfg(feature = "record")]
+    if !writer::has_begun() {
+        // SAFETY: no condition.
+        state.process = unsafe { libc::getpid() };
+        return;
+    }
+    state.over = true;
+    RECORDING.store(false, Ordering::Release);
+    WATCHING.store(0, Ordering::Release);
+}
+
+/// Ends the step that runs because of a launch, where a launch was to end it.
+#[cfg(feature = "record")]
+pub(crate) fn step_ended_by(operator: &str) {
+    if Settings::get().and_then(|settings| settings.step_on.as_deref()) != Some(operator) {
+        return;
+    }
+    let mut state = state();
+    end_step(&mut state);
+    state.step += 1;
+    state.in_step = true;
+    settle(&state);
+}
+
+/// The number of the step that runs.
+#[cfg(feature = "record")]
+pub(crate) fn step() -> u64 {
+    state().step
+}
+
+fn end_step(state: &mut State) {
+    if state.in_step {
+        state.in_step = false;
+        #[cfg(feature = "record")]
+        if RECORDING.load(Ordering::Acquire) {
+            launch::step_ended(state.step);
+        }
+    }
+}
+
+/// Ends the recording for good.
+fn close(state: &mut State) {
+    if state.over {
+        return;
+    }
+    end_step(state);
+    state.over = true;
+    settle(state);
+    #[cfg(feature = "record")]
+    writer::close();
+}
+
+/// Called when the process ends, before CANN takes itself down.
+#[cfg(feature = "record")]
+pub(crate) extern "C" fn process_ends() {
+    let mut state = state();
+    // SAFETY: no condition.
+    if state.process == unsafe { libc::getpid() } {
+        close(&mut state);
+    }
+}
+
+/// Whether recording was given up.
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+
+/// Nothing is recorded any more, and why was said. Takes no lock: who calls it may be waited for by one who holds it.
+#[cfg(feature = "record")]
+pub(crate) fn give_up() {
+    GIVEN_UP.store(true, Ordering::Release);
+    RECORDING.store(false, Ordering::Release);
+    WATCHING.store(0, Ordering::Release);
+}
+
+/// Version of these functions.
+#[unsafe(no_mangle)]
+extern "C" fn probe_agent_version() -> u32 {
+    VERSION
+}
+
+/// The program says from now on where steps begin and end; until it does, nothing is recorded.
+#[unsafe(no_mangle)]
+extern "C" fn probe_agent_hold() {
+    let mut state = state();
+    if !state.told {
+        (state.told, state.in_step) = (true, false);
+        settle(&state);
+    }
+}
+
+/// A step begins. Whatever was given to streams before should have reached them.
+#[unsafe(no_mangle)]
+extern "C" fn probe_agent_begin_step(step: u64) {
+    let mut state = state();
+    end_step(&mut state);
+    (state.told, state.step, state.in_step) = (true, step, true);
+    settle(&state);
+}
+
+/// The step ends.
+#[unsafe(no_mangle)]
+extern "C" fn probe_agent_end_step() {
+    let mut state = state();
+    end_step(&mut state);
+    settle(&state);
+}
+
+/// Whether a step of this number would be recorded.
+#[unsafe(no_mangle)]
+extern "C" fn probe_agent_wants_step(step: u64) -> bool {
+    !state().over && wants(step)
+}
+
+/// Writes what is left, and ends the recording.
+#[unsafe(no_mangle)]
+extern "C" fn probe_agent_close() {
+    close(&mut state());
+}
+
+/// This thread begins something that its operators are attributed to: `op` and `module` are texts or null.
+///
+/// # Safety
+/// Both are null or texts that end with a zero.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn probe_agent_enter(op: *const c_char, module: *const c_char) {
+    let text = |text: *const c_char| {
+        if text.is_null() {
+            return Box::default();
+        }
+        // SAFETY: as the caller vouches.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into()
+    };
+    let scope = Arc::new(Scope { op: text(op), module: text(module) });
+    SCOPES.with_borrow_mut(|scopes| scopes.push(Some(scope)));
+}
+
+/// It has ended.
+#[unsafe(no_mangle)]
+extern "C" fn probe_agent_leave() {
+    SCOPES.with_borrow_mut(Vec::pop);
+}
+
+/// Operators of this thread are not recorded until [`probe_agent_unmute`] is called as often.
+#[unsafe(no_mangle)]
+extern "C" fn probe_agent_mute() {
+    MUTED.set(MUTED.get() + 1);
+}
+
+/// See [`probe_agent_mute`].
+#[unsafe(no_mangle)]
+extern "C" fn probe_agent_unmute() {
+    MUTED.set(MUTED.get().saturating_sub(1));
+}
+
+/// Tells `watcher` of every launch, or nobody where it is null.
+#[unsafe(no_mangle)]
+extern "C" fn probe_agent_watch(watcher: Option<watch::Watcher>) {
+    watch::set(watcher);
+    settle(&state());
+}
+
+/// What was found and counted, as JSON, into `target` of so many bytes. Returns how many it takes, with the zero at its end.
+///
+/// # Safety
+/// So many bytes may be written to `target`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn probe_agent_report(target: *mut c_char, room: usize) -> usize {
+    let text = report();
+    let bytes = text.as_bytes();
+    if bytes.len() < room && !target.is_null() {
+        // SAFETY: there is room for the text and its zero, as the caller vouches.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.cast(), bytes.len());
+            target.cast::<u8>().add(bytes.len()).write(0);
+        }
+    }
+    bytes.len() + 1
+}
+
+fn report() -> String {
+    let operators = crate::entry::operators();
+    let with_roles = operators.iter().filter(|function| function.roles.is_some()).count();
+    let counts: Vec<String> =
+        notes::all().iter().map(|(count, tally)| format!("\"{}\": {}", count.key(), tally.count)).collect();
+    format!(
+        "{{\"version\": {VERSION}, \"cann\": {}, \"torch_npu\": {}, \"operators_found\": {}, \"operators_with_roles\": {}, \
+         \"roles\": {}, \"counts\": {{{}}}{}}}",
+        handles::can_be_made(),
+        plan::is_torch_npu(),
+        operators.len(),
+        with_roles,
+        crate::roles::known(),
+        counts.join(", "),
+        recorded(),
+    )
+}
+
+#[cfg(feature = "record")]
+fn recorded() -> String {
+    writer::report()
+}
+
+#[cfg(not(feature = "record"))]
+const fn recorded() -> &'static str {
+    ""
+}

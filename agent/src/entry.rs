@@ -1,0 +1,185 @@
+//! How calls get in: stubs, and the table that says what stands behind each.
+//!
+//! The stubs are part of the library's code, so that none is ever written: memory is never writable and executable, and kernels
+//! that refuse to make code at run time have nothing to refuse. A stub is given out by [`instead`] when the program looks up
+//! a function; there are [`STUBS`], and whoever asks beyond that gets the function itself, which is counted.
+
+use std::cell::UnsafeCell;
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::notes::Count;
+use crate::roles::{self, Roles};
+use crate::symbols::{self, Address};
+use crate::{acl, notes};
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) use aarch64::INTEGERS;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::INTEGERS;
+
+/// Functions that can be stood in front of: two for each operator. CANN 8.3 has about 1,000 operators of which torch_npu asks for 903.
+pub(crate) const STUBS: usize = 4096;
+/// Bytes of a stub.
+const STUB: usize = 16;
+
+/// Whether calls are looked at. Anything but 0 sends them through [`before`](crate::call::before).
+pub(crate) static WATCHING: AtomicU8 = AtomicU8::new(0);
+
+/// What stands behind a stub. The assembly reads the first word, and counts on the size.
+#[repr(C, align(32))]
+#[derive(Debug)]
+pub(crate) struct Slot {
+    real: AtomicPtr<c_void>,
+    function: AtomicPtr<Function>,
+}
+
+/// A function of CANN that a stub stands for.
+#[derive(Debug)]
+pub(crate) struct Function {
+    /// Name of the operator, without `aclnn`.
+    pub(crate) operator: Box<str>,
+    /// Whether this is the first of its two functions, which is given the arguments.
+    pub(crate) plans: bool,
+    /// What is known of its parameters.
+    pub(crate) roles: Option<&'static Roles>,
+}
+
+impl Slot {
+    const EMPTY: Self =
+        Self { real: AtomicPtr::new(std::ptr::null_mut()), function: AtomicPtr::new(std::ptr::null_mut()) };
+
+    /// What this stub stands for; `None` before it was given out.
+    pub(crate) fn function(&self) -> Option<&'static Function> {
+        let function = self.function.load(Ordering::Acquire);
+        // SAFETY: set once, to a box that is never freed.
+        unsafe { function.as_ref() }
+    }
+}
+
+/// The table, in the order of the stubs.
+pub(crate) struct Slots(UnsafeCell<[Slot; STUBS]>);
+
+// SAFETY: its cells are atomics; the cell around them only keeps the table in writable memory.
+unsafe impl Sync for Slots {}
+
+pub(crate) static SLOTS: Slots = Slots(UnsafeCell::new([Slot::EMPTY; STUBS]));
+
+impl Slots {
+    fn get(&self, index: usize) -> Option<&Slot> {
+        // SAFETY: nothing makes a unique reference to the table.
+        unsafe { &*self.0.get() }.get(index)
+    }
+}
+
+/// Stubs that were given out, by what they stand for: two names may share one function.
+static GIVEN: Mutex<Option<HashMap<(Box<str>, usize), usize>>> = Mutex::new(None);
+
+unsafe extern "C" {
+    /// The first stub. Not a function to be called from here.
+    safe static probe_agent_stubs: u8;
+}
+
+/// Address of the stub with this number.
+fn stub(index: usize) -> Address {
+    (&raw const probe_agent_stubs).wrapping_add(index * STUB).cast_mut().cast()
+}
+
+/// Whether an address is that of a stub.
+pub(crate) fn is_stub(address: Address) -> bool {
+    (stub(0)..stub(STUBS)).contains(&address)
+}
+
+/// Operators for which a stub was given out.
+pub(crate) fn operators() -> Vec<&'static Function> {
+    let given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = given.as_ref().map_or(0, HashMap::len);
+    (0..count).filter_map(|index| SLOTS.get(index)?.function()).filter(|function| function.plans).collect()
+}
+
+/// The stub for a function of an operator; the function itself where there is none left.
+pub(crate) fn stand_in_front(name: &str, real: Address) -> Address {
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let given = given.get_or_insert_default();
+    if let Some(&index) = given.get(&(Box::from(name), real.addr())) {
+        return stub(index);
+    }
+    let index = given.len();
+    let Some(slot) = SLOTS.get(index) else {
+        notes::count(Count::WithoutStub, name);
+        return real;
+    };
+    let short = name.strip_prefix("aclnn").unwrap_or(name);
+    let (operator, plans) =
+        short.strip_suffix("GetWorkspaceSize").map_or((short, false), |operator| (operator, true));
+    let function = Function { operator: operator.into(), plans, roles: roles::of(operator) };
+    slot.function.store(Box::into_raw(Box::new(function)), Ordering::Release);
+    slot.real.store(real, Ordering::Release);
+    given.insert((name.into(), real.addr()), index);
+    stub(index)
+}
+
+/// What `dlsym` and `dlvsym` are to answer in place of the real ones; null where those are to answer.
+pub(crate) extern "C" fn instead(handle: Address, name: *const c_char, version: *const c_char) -> Address {
+    notes::guarded("dlsym", || replacement(handle, name, version)).unwrap_or(std::ptr::null_mut())
+}
+
+fn replacement(handle: Address, name: *const c_char, _version: *const c_char) -> Address {
+    let nothing = std::ptr::null_mut();
+    symbols::find_real();
+    if name.is_null() || handle == libc::RTLD_NEXT {
+        // "The next one" depends on who asks, which only the real function can tell.
+        return nothing;
+    }
+    // SAFETY: a name that is looked up is a text that ends with a zero.
+    let name = unsafe { CStr::from_ptr(name) };
+    let bytes = name.to_bytes();
+    if ![b"acl".as_slice(), b"PTA", b"Can"].iter().any(|start| bytes.starts_with(start)) {
+        return nothing;
+    }
+    let Ok(text) = name.to_str() else { return nothing };
+    if let Some(wrapper) = acl::wrapper(text) {
+        let real = symbols::lookup(handle, name);
+        return match real {
+            // Our own, which the program sees among the libraries that were loaded first.
+            Some(real) if real == wrapper.ours => wrapper.if_there(name),
+            Some(real) => wrapper.in_front_of(real),
+            None => nothing,
+        };
+    }
+    if !text.starts_with("aclnn") {
+        return nothing;
+    }
+    match symbols::lookup(handle, name) {
+        Some(real) if is_stub(real) => real,
+        Some(real) => stand_in_front(text, real),
+        None => nothing,
+    }
+}
+
+/// Finds functions by name, as the one of the C library does, but for those that are stood in front of.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+extern "C" fn dlsym() {
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!("endbr64", "jmp probe_agent_dlsym");
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!("hint #34", "b probe_agent_dlsym");
+}
+
+/// As [`dlsym`], of a given version.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+extern "C" fn dlvsym() {
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!("endbr64", "jmp probe_agent_dlvsym");
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!("hint #34", "b probe_agent_dlvsym");
+}

@@ -1,0 +1,299 @@
+//! What the program hands to operators: tensors, lists, numbers, by the addresses that CANN made for them.
+//!
+//! A program on torch_npu makes these for each call, so that nothing is kept while nothing is recorded. Other programs may keep
+//! theirs for good: there they are followed from the start.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::acl::{self, Status, UNSUPPORTED, real};
+
+/// A tensor as CANN was told of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Tensor {
+    pub(crate) shape: Box<[i64]>,
+    /// In elements. As many as there are dimensions.
+    pub(crate) strides: Box<[i64]>,
+    /// Sizes of the memory it lies in, which a private format lays out in another way.
+    pub(crate) storage: Box<[i64]>,
+    /// CANN's number of the element type.
+    pub(crate) dtype: i32,
+    /// In elements from `data`.
+    pub(crate) offset: i64,
+    /// CANN's number of the layout.
+    pub(crate) format: i32,
+    /// Address on the device.
+    pub(crate) data: usize,
+    /// The handle itself.
+    pub(crate) handle: usize,
+}
+
+/// A number with CANN's number of its type.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Scalar {
+    pub(crate) dtype: i32,
+    pub(crate) bytes: [u8; 16],
+}
+
+/// What a handle stands for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Handle {
+    Tensor(Arc<Tensor>),
+    /// Places in it may be empty.
+    Tensors(Vec<Option<Arc<Tensor>>>),
+    Scalar(Scalar),
+    Scalars(Vec<Scalar>),
+    Integers(Vec<i64>),
+    Reals(Vec<f32>),
+    Truths(Vec<bool>),
+}
+
+/// Whether handles are followed.
+static FOLLOWED: AtomicBool = AtomicBool::new(false);
+
+/// Parts of the table, so that threads seldom wait for one another.
+const PARTS: usize = 16;
+
+static HANDLES: [Mutex<Option<HashMap<usize, Handle>>>; PARTS] = [const { Mutex::new(None) }; PARTS];
+
+fn part(handle: usize) -> MutexGuard<'static, Option<HashMap<usize, Handle>>> {
+    // Addresses are multiples of 16.
+    HANDLES[handle / 16 % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Begins or ends to follow handles. What was known is forgotten at the end: CANN will give the addresses to others.
+pub(crate) fn follow(on: bool) {
+    if FOLLOWED.swap(on, Ordering::AcqRel) && !on {
+        for part in &HANDLES {
+            *part.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+}
+
+pub(crate) fn is_followed() -> bool {
+    FOLLOWED.load(Ordering::Relaxed)
+}
+
+/// What stands behind a word that a call was given.
+pub(crate) fn find(word: u64) -> Option<Handle> {
+    let handle = usize::try_from(word).ok()?;
+    if handle < 4096 {
+        return None;
+    }
+    part(handle).as_ref()?.get(&handle).cloned()
+}
+
+fn made(handle: *mut c_void, make: impl FnOnce() -> Handle) -> *mut c_void {
+    if is_followed() && !handle.is_null() {
+        part(handle.addr()).get_or_insert_default().insert(handle.addr(), make());
+    }
+    handle
+}
+
+fn gone(handle: *const c_void) {
+    if is_followed()
+        && let Some(known) = part(handle.addr()).as_mut()
+    {
+        known.remove(&handle.addr());
+    }
+}
+
+/// A copy of `count` values; none where the address is null.
+///
+/// # Safety
+/// So many values lie at `values`, as CANN itself expects of them.
+unsafe fn copied<T: Copy>(values: *const T, count: u64) -> Vec<T> {
+    let count = usize::try_from(count).unwrap_or(0);
+    if values.is_null() || count == 0 {
+        return Vec::new();
+    }
+    // SAFETY: as the caller vouches.
+    unsafe { std::slice::from_raw_parts(values, count) }.to_vec()
+}
+
+type CreateTensor = unsafe extern "C" fn(
+    *const i64,
+    u64,
+    i32,
+    *const i64,
+    i64,
+    i32,
+    *const i64,
+    u64,
+    *mut c_void,
+) -> *mut c_void;
+
+#[unsafe(no_mangle)]
+#[expect(clippy::too_many_arguments, reason = "CANN's signature")]
+pub(crate) unsafe extern "C" fn aclCreateTensor(
+    shape: *const i64,
+    dims: u64,
+    dtype: i32,
+    strides: *const i64,
+    offset: i64,
+    format: i32,
+    storage: *const i64,
+    storage_dims: u64,
+    data: *mut c_void,
+) -> *mut c_void {
+    let Some(real) = real!(CREATE_TENSOR as CreateTensor) else { return std::ptr::null_mut() };
+    // SAFETY: the program's own call, as it made it.
+    let handle = unsafe { real(shape, dims, dtype, strides, offset, format, storage, storage_dims, data) };
+    made(handle, || {
+        // SAFETY: CANN has just read as many.
+        let (shape, storage) = unsafe { (copied(shape, dims), copied(storage, storage_dims)) };
+        let strides = if strides.is_null() {
+            row_major(&shape)
+        } else {
+            // SAFETY: as above.
+            unsafe { copied(strides, dims) }
+        };
+        Handle::Tensor(Arc::new(Tensor {
+            shape: shape.into(),
+            strides: strides.into(),
+            storage: storage.into(),
+            dtype,
+            offset,
+            format,
+            data: data.addr(),
+            handle: handle.addr(),
+        }))
+    })
+}
+
+fn row_major(shape: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1_i64; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis].wrapping_mul(shape[axis].max(1));
+    }
+    strides
+}
+
+type Destroy = unsafe extern "C" fn(*const c_void) -> Status;
+
+/// Functions that release a handle.
+macro_rules! destroy {
+    ($($name:ident $wrapper:ident;)*) => {
+        $(#[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(handle: *const c_void) -> Status {
+            gone(handle);
+            let Some(real) = real!($wrapper as Destroy) else { return UNSUPPORTED };
+            // SAFETY: the program's own call, as it made it.
+            unsafe { real(handle) }
+        })*
+    };
+}
+
+destroy! {
+    aclDestroyTensor DESTROY_TENSOR;
+    aclDestroyTensorList DESTROY_TENSOR_LIST;
+    aclDestroyScalar DESTROY_SCALAR;
+    aclDestroyScalarList DESTROY_SCALAR_LIST;
+    aclDestroyIntArray DESTROY_INT_ARRAY;
+    aclDestroyFloatArray DESTROY_FLOAT_ARRAY;
+    aclDestroyBoolArray DESTROY_BOOL_ARRAY;
+}
+
+type CreateList = unsafe extern "C" fn(*const *const c_void, u64) -> *mut c_void;
+
+/// What becomes of handles that go into a list: the list owns them from now on.
+///
+/// # Safety
+/// So many handles lie at `items`.
+unsafe fn taken(items: *const *const c_void, count: u64) -> Vec<Option<Handle>> {
+    if !is_followed() {
+        return Vec::new();
+    }
+    // SAFETY: as the caller vouches.
+    let items = unsafe { copied(items, count) };
+    let take = |item: *const c_void| part(item.addr()).as_mut()?.remove(&item.addr());
+    items.into_iter().map(take).collect()
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn aclCreateTensorList(items: *const *const c_void, count: u64) -> *mut c_void {
+    let Some(real) = real!(CREATE_TENSOR_LIST as CreateList) else { return std::ptr::null_mut() };
+    // SAFETY: CANN will read as many.
+    let held = unsafe { taken(items, count) };
+    // SAFETY: the program's own call, as it made it.
+    let list = unsafe { real(items, count) };
+    made(list, || {
+        let tensor = |handle| match handle {
+            Some(Handle::Tensor(tensor)) => Some(tensor),
+            _ => None,
+        };
+        Handle::Tensors(held.into_iter().map(tensor).collect())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn aclCreateScalarList(items: *const *const c_void, count: u64) -> *mut c_void {
+    let Some(real) = real!(CREATE_SCALAR_LIST as CreateList) else { return std::ptr::null_mut() };
+    // SAFETY: CANN will read as many.
+    let held = unsafe { taken(items, count) };
+    // SAFETY: the program's own call, as it made it.
+    let list = unsafe { real(items, count) };
+    made(list, || {
+        let scalar = |handle| match handle {
+            Some(Handle::Scalar(scalar)) => Some(scalar),
+            _ => None,
+        };
+        Handle::Scalars(held.into_iter().filter_map(scalar).collect())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn aclCreateScalar(value: *const c_void, dtype: i32) -> *mut c_void {
+    type Create = unsafe extern "C" fn(*const c_void, i32) -> *mut c_void;
+    let Some(real) = real!(CREATE_SCALAR as Create) else { return std::ptr::null_mut() };
+    // SAFETY: the program's own call, as it made it.
+    let handle = unsafe { real(value, dtype) };
+    made(handle, || {
+        let mut bytes = [0; 16];
+        let size = acl_size(dtype).unwrap_or(0).min(16);
+        // SAFETY: CANN has just read a value of this type there.
+        let there = unsafe { copied(value.cast::<u8>(), size as u64) };
+        bytes[..there.len()].copy_from_slice(&there);
+        Handle::Scalar(Scalar { dtype, bytes })
+    })
+}
+
+/// Functions that make a list of plain values.
+macro_rules! array {
+    ($($name:ident $wrapper:ident $kind:ty, $make:expr;)*) => {
+        $(#[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(values: *const $kind, count: u64) -> *mut c_void {
+            type Create = unsafe extern "C" fn(*const $kind, u64) -> *mut c_void;
+            let Some(real) = real!($wrapper as Create) else { return std::ptr::null_mut() };
+            // SAFETY: the program's own call, as it made it.
+            let handle = unsafe { real(values, count) };
+            // SAFETY: CANN has just read as many.
+            made(handle, || $make(unsafe { copied(values, count) }))
+        })*
+    };
+}
+
+array! {
+    aclCreateIntArray CREATE_INT_ARRAY i64, Handle::Integers;
+    aclCreateFloatArray CREATE_FLOAT_ARRAY f32, Handle::Reals;
+    aclCreateBoolArray CREATE_BOOL_ARRAY u8, |bytes: Vec<u8>| Handle::Truths(bytes.into_iter().map(|byte| byte != 0).collect());
+}
+
+/// Bytes of an element by CANN's number of the type; `None` for types of less than a byte and for unknown ones.
+pub(crate) const fn acl_size(dtype: i32) -> Option<usize> {
+    Some(match dtype {
+        2 | 4 | 12 | 34..=37 => 1,
+        1 | 6 | 7 | 27 => 2,
+        0 | 3 | 8 => 4,
+        9 | 10 | 11 | 16 => 8,
+        17 => 16,
+        _ => return None,
+    })
+}
+
+/// Whether CANN's functions are there at all, and so whether there is a device to record.
+pub(crate) fn can_be_made() -> bool {
+    acl::CREATE_TENSOR.real().is_some()
+}

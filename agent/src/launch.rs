@@ -1,0 +1,298 @@
+//! Copies the tensors of a launch: what it reads in front of it, what it writes behind it, both on its own stream. Nothing waits
+//! for the device.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::control;
+use crate::device::{Context, Event, Stream};
+use crate::entry::Function;
+use crate::graph;
+use crate::handles::{Tensor, acl_size};
+use crate::notes::{self, Count};
+use crate::plan::{self, Argument, Basis, Plan};
+use crate::ring::{Item, Piece, rounded};
+use crate::roles::Role;
+use crate::settings::Settings;
+use crate::watch;
+use crate::writer::{self, Message, Recorder};
+
+/// A tensor of a launch, with its copies.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    pub(crate) tensor: Arc<Tensor>,
+    pub(crate) role: Role,
+    /// What it held before the launch.
+    pub(crate) before: Option<Piece>,
+    /// What it held after it.
+    pub(crate) after: Option<Piece>,
+    /// Why there is no copy.
+    pub(crate) without: Option<String>,
+}
+
+/// A launch as the writer gets it.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) step: u64,
+    pub(crate) plan: Arc<Plan>,
+    /// The tensors of the plan in order: those of lists one after the other, without the empty places.
+    pub(crate) tensors: Vec<Copied>,
+    /// Reached when the copies are finished.
+    pub(crate) event: Option<Event>,
+    pub(crate) context: Context,
+    pub(crate) device: i32,
+    pub(crate) note: Option<String>,
+}
+
+/// A launch that is under way.
+#[derive(Debug)]
+pub(crate) struct Open {
+    record: Record,
+    stream: Stream,
+    /// Its entry in the ring; `None` where it takes no room there.
+    number: Option<u64>,
+}
+
+thread_local! {
+    /// The entry of the launch that this thread is in, which an exception may have left.
+    static OPEN: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Formats in which the elements lie as the strides say: NCHW, NHWC, ND, NDHWC, NCDHW, NCL and the undefined one.
+const PLAIN_FORMATS: [i32; 7] = [-1, 0, 1, 2, 27, 30, 47];
+
+/// What is done before an operator is launched; `None` where it is not recorded.
+pub(crate) fn before(
+    function: &Function,
+    executor: u64,
+    stream: u64,
+    _workspace: (u64, u64),
+) -> Option<Open> {
+    let plan = plan::launched(executor);
+    watch::tell(&function.operator, plan.as_deref());
+    if !control::is_recording() {
+        return None;
+    }
+    let plan = plan.unwrap_or_else(|| {
+        notes::count(Count::UnknownExecutor, &format!("aclnn{}", function.operator));
+        Arc::new(Plan::bare(&function.operator, Basis::Unscanned))
+    });
+    begin(plan, Stream(stream))
+}
+
+/// Begins to record a launch with these arguments.
+pub(crate) fn begin(plan: Arc<Plan>, stream: Stream) -> Option<Open> {
+    let settings = Settings::get()?;
+    let recorder = Recorder::get()?;
+    if let Some(number) = OPEN.take() {
+        recorder.ring.set(number, Item::Dropped);
+    }
+    if !settings.wants(&plan.operator) {
+        return None;
+    }
+    let runtime = recorder.runtime;
+    let mut record = Record {
+        step: control::step(),
+        tensors: tensors(&plan),
+        plan,
+        event: None,
+        context: runtime.context(),
+        device: runtime.device(),
+        note: None,
+    };
+    if graph::is_capturing(stream) {
+        // Copies would become part of the graph, and run again with every replay.
+        notes::count(Count::InGraph, &format!("aclnn{}", record.plan.operator));
+        return Some(
+            record.without(
+                "went into a graph: its values are those of replays, which are not recorded",
+                stream,
+            ),
+        );
+    }
+    let limit = settings.max_tensor.unwrap_or(usize::MAX).min(recorder.ring.size() / 2);
+    let pieces: Vec<Option<Extent>> = record.tensors.iter_mut().map(|copied| wanted(copied, limit)).collect();
+    // The same memory twice among what is read is copied once.
+    let mut known: HashMap<(usize, usize), usize> = HashMap::new();
+    let mut total = 0;
+    let mut placed = Vec::with_capacity(pieces.len());
+    for (copied, extent) in record.tensors.iter().zip(&pieces) {
+        let Some(extent) = extent else {
+            placed.push((None, None));
+            continue;
+        };
+        let mut place = || {
+            let offset = total;
+            total += rounded(extent.bytes);
+            offset
+        };
+        let before = (copied.role != Role::Output)
+            .then(|| *known.entry((extent.address, extent.bytes)).or_insert_with(&mut place));
+        let after = (copied.role != Role::Input).then(&mut place);
+        placed.push((before, after));
+    }
+    let Some(taken) = recorder.ring.take(total, Duration::from_secs(settings.patience)) else {
+        notes::count(Count::Dropped, &format!("aclnn{}", record.plan.operator));
+        return Some(record.without("the writer did not keep up", stream));
+    };
+    OPEN.set(Some(taken.number));
+    let mut copied_already = Vec::new();
+    for ((copied, extent), (before, after)) in record.tensors.iter_mut().zip(pieces).zip(placed) {
+        let Some(extent) = extent else { continue };
+        let piece = |offset: usize| Piece { offset: taken.offset + offset, bytes: extent.bytes };
+        copied.before = before.map(piece);
+        copied.after = after.map(piece);
+        if let Some(piece) = copied.before
+            && !copied_already.contains(&piece.offset)
+        {
+            copied_already.push(piece.offset);
+            copy(recorder, copied, &extent, piece, stream);
+        }
+    }
+    Some(Open { record, stream, number: Some(taken.number) })
+}
+
+/// The tensors of a plan, in order.
+fn tensors(plan: &Plan) -> Vec<Copied> {
+    let mut found = Vec::new();
+    for parameter in &plan.parameters {
+        let all: &[Option<Arc<Tensor>>] = match &parameter.argument {
+            Argument::Tensor(tensor) => &[Some(tensor.clone())],
+            Argument::Tensors(tensors) => tensors,
+            _ => continue,
+        };
+        found.extend(all.iter().flatten().map(|tensor| Copied {
+            tensor: tensor.clone(),
+            role: parameter.role,
+            before: None,
+            after: None,
+            without: None,
+        }));
+    }
+    found
+}
+
+/// Memory that the elements of a tensor lie in.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    address: usize,
+    bytes: usize,
+}
+
+/// What is to be copied of a tensor: nothing where it has no elements or cannot be read, which is noted.
+fn wanted(copied: &mut Copied, limit: usize) -> Option<Extent> {
+    let tensor = &copied.tensor;
+    let mut refuse = |what: Count, why: String| {
+        notes::count(what, &why);
+        copied.without = Some(why);
+        None
+    };
+    if tensor.shape.contains(&0) {
+        return None;
+    }
+    let Some(size) = acl_size(tensor.dtype) else {
+        return refuse(Count::UnknownFormat, format!("CANN's element type {} is not measured", tensor.dtype));
+    };
+    if !PLAIN_FORMATS.contains(&tensor.format) {
+        return refuse(Count::UnknownFormat, format!("CANN's format {} is not measured", tensor.format));
+    }
+    match extent(tensor, size) {
+        Some(extent) if extent.bytes > limit => refuse(
+            Count::TooLarge,
+            format!("{} bytes, and {limit} are the limit (--ring, --max-tensor)", extent.bytes),
+        ),
+        Some(extent) => Some(extent),
+        None => refuse(
+            Count::UnknownFormat,
+            format!("shape {:?} with strides {:?}", tensor.shape, tensor.strides),
+        ),
+    }
+}
+
+/// Where the elements lie; `None` where shape and strides make no sense. Steps backwards are among those.
+fn extent(tensor: &Tensor, size: usize) -> Option<Extent> {
+    if tensor.shape.len() != tensor.strides.len() || tensor.data == 0 {
+        return None;
+    }
+    let mut last = 0_usize;
+    for (&count, &stride) in tensor.shape.iter().zip(&tensor.strides) {
+        let steps = usize::try_from(count).ok()?.checked_sub(1)?;
+        last = last.checked_add(steps.checked_mul(usize::try_from(stride).ok()?)?)?;
+    }
+    let offset = usize::try_from(tensor.offset).ok()?.checked_mul(size)?;
+    let address = tensor.data.checked_add(offset)?;
+    Some(Extent { address, bytes: last.checked_add(1)?.checked_mul(size)? })
+}
+
+fn copy(recorder: &Recorder, copied: &mut Copied, extent: &Extent, piece: Piece, stream: Stream) {
+    let target = recorder.ring.address(piece.offset);
+    // SAFETY: the piece belongs to this launch until the writer, which waits for the stream, gives it back.
+    #[expect(unsafe_code, reason = "the device writes to memory of the ring")]
+    let status = unsafe { recorder.runtime.copy(target, extent.address, extent.bytes, stream) };
+    if status != 0 {
+        let why = format!("the device refused the copy ({status})");
+        notes::count(Count::CopyFailed, &why);
+        (copied.before, copied.after, copied.without) = (None, None, Some(why));
+    }
+}
+
+impl Record {
+    /// A launch of which nothing but its name and arguments is recorded.
+    fn without(mut self, why: &str, stream: Stream) -> Open {
+        self.note = Some(why.to_owned());
+        for copied in &mut self.tensors {
+            copied.without.get_or_insert_with(|| why.to_owned());
+        }
+        Open { record: self, stream, number: None }
+    }
+}
+
+impl Open {
+    /// What is done after the launch.
+    pub(crate) fn after(mut self, succeeded: bool) {
+        OPEN.set(None);
+        let Some(recorder) = Recorder::get() else { return };
+        let Some(number) = self.number else {
+            if succeeded {
+                recorder.ring.push(Message::Launch(Box::new(self.record)));
+            }
+            return;
+        };
+        if succeeded {
+            for copied in &mut self.record.tensors {
+                let (Some(piece), Some(size)) = (copied.after, acl_size(copied.tensor.dtype)) else {
+                    continue;
+                };
+                if let Some(extent) = extent(&copied.tensor, size) {
+                    copy(recorder, copied, &extent, piece, self.stream);
+                }
+            }
+        }
+        // Also behind a launch that failed: copies in front of it are under way.
+        match recorder.runtime.mark(self.stream) {
+            Ok(event) => self.record.event = Some(event),
+            Err(status) => {
+                let why = format!("the stream takes no mark ({status})");
+                notes::count(Count::CopyFailed, &why);
+                for copied in &mut self.record.tensors {
+                    (copied.before, copied.after, copied.without) = (None, None, Some(why.clone()));
+                }
+            }
+        }
+        let operator = self.record.plan.operator.clone();
+        if !succeeded {
+            self.record.note = Some("the launch failed".to_owned());
+        }
+        recorder.ring.set(number, Item::Ready(Message::Launch(Box::new(self.record))));
+        control::step_ended_by(&operator);
+    }
+}
+
+/// A step has ended.
+pub(crate) fn step_ended(step: u64) {
+    if let Some(recorder) = writer::Recorder::begun() {
+        recorder.ring.push(Message::StepEnd(step));
+    }
+}

@@ -1,0 +1,59 @@
+//! Records what a program launches on an Ascend NPU, below Python: a library that is loaded in front of all others (`LD_PRELOAD`).
+//!
+//! ```text
+//! entry      dlsym gives out stubs in place of aclnn functions; a stub jumps on where nothing is recorded
+//! call       reads the arguments of a call without knowing its signature
+//! handles    what the program made with aclCreateTensor and its kind
+//! roles      which parameter is read and which is written, from public signatures
+//! plan       what a call of aclnnXGetWorkspaceSize was given, until it is launched
+//! launch     copies tensors around a launch, on its own stream, into the ring
+//! ring       pinned memory of fixed size between the streams and the writer
+//! writer     a thread that measures what has arrived and writes the dump
+//! control    what the program, or the Python package in it, may say: steps, names, the end
+//! ```
+//!
+//! Promises: nothing here raises into the program, and no failure of recording changes what the program computes. What cannot be
+//! recorded is counted and said once. Where nothing is to be recorded a call costs a comparison and a jump.
+
+#![allow(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "reading the arguments of a foreign call takes several operations that rest on one condition"
+)]
+
+mod acl;
+#[expect(unsafe_code, reason = "reads registers and the stack of calls that it stands in front of")]
+mod call;
+#[expect(unsafe_code, reason = "functions that C and Python call")]
+mod control;
+#[expect(unsafe_code, reason = "assembly that calls pass through, and the table that it reads")]
+mod entry;
+#[expect(unsafe_code, reason = "takes the place of functions of CANN that make and release handles")]
+mod handles;
+#[expect(unsafe_code, reason = "memory at addresses that a foreign call was given")]
+mod memory;
+mod notes;
+#[expect(unsafe_code, reason = "takes the place of functions of CANN that keep executors")]
+mod plan;
+mod roles;
+#[expect(unsafe_code, reason = "finds functions by name")]
+mod symbols;
+mod watch;
+
+#[cfg(feature = "record")]
+#[expect(unsafe_code, reason = "takes the place of functions of CANN that run operators in the older way")]
+mod aclop;
+#[cfg(feature = "record")]
+#[expect(unsafe_code, reason = "calls the runtime of CANN")]
+mod device;
+#[cfg(feature = "record")]
+#[expect(unsafe_code, reason = "takes the place of functions of CANN that capture graphs")]
+mod graph;
+#[cfg(feature = "record")]
+mod launch;
+#[cfg(feature = "record")]
+#[expect(unsafe_code, reason = "pinned memory that streams write to")]
+mod ring;
+#[cfg(feature = "record")]
+mod settings;
+#[cfg(feature = "record")]
+mod writer;

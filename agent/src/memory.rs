@@ -1,0 +1,94 @@
+//! Memory at addresses that may be anything: the stack of the calling thread, and what its words may point to.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+
+/// The stack of a thread: from the lowest address to the first one above it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stack {
+    low: usize,
+    high: usize,
+}
+
+impl Stack {
+    /// The one that the system gave to this thread. A coroutine or a signal may run on another.
+    pub(crate) fn of_thread() -> Self {
+        thread_local!(static STACK: Cell<Stack> = const { Cell::new(Stack { low: 0, high: 0 }) });
+        if STACK.get().high == 0 {
+            STACK.set(Self::ask());
+        }
+        STACK.get()
+    }
+
+    fn ask() -> Self {
+        // Nothing lies in it where the system does not tell.
+        let nowhere = Self { low: 1, high: 1 };
+        // SAFETY: a plain structure of numbers.
+        let mut attributes = unsafe { std::mem::zeroed::<libc::pthread_attr_t>() };
+        // SAFETY: the calling thread exists; the attributes are released below.
+        if unsafe { libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) } != 0 {
+            return nowhere;
+        }
+        let (mut low, mut size) = (std::ptr::null_mut(), 0);
+        // SAFETY: the attributes were filled in above.
+        let told = unsafe { libc::pthread_attr_getstack(&raw const attributes, &raw mut low, &raw mut size) };
+        // SAFETY: as above, and they are not used again.
+        unsafe { libc::pthread_attr_destroy(&raw mut attributes) };
+        if told == 0 { Self { low: low.addr(), high: low.addr() + size } } else { nowhere }
+    }
+
+    /// Whether so many bytes from `address` on lie in it.
+    pub(crate) fn holds(&self, address: usize, bytes: usize) -> bool {
+        address >= self.low && address.checked_add(bytes).is_some_and(|end| end <= self.high)
+    }
+
+    /// Whole words from `address` to its upper end.
+    pub(crate) const fn words_above(&self, address: usize) -> usize {
+        self.high.saturating_sub(address) / 8
+    }
+}
+
+/// Copies as many words as can be read from `address` on; fewer than `words.len()` where memory ends.
+pub(crate) fn read(address: usize, words: &mut [u64]) -> usize {
+    let bytes = size_of_val(words);
+    let here = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: bytes };
+    // Each page by itself: a transfer stops where a part cannot be read, and tells nothing of the rest of that part.
+    let boundary = (address | 4095) + 1;
+    let first = bytes.min(boundary.saturating_sub(address));
+    let there = [
+        libc::iovec { iov_base: address as *mut c_void, iov_len: first },
+        libc::iovec { iov_base: boundary as *mut c_void, iov_len: bytes - first },
+    ];
+    let parts = if bytes > first { 2 } else { 1 };
+    // SAFETY: it writes into `words` alone, and reports addresses that cannot be read as an error.
+    let read =
+        unsafe { libc::process_vm_readv(libc::getpid(), &raw const here, 1, there.as_ptr(), parts, 0) };
+    usize::try_from(read).unwrap_or(0) / 8
+}
+
+/// The word at `address`, if it can be read.
+pub(crate) fn word(stack: Stack, address: u64) -> Option<u64> {
+    let address = usize::try_from(address).ok()?;
+    if address == 0 || address % 8 != 0 {
+        return None;
+    }
+    if stack.holds(address, 8) {
+        // SAFETY: it lies in the stack of this thread, which is mapped where it was used.
+        return Some(unsafe { (address as *const u64).read_volatile() });
+    }
+    let mut word = [0];
+    (read(address, &mut word) == 1).then_some(word[0])
+}
+
+/// A text of at most `most` bytes at `address`, if it can be read and is one.
+pub(crate) fn text(address: u64, most: usize) -> Option<String> {
+    let address = usize::try_from(address).ok()?;
+    if address < 4096 {
+        return None;
+    }
+    let mut words = vec![0; most.div_ceil(8)];
+    let count = read(address, &mut words);
+    let bytes: Vec<u8> = words.iter().take(count).flat_map(|word| word.to_le_bytes()).collect();
+    let end = bytes.iter().position(|&byte| byte == 0)?;
+    std::str::from_utf8(bytes.get(..end)?).ok().map(String::from)
+}

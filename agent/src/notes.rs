@@ -1,0 +1,129 @@
+//! What could not be done: counted, and said once on standard error.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+/// Why something was not recorded, or not as it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Count {
+    /// All stubs were given out.
+    WithoutStub,
+    /// The arguments of a call could not be read: no executor was found among them.
+    Unscanned,
+    /// Launched with an executor that was not seen being made.
+    UnknownExecutor,
+    /// What a call was given does not fit the table of parameters.
+    OtherLayout,
+    /// Neither inputs nor outputs are known from a table: told by what changed.
+    ByDifference,
+    /// Tensors in a format or type of which nothing is measured.
+    UnknownFormat,
+    /// There was no room in the ring in time.
+    Dropped,
+    /// Tensors above the limit, or larger than the ring.
+    TooLarge,
+    /// The device refused a copy.
+    CopyFailed,
+    /// Launched while a graph was being captured.
+    InGraph,
+    /// Graphs that were replayed.
+    Replayed,
+    /// A function of CANN was given to the program that this library cannot stand in front of.
+    OtherProvider,
+    /// A fault of this library.
+    Fault,
+}
+
+impl Count {
+    /// One line on what happened, for people; the example follows it.
+    pub(crate) const fn line(self) -> &'static str {
+        match self {
+            Self::WithoutStub => {
+                "more functions of operators are used than there is room for; these are not recorded"
+            }
+            Self::Unscanned => "arguments could not be read; such calls are recorded without values",
+            Self::UnknownExecutor => {
+                "launched with executors made before the recording; recorded without values"
+            }
+            Self::OtherLayout => {
+                "called otherwise than the table of parameters says; inputs and outputs told by what changed"
+            }
+            Self::ByDifference => "not in the table of parameters; inputs and outputs told by what changed",
+            Self::UnknownFormat => "tensors in formats or types that are not measured",
+            Self::Dropped => "launches were not recorded: the writer did not keep up",
+            Self::TooLarge => "tensors were larger than the limit or the ring; recorded without values",
+            Self::CopyFailed => "tensors could not be copied from the device",
+            Self::InGraph => {
+                "launches went into graphs (NPUGraph, aclgraph): what replays compute is NOT RECORDED"
+            }
+            Self::Replayed => "replays of graphs ran operators that are NOT RECORDED",
+            Self::OtherProvider => {
+                "functions come from a second library as well; calls of that one are not seen"
+            }
+            Self::Fault => "faults of the recorder",
+        }
+    }
+
+    /// The key in the report of `probe doctor --runtime`.
+    pub(crate) const fn key(self) -> &'static str {
+        match self {
+            Self::WithoutStub => "without_stub",
+            Self::Unscanned => "unscanned",
+            Self::UnknownExecutor => "unknown_executor",
+            Self::OtherLayout => "other_layout",
+            Self::ByDifference => "by_difference",
+            Self::UnknownFormat => "unknown_format",
+            Self::Dropped => "dropped",
+            Self::TooLarge => "too_large",
+            Self::CopyFailed => "copy_failed",
+            Self::InGraph => "in_graph",
+            Self::Replayed => "replayed",
+            Self::OtherProvider => "other_provider",
+            Self::Fault => "fault",
+        }
+    }
+}
+
+/// How often something happened, and the first time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) count: u64,
+    pub(crate) first: String,
+}
+
+static TALLIES: Mutex<BTreeMap<Count, Tally>> = Mutex::new(BTreeMap::new());
+
+/// Counts, with what it happened to. Said at the first time, on standard error.
+pub(crate) fn count(what: Count, example: &str) {
+    let first = {
+        let mut tallies = TALLIES.lock().unwrap_or_else(PoisonError::into_inner);
+        let tally = tallies.entry(what).or_insert_with(|| Tally { count: 0, first: example.to_owned() });
+        tally.count += 1;
+        tally.count == 1
+    };
+    if first {
+        say(&format!("{}: {example} (further ones are counted)", what.line()));
+    }
+}
+
+/// Does something that must not end the program, whatever happens in it.
+pub(crate) fn guarded<T>(what: &str, work: impl FnOnce() -> T) -> Option<T> {
+    let done = catch_unwind(AssertUnwindSafe(work));
+    if done.is_err() {
+        count(Count::Fault, what);
+    }
+    done.ok()
+}
+
+/// Everything that was counted.
+pub(crate) fn all() -> BTreeMap<Count, Tally> {
+    TALLIES.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// One line on standard error, as the Python package prints them.
+pub(crate) fn say(text: &str) {
+    // A program may have closed it.
+    _ = writeln!(std::io::stderr(), "probe: runtime: {text}");
+}

@@ -1,0 +1,329 @@
+//! What a call of `aclnnXGetWorkspaceSize` was given, kept from there until the executor that it made is launched.
+
+use std::collections::HashMap;
+use std::ffi::{c_char, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::acl::{Status, UNSUPPORTED, real};
+use crate::call::Words;
+use crate::control::{self, Scope};
+use crate::entry::Function;
+use crate::handles::{self, Handle, Scalar, Tensor};
+use crate::memory;
+use crate::notes::{self, Count};
+use crate::roles::{Kind, Role, Roles};
+
+/// Most bytes of a text that are kept.
+const TEXT: usize = 64;
+
+/// A value that an operator was given.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Argument {
+    Tensor(Arc<Tensor>),
+    Tensors(Vec<Option<Arc<Tensor>>>),
+    Scalar(Scalar),
+    Scalars(Vec<Scalar>),
+    Integers(Vec<i64>),
+    Reals(Vec<f32>),
+    Truths(Vec<bool>),
+    Integer(i64),
+    Real(f64),
+    Truth(bool),
+    Text(String),
+    /// A null pointer.
+    Absent,
+}
+
+/// An argument, and what becomes of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Parameter {
+    pub(crate) argument: Argument,
+    pub(crate) role: Role,
+}
+
+/// How inputs and outputs are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// The table of parameters fits the call.
+    Table,
+    /// What changes is an output.
+    Difference,
+    /// By its C signature.
+    Signature,
+    /// The arguments could not be read.
+    Unscanned,
+}
+
+/// A call that is to be launched.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) operator: Arc<str>,
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) basis: Basis,
+    /// Where in the program it was called.
+    pub(crate) scope: Option<Arc<Scope>>,
+    /// Launched more than once.
+    repeatable: bool,
+}
+
+static PLANS: Mutex<Option<HashMap<usize, Arc<Plan>>>> = Mutex::new(None);
+
+fn plans() -> MutexGuard<'static, Option<HashMap<usize, Arc<Plan>>>> {
+    PLANS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Plan {
+    /// Without arguments.
+    pub(crate) fn bare(operator: &str, basis: Basis) -> Self {
+        Self {
+            operator: operator.into(),
+            parameters: Vec::new(),
+            basis,
+            scope: control::scope(),
+            repeatable: false,
+        }
+    }
+
+    /// Of a call with these words before its executor.
+    pub(crate) fn read(function: &Function, words: &Words<'_>, end: usize) -> Self {
+        let fitting = function.roles.and_then(|roles| by_table(roles, words, end));
+        let (parameters, basis) = match (fitting, function.roles) {
+            (Some(parameters), _) => (parameters, Basis::Table),
+            (None, roles) => {
+                let why = if roles.is_some() { Count::OtherLayout } else { Count::ByDifference };
+                notes::count(why, &format!("aclnn{}", function.operator));
+                (by_handles(words, end), Basis::Difference)
+            }
+        };
+        Self { parameters, ..Self::bare(&function.operator, basis) }
+    }
+}
+
+/// The arguments in the order of the table; `None` where it does not fit what was passed.
+fn by_table(roles: &Roles, words: &Words<'_>, end: usize) -> Option<Vec<Parameter>> {
+    if roles.words() != end {
+        return None;
+    }
+    let (mut next, mut next_real) = (0, 0);
+    let mut parameters = Vec::with_capacity(roles.kinds.len());
+    for &kind in &roles.kinds {
+        let mut role = Role::Input;
+        let argument = if kind.is_real() {
+            let bits = *words.reals.get(next_real)?;
+            next_real += 1;
+            Argument::Real(match kind {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "the lower half of the register holds it"
+                )]
+                Kind::Float => f64::from(f32::from_bits(bits as u32)),
+                _ => f64::from_bits(bits),
+            })
+        } else {
+            let word = *words.integers.get(next)?;
+            next += 1;
+            let handle = handles::find(word);
+            match (kind, handle) {
+                (Kind::Tensor(of), Some(Handle::Tensor(tensor))) => {
+                    role = of;
+                    Argument::Tensor(tensor)
+                }
+                (Kind::Tensors(of), Some(Handle::Tensors(tensors))) => {
+                    role = of;
+                    Argument::Tensors(tensors)
+                }
+                (Kind::Tensor(of) | Kind::Tensors(of), None) if word == 0 => {
+                    role = of;
+                    Argument::Absent
+                }
+                (Kind::Scalar, Some(Handle::Scalar(scalar))) => Argument::Scalar(scalar),
+                (Kind::Scalars, Some(Handle::Scalars(scalars))) => Argument::Scalars(scalars),
+                (Kind::Integers, Some(Handle::Integers(values))) => Argument::Integers(values),
+                (Kind::Truths, Some(Handle::Truths(values))) => Argument::Truths(values),
+                (Kind::Reals, Some(Handle::Reals(values))) => Argument::Reals(values),
+                (Kind::Scalar | Kind::Scalars | Kind::Integers | Kind::Truths | Kind::Reals, None)
+                    if word == 0 =>
+                {
+                    Argument::Absent
+                }
+                (Kind::Integer(bits), None) => Argument::Integer(narrow(word, bits)),
+                // Only the lowest byte of a truth value is defined.
+                (Kind::Truth, None) => Argument::Truth(word & 0xff != 0),
+                (Kind::Text, None) if word == 0 => Argument::Absent,
+                (Kind::Text, None) => Argument::Text(memory::text(word, TEXT)?),
+                _ => return None,
+            }
+        };
+        parameters.push(Parameter { argument, role });
+    }
+    Some(parameters)
+}
+
+/// A whole number of so many bits; what lies above them is not defined.
+#[expect(clippy::cast_possible_truncation, reason = "the lower bits are the number")]
+fn narrow(word: u64, bits: u8) -> i64 {
+    match bits {
+        8 => i64::from((word as u8).cast_signed()),
+        32 => i64::from((word as u32).cast_signed()),
+        _ => word.cast_signed(),
+    }
+}
+
+/// The handles among the words. What else was passed is not known to be anything.
+fn by_handles(words: &Words<'_>, end: usize) -> Vec<Parameter> {
+    let argument = |&word: &u64| {
+        Some(match handles::find(word)? {
+            Handle::Tensor(tensor) => (Argument::Tensor(tensor), Role::Unknown),
+            Handle::Tensors(tensors) => (Argument::Tensors(tensors), Role::Unknown),
+            Handle::Scalar(scalar) => (Argument::Scalar(scalar), Role::Input),
+            Handle::Scalars(scalars) => (Argument::Scalars(scalars), Role::Input),
+            Handle::Integers(values) => (Argument::Integers(values), Role::Input),
+            Handle::Truths(values) => (Argument::Truths(values), Role::Input),
+            Handle::Reals(values) => (Argument::Reals(values), Role::Input),
+        })
+    };
+    let found = words.integers.iter().take(end).filter_map(argument);
+    found.map(|(argument, role)| Parameter { argument, role }).collect()
+}
+
+/// Keeps a plan until its executor is launched.
+pub(crate) fn keep(executor: u64, plan: Plan) {
+    if let Ok(executor) = usize::try_from(executor) {
+        plans().get_or_insert_default().insert(executor, Arc::new(plan));
+    }
+}
+
+/// The plan of an executor that is being launched.
+pub(crate) fn launched(executor: u64) -> Option<Arc<Plan>> {
+    let executor = usize::try_from(executor).ok()?;
+    let mut plans = plans();
+    let plans = plans.as_mut()?;
+    if plans.get(&executor)?.repeatable { plans.get(&executor).cloned() } else { plans.remove(&executor) }
+}
+
+/// Forgets all plans but those of executors that are launched again.
+pub(crate) fn forget_single() {
+    if let Some(plans) = plans().as_mut() {
+        plans.retain(|_, plan| plan.repeatable);
+    }
+}
+
+/// Forgets everything.
+pub(crate) fn forget_all() {
+    *plans() = None;
+}
+
+/// Whether torch_npu keeps executors in the cache of CANN. While something is recorded it does not: an executor from there is
+/// launched without the arguments being seen. What is computed is the same.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn CanUsePTACache(name: *const c_char) -> bool {
+    type Can = unsafe extern "C" fn(*const c_char) -> bool;
+    TORCH_NPU.store(true, Ordering::Relaxed);
+    if control::is_recording() {
+        return false;
+    }
+    // SAFETY: the program's own call, as it made it.
+    real!(CAN_USE_CACHE as Can).is_some_and(|real| unsafe { real(name) })
+}
+
+/// Whether the program runs on torch_npu, which makes handles for each call.
+static TORCH_NPU: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn is_torch_npu() -> bool {
+    TORCH_NPU.load(Ordering::Relaxed)
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn PTAGetExecCache(hash: u64, workspace: *mut u64) -> *mut c_void {
+    type Get = unsafe extern "C" fn(u64, *mut u64) -> *mut c_void;
+    if control::is_recording() {
+        return std::ptr::null_mut();
+    }
+    let Some(real) = real!(GET_CACHED as Get) else { return std::ptr::null_mut() };
+    // SAFETY: the program's own call, as it made it.
+    unsafe { real(hash, workspace) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn PTAFindExecCache(
+    key: *mut u8,
+    size: usize,
+    workspace: *mut u64,
+) -> *mut c_void {
+    type Find = unsafe extern "C" fn(*mut u8, usize, *mut u64) -> *mut c_void;
+    if control::is_recording() {
+        return std::ptr::null_mut();
+    }
+    let Some(real) = real!(FIND_CACHED as Find) else { return std::ptr::null_mut() };
+    // SAFETY: the program's own call, as it made it.
+    unsafe { real(key, size, workspace) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn aclDestroyAclOpExecutor(executor: *mut c_void) -> Status {
+    type Destroy = unsafe extern "C" fn(*mut c_void) -> Status;
+    if handles::is_followed()
+        && let Some(plans) = plans().as_mut()
+    {
+        plans.remove(&executor.addr());
+    }
+    let Some(real) = real!(DESTROY_EXECUTOR as Destroy) else { return UNSUPPORTED };
+    // SAFETY: the program's own call, as it made it.
+    unsafe { real(executor) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn aclSetAclOpExecutorRepeatable(executor: *mut c_void) -> Status {
+    type Set = unsafe extern "C" fn(*mut c_void) -> Status;
+    if handles::is_followed()
+        && let Some(plans) = plans().as_mut()
+        && let Some(plan) = plans.get_mut(&executor.addr())
+    {
+        Arc::make_mut(plan).repeatable = true;
+    }
+    let Some(real) = real!(SET_REPEATABLE as Set) else { return UNSUPPORTED };
+    // SAFETY: the program's own call, as it made it.
+    unsafe { real(executor) }
+}
+
+/// The tensor of an executor that is launched again lies elsewhere from now on.
+fn moved(executor: *mut c_void, tensor: *mut c_void, data: *mut c_void) {
+    if !handles::is_followed() {
+        return;
+    }
+    let mut plans = plans();
+    let Some(plan) = plans.as_mut().and_then(|plans| plans.get_mut(&executor.addr())) else { return };
+    for parameter in &mut Arc::make_mut(plan).parameters {
+        if let Argument::Tensor(known) = &mut parameter.argument
+            && known.handle == tensor.addr()
+        {
+            Arc::make_mut(known).data = data.addr();
+        }
+    }
+}
+
+/// Functions that give a tensor of an executor another address.
+macro_rules! set_address {
+    ($($name:ident $wrapper:ident;)*) => {
+        $(#[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(
+            executor: *mut c_void,
+            index: usize,
+            tensor: *mut c_void,
+            data: *mut c_void,
+        ) -> Status {
+            type Set = unsafe extern "C" fn(*mut c_void, usize, *mut c_void, *mut c_void) -> Status;
+            moved(executor, tensor, data);
+            let Some(real) = real!($wrapper as Set) else { return UNSUPPORTED };
+            // SAFETY: the program's own call, as it made it.
+            unsafe { real(executor, index, tensor, data) }
+        })*
+    };
+}
+
+set_address! {
+    aclSetTensorAddr SET_TENSOR;
+    aclSetInputTensorAddr SET_INPUT;
+    aclSetOutputTensorAddr SET_OUTPUT;
+}

@@ -1,0 +1,217 @@
+//! Memory of fixed size between the streams of the program and the writer.
+//!
+//! A launch takes a piece in front of it, streams copy into the piece, and the writer gives the pieces back in the order in which they
+//! were taken. Where there is no room a launch waits until there is, and in the end is dropped and counted: recording may slow a
+//! program down, and never makes it take memory without end.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Pieces begin at multiples of this, for the sake of the copies.
+const ALIGNMENT: usize = 64;
+
+/// Something that the writer is given, in order.
+#[derive(Debug)]
+pub(crate) enum Item<T> {
+    /// A launch is under way.
+    Open,
+    /// It has been launched.
+    Ready(T),
+    /// There is nothing of it.
+    Dropped,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    number: u64,
+    /// Where the room ends that is free again after it.
+    end: u64,
+    item: Item<T>,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    entries: VecDeque<Entry<T>>,
+    next: u64,
+    /// Bytes ever taken, and ever given back; the room in use lies between.
+    taken: u64,
+    returned: u64,
+    closed: bool,
+}
+
+/// The ring. It is made once and stays.
+#[derive(Debug)]
+pub(crate) struct Ring<T> {
+    start: *mut u8,
+    size: usize,
+    state: Mutex<State<T>>,
+    /// Rung when something is ready, or room has been given back.
+    changed: Condvar,
+}
+
+// SAFETY: the memory is written to by devices and read through pieces, which do not overlap.
+unsafe impl<T: Send> Send for Ring<T> {}
+// SAFETY: as above; everything else is behind a lock.
+unsafe impl<T: Send> Sync for Ring<T> {}
+
+/// A piece of the ring, for as long as its entry is there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece {
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+}
+
+/// Number of an entry, and the first byte of its piece.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    pub(crate) number: u64,
+    pub(crate) offset: usize,
+}
+
+/// Bytes that a piece takes.
+pub(crate) const fn rounded(bytes: usize) -> usize {
+    bytes.div_ceil(ALIGNMENT) * ALIGNMENT
+}
+
+impl<T> Ring<T> {
+    /// On so many bytes at `start`, which are the ring's for good.
+    pub(crate) fn new(start: *mut u8, size: usize) -> Self {
+        let state = State { entries: VecDeque::new(), next: 0, taken: 0, returned: 0, closed: false };
+        Self { start, size, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of the ring.
+    pub(crate) const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Takes a piece, and the next place in the order. Waits for room; `None` where there is none in time.
+    pub(crate) fn take(&self, bytes: usize, patience: Duration) -> Option<Taken> {
+        let bytes = rounded(bytes);
+        if bytes > self.size {
+            return None;
+        }
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            if let Some((offset, end)) = self.room(&state, bytes) {
+                let number = state.next;
+                state.next += 1;
+                state.taken = end;
+                state.entries.push_back(Entry { number, end, item: Item::Open });
+                return Some(Taken { number, offset });
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Where so many bytes in a row are free, and the count of bytes taken after them.
+    fn room(&self, state: &State<T>, bytes: usize) -> Option<(usize, u64)> {
+        let size = self.size as u64;
+        let offset = state.taken % size;
+        // What is left before the end is passed over where it is too small.
+        let skipped = if offset + bytes as u64 > size { size - offset } else { 0 };
+        let end = state.taken + skipped + bytes as u64;
+        let offset = usize::try_from((state.taken + skipped) % size).ok()?;
+        (end - state.returned <= size || state.entries.is_empty() && bytes as u64 <= size)
+            .then_some((offset, end))
+    }
+
+    /// Puts something into the order that takes no room.
+    pub(crate) fn push(&self, item: T) {
+        let mut state = self.lock();
+        let (number, end) = (state.next, state.taken);
+        state.next += 1;
+        state.entries.push_back(Entry { number, end, item: Item::Ready(item) });
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Says what became of an entry.
+    pub(crate) fn set(&self, number: u64, item: Item<T>) {
+        let mut state = self.lock();
+        let first = state.entries.front().map_or(0, |entry| entry.number);
+        let place = number.checked_sub(first).and_then(|place| usize::try_from(place).ok());
+        if let Some(entry) = place.and_then(|place| state.entries.get_mut(place)) {
+            entry.item = item;
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Takes part in no more launches; what is there is still handed out.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// The next item in order, once it is ready; `None` at the end. Waits for no longer than `patience`, then `Some(None)`.
+    pub(crate) fn next(&self, patience: Duration) -> Option<Option<T>> {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        loop {
+            let closed = state.closed;
+            match state.entries.front_mut() {
+                None if closed => return None,
+                Some(entry) => match std::mem::replace(&mut entry.item, Item::Open) {
+                    Item::Ready(item) => return Some(Some(item)),
+                    Item::Dropped => {
+                        give_back(&mut state);
+                        self.changed.notify_all();
+                        continue;
+                    }
+                    Item::Open => {}
+                },
+                None => {}
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Some(None);
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The item that [`next`](Self::next) handed out last is done with: its room is free.
+    pub(crate) fn done(&self) {
+        give_back(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    /// Gives up the entry in front, which nobody will finish.
+    pub(crate) fn skip(&self) {
+        self.done();
+    }
+
+    /// Where a piece begins.
+    pub(crate) fn address(&self, offset: usize) -> *mut u8 {
+        self.start.wrapping_add(offset)
+    }
+
+    /// What was copied into a piece.
+    ///
+    /// # Safety
+    /// The copies into it are finished, and its entry has not been given back.
+    pub(crate) unsafe fn bytes(&self, piece: Piece) -> &[u8] {
+        // SAFETY: pieces lie within the ring, and nothing is written to this one any more.
+        unsafe { std::slice::from_raw_parts(self.address(piece.offset), piece.bytes) }
+    }
+}
+
+fn give_back<T>(state: &mut State<T>) {
+    if let Some(entry) = state.entries.pop_front() {
+        state.returned = entry.end;
+    }
+}

@@ -1,0 +1,99 @@
+//! Which parameter of an operator is read, which is written: a table made from public signatures (`roles.txt` says from which).
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// What becomes of a parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Input,
+    Output,
+    /// Read and written.
+    Updated,
+    /// Not told by the table.
+    Unknown,
+}
+
+/// What is passed for a parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Tensor(Role),
+    Tensors(Role),
+    Scalar,
+    Scalars,
+    Integers,
+    Truths,
+    Reals,
+    /// A whole number of 64 bits, of 32 or of 8.
+    Integer(u8),
+    Truth,
+    /// In a floating-point register.
+    Double,
+    Float,
+    Text,
+}
+
+impl Kind {
+    const fn of(letter: u8) -> Option<Self> {
+        Some(match letter {
+            b't' => Self::Tensor(Role::Input),
+            b'o' => Self::Tensor(Role::Output),
+            b'u' => Self::Tensor(Role::Updated),
+            b'l' => Self::Tensors(Role::Input),
+            b'p' => Self::Tensors(Role::Output),
+            b'w' => Self::Tensors(Role::Updated),
+            b's' => Self::Scalar,
+            b'S' => Self::Scalars,
+            b'a' => Self::Integers,
+            b'B' => Self::Truths,
+            b'F' => Self::Reals,
+            b'i' => Self::Integer(64),
+            b'y' => Self::Integer(32),
+            b'n' => Self::Integer(8),
+            b'b' => Self::Truth,
+            b'd' => Self::Double,
+            b'f' => Self::Float,
+            b'c' => Self::Text,
+            _ => return None,
+        })
+    }
+
+    /// Whether it is passed in a register for floating-point numbers.
+    pub(crate) const fn is_real(self) -> bool {
+        matches!(self, Self::Double | Self::Float)
+    }
+}
+
+/// The parameters of an operator, but for the two that every operator ends with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Roles {
+    pub(crate) kinds: Box<[Kind]>,
+}
+
+impl Roles {
+    /// Parameters that are passed as words, in registers or on the stack.
+    pub(crate) fn words(&self) -> usize {
+        self.kinds.iter().filter(|kind| !kind.is_real()).count()
+    }
+}
+
+static TABLE: LazyLock<HashMap<&'static str, Roles>> = LazyLock::new(|| {
+    let lines = include_str!("roles.txt").lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    lines
+        .filter_map(|line| {
+            let (name, kinds) = line.split_once(' ').unwrap_or((line, ""));
+            let kinds: Option<Box<[Kind]>> = kinds.bytes().map(Kind::of).collect();
+            Some((name, Roles { kinds: kinds? }))
+        })
+        .collect()
+});
+
+/// What is known of an operator; `None` where the table does not have it.
+pub(crate) fn of(operator: &str) -> Option<&'static Roles> {
+    TABLE.get(operator)
+}
+
+/// Operators in the table.
+pub(crate) fn known() -> usize {
+    TABLE.len()
+}

@@ -1,0 +1,179 @@
+//! What `probe capture --runtime acl` asks for, in an environment variable.
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use probe::capture::{CaptureTask, Existing};
+use probe::compare::NumberSet;
+use probe::dump::Content;
+use serde::Deserialize;
+
+use crate::notes;
+
+/// The variable that holds the order.
+const VARIABLE: &str = "PROBE_RUNTIME";
+
+/// Pinned memory between streams and writer, where nobody asked for another size.
+const RING: usize = 256 << 20;
+/// How long a launch waits for room in the ring.
+const PATIENCE_SECONDS: u64 = 60;
+
+/// Settings of a recording. Unknown keys are those of a newer command and are ignored.
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+pub(crate) struct Settings {
+    /// Folder of the dump, absolute.
+    pub(crate) output: PathBuf,
+    #[serde(rename = "steps")]
+    steps_text: String,
+    #[serde(skip)]
+    pub(crate) steps: Steps,
+    pub(crate) task: CaptureTask,
+    /// Ranks that record, as `steps`.
+    ranks: String,
+    /// Identity of the run.
+    pub(crate) run: String,
+    /// The operator whose launch ends a step, without `aclnn`.
+    pub(crate) step_on: Option<String>,
+    /// Only these operators.
+    pub(crate) include: Vec<String>,
+    /// None of these.
+    pub(crate) exclude: Vec<String>,
+    /// Tensors of more bytes are recorded without values.
+    pub(crate) max_tensor: Option<usize>,
+    /// Bytes of the ring.
+    pub(crate) ring: usize,
+    /// Seconds that a launch waits for room in the ring.
+    pub(crate) patience: u64,
+    pub(crate) overwrite: bool,
+    pub(crate) quiet: bool,
+}
+
+/// Steps that are recorded.
+#[derive(Debug, Default)]
+pub(crate) struct Steps(Option<NumberSet>);
+
+impl Steps {
+    pub(crate) fn contains(&self, step: u64) -> bool {
+        self.0.as_ref().is_none_or(|set| set.contains(step))
+    }
+
+    /// The last one; `None` where there is none.
+    pub(crate) fn last(&self) -> Option<u64> {
+        self.0.as_ref().and_then(NumberSet::last)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            output: PathBuf::new(),
+            steps_text: String::new(),
+            steps: Steps::default(),
+            task: CaptureTask::default(),
+            ranks: String::new(),
+            run: String::new(),
+            step_on: None,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            max_tensor: None,
+            ring: RING,
+            patience: PATIENCE_SECONDS,
+            overwrite: false,
+            quiet: false,
+        }
+    }
+}
+
+static SETTINGS: LazyLock<Option<Settings>> = LazyLock::new(|| {
+    let text = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty())?;
+    match Settings::read(&text) {
+        Ok(settings) => {
+            let ranks = set_of(&settings.ranks).ok()?;
+            ranks.is_none_or(|ranks| ranks.contains(u64::from(rank()))).then_some(settings)
+        }
+        Err(reason) => {
+            notes::say(&format!(
+                "nothing is recorded: {VARIABLE} in the environment cannot be read: {reason}"
+            ));
+            None
+        }
+    }
+});
+
+impl Settings {
+    /// What was asked for; `None` where nothing was, or of other ranks.
+    pub(crate) fn get() -> Option<&'static Self> {
+        SETTINGS.as_ref()
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        let mut settings: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        settings.steps = Steps(set_of(&settings.steps_text)?);
+        if let Some(operator) = &mut settings.step_on {
+            *operator = bare(operator).to_owned();
+        }
+        Ok(settings)
+    }
+
+    /// What is measured of a tensor.
+    pub(crate) const fn content(&self) -> Content {
+        match self.task {
+            CaptureTask::Statistics => Content::STATISTICS,
+            CaptureTask::Hash => Content::HASH,
+            CaptureTask::Sketch | CaptureTask::Tensor => Content::SKETCH,
+        }
+    }
+
+    /// What is done with a dump that the folder holds.
+    pub(crate) const fn existing(&self) -> Existing {
+        if self.overwrite { Existing::Replace } else { Existing::Keep }
+    }
+
+    /// Whether launches of an operator are recorded.
+    pub(crate) fn wants(&self, operator: &str) -> bool {
+        let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(bare(pattern), operator));
+        (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
+    }
+}
+
+/// Numbers as `probe` takes them; `None` for all.
+fn set_of(text: &str) -> Result<Option<NumberSet>, String> {
+    if text.is_empty() || text == "all" {
+        return Ok(None);
+    }
+    text.replace('|', ",")
+        .parse()
+        .map(Some)
+        .map_err(|error: probe::compare::SelectionError| error.to_string())
+}
+
+/// The name of an operator without what tools put in front of it.
+fn bare(name: &str) -> &str {
+    name.strip_prefix("aclnn").or_else(|| name.strip_prefix("Aclnn.")).unwrap_or(name)
+}
+
+/// Whether a name fits a pattern in which `*` stands for anything.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(name) = name.strip_prefix(start) else { return false };
+    rest.is_empty() || (0..=name.len()).filter_map(|at| name.get(at..)).any(|name| matches(rest, name))
+}
+
+/// Number of this process in a distributed run, by the variables that launchers set.
+pub(crate) fn rank() -> u32 {
+    number("RANK").or_else(|| number("RANK_ID")).or_else(|| number("OMPI_COMM_WORLD_RANK")).unwrap_or(0)
+}
+
+/// Processes of the run.
+pub(crate) fn world_size() -> u32 {
+    number("WORLD_SIZE")
+        .or_else(|| number("RANK_SIZE"))
+        .or_else(|| number("OMPI_COMM_WORLD_SIZE"))
+        .unwrap_or(1)
+        .max(1)
+}
+
+fn number(variable: &str) -> Option<u32> {
+    std::env::var(variable).ok()?.parse().ok()
+}

@@ -1,0 +1,40 @@
+"""Ops of the dispatcher: their names, their schemas, and what is behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from probe.private import safe
+
+#: Functions of `torch.nn.functional` as they are below Python.
+FUNCTIONAL: Any = torch._C._nn
+
+#: Recurrent layers and the like.
+VF: Any = torch._VF if hasattr(torch._VF, "lstm") else torch
+
+
+def all_names() -> list[str]:
+    """Every op that is registered: `aten::add.Tensor`."""
+    return list(torch._C._dispatch_get_all_op_names())
+
+
+def schema_of(func: Any) -> Any:
+    """Name and arguments of an op."""
+    return func._schema
+
+
+def behind(func: Any) -> Callable[..., Any]:
+    """What an op hands its arguments on to, where it does nothing but that, and quick ways may be taken."""
+    code = getattr(type(func).__call__, "__code__", None)
+    if type(func) is OpOverload and code is not None and code.co_names == ("_op",) and not safe():
+        return func._op
+    return func
+
+
+def work_of(result: torch.ScriptObject) -> Any:
+    """The handle of a collective that is under way."""
+    return torch._C._distributed_c10d.Work.unbox(result)

@@ -1,0 +1,57 @@
+"""Operations that nobody else sees: neither modes and transforms of the program's, nor the recorder."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch._C._functorch import peek_interpreter_stack, pop_dynamic_layer_stack, push_dynamic_layer_stack
+from torch.utils._python_dispatch import _disable_current_modes
+
+#: Context manager: functions and methods are not intercepted.
+without_functions = torch._C.DisableTorchFunction
+
+
+@contextlib.contextmanager
+def without_modes() -> Iterator[None]:
+    """No gradients, and no mode sees a function or an op."""
+    with torch.no_grad(), _disable_current_modes(), without_functions():
+        yield
+
+
+@contextlib.contextmanager
+def without_dispatch() -> Iterator[None]:
+    """No gradients, and neither modes nor subclasses see an op."""
+    with without_functions(), torch._C._DisableTorchDispatch(), torch.no_grad():
+        yield
+
+
+class Undisturbed:
+    """Operations are the device's alone: no modes of the program's or the recorder's, no gradients, no casts.
+
+    A class of its own: entered for every tensor, generators take longer than the operations.
+    """
+
+    __slots__ = ("_guards", "_layers")
+
+    def __enter__(self) -> None:
+        # Transforms that the program is in, such as `vmap`: the last one in is the first one out.
+        self._layers = []
+        while peek_interpreter_stack() is not None:
+            self._layers.append(pop_dynamic_layer_stack())
+        # Below autograd, which would be asked of every operation and view.
+        self._guards = (
+            torch._C.DisableTorchFunction(),
+            torch._C._DisableTorchDispatch(),
+            torch._C._DisableAutocast(),
+            torch._C._AutoDispatchBelowAutograd(),
+        )
+        for guard in self._guards:
+            guard.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        for guard in reversed(self._guards):
+            guard.__exit__(None, None, None)
+        while self._layers:
+            push_dynamic_layer_stack(self._layers.pop())

@@ -1,0 +1,12 @@
+"""Hooks that torch calls around the step of every optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.optim.optimizer import _global_optimizer_post_hooks
+
+
+def is_last(handle: Any) -> bool:
+    """Whether no hook is called after this one when a step ends."""
+    return next(reversed(_global_optimizer_post_hooks), None) == handle.id

@@ -1,0 +1,77 @@
+"""Tensors that are not plain strided memory: what they are made of, or what can be said of them without reading them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
+
+from probe.private.guards import without_dispatch
+
+#: What is known of a tensor: `parts` (suffix of the slot -> plain tensor), or `dtype`, `shape` and `device` where there
+#: is nothing to be read; `note` says what it is, `placement` how it is spread over ranks.
+Description = dict[str, Any]
+
+
+def parts(tensor: torch.Tensor) -> Description:
+    """Describes `tensor`. Runs no op that is recorded and changes nothing."""
+    with without_dispatch():
+        return _describe(tensor)
+
+
+def _describe(tensor: torch.Tensor) -> Description:
+    kind = type(tensor)
+    if kind.__name__ == "DTensor" and hasattr(tensor, "_local_tensor"):
+        placement = f"device_mesh {list(tensor.device_mesh.shape)} placements {[str(p) for p in tensor.placements]}"
+        return {"parts": {"": _plain(tensor._local_tensor)}, "placement": placement, "note": "local shard"}
+    if kind.__name__ in ("FakeTensor", "FunctionalTensor") or tensor.device.type == "meta":
+        return _facts(tensor, kind.__name__)
+    if is_functorch_wrapped_tensor(tensor):
+        inner = tensor
+        while is_functorch_wrapped_tensor(inner):
+            inner = get_unwrapped(inner)
+        return {"parts": {"": inner}, "note": "inside a function transform: the whole batch"}
+    if tensor.layout in (torch.sparse_coo,):
+        return {"parts": {"indices": tensor._indices(), "values": tensor._values()}, "note": "sparse_coo"}
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        names = {"crow_indices": tensor.crow_indices(), "col_indices": tensor.col_indices(), "values": tensor.values()}
+        return {"parts": names, "note": str(tensor.layout).removeprefix("torch.")}
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        names = {"ccol_indices": tensor.ccol_indices(), "row_indices": tensor.row_indices(), "values": tensor.values()}
+        return {"parts": names, "note": str(tensor.layout).removeprefix("torch.")}
+    if tensor.is_nested:
+        if hasattr(tensor, "_values") and hasattr(tensor, "_offsets"):
+            return {"parts": {"values": _plain(tensor._values), "offsets": _plain(tensor._offsets)}, "note": "nested (jagged)"}
+        return {"parts": {"values": tensor.values()}, "note": "nested"}
+    if tensor.is_quantized:
+        return {"parts": {"": tensor.int_repr()}, "note": _quantisation(tensor)}
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        if tensor.is_conj() or tensor.is_neg():
+            # The bits in memory are the other sign: a copy has the values.
+            return {"parts": {"": tensor.resolve_conj().resolve_neg()}}
+        return _facts(tensor, f"{tensor.layout}")
+    if hasattr(kind, "__tensor_flatten__"):
+        names, _ = tensor.__tensor_flatten__()
+        return {"parts": {name: getattr(tensor, name) for name in names}, "note": kind.__name__}
+    return {"parts": {"": _plain(tensor)}, "note": kind.__name__}
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory without the class."""
+    return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)
+
+
+def _facts(tensor: torch.Tensor, note: str) -> Description:
+    return {
+        "dtype": str(tensor.dtype),
+        "shape": [int(size) if isinstance(size, int) else 0 for size in tensor.shape],
+        "device": str(tensor.device),
+        "note": f"no data: {note}",
+    }
+
+
+def _quantisation(tensor: torch.Tensor) -> str:
+    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return f"quantised, scale {tensor.q_scale()!r}, zero point {tensor.q_zero_point()}"
+    return f"quantised {tensor.qscheme()}"

@@ -1,0 +1,180 @@
+//! Torch's C interface: what it says of a tensor, in a fraction of the time that Python's attributes take.
+//!
+//! It is the interface that compiled models are built on (`torch/csrc/inductor/aoti_torch/c/shim.h`, from torch 2.2), and
+//! torch promises not to change its functions. Its functions write a line to the terminal where they fail, so they are only
+//! asked what cannot fail: the caller knows that the tensor has a storage and sizes.
+
+use std::ffi::{CStr, CString, c_void};
+use std::path::PathBuf;
+
+use probe::dump::{ALL_DTYPES, DType};
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyCapsule};
+
+use super::interior::Inside;
+use super::symbols::Library;
+
+/// A pointer to torch's `Tensor`, which is nothing but a pointer to what `tensor._cdata` gives the address of.
+type Handle = *const usize;
+
+/// Writes an answer; 0 when there is one.
+type Ask<T> = unsafe extern "C" fn(Handle, *mut T) -> i32;
+
+/// Says what number something has.
+type Constant = unsafe extern "C" fn() -> i32;
+
+/// Functions of torch, and its numbers for some things.
+#[derive(Debug)]
+pub(crate) struct Shim {
+    dtype: Ask<i32>,
+    device_type: Ask<i32>,
+    dim: Ask<i64>,
+    sizes: Ask<*const i64>,
+    strides: Ask<*const i64>,
+    storage_offset: Ask<i64>,
+    storage_size: Ask<i64>,
+    data_ptr: Ask<*mut c_void>,
+    /// The type of device that is the host.
+    host: i32,
+    /// Element types whose bytes can be measured, and torch's numbers for them.
+    dtypes: Vec<(i32, DType)>,
+}
+
+/// Place of the elements of a tensor in its storage.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) shape: Vec<usize>,
+    /// In elements.
+    pub(crate) strides: Vec<usize>,
+    /// In elements, from the start of the storage.
+    pub(crate) offset: usize,
+    /// Address of the first element.
+    pub(crate) first: usize,
+    /// Size of the storage.
+    pub(crate) bytes: usize,
+}
+
+impl Shim {
+    /// None where torch has no such interface, or another than the one described here.
+    pub(crate) fn new(py: Python<'_>) -> Option<Self> {
+        let torch = py.import(intern!(py, "torch")).ok()?;
+        let folder: PathBuf = torch.getattr(intern!(py, "__file__")).ok()?.extract().ok()?;
+        let library = ["libtorch_cpu.so", "libtorch_cpu.dylib"]
+            .iter()
+            .find_map(|name| Library::loaded(&folder.with_file_name("lib").join(name)))?;
+        if !handles_are_tensors(&torch)? {
+            return None;
+        }
+        let dtypes = ALL_DTYPES.into_iter().filter_map(|dtype| {
+            let name = CString::new(format!("aoti_torch_dtype_{}", dtype.name())).ok()?;
+            Some((constant(&library, &name)?, dtype))
+        });
+        Some(Self {
+            dtype: question(&library, c"aoti_torch_get_dtype")?,
+            device_type: question(&library, c"aoti_torch_get_device_type")?,
+            dim: question(&library, c"aoti_torch_get_dim")?,
+            sizes: question(&library, c"aoti_torch_get_sizes")?,
+            strides: question(&library, c"aoti_torch_get_strides")?,
+            storage_offset: question(&library, c"aoti_torch_get_storage_offset")?,
+            storage_size: question(&library, c"aoti_torch_get_storage_size")?,
+            data_ptr: question(&library, c"aoti_torch_get_data_ptr")?,
+            host: constant(&library, c"aoti_torch_device_type_cpu")?,
+            dtypes: dtypes.collect(),
+        })
+    }
+
+    /// Element type of a tensor in host memory; None for other tensors and types that are not measured.
+    pub(crate) fn dtype_on_host(&self, tensor: Inside<'_>) -> Option<DType> {
+        if ask(tensor, self.device_type, 0)? != self.host {
+            return None;
+        }
+        let number = ask(tensor, self.dtype, 0)?;
+        self.dtypes.iter().find_map(|&(known, dtype)| (known == number).then_some(dtype))
+    }
+
+    /// Layout of a tensor that has a storage in host memory and is none of several joined into one (nested).
+    pub(crate) fn layout(&self, tensor: Inside<'_>) -> Option<Layout> {
+        let count = usize::try_from(ask(tensor, self.dim, 0)?).ok()?;
+        let none = std::ptr::null();
+        let (sizes, strides) = (ask(tensor, self.sizes, none)?, ask(tensor, self.strides, none)?);
+        Some(Layout {
+            shape: numbers(sizes, count)?,
+            strides: numbers(strides, count)?,
+            offset: ask(tensor, self.storage_offset, 0)?.try_into().ok()?,
+            first: ask(tensor, self.data_ptr, std::ptr::null_mut())?.addr(),
+            bytes: ask(tensor, self.storage_size, 0)?.try_into().ok()?,
+        })
+    }
+}
+
+fn ask<T: Copy>(tensor: Inside<'_>, question: Ask<T>, mut answer: T) -> Option<T> {
+    let cdata = tensor.cdata();
+    #[expect(unsafe_code, reason = "a function of a library")]
+    // SAFETY: `cdata` is the address of what a tensor points to that the caller holds, so that a pointer to it is a handle,
+    // which is borrowed; `T` is what the function answers.
+    let failed = unsafe { question(&raw const cdata, &raw mut answer) };
+    (failed == 0).then_some(answer)
+}
+
+/// Whether a handle is what [`Handle`] says; torch does not promise that, so one that torch makes is looked at.
+fn handles_are_tensors(torch: &Bound<'_, PyAny>) -> Option<bool> {
+    let py = torch.py();
+    let on_host = [("device", "cpu")].into_py_dict(py).ok()?;
+    let tensor = torch.call_method(intern!(py, "empty"), (0,), Some(&on_host)).ok()?;
+    let make = torch.getattr(intern!(py, "_C")).ok()?.getattr(intern!(py, "_aoti")).ok()?;
+    let capsule = make.call_method1(intern!(py, "unsafe_alloc_void_ptr_from_tensor"), (&tensor,)).ok()?;
+    let cdata: usize = tensor.getattr(intern!(py, "_cdata")).ok()?.extract().ok()?;
+    let capsule = capsule.cast_into::<PyCapsule>().ok()?;
+    #[expect(unsafe_code, reason = "no safe binding for a capsule without a name")]
+    // SAFETY: it is a capsule, and `Bound` says that the interpreter is held. Null on failure.
+    let handle = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), std::ptr::null()) } as Handle;
+    if handle.is_null() {
+        // A capsule with a name, of which nothing is known; the interpreter holds an exception about it.
+        drop(PyErr::take(py));
+        return Some(false);
+    }
+    // Were it the address itself, then what is there would be no pointer to it.
+    if handle as usize == cdata || !handle.is_aligned() {
+        return Some(false);
+    }
+    #[expect(unsafe_code, reason = "memory of a library")]
+    // SAFETY: a handle that torch has just made points to an object of a pointer's size at least, and is aligned.
+    let target = unsafe { handle.read() };
+    // Gives the handle back.
+    let free = make.call_method1(intern!(py, "alloc_tensor_by_stealing_from_void_ptr"), (capsule,));
+    free.is_ok().then_some(target == cdata)
+}
+
+fn question<T>(library: &Library, name: &CStr) -> Option<Ask<T>> {
+    #[expect(unsafe_code, reason = "functions that are found by name")]
+    // SAFETY: the header gives this signature for all questions, whose answers are of the types that `Shim` names.
+    unsafe {
+        library.function::<Ask<T>>(name)
+    }
+}
+
+fn constant(library: &Library, name: &CStr) -> Option<i32> {
+    #[expect(unsafe_code, reason = "functions that are found by name")]
+    // SAFETY: the header gives this signature for all constants.
+    let constant = unsafe { library.function::<Constant>(name) }?;
+    #[expect(unsafe_code, reason = "a function of a library")]
+    // SAFETY: it needs nothing.
+    Some(unsafe { constant() })
+}
+
+/// Copies sizes or strides; none of them is below 0.
+fn numbers(first: *const i64, count: usize) -> Option<Vec<usize>> {
+    if count == 0 {
+        return Some(Vec::new());
+    }
+    if first.is_null() {
+        return None;
+    }
+    #[expect(unsafe_code, reason = "memory of a library")]
+    // SAFETY: torch keeps as many sizes and strides as a tensor has dimensions, as long as the tensor is not changed, and
+    // the interpreter, which is held, changes none meanwhile.
+    let numbers = unsafe { std::slice::from_raw_parts(first, count) };
+    numbers.iter().map(|&number| usize::try_from(number).ok()).collect()
+}

@@ -1,0 +1,122 @@
+//! `probe baseline import`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use super::Origin;
+use crate::cli::{Exit, origin, terminal};
+use crate::gate::baseline::{Baseline, Provenance};
+use crate::gate::environment;
+use crate::gate::import::{self, ScalarFormat, Scalars};
+use crate::gate::policy::Pattern;
+
+/// Make a baseline of scalars that other tools keep.
+///
+/// FILE holds golden values of Megatron-LM, lines of step and loss (torchtitan), TensorBoard events (or is a folder of them), a table (CSV) with
+/// a column of steps, JSON Lines with a step each, or is a trainer_state.json. Its form is told from its content.
+///
+/// Exit codes: 0 done, 2 failed or misused.
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    /// The files; what they hold adds up.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+
+    /// The baseline to write.
+    #[arg(short, long, value_name = "NAME.probe.json")]
+    output: PathBuf,
+
+    /// Form of the files [default: told from their content].
+    #[arg(long, value_parser = format(), value_name = "FORM")]
+    from: Option<ScalarFormat>,
+
+    /// Only scalars of this name (`*` stands for anything); may be given several times.
+    #[arg(long, value_name = "PATTERN")]
+    include: Vec<String>,
+
+    /// Why the baseline is made.
+    #[arg(long, default_value = "import")]
+    reason: String,
+
+    #[command(flatten)]
+    origin: Origin,
+
+    /// Print nothing.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+fn format() -> impl TypedValueParser<Value = ScalarFormat> {
+    PossibleValuesParser::new(ScalarFormat::ALL.map(ScalarFormat::name)).map(|word| {
+        ScalarFormat::ALL.into_iter().find(|format| format.name() == word).unwrap_or(ScalarFormat::Csv)
+    })
+}
+
+/// Runs the subcommand.
+pub(super) fn run(args: &ImportArgs) -> anyhow::Result<Exit> {
+    let wanted: Vec<Pattern> = args
+        .include
+        .iter()
+        .map(|text| Pattern::new(text))
+        .collect::<Result<_, _>>()
+        .map_err(anyhow::Error::msg)?;
+    let mut scalars = Scalars::new();
+    let mut said = Vec::new();
+    for path in &args.files {
+        let imported = import::import(path, args.from)?;
+        said.extend(imported.notes.iter().map(|note| format!("note: {}: {note}", path.display())));
+        for (name, series) in imported.scalars {
+            if !wanted.is_empty() && !wanted.iter().any(|pattern| pattern.matches(&name)) {
+                continue;
+            }
+            if scalars.contains_key(&name) {
+                bail!("{}: scalar {name:?} is in an earlier file too", path.display());
+            }
+            scalars.insert(name, series);
+        }
+    }
+    if scalars.is_empty() {
+        bail!("no scalar matches --include");
+    }
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let baseline = Baseline {
+        environment: match &args.origin.environment {
+            Some(pack) => environment::of_pack(pack)?,
+            None => BTreeMap::new(),
+        },
+        provenance: vec![Provenance {
+            action: "import".into(),
+            by: origin::name(args.origin.by.as_deref()),
+            reason: args.reason.clone(),
+            commit: args.origin.commit.clone(),
+            from: args.files.iter().map(name).collect(),
+            nonfinite: None,
+            changes: Vec::new(),
+        }],
+        scalars,
+        ..Baseline::default()
+    };
+    let nonfinite = baseline.nonfinite();
+    if let Some(first) = nonfinite.first() {
+        said.push(format!(
+            "note: {} values are not finite ({first}); a gate never passes there",
+            nonfinite.len()
+        ));
+    }
+    baseline.write(&args.output).context("the baseline was not written")?;
+    if !args.quiet {
+        let mut text = format!(
+            "{}: {} scalars, {} values\n",
+            args.output.display(),
+            baseline.scalars.len(),
+            baseline.len()
+        );
+        text.extend(said.iter().map(|line| format!("{line}\n")));
+        terminal::print(&text)?;
+    }
+    Ok(Exit::Agree)
+}

@@ -1,0 +1,36 @@
+//! Who runs this and on which commit, as CI systems tell it.
+
+use std::process::{Command, Stdio};
+
+/// Variables with the commit: of GitHub, GitLab, Jenkins.
+const COMMITS: [&str; 3] = ["GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT"];
+
+/// Variables with a name: of GitHub, GitLab, Jenkins, the system.
+const NAMES: [&str; 5] = ["GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILD_USER_ID", "USER", "LOGNAME"];
+
+fn first(names: &[&str]) -> Option<String> {
+    names.iter().filter_map(|name| std::env::var(name).ok()).find(|value| !value.trim().is_empty())
+}
+
+/// The commit: what was given, what CI says, else that of the working folder. `None` where there is none.
+pub(super) fn commit(given: Option<&str>) -> Option<String> {
+    given.map(str::to_owned).or_else(|| first(&COMMITS)).or_else(of_folder)
+}
+
+fn of_folder() -> Option<String> {
+    let output = Command::new("git")
+        .args(["rev-parse", "HEAD"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let commit = text.trim();
+    let hexadecimal = commit.len() >= 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (output.status.success() && hexadecimal).then(|| commit.to_owned())
+}
+
+/// Who: what was given, else what CI or the system says.
+pub(super) fn name(given: Option<&str>) -> String {
+    given.map(str::to_owned).or_else(|| first(&NAMES)).unwrap_or_else(|| "unknown".to_owned())
+}

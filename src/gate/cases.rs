@@ -1,0 +1,77 @@
+//! Calls of modules, and ops at fault, as cases: what became of each, with the evidence.
+
+use super::outcome::{Case, Kind, Status};
+use crate::dump::{OpKind, OpName};
+use crate::judge::{Finding, OpJudgement, Role};
+use crate::pair::OpPair;
+use crate::report::PartReport;
+
+/// The cases of one step of one rank: module calls, values that were saved by name, and whatever is at fault.
+pub(crate) fn of_part(part: &PartReport<'_>) -> Vec<Case> {
+    let ops = part.pair.ops.iter().zip(&part.judged.ops).enumerate();
+    ops.filter_map(|(position, (op, judged))| of_op(part, position, op, judged)).collect()
+}
+
+/// The case of one op; `None` for a function that is not at fault, and for an op of the candidate alone.
+pub(super) fn of_op(
+    part: &PartReport<'_>,
+    position: usize,
+    op: &OpPair,
+    judged: &OpJudgement,
+) -> Option<Case> {
+    let name = part.pair.name(op);
+    let finding = part.judged.findings.iter().find(|finding| finding.order == position);
+    if !(is_boundary(name) || finding.is_some()) {
+        return None;
+    }
+    let mut case = Case::passed(kind_of(name), name, Some(part.pair.step), Some(part.pair.rank));
+    if let Some(finding) = finding {
+        case.status = Status::Failed;
+        case.message = format!("{}: {}", finding.cause.name(), finding.reason);
+        case.evidence = evidence(finding);
+        return Some(case);
+    }
+    match judged.role {
+        Role::Unpaired => {
+            op.ops.baseline()?;
+            case.status = Status::Unverified;
+            case.message = "the candidate has no such op".into();
+        }
+        Role::Propagates | Role::Amplifies => {
+            let source = judged.follows.and_then(|place| part.pair.ops.get(place));
+            case.status = Status::Follows;
+            case.message = source.map_or_else(
+                || "differs because of what it was given".to_owned(),
+                |source| format!("differs because of {}", part.pair.name(source)),
+            );
+        }
+        Role::Unknown => {
+            case.status = Status::Unverified;
+            case.message = "its results could not be compared".into();
+        }
+        Role::Clean | Role::Recovers | Role::Introduces => {}
+    }
+    Some(case)
+}
+
+/// The evidence of a finding in at most five lines.
+fn evidence(finding: &Finding) -> Vec<String> {
+    let mut lines = vec![
+        format!("value      {} {}", finding.op, finding.slot),
+        format!("cause      {}", finding.cause.name()),
+        format!("why        {}", finding.reason),
+    ];
+    lines.extend(finding.module.as_ref().map(|module| format!("module     {module}")));
+    lines.extend(finding.source.as_ref().map(|source| format!("source     {source}")));
+    lines
+}
+
+/// What an op is, by its name.
+pub(super) fn kind_of(name: &str) -> Kind {
+    if OpName::parse(name).kind() == OpKind::Module { Kind::Module } else { Kind::Op }
+}
+
+/// Whether an op is a call of a module, or a value that was saved by name.
+pub(super) fn is_boundary(name: &str) -> bool {
+    OpName::parse(name).kind() != OpKind::Api
+}

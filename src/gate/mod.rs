@@ -1,0 +1,26 @@
+//! What CI asks: has this change moved the numbers of the model, where, and was it the code or the environment?
+//!
+//! A baseline ([`baseline`]) and a candidate are held against one another: scalars by step, values of modules, sketches of every op, whatever
+//! both sides have. Values go through the same pipeline as in `probe compare`; the policy ([`policy`]) says what is demanded; the outcome
+//! ([`outcome`]) has a state, culprits and cases, from which `report::gate` writes files.
+
+pub mod baseline;
+pub(crate) mod cases;
+mod compared;
+pub mod environment;
+mod error;
+pub mod import;
+mod number;
+pub mod outcome;
+pub mod policy;
+mod run;
+mod scalars;
+mod side;
+mod state;
+mod values;
+
+pub use error::GateError;
+pub use number::Exact;
+pub use outcome::{Case, Culprit, GateOutcome, Kind, State, Status};
+pub use policy::Policy;
+pub use run::{GateOptions, gate};

@@ -1,0 +1,128 @@
+//! Markdown for the summary of a CI job: short, and safe to show whatever stands in it.
+
+use super::visible::{shorten, visible};
+
+/// Most lines of a page.
+const LINES: usize = 40;
+
+/// Most characters of a cell.
+const CELL: usize = 160;
+
+/// A page: the answer, what it rests on, a table, remarks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Page {
+    /// The answer, as a heading.
+    pub(crate) title: String,
+    /// Labels and texts below it.
+    pub(crate) facts: Vec<(String, String)>,
+    /// Names of the columns.
+    pub(crate) columns: Vec<&'static str>,
+    /// Rows of the table.
+    pub(crate) rows: Vec<Vec<String>>,
+    /// Remarks.
+    pub(crate) notes: Vec<String>,
+    /// The command that shows more; empty where there is none.
+    pub(crate) next: String,
+}
+
+impl Page {
+    /// The text, of at most 40 lines: rows and then remarks give way, and their number is said.
+    pub(crate) fn text(&self) -> String {
+        let mut head = vec![format!("### {}", inline(&self.title, CELL * 2)), String::new()];
+        for (label, text) in &self.facts {
+            head.push(format!("- **{}**: {}", inline(label, CELL), inline(text, CELL * 3)));
+        }
+        let tail = if self.next.is_empty() {
+            Vec::new()
+        } else {
+            vec![String::new(), format!("More: {}", code(&self.next))]
+        };
+        let mut room = LINES.saturating_sub(head.len() + tail.len());
+        // A gap, two lines of the table's head, and one that says what was left out.
+        let shown = self.rows.len().min(room.saturating_sub(4 + self.notes.len().min(6)));
+        if shown > 0 {
+            head.push(String::new());
+            head.push(format!("| {} |", self.columns.join(" | ")));
+            head.push(format!("|{}", "---|".repeat(self.columns.len())));
+            for row in &self.rows[..shown] {
+                head.push(format!(
+                    "| {} |",
+                    row.iter().map(|cell| inline(cell, CELL)).collect::<Vec<_>>().join(" | ")
+                ));
+            }
+            if shown < self.rows.len() {
+                head.push(String::new());
+                head.push(format!("and {} more", self.rows.len() - shown));
+            }
+        }
+        room = LINES.saturating_sub(head.len() + tail.len() + 1);
+        if !self.notes.is_empty() && room > 1 {
+            head.push(String::new());
+            let all = self.notes.len() <= room - 1;
+            let kept = if all { self.notes.len() } else { room.saturating_sub(2) };
+            head.extend(self.notes[..kept].iter().map(|note| format!("- {}", inline(note, CELL * 3))));
+            if !all {
+                head.push(format!("- and {} more", self.notes.len() - kept));
+            }
+        }
+        head.extend(tail);
+        let mut text = head.join("\n");
+        text.push('\n');
+        text
+    }
+}
+
+/// Text that Markdown and HTML leave as it is, on one line.
+pub(crate) fn inline(text: &str, width: usize) -> String {
+    let text = visible(text);
+    let mut out = String::with_capacity(text.len() + 8);
+    for letter in shorten(&text, width).chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '#' | '$' | '!' => out.extend(['\\', letter]),
+            // A name with `@` in it would call people.
+            '@' => out.push_str("&#64;"),
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+/// Text as code.
+fn code(text: &str) -> String {
+    format!("`{}`", visible(text).replace('`', "'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_at_most_40_lines_and_says_what_it_leaves_out() {
+        let many =
+            |word: &str, count: usize| (0..count).map(|index| format!("{word} {index}")).collect::<Vec<_>>();
+        for (rows, notes) in [(0, 0), (1, 1), (30, 3), (500, 100), (0, 100)] {
+            let page = Page {
+                title: "regression".into(),
+                facts: vec![("baseline".into(), "a".into()), ("candidate".into(), "b".into())],
+                columns: vec!["op", "why"],
+                rows: many("op", rows).into_iter().map(|name| vec![name, "x".into()]).collect(),
+                notes: many("note", notes),
+                next: "probe compare a b".into(),
+            };
+            let text = page.text();
+            assert!(text.lines().count() <= LINES, "{rows} {notes}: {}", text.lines().count());
+            assert_eq!(text.contains("more\n"), rows > 30 || notes > 30, "{rows} {notes}\n{text}");
+            assert!(text.ends_with("More: `probe compare a b`\n"));
+        }
+    }
+
+    #[test]
+    fn nothing_in_a_name_is_markup() {
+        assert_eq!(inline("Tensor.__add__|<b>@me", 100), "Tensor.\\_\\_add\\_\\_\\|&lt;b&gt;&#64;me");
+        assert_eq!(inline("a\nb", 100), "a\\\\nb");
+        assert_eq!(code("a`b"), "`a'b`");
+    }
+}

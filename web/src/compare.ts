@@ -1,0 +1,126 @@
+// The view of a comparison.
+
+import { App } from "./app";
+import { curve } from "./curve";
+import { Model, type Head } from "./data";
+import { detail } from "./detail";
+import { h, replace } from "./dom";
+import { frame } from "./frame";
+import { graph } from "./graph";
+import { headline } from "./headline";
+import { list } from "./list";
+import type { Portrait, Report } from "./report";
+import { training } from "./training";
+import { w } from "./words";
+
+export async function compare(root: HTMLElement, head: Head): Promise<void> {
+  const { report, portraits } = head.data as { report: Report; portraits: Portrait[] };
+  const model = new Model(head, report, portraits);
+  await model.load();
+  const app = new App(model);
+  // What is on the first screen comes before the values of all ops.
+  const ready = new Promise<void>((resolve) => setTimeout(() => resolve(model.unpackAll()), 60));
+  const find = h("input", { type: "search", class: "find", autocomplete: "off", spellcheck: "false" });
+  const words = () => {
+    find.placeholder = `${w().search}  ( / )`;
+    find.setAttribute("aria-label", w().searchName);
+  };
+  find.addEventListener("input", () => app.set({ query: find.value, tab: "ops" }));
+  const around = frame(report.verdict, [report.baseline.path, report.candidate.path], find, () => app.repaint());
+  app.on((changed) => {
+    if (changed.has("query") && find.value !== app.view.query) find.value = app.view.query;
+    if (changed.size > 5) words();
+  });
+  find.value = app.view.query;
+  words();
+  const plot = curve(app);
+  const side = list(app);
+  replace(
+    root,
+    around.bar,
+    h(
+      "main",
+      {},
+      headline(app),
+      plot,
+      training(app, ready),
+      h("div", { class: "panes" }, side, graph(app, ready), detail(app)),
+    ),
+    around.help,
+  );
+  keys(app, find, plot, side, around);
+  document.documentElement.dataset.ready = "first";
+  await ready;
+  document.documentElement.dataset.ready = "all";
+}
+
+function keys(app: App, find: HTMLInputElement, plot: HTMLElement, side: HTMLElement, around: ReturnType<typeof frame>): void {
+  const zoom = (factor: number) => plot.dispatchEvent(new CustomEvent("zoom", { detail: factor }));
+  const fault = (direction: 1 | -1) => {
+    const { faults } = app;
+    if (!faults.length) return;
+    const at = app.selected();
+    const next =
+      direction > 0 ? (faults.find((op) => op > at) ?? faults[0]) : (faults.findLast((op) => op < at) ?? faults.at(-1));
+    if (next !== undefined) app.open(next);
+  };
+  const move = (direction: 1 | -1) => {
+    const shown = side.querySelector(".ops");
+    if (shown) {
+      shown.dispatchEvent(new CustomEvent("move", { detail: direction }));
+      return;
+    }
+    const part = app.part();
+    const at = app.selected();
+    const next = at < 0 ? part.start : at + direction;
+    if (next >= part.start && next < part.start + part.count) app.open(next);
+  };
+  const turn = (direction: 1 | -1) => {
+    const next = app.model.parts[app.model.parts.indexOf(app.part()) + direction];
+    if (next) app.openPart(next);
+  };
+  const first = () => {
+    const found = app.model.report.first_divergence;
+    const op = found ? app.model.find(found.step, found.rank, found.order) : -1;
+    if (op >= 0) app.open(op);
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const target = event.target as HTMLElement;
+    const typing = target === find || target instanceof HTMLSelectElement;
+    if (typing) {
+      if (event.key === "Escape") target.blur();
+      else if (target === find && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+        move(event.key === "ArrowDown" ? 1 : -1);
+        event.preventDefault();
+      } else if (target === find && event.key === "Enter") {
+        if (!side.querySelector(".oprow[aria-selected=true]")) move(1);
+        find.blur();
+      }
+      return;
+    }
+    const actions: Record<string, () => void> = {
+      "/": () => (find.focus(), find.select()),
+      ArrowDown: () => move(1),
+      ArrowUp: () => move(-1),
+      n: () => fault(1),
+      N: () => fault(-1),
+      f: first,
+      "+": () => zoom(0.5),
+      "=": () => zoom(0.5),
+      "-": () => zoom(2),
+      "0": () => zoom(0),
+      "]": () => turn(1),
+      "[": () => turn(-1),
+      t: around.theme,
+      l: around.speak,
+      "?": () => around.help.showModal(),
+      Escape: () => document.querySelectorAll("details.chip[open]").forEach((chip) => chip.removeAttribute("open")),
+    };
+    const action = actions[event.key];
+    if (!action || around.help.open) return;
+    if (event.key.startsWith("Arrow") && target.closest(".detail, .graphbox") && target.tagName !== "BODY") return;
+    action();
+    event.preventDefault();
+  });
+}
