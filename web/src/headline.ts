@@ -3,7 +3,7 @@
 import type { App } from "./app";
 import { h, replace } from "./dom";
 import { mark, ROLES } from "./role";
-import { count, error, ranges, shorten, visible } from "./text";
+import { count, error, number, ranges, shorten, visible } from "./text";
 import { named, say, w } from "./words";
 
 export function headline(app: App): HTMLElement {
@@ -83,8 +83,15 @@ function whereabouts(place: import("./report").Finding["place"]): string {
     .join(", ");
   const parts: string[] = [];
   if (largest)
-    parts.push(`[${largest.index.join(", ")}] / [${shape.join(", ")}]: ${largest.candidate} ≠ ${largest.baseline}`);
-  if (slices && /\d/.test(slices)) parts.push(`99 % ⊂ [${slices}]`);
+    parts.push(
+      say(w().largest, {
+        index: `[${largest.index.join(", ")}]`,
+        shape: `[${shape.join(", ")}]`,
+        baseline: number(largest.baseline, 8),
+        candidate: number(largest.candidate, 8),
+      }),
+    );
+  if (slices && /\d/.test(slices)) parts.push(say(w().nearlyAll, { slices: `[${slices}]` }));
   return parts.join("; ");
 }
 
