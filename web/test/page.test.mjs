@@ -20,6 +20,14 @@ const onScreen = async (found) => {
   return box !== null && box.y >= 0 && box.y + box.height <= 720 && box.x >= 0 && box.x + box.width <= 1280;
 };
 
+const inTheColourOfFaults = (shown) =>
+  shown.locator(".plot").evaluate((canvas) => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let count = 0;
+    for (let at = 0; at < data.length; at += 4) if (data[at] > 190 && data[at + 1] < 100 && data[at + 2] < 30) count++;
+    return count;
+  });
+
 test("the first divergence is on the first screen, without a complaint or a request", async () => {
   const { page: shown, complaints, close } = await open(browser, page("forward"));
   const title = shown.locator(".answer h1");
@@ -30,13 +38,11 @@ test("the first divergence is on the first screen, without a complaint or a requ
     assert.ok(answer.includes(words), words);
   assert.ok(await onScreen(shown.locator(".plot")));
   // What marks the op in the curve is drawn: its colour is there, and is not where nothing is at fault.
-  const reds = await shown.locator(".plot").evaluate((canvas) => {
-    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    let count = 0;
-    for (let at = 0; at < data.length; at += 4) if (data[at] > 190 && data[at + 1] < 100 && data[at + 2] < 30) count++;
-    return count;
-  });
-  assert.ok(reds > 30, `${reds} pixels in the colour of a fault`);
+  const marked = await inTheColourOfFaults(shown);
+  assert.ok(marked > 15, `${marked} pixels`);
+  const agreeing = await open(browser, page("agree"));
+  assert.equal(await inTheColourOfFaults(agreeing.page), 0);
+  await agreeing.close();
   assert.deepEqual(await shown.locator(".roles button").allInnerTexts(), ["1 introduces", "82 propagates", "3 recovers", "48 clean"]);
   assert.deepEqual(complaints, []);
   await close();
@@ -69,6 +75,15 @@ test("the graph opens at the first divergence and a click walks", async () => {
   assert.equal(await shown.locator(".node.selected .nodename").textContent(), "linear.7");
   await shown.goBack();
   await shown.locator(".node.selected", { hasText: "gelu.1" }).waitFor();
+  await close();
+});
+
+test("an op that one side alone has is tied to the values that it shares", async () => {
+  const { page: shown, close } = await open(browser, page("structure"));
+  await shown.locator(".node.selected", { hasText: "relu.0" }).waitFor();
+  const names = await shown.locator(".graph .nodename").allTextContents();
+  assert.ok(names.includes("gelu.1"), names.join(", "));
+  assert.equal(await shown.locator(".edges .order").count(), 0);
   await close();
 });
 
