@@ -14,6 +14,10 @@ const ZERO = 18;
 /** Ops farther than this from the pointer are not meant. */
 const REACH = 12;
 const LEAST = -14;
+/** Room that the mark of a fault takes. */
+const APART = 7;
+/** Faults from which on their lines would hide the curve. */
+const MANY = 40;
 
 interface Band {
   start: number;
@@ -203,15 +207,21 @@ export function curve(app: App): HTMLElement {
   function paintFaults(g: CanvasRenderingContext2D, part: Part): void {
     const first = app.model.report.first_divergence;
     let labelled = false;
-    for (const op of app.faults) {
+    const shown = app.faults.filter((op) => {
       const place = op - part.start;
-      if (place < range[0] || place >= range[1] || place >= part.count) continue;
-      const px = x(place + 0.5);
+      return place >= range[0] && place < range[1] && place < part.count;
+    });
+    let last = -Infinity;
+    for (const op of shown) {
+      const px = x(op - part.start + 0.5);
+      // Where there are very many, as many marks as there is room for stand for them.
+      if (px - last < APART) continue;
+      last = px;
       const role = app.role(op);
       const value = app.error[op] ?? NaN;
       const py = Number.isNaN(value) ? MARGIN.top + 8 : y(value);
       g.strokeStyle = colour(`--r-${role}`);
-      g.globalAlpha = 0.35;
+      g.globalAlpha = shown.length > MANY ? 0.12 : 0.35;
       g.beginPath();
       g.moveTo(px, MARGIN.top);
       g.lineTo(px, bottom);
