@@ -16,8 +16,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::gallery::Gallery;
 use super::model::Report;
-use super::portrait::Gallery;
 use super::rows::op_rows;
 use super::{Draft, PartReport, ReportError, ReportWriter};
 use crate::judge::Summary;
