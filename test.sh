@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every check of this repository, in one command. Needs Rust (with rustfmt and clippy) and Python 3.11 or later;
-# everything else comes from the package registries. The test runners come last, so that the last lines are their summaries.
+# everything else comes from the package registries (Node.js, for the page of results, only where it is installed). The test runners come last, so that the last lines are their summaries.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -31,6 +31,34 @@ nextest() {
     cargo nextest --version >/dev/null 2>&1 ||
         cargo install cargo-nextest --locked --version "$nextest_version" \
             --no-default-features --features default-no-update
+}
+
+# The page of results: its types, and that the built bundle is that of the sources. Whoever only builds the binary needs no Node.
+page_bundle() {
+    if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
+        note "NOT TESTED: no Node.js: web/dist is not held against its sources, and the page is not tested in a browser"
+        return
+    fi
+    (cd web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && npx tsc --noEmit && cp -r dist "$target/page-dist" &&
+        node build.mjs && diff -r dist "$target/page-dist") || {
+        echo "web/dist is not what its sources make: run npm ci and node build.mjs in web/" >&2
+        return 1
+    }
+}
+
+# Debian's package, where it can be had.
+chromium() {
+    [[ -n "${PROBE_CHROMIUM:-}" ]] || command -v chromium >/dev/null && return
+    [[ $EUID -eq 0 ]] && command -v apt-get >/dev/null || return 1
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null
+}
+
+page_tests() {
+    if [[ ! -d web/node_modules ]] || ! chromium; then
+        note "NOT TESTED: no Node.js or no Chromium: the page of results is not tested in a browser"
+        return
+    fi
+    PROBE_BIN="$target/debug/probe" node --test --test-reporter=spec web/test/page.test.mjs
 }
 
 # A virtual environment that is made again only when the requirements change. PyTorch is by far the largest part of it.
@@ -112,6 +140,8 @@ step schemas
 # The dev profile shares what the tests build; that it compiles and links is what is checked here.
 step cargo bench --no-run --profile dev --all-features --locked
 step fuzz_targets
+rm -rf "$target/page-dist"
+step page_bundle
 step python_environment
 step ascend_sim
 has_nextest=yes
@@ -122,5 +152,6 @@ fi
 step cargo build --all-features --locked
 step wheel
 step rust_tests
+step page_tests
 step oracle
 step python_tests

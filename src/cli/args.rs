@@ -353,7 +353,7 @@ pub(super) struct ConfigCheckArgs {
     #[arg(long)]
     pub(super) strict: bool,
 
-    /// Reports to write, with commas [default: text,xlsx,json]; `json` alone, without -o, is printed.
+    /// Reports to write, with commas [default: text,xlsx,json,html]; `json` alone, without -o, is printed.
     #[arg(long, value_delimiter = ',', value_parser = config_format(), value_name = "FORMATS")]
     pub(super) format: Option<Vec<ConfigFormat>>,
 

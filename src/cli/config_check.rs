@@ -17,7 +17,8 @@ use crate::report::config::{ConfigFormat, ConfigReports, ConfigTextOptions, answ
 const OUTPUT: &str = "probe-config";
 
 /// Reports that are written, where none are chosen.
-const FORMATS: [ConfigFormat; 3] = [ConfigFormat::Text, ConfigFormat::Xlsx, ConfigFormat::Json];
+const FORMATS: [ConfigFormat; 4] =
+    [ConfigFormat::Text, ConfigFormat::Xlsx, ConfigFormat::Json, ConfigFormat::Html];
 
 /// Runs the subcommand.
 pub(super) fn run(args: &ConfigCheckArgs) -> anyhow::Result<Exit> {

@@ -369,3 +369,31 @@ fn a_hundred_thousand_ops_are_aligned_in_a_moment() {
 fn original(at: u64, left_out: u64) -> u64 {
     at / 99 * 100 + at % 99 + u64::from(at % 99 >= left_out)
 }
+
+#[test]
+fn a_value_has_one_number_on_both_sides_and_wherever_it_is_seen() {
+    let y: Tensor<'_> = (1001, &[2, 8, 16]);
+    let z: Tensor<'_> = (1002, &[2, 8, 16]);
+    let run = |is_candidate: bool| {
+        let mut run = Run::new(if is_candidate { 1e-5 } else { 0.0 });
+        run.call("Functional.gelu", &[X], &[y]);
+        if is_candidate {
+            run.call("Functional.relu", &[y], &[z]);
+        }
+        run.call("Tensor.view", &[y], &[(1001, &[16, 16])]);
+        run.rank()
+    };
+    let (baseline, candidate) = (run(false), run(true));
+    let Alignment { ops, .. } = align(&baseline, &candidate, &Mapping::default());
+    let pair =
+        PartPair { step: 0, rank: 0, since: None, baseline, candidate, ops, substitutions: Vec::new() };
+    let numbers = value_numbers(&pair);
+    let of = |name: &str| {
+        let at = pair.ops.iter().position(|op| pair.name(op) == name).unwrap();
+        &*numbers[at]
+    };
+    // What has other statistics on each side is one value, of the op that one side alone has as well; a view holds the same elements.
+    assert_eq!(of("Functional.gelu.0.forward"), [Some(0), Some(1)]);
+    assert_eq!(of("Functional.relu.0.forward"), [Some(1), Some(2)]);
+    assert_eq!(of("Tensor.view.0.forward"), [Some(1), Some(1)]);
+}

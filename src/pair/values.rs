@@ -20,17 +20,26 @@ enum Key {
 ///
 /// The baseline's value counts, the candidate's where only that has the slot.
 pub fn value_numbers(pair: &PartPair) -> Vec<Vec<Option<u32>>> {
+    // By side. The candidate's values go by the number of the baseline's that they are compared with.
     let mut known: HashMap<(bool, Key), u32> = HashMap::new();
-    let mut number = |is_baseline: bool, slot| {
-        let key = (is_baseline, key(slot)?);
-        let next = u32::try_from(known.len()).ok()?;
-        Some(*known.entry(key).or_insert(next))
+    let mut count = 0;
+    let mut number = |baseline: Option<&Slot>, candidate: Option<&Slot>| {
+        let keys = [(true, baseline), (false, candidate)];
+        let mut keys = keys.into_iter().filter_map(|(side, slot)| Some((side, key(slot?)?)));
+        let first = keys.next()?;
+        let number = *known.entry(first).or_insert_with(|| {
+            count += 1;
+            count - 1
+        });
+        for other in keys {
+            known.entry(other).or_insert(number);
+        }
+        Some(number)
     };
     let ops = pair.ops.iter().map(|op| {
-        let slots = op.slots.iter().map(|&slots| match pair.slot(op, slots) {
-            (Some(slot), _) => number(true, slot),
-            (None, Some(slot)) => number(false, slot),
-            (None, None) => None,
+        let slots = op.slots.iter().map(|&slots| {
+            let (baseline, candidate) = pair.slot(op, slots);
+            number(baseline, candidate)
         });
         slots.collect()
     });

@@ -9,6 +9,8 @@ pub mod config;
 mod draft;
 mod error;
 mod fault;
+#[cfg(any(feature = "html", feature = "parquet"))]
+mod gallery;
 pub mod gate;
 #[cfg(feature = "html")]
 pub mod html;

@@ -19,8 +19,8 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::columns::{Kind, SlotColumn};
+use super::gallery::Gallery;
 use super::model::{Report, SCHEMA_VERSION, Tool};
-use super::portrait::Gallery;
 use super::rows::{Cell, op_rows};
 use super::{Draft, PartReport, ReportError, ReportWriter};
 use crate::judge::Summary;

@@ -4,6 +4,10 @@ import type { Model, Part } from "./data";
 import { isFault } from "./role";
 import { format, parse, type View } from "./state";
 
+const PHASES = ["", "forward", "backward", "gradient", "optimizer"];
+const BACKWARD = PHASES.indexOf("backward");
+const OPTIMIZER = PHASES.indexOf("optimizer");
+
 type Listener = (changed: Set<keyof View>) => void;
 
 export class App {
@@ -18,6 +22,7 @@ export class App {
   readonly fault: Uint8Array;
   /** Ops at fault in the order of execution. */
   readonly faults: number[] = [];
+  private readonly phases: Uint8Array;
   private listeners: Listener[] = [];
 
   constructor(readonly model: Model) {
@@ -28,6 +33,7 @@ export class App {
     this.floor = numbers("floor");
     const [judged, expected] = [numbers("judged_error"), numbers("expected")];
     this.excess = judged.map((error, op) => (error > 0 ? Math.log2(error / (expected[op] ?? NaN)) : NaN));
+    this.phases = this.phasesOf();
     this.fault = new Uint8Array(count);
     for (let op = 0; op < count; op++) {
       if (!isFault(this.role(op), model.text("cause", op))) continue;
@@ -50,13 +56,14 @@ export class App {
   /** Shows what a link says; the first divergence where it says nothing. */
   private take(hash: string): void {
     const { view, model } = this;
-    Object.assign(view, { op: null, tab: "faults", query: "", filters: {}, zoom: null, module: "" }, parse(hash));
+    Object.assign(view, { part: "", op: null, tab: "faults", query: "", filters: {}, zoom: null, module: "" }, parse(hash));
     const known = model.parts.some((part) => `${part.step}.${part.rank}` === view.part);
     const first = model.report.first_divergence;
     if (!known) {
       const part = first ?? model.parts[0];
+      // A link without one means the first divergence's; one that is not here means nothing of this result.
+      if (view.part) view.op = null;
       view.part = part ? `${part.step}.${part.rank}` : "";
-      view.op = null;
     }
     if (view.op === null && first && `${first.step}.${first.rank}` === view.part && !hash.includes("op="))
       view.op = first.order;
@@ -129,8 +136,30 @@ export class App {
     return this.model.text("role", op);
   }
 
+  /** The pass that an op belongs to. */
   phase(op: number): string {
-    return this.model.name(op).startsWith("Optimizer.") ? "optimizer" : this.model.text("phase", op);
+    return PHASES[this.phases[op] ?? 0] ?? "";
+  }
+
+  /** What runs behind the backward pass and outside of all modules moves the weights. */
+  private phasesOf(): Uint8Array {
+    const { model } = this;
+    const found = new Uint8Array(model.count);
+    const numbers = new Map(PHASES.map((phase, index) => [phase ? model.texts.indexOf(phase) : -1, phase ? index : 0]));
+    const [phases, modules] = [model.column("phase"), model.column("module")];
+    for (const part of model.parts) {
+      let last = Infinity;
+      for (let op = part.start; op < part.start + part.count; op++) {
+        found[op] = numbers.get(phases[op] ?? -1) ?? 0;
+        if (found[op] === BACKWARD) last = op;
+      }
+      for (let op = part.start; op < part.start + part.count; op++) {
+        const behind = op > last && found[op] !== BACKWARD && !model.texts[modules[op] ?? -1];
+        const gradient = PHASES[found[op] ?? 0] === "gradient";
+        if ((behind && !gradient) || model.name(op).startsWith("Optimizer.")) found[op] = OPTIMIZER;
+      }
+    }
+    return found;
   }
 
   /** What an op's name begins with: `Module`, `Functional`, `Aten`. */

@@ -35,6 +35,8 @@ export async function compare(root: HTMLElement, head: Head): Promise<void> {
   words();
   const plot = curve(app);
   const side = list(app);
+  const progress = training(app, ready);
+  const several = new Set(model.parts.map((part) => part.step)).size > 1;
   replace(
     root,
     around.bar,
@@ -43,8 +45,10 @@ export async function compare(root: HTMLElement, head: Head): Promise<void> {
       {},
       headline(app),
       plot,
-      training(app, ready),
+      // Curves over steps are part of the picture; the numbers of one step can wait.
+      several ? progress : null,
       h("div", { class: "panes" }, side, graph(app, ready), detail(app)),
+      several ? null : progress,
     ),
     around.help,
   );

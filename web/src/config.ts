@@ -99,7 +99,7 @@ function table(rows: ConfigRow[]): HTMLElement {
     { class: "wide" },
     h(
       "table",
-      { class: "rows" },
+      { class: "items" },
       h("thead", {}, h("tr", {}, ...head.map((label) => h("th", { scope: "col" }, label)))),
       h(
         "tbody",

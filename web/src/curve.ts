@@ -10,10 +10,14 @@ import { named, say, w } from "./words";
 const HEIGHT = 190;
 const MARGIN = { left: 52, right: 14, top: 20, bottom: 24 };
 /** Room for values without error, below the scale. */
-const ZERO = 14;
+const ZERO = 18;
 /** Ops farther than this from the pointer are not meant. */
 const REACH = 12;
 const LEAST = -14;
+/** Room that the mark of a fault takes. */
+const APART = 7;
+/** Faults from which on their lines would hide the curve. */
+const MANY = 40;
 
 interface Band {
   start: number;
@@ -24,6 +28,8 @@ interface Band {
 interface Scale {
   low: number;
   high: number;
+  /** Some error is infinite: the baseline is zero, or a value is no number. */
+  infinite: boolean;
 }
 
 export function curve(app: App): HTMLElement {
@@ -47,7 +53,7 @@ export function curve(app: App): HTMLElement {
 
   let width = 0;
   let range: [number, number] = [0, 1];
-  let scale: Scale = { low: -8, high: 0 };
+  let scale: Scale = { low: -8, high: 0, infinite: false };
   let bands: Band[] = [];
   let drawn: Part | null = null;
 
@@ -56,9 +62,10 @@ export function curve(app: App): HTMLElement {
   const at = (px: number) => range[0] + ((px - MARGIN.left) / inner()) * (range[1] - range[0]);
   const bottom = HEIGHT - MARGIN.bottom;
   const y = (value: number) => {
-    if (value === 0) return bottom - ZERO / 2 + 2;
-    const level = Number.isFinite(value) ? Math.log10(value) : scale.high;
-    const share = Math.min(1, Math.max(0, (level - scale.low) / (scale.high - scale.low)));
+    if (value === 0) return bottom - 4;
+    const level = Number.isFinite(value) ? Math.log10(value) : scale.high + 1;
+    const top = scale.high + (scale.infinite ? 1 : 0);
+    const share = Math.min(1, Math.max(0, (level - scale.low) / (top - scale.low)));
     return bottom - ZERO - share * (bottom - ZERO - MARGIN.top);
   };
 
@@ -116,6 +123,7 @@ export function curve(app: App): HTMLElement {
       g.fillText(`1e${level}`, MARGIN.left - 6, line + 4);
     }
     g.fillText(w().zero, MARGIN.left - 6, y(0) + 4);
+    if (scale.infinite) g.fillText("∞", MARGIN.left - 6, y(Infinity) + 4);
     g.textAlign = "left";
   }
 
@@ -199,15 +207,21 @@ export function curve(app: App): HTMLElement {
   function paintFaults(g: CanvasRenderingContext2D, part: Part): void {
     const first = app.model.report.first_divergence;
     let labelled = false;
-    for (const op of app.faults) {
+    const shown = app.faults.filter((op) => {
       const place = op - part.start;
-      if (place < range[0] || place >= range[1] || place >= part.count) continue;
-      const px = x(place + 0.5);
+      return place >= range[0] && place < range[1] && place < part.count;
+    });
+    let last = -Infinity;
+    for (const op of shown) {
+      const px = x(op - part.start + 0.5);
+      // Where there are very many, as many marks as there is room for stand for them.
+      if (px - last < APART) continue;
+      last = px;
       const role = app.role(op);
       const value = app.error[op] ?? NaN;
       const py = Number.isNaN(value) ? MARGIN.top + 8 : y(value);
       g.strokeStyle = colour(`--r-${role}`);
-      g.globalAlpha = 0.35;
+      g.globalAlpha = shown.length > MANY ? 0.12 : 0.35;
       g.beginPath();
       g.moveTo(px, MARGIN.top);
       g.lineTo(px, bottom);
@@ -482,15 +496,16 @@ function bandsOf(app: App, part: Part): Band[] {
 
 /** Whole powers of ten around all errors and floors. */
 function scaleOf(app: App, part: Part): Scale {
-  let [low, high] = [Infinity, -Infinity];
+  let [low, high, infinite] = [Infinity, -Infinity, false];
   for (let op = part.start; op < part.start + part.count; op++) {
     for (const value of [app.error[op] ?? NaN, app.floor[op] ?? NaN]) {
+      if (value === Infinity) infinite = true;
       if (!(value > 0) || !Number.isFinite(value)) continue;
       low = Math.min(low, value);
       high = Math.max(high, value);
     }
   }
-  if (low > high) return { low: -8, high: 0 };
-  const ends = { low: Math.max(LEAST, Math.floor(Math.log10(low))), high: Math.ceil(Math.log10(high)) };
-  return ends.high - ends.low < 3 ? { low: ends.high - 3, high: ends.high } : ends;
+  if (low > high) return { low: -8, high: 0, infinite };
+  const ends = { low: Math.max(LEAST, Math.floor(Math.log10(low))), high: Math.ceil(Math.log10(high)), infinite };
+  return ends.high - ends.low < 3 ? { ...ends, low: ends.high - 3 } : ends;
 }

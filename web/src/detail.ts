@@ -186,7 +186,6 @@ export function detail(app: App): HTMLElement {
       }
       out.push(list);
     }
-    out.push(...sides(slot));
     const part = app.part();
     const order = app.model.whole("order", op);
     const portrait = app.model.portraits.find(
@@ -194,6 +193,7 @@ export function detail(app: App): HTMLElement {
     );
     if (portrait) out.push(look(portrait, shapeOf(slot)));
     else if (app.fault[op] && !isArgument(slot) && slot.verdict !== "bit-equal") out.push(h("p", { class: "hint" }, w().noLook));
+    out.push(...sides(slot));
     return out;
   }
 

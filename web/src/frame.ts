@@ -77,5 +77,16 @@ export function frame(
   }
   paint();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+  // Paper is white, and what canvases hold has to be drawn again for it.
+  let before: string | undefined;
+  matchMedia("print").addEventListener("change", ({ matches }) => {
+    const { dataset } = document.documentElement;
+    if (matches) {
+      before = dataset.theme;
+      dataset.theme = "light";
+    } else if (before === undefined) delete dataset.theme;
+    else dataset.theme = before;
+    repaint();
+  });
   return { bar, help, paint, theme, speak: change };
 }

@@ -189,7 +189,7 @@ export function graph(app: App, ready: Promise<void>): HTMLElement {
           "path",
           {
             d: `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2}`,
-            class: `${app.error[from] ? "wrong" : ""} ${connected ? "" : "order"}`,
+            class: `${["introduces", "amplifies", "propagates"].includes(app.role(from)) ? "wrong" : ""} ${connected ? "" : "order"}`,
           },
           s("title", {}, visible(label)),
         ),

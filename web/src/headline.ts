@@ -3,7 +3,7 @@
 import type { App } from "./app";
 import { h, replace } from "./dom";
 import { mark, ROLES } from "./role";
-import { count, error, ranges, shorten, visible } from "./text";
+import { count, error, number, ranges, shorten, visible } from "./text";
 import { named, say, w } from "./words";
 
 export function headline(app: App): HTMLElement {
@@ -22,9 +22,9 @@ function answer(app: App): HTMLElement {
     return h(
       "div",
       { class: `answer ${report.verdict}` },
-      h("p", { class: "overline" }, named("causeNames", report.verdict)),
       h("h1", {}, agrees ? w().noDivergence : w().incompleteTitle),
       h("p", {}, agrees ? w().noDivergenceText : w().incompleteText),
+      h("dl", {}, h("dt", {}, w().values), h("dd", {}, verdicts(report.counts.verdicts))),
     );
   }
   const group = report.faults[0];
@@ -36,6 +36,7 @@ function answer(app: App): HTMLElement {
   const place = whereabouts(first.place);
   if (place) facts.push(...line(w().where, place));
   facts.push(...line(w().next, w().nexts[first.cause] ?? ""));
+  if (report.incomplete.length) facts.push(...line(w().incomplete, say(w().incompleteBut, { n: count(report.incomplete.length) })));
   const where = [
     first.module ? h("span", { class: "place" }, `${w().module} `, h("code", {}, visible(first.module))) : null,
     first.source ? h("span", { class: "place" }, `${w().source} `, h("code", {}, visible(first.source))) : null,
@@ -74,6 +75,12 @@ function answer(app: App): HTMLElement {
   );
 }
 
+/** Values by verdict, those that there are. */
+function verdicts(counts: Record<string, number>): string {
+  const found = Object.entries(counts).filter(([, n]) => n > 0);
+  return found.map(([verdict, n]) => `${count(n)} ${named("verdictNames", verdict)}`).join(", ");
+}
+
 /** Where in a tensor the error lies, as `report.txt` says it. */
 function whereabouts(place: import("./report").Finding["place"]): string {
   if (!place) return "";
@@ -83,8 +90,15 @@ function whereabouts(place: import("./report").Finding["place"]): string {
     .join(", ");
   const parts: string[] = [];
   if (largest)
-    parts.push(`[${largest.index.join(", ")}] / [${shape.join(", ")}]: ${largest.candidate} ≠ ${largest.baseline}`);
-  if (slices && /\d/.test(slices)) parts.push(`99 % ⊂ [${slices}]`);
+    parts.push(
+      say(w().largest, {
+        index: `[${largest.index.join(", ")}]`,
+        shape: `[${shape.join(", ")}]`,
+        baseline: number(largest.baseline, 8),
+        candidate: number(largest.candidate, 8),
+      }),
+    );
+  if (slices && /\d/.test(slices)) parts.push(say(w().nearlyAll, { slices: `[${slices}]` }));
   return parts.join("; ");
 }
 

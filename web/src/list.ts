@@ -9,6 +9,8 @@ import type { View } from "./state";
 import { named, say, w } from "./words";
 
 const ROW = 26;
+/** Faults that are listed; the ops behind them are all in the list of ops. */
+const MOST = 500;
 const TABS = ["faults", "modules", "ops"] as const;
 
 export function list(app: App): HTMLElement {
@@ -66,7 +68,7 @@ function faults(app: App): Pane {
     const { report } = app.model;
     replace(element);
     if (!report.faults.length) element.append(h("p", { class: "hint" }, w().noFaults));
-    for (const fault of report.faults.slice(0, 500)) {
+    for (const fault of report.faults.slice(0, MOST)) {
       const finding = report.culprits[fault.culprit];
       if (!finding) continue;
       const op = app.model.find(finding.step, finding.rank, finding.order);
@@ -95,6 +97,8 @@ function faults(app: App): Pane {
         ),
       );
     }
+    if (report.faults.length > MOST)
+      element.append(h("p", { class: "hint" }, say(w().more, { n: count(report.faults.length - MOST) })));
   }
   return {
     element,

@@ -35,8 +35,8 @@ function heat(look: Elements, shape: number[]): HTMLElement {
   const finite = cells.filter((cell): cell is number => cell !== null && cell > 0);
   const high = Math.max(...finite, Number.MIN_VALUE);
   const low = Math.max(Math.min(...finite, high), high * 1e-6);
-  const [cellWidth, cellHeight] = [MAP / columns, Math.max(2, MAP / rows)];
-  const size = { width: MAP, height: Math.min(MAP, Math.max(rows * 4, Math.ceil(rows * cellHeight))) };
+  const cellWidth = MAP / columns;
+  const size = { width: MAP, height: Math.min(MAP, Math.max(24, rows * 18)) };
   const rowHeight = size.height / rows;
   const paint = () => {
     const g = context(canvas, size.width, size.height);

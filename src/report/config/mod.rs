@@ -1,4 +1,4 @@
-//! Reports of a configuration check: text, workbook, JSON, `JUnit`.
+//! Reports of a configuration check: text, workbook, JSON, `JUnit`, page.
 
 mod junit;
 pub mod model;
@@ -28,11 +28,13 @@ pub enum ConfigFormat {
     Json,
     /// A test case a part, for CI.
     Junit,
+    /// A page for people.
+    Html,
 }
 
 impl ConfigFormat {
     /// Every format, those that this build cannot write included.
-    pub const ALL: [Self; 4] = [Self::Text, Self::Xlsx, Self::Json, Self::Junit];
+    pub const ALL: [Self; 5] = [Self::Text, Self::Xlsx, Self::Json, Self::Junit, Self::Html];
 
     /// The word on the command line.
     pub const fn name(self) -> &'static str {
@@ -41,6 +43,7 @@ impl ConfigFormat {
             Self::Xlsx => "xlsx",
             Self::Json => "json",
             Self::Junit => "junit",
+            Self::Html => "html",
         }
     }
 
@@ -51,6 +54,7 @@ impl ConfigFormat {
             Self::Xlsx => "result.xlsx",
             Self::Json => "config.json",
             Self::Junit => "config.junit.xml",
+            Self::Html => "config.html",
         }
     }
 
@@ -59,6 +63,7 @@ impl ConfigFormat {
         match self {
             Self::Text | Self::Json | Self::Junit => true,
             Self::Xlsx => cfg!(feature = "xlsx"),
+            Self::Html => cfg!(feature = "html"),
         }
     }
 
@@ -71,16 +76,19 @@ impl ConfigFormat {
             Self::Xlsx => {
                 return super::xlsx::config::write(draft, outcome).map_err(|error| draft.refused(error));
             }
-            #[cfg(not(feature = "xlsx"))]
-            Self::Xlsx => return Err(absent(draft.target())),
+            #[cfg(feature = "html")]
+            Self::Html => super::html::document("config", &model::ConfigReport::from(outcome))
+                .map_err(|error| ReportError::format(draft.target(), error))?,
+            #[cfg(not(all(feature = "xlsx", feature = "html")))]
+            absent_format => return Err(absent(draft.target(), absent_format)),
         };
         draft.file().write_all(&bytes).map_err(|error| draft.refused(error))
     }
 }
 
-#[cfg(not(feature = "xlsx"))]
-fn absent(path: &Path) -> ReportError {
-    ReportError::format(path, "this build of probe has no feature `xlsx`")
+#[cfg(not(all(feature = "xlsx", feature = "html")))]
+fn absent(path: &Path, format: ConfigFormat) -> ReportError {
+    ReportError::format(path, format!("this build of probe has no feature `{format}`"))
 }
 
 impl fmt::Display for ConfigFormat {
@@ -102,7 +110,7 @@ impl FromStr for ConfigFormat {
 
 /// A word that names no report format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no report format `{0}`; choose from text, xlsx, json, junit")]
+#[error("no report format `{0}`; choose from text, xlsx, json, junit, html")]
 pub struct UnknownConfigFormat(pub String);
 
 /// The report files of one check: created before the work, put in place together at its end.
@@ -123,9 +131,9 @@ impl ConfigReports {
         wanted.dedup();
         let draft = |format: ConfigFormat| {
             let path = folder.join(format.file_name());
-            #[cfg(not(feature = "xlsx"))]
+            #[cfg(not(all(feature = "xlsx", feature = "html")))]
             if !format.is_built() {
-                return Err(absent(&path));
+                return Err(absent(&path, format));
             }
             Ok((format, Draft::create(&path)?))
         };

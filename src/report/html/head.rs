@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::pack::{ColumnNames, columns};
+use crate::report::gallery::Portraits;
 use crate::report::model::{Report, SCHEMA_VERSION, Tool};
-use crate::report::portrait::Portraits;
 
 /// The last piece of data of a page.
 #[derive(Debug, Serialize)]

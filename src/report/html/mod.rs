@@ -10,12 +10,14 @@ mod page;
 #[cfg(feature = "parquet")]
 mod stored;
 
+use std::fs::File;
+use std::io::{self, BufWriter};
 use std::path::Path;
 
 use serde::Serialize;
 
+use super::gallery::Gallery;
 use super::model::Report;
-use super::portrait::Gallery;
 use super::rows::op_rows;
 use super::{Draft, PartReport, ReportError, ReportWriter};
 use crate::judge::Summary;
@@ -28,9 +30,16 @@ pub use stored::{StoredError, from_parquet};
 /// Writer of `result.html`.
 #[derive(Debug)]
 pub struct HtmlReport {
-    page: Page,
+    draft: Draft,
+    page: Page<BufWriter<File>>,
     packer: Packer,
     gallery: Gallery,
+}
+
+/// The page that will be `draft`.
+fn begin(draft: &mut Draft) -> Result<Page<BufWriter<File>>, ReportError> {
+    let begun = draft.file().try_clone().and_then(|file| Page::begin(BufWriter::new(file)));
+    begun.map_err(|error| draft.refused(error))
 }
 
 impl HtmlReport {
@@ -39,7 +48,9 @@ impl HtmlReport {
     /// # Errors
     /// [`ReportError::Io`] when the folder cannot be written.
     pub fn create(path: &Path) -> Result<Self, ReportError> {
-        Ok(Self { page: Page::create(path)?, packer: Packer::default(), gallery: Gallery::default() })
+        let mut draft = Draft::create(path)?;
+        let page = begin(&mut draft)?;
+        Ok(Self { draft, page, packer: Packer::default(), gallery: Gallery::default() })
     }
 }
 
@@ -51,24 +62,28 @@ impl ReportWriter for HtmlReport {
                 self.packer.slot(|column| slot.cell(column));
             }
             if self.packer.is_full() {
-                self.page.add(self.packer.take())?;
+                self.page.add(self.packer.take()).map_err(|error| self.draft.refused(error))?;
             }
         }
         self.gallery.add(part);
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError> {
-        self.page.add(self.packer.take())?;
-        let comparison = Comparison { report: Report::from(summary), portraits: self.gallery.wire() };
-        self.page.finish(&Head::comparison(&comparison))
+    fn finish(self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError> {
+        let Self { draft, mut page, mut packer, gallery } = *self;
+        let comparison = Comparison { report: Report::from(summary), portraits: gallery.wire() };
+        let done = page.add(packer.take()).and_then(|()| page.finish(&Head::comparison(&comparison)));
+        match done {
+            Ok(_) => Ok(draft),
+            Err(error) => Err(draft.refused(error)),
+        }
     }
 }
 
-/// Writes a page whose data is JSON alone: `kind` names the view of the page, which reads `report`.
+/// A page whose data is JSON alone: `kind` names the view of the page that shows `report` (`web/src/main.ts` lists them).
 ///
 /// # Errors
-/// [`ReportError`] when the file cannot be written.
-pub(super) fn write(draft: Draft, kind: &'static str, report: &impl Serialize) -> Result<Draft, ReportError> {
-    Page::on(draft)?.finish(&Head::of(kind, report))
+/// When `report` has no form in JSON.
+pub fn document(kind: &'static str, report: &impl Serialize) -> io::Result<Vec<u8>> {
+    Page::begin(Vec::new())?.finish(&Head::of(kind, report))
 }

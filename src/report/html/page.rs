@@ -1,8 +1,6 @@
 //! The file around the data: markup, style and program, and the policy that lets nothing else run.
 
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
-use std::path::Path;
+use std::io::{self, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +11,6 @@ use sha2::{Digest as _, Sha256};
 
 use super::head::Head;
 use super::pack::Piece;
-use crate::report::{Draft, ReportError};
 
 /// The program, built from `web/src` by `web/build.mjs`.
 const PROGRAM: &str = include_str!("../../../web/dist/page.js");
@@ -26,40 +23,33 @@ const LEVEL: u32 = 4;
 
 /// A page that is being written.
 #[derive(Debug)]
-pub(super) struct Page {
-    draft: Draft,
-    out: BufWriter<File>,
+pub(super) struct Page<W: Write> {
+    out: W,
 }
 
-impl Page {
-    /// Creates the file that will become `path` and writes what stands before the data.
-    pub(super) fn create(path: &Path) -> Result<Self, ReportError> {
-        Self::on(Draft::create(path)?)
-    }
-
+impl<W: Write> Page<W> {
     /// Writes what stands before the data.
-    pub(super) fn on(mut draft: Draft) -> Result<Self, ReportError> {
-        let file = draft.file().try_clone().map_err(|error| draft.refused(error))?;
-        let mut page = Self { draft, out: BufWriter::new(file) };
+    pub(super) fn begin(mut out: W) -> io::Result<Self> {
         let policy = format!(
             "default-src 'none'; script-src '{}'; style-src '{}'; img-src data:; base-uri 'none'; form-action 'none'",
             digest(PROGRAM),
             digest(STYLE)
         );
-        page.write(&format!(
+        write!(
+            out,
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
              <title>probe</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
              <div id=\"app\"><p class=\"waiting\">Reading the result…</p></div>\n\
-             <noscript>This page is a program: open it in a browser that runs scripts. The same answer is in report.txt.</noscript>\n"
-        ))?;
-        Ok(page)
+             <noscript>This page is a program: open it in a browser that runs scripts. The answer is in the other reports too.</noscript>\n"
+        )?;
+        Ok(Self { out })
     }
 
     /// Adds a piece of the columns; nothing for an empty one.
-    pub(super) fn add(&mut self, piece: Option<Piece>) -> Result<(), ReportError> {
+    pub(super) fn add(&mut self, piece: Option<Piece>) -> io::Result<()> {
         let Some(Piece { ops, values }) = piece else { return Ok(()) };
         let (ops, values) = rayon::join(|| packed(&ops), || packed(&values));
         self.data("ops", &ops)?;
@@ -67,25 +57,16 @@ impl Page {
     }
 
     /// Writes the last piece of data and the program.
-    pub(super) fn finish(mut self, head: &Head<'_, impl Serialize>) -> Result<Draft, ReportError> {
-        let json =
-            serde_json::to_vec(head).map_err(|error| ReportError::format(self.draft.target(), error))?;
-        self.data("head", &packed(&json))?;
-        self.write(&format!("<script>{PROGRAM}</script>\n</body>\n</html>\n"))?;
-        self.out.flush().map_err(|error| self.draft.refused(error))?;
-        Ok(self.draft)
+    pub(super) fn finish(mut self, head: &Head<'_, impl Serialize>) -> io::Result<W> {
+        self.data("head", &packed(&serde_json::to_vec(head)?))?;
+        write!(self.out, "<script>{PROGRAM}</script>\n</body>\n</html>\n")?;
+        self.out.flush()?;
+        Ok(self.out)
     }
 
     /// Data, which no browser runs: letters of base64 in an element of a type that is no script's.
-    fn data(&mut self, name: &str, text: &str) -> Result<(), ReportError> {
-        self.write(&format!("<script type=\"application/x-probe\" data-name=\"{name}\">"))?;
-        self.write(text)?;
-        self.write("</script>\n")
-    }
-
-    fn write(&mut self, text: &str) -> Result<(), ReportError> {
-        let written = self.out.write_all(text.as_bytes());
-        written.map_err(|error| self.draft.refused(error))
+    fn data(&mut self, name: &str, text: &str) -> io::Result<()> {
+        writeln!(self.out, "<script type=\"application/x-probe\" data-name=\"{name}\">{text}</script>")
     }
 }
 

@@ -14,9 +14,9 @@ use parquet::file::metadata::ParquetMetaData;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::begin;
 use super::head::Head;
 use super::pack::{Packer, needed};
-use super::page::Page;
 use crate::report::columns::{Kind, SlotColumn};
 use crate::report::model::SCHEMA_VERSION;
 use crate::report::parquet::{PORTRAITS, REPORT, data_type};
@@ -86,7 +86,8 @@ fn made(
     let mask = ProjectionMask::columns(builder.parquet_schema(), names.iter().map(String::as_str));
     let batches =
         builder.with_batch_size(BATCH).with_projection(mask).build().map_err(|error| damaged(&error))?;
-    let mut page = Page::create(target)?;
+    let mut draft = Draft::create(target)?;
+    let mut page = begin(&mut draft)?;
     let mut packer = Packer::default();
     let mut last = None;
     for batch in batches {
@@ -98,7 +99,7 @@ fn made(
             let place = columns.place(row).ok_or_else(|| damaged(&"a row without step, rank or order"))?;
             if last != Some(place) {
                 if packer.is_full() {
-                    page.add(packer.take())?;
+                    page.add(packer.take()).map_err(|error| draft.refused(error))?;
                 }
                 packer.op(place.0, place.1, |column| Some(columns.cell(column, row)));
                 last = Some(place);
@@ -106,8 +107,12 @@ fn made(
             packer.slot(|column| columns.cell(column, row));
         }
     }
-    page.add(packer.take())?;
-    Ok(page.finish(&Head::comparison(&Stored { report: &report, portraits: &portraits }))?)
+    page.add(packer.take()).map_err(|error| draft.refused(error))?;
+    let finished = page.finish(&Head::comparison(&Stored { report: &report, portraits: &portraits }));
+    match finished {
+        Ok(_) => Ok(draft),
+        Err(error) => Err(draft.refused(error).into()),
+    }
 }
 
 fn check(metadata: &ParquetMetaData) -> Result<(), String> {

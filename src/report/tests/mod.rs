@@ -2,6 +2,8 @@
 
 mod documents;
 mod fixture;
+#[cfg(all(feature = "html", feature = "parquet"))]
+mod html;
 mod json;
 #[cfg(feature = "parquet")]
 mod parquet;
