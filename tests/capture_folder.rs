@@ -55,7 +55,7 @@ fn folders_of_others_are_left_alone() {
     let before = contents(&root);
     let said = refused(&root, &manifest);
     assert!(
-        said.contains("holds a dump already") && said.contains("such as ") && said.contains("dump-2"),
+        said.contains("already holds a dump") && said.contains("such as ") && said.contains("dump-2"),
         "{said}"
     );
     assert_eq!(contents(&root), before, "nothing of the old dump changes");
@@ -185,7 +185,7 @@ fn a_full_disk_is_an_error_and_what_was_written_stays() {
     let status = Command::new("bash")
         .args(["-c", "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\""])
         .arg(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "writes_until_the_disk_is_full"])
+        .args(["--ignored", "--exact", "capture_folder::writes_until_the_disk_is_full"])
         .env("PROBE_TEST_ROOT", &root)
         .output()
         .unwrap();

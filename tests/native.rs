@@ -332,7 +332,7 @@ fn an_inspection_for_programs_follows_its_schema() {
     let schema = jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let [_, damaged] = damaged_pair(folder.path());
-    let gpu = support::testdata("gpu_dump");
+    let gpu = crate::support::testdata("gpu_dump");
     let [last, first] = ["linear.2", "gelu.1"].map(|op| format!("Functional.{op}.forward output.0"));
     let (broken, sound) = (["--tensor", &last], ["--tensor", &first]);
     for (path, more, code) in

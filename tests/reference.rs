@@ -10,7 +10,7 @@ const COARSE: f32 = 1e-3;
 
 const GELU: &str = "Functional.gelu.3.forward";
 
-fn compare(dumps: &Dumps, candidate: &str, arguments: &[&str]) -> support::command::Run {
+fn compare(dumps: &Dumps, candidate: &str, arguments: &[&str]) -> crate::support::command::Run {
     let compare = Compare::new(dumps.path("baseline"), dumps.path(candidate));
     arguments.iter().fold(compare, |compare, argument| compare.arg(*argument)).run()
 }

@@ -286,9 +286,9 @@ fn the_first_divergence_is_named_and_consequences_are_not() {
 #[cfg(feature = "native")]
 #[test]
 fn the_first_divergence_is_named_in_dumps_of_probes_own_format() {
+    use crate::support::answer::Answer;
+    use crate::support::native::{TASKS, convert};
     use probe::capture::CaptureTask;
-    use support::answer::Answer;
-    use support::native::{TASKS, convert};
 
     let mut wrong = Vec::new();
     for case in CASES.iter().filter(|case| case.tasks.contains(&Task::Tensor)) {
@@ -297,7 +297,7 @@ fn the_first_divergence_is_named_in_dumps_of_probes_own_format() {
         for (side, name) in [(Side::Baseline, "baseline"), (Side::Candidate, "candidate")] {
             for (task, word) in [(Task::Tensor, "tensor"), (Task::Statistics, "statistics")] {
                 let ops = (case.ops)(side);
-                support::dump_builder::Dump::new(task, ops)
+                crate::support::dump_builder::Dump::new(task, ops)
                     .write(&place(&format!("{name}-{word}/step0/rank0")));
             }
             for task in TASKS {

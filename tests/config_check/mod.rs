@@ -2,7 +2,6 @@
 #![cfg(feature = "cli")]
 
 mod differences;
-#[path = "../support/mod.rs"]
 mod weights;
 
 use crate::support::pack_builder::{PackDraft, gpu, hash, npu, record, sketch, weight};
