@@ -1,18 +1,15 @@
 //! Input and options that are wrong: one line that names the file and the repair, no report where nothing was compared, and
 //! the rest compared where there is a rest.
 #![cfg(feature = "cli")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::fs;
 
-use serde_json::json;
-use support::command::Compare;
-use support::dump_builder::{Dump, Op, Task, Tensor, op};
-use support::place::{Place, index, leaf, one_op};
+use crate::support::command::Compare;
+use crate::support::dump_builder::{Dump, Op, Task, Tensor, op};
+use crate::support::place::{Place, index, leaf, one_op};
 #[cfg(all(unix, feature = "xlsx", feature = "parquet"))]
-use support::testdata;
+use crate::support::testdata;
+use serde_json::json;
 
 #[test]
 fn a_path_that_holds_no_dump_is_named_with_what_was_expected() {

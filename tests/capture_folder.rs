@@ -1,8 +1,5 @@
 //! The folder that a capture writes to: several ranks, runs before it, other people's files, a full disk.
 #![cfg(all(feature = "native", feature = "cli"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Barrier;
 
+use crate::support::three_ops::{push_network, write};
 use probe::capture::{CaptureTask, DumpWriter, Existing, OpRecord, RunManifest, prepare};
-use support::three_ops::{push_network, write};
 
 #[test]
 fn ranks_may_begin_at_the_same_moment() {
@@ -188,7 +185,7 @@ fn a_full_disk_is_an_error_and_what_was_written_stays() {
     let status = Command::new("bash")
         .args(["-c", "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\""])
         .arg(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "writes_until_the_disk_is_full"])
+        .args(["--ignored", "--exact", "capture_folder::writes_until_the_disk_is_full"])
         .env("PROBE_TEST_ROOT", &root)
         .output()
         .unwrap();

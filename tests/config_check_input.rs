@@ -1,20 +1,17 @@
 //! Packs that are damaged or made to do harm, through the program: one line or one row each, and nothing is obeyed.
 #![cfg(feature = "cli")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::support::pack_builder::{PackDraft, gpu, record};
+use crate::support::testdata;
+use crate::support::zip_builder::Zip;
 use assert_cmd::Command;
 use probe::config_check::pack::Setting;
 use serde_json::{Value, json};
-use support::pack_builder::{PackDraft, gpu, record};
-use support::testdata;
-use support::zip_builder::Zip;
 
 /// One run of `probe config-check`.
 struct Run {

@@ -2,8 +2,6 @@
 //!
 //! `testdata/faults/cases.toml` holds the right answer of each pair; `testdata/make` made them.
 
-mod support;
-
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -98,7 +96,7 @@ fn faults_are_named_in_sketches_of_the_same_runs() {
         for task in [CaptureTask::Sketch, CaptureTask::Tensor] {
             let sides = [(&case.baseline, "baseline"), (&case.candidate, "candidate")].map(|(from, name)| {
                 let to = place.path().join(format!("{name}-{task:?}"));
-                support::native::convert(&folder.join(from), &to, task);
+                crate::support::native::convert(&folder.join(from), &to, task);
                 to
             });
             let [baseline, candidate] = &sides;

@@ -2,19 +2,16 @@
 //! against two others: those of `numpy`, and the table of the older tool.
 //!
 //! `testdata/make/edge.py` made the pair and the tables.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::sync::LazyLock;
 
+use crate::support::answer::{Answer, Row};
+use crate::support::testdata;
 use probe::judge::Role;
 use probe::measure::Metric;
-use support::answer::{Answer, Row};
-use support::testdata;
 
 static DATA: LazyLock<Answer> =
     LazyLock::new(|| Answer::of(&testdata("edge/baseline"), &testdata("edge/candidate")));

@@ -1,20 +1,17 @@
 //! What scripts rely on: exit codes, the one line of `-q`, options, and that the answer does not depend on how it was asked.
 #![cfg(feature = "cli")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use crate::support::answer::Answer;
+use crate::support::command::{Compare, Run};
+use crate::support::dump_builder::{Dump, Task, Tensor, op};
+use crate::support::testdata;
 use probe::compare::CompareOptions;
 use probe::judge::{Cause, Rules, RunVerdict, Verdict};
 use serde_json::Value;
-use support::answer::Answer;
-use support::command::{Compare, Run};
-use support::dump_builder::{Dump, Task, Tensor, op};
-use support::testdata;
 
 const GELU: &str = "Functional.gelu.1.forward";
 

@@ -1,18 +1,15 @@
 //! Dumps and tensor files that are damaged or made to do harm: each is told for itself, the rest is compared, and nothing in
 //! them is obeyed.
 #![cfg(feature = "cli")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::fs;
 use std::path::Path;
 
+use crate::support::command::Compare;
+use crate::support::dump_builder::{Task, Tensor};
+use crate::support::place::{Place, index, leaf, one_op};
+use crate::support::testdata;
 use serde_json::json;
-use support::command::Compare;
-use support::dump_builder::{Task, Tensor};
-use support::place::{Place, index, leaf, one_op};
-use support::testdata;
 
 /// Damages a file.
 type Spoil<'a> = Box<dyn Fn(&Path) + 'a>;

@@ -1,8 +1,5 @@
 //! How much memory a comparison holds.
 #![cfg(all(feature = "cli", target_os = "linux"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use support::dump_builder::Tensor;
+use crate::support::dump_builder::Tensor;
 
 /// Elements of each side: half a gibibyte.
 const COUNT: u64 = 1 << 27;

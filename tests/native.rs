@@ -1,21 +1,18 @@
 //! Dumps of probe's own format through `probe compare` and `probe inspect`.
 #![cfg(all(feature = "native", feature = "cli"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::answer::Answer;
+use crate::support::command::Compare;
+use crate::support::dump_builder::Tensor;
+use crate::support::three_ops::{COLUMNS, ROWS, push_network, slot_of, wave, write};
 use probe::capture::{CaptureTask, DumpWriter, OpRecord, RunManifest, SlotRecord};
 use probe::dump::SlotSide;
 use probe::judge::{Cause, RunVerdict, Verdict};
 use probe::measure::{Basis, Metric};
-use support::answer::Answer;
-use support::command::Compare;
-use support::dump_builder::Tensor;
-use support::three_ops::{COLUMNS, ROWS, push_network, slot_of, wave, write};
 
 fn compare(task: CaptureTask, change: &dyn Fn(&mut [f32]), noise: f32) -> Answer {
     let folder = tempfile::tempdir().unwrap();
@@ -335,7 +332,7 @@ fn an_inspection_for_programs_follows_its_schema() {
     let schema = jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let [_, damaged] = damaged_pair(folder.path());
-    let gpu = support::testdata("gpu_dump");
+    let gpu = crate::support::testdata("gpu_dump");
     let [last, first] = ["linear.2", "gelu.1"].map(|op| format!("Functional.{op}.forward output.0"));
     let (broken, sound) = (["--tensor", &last], ["--tensor", &first]);
     for (path, more, code) in

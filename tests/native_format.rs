@@ -1,12 +1,10 @@
 //! The files of probe's own format, byte for byte as they were written before.
 #![cfg(all(feature = "native", feature = "cli"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::three_ops::{COLUMNS, ROWS, push_network, slot_of, wave, write};
 use probe::capture::{
     CaptureTask, Device, DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, Software, TensorFacts,
 };
@@ -15,7 +13,6 @@ use probe::dump::{
     Content, DType, Number, Observation, Op, Scalar, SketchVersion, SlotSide, TensorRef, Value,
 };
 use probe::measure::observe;
-use support::three_ops::{COLUMNS, ROWS, push_network, slot_of, wave, write};
 
 /// What version 2 has and version 1 has not: small tensors as they are, and sentinels apart.
 fn push_version_2(writer: &mut DumpWriter) {
@@ -137,7 +134,10 @@ fn the_committed_dumps_read_as_one_written_now() {
         (part.key, part.task, part.level, part.ops, part.stacks, bytes)
     };
     let mut now = read(&made);
-    assert!(now == read(&support::testdata("native/version3")), "a dump of version 3 reads otherwise now");
+    assert!(
+        now == read(&crate::support::testdata("native/version3")),
+        "a dump of version 3 reads otherwise now"
+    );
     // Version 2 has none of what is new, and sketches by another function.
     assert_eq!(now.3.pop().unwrap().name.as_str(), "Functional.version3.0.forward");
     let dump = probe::read::open(&made, probe::read::map::FileAccess::Read).unwrap();
@@ -153,7 +153,7 @@ fn the_committed_dumps_read_as_one_written_now() {
             });
         }
     }
-    let mut version_2 = read(&support::testdata("native/version2"));
+    let mut version_2 = read(&crate::support::testdata("native/version2"));
     for slot in version_2.3.iter_mut().flat_map(|op| &mut op.slots) {
         if let Value::Tensor(record) = &mut slot.value
             && record.data.is_none()
@@ -176,7 +176,7 @@ fn the_committed_dumps_read_as_one_written_now() {
     // Version 1 has none of what is new.
     assert_eq!(now.3.pop().unwrap().name.as_str(), "Functional.version2.0.forward");
     now.5.truncate(now.5.len() - 5);
-    let mut before = read(&support::testdata("native/version1"));
+    let mut before = read(&crate::support::testdata("native/version1"));
     for op in before.3.iter_mut().chain(&mut now.3) {
         for slot in &mut op.slots {
             if let Value::Tensor(record) = &mut slot.value

@@ -1,16 +1,13 @@
 //! Noise between runs of the baseline: what it forgives, and what it does not.
 #![cfg(all(feature = "native", feature = "cli"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::fs;
 use std::process::Command;
 
+use crate::support::command::Compare;
+use crate::support::network::{Dumps, FIRST, NOISE, Run};
 use probe::capture::CaptureTask;
 use probe::judge::{Cause, RunVerdict};
-use support::command::Compare;
-use support::network::{Dumps, FIRST, NOISE, Run};
 
 /// Runs `probe calibrate`; gives exit code, output and errors.
 fn calibrate(dumps: &Dumps, noise: &[&str], file: &str) -> (i32, String, String) {

@@ -1,12 +1,9 @@
 //! Runs of several ranks and steps: which parts pair, and which of them is named.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod support;
-
+use crate::support::dump_builder::{Task, Tensor, op};
+use crate::support::runs::{NEVER, chain, compare, compare_parts, module};
 use probe::judge::RunVerdict;
 use probe::report::text::{TextOptions, render};
-use support::dump_builder::{Task, Tensor, op};
-use support::runs::{NEVER, chain, compare, compare_parts, module};
 
 #[test]
 fn ranks_pair_by_number() {

@@ -1,19 +1,16 @@
 //! A run of higher precision as the third in a comparison.
 #![cfg(all(feature = "native", feature = "cli"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod support;
-
+use crate::support::command::Compare;
+use crate::support::network::{Dumps, FIRST, Run};
 use probe::capture::CaptureTask;
-use support::command::Compare;
-use support::network::{Dumps, FIRST, Run};
 
 /// Far beyond what the judge expects of a GELU in float32.
 const COARSE: f32 = 1e-3;
 
 const GELU: &str = "Functional.gelu.3.forward";
 
-fn compare(dumps: &Dumps, candidate: &str, arguments: &[&str]) -> support::command::Run {
+fn compare(dumps: &Dumps, candidate: &str, arguments: &[&str]) -> crate::support::command::Run {
     let compare = Compare::new(dumps.path("baseline"), dumps.path(candidate));
     arguments.iter().fold(compare, |compare, argument| compare.arg(*argument)).run()
 }

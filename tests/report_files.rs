@@ -1,15 +1,12 @@
 //! `report.json`: valid under its published schema for every outcome, and complete enough to act on without a dump at hand.
 #![cfg(feature = "cli")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::fs;
 
+use crate::support::command::{Compare, Run};
+use crate::support::testdata;
 use jsonschema::Validator;
 use serde_json::{Value, json};
-use support::command::{Compare, Run};
-use support::testdata;
 
 fn schema() -> Validator {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schemas/report.schema.json");

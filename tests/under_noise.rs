@@ -1,12 +1,9 @@
 //! Runs whose every value carries the noise of another device: what is wrong must stand out of it, and noise alone must not.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod support;
-
+use crate::support::answer::Answer;
+use crate::support::dump_builder::{Op, Side, Task, Tensor, op};
+use crate::support::runs::{compare, compare_parts};
 use probe::judge::{Cause, RunVerdict};
-use support::answer::Answer;
-use support::dump_builder::{Op, Side, Task, Tensor, op};
-use support::runs::{compare, compare_parts};
 
 /// What products of TF32 leave.
 const NOISE: f64 = 3e-4;

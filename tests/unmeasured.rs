@@ -1,16 +1,13 @@
 //! Values that a capture could not measure: they make a comparison incomplete, and no op that rests on them passes for clean.
 #![cfg(feature = "cli")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::support::command::Compare;
 use probe::capture::{CaptureTask, DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts};
 use probe::dump::{Content, DType, NO_DATA, SlotSide, TensorRef};
 use probe::measure::observe;
-use support::command::Compare;
 
 const REASON: &str = "RuntimeError: aclnnBitwiseAndScalar not found";
 

@@ -2,14 +2,11 @@
 //!
 //! Every case is a comparison that the older tool gets wrong or leaves to the reader. Those about one value by itself
 //! are in `edge.rs`, those that need a real training run in `corpus.rs`.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod support;
-
+use crate::support::dump_builder::{Op, Side, Task, Tensor, op};
+use crate::support::runs::{NEVER, chain, compare, module};
 use probe::judge::{Cause, Role, RunVerdict, Verdict};
 use serde_json::json;
-use support::dump_builder::{Op, Side, Task, Tensor, op};
-use support::runs::{NEVER, chain, compare, module};
 
 /// What follows a NaN; only the first op makes it.
 fn spreading_nan(side: Side) -> Vec<Op> {
@@ -289,9 +286,9 @@ fn the_first_divergence_is_named_and_consequences_are_not() {
 #[cfg(feature = "native")]
 #[test]
 fn the_first_divergence_is_named_in_dumps_of_probes_own_format() {
+    use crate::support::answer::Answer;
+    use crate::support::native::{TASKS, convert};
     use probe::capture::CaptureTask;
-    use support::answer::Answer;
-    use support::native::{TASKS, convert};
 
     let mut wrong = Vec::new();
     for case in CASES.iter().filter(|case| case.tasks.contains(&Task::Tensor)) {
@@ -300,7 +297,7 @@ fn the_first_divergence_is_named_in_dumps_of_probes_own_format() {
         for (side, name) in [(Side::Baseline, "baseline"), (Side::Candidate, "candidate")] {
             for (task, word) in [(Task::Tensor, "tensor"), (Task::Statistics, "statistics")] {
                 let ops = (case.ops)(side);
-                support::dump_builder::Dump::new(task, ops)
+                crate::support::dump_builder::Dump::new(task, ops)
                     .write(&place(&format!("{name}-{word}/step0/rank0")));
             }
             for task in TASKS {

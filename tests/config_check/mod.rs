@@ -1,19 +1,16 @@
 //! Two packs: every difference is found by its own part, and nothing else is called one.
 #![cfg(feature = "cli")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod differences;
-#[path = "../support/mod.rs"]
-mod support;
 mod weights;
 
+use crate::support::pack_builder::{PackDraft, gpu, hash, npu, record, sketch, weight};
+use crate::support::testdata;
 use probe::config_check::pack::{
     Argument, Content, HyperparameterSource, Package, SeedCall, Setting, TensorKind, Weights,
 };
 use probe::config_check::{ConfigOptions, Outcome, Part, Verdict, check};
 use serde_json::json;
-use support::pack_builder::{PackDraft, gpu, hash, npu, record, sketch, weight};
-use support::testdata;
 
 fn compare(a: &PackDraft, b: &PackDraft) -> Outcome {
     let folder = tempfile::tempdir().unwrap();
