@@ -9,6 +9,7 @@ use crate::support::command::Compare;
 use crate::support::dump_builder::{Task, Tensor};
 use crate::support::place::{Place, index, leaf, one_op};
 use crate::support::testdata;
+use crate::support::zip_builder::Zip;
 use serde_json::json;
 
 /// Damages a file.
@@ -72,6 +73,25 @@ fn tensors_without_readable_data_are_told_one_by_one_and_the_rest_is_compared() 
         assert_eq!(json["counts"]["verdicts"]["bit-equal"], 7, "{name}: the others are compared");
         assert_eq!(json["counts"]["verdicts"]["unreadable"], 1, "{name}");
         assert_eq!(json["culprits"], json!([]), "{name}: what cannot be read accuses no op");
+    }
+}
+
+#[test]
+fn an_array_whose_header_is_damaged_has_no_shape_to_differ_in() {
+    let place = Place::new();
+    let (array, other) = (Tensor::wave(1, 100).npy(), Tensor::wave(2, 8).npy());
+    let mut damaged = array.clone();
+    damaged[6] = 9;
+    place.write("sound.npz", Zip::default().deflated("w.npy", &array).stored("x.npy", &other).bytes());
+    place.write("stored.npz", Zip::default().stored("w.npy", &damaged).stored("x.npy", &other).bytes());
+    place.write("deflated.npz", Zip::default().deflated("w.npy", &damaged).stored("x.npy", &other).bytes());
+    for (baseline, candidate) in [("sound.npz", "stored.npz"), ("deflated.npz", "sound.npz")] {
+        let run = Compare::new(place.path(baseline), place.path(candidate)).run();
+        run.incomplete(&["array 'w.npy'", "npy format version"]);
+        let json = run.json();
+        assert_eq!(json["first_divergence"], json!(null), "what cannot be read accuses no op");
+        assert_eq!(json["counts"]["verdicts"]["unreadable"], 1);
+        assert_eq!(json["counts"]["verdicts"]["bit-equal"], 1, "the other is compared");
     }
 }
 

@@ -133,6 +133,8 @@ pub struct TensorRecord {
     pub sum_error: Option<f64>,
     /// A remark of the capture (`beyond the byte budget`, `quantised`).
     pub note: Option<Box<str>>,
+    /// Why not even type and shape could be read, though the file has the name; those given here stand for nothing then.
+    pub damage: Option<Box<str>>,
 }
 
 impl TensorRecord {
@@ -152,6 +154,7 @@ impl TensorRecord {
             device: None,
             sum_error: None,
             note: None,
+            damage: None,
         }
     }
 
