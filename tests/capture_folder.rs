@@ -55,7 +55,7 @@ fn folders_of_others_are_left_alone() {
     let before = contents(&root);
     let said = refused(&root, &manifest);
     assert!(
-        said.contains("holds a dump already") && said.contains("such as ") && said.contains("dump-2"),
+        said.contains("already holds a dump") && said.contains("such as ") && said.contains("dump-2"),
         "{said}"
     );
     assert_eq!(contents(&root), before, "nothing of the old dump changes");
