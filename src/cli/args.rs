@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand};
 
 use super::baseline::BaselineArgs;
 use super::gate::GateArgs;
+use super::history::HistoryArgs;
+use super::narrow::NarrowArgs;
 use crate::compare::{LevelFilter, NumberSet};
 use crate::report::Format;
 use crate::report::config::ConfigFormat;
@@ -41,6 +43,8 @@ pub(super) enum Command {
     ConfigCheck(ConfigCheckArgs),
     Gate(GateArgs),
     Baseline(BaselineArgs),
+    History(HistoryArgs),
+    Narrow(NarrowArgs),
     Inspect(InspectArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),

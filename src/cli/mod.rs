@@ -10,9 +10,11 @@ mod compare;
 mod config_check;
 mod exit;
 mod gate;
+mod history;
 mod inspect;
 mod interrupt;
 mod manual;
+mod narrow;
 mod nearest;
 mod origin;
 mod output;
@@ -44,6 +46,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::ConfigCheck(options) => config_check::run(&options),
         Command::Gate(options) => gate::run(&options),
         Command::Baseline(options) => baseline::run(&options),
+        Command::History(options) => history::run(&options),
+        Command::Narrow(options) => narrow::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::pages(&options),

@@ -5,11 +5,13 @@
 //! is the summary for the terminal.
 
 pub mod columns;
+pub mod compared;
 pub mod config;
 mod draft;
 mod error;
 mod fault;
 pub mod gate;
+pub mod history;
 pub mod inspection;
 pub mod json;
 pub(crate) mod junit;

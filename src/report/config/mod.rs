@@ -1,6 +1,7 @@
-//! Reports of a configuration check: text, workbook, JSON, `JUnit`.
+//! Reports of a configuration check: text, workbook, JSON, `JUnit`, Markdown.
 
 mod junit;
+mod markdown;
 pub mod model;
 mod text;
 
@@ -28,11 +29,13 @@ pub enum ConfigFormat {
     Json,
     /// A test case a part, for CI.
     Junit,
+    /// A page for the summary of a CI job.
+    Markdown,
 }
 
 impl ConfigFormat {
     /// Every format, those that this build cannot write included.
-    pub const ALL: [Self; 4] = [Self::Text, Self::Xlsx, Self::Json, Self::Junit];
+    pub const ALL: [Self; 5] = [Self::Text, Self::Xlsx, Self::Json, Self::Junit, Self::Markdown];
 
     /// The word on the command line.
     pub const fn name(self) -> &'static str {
@@ -41,6 +44,7 @@ impl ConfigFormat {
             Self::Xlsx => "xlsx",
             Self::Json => "json",
             Self::Junit => "junit",
+            Self::Markdown => "markdown",
         }
     }
 
@@ -51,13 +55,14 @@ impl ConfigFormat {
             Self::Xlsx => "result.xlsx",
             Self::Json => "config.json",
             Self::Junit => "config.junit.xml",
+            Self::Markdown => "config.md",
         }
     }
 
     /// True when this build can write it.
     pub const fn is_built(self) -> bool {
         match self {
-            Self::Text | Self::Json | Self::Junit => true,
+            Self::Text | Self::Json | Self::Junit | Self::Markdown => true,
             Self::Xlsx => cfg!(feature = "xlsx"),
         }
     }
@@ -66,7 +71,10 @@ impl ConfigFormat {
         let bytes = match self {
             Self::Text => render(outcome, &ConfigTextOptions::complete()).into_bytes(),
             Self::Json => model::json(outcome).map_err(|error| ReportError::format(draft.target(), error))?,
-            Self::Junit => junit::document(outcome).into_bytes(),
+            Self::Junit => {
+                junit::document(outcome).map_err(|error| ReportError::format(draft.target(), error))?
+            }
+            Self::Markdown => markdown::page(outcome).into_bytes(),
             #[cfg(feature = "xlsx")]
             Self::Xlsx => {
                 return super::xlsx::config::write(draft, outcome).map_err(|error| draft.refused(error));
@@ -102,7 +110,7 @@ impl FromStr for ConfigFormat {
 
 /// A word that names no report format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no report format `{0}`; choose from text, xlsx, json, junit")]
+#[error("no report format `{0}`; choose from text, xlsx, json, junit, markdown")]
 pub struct UnknownConfigFormat(pub String);
 
 /// The report files of one check: created before the work, put in place together at its end.
