@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand};
 
 use super::baseline::BaselineArgs;
 use super::gate::GateArgs;
+use super::history::HistoryArgs;
+use super::narrow::NarrowArgs;
 use crate::compare::{LevelFilter, NumberSet};
 use crate::report::Format;
 use crate::report::config::ConfigFormat;
@@ -43,6 +45,8 @@ pub(super) enum Command {
     Gate(GateArgs),
     Baseline(BaselineArgs),
     Convert(ConvertArgs),
+    History(HistoryArgs),
+    Narrow(NarrowArgs),
     Inspect(InspectArgs),
     #[cfg(all(feature = "html", feature = "parquet"))]
     Report(ReportArgs),

@@ -59,7 +59,7 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         let extent = if args.full { Extent::Full } else { Extent::Selection };
         in_new_folder(folder, || {
             let mut reports =
-                ReportSet::create(folder, args.format.as_deref().unwrap_or(&Format::ALL), extent)?;
+                ReportSet::create(folder, args.format.as_deref().unwrap_or(&Format::USUAL), extent)?;
             pool.install(|| {
                 let summary = compared(&mut |part| reports.part(part))?;
                 let written = reports.finish(&summary)?;

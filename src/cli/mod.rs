@@ -11,9 +11,11 @@ mod config_check;
 mod convert;
 mod exit;
 mod gate;
+mod history;
 mod inspect;
 mod interrupt;
 mod manual;
+mod narrow;
 mod nearest;
 mod origin;
 mod output;
@@ -48,6 +50,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Gate(options) => gate::run(&options),
         Command::Baseline(options) => baseline::run(&options),
         Command::Convert(options) => convert::run(&options),
+        Command::History(options) => history::run(&options),
+        Command::Narrow(options) => narrow::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         #[cfg(all(feature = "html", feature = "parquet"))]
         Command::Report(options) => report::run(&options),

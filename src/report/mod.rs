@@ -5,6 +5,7 @@
 //! is the summary for the terminal.
 
 pub mod columns;
+pub mod compared;
 pub mod config;
 mod draft;
 mod error;
@@ -14,6 +15,7 @@ mod gallery;
 pub mod gate;
 #[cfg(feature = "html")]
 pub mod html;
+pub mod history;
 pub mod inspection;
 pub mod json;
 pub(crate) mod junit;

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
-from probe import current, optimizers, summary
+from probe import current, optimizers, summary, surroundings
 from probe._core import Recorder
 from probe.folder import refuse_used
 from probe.iterations import Iterations
@@ -326,6 +326,7 @@ class Session:
             "framework": {"name": "torch", "version": torch.__version__},
             "device": Device.present(),
             "world_size": self._world,
+            "environment": surroundings.facts(),
             "run": _run_identity(),
             "level": "saved" if settings.level == "save" else settings.level,
             "task": settings.task,
