@@ -25,3 +25,5 @@ pub mod pair;
 pub mod read;
 pub mod report;
 pub mod settings;
+#[cfg(feature = "parquet")]
+pub mod shard;

@@ -14,9 +14,11 @@ mod gate;
 mod inspect;
 mod interrupt;
 mod manual;
+mod merge;
 mod nearest;
 mod origin;
 mod output;
+mod plan;
 mod program;
 mod progress;
 #[cfg(all(feature = "html", feature = "parquet"))]
@@ -43,6 +45,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     let outcome = match cli.command {
         Command::Capture(options) => capture::run(&options),
         Command::Compare(options) => compare::run(&options),
+        Command::Plan(options) => plan::run(&options),
+        Command::Merge(options) => merge::run(&options),
         Command::Calibrate(options) => calibrate::run(&options),
         Command::ConfigCheck(options) => config_check::run(&options),
         Command::Gate(options) => gate::run(&options),

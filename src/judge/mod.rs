@@ -43,6 +43,7 @@ pub(crate) use group::groups as fault_groups;
 pub use noise::{Noise, NoiseMeter, PartNoise, measure_noise};
 pub use part::{History, Known, judge_part};
 pub use reference::ReferenceErrors;
+pub(crate) use run::Note;
 pub use run::RunJudge;
 pub(crate) use tolerance::RuleEntry;
 pub use tolerance::{DTypeTolerance, Rule, Rules};
@@ -306,4 +307,11 @@ pub struct Summary {
     pub candidate: RunInfo,
     /// Wall time of the comparison, in seconds.
     pub seconds: f64,
+}
+
+impl Summary {
+    /// Of a comparison of nothing.
+    pub(crate) fn empty() -> Self {
+        RunJudge::default().finish(RunInfo::default(), RunInfo::default(), 0.0)
+    }
 }

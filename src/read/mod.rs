@@ -15,3 +15,4 @@ pub mod tensor_file;
 
 pub use crate::dump::ReadError;
 pub use detect::open;
+pub(crate) use msprobe::FORMAT as MSPROBE;

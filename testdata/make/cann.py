@@ -332,6 +332,7 @@ def bad():
 
     def spoilt(change, payload=x.payload):
         data = header([x], [])
+        data.input[0].size = len(payload)
         change(data.input[0])
         return assemble(data, [payload])
 
