@@ -39,7 +39,7 @@ _EXPORTS = {
 }
 
 #: Parts of the package that are used as modules: `probe.config_check.apply_patch`.
-_MODULES = ("config_check",)
+_MODULES = ("config_check", "distributed")
 
 __all__ = [
     "ApiProfiler",

@@ -38,6 +38,7 @@ pub(super) struct Cli {
 pub(super) enum Command {
     Capture(CaptureArgs),
     Compare(CompareArgs),
+    Peers(PeersArgs),
     Plan(PlanArgs),
     Merge(MergeArgs),
     Calibrate(CalibrateArgs),
@@ -262,6 +263,38 @@ impl CompareArgs {
         let baseline = self.first.as_ref().or(self.baseline.as_ref())?;
         Some([baseline, self.second.as_ref().or(self.candidate.as_ref())?])
     }
+}
+
+/// Compare the ranks of one dump with one another: who holds another value than its peers, and where a NaN was born.
+///
+/// Weights, gradients after their reduction and steps of the optimizer are the same on all replicas; which ranks are replicas is told from the dump itself.
+///
+/// Exit codes: 0 the ranks agree, 1 one differs or makes a NaN, 2 failed or misused, 3 something could not be read.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe peers npu_dump
+  probe peers npu_dump --step 120-130")]
+pub(super) struct PeersArgs {
+    /// A dump of several ranks.
+    #[arg(value_name = "DUMP")]
+    pub(super) dump: PathBuf,
+
+    /// Steps to look at, such as 3 or 0,10-12 [default: all].
+    #[arg(long, value_name = "STEPS")]
+    pub(super) step: Option<NumberSet>,
+
+    /// Ranks to look at, such as 0 or 0-7 [default: all].
+    #[arg(long, value_name = "RANKS")]
+    pub(super) rank: Option<NumberSet>,
+
+    /// Threads to use [default: one for each processor].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) threads: Option<u16>,
+
+    /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
+    #[arg(long)]
+    pub(super) no_mmap: bool,
 }
 
 /// Settle a comparison of many ranks once, to be run in shards by any scheduler: `probe compare --plan`, then `probe merge`.

@@ -18,6 +18,7 @@ mod merge;
 mod nearest;
 mod origin;
 mod output;
+mod peers;
 mod plan;
 mod program;
 mod progress;
@@ -45,6 +46,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     let outcome = match cli.command {
         Command::Capture(options) => capture::run(&options),
         Command::Compare(options) => compare::run(&options),
+        Command::Peers(options) => peers::run(&options),
         Command::Plan(options) => plan::run(&options),
         Command::Merge(options) => merge::run(&options),
         Command::Calibrate(options) => calibrate::run(&options),

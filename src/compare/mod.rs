@@ -20,7 +20,9 @@ use std::time::Instant;
 use rayon::prelude::*;
 
 pub use error::CompareError;
-pub(crate) use fold::{Fold, Place, SideFold, SideInfo};
+pub(crate) use fold::{Fold, SideInfo};
+#[cfg(feature = "parquet")]
+pub(crate) use fold::{Place, SideFold};
 pub use noise::{Calibration, calibrate};
 pub use selection::{LevelFilter, NumberSet, SelectionError};
 
