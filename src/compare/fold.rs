@@ -15,6 +15,10 @@ pub(crate) struct Fold {
     /// What was read of baseline and candidate.
     pub(crate) sides: [SideFold; 2],
     /// The first part, in order, that the options forbid to compare, and why.
+    #[cfg_attr(
+        not(feature = "parquet"),
+        expect(dead_code, reason = "pieces tell it when they are put together")
+    )]
     pub(crate) refused: Option<(Place, String)>,
 }
 
@@ -70,6 +74,7 @@ impl SideInfo {
 
 impl Fold {
     /// Adds the parts of another piece of the same comparison.
+    #[cfg(feature = "parquet")]
     pub(crate) fn absorb(&mut self, other: Self) {
         self.run.absorb(other.run);
         for (side, more) in self.sides.iter_mut().zip(other.sides) {

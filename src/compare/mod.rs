@@ -36,6 +36,7 @@ use crate::pair::{
 };
 use crate::read::{self, ReadError, map::FileAccess};
 use crate::report::{PartReport, Portrait, ReportError};
+#[cfg(feature = "parquet")]
 pub(crate) use noise::measured as measured_noise;
 pub(crate) use reference::Reference;
 

@@ -43,6 +43,7 @@ pub(crate) use group::groups as fault_groups;
 pub use noise::{Noise, NoiseMeter, PartNoise, measure_noise};
 pub use part::{History, Known, judge_part};
 pub use reference::ReferenceErrors;
+#[cfg(feature = "parquet")]
 pub(crate) use run::Note;
 pub use run::RunJudge;
 pub(crate) use tolerance::RuleEntry;
@@ -309,6 +310,7 @@ pub struct Summary {
     pub seconds: f64,
 }
 
+#[cfg(feature = "parquet")]
 impl Summary {
     /// Of a comparison of nothing.
     pub(crate) fn empty() -> Self {

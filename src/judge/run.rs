@@ -45,6 +45,7 @@ impl RunJudge {
     }
 
     /// Adds what another one gathered of other parts.
+    #[cfg(feature = "parquet")]
     pub(crate) fn absorb(&mut self, other: Self) {
         self.findings.extend(other.findings);
         self.counts.add(&other.counts);
@@ -182,10 +183,10 @@ mod tests {
         run.add_note("8 files");
         let notes = run.finish(RunInfo::default(), RunInfo::default(), 0.0).notes;
         let known = [
-            "step 0: 3 weights have drifted; alike in step 1 rank 0",
-            "step 2 rank 0: another type",
             "7 files",
             "8 files",
+            "step 0: 3 weights have drifted; alike in step 1 rank 0",
+            "step 2 rank 0: another type",
         ];
         assert_eq!(notes, known);
     }

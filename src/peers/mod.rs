@@ -16,9 +16,6 @@ use crate::pair::value_key;
 use crate::read::{self, ReadError, map::FileAccess};
 use classes::Classes;
 
-/// What names of collectives begin with.
-const COLLECTIVE: &str = "Distributed.";
-
 /// What names of an optimizer's steps begin with.
 const OPTIMIZER: &str = "Optimizer.";
 
@@ -174,7 +171,7 @@ impl RankFacts {
         let mut collectives = 0;
         for (order, op) in part.ops.iter().enumerate() {
             let name = op.name.as_str();
-            let collective = name.starts_with(COLLECTIVE);
+            let collective = is_collective(name);
             let step = name.starts_with(OPTIMIZER);
             for slot in &op.slots {
                 let Some(record) = slot.value.tensor() else { continue };
@@ -217,6 +214,13 @@ impl RankFacts {
             self.births.push(Birth { rank: self.rank, collectives, order, op, slot, nan });
         }
     }
+}
+
+/// Whether an op brings ranks together: a function that the program calls, or an op of the dispatcher, whose namespaces are `c10d` and
+/// `_c10d_functional`.
+fn is_collective(name: &str) -> bool {
+    let space = name.split('.').next().unwrap_or("");
+    space == "Distributed" || space.to_ascii_lowercase().contains("c10d")
 }
 
 /// Whether a tensor holds NaN (`true`) or infinity (`false`); `None` where it is finite or nothing is known.

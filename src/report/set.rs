@@ -151,6 +151,7 @@ impl ReportSet {
     ///
     /// # Errors
     /// As for [`finish`](Self::finish).
+    #[cfg(feature = "parquet")]
     pub(crate) fn finish_rows(self) -> Result<Vec<PathBuf>, ReportError> {
         self.finish(&Summary::empty())
     }
