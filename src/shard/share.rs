@@ -157,6 +157,7 @@ fn dump<'a>(side: &Side, keys: impl Iterator<Item = &'a Key>, access: FileAccess
         format,
         parts: places.keys().cloned().collect(),
         reader: Box::new(Alone { places, access }),
+        environment: std::collections::BTreeMap::new(),
         faults: Vec::new(),
     })
 }
