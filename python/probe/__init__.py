@@ -39,7 +39,7 @@ _EXPORTS = {
 }
 
 #: Parts of the package that are used as modules: `probe.config_check.apply_patch`, `probe.testing`.
-_MODULES = ("config_check", "testing")
+_MODULES = ("config_check", "distributed", "testing")
 
 __all__ = [
     "ApiProfiler",

@@ -16,9 +16,12 @@ mod inspect;
 mod interrupt;
 mod manual;
 mod narrow;
+mod merge;
 mod nearest;
 mod origin;
 mod output;
+mod peers;
+mod plan;
 mod program;
 mod progress;
 #[cfg(all(feature = "html", feature = "parquet"))]
@@ -45,6 +48,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     let outcome = match cli.command {
         Command::Capture(options) => capture::run(&options),
         Command::Compare(options) => compare::run(&options),
+        Command::Peers(options) => peers::run(&options),
+        Command::Plan(options) => plan::run(&options),
+        Command::Merge(options) => merge::run(&options),
         Command::Calibrate(options) => calibrate::run(&options),
         Command::ConfigCheck(options) => config_check::run(&options),
         Command::Gate(options) => gate::run(&options),

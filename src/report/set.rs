@@ -162,6 +162,15 @@ impl ReportSet {
         self.writers.par_iter_mut().with_max_len(1).try_for_each(|writer| writer.part(part))
     }
 
+    /// As [`finish`](Self::finish), of reports that hold rows and nothing of the summary.
+    ///
+    /// # Errors
+    /// As for [`finish`](Self::finish).
+    #[cfg(feature = "parquet")]
+    pub(crate) fn finish_rows(self) -> Result<Vec<PathBuf>, ReportError> {
+        self.finish(&Summary::empty())
+    }
+
     /// Completes every report, then puts all of them in place. Returns their paths in the order of [`Format::ALL`].
     ///
     /// # Errors

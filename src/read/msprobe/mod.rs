@@ -17,6 +17,9 @@ use super::map::{self, FileAccess};
 use super::{ReadError, limits, tensor_file};
 use crate::dump::{Dump, PartKey, PartReader, Rank, TensorData, TensorStore};
 
+/// [`Dump::format`] of dumps of the older tool.
+pub(crate) const FORMAT: &str = "msprobe dump";
+
 /// Folder beside an index that holds the tensor files.
 const TENSOR_FOLDER: &str = "dump_tensor_data";
 
@@ -25,7 +28,7 @@ pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
     let parts = found.parts.iter().map(|part| part.key.clone()).collect();
     Dump {
         path: path.to_path_buf(),
-        format: "msprobe dump",
+        format: FORMAT,
         parts,
         faults: found.faults,
         environment: BTreeMap::new(),
@@ -54,6 +57,10 @@ impl PartReader for MsprobeReader {
             .find(|part| part.key == *key)
             .ok_or_else(|| ReadError::usage(PathBuf::from(&*key.label), "no such part in this dump"))?;
         read_part(part, self.access)
+    }
+
+    fn place(&self, key: &PartKey) -> Option<&Path> {
+        self.parts.iter().find(|part| part.key == *key).map(|part| &*part.index)
     }
 }
 
