@@ -1,16 +1,13 @@
 //! The commands of a gate, as a pipeline calls them.
 #![cfg(all(feature = "cli", feature = "native"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use crate::support::testdata;
 use serde_json::Value;
-use support::testdata;
 
 /// A folder of one test, in which commands run.
 struct Place(tempfile::TempDir);
