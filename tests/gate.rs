@@ -1,16 +1,13 @@
 //! The commands of a gate, as a pipeline calls them.
 #![cfg(all(feature = "cli", feature = "native"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use crate::support::testdata;
 use serde_json::Value;
-use support::testdata;
 
 /// A folder of one test, in which commands run.
 struct Place(tempfile::TempDir);
@@ -73,7 +70,9 @@ fn three_lines_of_a_pipeline() {
     assert_eq!((&report["culprits"][0]["name"], &report["culprits"][0]["step"]), (&"loss".into(), &7.into()));
     assert_eq!(report["commit"], "0123456789abcdef0123456789abcdef01234567");
     assert!(report["environment"].is_object());
-    for name in ["junit.xml", "gate.sarif", "gate.md", "gate.txt", "events.jsonl", "gl-code-quality-report.json"] {
+    for name in
+        ["junit.xml", "gate.sarif", "gate.md", "gate.txt", "events.jsonl", "gl-code-quality-report.json"]
+    {
         assert!(place.path("out").join(name).is_file(), "{name}");
     }
     // The same bytes for the same content.
@@ -91,8 +90,14 @@ fn misuse_is_code_2_and_leaves_nothing() {
     for (line, expected) in [
         ("gate --baseline none --candidate losses.txt -o out", "none (the baseline): "),
         ("gate --candidate losses.txt -o out", "no baseline: give --baseline"),
-        ("gate --baseline broken.probe.json --candidate losses.txt -o out", "broken.probe.json: is no baseline of probe"),
-        ("gate --baseline losses.txt --candidate losses.txt --policy typo.toml -o out", "typo.toml: [[scalar]] name = \"los\" matches no scalar"),
+        (
+            "gate --baseline broken.probe.json --candidate losses.txt -o out",
+            "broken.probe.json: is no baseline of probe",
+        ),
+        (
+            "gate --baseline losses.txt --candidate losses.txt --policy typo.toml -o out",
+            "typo.toml: [[scalar]] name = \"los\" matches no scalar",
+        ),
         ("baseline import broken.probe.json -o x.probe.json", "error: broken.probe.json: "),
         ("baseline save losses.txt -o x.probe.json", "--reason"),
     ] {
@@ -113,12 +118,23 @@ fn a_baseline_is_refreshed_with_a_reason_and_says_what_moved() {
     let again = place.probe("baseline save old.txt -o a.probe.json --reason first");
     assert!(again.code == 2 && again.error.contains("is there already"), "{}", again.error);
     let before = fs::read(place.path("a.probe.json")).unwrap();
-    for line in ["baseline update a.probe.json new.txt", "baseline update a.probe.json new.txt --accept", "baseline update a.probe.json new.txt --reason x"] {
+    for line in [
+        "baseline update a.probe.json new.txt",
+        "baseline update a.probe.json new.txt --accept",
+        "baseline update a.probe.json new.txt --reason x",
+    ] {
         let refused = place.probe(line);
-        assert!(refused.code == 2 && refused.said.starts_with("5 values differ, 5 are equal"), "{line}: {}", refused.said);
+        assert!(
+            refused.code == 2 && refused.said.starts_with("5 values differ, 5 are equal"),
+            "{line}: {}",
+            refused.said
+        );
     }
     assert_eq!(fs::read(place.path("a.probe.json")).unwrap(), before);
-    assert_eq!(place.probe("baseline update a.probe.json new.txt --accept --reason new+kernel --by me").code, 0);
+    assert_eq!(
+        place.probe("baseline update a.probe.json new.txt --accept --reason new+kernel --by me").code,
+        0
+    );
     let shown = place.probe("baseline show a.probe.json").said;
     assert!(shown.contains("update by me") && shown.contains("new kernel"), "{shown}");
     assert!(shown.contains("loss (step 5, and 4 more)") && shown.contains(" became "), "{shown}");
@@ -126,7 +142,10 @@ fn a_baseline_is_refreshed_with_a_reason_and_says_what_moved() {
     assert_eq!(place.probe("baseline diff old.txt new.txt").code, 1);
     let nan = place.probe("baseline save nan.txt -o b.probe.json --reason x");
     assert!(nan.code == 2 && nan.error.contains("loss step 1: NaN"), "{}", nan.error);
-    assert_eq!(place.probe("baseline save nan.txt -o b.probe.json --reason x --allow-nonfinite known").code, 0);
+    assert_eq!(
+        place.probe("baseline save nan.txt -o b.probe.json --reason x --allow-nonfinite known").code,
+        0
+    );
     // Recorded, and still nothing that passes.
     assert_eq!(place.probe("gate --baseline b.probe.json --candidate nan.txt -o out -q").code, 1);
 }
@@ -139,7 +158,11 @@ fn bounds_come_from_runs_and_are_tried() {
     }
     let made = place.probe("baseline calibrate a.txt b.txt c.txt -o policy.toml");
     assert_eq!(made.code, 0, "{}{}", made.said, made.error);
-    assert!(made.said.contains("run 3 against run 1: pass") && made.said.contains("at one step: regression"), "{}", made.said);
+    assert!(
+        made.said.contains("run 3 against run 1: pass") && made.said.contains("at one step: regression"),
+        "{}",
+        made.said
+    );
     let policy = fs::read_to_string(place.path("policy.toml")).unwrap();
     assert!(policy.contains("# 3 runs, 10 steps, largest spread 2.000e-4"), "{policy}");
     assert_eq!(place.probe("gate --baseline a.txt --candidate b.txt --policy policy.toml -o out -q").code, 0);
@@ -162,7 +185,8 @@ fn dumps_become_baselines_that_name_the_module() {
     assert_eq!(saved.code, 0, "{}{}", saved.said, saved.error);
     let same = place.probe(&format!("gate --baseline a.probe.json --candidate {} -o out", dump("gpu_dump")));
     assert_eq!(same.code, 0, "{}{}", same.said, same.error);
-    let failed = place.probe(&format!("gate --baseline a.probe.json --candidate {} -o out", dump("npu_dump")));
+    let failed =
+        place.probe(&format!("gate --baseline a.probe.json --candidate {} -o out", dump("npu_dump")));
     assert_eq!(failed.code, 1, "{}{}", failed.said, failed.error);
     let report = place.json("out/gate.json");
     let culprit = report["culprits"][0]["name"].as_str().unwrap();

@@ -8,6 +8,7 @@ mod config_check_input;
 mod corpus;
 mod edge;
 mod exit_codes;
+mod gate;
 mod hostile_input;
 mod memory;
 mod native;

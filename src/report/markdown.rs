@@ -5,6 +5,9 @@ use super::visible::{shorten, visible};
 /// Most lines of a page.
 const LINES: usize = 40;
 
+/// Most remarks.
+const NOTES: usize = 6;
+
 /// Most characters of a cell.
 const CELL: usize = 160;
 
@@ -37,32 +40,30 @@ impl Page {
         } else {
             vec![String::new(), format!("More: {}", code(&self.next))]
         };
-        let mut room = LINES.saturating_sub(head.len() + tail.len());
-        // A gap, two lines of the table's head, and one that says what was left out.
-        let shown = self.rows.len().min(room.saturating_sub(4 + self.notes.len().min(6)));
+        let room = LINES.saturating_sub(head.len() + tail.len());
+        // With a gap before them, and a line that says how many are left out.
+        let notes = self.notes.len().min(NOTES);
+        let of_notes = if notes == 0 { 0 } else { 1 + notes + usize::from(notes < self.notes.len()) };
+        // A gap and two lines of the table's head; a gap and a line for what is left out.
+        let shown = self.rows.len().min(room.saturating_sub(5 + of_notes));
         if shown > 0 {
             head.push(String::new());
             head.push(format!("| {} |", self.columns.join(" | ")));
             head.push(format!("|{}", "---|".repeat(self.columns.len())));
             for row in &self.rows[..shown] {
-                head.push(format!(
-                    "| {} |",
-                    row.iter().map(|cell| inline(cell, CELL)).collect::<Vec<_>>().join(" | ")
-                ));
-            }
-            if shown < self.rows.len() {
-                head.push(String::new());
-                head.push(format!("and {} more", self.rows.len() - shown));
+                let cells: Vec<String> = row.iter().map(|cell| inline(cell, CELL)).collect();
+                head.push(format!("| {} |", cells.join(" | ")));
             }
         }
-        room = LINES.saturating_sub(head.len() + tail.len() + 1);
-        if !self.notes.is_empty() && room > 1 {
+        if shown < self.rows.len() {
             head.push(String::new());
-            let all = self.notes.len() <= room - 1;
-            let kept = if all { self.notes.len() } else { room.saturating_sub(2) };
-            head.extend(self.notes[..kept].iter().map(|note| format!("- {}", inline(note, CELL * 3))));
-            if !all {
-                head.push(format!("- and {} more", self.notes.len() - kept));
+            head.push(format!("and {} more", self.rows.len() - shown));
+        }
+        if notes > 0 {
+            head.push(String::new());
+            head.extend(self.notes[..notes].iter().map(|note| format!("- {}", inline(note, CELL * 3))));
+            if notes < self.notes.len() {
+                head.push(format!("- and {} more", self.notes.len() - notes));
             }
         }
         head.extend(tail);
@@ -103,7 +104,9 @@ mod tests {
     fn a_page_has_at_most_40_lines_and_says_what_it_leaves_out() {
         let many =
             |word: &str, count: usize| (0..count).map(|index| format!("{word} {index}")).collect::<Vec<_>>();
-        for (rows, notes) in [(0, 0), (1, 1), (30, 3), (500, 100), (0, 100)] {
+        for (rows, notes, cut) in
+            [(0, 0, false), (1, 1, false), (20, 6, false), (30, 3, true), (500, 100, true), (0, 100, true)]
+        {
             let page = Page {
                 title: "regression".into(),
                 facts: vec![("baseline".into(), "a".into()), ("candidate".into(), "b".into())],
@@ -114,7 +117,7 @@ mod tests {
             };
             let text = page.text();
             assert!(text.lines().count() <= LINES, "{rows} {notes}: {}", text.lines().count());
-            assert_eq!(text.contains("more\n"), rows > 30 || notes > 30, "{rows} {notes}\n{text}");
+            assert_eq!(text.contains("more\n"), cut, "{rows} {notes}\n{text}");
             assert!(text.ends_with("More: `probe compare a b`\n"));
         }
     }

@@ -13,9 +13,9 @@ mod fault;
 #[cfg(any(feature = "html", feature = "parquet"))]
 mod gallery;
 pub mod gate;
+pub mod history;
 #[cfg(feature = "html")]
 pub mod html;
-pub mod history;
 pub mod inspection;
 pub mod json;
 pub(crate) mod junit;

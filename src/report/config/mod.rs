@@ -37,8 +37,7 @@ pub enum ConfigFormat {
 
 impl ConfigFormat {
     /// Every format, those that this build cannot write included.
-    pub const ALL: [Self; 6] =
-        [Self::Text, Self::Xlsx, Self::Json, Self::Html, Self::Junit, Self::Markdown];
+    pub const ALL: [Self; 6] = [Self::Text, Self::Xlsx, Self::Json, Self::Html, Self::Junit, Self::Markdown];
 
     /// The word on the command line.
     pub const fn name(self) -> &'static str {
