@@ -393,7 +393,7 @@ impl Texts {
     fn add(&mut self, text: &str) -> u32 {
         let cut = text.char_indices().nth(MAX_TEXT).map(|(end, _)| end);
         let start = self.bytes.len();
-        self.bytes.extend(text[..cut.unwrap_or(text.len())].as_bytes());
+        self.bytes.extend(&text.as_bytes()[..cut.unwrap_or(text.len())]);
         if cut.is_some() {
             self.bytes.extend("…".as_bytes());
         }

@@ -10,7 +10,7 @@ use arrow_array::types::{Float64Type, Int32Type, UInt64Type};
 use arrow_array::{Array as _, ArrayRef, RecordBatch};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use parquet::file::metadata::ParquetMetaData;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -82,7 +82,7 @@ fn made(
     let report: Box<RawValue> = answer(&metadata, REPORT)
         .ok_or_else(|| unreadable("holds no answer beside its rows: it was written by an older version, or by something else; compare again".into()))?;
     let portraits = answer(&metadata, PORTRAITS).ok_or_else(|| damaged(&"no portraits"))?;
-    let names: Vec<String> = needed().map(|column| column.name()).collect();
+    let names: Vec<String> = needed().map(SlotColumn::name).collect();
     let mask = ProjectionMask::columns(builder.parquet_schema(), names.iter().map(String::as_str));
     let batches =
         builder.with_batch_size(BATCH).with_projection(mask).build().map_err(|error| damaged(&error))?;
@@ -120,7 +120,7 @@ fn check(metadata: &ParquetMetaData) -> Result<(), String> {
     if !(0..=MAX_ROWS).contains(&rows) {
         return Err(format!("it claims {rows} rows"));
     }
-    let large = metadata.row_groups().iter().map(|group| group.total_byte_size());
+    let large = metadata.row_groups().iter().map(RowGroupMetaData::total_byte_size);
     match large.max() {
         Some(bytes) if !(0..=MAX_GROUP_BYTES).contains(&bytes) => Err(format!("rows claim {bytes} bytes")),
         _ => Ok(()),
