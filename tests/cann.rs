@@ -1,14 +1,11 @@
 //! Dumps of the CANN runtime on the command line: inspected, compared with one another and with other dumps, converted.
 #![cfg(feature = "cli")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::fs;
 
+use crate::support::command::Compare;
+use crate::support::testdata;
 use assert_cmd::Command;
-use support::command::Compare;
-use support::testdata;
 
 fn probe(args: &[&str]) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_probe")).args(args).output().unwrap();
@@ -85,8 +82,10 @@ fn kernels_pair_with_functions_by_kind_order_and_shape() {
         assert_eq!(code, 0);
         npz
     };
-    let renamed =
-        support::kernels::as_functions(&functions("cann/baseline", "b"), &place.path().join("functions"));
+    let renamed = crate::support::kernels::as_functions(
+        &functions("cann/baseline", "b"),
+        &place.path().join("functions"),
+    );
     let run = Compare::new(&renamed, testdata("cann/candidate")).run();
     assert_eq!(run.code, 1, "{}{}", run.stdout, run.stderr);
     let report = run.json();

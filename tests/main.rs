@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bad_input;
+mod cann;
 mod capture_folder;
 mod config_check;
 mod config_check_input;
@@ -17,6 +18,7 @@ mod noise;
 mod ranks_and_steps;
 mod reference;
 mod report_files;
+mod shards;
 mod support;
 mod under_noise;
 mod unmeasured;

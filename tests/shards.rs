@@ -1,14 +1,11 @@
 //! A comparison in shards on the command line, on dumps of msprobe: exit codes, what is printed, what is written.
 #![cfg(feature = "cli")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::fs;
 
+use crate::support::testdata;
 use assert_cmd::Command;
 use serde_json::Value;
-use support::testdata;
 
 fn probe(args: &[&str]) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_probe"))
