@@ -123,7 +123,7 @@ pub(super) struct CaptureArgs {
     pub(super) command: Vec<OsString>,
 }
 
-/// Compare two dumps: name the first op that diverges, and its cause.
+/// Compare two dumps: name the first op that diverges, and its cause
 ///
 /// BASELINE and CANDIDATE are dumps (a dump root, step folder, rank folder or dump.json) or tensors
 /// (.safetensors, .pt, .pth, .bin, .npy, .npz, or a folder of them).
@@ -138,7 +138,7 @@ Examples:
   probe compare gpu_dump npu_dump                     answer, and reports
   probe compare gpu_dump/step3 npu_dump/step3 -v      one step, everything
   probe compare gpu.safetensors npu.safetensors -q    the first line only
-  probe compare gpu_dump npu_dump --noise gpu_dump_2  differ no more than two baseline runs do
+  probe compare gpu_dump npu_dump --noise gpu_dump_2  allow for measured noise
   probe compare gpu_dump npu_dump --reference f64     who is nearer to the truth
   probe compare gpu_dump npu_dump --format json | jq .first_divergence"
 )]
@@ -298,7 +298,7 @@ pub(super) struct CalibrateArgs {
     pub(super) quiet: bool,
 }
 
-/// Check whether two training set-ups can be compared: environment, packages, flags, seeds, data, weights and more.
+/// Check whether two training set-ups can be compared: environment, packages, flags, seeds, data, weights and more
 ///
 /// BASELINE and CANDIDATE are configuration packs (.zip), as `probe.config_check.pack` writes them; packs of msprobe are read too.
 ///

@@ -661,6 +661,6 @@ def capture(output: str | os.PathLike[str] = "probe_dump", model: _Models = None
     """Records what runs in the `with` block: `with probe.capture("gpu_dump", model=model, steps=[10, 20]): …`.
 
     `settings` are the keys of `probe.toml`: `steps`, `level`, `task` and so on. Raises `SettingsError` for one that does
-    not exist, and for a folder that holds a dump already, unless `overwrite` is set.
+    not exist, and for a folder that already holds a dump, unless `overwrite` is set.
     """
     return Capture(output, model, **settings)

@@ -155,8 +155,9 @@ fn unnamed_files(folder: &Path, ops: &[crate::dump::Op]) -> Option<String> {
         .filter_map(Result::ok)
         .filter(|entry| entry.file_name().to_str().is_none_or(|name| !named.contains(name)))
         .count();
+    let plural = if count == 1 { "" } else { "s" };
     (count > 0)
-        .then(|| format!("{}: {count} files are not named by the index and were left out", folder.display()))
+        .then(|| format!("{}: {count} file{plural} not named by the index, left out", folder.display()))
 }
 
 /// The tensor files beside an index.
