@@ -248,6 +248,10 @@ pub(super) struct Unlike {
     /// Compare dumps of different levels by the kinds of op that both recorded.
     #[arg(long)]
     pub(super) any_level: bool,
+
+    /// Compare batches of another size by the rows that both have: the forward pass, task tensor.
+    #[arg(long)]
+    pub(super) rows: bool,
 }
 
 #[derive(Debug, Clone, Copy, Args)]
