@@ -432,7 +432,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         let mut explained = transfer::explained(self.flow, place, norm, given, saved);
         explained = explained.hypot(self.uneven.shown(self.flow, place, given, saved));
         // Choices that were given, made inside, or made along with this result.
-        let flipped = largest(given.iter().map(|(place, _)| self.flow.fact(*place).flipped))
+        let flipped = largest(inputs().map(|(place, _)| self.flow.fact(*place).flipped))
             .max(self.flipped_inside[place.0])
             .max(largest(node.results().map(|slot| node.facts[slot].flipped)));
         explained = explained.max(transfer::picked(flipped));
