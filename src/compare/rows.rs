@@ -155,7 +155,8 @@ impl Taken {
             return Some(record.clone());
         }
         let side_name = if side == 0 { "baseline" } else { "candidate" };
-        let name: Box<str> = format!("{key}, the first {rows} of dimension {dimension} in the {side_name}").into();
+        let name: Box<str> =
+            format!("{key}, the first {rows} of dimension {dimension} in the {side_name}").into();
         if let Some(known) = self.records.get(&name) {
             return Some(known.clone());
         }

@@ -232,7 +232,10 @@ impl<'f, 'a> Certain<'f, 'a> {
         if !open
             || node.traits.chooses
             || tensors.peek().is_none()
-            || self.flow.lacks_gradient(place.0, led.iter().copied().filter(|place| self.flow.nodes[place.0].is_backward()))
+            || self.flow.lacks_gradient(
+                place.0,
+                led.iter().copied().filter(|place| self.flow.nodes[place.0].is_backward()),
+            )
             || !tensors.all(|fact| fact.exact)
             || moves()
         {

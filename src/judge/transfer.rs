@@ -159,8 +159,11 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
         // So may what a choice takes out.
         Kind::Lipschitz if gradient => {
             // Dispatcher ops list what was saved behind the gradient.
-            let incoming =
-                if node.is_dispatcher() { given.first().map_or(0.0, |(_, error)| error.absolute) } else { absolute };
+            let incoming = if node.is_dispatcher() {
+                given.first().map_or(0.0, |(_, error)| error.absolute)
+            } else {
+                absolute
+            };
             (relative + of_saved).max(SLOPE * incoming / scale)
         }
         _ if node.is_backward() => relative + of_saved,

@@ -61,10 +61,13 @@ impl Uneven {
     /// Notes what part of the result at `place` has a size of its own.
     pub(super) fn note(&mut self, flow: &Flow<'_>, place: Place, given: &Inputs) {
         let node = &flow.nodes[place.0];
-        let Some(identity) = flow.fact(place).identity.filter(|_| node.op.name.phase() == Phase::Forward) else {
+        let Some(identity) = flow.fact(place).identity.filter(|_| node.op.name.phase() == Phase::Forward)
+        else {
             return;
         };
-        let Some(part) = self.made(flow, node, place, given).filter(|part| part.shown() > 0.0) else { return };
+        let Some(part) = self.made(flow, node, place, given).filter(|part| part.shown() > 0.0) else {
+            return;
+        };
         self.parts.entry(identity).and_modify(|known| *known = known.larger(part)).or_insert(part);
     }
 

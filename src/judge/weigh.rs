@@ -501,7 +501,8 @@ impl<'f, 'a> Walk<'f, 'a> {
                 gain: Some(gain).filter(|gain| {
                     !node.is_composite()
                         && unseen.is_none()
-                        && fact.len >= WITHOUT_DIRECTION && gain.error >= ONE_FACTOR * error
+                        && fact.len >= WITHOUT_DIRECTION
+                        && gain.error >= ONE_FACTOR * error
                 }),
             });
         }
@@ -532,7 +533,8 @@ impl<'f, 'a> Walk<'f, 'a> {
         if !self.flow.lacks_gradient(place.0, given.iter().map(|(place, _)| *place)) {
             return None;
         }
-        let made = self.flow.saved(place.0).into_iter().filter(|&place| self.flow.fact(place).side.is_result());
+        let made =
+            self.flow.saved(place.0).into_iter().filter(|&place| self.flow.fact(place).side.is_result());
         let read = made.filter_map(|place| self.readers.get(&self.flow.fact(place).identity?)).flatten();
         let reached = read.filter_map(|&reader| {
             let backward = self.flow.backward_of(reader)?;
@@ -545,7 +547,11 @@ impl<'f, 'a> Walk<'f, 'a> {
             Some(if node.traits.chooses { error.max(flipped) } else { error })
         });
         Some(reached.reduce(f64::max).unwrap_or_else(|| {
-            self.worst.max(if self.gates { transfer::flipped_gates(self.flow.fact(place).len, self.worst) } else { 0.0 })
+            self.worst.max(if self.gates {
+                transfer::flipped_gates(self.flow.fact(place).len, self.worst)
+            } else {
+                0.0
+            })
         }))
     }
 

@@ -405,7 +405,8 @@ fn of_micro_batches_the_first_is_kept_and_of_a_step_the_forward_pass() {
         run.ops = calls.iter().map(|name| Op::new(OpName::parse(name))).collect();
         run.rank()
     };
-    let whole = ["Torch.exp.0.forward", "Torch.exp.1.forward", "Tensor.add.0.forward", "Tensor.add.0.backward"];
+    let whole =
+        ["Torch.exp.0.forward", "Torch.exp.1.forward", "Tensor.add.0.forward", "Tensor.add.0.backward"];
     let more = ["Torch.exp.2.forward", "Torch.exp.3.forward", "Tensor.add.1.forward"];
     let (mut b, mut c) = (rank(&whole), rank(&[&whole[..3], &more[..]].concat()));
     keep_first_batch(&mut b, &mut c);
