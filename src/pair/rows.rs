@@ -2,16 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::dump::{Phase, Rank, TensorRecord};
+use crate::dump::{Op, Phase, Rank, TensorRecord};
 
 /// Keeps of both sides what can be compared row by row: the forward pass, for gradients are those of another loss; and of a side
 /// that calls everything several times as often, because it takes the batch in micro-batches, the first of them. Says so in notes
 /// on the baseline's side.
 pub fn keep_first_batch(baseline: &mut Rank, candidate: &mut Rank) {
-    let is_forward = |phase: Phase| matches!(phase, Phase::Forward | Phase::None);
+    let is_forward = |op: &Op| {
+        let steps = [Some(op.name.as_str()), op.parent.as_deref()];
+        matches!(op.name.phase(), Phase::Forward | Phase::None)
+            && !steps.into_iter().flatten().any(|name| name.starts_with("Optimizer."))
+    };
     let before = baseline.ops.len() + candidate.ops.len();
     for side in [&mut *baseline, &mut *candidate] {
-        side.ops.retain(|op| is_forward(op.name.phase()) && !op.name.stem().starts_with("Optimizer."));
+        side.ops.retain(is_forward);
     }
     if baseline.ops.len() + candidate.ops.len() < before {
         baseline.notes.push(

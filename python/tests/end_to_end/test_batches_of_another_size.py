@@ -15,11 +15,12 @@ def record(output: Path, rows: list[slice], fault: str | None = None) -> None:
     """The forward passes of one step over parts of a batch of eight."""
     torch.manual_seed(5)
     model = training.Transformer()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
     words, wanted = torch.randint(0, 40, (8, 12)), torch.randint(0, 40, (8, 12))
     with training.device(fault), probe.capture(output, model=model, steps=[0], level="mix", task="tensor"):
         for part in rows:
             model(words[part], wanted[part]).backward()
-        torch.optim.SGD(model.parameters(), 0.1).step()
+        optimizer.step()
 
 
 @pytest.mark.parametrize("parts", [[slice(0, 3)], [slice(0, 4), slice(4, 8)]], ids=["rows", "micro-batches"])
