@@ -57,17 +57,14 @@ pub(super) fn take(baseline: &mut Rank, candidate: &mut Rank, pairs: &mut [OpPai
         pair.slots = slots;
     }
     if taken.compared + taken.left_out + taken.without_data > 0 {
-        let mut note = format!(
-            "{} values are compared by the rows that both sides have, {} that rest on all rows are not",
+        let lacking = match taken.without_data {
+            0 => String::new(),
+            count => format!("; of {count} there are no elements: record both sides with task tensor"),
+        };
+        baseline.notes.push(format!(
+            "{} values are compared by the rows that both sides have, {} that rest on all rows are not{lacking}",
             taken.compared, taken.left_out
-        );
-        if taken.without_data > 0 {
-            note += &format!(
-                "; of {} there are no elements: record both sides with task tensor",
-                taken.without_data
-            );
-        }
-        baseline.notes.push(note);
+        ));
     }
     let [b, c] = taken.names;
     let [b_store, c_store] = stores;
@@ -124,9 +121,8 @@ impl Taken {
         }
         slots.retain(|slots| {
             let Some((x, y)) = both(slots) else { return true };
-            let size = |value: &Value| match value {
-                Value::Scalar(Scalar::Number(Number::Int(_)) | Scalar::Printed { .. }) => true,
-                _ => false,
+            let size = |value: &Value| {
+                matches!(value, Value::Scalar(Scalar::Number(Number::Int(_)) | Scalar::Printed { .. }))
             };
             // Sizes that the program works out of the batch.
             let sized = other_batch && size(&b.slots[x].value) && size(&c.slots[y].value);
