@@ -82,6 +82,7 @@ pub(super) struct Side {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, as on the command line")]
 struct Options {
     steps: Option<String>,
     ranks: Option<String>,
