@@ -223,7 +223,7 @@ pub(super) struct CompareArgs {
 
     /// Compare a shard of the plan that `probe plan` wrote, for `probe merge`; everything else was settled there.
     #[arg(long, value_name = "PLAN", requires = "shard")]
-    #[arg(conflicts_with_all = ["first", "second", "baseline", "candidate", "output", "level", "step", "rank", "tolerance", "mapping", "noise", "reference", "format", "full", "any_task", "any_level"])]
+    #[arg(conflicts_with_all = ["first", "second", "baseline", "candidate", "output", "level", "step", "rank", "tolerance", "mapping", "noise", "reference", "format", "full", "any_task", "any_level", "rows"])]
     pub(super) plan: Option<PathBuf>,
 
     /// The shard: 3/64, `slurm` (a task of a job array or a step), or `k8s/64` (a pod of an indexed job).
@@ -248,6 +248,10 @@ pub(super) struct Unlike {
     /// Compare dumps of different levels by the kinds of op that both recorded.
     #[arg(long)]
     pub(super) any_level: bool,
+
+    /// Compare batches of another size by the rows that both have: the forward pass, task tensor.
+    #[arg(long)]
+    pub(super) rows: bool,
 }
 
 #[derive(Debug, Clone, Copy, Args)]

@@ -25,6 +25,7 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
         access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
         any_task: args.unlike.any_task,
         any_level: args.unlike.any_level,
+        rows: args.unlike.rows,
         mapping: args.mapping.as_deref().map_or_else(|| Ok(Mapping::default()), Mapping::from_file)?,
         noise: args.noise.clone(),
         reference: args.reference.clone(),

@@ -10,6 +10,7 @@ mod look;
 mod noise;
 mod place;
 mod reference;
+mod rows;
 mod selection;
 
 use std::collections::BTreeMap;
@@ -31,8 +32,8 @@ use crate::judge::{History, Known, Noise, PartJudgement, Rules, Summary, judge_p
 use crate::measure::Evidence;
 use crate::pair::{
     Alignment, Mapping, OpPair, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels,
-    keep_common, keep_common_slots, keep_reached, keep_shared_kinds, pair_parts, substitutions,
-    value_numbers,
+    keep_common, keep_common_slots, keep_first_batch, keep_reached, keep_shared_kinds, pair_parts,
+    substitutions, value_numbers,
 };
 use crate::read::{self, ReadError, map::FileAccess};
 use crate::report::{PartReport, Portrait, ReportError};
@@ -58,6 +59,8 @@ pub struct CompareOptions {
     pub any_task: bool,
     /// Compare dumps of different levels by the kinds of op that both recorded, instead of refusing them.
     pub any_level: bool,
+    /// Compare batches of another size by the rows that both sides have.
+    pub rows: bool,
     /// What belongs together whatever its name.
     pub mapping: Mapping,
     /// Noise of the baseline: dumps of second runs of it, and files that [`calibrate`] led to.
@@ -354,11 +357,17 @@ fn compare_part(
         keep_common(&mut b, &mut c);
     }
     keep_reached(&mut b, &mut c);
+    if options.rows {
+        keep_first_batch(&mut b, &mut c);
+    }
     let Alignment { mut ops, notes } =
         if across_kernels { align_kernels(&mut b, &mut c) } else { align(&b, &c, &options.mapping) };
     b.notes.extend(notes);
     if two_tools && !across_kernels {
         keep_common_slots(&mut ops);
+    }
+    if options.rows {
+        rows::take(&mut b, &mut c, &mut ops);
     }
     let substitutions = substitutions(&b, &c, &ops);
     let pair = PartPair {

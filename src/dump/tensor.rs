@@ -332,6 +332,25 @@ impl TensorData {
         }
     }
 
+    /// The part of the tensor with the first `count` indices of `dimension`; all of it where there are no more, or no such dimension.
+    #[must_use]
+    pub fn first_of(mut self, dimension: usize, count: usize) -> Self {
+        if dimension > 0 && self.storage.in_memory().is_none() {
+            // What is read piece by piece has to be row-major.
+            let bytes = self.view().to_bytes();
+            if self.storage.fault().is_some() {
+                return self;
+            }
+            self.strides = contiguous_strides(&self.shape).into();
+            (self.bytes, self.offset) = (0..bytes.len(), 0);
+            self.storage = Arc::new(bytes);
+        }
+        if let Some(size) = self.shape.get_mut(dimension) {
+            *size = count.min(*size);
+        }
+        self
+    }
+
     /// Why bytes of it could not be read, if some could not when they were asked for.
     pub fn fault(&self) -> Option<String> {
         self.storage.fault()

@@ -15,8 +15,11 @@ use super::weigh::Weighing;
 use crate::dump::{Number, OpKind, Phase, Scalar, Value};
 use crate::measure::{Evidence, SketchEstimate};
 
-/// Largest number of choices that noise is expected to flip for a flipped one to be a fault.
-const FLIPS: f64 = 0.05;
+/// Probability below which noise has not flipped as many choices as were: one in ten thousand, for a run makes many.
+const UNLIKELY: f64 = 1e-4;
+
+/// Elements that one flipped choice changes at least: the two that trade places.
+const TRADED: f64 = 2.0;
 
 /// Share of elements near a choice, in units of the error.
 const NEAR: f64 = 4.0;
@@ -62,8 +65,12 @@ impl<'f, 'a> Certain<'f, 'a> {
             let shown = node.results().find(|&slot| node.facts[slot].differs()).unwrap_or(slot);
             self.found.push(Candidate::at(position, Some(shown), Cause::Argument));
         }
-        let given_error =
-            led.iter().map(|&place| self.flow.fact(place)).map(Fact::relative).fold(0.0, f64::max);
+        // What tells elements apart may be much smaller than they are.
+        let beside = |&place: &Place| {
+            let error = self.flow.fact(place).relative();
+            if error > 0.0 { error * transfer::spread_out(self.flow, place) } else { 0.0 }
+        };
+        let given_error = led.iter().map(beside).fold(0.0, f64::max);
         for slot in node.results() {
             let fact = &node.facts[slot];
             let place = (position, slot);
@@ -116,7 +123,7 @@ impl<'f, 'a> Certain<'f, 'a> {
                 return true;
             }
         }
-        let flips = self.flipped || fact.len * self.error * NEAR >= FLIPS;
+        let flips = self.flipped || !is_beyond_noise(fact, self.error);
         match fact.difference {
             Difference::Elements => flips,
             Difference::NonFinite | Difference::Shape | Difference::DType | Difference::Missing => {
@@ -191,14 +198,13 @@ impl<'f, 'a> Certain<'f, 'a> {
                 (!before(Difference::RequiresGrad) && !inner()).then_some(Cause::Argument)
             }
             Difference::Elements => {
-                let flips = fact.len * error * NEAR;
                 // By how much, statistics do not tell, and nothing of masks and indices in another order.
                 let hides = |fact: &Fact| {
                     fact.blind && fact.is_tensor && (fact.differs() || (!fact.is_float && self.error > 0.0))
                 };
                 let unseen = led.iter().any(|&place| hides(self.flow.fact(place)));
-                let led = before(Difference::Elements) || hidden || inner() || unseen || flips >= FLIPS;
-                (!led).then(|| numeric(node))
+                let led = before(Difference::Elements) || hidden || inner() || unseen;
+                (!led && is_beyond_noise(fact, error)).then(|| numeric(node))
             }
             Difference::Checksum => {
                 let led = led.iter().any(|&place| self.flow.fact(place).differs());
@@ -226,6 +232,10 @@ impl<'f, 'a> Certain<'f, 'a> {
         if !open
             || node.traits.chooses
             || tensors.peek().is_none()
+            || self.flow.lacks_gradient(
+                place.0,
+                led.iter().copied().filter(|place| self.flow.nodes[place.0].is_backward()),
+            )
             || !tensors.all(|fact| fact.exact)
             || moves()
         {
@@ -245,6 +255,17 @@ impl<'f, 'a> Certain<'f, 'a> {
             Evidence::Unreadable { .. } | Evidence::Nothing => None,
         }
     }
+}
+
+/// Whether more choices differ than noise flips. Those that an error of `error` flips are independent and rare, so that their number
+/// has Poisson's distribution, whose tail from `k` on is at most `exp(-m) (e m / k)^k` for a mean `m` below `k` (Chernoff).
+fn is_beyond_noise(fact: &Fact, error: f64) -> bool {
+    let expected = fact.len * error * NEAR;
+    let found = (fact.flipped * fact.len / TRADED).max(1.0);
+    if expected <= 0.0 {
+        return true;
+    }
+    found > expected && found - expected + found * (expected / found).ln() < UNLIKELY.ln()
 }
 
 /// The kind of fault that numbers mean.

@@ -278,6 +278,17 @@ impl<'a> Flow<'a> {
         places
     }
 
+    /// Whether a gradient was made of one that was not recorded: nothing among `given`, which is what it was given.
+    pub(super) fn lacks_gradient(&self, position: usize, mut given: impl Iterator<Item = Place>) -> bool {
+        let node = &self.nodes[position];
+        node.is_backward() && !node.is_dispatcher() && !given.any(|place| self.fact(place).is_float)
+    }
+
+    /// Position of the backward op of a forward one.
+    pub(super) fn backward_of(&self, position: usize) -> Option<usize> {
+        self.partner(self.nodes[position].op, Phase::Backward)
+    }
+
     /// What else its results rest on: what its forward was given and made.
     pub(super) fn saved(&self, position: usize) -> Vec<Place> {
         let node = &self.nodes[position];

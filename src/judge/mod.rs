@@ -30,6 +30,7 @@ mod structure;
 mod tensor;
 mod tolerance;
 mod transfer;
+mod uneven;
 mod unmeasured;
 mod update;
 mod verdicts;

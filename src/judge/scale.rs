@@ -106,6 +106,11 @@ fn other_factor<'a>(flow: &Flow<'a>, place: Place, saved: &[Place]) -> Option<Fa
     Factor::of(flow, *found)
 }
 
+/// Root mean square of what one of two factors was multiplied by, where `place` is the gradient of the other.
+pub(super) fn size_of_other(flow: &Flow<'_>, place: Place, saved: &[Place]) -> Option<f64> {
+    other_factor(flow, place, saved).map(|factor| factor.rms)
+}
+
 /// Norms of the floats among values, sentinels left out.
 fn norms<'f>(flow: &'f Flow<'_>, places: &'f [Place]) -> impl Iterator<Item = f64> + 'f {
     places

@@ -5,6 +5,7 @@
 
 use super::flow::{Flow, Node, Place};
 use super::ops::Kind;
+use super::scale::size_of_other;
 use crate::dump::{Number, Phase, Scalar, SlotSide, Value};
 use crate::measure::Evidence;
 
@@ -149,6 +150,22 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
                 given.first().map_or(0.0, |&(place, error)| error.relative * centring(flow, node, place));
             root(given.iter().skip(1).map(|(_, error)| error.relative).chain([first]))
         }
+        // What the other factor takes out may be most of the gradient, and none of its error.
+        Kind::Multiply if gradient => {
+            let places: Vec<Place> = saved.iter().map(|(place, _)| *place).collect();
+            let other = size_of_other(flow, place, &places).unwrap_or(0.0);
+            (relative + of_saved).max(absolute * other / scale)
+        }
+        // So may what a choice takes out.
+        Kind::Lipschitz if gradient => {
+            // Dispatcher ops list what was saved behind the gradient.
+            let incoming = if node.is_dispatcher() {
+                given.first().map_or(0.0, |(_, error)| error.absolute)
+            } else {
+                absolute
+            };
+            (relative + of_saved).max(SLOPE * incoming / scale)
+        }
         _ if node.is_backward() => relative + of_saved,
         _ => joint,
     };
@@ -281,9 +298,12 @@ fn magnification(flow: &Flow<'_>, place: Place) -> f64 {
 /// Factor by which relative error grows where the mean is taken out: root mean square over deviation, of all elements
 /// together. 1 for normalisations that do not centre.
 pub(super) fn centring(flow: &Flow<'_>, node: &Node<'_>, place: Place) -> f64 {
-    if node.base.to_ascii_lowercase().contains("rms") {
-        return 1.0;
-    }
+    if node.base.to_ascii_lowercase().contains("rms") { 1.0 } else { spread_out(flow, place) }
+}
+
+/// Root mean square of a value over its deviation: by how much an error is larger beside what tells the elements apart than beside
+/// their size.
+pub(super) fn spread_out(flow: &Flow<'_>, place: Place) -> f64 {
     let fact = flow.fact(place);
     let mean = match flow.evidence[place.0].get(place.1) {
         Some(Evidence::Data(metrics)) => metrics.baseline.mean,

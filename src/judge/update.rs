@@ -43,6 +43,11 @@ const LARGEST_GRADIENT_ERROR: f64 = 0.1;
 /// root.
 const SIZE: (f64, f64, f64) = (0.02, 0.5, 0.5);
 
+/// And of optimizers that divide by this: where a third of a joint bias (that of the keys) has gradients that are zero in exact arithmetic,
+/// noise above the small number beside the divisor makes full steps of it, and noise below it none. The whole change is larger by
+/// `sqrt(3 / 2)` then, which is what is left of this beyond the two bits that a size may be off by.
+const JOINT: f64 = 0.224_744_871_391_589 / 4.0;
+
 /// Weights of a step, by module path and parameter name.
 pub(super) type Weights = HashMap<(Box<str>, Box<str>), [Arc<Sketch>; 2]>;
 
@@ -155,6 +160,7 @@ fn weighed(
     };
     let (share, of_error, of_root) = SIZE;
     let size = share + of_error * gradient + of_root * gradient.sqrt();
+    let size = if divides && gradient > 0.0 { size.hypot(JOINT) } else { size };
     let size = if gradient < LARGEST_GRADIENT_ERROR { size } else { 10.0 };
     let ratio = change.ratio().abs();
     Some([

@@ -11,6 +11,7 @@ use super::precision::{Precision, of_sum};
 use super::scale;
 use super::setting::Setting;
 use super::transfer::{self, InputError, centring, largest};
+use super::uneven::Uneven;
 use crate::dump::{DType, Phase, SlotSide};
 use crate::measure::Evidence;
 
@@ -133,6 +134,10 @@ pub(super) struct Walk<'f, 'a> {
     hidden: HashMap<Identity, InputError>,
     /// Largest error of what was made inside each module call, by position of the call.
     inside: Vec<f64>,
+    /// Largest share of choices that noise flipped inside each module call.
+    flipped_inside: Vec<f64>,
+    /// Parts of values that are smaller than the rest.
+    uneven: Uneven,
     /// Coarsest precision in which something was computed inside each module call.
     precision_inside: Vec<Option<Precision>>,
     /// Largest norm of a gradient that arrives inside each module call: what is zero in exact arithmetic is held against it.
@@ -148,6 +153,8 @@ pub(super) struct Walk<'f, 'a> {
     /// Largest and median error of the weights that steps before this one have moved.
     drift: f64,
     usual_drift: f64,
+    /// Ops of the forward pass that read a value.
+    readers: HashMap<Identity, Vec<usize>>,
     /// Some function of the forward pass chooses between values, so that gradients pass where rounding lets them.
     gates: bool,
 }
@@ -163,6 +170,8 @@ impl<'f, 'a> Walk<'f, 'a> {
             out: Weighing::default(),
             hidden: HashMap::new(),
             inside: vec![0.0; count],
+            flipped_inside: vec![0.0; count],
+            uneven: Uneven::default(),
             precision_inside: vec![None; count],
             gradients_inside: gradients_inside(flow),
             worst: 0.0,
@@ -171,6 +180,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             product,
             drift: largest(drifts.iter().copied()),
             usual_drift: median(&mut drifts),
+            readers: readers(flow),
             gates: flow.nodes.iter().any(|node| node.traits.chooses && !node.is_backward()),
         };
         for position in 0..count {
@@ -201,6 +211,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             if let Some(error) = self.result((position, slot), &given, &saved) {
                 most = most.max(error);
             }
+            self.uneven.note(self.flow, (position, slot), &given);
         }
         if node.op.name.phase() == Phase::Forward || node.op.name.phase() == Phase::Backward {
             let deeper = self.inside[position];
@@ -216,6 +227,9 @@ impl<'f, 'a> Walk<'f, 'a> {
         let precision = own.chain(self.precision_inside[position]).reduce(Precision::coarser);
         let Some(parent) = self.flow.parent(position) else { return };
         self.inside[parent] = self.inside[parent].max(error);
+        let flipped = largest(node.results().map(|slot| node.facts[slot].flipped));
+        let flipped = flipped.max(self.flipped_inside[position]);
+        self.flipped_inside[parent] = self.flipped_inside[parent].max(flipped);
         self.precision_inside[parent] =
             self.precision_inside[parent].into_iter().chain(precision).reduce(Precision::coarser);
     }
@@ -416,11 +430,17 @@ impl<'f, 'a> Walk<'f, 'a> {
         let norm = scale.norm.max(around).max(f64::MIN_POSITIVE);
         let error = (fact.distance / norm).min(f64::MAX);
         let mut explained = transfer::explained(self.flow, place, norm, given, saved);
-        let flipped = largest(given.iter().map(|(place, _)| self.flow.fact(*place).flipped));
+        explained = explained.hypot(self.uneven.shown(self.flow, place, given, saved));
+        // Choices that were given, made inside, or made along with this result.
+        let flipped = largest(inputs().map(|(place, _)| self.flow.fact(*place).flipped))
+            .max(self.flipped_inside[place.0])
+            .max(largest(node.results().map(|slot| node.facts[slot].flipped)));
         explained = explained.max(transfer::picked(flipped));
         if inputs().any(|(place, _)| self.flow.fact(*place).difference.hides_numbers()) {
             explained = explained.max(1.0);
         }
+        let unseen = self.unseen_gradient(place, given);
+        explained = explained.max(unseen.unwrap_or(0.0));
         let of_bias = node.makes_gradients() && self.flow.shape(place).len() <= 1;
         if of_bias && fact.norm < CANCELS * scale.norm {
             // What is left where a sum cancels is what all its terms are off by alike.
@@ -438,7 +458,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         let clean = inputs().all(|(place, _)| {
             let fact = self.flow.fact(*place);
             fact.exact || !fact.is_tensor || !fact.differs()
-        });
+        }) && unseen.is_none();
         let by = fact.identity.and_then(|identity| self.out.made.get(&identity)).map(|made| made.by);
         let again = by.is_some() && node.is_module();
         let call = by.filter(|_| node.op.name.phase() != Phase::Forward && !fact.exact).unwrap_or(place.0);
@@ -479,7 +499,10 @@ impl<'f, 'a> Walk<'f, 'a> {
                 elements: fact.len,
                 terms: if nothing { 1.0 } else { scale.terms },
                 gain: Some(gain).filter(|gain| {
-                    !node.is_composite() && fact.len >= WITHOUT_DIRECTION && gain.error >= ONE_FACTOR * error
+                    !node.is_composite()
+                        && unseen.is_none()
+                        && fact.len >= WITHOUT_DIRECTION
+                        && gain.error >= ONE_FACTOR * error
                 }),
             });
         }
@@ -502,6 +525,34 @@ impl<'f, 'a> Walk<'f, 'a> {
             self.worst = self.worst.max(raw);
         }
         Some(raw)
+    }
+
+    /// Error of the gradient that a result was made of where none was recorded, as of what an op in place overwrites: that of the
+    /// gradients which reached the ops that read the result of the forward, or else the largest so far. `None` where it was recorded.
+    fn unseen_gradient(&self, place: Place, given: &[(Place, InputError)]) -> Option<f64> {
+        if !self.flow.lacks_gradient(place.0, given.iter().map(|(place, _)| *place)) {
+            return None;
+        }
+        let made =
+            self.flow.saved(place.0).into_iter().filter(|&place| self.flow.fact(place).side.is_result());
+        let read = made.filter_map(|place| self.readers.get(&self.flow.fact(place).identity?)).flatten();
+        let reached = read.filter_map(|&reader| {
+            let backward = self.flow.backward_of(reader)?;
+            let node = &self.flow.nodes[backward];
+            let gradients = node.given().filter(|&slot| node.facts[slot].is_float);
+            let error = gradients.map(|slot| self.error((backward, slot)).relative).reduce(f64::max)?;
+            let saved = self.errors(self.flow.saved(backward));
+            let near = largest(saved.iter().map(|(_, error)| error.relative));
+            let flipped = transfer::flipped_gates(self.flow.fact(place).len, near);
+            Some(if node.traits.chooses { error.max(flipped) } else { error })
+        });
+        Some(reached.reduce(f64::max).unwrap_or_else(|| {
+            self.worst.max(if self.gates {
+                transfer::flipped_gates(self.flow.fact(place).len, self.worst)
+            } else {
+                0.0
+            })
+        }))
     }
 
     /// How much of a factor common to a result comes of its inputs: of factors they have, and of noise that became one.
@@ -555,6 +606,19 @@ fn drifts(flow: &Flow<'_>) -> Vec<f64> {
     let given = nodes.flat_map(|(position, node)| node.given().map(move |slot| (position, slot)));
     let weights = given.filter(|&place| flow.fact(place).is_float && flow.is_weight(place));
     weights.map(|place| flow.fact(place)).map(|fact| fact.relative().max(fact.likely)).collect()
+}
+
+/// Positions of the ops of the forward pass that read each value.
+fn readers(flow: &Flow<'_>) -> HashMap<Identity, Vec<usize>> {
+    let mut readers: HashMap<Identity, Vec<usize>> = HashMap::new();
+    for (position, node) in flow.nodes.iter().enumerate() {
+        if node.is_paired && node.op.name.phase() == Phase::Forward && !node.is_dispatcher() {
+            for identity in node.given().filter_map(|slot| node.facts[slot].identity) {
+                readers.entry(identity).or_default().push(position);
+            }
+        }
+    }
+    readers
 }
 
 /// Largest norm of what backward ops inside each module call were given.

@@ -10,6 +10,7 @@ mod cut;
 mod mapping;
 mod ops;
 mod parts;
+mod rows;
 mod sequence;
 mod substitution;
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub use cut::keep_reached;
 pub use mapping::Mapping;
 pub use ops::{align, pair_slots};
 pub use parts::{Pairing, PartMatch, pair_parts};
+pub use rows::{keep_first_batch, shared_rows};
 pub(crate) use sequence::value_key;
 pub use substitution::substitutions;
 pub use values::value_numbers;

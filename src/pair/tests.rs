@@ -397,3 +397,24 @@ fn a_value_has_one_number_on_both_sides_and_wherever_it_is_seen() {
     assert_eq!(of("Functional.relu.0.forward"), [Some(1), Some(2)]);
     assert_eq!(of("Tensor.view.0.forward"), [Some(1), Some(1)]);
 }
+
+#[test]
+fn of_micro_batches_the_first_is_kept_and_of_a_step_the_forward_pass() {
+    let rank = |calls: &[&str]| {
+        let mut run = Run::new(0.0);
+        run.ops = calls.iter().map(|name| Op::new(OpName::parse(name))).collect();
+        run.rank()
+    };
+    let whole =
+        ["Torch.exp.0.forward", "Torch.exp.1.forward", "Tensor.add.0.forward", "Tensor.add.0.backward"];
+    let more = ["Torch.exp.2.forward", "Torch.exp.3.forward", "Tensor.add.1.forward"];
+    let (mut b, mut c) = (rank(&whole), rank(&[&whole[..3], &more[..]].concat()));
+    keep_first_batch(&mut b, &mut c);
+    let names = |side: &Rank| side.ops.iter().map(|op| op.name.as_str().to_owned()).collect::<Vec<_>>();
+    assert_eq!(names(&b), whole[..3]);
+    assert_eq!(names(&c), whole[..3]);
+    assert_eq!(b.notes.len(), 2);
+    // The same number of calls: nothing is left out.
+    keep_first_batch(&mut c, &mut b);
+    assert_eq!(names(&b), whole[..3]);
+}

@@ -82,6 +82,7 @@ pub(super) struct Side {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, as on the command line")]
 struct Options {
     steps: Option<String>,
     ranks: Option<String>,
@@ -93,6 +94,7 @@ struct Options {
     map_files: bool,
     any_task: bool,
     any_level: bool,
+    rows: bool,
 }
 
 /// All selected steps of one rank: a step is judged with the one before it, so that they are never parted.
@@ -214,6 +216,7 @@ pub fn plan(
         map_files: compare.access == FileAccess::Map,
         any_task: compare.any_task,
         any_level: compare.any_level,
+        rows: compare.rows,
     };
     let files = named.files().map(|path| Ok((path.to_owned(), digest(Path::new(path))?)));
     let files = files.collect::<Result<_, PlanError>>()?;
@@ -417,6 +420,7 @@ impl Plan {
             map_files,
             any_task,
             any_level,
+            rows,
         } = &self.options;
         let damaged = |message: String| PlanError::Misuse { path: PLAN.into(), message };
         let numbers = |text: &Option<String>| {
@@ -438,6 +442,7 @@ impl Plan {
             access: if *map_files { FileAccess::Map } else { FileAccess::Read },
             any_task: *any_task,
             any_level: *any_level,
+            rows: *rows,
             mapping: mapping
                 .as_ref()
                 .map_or_else(|| Ok(Mapping::default()), |path| Mapping::from_file(Path::new(path)))
