@@ -93,9 +93,6 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     if outer > stack && outer - stack < 1 << 20 {
         return None;
     }
-    if !control::is_on_in_this_thread() {
-        return None;
-    }
     let thread = Stack::of_thread();
     let wanted = if function.plans { STACK_WORDS } else { LAUNCH_WORDS };
     let mut words = vec![0; wanted];

@@ -7,7 +7,7 @@
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::notes::Count;
@@ -50,6 +50,10 @@ pub(crate) struct Function {
     pub(crate) plans: bool,
     /// What is known of its parameters.
     pub(crate) roles: Option<&'static Roles>,
+    /// Launches of which it was looked at whether what is only read stays as it is.
+    pub(crate) checked: AtomicU8,
+    /// Something changed that the table says is only read.
+    pub(crate) distrusted: AtomicBool,
 }
 
 impl Slot {
@@ -119,7 +123,13 @@ pub(crate) fn stand_in_front(name: &str, real: Address) -> Address {
     let short = name.strip_prefix("aclnn").unwrap_or(name);
     let (operator, plans) =
         short.strip_suffix("GetWorkspaceSize").map_or((short, false), |operator| (operator, true));
-    let function = Function { operator: operator.into(), plans, roles: roles::of(operator) };
+    let function = Function {
+        operator: operator.into(),
+        plans,
+        roles: roles::of(operator),
+        checked: AtomicU8::new(0),
+        distrusted: AtomicBool::new(false),
+    };
     slot.function.store(Box::into_raw(Box::new(function)), Ordering::Release);
     slot.real.store(real, Ordering::Release);
     given.insert((name.into(), real.addr()), index);

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::control;
@@ -28,6 +29,8 @@ pub(crate) struct Copied {
     pub(crate) before: Option<Piece>,
     /// What it held after it.
     pub(crate) after: Option<Piece>,
+    /// What is only read, copied again after the launch to see whether that is so.
+    pub(crate) check: Option<Piece>,
     /// Why there is no copy.
     pub(crate) without: Option<String>,
 }
@@ -75,6 +78,9 @@ pub(crate) fn before(
     if !control::is_recording() {
         return None;
     }
+    if plan.as_ref().map_or(!control::is_on_in_this_thread(), |plan| plan.muted) {
+        return None;
+    }
     let plan = plan.unwrap_or_else(|| {
         notes::count(Count::UnknownExecutor, &format!("aclnn{}", function.operator));
         Arc::new(Plan::bare(&function.operator, Basis::Unscanned))
@@ -113,14 +119,25 @@ pub(crate) fn begin(plan: Arc<Plan>, stream: Stream) -> Option<Open> {
         );
     }
     let limit = settings.max_tensor.unwrap_or(usize::MAX).min(recorder.ring.size() / 2);
-    let pieces: Vec<Option<Extent>> = record.tensors.iter_mut().map(|copied| wanted(copied, limit)).collect();
+    let pieces: Vec<Option<Extent>> =
+        record.tensors.iter_mut().map(|copied| wanted(copied, limit)).collect();
+    let written: Vec<Extent> = record
+        .tensors
+        .iter()
+        .zip(&pieces)
+        .filter(|(copied, _)| copied.role != Role::Input)
+        .filter_map(|(_, extent)| *extent)
+        .collect();
+    let checks = record.plan.function.is_some_and(|function| {
+        record.plan.basis == Basis::Table && function.checked.fetch_add(1, Ordering::Relaxed) == 0
+    });
     // The same memory twice among what is read is copied once.
     let mut known: HashMap<(usize, usize), usize> = HashMap::new();
     let mut total = 0;
     let mut placed = Vec::with_capacity(pieces.len());
     for (copied, extent) in record.tensors.iter().zip(&pieces) {
         let Some(extent) = extent else {
-            placed.push((None, None));
+            placed.push((None, None, None));
             continue;
         };
         let mut place = || {
@@ -131,7 +148,8 @@ pub(crate) fn begin(plan: Arc<Plan>, stream: Stream) -> Option<Open> {
         let before = (copied.role != Role::Output)
             .then(|| *known.entry((extent.address, extent.bytes)).or_insert_with(&mut place));
         let after = (copied.role != Role::Input).then(&mut place);
-        placed.push((before, after));
+        let check = (checks && copied.role == Role::Input && !written.iter().any(|other| other.meets(extent))).then(&mut place);
+        placed.push((before, after, check));
     }
     let Some(taken) = recorder.ring.take(total, Duration::from_secs(settings.patience)) else {
         notes::count(Count::Dropped, &format!("aclnn{}", record.plan.operator));
@@ -139,11 +157,12 @@ pub(crate) fn begin(plan: Arc<Plan>, stream: Stream) -> Option<Open> {
     };
     OPEN.set(Some(taken.number));
     let mut copied_already = Vec::new();
-    for ((copied, extent), (before, after)) in record.tensors.iter_mut().zip(pieces).zip(placed) {
+    for ((copied, extent), (before, after, check)) in record.tensors.iter_mut().zip(pieces).zip(placed) {
         let Some(extent) = extent else { continue };
         let piece = |offset: usize| Piece { offset: taken.offset + offset, bytes: extent.bytes };
         copied.before = before.map(piece);
         copied.after = after.map(piece);
+        copied.check = check.map(piece);
         if let Some(piece) = copied.before
             && !copied_already.contains(&piece.offset)
         {
@@ -168,6 +187,7 @@ fn tensors(plan: &Plan) -> Vec<Copied> {
             role: parameter.role,
             before: None,
             after: None,
+            check: None,
             without: None,
         }));
     }
@@ -179,6 +199,13 @@ fn tensors(plan: &Plan) -> Vec<Copied> {
 struct Extent {
     address: usize,
     bytes: usize,
+}
+
+impl Extent {
+    /// Whether two share memory.
+    const fn meets(&self, other: &Self) -> bool {
+        self.address < other.address + other.bytes && other.address < self.address + self.bytes
+    }
 }
 
 /// What is to be copied of a tensor: nothing where it has no elements or cannot be read, which is noted.
@@ -234,7 +261,14 @@ fn copy(recorder: &Recorder, copied: &mut Copied, extent: &Extent, piece: Piece,
     if status != 0 {
         let why = format!("the device refused the copy ({status})");
         notes::count(Count::CopyFailed, &why);
-        (copied.before, copied.after, copied.without) = (None, None, Some(why));
+        copied.lose(why);
+    }
+}
+
+impl Copied {
+    /// There are no copies of it after all.
+    pub(crate) fn lose(&mut self, why: String) {
+        (self.before, self.after, self.check, self.without) = (None, None, None, Some(why));
     }
 }
 
@@ -262,10 +296,10 @@ impl Open {
         };
         if succeeded {
             for copied in &mut self.record.tensors {
-                let (Some(piece), Some(size)) = (copied.after, acl_size(copied.tensor.dtype)) else {
+                let Some(extent) = acl_size(copied.tensor.dtype).and_then(|size| extent(&copied.tensor, size)) else {
                     continue;
                 };
-                if let Some(extent) = extent(&copied.tensor, size) {
+                for piece in [copied.after, copied.check].into_iter().flatten() {
                     copy(recorder, copied, &extent, piece, self.stream);
                 }
             }
@@ -277,12 +311,15 @@ impl Open {
                 let why = format!("the stream takes no mark ({status})");
                 notes::count(Count::CopyFailed, &why);
                 for copied in &mut self.record.tensors {
-                    (copied.before, copied.after, copied.without) = (None, None, Some(why.clone()));
+                    copied.lose(why.clone());
                 }
             }
         }
         let operator = self.record.plan.operator.clone();
         if !succeeded {
+            for copied in &mut self.record.tensors {
+                (copied.after, copied.check) = (None, None);
+            }
             self.record.note = Some("the launch failed".to_owned());
         }
         recorder.ring.set(number, Item::Ready(Message::Launch(Box::new(self.record))));

@@ -267,7 +267,7 @@ impl Writer<'_> {
                 let why = format!("the stream failed ({status})");
                 notes::count(Count::CopyFailed, &why);
                 for copied in &mut record.tensors {
-                    (copied.before, copied.after, copied.without) = (None, None, Some(why.clone()));
+                    copied.lose(why.clone());
                 }
             }
         }
@@ -283,6 +283,7 @@ impl Writer<'_> {
         let api = if record.plan.basis == Basis::Signature { "Aclop" } else { "Aclnn" };
         let name = format!("{api}.{}.{number}.forward", record.plan.operator);
         *number += 1;
+        self.check(&mut record);
         let slots = self.slots(&name, &record)?;
         let scope = record.plan.scope.as_deref();
         let mut notes = Vec::new();
@@ -332,7 +333,8 @@ impl Writer<'_> {
             let of_list = matches!(parameter.argument, Argument::Tensors(_));
             let members: Vec<Option<&Copied>> =
                 list.iter().map(|tensor| if tensor.is_some() { copies.next() } else { None }).collect();
-            let (reads, writes) = match parameter.role {
+            let role = members.iter().flatten().next().map_or(parameter.role, |copied| copied.role);
+            let (reads, writes) = match role {
                 Role::Input => (true, false),
                 Role::Output => (false, true),
                 Role::Updated => (true, true),
@@ -364,6 +366,20 @@ impl Writer<'_> {
         }
         inputs.append(&mut outputs);
         Ok(inputs)
+    }
+
+    /// Sees to it that what the table says is read was not written to. From then on the operator's parameters are told by what changes.
+    fn check(&self, record: &mut Record) {
+        for copied in &mut record.tensors {
+            let (Some(before), Some(check)) = (copied.before, copied.check.take()) else { continue };
+            if self.bytes(before) != self.bytes(check) {
+                notes::count(Count::OtherLayout, &format!("aclnn{} writes to what the table says it reads", record.plan.operator));
+                if let Some(function) = record.plan.function {
+                    function.distrusted.store(true, Ordering::Relaxed);
+                }
+                (copied.role, copied.after) = (Role::Updated, Some(check));
+            }
+        }
     }
 
     fn has_changed(&self, copied: &Copied) -> bool {
