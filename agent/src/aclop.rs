@@ -108,7 +108,7 @@ impl Call {
                 plan.parameters.push(Parameter { argument, role });
             }
         }
-        launch::begin(Arc::new(plan), Stream(self.stream.addr() as u64))
+        launch::begin(Arc::new(plan), Stream(self.stream.addr() as u64), (&raw const *self).addr())
     }
 }
 

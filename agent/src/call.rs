@@ -4,7 +4,6 @@
 //! two words next to one another point to memory of which the second has changed during the call, to something that is not null. What
 //! lies beyond are locals of the caller, which may hold the same handles and must not be taken for arguments.
 
-use std::cell::Cell;
 
 use crate::control;
 use crate::entry::{Function, INTEGERS, Slot};
@@ -44,7 +43,6 @@ pub(crate) struct Words<'a> {
 pub(crate) struct Call {
     /// Words of the stack to copy; an even number.
     copied: u64,
-    outer: usize,
     stage: Stage,
 }
 
@@ -65,12 +63,6 @@ struct Planned {
     before: Vec<Option<u64>>,
 }
 
-thread_local! {
-    /// Where on the stack the arguments of the call lie that this thread is in; 0 in none. A call that was left by an exception
-    /// stays here until one above it comes.
-    static OUTER: Cell<usize> = const { Cell::new(0) };
-}
-
 /// What is done before a call: null where it is to go on by itself.
 pub(crate) unsafe extern "C" fn before(
     slot: *const Slot,
@@ -88,11 +80,6 @@ pub(crate) unsafe extern "C" fn before(
 
 fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     let function = slot.function()?;
-    let outer = OUTER.get();
-    // Stacks grow downwards: this call was made by the one that is under way.
-    if outer > stack && outer - stack < 1 << 20 {
-        return None;
-    }
     let thread = Stack::of_thread();
     let wanted = if function.plans { STACK_WORDS } else { LAUNCH_WORDS };
     let mut words = vec![0; wanted];
@@ -130,8 +117,8 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     } else {
         #[cfg(feature = "record")]
         {
-            let [workspace, size, executor, stream] = *integers.first_chunk()?;
-            Stage::Launch(launch::before(function, executor, stream, (workspace, size)).map(Box::new))
+            let [_, _, executor, stream] = *integers.first_chunk()?;
+            Stage::Launch(launch::before(function, executor, stream, stack).map(Box::new))
         }
         #[cfg(not(feature = "record"))]
         {
@@ -141,15 +128,13 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
             Stage::Launch
         }
     };
-    OUTER.set(stack);
-    Some(Call { copied, outer, stage })
+    Some(Call { copied, stage })
 }
 
 /// What is done after a call that returned `result`.
 pub(crate) unsafe extern "C" fn after(call: *mut Call, result: u64) {
     // SAFETY: `before` made it from a box, and the assembly hands it back once.
     let call = unsafe { Box::from_raw(call) };
-    OUTER.set(call.outer);
     // The result is a C int.
     let succeeded = result & 0xffff_ffff == 0;
     let look = || match call.stage {

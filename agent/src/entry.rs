@@ -136,12 +136,20 @@ pub(crate) fn stand_in_front(name: &str, real: Address) -> Address {
     stub(index)
 }
 
-/// What `dlsym` and `dlvsym` are to answer in place of the real ones; null where those are to answer.
-pub(crate) extern "C" fn instead(handle: Address, name: *const c_char, version: *const c_char) -> Address {
-    notes::guarded("dlsym", || replacement(handle, name, version)).unwrap_or(std::ptr::null_mut())
+/// What `dlsym` is to answer in place of the real one; null where that is to answer.
+pub(crate) extern "C" fn instead(handle: Address, name: *const c_char) -> Address {
+    let find = |handle, name: &CStr| symbols::lookup(handle, name);
+    notes::guarded("dlsym", || replacement(handle, name, find)).unwrap_or(std::ptr::null_mut())
 }
 
-fn replacement(handle: Address, name: *const c_char, _version: *const c_char) -> Address {
+/// The same of `dlvsym`.
+pub(crate) extern "C" fn instead_of_version(handle: Address, name: *const c_char, version: *const c_char) -> Address {
+    // SAFETY: a version that is asked for is a text that ends with a zero.
+    let find = |handle, name: &CStr| unsafe { symbols::lookup_version(handle, name, version) };
+    notes::guarded("dlvsym", || replacement(handle, name, find)).unwrap_or(std::ptr::null_mut())
+}
+
+fn replacement(handle: Address, name: *const c_char, find: impl Fn(Address, &CStr) -> Option<Address>) -> Address {
     let nothing = std::ptr::null_mut();
     symbols::find_real();
     if name.is_null() || handle == libc::RTLD_NEXT {
@@ -156,10 +164,9 @@ fn replacement(handle: Address, name: *const c_char, _version: *const c_char) ->
     }
     let Ok(text) = name.to_str() else { return nothing };
     if let Some(wrapper) = acl::wrapper(text) {
-        let real = symbols::lookup(handle, name);
-        return match real {
+        return match find(handle, name) {
             // Our own, which the program sees among the libraries that were loaded first.
-            Some(real) if real == wrapper.ours => wrapper.if_there(name),
+            Some(real) if real == wrapper.ours => wrapper.if_there(),
             Some(real) => wrapper.in_front_of(real),
             None => nothing,
         };
@@ -167,7 +174,7 @@ fn replacement(handle: Address, name: *const c_char, _version: *const c_char) ->
     if !text.starts_with("aclnn") {
         return nothing;
     }
-    match symbols::lookup(handle, name) {
+    match find(handle, name) {
         Some(real) if is_stub(real) => real,
         Some(real) => stand_in_front(text, real),
         None => nothing,

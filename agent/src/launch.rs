@@ -1,7 +1,7 @@
 //! Copies the tensors of a launch: what it reads in front of it, what it writes behind it, both on its own stream. Nothing waits
 //! for the device.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -59,20 +59,16 @@ pub(crate) struct Open {
 }
 
 thread_local! {
-    /// The entry of the launch that this thread is in, which an exception may have left.
-    static OPEN: Cell<Option<u64>> = const { Cell::new(None) };
+    /// Entries of the launches that this thread is in, with where on the stack they were made. One that was left by an exception stays until a
+    /// launch comes from above it.
+    static OPEN: RefCell<Vec<(u64, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Formats in which the elements lie as the strides say: NCHW, NHWC, ND, NDHWC, NCDHW, NCL and the undefined one.
 const PLAIN_FORMATS: [i32; 7] = [-1, 0, 1, 2, 27, 30, 47];
 
 /// What is done before an operator is launched; `None` where it is not recorded.
-pub(crate) fn before(
-    function: &Function,
-    executor: u64,
-    stream: u64,
-    _workspace: (u64, u64),
-) -> Option<Open> {
+pub(crate) fn before(function: &Function, executor: u64, stream: u64, stack: usize) -> Option<Open> {
     let plan = plan::launched(executor);
     watch::tell(&function.operator, plan.as_deref());
     if !control::is_recording() {
@@ -85,14 +81,16 @@ pub(crate) fn before(
         notes::count(Count::UnknownExecutor, &format!("aclnn{}", function.operator));
         Arc::new(Plan::bare(&function.operator, Basis::Unscanned))
     });
-    begin(plan, Stream(stream))
+    begin(plan, Stream(stream), stack)
 }
 
-/// Begins to record a launch with these arguments.
-pub(crate) fn begin(plan: Arc<Plan>, stream: Stream) -> Option<Open> {
+/// Begins to record a launch with these arguments, which was made at `stack`.
+pub(crate) fn begin(plan: Arc<Plan>, stream: Stream, stack: usize) -> Option<Open> {
     let settings = Settings::get()?;
     let recorder = Recorder::get()?;
-    if let Some(number) = OPEN.take() {
+    // Stacks grow downwards: what was made below is over.
+    let over = OPEN.with_borrow_mut(|open| open.extract_if(.., |(_, at)| *at <= stack).collect::<Vec<_>>());
+    for (number, _) in over {
         recorder.ring.set(number, Item::Dropped);
     }
     if !settings.wants(&plan.operator) {
@@ -155,7 +153,7 @@ pub(crate) fn begin(plan: Arc<Plan>, stream: Stream) -> Option<Open> {
         notes::count(Count::Dropped, &format!("aclnn{}", record.plan.operator));
         return Some(record.without("the writer did not keep up", stream));
     };
-    OPEN.set(Some(taken.number));
+    OPEN.with_borrow_mut(|open| open.push((taken.number, stack)));
     let mut copied_already = Vec::new();
     for ((copied, extent), (before, after, check)) in record.tensors.iter_mut().zip(pieces).zip(placed) {
         let Some(extent) = extent else { continue };
@@ -286,7 +284,6 @@ impl Record {
 impl Open {
     /// What is done after the launch.
     pub(crate) fn after(mut self, succeeded: bool) {
-        OPEN.set(None);
         let Some(recorder) = Recorder::get() else { return };
         let Some(number) = self.number else {
             if succeeded {
@@ -294,6 +291,7 @@ impl Open {
             }
             return;
         };
+        OPEN.with_borrow_mut(|open| open.retain(|(other, _)| *other != number));
         if succeeded {
             for copied in &mut self.record.tensors {
                 let Some(extent) = acl_size(copied.tensor.dtype).and_then(|size| extent(&copied.tensor, size)) else {

@@ -14,6 +14,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 #: Where `./test.sh` has it built.
 FOLDER = Path(os.environ.get("ASCEND_SIM", HERE.parents[2] / "target" / "ascend-sim"))
+#: The agent below Python, beside the command.
+AGENT = Path(os.environ.get("PROBE_AGENT") or Path(os.environ.get("PROBE_BIN", HERE.parents[2] / "target" / "debug" / "probe")).parent / "libprobe_agent.so")
 #: Written when all of it is there.
 STAMP = FOLDER / "stamp"
 
@@ -52,16 +54,32 @@ def environment(**switches: object) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "PYTHONWARNINGS": "ignore",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "PROBE_AGENT": str(AGENT),
         **set_ones,
     }
 
 
-def run(folder: Path, *command: object, probe: Sequence[object] | None = None, **switches: object) -> Done:
+def without(folder: Path, operators: Sequence[str]) -> Path:
+    """A folder with the library of operators in which some of them cannot be found, as where CANN lacks them."""
+    text = (FOLDER / "lib" / "libopapi.so").read_bytes()
+    for name in operators:
+        for whole in (f"aclnn{name}", f"aclnn{name}GetWorkspaceSize"):
+            # Names stand in a table, with a zero at each end.
+            assert text.count(b"\0" + whole.encode() + b"\0"), f"{whole} is not there to be taken away"
+            text = text.replace(b"\0" + whole.encode() + b"\0", b"\0" + b"x" * len(whole) + b"\0")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "libopapi.so").write_bytes(text)
+    return folder
+
+
+def run(
+    folder: Path, *command: object, library: Path | None = None, probe: Sequence[object] | None = None, variables: dict[str, str] | None = None, **switches: object
+) -> Done:
     """Runs a Python program on the device, below `probe capture` with the options `probe` where these are given."""
     counts = folder / f"counts-{len(list(folder.glob('counts-*')))}.json"
     python = [sys.executable, *map(str, command)]
     whole = python if probe is None else [sys.executable, "-m", "probe", "capture", *map(str, probe), "--", *python]
-    variables = environment(counts=counts, **switches)
-    done = subprocess.run(whole, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=900)
+    surroundings = {**environment(library, counts=counts, **switches), **(variables or {})}
+    done = subprocess.run(whole, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=900)
     found = json.loads(counts.read_text()) if counts.exists() else {}
     return Done(done.stdout, done.stderr, done.returncode, found)

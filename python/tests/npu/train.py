@@ -6,6 +6,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import resource
+import signal
 
 import models
 import torch
@@ -27,6 +30,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--save")
     given = parser.parse_args()
+    if limit := os.environ.get("PROBE_TEST_FSIZE"):
+        # No file may grow beyond this: what a full disk is to a program.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
     model, batch = models.make(given.model)
     model, batch = model.to(given.device), tuple(part.to(given.device) for part in batch)
     if given.precision == "bfloat16":
