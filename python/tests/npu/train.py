@@ -30,10 +30,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--save")
     given = parser.parse_args()
-    if limit := os.environ.get("PROBE_TEST_FSIZE"):
-        # No file may grow beyond this: what a full disk is to a program.
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
     model, batch = models.make(given.model)
     model, batch = model.to(given.device), tuple(part.to(given.device) for part in batch)
     if given.precision == "bfloat16":
@@ -43,6 +39,10 @@ def main() -> None:
     kind = given.device.partition(":")[0]
     scaler = torch.amp.GradScaler(kind) if given.precision == "scaler" else None
     half = torch.float16 if scaler else torch.bfloat16
+    if limit := os.environ.get("PROBE_TEST_FSIZE"):
+        # No file may grow beyond this: what a full disk is to a program.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
     losses = []
     for _ in range(given.steps):
         optimizer.zero_grad()
