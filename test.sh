@@ -94,6 +94,23 @@ ascend_sim() {
     esac
 }
 
+# The way in of the agent below Python, here and on AArch64.
+runtime_agent() {
+    local status=0
+    tests/runtime-agent/run.sh "$target/runtime-agent"
+    for needed in aarch64-linux-gnu-g++ qemu-aarch64; do
+        command -v $needed >/dev/null && continue
+        { apt-get install -y -q g++-aarch64-linux-gnu gcc-aarch64-linux-gnu qemu-user || true; } >/dev/null 2>&1
+        break
+    done
+    tests/runtime-agent/run.sh "$target/runtime-agent-aarch64" aarch64 || status=$?
+    case $status in
+        0) ;;
+        3) note "NOT TESTED: the agent on AArch64; it takes gcc-aarch64-linux-gnu, g++-aarch64-linux-gnu, qemu-user and a standard library from rustup" ;;
+        *) return $status ;;
+    esac
+}
+
 schemas() {
     cargo run --quiet --locked --all-features --bin generate-schemas
     if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
@@ -149,7 +166,8 @@ if ! step nextest; then
     has_nextest=no
     note "cargo-nextest could not be installed: cargo test runs the tests instead"
 fi
-step cargo build --all-features --locked
+step cargo build --all-features --locked -p probe -p probe-agent
+step runtime_agent
 step wheel
 step rust_tests
 step page_tests

@@ -4,8 +4,6 @@
 //! two words next to one another point to memory of which the second has changed during the call, to something that is not null. What
 //! lies beyond are locals of the caller, which may hold the same handles and must not be taken for arguments.
 
-
-use crate::control;
 use crate::entry::{Function, INTEGERS, Slot};
 use crate::memory::{self, Stack};
 use crate::notes::{self, Count};

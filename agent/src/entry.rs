@@ -143,13 +143,21 @@ pub(crate) extern "C" fn instead(handle: Address, name: *const c_char) -> Addres
 }
 
 /// The same of `dlvsym`.
-pub(crate) extern "C" fn instead_of_version(handle: Address, name: *const c_char, version: *const c_char) -> Address {
+pub(crate) extern "C" fn instead_of_version(
+    handle: Address,
+    name: *const c_char,
+    version: *const c_char,
+) -> Address {
     // SAFETY: a version that is asked for is a text that ends with a zero.
     let find = |handle, name: &CStr| unsafe { symbols::lookup_version(handle, name, version) };
     notes::guarded("dlvsym", || replacement(handle, name, find)).unwrap_or(std::ptr::null_mut())
 }
 
-fn replacement(handle: Address, name: *const c_char, find: impl Fn(Address, &CStr) -> Option<Address>) -> Address {
+fn replacement(
+    handle: Address,
+    name: *const c_char,
+    find: impl Fn(Address, &CStr) -> Option<Address>,
+) -> Address {
     let nothing = std::ptr::null_mut();
     symbols::find_real();
     if name.is_null() || handle == libc::RTLD_NEXT {

@@ -117,8 +117,7 @@ pub(crate) fn begin(plan: Arc<Plan>, stream: Stream, stack: usize) -> Option<Ope
         );
     }
     let limit = settings.max_tensor.unwrap_or(usize::MAX).min(recorder.ring.size() / 2);
-    let pieces: Vec<Option<Extent>> =
-        record.tensors.iter_mut().map(|copied| wanted(copied, limit)).collect();
+    let pieces: Vec<Option<Extent>> = record.tensors.iter_mut().map(|copied| wanted(copied, limit)).collect();
     let written: Vec<Extent> = record
         .tensors
         .iter()
@@ -146,7 +145,9 @@ pub(crate) fn begin(plan: Arc<Plan>, stream: Stream, stack: usize) -> Option<Ope
         let before = (copied.role != Role::Output)
             .then(|| *known.entry((extent.address, extent.bytes)).or_insert_with(&mut place));
         let after = (copied.role != Role::Input).then(&mut place);
-        let check = (checks && copied.role == Role::Input && !written.iter().any(|other| other.meets(extent))).then(&mut place);
+        let check =
+            (checks && copied.role == Role::Input && !written.iter().any(|other| other.meets(extent)))
+                .then(&mut place);
         placed.push((before, after, check));
     }
     let Some(taken) = recorder.ring.take(total, Duration::from_secs(settings.patience)) else {
@@ -294,7 +295,9 @@ impl Open {
         OPEN.with_borrow_mut(|open| open.retain(|(other, _)| *other != number));
         if succeeded {
             for copied in &mut self.record.tensors {
-                let Some(extent) = acl_size(copied.tensor.dtype).and_then(|size| extent(&copied.tensor, size)) else {
+                let Some(extent) =
+                    acl_size(copied.tensor.dtype).and_then(|size| extent(&copied.tensor, size))
+                else {
                     continue;
                 };
                 for piece in [copied.after, copied.check].into_iter().flatten() {

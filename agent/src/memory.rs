@@ -61,9 +61,8 @@ pub(crate) fn read(address: usize, words: &mut [u64]) -> usize {
     ];
     let parts = if bytes > first { 2 } else { 1 };
     // SAFETY: it writes into `words` alone, and reports addresses that cannot be read as an error.
-    let read = unsafe {
-        libc::process_vm_readv(libc::getpid(), &raw const here, 1, there.as_ptr(), parts, 0)
-    };
+    let read =
+        unsafe { libc::process_vm_readv(libc::getpid(), &raw const here, 1, there.as_ptr(), parts, 0) };
     match usize::try_from(read) {
         Ok(read) => read / 8,
         // A container may forbid the call, and emulators may not have it.

@@ -94,7 +94,8 @@ impl Plan {
     /// Of a call with these words before its executor.
     pub(crate) fn read(function: &'static Function, words: &Words<'_>, end: usize) -> Self {
         let trusted = function.roles.filter(|_| !function.distrusted.load(Ordering::Relaxed));
-        let fitting = trusted.and_then(|roles| by_table(roles, words, end).or_else(|| by_tensors(roles, words, end)));
+        let fitting =
+            trusted.and_then(|roles| by_table(roles, words, end).or_else(|| by_tensors(roles, words, end)));
         let (parameters, basis) = match (fitting, function.roles) {
             (Some(parameters), _) => (parameters, Basis::Table),
             (None, roles) => {

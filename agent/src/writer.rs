@@ -377,7 +377,10 @@ impl Writer<'_> {
         for copied in &mut record.tensors {
             let (Some(before), Some(check)) = (copied.before, copied.check.take()) else { continue };
             if self.bytes(before) != self.bytes(check) {
-                notes::count(Count::OtherLayout, &format!("aclnn{} writes to what the table says it reads", record.plan.operator));
+                notes::count(
+                    Count::OtherLayout,
+                    &format!("aclnn{} writes to what the table says it reads", record.plan.operator),
+                );
                 if let Some(function) = record.plan.function {
                     function.distrusted.store(true, Ordering::Relaxed);
                 }
@@ -545,7 +548,11 @@ fn layout_note(tensor: &Tensor) -> Option<String> {
             47 => "NCL",
             _ => "",
         };
-        parts.push(if name.is_empty() { format!("format {}", tensor.format) } else { format!("format {name}") });
+        parts.push(if name.is_empty() {
+            format!("format {}", tensor.format)
+        } else {
+            format!("format {name}")
+        });
     }
     if tensor.offset != 0 {
         parts.push(format!("from element {} of {:?}", tensor.offset, tensor.storage));

@@ -85,7 +85,15 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) const fn new(record: OpRecord, stored: bool) -> Self {
-        Self { record, pending: Vec::new(), rewritten: Vec::new(), unwanted: false, stored, remembered: true, announced: false }
+        Self {
+            record,
+            pending: Vec::new(),
+            rewritten: Vec::new(),
+            unwanted: false,
+            stored,
+            remembered: true,
+            announced: false,
+        }
     }
 
     /// The op is about to run.

@@ -554,7 +554,8 @@ fn size(text: &str) -> Result<u64, String> {
         "GiB" => 1 << 30,
         other => return Err(format!("`{other}` is no unit of bytes: KB, KiB, MB, MiB, GB or GiB")),
     };
-    let number: u64 = digits.parse().map_err(|_| "a whole number and a unit are needed, as in 64MB".to_owned())?;
+    let number: u64 =
+        digits.parse().map_err(|_| "a whole number and a unit are needed, as in 64MB".to_owned())?;
     number.checked_mul(unit).ok_or_else(|| "more bytes than can be counted".to_owned())
 }
 

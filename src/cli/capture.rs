@@ -66,7 +66,9 @@ fn below_python(args: &CaptureArgs, output: &Path) -> anyhow::Result<Vec<(&'stat
     let mut variables = vec![("LD_PRELOAD", preload), (RUNTIME_VARIABLE, settings.to_string().into())];
     if beside && env::var_os("TASK_QUEUE_ENABLE").is_some_and(|value| value == "2") {
         // The other thread would not know an operator of the recorder from one of the program.
-        eprintln!("probe: TASK_QUEUE_ENABLE is set to 1 for this run: with 2, ops of torch and operators below them cannot be recorded together");
+        eprintln!(
+            "probe: TASK_QUEUE_ENABLE is set to 1 for this run: with 2, ops of torch and operators below them cannot be recorded together"
+        );
         variables.push(("TASK_QUEUE_ENABLE", "1".into()));
     }
     Ok(variables)
@@ -85,7 +87,8 @@ fn agent() -> anyhow::Result<PathBuf> {
     }
     let package = env::var_os("PROBE_PACKAGE").map(PathBuf::from);
     let beside = env::current_exe().ok().and_then(|program| program.parent().map(Path::to_path_buf));
-    let found = [package, beside].into_iter().flatten().map(|folder| folder.join(AGENT)).find(|path| path.is_file());
+    let found =
+        [package, beside].into_iter().flatten().map(|folder| folder.join(AGENT)).find(|path| path.is_file());
     found.with_context(|| {
         format!(
             "--runtime: {AGENT} is not found; build it with `cargo build --release --locked -p probe-agent` and set \
@@ -154,7 +157,8 @@ fn settings(args: &CaptureArgs) -> anyhow::Result<Value> {
         None => None,
     };
     let directory = text(&env::current_dir().context("the working folder")?)?;
-    let mut order = json!({ "config": config, "arguments": settings, "directory": directory, "run": run_identity() });
+    let mut order =
+        json!({ "config": config, "arguments": settings, "directory": directory, "run": run_identity() });
     if args.runtime.is_some() {
         order["runtime"] = if args.level.is_some() { "beside".into() } else { "only".into() };
     }

@@ -71,7 +71,11 @@ pub(super) fn list(lines: &mut Lines, summary: &Summary, options: &TextOptions) 
             }
         }
         if let Some(below) = finding.below.first() {
-            let more = if finding.below.len() > 1 { format!(" and {} more", finding.below.len() - 1) } else { String::new() };
+            let more = if finding.below.len() > 1 {
+                format!(" and {} more", finding.below.len() - 1)
+            } else {
+                String::new()
+            };
             lines.whole(Style::Plain, &format!("in it {}{more}", visible(below)));
         }
         if let Some(caller) = &finding.caller {

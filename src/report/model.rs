@@ -201,6 +201,7 @@ pub struct Culprit<'a> {
     pub module: Option<&'a str>,
     /// Operators of the runtime that it launched, where the candidate recorded them.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(default))]
     pub below: &'a [String],
     /// The op of the framework that launched it, of operators recorded in the runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
