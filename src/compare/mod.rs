@@ -3,7 +3,6 @@
 //! Parts are worked on in batches, as many at a time as there are pairs of threads; while a batch is measured the one
 //! before it is reported. Results do not depend on the number of threads.
 
-mod below;
 mod collect;
 mod error;
 mod look;
@@ -34,7 +33,7 @@ use crate::pair::{
     keep_shared_kinds, pair_parts, substitutions, value_numbers,
 };
 use crate::read::{self, ReadError, map::FileAccess};
-use crate::report::{PartReport, ReportError};
+use crate::report::{PartReport, Portrait, ReportError};
 use below::Below;
 use reference::Reference;
 
@@ -176,9 +175,9 @@ pub fn compare_dumps(
     for note in &pairing.notes {
         run.add_note(note.clone());
     }
-    let mut infos = (info_of(&b), info_of(&c));
-    let below = Below::of(candidate, options.access);
-    let noise = noise::measured(&b, options, progress, &mut run)?;
+    let mut infos = (info_of(b), info_of(c));
+    let below = Below::of(&c.path, options.access);
+    let noise = noise::measured(b, options, progress, &mut run)?;
     let reference = options.reference.as_deref();
     let reference = reference.map(|path| Reference::open(path, &pairing.matches, options)).transpose()?;
     let against = reference.as_ref();
@@ -202,6 +201,7 @@ pub fn compare_dumps(
             part.judged.counts.bytes = part.bytes;
             place::complete(&part.pair, &mut part.judged.findings);
             below.complete(&part.pair, &mut part.judged.findings);
+            part.portraits = look::portraits(&part.pair, &part.evidence, &part.judged.findings);
             next
         });
         for (part, outcome) in matches.iter().zip(done) {

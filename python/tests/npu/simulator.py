@@ -59,27 +59,12 @@ def environment(**switches: object) -> dict[str, str]:
     }
 
 
-def without(folder: Path, operators: Sequence[str]) -> Path:
-    """A folder with the library of operators in which some of them cannot be found, as where CANN lacks them."""
-    text = (FOLDER / "lib" / "libopapi.so").read_bytes()
-    for name in operators:
-        for whole in (f"aclnn{name}", f"aclnn{name}GetWorkspaceSize"):
-            # Names stand in a table, with a zero at each end.
-            assert text.count(b"\0" + whole.encode() + b"\0"), f"{whole} is not there to be taken away"
-            text = text.replace(b"\0" + whole.encode() + b"\0", b"\0" + b"x" * len(whole) + b"\0")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "libopapi.so").write_bytes(text)
-    return folder
-
-
-def run(
-    folder: Path, *command: object, library: Path | None = None, probe: Sequence[object] | None = None, variables: dict[str, str] | None = None, **switches: object
-) -> Done:
+def run(folder: Path, *command: object, probe: Sequence[object] | None = None, variables: dict[str, str] | None = None, **switches: object) -> Done:
     """Runs a Python program on the device, below `probe capture` with the options `probe` where these are given."""
     counts = folder / f"counts-{len(list(folder.glob('counts-*')))}.json"
     python = [sys.executable, *map(str, command)]
     whole = python if probe is None else [sys.executable, "-m", "probe", "capture", *map(str, probe), "--", *python]
-    surroundings = {**environment(library, counts=counts, **switches), **(variables or {})}
+    surroundings = {**environment(counts=counts, **switches), **(variables or {})}
     done = subprocess.run(whole, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=900)
     found = json.loads(counts.read_text()) if counts.exists() else {}
     return Done(done.stdout, done.stderr, done.returncode, found)
