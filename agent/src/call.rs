@@ -8,6 +8,7 @@ use crate::entry::{Function, INTEGERS, Slot};
 use crate::memory::{self, Stack};
 use crate::notes::{self, Count};
 use crate::plan::{self, Plan};
+use crate::roles::Roles;
 #[cfg(not(feature = "record"))]
 use crate::watch;
 
@@ -101,7 +102,7 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     integers.append(&mut words);
     let stage = if function.plans {
         let reals = registers.reals.map(|[low, _]| low);
-        let expected = function.roles.map(|roles| roles.words());
+        let expected = function.roles.map(Roles::words);
         let may_point = |(index, &word): (usize, &u64)| {
             let address = usize::try_from(word).ok()?;
             // The caller's locals lie above its arguments. A table says which word it is, wherever it points.
@@ -133,8 +134,8 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
 pub(crate) unsafe extern "C" fn after(call: *mut Call, result: u64) {
     // SAFETY: `before` made it from a box, and the assembly hands it back once.
     let call = unsafe { Box::from_raw(call) };
-    // The result is a C int.
-    let succeeded = result & 0xffff_ffff == 0;
+    // The result is a C int: the lower half of the register.
+    let succeeded = result.trailing_zeros() >= 32;
     let look = || match call.stage {
         Stage::Plan(planned) => {
             if succeeded {
@@ -173,7 +174,7 @@ impl Planned {
             let now = memory::word(thread, *self.integers.get(index + 1)?)?;
             (now != before && now != 0).then_some((index, now))
         };
-        let expected = self.function.roles.map(|roles| roles.words());
+        let expected = self.function.roles.map(Roles::words);
         expected.and_then(changed).or_else(|| (0..self.integers.len()).find_map(changed))
     }
 }

@@ -25,7 +25,7 @@ pub(crate) use aarch64::INTEGERS;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::INTEGERS;
 
-/// Functions that can be stood in front of: two for each operator. CANN 8.3 has about 1,000 operators of which torch_npu asks for 903.
+/// Functions that can be stood in front of: two for each operator. CANN 8.3 has about 1,000 operators of which `torch_npu` asks for 903.
 pub(crate) const STUBS: usize = 4096;
 /// Bytes of a stub.
 const STUB: usize = 16;
@@ -57,8 +57,9 @@ pub(crate) struct Function {
 }
 
 impl Slot {
-    const EMPTY: Self =
-        Self { real: AtomicPtr::new(std::ptr::null_mut()), function: AtomicPtr::new(std::ptr::null_mut()) };
+    const fn empty() -> Self {
+        Self { real: AtomicPtr::new(std::ptr::null_mut()), function: AtomicPtr::new(std::ptr::null_mut()) }
+    }
 
     /// What this stub stands for; `None` before it was given out.
     pub(crate) fn function(&self) -> Option<&'static Function> {
@@ -74,7 +75,7 @@ pub(crate) struct Slots(UnsafeCell<[Slot; STUBS]>);
 // SAFETY: its cells are atomics; the cell around them only keeps the table in writable memory.
 unsafe impl Sync for Slots {}
 
-pub(crate) static SLOTS: Slots = Slots(UnsafeCell::new([Slot::EMPTY; STUBS]));
+pub(crate) static SLOTS: Slots = Slots(UnsafeCell::new([const { Slot::empty() }; STUBS]));
 
 impl Slots {
     fn get(&self, index: usize) -> Option<&Slot> {
@@ -84,7 +85,10 @@ impl Slots {
 }
 
 /// Stubs that were given out, by what they stand for: two names may share one function.
-static GIVEN: Mutex<Option<HashMap<(Box<str>, usize), usize>>> = Mutex::new(None);
+static GIVEN: Mutex<Option<Given>> = Mutex::new(None);
+
+/// Number of the stub, by name and address of a function.
+type Given = HashMap<(Box<str>, usize), usize>;
 
 unsafe extern "C" {
     /// The first stub. Not a function to be called from here.

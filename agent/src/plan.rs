@@ -243,7 +243,7 @@ pub(crate) fn forget_all() {
     *plans() = None;
 }
 
-/// Whether torch_npu keeps executors in the cache of CANN. While something is recorded it does not: an executor from there is
+/// Whether `torch_npu` keeps executors in the cache of CANN. While something is recorded it does not: an executor from there is
 /// launched without the arguments being seen. What is computed is the same.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn CanUsePTACache(name: *const c_char) -> bool {
@@ -256,7 +256,7 @@ pub(crate) unsafe extern "C" fn CanUsePTACache(name: *const c_char) -> bool {
     real!(CAN_USE_CACHE as Can).is_some_and(|real| unsafe { real(name) })
 }
 
-/// Whether the program runs on torch_npu, which makes handles for each call.
+/// Whether the program runs on `torch_npu`, which makes handles for each call.
 static TORCH_NPU: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_torch_npu() -> bool {

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::Exit;
 use super::args::CaptureArgs;
 use super::program::{self, Order};
+use super::terminal;
 use crate::capture::{self, Existing};
 use crate::dump::native::RUNTIME_FOLDER;
 
@@ -66,8 +67,8 @@ fn below_python(args: &CaptureArgs, output: &Path) -> anyhow::Result<Vec<(&'stat
     let mut variables = vec![("LD_PRELOAD", preload), (RUNTIME_VARIABLE, settings.to_string().into())];
     if beside && env::var_os("TASK_QUEUE_ENABLE").is_some_and(|value| value == "2") {
         // The other thread would not know an operator of the recorder from one of the program.
-        eprintln!(
-            "probe: TASK_QUEUE_ENABLE is set to 1 for this run: with 2, ops of torch and operators below them cannot be recorded together"
+        terminal::note(
+            "TASK_QUEUE_ENABLE is set to 1 for this run: with 2, ops of torch and operators below them cannot be recorded together",
         );
         variables.push(("TASK_QUEUE_ENABLE", "1".into()));
     }
