@@ -61,7 +61,8 @@ page_tests() {
     PROBE_BIN="$target/debug/probe" node --test --test-reporter=spec web/test/page.test.mjs
 }
 
-# A virtual environment that is made again only when the requirements change. PyTorch is by far the largest part of it.
+# A virtual environment that is made again only when the requirements change. PyTorch is by far the largest part of it, and most
+# of its modules are never imported: those that are get their byte code then.
 python_environment() {
     local wanted stamp=.venv/requirements.txt
     wanted="$(cat tests/oracle/requirements.txt python/tests/requirements.txt)"
@@ -71,9 +72,24 @@ python_environment() {
     fi
     rm -rf .venv
     python3 -m venv .venv
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile \
         -r tests/oracle/requirements.txt -r python/tests/requirements.txt
     printf '%s\n' "$wanted" >"$stamp"
+}
+
+# Packages come over the network while the compiler is at work.
+begin_python_environment() {
+    python_environment >"$target/python_environment.log" 2>&1 &
+    environment=$!
+    trap 'kill "$environment" 2>/dev/null || true' EXIT
+}
+
+end_python_environment() {
+    local status=0
+    wait "$environment" || status=$?
+    trap - EXIT
+    cat "$target/python_environment.log"
+    return $status
 }
 
 # The package as a user gets it, but for the optimiser: from a wheel, not from the source folder.
@@ -94,6 +110,14 @@ ascend_sim() {
     esac
 }
 
+# Everything that tests need, the programs too. `cargo build` and `cargo run` would compile most of it once more, since the
+# dependencies of tests are not theirs and ask for other features of the same crates.
+build() {
+    cargo test --no-run --all-features --locked
+    # With the command, so that both are built of the same dependencies.
+    cargo build --all-features --locked -p probe -p probe-agent
+}
+
 # The way in of the agent below Python, here and on AArch64.
 runtime_agent() {
     local status=0
@@ -112,7 +136,7 @@ runtime_agent() {
 }
 
 schemas() {
-    cargo run --quiet --locked --all-features --bin generate-schemas
+    "$target/debug/generate-schemas"
     if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
         git diff --exit-code -- schemas
     else
@@ -144,30 +168,32 @@ oracle() {
 python_tests() {
     local here="$PWD"
     (cd "$target" && PROBE_BIN="$target/debug/probe" ASCEND_SIM="$target/ascend-sim" "$here/.venv/bin/python" -m pytest -q \
-        -p no:cacheprovider --rootdir "$here" -c "$here/pyproject.toml" "$here/python/tests")
+        -p no:cacheprovider -n auto --maxprocesses 4 --dist worksteal \
+        --rootdir "$here" -c "$here/pyproject.toml" "$here/python/tests")
 }
 
 step components
 step cargo fmt --all --check
+begin_python_environment
 step cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 step cargo check --no-default-features --locked
 RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --all-features --locked
-step cargo test --doc --all-features --locked
+step build
+step runtime_agent
 step schemas
+step cargo test --doc --all-features --locked
 # The dev profile shares what the tests build; that it compiles and links is what is checked here.
 step cargo bench --no-run --profile dev --all-features --locked
 step fuzz_targets
 rm -rf "$target/page-dist"
 step page_bundle
-step python_environment
+step end_python_environment
 step ascend_sim
 has_nextest=yes
 if ! step nextest; then
     has_nextest=no
     note "cargo-nextest could not be installed: cargo test runs the tests instead"
 fi
-step cargo build --all-features --locked -p probe -p probe-agent
-step runtime_agent
 step wheel
 step rust_tests
 step page_tests

@@ -22,6 +22,9 @@ pub mod inspect;
 pub mod judge;
 pub mod measure;
 pub mod pair;
+pub mod peers;
 pub mod read;
 pub mod report;
 pub mod settings;
+#[cfg(feature = "parquet")]
+pub mod shard;

@@ -331,7 +331,7 @@ fn texts_are_harmless_in_every_report() {
     let junit = fs::read_to_string(run.reports.join("config.junit.xml")).unwrap();
     assert!(
         junit.contains(
-            "<testcase classname=\"config-check\" name=\"env\">\n      <failure message=\"1 diff\">"
+            "<testcase name=\"env\" classname=\"config-check\">\n            <failure message=\"1 diff\" type=\"diff\">"
         ),
         "{junit}"
     );

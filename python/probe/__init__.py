@@ -38,8 +38,8 @@ _EXPORTS = {
     "step": "probe.current",
 }
 
-#: Parts of the package that are used as modules: `probe.config_check.apply_patch`.
-_MODULES = ("config_check",)
+#: Parts of the package that are used as modules: `probe.config_check.apply_patch`, `probe.testing`.
+_MODULES = ("config_check", "distributed", "testing")
 
 __all__ = [
     "ApiProfiler",

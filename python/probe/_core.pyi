@@ -8,6 +8,18 @@ def main(arguments: list[str]) -> int:
 def check_folder(output: str) -> None:
     """Raises OSError if a run must not record into the folder: it holds a dump of another one, or something else."""
 
+def build_id() -> str:
+    """The program, as plans know it: shards of another one are refused."""
+
+def plan(baseline: str, candidate: str, run: str, options: str) -> tuple[str, int, int, int]:
+    """Writes the plan of a comparison into the folder `run`; `options` is a JSON object. Returns its path, groups, parts and bytes."""
+
+def compare_shard(plan: str, index: int, count: int, threads: int) -> tuple[int, bool, str | None]:
+    """Compares a shard. Returns its number of parts, whether it was done before, and its first op at fault."""
+
+def merge(run: str) -> tuple[str, list[int]]:
+    """Folds the shards and writes the reports. Returns `report.json` and the shards that are missing."""
+
 class Digester:
     """Digests tensors in host memory, for packs of config-check."""
 

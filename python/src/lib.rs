@@ -12,6 +12,7 @@
 //!     measure   its numbers (cache: not twice; device: fetched later; identity: which slots hold the same)
 //!   tape      the writer, and its first failure
 //! private   what is read of torch and the interpreter past their public side (frame, shim, interior, symbols)
+//! distributed  comparisons in shards, for `probe.distributed`
 //! digest    identities of tensors, for packs of config-check (mersenne: how far a random generator has come)
 //! ```
 
@@ -23,6 +24,7 @@ mod call;
 mod compiled;
 mod device;
 mod digest;
+mod distributed;
 mod flatten;
 mod identity;
 mod measure;
@@ -78,6 +80,8 @@ mod _core {
     use super::check_folder;
     #[pymodule_export]
     use super::digest::{DigestStream, Digester, hash_bytes};
+    #[pymodule_export]
+    use super::distributed::{build_id, compare_shard, merge, plan};
     #[pymodule_export]
     use super::main;
     #[pymodule_export]

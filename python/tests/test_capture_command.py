@@ -177,7 +177,7 @@ def test_a_used_folder_is_refused_before_the_program_runs(tmp_path: Path, option
     program = [*launcher, sys.executable, "-c", "print('ran')"]
     done = capture(*options, "--", *program, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, ""), done
-    assert f"{folder}: holds a dump already of 2026-01-01" in done.stderr and "Traceback" not in done.stderr
+    assert f"{folder}: already holds a dump of 2026-01-01" in done.stderr and "Traceback" not in done.stderr
     assert f"such as {folder}-2, or replace it with --overwrite" in done.stderr
     assert _files(folder) == before
     done = capture(*options, "--overwrite", "--", "no-such-program", cwd=tmp_path)

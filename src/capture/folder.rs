@@ -296,7 +296,7 @@ fn used(root: &Path, there: Option<&RunManifest>, option: &str) -> CaptureError 
     let free = free_name(root).map_or_else(String::new, |free| format!(", such as {}", free.display()));
     CaptureError::occupied(
         root,
-        format!("holds a dump already{of}; record into another folder{free}, or replace it with {option}"),
+        format!("already holds a dump{of}; record into another folder{free}, or replace it with {option}"),
     )
 }
 

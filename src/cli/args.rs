@@ -8,9 +8,12 @@ use clap::{Args, Parser, Subcommand};
 
 use super::baseline::BaselineArgs;
 use super::gate::GateArgs;
+use super::history::HistoryArgs;
+use super::narrow::NarrowArgs;
 use crate::compare::{LevelFilter, NumberSet};
 use crate::report::Format;
 use crate::report::config::ConfigFormat;
+use crate::shard::Shard;
 
 /// Finds the operator where two training runs part ways, and says why.
 #[derive(Debug, Parser)]
@@ -37,12 +40,17 @@ pub(super) struct Cli {
 pub(super) enum Command {
     Capture(CaptureArgs),
     Compare(CompareArgs),
+    Peers(PeersArgs),
+    Plan(PlanArgs),
+    Merge(MergeArgs),
     Calibrate(CalibrateArgs),
     #[command(alias = "config_check")]
     ConfigCheck(ConfigCheckArgs),
     Gate(GateArgs),
     Baseline(BaselineArgs),
     Convert(ConvertArgs),
+    History(HistoryArgs),
+    Narrow(NarrowArgs),
     Inspect(InspectArgs),
     #[cfg(all(feature = "html", feature = "parquet"))]
     Report(ReportArgs),
@@ -139,7 +147,7 @@ pub(super) struct CaptureArgs {
     pub(super) command: Vec<OsString>,
 }
 
-/// Compare two dumps: name the first op that diverges, and its cause.
+/// Compare two dumps: name the first op that diverges, and its cause
 ///
 /// BASELINE and CANDIDATE are dumps (a dump root, step folder, rank folder or dump.json) or tensors
 /// (.safetensors, .pt, .pth, .bin, .npy, .npz, or a folder of them).
@@ -154,17 +162,17 @@ Examples:
   probe compare gpu_dump npu_dump                     answer, and reports
   probe compare gpu_dump/step3 npu_dump/step3 -v      one step, everything
   probe compare gpu.safetensors npu.safetensors -q    the first line only
-  probe compare gpu_dump npu_dump --noise gpu_dump_2  differ no more than two baseline runs do
+  probe compare gpu_dump npu_dump --noise gpu_dump_2  allow for measured noise
   probe compare gpu_dump npu_dump --reference f64     who is nearer to the truth
   probe compare gpu_dump npu_dump --format json | jq .first_divergence"
 )]
 pub(super) struct CompareArgs {
     /// The run that is trusted (usually on a GPU).
-    #[arg(value_name = "BASELINE", required_unless_present_any = ["baseline", "candidate"])]
+    #[arg(value_name = "BASELINE", required_unless_present_any = ["baseline", "candidate", "plan"])]
     first: Option<PathBuf>,
 
     /// The run under test (usually on an NPU).
-    #[arg(value_name = "CANDIDATE", required_unless_present_any = ["baseline", "candidate"])]
+    #[arg(value_name = "CANDIDATE", required_unless_present_any = ["baseline", "candidate", "plan"])]
     second: Option<PathBuf>,
 
     /// BASELINE, given by name.
@@ -229,6 +237,15 @@ pub(super) struct CompareArgs {
     #[command(flatten)]
     pub(super) unlike: Unlike,
 
+    /// Compare a shard of the plan that `probe plan` wrote, for `probe merge`; everything else was settled there.
+    #[arg(long, value_name = "PLAN", requires = "shard")]
+    #[arg(conflicts_with_all = ["first", "second", "baseline", "candidate", "output", "level", "step", "rank", "tolerance", "mapping", "noise", "reference", "format", "full", "any_task", "any_level"])]
+    pub(super) plan: Option<PathBuf>,
+
+    /// The shard: 3/64, `slurm` (a task of a job array or a step), or `k8s/64` (a pod of an indexed job).
+    #[arg(long, value_name = "SHARD", requires = "plan")]
+    pub(super) shard: Option<Shard>,
+
     /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
     #[arg(long)]
     pub(super) no_mmap: bool,
@@ -266,6 +283,146 @@ impl CompareArgs {
         let baseline = self.first.as_ref().or(self.baseline.as_ref())?;
         Some([baseline, self.second.as_ref().or(self.candidate.as_ref())?])
     }
+}
+
+/// Compare the ranks of one dump with one another: who holds another value than its peers, and where a NaN was born.
+///
+/// Weights, gradients after their reduction and steps of the optimizer are the same on all replicas; which ranks are replicas is told from the dump itself.
+///
+/// Exit codes: 0 the ranks agree, 1 one differs or makes a NaN, 2 failed or misused, 3 something could not be read.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe peers npu_dump
+  probe peers npu_dump --step 120-130")]
+pub(super) struct PeersArgs {
+    /// A dump of several ranks.
+    #[arg(value_name = "DUMP")]
+    pub(super) dump: PathBuf,
+
+    /// Steps to look at, such as 3 or 0,10-12 [default: all].
+    #[arg(long, value_name = "STEPS")]
+    pub(super) step: Option<NumberSet>,
+
+    /// Ranks to look at, such as 0 or 0-7 [default: all].
+    #[arg(long, value_name = "RANKS")]
+    pub(super) rank: Option<NumberSet>,
+
+    /// Threads to use [default: one for each processor].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) threads: Option<u16>,
+
+    /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
+    #[arg(long)]
+    pub(super) no_mmap: bool,
+}
+
+/// Settle a comparison of many ranks once, to be run in shards by any scheduler: `probe compare --plan`, then `probe merge`.
+///
+/// Lists both dumps, pairs their parts and weighs them. Shards may run anywhere that sees the same paths, in any order, also twice.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "probe plan [OPTIONS] BASELINE CANDIDATE -o RUN",
+    after_help = "\
+Examples:
+  probe plan gpu_dump npu_dump -o run
+  sbatch --array=1-64 --wrap 'probe compare --plan run/plan.json --shard slurm'
+  probe merge run"
+)]
+pub(super) struct PlanArgs {
+    /// The run that is trusted (usually on a GPU).
+    #[arg(value_name = "BASELINE", required_unless_present = "baseline")]
+    first: Option<PathBuf>,
+
+    /// The run under test (usually on an NPU).
+    #[arg(value_name = "CANDIDATE", required_unless_present = "candidate")]
+    second: Option<PathBuf>,
+
+    /// BASELINE, given by name.
+    #[arg(short, long, value_name = "BASELINE", requires = "candidate", conflicts_with = "first")]
+    baseline: Option<PathBuf>,
+
+    /// CANDIDATE, given by name.
+    #[arg(short, long, value_name = "CANDIDATE", requires = "baseline", conflicts_with = "first")]
+    candidate: Option<PathBuf>,
+
+    /// Folder of the run: the plan, the shards and the reports.
+    #[arg(short, long, value_name = "RUN")]
+    pub(super) output: PathBuf,
+
+    /// Kinds of op to compare.
+    #[arg(short, long, default_value_t = LevelFilter::All, value_parser = level())]
+    pub(super) level: LevelFilter,
+
+    /// Steps to compare, such as 3 or 0,10-12 [default: all].
+    #[arg(long, value_name = "STEPS", value_parser = numbers)]
+    pub(super) step: Option<String>,
+
+    /// Ranks to compare, such as 0 or 0-7 [default: all].
+    #[arg(long, value_name = "RANKS", value_parser = numbers)]
+    pub(super) rank: Option<String>,
+
+    /// TOML file of tolerance rules.
+    #[arg(long, value_name = "FILE")]
+    pub(super) tolerance: Option<PathBuf>,
+
+    /// Names that belong together, as for `probe compare`.
+    #[arg(long, value_name = "FILE")]
+    pub(super) mapping: Option<PathBuf>,
+
+    /// A file that `probe calibrate` wrote; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub(super) noise: Vec<PathBuf>,
+
+    /// A run of the same program in float32 or float64.
+    #[arg(long, value_name = "DUMP")]
+    pub(super) reference: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(super) unlike: Unlike,
+
+    /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
+    #[arg(long)]
+    pub(super) no_mmap: bool,
+
+    /// Print the path of the plan only.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
+impl PlanArgs {
+    /// Baseline and candidate.
+    pub(super) fn sides(&self) -> Option<[&PathBuf; 2]> {
+        let baseline = self.first.as_ref().or(self.baseline.as_ref())?;
+        Some([baseline, self.second.as_ref().or(self.candidate.as_ref())?])
+    }
+}
+
+/// Fold the shards of a plan into the answer and its reports.
+///
+/// May be run at any time: shards that are not done are listed with the command that makes them up.
+///
+/// Exit codes: 0 agree, 1 diverged, 2 failed or misused, 3 finished but incomplete, as when a shard is missing.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe merge run
+  probe merge run -q --format json")]
+pub(super) struct MergeArgs {
+    /// Folder of the run.
+    #[arg(value_name = "RUN")]
+    pub(super) run: PathBuf,
+
+    /// Reports to write into it, with commas; rows stay in the shards, `result.parquet` in each [default: text,xlsx,json].
+    #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
+    pub(super) format: Option<Vec<Format>>,
+
+    /// Ops at fault to list in the terminal.
+    #[arg(long, default_value_t = 10)]
+    pub(super) top: usize,
+
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
 }
 
 /// Measure by how much runs of one program differ, as floors for `probe compare --noise`.
@@ -314,7 +471,7 @@ pub(super) struct CalibrateArgs {
     pub(super) quiet: bool,
 }
 
-/// Check whether two training set-ups can be compared: environment, packages, flags, seeds, data, weights and more.
+/// Check whether two training set-ups can be compared: environment, packages, flags, seeds, data, weights and more
 ///
 /// BASELINE and CANDIDATE are configuration packs (.zip), as `probe.config_check.pack` writes them; packs of msprobe are read too.
 ///

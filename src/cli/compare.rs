@@ -6,6 +6,7 @@ use anyhow::Context;
 
 use super::Exit;
 use super::args::CompareArgs;
+use super::interrupt::leave_nothing_behind;
 use super::output::{in_new_folder, to_print};
 use super::progress::Bar;
 use super::terminal;
@@ -15,12 +16,16 @@ use crate::pair::Mapping;
 use crate::read::map::FileAccess;
 use crate::report::text::{TextOptions, answer, render};
 use crate::report::{Extent, Format, ReportSet, json};
+use crate::shard::{Shard, ShardOutcome, compare_shard};
 
 /// Folder of the reports, where none is given.
 const OUTPUT: &str = "probe-report";
 
 /// Runs the subcommand.
 pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
+    if let (Some(plan), Some(shard)) = (&args.plan, args.shard) {
+        return compare_one(plan, shard, args);
+    }
     let sides = args.sides().context("two dumps are needed: BASELINE CANDIDATE")?;
     // What is certain to fail should fail before anything is created.
     let noise = args.noise.iter().map(|path| ("noise", path));
@@ -59,7 +64,7 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         let extent = if args.full { Extent::Full } else { Extent::Selection };
         in_new_folder(folder, || {
             let mut reports =
-                ReportSet::create(folder, args.format.as_deref().unwrap_or(&Format::ALL), extent)?;
+                ReportSet::create(folder, args.format.as_deref().unwrap_or(&Format::USUAL), extent)?;
             pool.install(|| {
                 let summary = compared(&mut |part| reports.part(part))?;
                 let written = reports.finish(&summary)?;
@@ -75,6 +80,22 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         render(&summary, &layout(args, written))
     })?;
     Ok(summary.verdict.into())
+}
+
+/// Compares a shard of a plan. That ops are at fault in it is nothing to fail for: the merge tells.
+fn compare_one(plan: &Path, shard: Shard, args: &CompareArgs) -> anyhow::Result<Exit> {
+    leave_nothing_behind(Vec::new())?;
+    let bar = (!args.verbosity.quiet).then(Bar::on_terminal).flatten();
+    let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
+    let done = pool(args.threads)?.install(|| compare_shard(plan, shard, progress))?;
+    drop(bar);
+    let ShardOutcome { folder, parts, was_done, first } = done;
+    let what = if was_done { "was done before" } else { "done" };
+    let first = first.map_or_else(String::new, |first| format!("; its first op at fault: {first}"));
+    if !args.verbosity.quiet {
+        terminal::print(&format!("shard {shard}: {what}, {parts} parts, {}{first}\n", folder.display()))?;
+    }
+    Ok(Exit::Agree)
 }
 
 /// Threads to compare with: as many as were asked for, one for each processor by default.

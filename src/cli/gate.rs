@@ -14,7 +14,7 @@ use super::progress::Bar;
 use super::{origin, terminal};
 use crate::compare::{Progress, Quiet};
 use crate::gate::policy::{Date, growth};
-use crate::gate::{GateOptions, GateOutcome, Policy, gate};
+use crate::gate::{GateOptions, GateOutcome, Kind, Policy, gate, history};
 use crate::read::map::FileAccess;
 use crate::report::gate::{GateFormat, GateReports, GateTextOptions, answer, page, render};
 
@@ -76,6 +76,10 @@ pub(super) struct GateArgs {
     /// several times.
     #[arg(long, value_name = "RESULT")]
     evidence: Vec<PathBuf>,
+
+    /// Folder of a history that this result is appended to; `probe history` reads it.
+    #[arg(long, value_name = "DIR")]
+    history: Option<PathBuf>,
 
     /// Folder of the sources, which paths in reports are made relative to [default: the working folder].
     #[arg(long, value_name = "DIR")]
@@ -147,6 +151,9 @@ pub(super) fn run(args: &GateArgs) -> anyhow::Result<Exit> {
         })?
     };
     summary(&outcome)?;
+    if let Some(folder) = &args.history {
+        keep(folder, &outcome)?;
+    }
     terminal::print(&match printed {
         Some(format) if format != GateFormat::Text => {
             String::from_utf8(format.content(&outcome, root.as_deref()).map_err(anyhow::Error::msg)?)?
@@ -185,6 +192,20 @@ fn options(args: &GateArgs, policy: &Policy) -> anyhow::Result<GateOptions> {
     options.evidence.clone_from(&args.evidence);
     options.access = if args.no_mmap { FileAccess::Read } else { FileAccess::Map };
     Ok(options)
+}
+
+/// Appends the result to a history.
+fn keep(folder: &Path, outcome: &GateOutcome) -> anyhow::Result<()> {
+    let entry = history::Entry::of(outcome);
+    history::append(folder, &entry)?;
+    if outcome.cases.iter().any(|case| case.kind != Kind::Scalar) {
+        let modules = folder.join(history::MODULES);
+        std::fs::create_dir_all(&modules).with_context(|| modules.display().to_string())?;
+        let commit: String = entry.commit.as_deref().unwrap_or("unknown").chars().take(12).collect();
+        let name = format!("{}-{commit}-{}.parquet", entry.time, std::process::id());
+        crate::report::history::modules(&modules.join(name), outcome)?;
+    }
+    Ok(())
 }
 
 /// Appends the page to the summary of a job, where the CI system has a file for it.

@@ -1,6 +1,8 @@
 //! What happens when somebody ends the command before it has finished: nothing half-written stays.
 
 use std::path::PathBuf;
+#[cfg(unix)]
+use std::sync::Arc;
 
 /// From now on, a signal that ends the process (Ctrl-C, `kill`, a closed terminal) first removes the reports that are being
 /// written, and those of `folders` that are empty then, the innermost first. Signals that the process was started to ignore, as
@@ -35,8 +37,10 @@ pub(super) fn leave_no_tree_behind(folder: PathBuf) -> anyhow::Result<()> {
 #[cfg(unix)]
 fn before_the_end(work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
     use anyhow::Context as _;
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
+    // A write beyond `ulimit -f` would end the process; with a handler, whatever it does, it fails like one to a full disk.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot watch for signals")?;
     let ignored = ignored();
     let heeded = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
     let mut signals = signal_hook::iterator::Signals::new(heeded).context("cannot watch for signals")?;

@@ -11,12 +11,17 @@ mod config_check;
 mod convert;
 mod exit;
 mod gate;
+mod history;
 mod inspect;
 mod interrupt;
 mod manual;
+mod merge;
+mod narrow;
 mod nearest;
 mod origin;
 mod output;
+mod peers;
+mod plan;
 mod program;
 mod progress;
 #[cfg(all(feature = "html", feature = "parquet"))]
@@ -43,11 +48,16 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     let outcome = match cli.command {
         Command::Capture(options) => capture::run(&options),
         Command::Compare(options) => compare::run(&options),
+        Command::Peers(options) => peers::run(&options),
+        Command::Plan(options) => plan::run(&options),
+        Command::Merge(options) => merge::run(&options),
         Command::Calibrate(options) => calibrate::run(&options),
         Command::ConfigCheck(options) => config_check::run(&options),
         Command::Gate(options) => gate::run(&options),
         Command::Baseline(options) => baseline::run(&options),
         Command::Convert(options) => convert::run(&options),
+        Command::History(options) => history::run(&options),
+        Command::Narrow(options) => narrow::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         #[cfg(all(feature = "html", feature = "parquet"))]
         Command::Report(options) => report::run(&options),

@@ -22,6 +22,10 @@ pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u6
     let (Some(b_key), Some(c_key)) = (&b.data, &c.data) else {
         return half(baseline, candidate);
     };
+    if b.damage.is_some() || c.damage.is_some() {
+        let (baseline, candidate) = (b.damage.clone(), c.damage.clone());
+        return (Evidence::Unreadable { baseline, candidate }, 0);
+    }
     // Elements of other shapes do not answer one another, however many there are.
     if b.squeezed_shape() != c.squeezed_shape() {
         return (Evidence::Nothing, 0);

@@ -3,15 +3,17 @@
 //! Parts are worked on in batches, as many at a time as there are pairs of threads; while a batch is measured the one
 //! before it is reported. Results do not depend on the number of threads.
 
+mod below;
 mod collect;
 mod error;
+mod fold;
 mod look;
 mod noise;
 mod place;
 mod reference;
 mod selection;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -19,23 +21,27 @@ use std::time::Instant;
 use rayon::prelude::*;
 
 pub use error::CompareError;
+pub(crate) use fold::{Fold, SideInfo};
+#[cfg(feature = "parquet")]
+pub(crate) use fold::{Place, SideFold};
 pub use noise::{Calibration, calibrate};
 pub use selection::{LevelFilter, NumberSet, SelectionError};
 
 use crate::dump::{Dump, Level, NATIVE, PartKey, Rank};
-use crate::judge::{
-    History, Incomplete, Known, PartJudgement, Rules, RunInfo, RunJudge, RunVerdict, Summary, Verdict,
-    judge_part,
-};
+use crate::judge::{History, Known, Noise, PartJudgement, Rules, Summary, judge_part};
 use crate::measure::Evidence;
 use crate::pair::{
-    Alignment, Mapping, OpPair, PartMatch, PartPair, align, keep_common, keep_common_slots, keep_reached,
-    keep_shared_kinds, pair_parts, substitutions, value_numbers,
+    Alignment, Mapping, OpPair, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels,
+    keep_common, keep_common_slots, keep_reached, keep_shared_kinds, pair_parts, substitutions,
+    value_numbers,
 };
 use crate::read::{self, ReadError, map::FileAccess};
 use crate::report::{PartReport, Portrait, ReportError};
+#[cfg(feature = "parquet")]
+pub(crate) use noise::measured as measured_noise;
+pub(crate) use reference::Reference;
+
 use below::Below;
-use reference::Reference;
 
 /// What to compare and how.
 #[derive(Debug, Clone, Default)]
@@ -153,86 +159,130 @@ pub fn compare_dumps(
     sink: &mut PartSink<'_>,
 ) -> Result<Summary, CompareError> {
     let started = Instant::now();
-    let mut run = RunJudge::default();
-    for fault in b.faults.iter().chain(&c.faults) {
-        run.add_incomplete(fault.path().display().to_string(), fault.reason());
-    }
-    let selected = |key: &PartKey| {
-        options.steps.contains(key.step) && options.ranks.contains(u64::from(key.rank.number()))
-    };
-    let pairing = pair_parts(b, c, selected);
-    for (side, keys) in [("baseline", &pairing.baseline_only), ("candidate", &pairing.candidate_only)] {
-        for key in keys {
-            run.add_incomplete(
-                format!("step {} {}", key.step, key.rank),
-                format!("only the {side} has it; not compared"),
-            );
-        }
-    }
-    for (place, reason) in &pairing.ambiguous {
-        run.add_incomplete(place.clone(), reason.clone());
-    }
-    for note in &pairing.notes {
-        run.add_note(note.clone());
-    }
-    let mut infos = (info_of(b), info_of(c));
-    let below = Below::of(&c.path, options.access);
-    let noise = noise::measured(b, options, progress, &mut run)?;
+    let Prologue { pairing, mut fold, sides } = Prologue::of(b, c, options);
+    let noise = noise::measured(b, options, progress, &mut fold.run)?;
     let reference = options.reference.as_deref();
-    let reference = reference.map(|path| Reference::open(path, &pairing.matches, options)).transpose()?;
-    let against = reference.as_ref();
-    let batch = parts_at_a_time();
-    let parts = pairing.matches.len();
-    let mut waiting: Vec<DonePart> = Vec::new();
-    // What the last step compared of each rank left to the judging of the next.
-    let mut histories: BTreeMap<u32, History> = BTreeMap::new();
-    for matches in pairing.matches.chunks(batch) {
-        let (reported, mut done) = rayon::join(
-            || hand_on(&waiting, parts, sink),
-            || work_on(matches, b, c, against, options, progress),
-        );
-        reported?;
-        waiting.clear();
-        in_order(done.iter_mut().flatten(), &mut histories, |part, history| {
-            let reference = std::mem::take(&mut part.judged.reference);
-            let known = Known { rules: &options.rules, noise: &noise, reference: &reference };
-            let (judged, next) = judge_part(&part.pair, &part.evidence, known, history);
-            part.judged = PartJudgement { reference, ..judged };
-            part.judged.counts.bytes = part.bytes;
-            place::complete(&part.pair, &mut part.judged.findings);
-            below.complete(&part.pair, &mut part.judged.findings);
-            part.portraits = look::portraits(&part.pair, &part.evidence, &part.judged.findings);
-            next
-        });
-        for (part, outcome) in matches.iter().zip(done) {
-            match outcome {
-                Ok(done) => {
-                    add_part(&mut run, &mut infos, &done);
-                    waiting.push(done);
-                }
-                Err(CompareError::Read(fault)) => {
-                    run.add_incomplete(
-                        format!("step {} {}", part.baseline.step, part.baseline.rank),
-                        fault.to_string(),
-                    );
-                }
-                Err(other) => return Err(other),
+    let total = pairing.matches.len();
+    let reference =
+        reference.map(|path| Reference::open(path, &pairing.matches, total, options)).transpose()?;
+    let parts = Parts {
+        matches: &pairing.matches,
+        total,
+        baseline: b,
+        candidate: c,
+        noise: &noise,
+        reference: reference.as_ref(),
+    };
+    parts.compare(options, progress, sink, &mut fold)?;
+    fold.finish(sides, options.level, started.elapsed().as_secs_f64())
+}
+
+/// Two dumps whose parts are paired, before any is read.
+pub(crate) struct Prologue {
+    pub(crate) pairing: Pairing,
+    /// What could not be read or paired.
+    pub(crate) fold: Fold,
+    pub(crate) sides: [SideInfo; 2],
+}
+
+impl Prologue {
+    /// Pairs the parts of two dumps.
+    pub(crate) fn of(b: &Dump, c: &Dump, options: &CompareOptions) -> Self {
+        let mut fold = Fold::default();
+        let run = &mut fold.run;
+        for fault in b.faults.iter().chain(&c.faults) {
+            run.add_incomplete(fault.path().display().to_string(), fault.reason());
+        }
+        let selected = |key: &PartKey| {
+            options.steps.contains(key.step) && options.ranks.contains(u64::from(key.rank.number()))
+        };
+        let pairing = pair_parts(b, c, selected);
+        for (side, keys) in [("baseline", &pairing.baseline_only), ("candidate", &pairing.candidate_only)] {
+            for key in keys {
+                run.add_incomplete(
+                    format!("step {} {}", key.step, key.rank),
+                    format!("only the {side} has it; not compared"),
+                );
             }
         }
+        for (place, reason) in &pairing.ambiguous {
+            run.add_incomplete(place.clone(), reason.clone());
+        }
+        for note in &pairing.notes {
+            run.add_note(note.clone());
+        }
+        let sides = [SideInfo::of(b, selected), SideInfo::of(c, selected)];
+        Self { pairing, fold, sides }
     }
-    hand_on(&waiting, parts, sink)?;
-    if run.ops_paired() == 0 {
-        return Err(nothing_compared(run, [(b, &infos.0), (c, &infos.1)], selected, options.level));
+}
+
+/// Parts to compare, all or some of those of a comparison, and what they are held against.
+pub(crate) struct Parts<'a> {
+    /// In order of step, then rank; all steps of each rank that there are.
+    pub(crate) matches: &'a [PartMatch],
+    /// Number of parts of the whole comparison.
+    pub(crate) total: usize,
+    pub(crate) baseline: &'a Dump,
+    pub(crate) candidate: &'a Dump,
+    pub(crate) noise: &'a Noise,
+    pub(crate) reference: Option<&'a Reference>,
+}
+
+impl Parts<'_> {
+    /// Compares them and adds them to `fold`.
+    ///
+    /// # Errors
+    /// [`CompareError`] when the options forbid to compare a part, which `fold` then tells, or `sink` fails.
+    pub(crate) fn compare(
+        &self,
+        options: &CompareOptions,
+        progress: &dyn Progress,
+        sink: &mut PartSink<'_>,
+        fold: &mut Fold,
+    ) -> Result<(), CompareError> {
+        let (b, c) = (self.baseline, self.candidate);
+        let mut waiting: Vec<DonePart> = Vec::new();
+        // What the last step compared of each rank left to the judging of the next.
+        let mut histories: BTreeMap<u32, History> = BTreeMap::new();
+        let below = Below::of(&c.path, options.access);
+        for matches in self.matches.chunks(parts_at_a_time()) {
+            let (reported, mut done) = rayon::join(
+                || hand_on(&waiting, self.total, sink),
+                || work_on(matches, b, c, self.reference, options, progress),
+            );
+            reported?;
+            waiting.clear();
+            in_order(done.iter_mut().flatten(), &mut histories, |part, history| {
+                let reference = std::mem::take(&mut part.judged.reference);
+                let known = Known { rules: &options.rules, noise: self.noise, reference: &reference };
+                let (judged, next) = judge_part(&part.pair, &part.evidence, known, history);
+                part.judged = PartJudgement { reference, ..judged };
+                part.judged.counts.bytes = part.bytes;
+                place::complete(&part.pair, &mut part.judged.findings);
+                below.complete(&part.pair, &mut part.judged.findings);
+                part.portraits = look::portraits(&part.pair, &part.evidence, &part.judged.findings);
+                next
+            });
+            for (part, outcome) in matches.iter().zip(done) {
+                let place = (part.baseline.step, part.baseline.rank.number());
+                match outcome {
+                    Ok(done) => {
+                        fold.add(&done);
+                        waiting.push(done);
+                    }
+                    Err(CompareError::Read(fault)) => {
+                        let named = format!("step {} {}", part.baseline.step, part.baseline.rank);
+                        fold.run.add_incomplete_part(place, named, fault.to_string());
+                    }
+                    Err(other) => {
+                        fold.refused = Some((place, other.to_string()));
+                        return Err(other);
+                    }
+                }
+            }
+        }
+        hand_on(&waiting, self.total, sink)
     }
-    let summary = run.finish(infos.0, infos.1, started.elapsed().as_secs_f64());
-    if summary.verdict == RunVerdict::Agree && summary.counts.compared() == 0 {
-        let reason = format!(
-            "the ops present on both sides ({}) hold no value that both recorded",
-            summary.counts.ops_paired
-        );
-        return Err(CompareError::Nothing { reason });
-    }
-    Ok(summary)
 }
 
 /// Half of the threads read and measure parts, for each takes another one for its second side.
@@ -292,8 +342,9 @@ fn compare_part(
     options.level.retain(&mut b.ops);
     options.level.retain(&mut c.ops);
     let two_tools = [baseline, candidate].iter().filter(|dump| dump.format == NATIVE).count() == 1;
+    let across_kernels = holds_kernels(&b) != holds_kernels(&c);
     // A choice of one kind of op asks both sides for the same.
-    if options.level == LevelFilter::All && differ_in_level(&b, &c, two_tools) {
+    if options.level == LevelFilter::All && !across_kernels && differ_in_level(&b, &c, two_tools) {
         let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
         if !options.any_level {
             return Err(CompareError::Levels { place, baseline: b.level, candidate: c.level });
@@ -304,13 +355,14 @@ fn compare_part(
             return Err(CompareError::Nothing { reason });
         }
     }
-    if two_tools {
+    if two_tools && !across_kernels {
         keep_common(&mut b, &mut c);
     }
     keep_reached(&mut b, &mut c);
-    let Alignment { mut ops, notes } = align(&b, &c, &options.mapping);
+    let Alignment { mut ops, notes } =
+        if across_kernels { align_kernels(&mut b, &mut c) } else { align(&b, &c, &options.mapping) };
     b.notes.extend(notes);
-    if two_tools {
+    if two_tools && !across_kernels {
         keep_common_slots(&mut ops);
     }
     let substitutions = substitutions(&b, &c, &ops);
@@ -373,83 +425,6 @@ fn collect_op(pair: &PartPair, op: &OpPair, bytes: &AtomicU64) -> Vec<Evidence> 
         evidence
     };
     op.slots.iter().copied().map(of).collect()
-}
-
-/// Tells the run about a part: its judgement, and what of it could not be read.
-fn add_part(run: &mut RunJudge, infos: &mut (RunInfo, RunInfo), done: &DonePart) {
-    let pair = &done.pair;
-    add_rank(&mut infos.0, &pair.baseline);
-    add_rank(&mut infos.1, &pair.candidate);
-    run.add(pair.step, pair.rank, &done.judged);
-    for fault in pair.baseline.faults.iter().chain(&pair.candidate.faults) {
-        run.add_incomplete(format!("step {} rank {}", pair.step, pair.rank), fault.to_string());
-    }
-    if let Some(fault) = &done.reference_fault {
-        run.add_incomplete(format!("step {} rank {}", pair.step, pair.rank), fault.clone());
-    }
-    for (op, judged) in pair.ops.iter().zip(&done.judged.ops) {
-        for (&slots, slot) in op.slots.iter().zip(&judged.slots) {
-            if slot.verdict == Verdict::Unreadable {
-                let (b, c) = pair.slot(op, slots);
-                let path = b.or(c).map_or("", |slot| &*slot.path);
-                let place = format!("step {} rank {} {} {path}", pair.step, pair.rank, pair.name(op));
-                run.add_incomplete(place, slot.reason.to_string());
-            }
-        }
-    }
-}
-
-fn info_of(dump: &Dump) -> RunInfo {
-    let numbers = |of: fn(&PartKey) -> u64| dump.parts.iter().map(of).collect::<BTreeSet<_>>();
-    RunInfo {
-        path: dump.path.display().to_string(),
-        format: dump.format.to_owned(),
-        steps: numbers(|key| key.step).into_iter().collect(),
-        ranks: dump.parts.iter().map(|key| key.rank.number()).collect::<BTreeSet<_>>().into_iter().collect(),
-        ..RunInfo::default()
-    }
-}
-
-fn add_rank(info: &mut RunInfo, rank: &Rank) {
-    info.ops += rank.ops.len() as u64;
-    if info.task.is_empty() {
-        info.task = rank.task.to_string();
-        info.level = rank.level.to_string();
-    }
-}
-
-/// Says why no op was compared: what could not be read, what the selection left, or that names do not meet.
-fn nothing_compared(
-    run: RunJudge,
-    sides: [(&Dump, &RunInfo); 2],
-    selected: impl Fn(&PartKey) -> bool,
-    level: LevelFilter,
-) -> CompareError {
-    let summary = run.finish(RunInfo::default(), RunInfo::default(), 0.0);
-    let missing = sides.iter().find(|(_, info)| info.ops == 0);
-    let reason = match (summary.incomplete.first(), missing) {
-        (Some(Incomplete { place, reason }), Some(_)) => format!("{place}: {reason}"),
-        (None, Some((dump, info))) if !dump.parts.iter().any(selected) => {
-            format!(
-                "{}: --step and --rank leave nothing of it, it has steps {:?} and ranks {:?}",
-                info.path, info.steps, info.ranks
-            )
-        }
-        (None, Some((_, info))) if level != LevelFilter::All => {
-            format!("{}: holds no op of --level {level}; try --level all", info.path)
-        }
-        (None, Some((_, info))) => {
-            format!("{}: holds no op; the capture recorded nothing, capture it again", info.path)
-        }
-        (_, None) => {
-            let [(_, b), (_, c)] = sides;
-            format!(
-                "the {} ops of {} and the {} of {} share no name; are these dumps of the same model and level?",
-                b.ops, b.path, c.ops, c.path
-            )
-        }
-    };
-    CompareError::Nothing { reason }
 }
 
 impl From<ReadError> for CompareError {

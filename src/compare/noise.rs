@@ -42,7 +42,7 @@ pub fn calibrate(
 }
 
 /// The noise that the options name; tells the run what it is and what of it could not be read.
-pub(super) fn measured(
+pub(crate) fn measured(
     baseline: &Dump,
     options: &CompareOptions,
     progress: &dyn Progress,

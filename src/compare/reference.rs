@@ -13,7 +13,7 @@ use crate::read;
 
 /// The dump of the reference run.
 #[derive(Debug)]
-pub(super) struct Reference {
+pub(crate) struct Reference {
     path: PathBuf,
     dump: Dump,
     /// It has one part, as each side has: these belong together whatever their numbers.
@@ -28,14 +28,16 @@ pub(super) struct OfPart {
 }
 
 impl Reference {
-    /// Opens the dump at `path`; `matches` are the parts that are compared.
-    pub(super) fn open(
+    /// Opens the dump at `path`. Of `matches`, the parts that are compared, it has to have some, unless there are none. `total` is their number
+    /// in the whole comparison.
+    pub(crate) fn open(
         path: &Path,
         matches: &[PartMatch],
+        total: usize,
         options: &CompareOptions,
     ) -> Result<Self, CompareError> {
         let dump = read::open(path, options.access)?;
-        let alone = dump.parts.len() == 1 && matches.len() == 1;
+        let alone = dump.parts.len() == 1 && total == 1;
         let reference = Self { path: path.into(), dump, alone };
         if !matches.is_empty() && !matches.iter().any(|part| reference.key(part).is_some()) {
             let reason = "shares no step and rank with the runs compared; capture the same steps".to_owned();

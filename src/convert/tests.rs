@@ -100,7 +100,8 @@ fn a_used_folder_is_refused_and_a_failure_leaves_nothing() {
     let error = to(Target::Npy, &testdata("gpu_dump"), &used.join("mine")).unwrap_err().to_string();
     assert!(error.ends_with("is a file; name a folder that is not there yet"), "{error}");
     // Statistics alone make no tensors; a dump that is none makes nothing at all.
-    for (source, message) in [("edge/statistics", "holds no tensor data"), ("packs", "no dump here")] {
+    for (source, message) in [("edge/statistics/baseline", "holds no tensor data"), ("packs", "no dump here")]
+    {
         let error = to(Target::Npy, &testdata(source), &place.path().join("new")).unwrap_err().to_string();
         assert!(error.contains(message), "{error}");
     }

@@ -17,7 +17,7 @@ mod value;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use dtype::{ALL_DTYPES, DType, RecordedDType};
@@ -182,6 +182,11 @@ pub trait PartReader: Send + Sync {
     /// [`ReadError`] when nothing of the part can be used. A part that is usable in part comes back with
     /// [`Rank::faults`] filled.
     fn read(&self, key: &PartKey) -> Result<Rank, ReadError>;
+
+    /// The file or folder that the part `key` can be opened by alone, without the rest of the dump; `None` where there is none.
+    fn place(&self, _key: &PartKey) -> Option<&Path> {
+        None
+    }
 }
 
 impl fmt::Debug for Dump {

@@ -136,6 +136,8 @@ pub struct TensorRecord {
     pub layout: Option<Box<str>>,
     /// A remark of the capture (`beyond the byte budget`, `quantised`).
     pub note: Option<Box<str>>,
+    /// Why not even type and shape could be read, though the file has the name; those given here stand for nothing then.
+    pub damage: Option<Box<str>>,
 }
 
 impl TensorRecord {
@@ -156,6 +158,7 @@ impl TensorRecord {
             sum_error: None,
             layout: None,
             note: None,
+            damage: None,
         }
     }
 

@@ -25,6 +25,7 @@ pub(super) fn of_op(
         return None;
     }
     let mut case = Case::passed(kind_of(name), name, Some(part.pair.step), Some(part.pair.rank));
+    case.error = judged.output_error;
     if let Some(finding) = finding {
         case.status = Status::Failed;
         case.message = format!("{}: {}", finding.cause.name(), finding.reason);

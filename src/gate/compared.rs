@@ -7,7 +7,7 @@ use super::policy::Policy;
 use super::run::GateOptions;
 use super::side::{Side, Values};
 use super::{cases, state, values};
-use crate::compare::{CompareOptions, NumberSet, Progress, compare_dumps};
+use crate::compare::{CompareError, CompareOptions, NumberSet, Progress, compare_dumps};
 use crate::dump::{Counts, Dump, TensorRecord};
 use crate::judge::{Incomplete, Role, RunVerdict, Summary, Verdict};
 use crate::report::PartReport;
@@ -87,8 +87,13 @@ pub(super) fn values(
     compare.access = options.access;
     let allowed = baseline.allows_nonfinite;
     let mut seen = Seen { policy, found: &mut found, allowed, nonfinite: Vec::new() };
-    let summary = match (&baseline.values, &candidate.values) {
-        (Values::Dump(b), Values::Dump(c)) => run(b, c, &compare, progress, &mut seen)?,
+    let by_op = match &candidate.values {
+        Values::Dump(c) => by_sketches(baseline, c, &compare, progress, &mut seen)?,
+        _ => None,
+    };
+    let summary = match (by_op, &baseline.values, &candidate.values) {
+        (Some(summary), ..) => summary,
+        (None, Values::Dump(b), Values::Dump(c)) => run(b, c, &compare, progress, &mut seen)?,
         _ => {
             let path = |side: &Side| side.info.paths.first().cloned().unwrap_or_default();
             let (b, c) = (baseline.lines(&steps, &ranks), candidate.lines(&steps, &ranks));
@@ -100,6 +105,42 @@ pub(super) fn values(
     found.sharp = matches!((&baseline.values, &candidate.values), (Values::Dump(_), Values::Dump(_)));
     found.conclude(&summary, nonfinite, policy);
     Ok(found)
+}
+
+/// Compares the sketches of every op that a baseline has beside it. `None` where there are none, or the candidate was recorded otherwise:
+/// then lines are compared.
+#[cfg(feature = "native")]
+fn by_sketches(
+    baseline: &Side,
+    candidate: &Dump,
+    options: &CompareOptions,
+    progress: &dyn Progress,
+    seen: &mut Seen<'_>,
+) -> Result<Option<Summary>, GateError> {
+    let Some(path) = &baseline.sketches else { return Ok(None) };
+    let unpacked = super::sketches::open(path, options.access)?;
+    match run(&unpacked.dump, candidate, options, progress, seen) {
+        Ok(summary) => Ok(Some(summary)),
+        Err(GateError::Compare(
+            error @ (CompareError::Levels { .. } | CompareError::Tasks { .. } | CompareError::Nothing { .. }),
+        )) => {
+            seen.found.notes.push(format!("the sketches of the baseline were not used: {error}"));
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// This build reads no dumps of probe's own.
+#[cfg(not(feature = "native"))]
+fn by_sketches(
+    _: &Side,
+    _: &Dump,
+    _: &CompareOptions,
+    _: &dyn Progress,
+    _: &mut Seen<'_>,
+) -> Result<Option<Summary>, GateError> {
+    Ok(None)
 }
 
 fn run(

@@ -5,22 +5,31 @@
 //! ([`outcome`]) has a state, culprits and cases, from which `report::gate` writes files.
 
 pub mod baseline;
+pub mod calibrate;
 pub(crate) mod cases;
 mod compared;
 pub mod environment;
 mod error;
+pub mod history;
 pub mod import;
+mod make;
 mod number;
 pub mod outcome;
 pub mod policy;
 mod run;
 mod scalars;
 mod side;
+#[cfg(feature = "native")]
+pub mod sketches;
 mod state;
 mod values;
 
 pub use error::GateError;
+pub use make::{Made, make};
 pub use number::Exact;
 pub use outcome::{Case, Culprit, GateOutcome, Kind, State, Status};
 pub use policy::Policy;
 pub use run::{GateOptions, gate};
+
+#[cfg(test)]
+mod tests;

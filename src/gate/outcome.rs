@@ -97,6 +97,8 @@ pub struct Case {
     pub message: String,
     /// The evidence, at most five lines; empty where it passed.
     pub evidence: Vec<String>,
+    /// Largest relative error of its results; `None` where nothing comparable was recorded, and for scalars.
+    pub error: Option<f64>,
 }
 
 impl Case {
@@ -110,6 +112,7 @@ impl Case {
             status: Status::Passed,
             message: String::new(),
             evidence: Vec::new(),
+            error: None,
         }
     }
 

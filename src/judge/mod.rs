@@ -43,6 +43,8 @@ pub(crate) use group::groups as fault_groups;
 pub use noise::{Noise, NoiseMeter, PartNoise, measure_noise};
 pub use part::{History, Known, judge_part};
 pub use reference::ReferenceErrors;
+#[cfg(feature = "parquet")]
+pub(crate) use run::Note;
 pub use run::RunJudge;
 pub(crate) use tolerance::RuleEntry;
 pub use tolerance::{DTypeTolerance, Rule, Rules};
@@ -310,4 +312,12 @@ pub struct Summary {
     pub candidate: RunInfo,
     /// Wall time of the comparison, in seconds.
     pub seconds: f64,
+}
+
+#[cfg(feature = "parquet")]
+impl Summary {
+    /// Of a comparison of nothing.
+    pub(crate) fn empty() -> Self {
+        RunJudge::default().finish(RunInfo::default(), RunInfo::default(), 0.0)
+    }
 }

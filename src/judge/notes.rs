@@ -44,7 +44,7 @@ pub(super) fn of(
     if candidates.iter().any(|candidate| candidate.cause == Cause::Input) && !collection {
         let (parameters, inputs) = foreign(flow, weighing, ops);
         notes.push(format!(
-            "the run's own inputs or weights already differ ({parameters} parameters, {inputs} inputs); each op is judged by its output error relative to its input error"
+            "the run's own inputs or weights already differ (parameters: {parameters}, inputs: {inputs}); each op is judged by its output error relative to its input error"
         ));
     }
     notes.extend(drifted(flow, drift));

@@ -11,21 +11,22 @@ use super::{
 const MAX_CULPRITS: usize = 1000;
 
 /// A statement about a step and rank, or about the whole run.
-#[derive(Debug)]
-struct Note {
-    part: Option<(u64, u32)>,
-    text: String,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) part: Option<(u64, u32)>,
+    pub(crate) text: String,
 }
 
-/// Gathers part after part.
+/// Gathers parts, in any order and any grouping: what is made of them in the end is the same.
 #[derive(Debug, Default)]
 pub struct RunJudge {
-    findings: Vec<Finding>,
-    counts: Counts,
-    notes: Vec<Note>,
-    incomplete: Vec<Incomplete>,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) counts: Counts,
+    pub(crate) notes: Vec<Note>,
+    /// With the part, where it is about one.
+    pub(crate) incomplete: Vec<(Option<(u64, u32)>, Incomplete)>,
     /// How many times as far from the reference the candidate's values are.
-    ratios: Vec<f32>,
+    pub(crate) ratios: Vec<f32>,
 }
 
 impl RunJudge {
@@ -39,12 +40,28 @@ impl RunJudge {
         );
         let note = |text: &String| Note { part: Some((step, rank)), text: text.clone() };
         self.notes.extend(part.notes.iter().map(note));
-        self.incomplete.extend(part.incomplete.iter().cloned());
+        self.incomplete
+            .extend(part.incomplete.iter().map(|incomplete| (Some((step, rank)), incomplete.clone())));
+    }
+
+    /// Adds what another one gathered of other parts.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn absorb(&mut self, other: Self) {
+        self.findings.extend(other.findings);
+        self.counts.add(&other.counts);
+        self.notes.extend(other.notes);
+        self.incomplete.extend(other.incomplete);
+        self.ratios.extend(other.ratios);
     }
 
     /// Adds something that could not be read or compared.
     pub fn add_incomplete(&mut self, place: impl Into<String>, reason: impl Into<String>) {
-        self.incomplete.push(Incomplete { place: place.into(), reason: reason.into() });
+        self.incomplete.push((None, Incomplete { place: place.into(), reason: reason.into() }));
+    }
+
+    /// Adds something of one step of one rank that could not be read or compared.
+    pub(crate) fn add_incomplete_part(&mut self, part: (u64, u32), place: String, reason: String) {
+        self.incomplete.push((Some(part), Incomplete { place, reason }));
     }
 
     /// Adds a statement about the whole run.
@@ -59,6 +76,9 @@ impl RunJudge {
 
     /// The answer.
     pub fn finish(mut self, baseline: RunInfo, candidate: RunInfo, seconds: f64) -> Summary {
+        // What is about the whole run first, then part after part; within one in the order that it was found in.
+        self.notes.sort_by_key(|note| note.part);
+        self.incomplete.sort_by_key(|(part, _)| *part);
         if !self.ratios.is_empty() {
             let mut ratios: Vec<f64> = self.ratios.iter().map(|&ratio| ratio.into()).collect();
             let nearer = ratios.iter().filter(|ratio| **ratio < 1.0).count();
@@ -88,7 +108,7 @@ impl RunJudge {
             culprits,
             groups,
             counts: self.counts,
-            incomplete: self.incomplete,
+            incomplete: self.incomplete.into_iter().map(|(_, incomplete)| incomplete).collect(),
             notes: said_once(&self.notes),
             baseline,
             candidate,
@@ -163,10 +183,10 @@ mod tests {
         run.add_note("8 files");
         let notes = run.finish(RunInfo::default(), RunInfo::default(), 0.0).notes;
         let known = [
-            "step 0: 3 weights have drifted; alike in step 1 rank 0",
-            "step 2 rank 0: another type",
             "7 files",
             "8 files",
+            "step 0: 3 weights have drifted; alike in step 1 rank 0",
+            "step 2 rank 0: another type",
         ];
         assert_eq!(notes, known);
     }

@@ -209,9 +209,6 @@ impl RuleEntry {
                 names.join(", ")
             ));
         }
-        if self.ignore && (self.exact || !bounds.is_empty()) {
-            return Err("ignore = true leaves nothing to bound".to_owned());
-        }
         Ok(Rule { pattern: self.pattern, matcher, dtype, ignore: self.ignore, exact: self.exact, bounds })
     }
 }

@@ -43,6 +43,6 @@ fn reach(whole: &mut Rank, cut: &mut Rank, [side, other]: [&str; 2]) {
     if left > 0 {
         whole
             .notes
-            .push(format!("{left} ops of the {side} that the {other} did not come to are not compared"));
+            .push(format!("ops of the {side} that the {other} never reached are not compared: {left}"));
     }
 }

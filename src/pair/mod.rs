@@ -3,6 +3,7 @@
 //! Parts pair by step and rank, ops by name and, where names do not tell, as sequences by their data, slots by path. What exists on one side
 //! only stays in the result. [`align`] is the one place that decides which ops belong together.
 
+mod across_kernels;
 mod across_levels;
 mod across_tools;
 mod cut;
@@ -15,6 +16,7 @@ mod substitution;
 mod tests;
 mod values;
 
+pub use across_kernels::{align_kernels, holds_kernels};
 pub use across_levels::keep_shared_kinds;
 pub use across_tools::{keep_common, keep_common_slots};
 pub use cut::keep_reached;

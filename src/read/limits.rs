@@ -106,3 +106,6 @@ pub const MAX_BASELINE_BYTES: u64 = 256 << 20;
 
 /// Largest policy file of a gate, in bytes.
 pub const MAX_POLICY_BYTES: u64 = 16 << 20;
+
+/// Largest file of sketches of a baseline, packed and unpacked, in bytes. One step of a large model has 300,000 slots of 1 KiB.
+pub const MAX_SKETCHES_BYTES: u64 = 4 << 30;

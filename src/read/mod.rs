@@ -15,3 +15,5 @@ pub mod tensor_file;
 
 pub use crate::dump::ReadError;
 pub use detect::open;
+#[cfg(feature = "parquet")]
+pub(crate) use msprobe::FORMAT as MSPROBE;

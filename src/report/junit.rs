@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
 
-use super::visible::visible;
+use super::visible::{lines, visible};
 
 /// A group of cases.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -97,11 +97,6 @@ fn status(result: &TestResult) -> TestCaseStatus {
             status
         }
     }
-}
-
-/// Text with nothing invisible in it but its line breaks.
-fn lines(text: &str) -> String {
-    text.lines().map(visible).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! is the summary for the terminal.
 
 pub mod columns;
+pub mod compared;
 pub mod config;
 mod draft;
 mod error;
@@ -12,6 +13,7 @@ mod fault;
 #[cfg(any(feature = "html", feature = "parquet"))]
 mod gallery;
 pub mod gate;
+pub mod history;
 #[cfg(feature = "html")]
 pub mod html;
 pub mod inspection;

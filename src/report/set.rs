@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use rayon::prelude::*;
 
+use super::compared::{JunitReport, MarkdownReport};
 use super::json::JsonReport;
 use super::text::TextReport;
 use super::{Draft, PartReport, ReportError, ReportWriter};
@@ -25,11 +26,19 @@ pub enum Format {
     Json,
     /// A page for people.
     Html,
+    /// A case for each module call and op at fault, for CI.
+    Junit,
+    /// A page for the summary of a CI job.
+    Markdown,
 }
 
 impl Format {
     /// Every format, those that this build cannot write included.
-    pub const ALL: [Self; 5] = [Self::Text, Self::Xlsx, Self::Parquet, Self::Json, Self::Html];
+    pub const ALL: [Self; 7] =
+        [Self::Text, Self::Xlsx, Self::Parquet, Self::Json, Self::Html, Self::Junit, Self::Markdown];
+
+    /// Those that are written where none are chosen.
+    pub const USUAL: [Self; 5] = [Self::Text, Self::Xlsx, Self::Parquet, Self::Json, Self::Html];
 
     /// The word on the command line.
     pub const fn name(self) -> &'static str {
@@ -39,6 +48,8 @@ impl Format {
             Self::Parquet => "parquet",
             Self::Json => "json",
             Self::Html => "html",
+            Self::Junit => "junit",
+            Self::Markdown => "markdown",
         }
     }
 
@@ -50,13 +61,15 @@ impl Format {
             Self::Parquet => "result.parquet",
             Self::Json => "report.json",
             Self::Html => "result.html",
+            Self::Junit => "report.junit.xml",
+            Self::Markdown => "report.md",
         }
     }
 
     /// True when this build can write it.
     pub const fn is_built(self) -> bool {
         match self {
-            Self::Text | Self::Json => true,
+            Self::Text | Self::Json | Self::Junit | Self::Markdown => true,
             Self::Xlsx => cfg!(feature = "xlsx"),
             Self::Parquet => cfg!(feature = "parquet"),
             Self::Html => cfg!(feature = "html"),
@@ -69,6 +82,8 @@ impl Format {
         Ok(match self {
             Self::Text => Box::new(TextReport::create(&path)?),
             Self::Json => Box::new(JsonReport::create(&path)?),
+            Self::Junit => Box::new(JunitReport::create(&path)?),
+            Self::Markdown => Box::new(MarkdownReport::create(&path)?),
             #[cfg(feature = "xlsx")]
             Self::Xlsx => Box::new(super::xlsx::XlsxReport::create(&path, extent)?),
             #[cfg(feature = "parquet")]
@@ -110,7 +125,7 @@ impl FromStr for Format {
 
 /// A word that names no report format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no report format `{0}`; choose from text, xlsx, parquet, json, html")]
+#[error("no report format `{0}`; choose from text, xlsx, parquet, json, html, junit, markdown")]
 pub struct UnknownFormat(pub String);
 
 /// The writers of one comparison.
@@ -145,6 +160,15 @@ impl ReportSet {
     /// The first [`ReportError`] of any writer.
     pub fn part(&mut self, part: &PartReport<'_>) -> Result<(), ReportError> {
         self.writers.par_iter_mut().with_max_len(1).try_for_each(|writer| writer.part(part))
+    }
+
+    /// As [`finish`](Self::finish), of reports that hold rows and nothing of the summary.
+    ///
+    /// # Errors
+    /// As for [`finish`](Self::finish).
+    #[cfg(feature = "parquet")]
+    pub(crate) fn finish_rows(self) -> Result<Vec<PathBuf>, ReportError> {
+        self.finish(&Summary::empty())
     }
 
     /// Completes every report, then puts all of them in place. Returns their paths in the order of [`Format::ALL`].

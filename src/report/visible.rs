@@ -24,6 +24,11 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// `text` with its line breaks, each line [`visible`].
+pub(crate) fn lines(text: &str) -> String {
+    text.split('\n').map(visible).collect::<Vec<_>>().join("\n")
+}
+
 fn steers(character: char) -> bool {
     character.is_control()
         || matches!(character,

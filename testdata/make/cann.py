@@ -332,6 +332,7 @@ def bad():
 
     def spoilt(change, payload=x.payload):
         data = header([x], [])
+        data.input[0].size = len(payload)
         change(data.input[0])
         return assemble(data, [payload])
 
@@ -351,7 +352,9 @@ def bad():
     save("length_beyond_message", raw(b"\x22\x7f\x08\x01"))
     save("length_huge", raw(b"\x22" + varint(2**64 - 1) + b"\x08\x01"))
     save("nested_beyond_message", raw(b"\x22\x04\x1a\x09\x0a\x01"))
-    save("many_dimensions", raw(b"\x22" + varint(2 + 2 + 200) + b"\x1a" + varint(2 + 200) + b"\x0a" + varint(199) + b"\x01" * 199 + b"\x08"))
+    shape = b"\x0a" + varint(199) + b"\x01" * 199
+    tensor = b"\x1a" + varint(len(shape)) + shape
+    save("many_dimensions", raw(b"\x22" + varint(len(tensor)) + tensor))
     save("many_tensors", raw(b"\x22\x00" * 100_001))
     save("long_name", raw(b"\x32" + varint(5000) + b"x" * 5000))
     save("edge_chip", raw(struct.pack("<II", 0x5A5A5A5A, 0)))

@@ -7,6 +7,8 @@ pub(crate) mod answer;
 pub(crate) mod command;
 pub(crate) mod dump_builder;
 #[cfg(feature = "native")]
+pub(crate) mod kernels;
+#[cfg(feature = "native")]
 pub(crate) mod native;
 #[cfg(feature = "native")]
 pub(crate) mod network;

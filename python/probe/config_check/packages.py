@@ -29,7 +29,7 @@ _MODULES = {
     "probe-precision": "probe",
 }
 # Packages whose file is worth knowing.
-_NUMERIC = frozenset(
+NUMERIC = frozenset(
     "torch torch-npu torchvision torchaudio numpy scipy pillow pillow-simd opencv-python opencv-python-headless transformers "
     "tokenizers datasets peft accelerate deepspeed megatron-core apex mindspeed mindspeed-llm flash-attn triton "
     "transformer-engine xformers vllm vllm-ascend safetensors sentencepiece einops lightning pytorch-lightning timm".split()
@@ -119,5 +119,5 @@ def _add_module(package: dict[str, Any]) -> None:
     if isinstance(version, str):
         package["imported"] = secrets.text(version)
     file = contents.get("__file__")
-    if name in _NUMERIC and isinstance(file, str):
+    if name in NUMERIC and isinstance(file, str):
         package["origin"] = secrets.text(file)

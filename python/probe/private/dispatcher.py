@@ -27,6 +27,16 @@ def schema_of(func: Any) -> Any:
     return func._schema
 
 
+def written(func: Any) -> list[tuple[int, str]]:
+    """Place and name of the arguments that an op writes to."""
+    schema = getattr(func, "_schema", None)
+    return [
+        (place, argument.name)
+        for place, argument in enumerate(schema.arguments if schema is not None else ())
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+
+
 def behind(func: Any) -> Callable[..., Any]:
     """What an op hands its arguments on to, where it does nothing but that, and quick ways may be taken."""
     code = getattr(type(func).__call__, "__code__", None)

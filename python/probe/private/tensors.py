@@ -57,6 +57,14 @@ def _describe(tensor: torch.Tensor) -> Description:
     return {"parts": {"": _plain(tensor)}, "note": kind.__name__}
 
 
+def memory_of(value: Any) -> Any:
+    """What is written to where an op writes to `value`, a tensor or a list of some: torch counts no write to the local part of a
+    distributed tensor."""
+    if isinstance(value, (list, tuple)):
+        return [memory_of(item) for item in value]
+    return getattr(value, "_local_tensor", value) if type(value).__name__ == "DTensor" else value
+
+
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory without the class."""
     return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)

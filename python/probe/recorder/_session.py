@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
-from probe import current, optimizers, summary
+from probe import current, optimizers, summary, surroundings
 from probe._core import Recorder
 from probe.folder import refuse_used
 from probe.iterations import Iterations
@@ -326,6 +326,7 @@ class Session:
             "framework": {"name": "torch", "version": torch.__version__},
             "device": Device.present(),
             "world_size": self._world,
+            "environment": surroundings.facts(),
             "run": _run_identity(),
             "level": "saved" if settings.level == "save" else settings.level,
             "task": settings.task,
@@ -661,6 +662,6 @@ def capture(output: str | os.PathLike[str] = "probe_dump", model: _Models = None
     """Records what runs in the `with` block: `with probe.capture("gpu_dump", model=model, steps=[10, 20]): …`.
 
     `settings` are the keys of `probe.toml`: `steps`, `level`, `task` and so on. Raises `SettingsError` for one that does
-    not exist, and for a folder that holds a dump already, unless `overwrite` is set.
+    not exist, and for a folder that already holds a dump, unless `overwrite` is set.
     """
     return Capture(output, model, **settings)

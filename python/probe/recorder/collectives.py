@@ -65,6 +65,8 @@ class CollectiveMode(TorchDispatchMode):
         self.on = True
         self._core = core
         self._names = {op: f"Distributed.{name}" for op, name in collectives().items()}
+        #: Place and name of the arguments that an op writes to, of those that were met.
+        self._written: dict[Any, list[tuple[int, str]]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if kwargs is None:
@@ -72,9 +74,20 @@ class CollectiveMode(TorchDispatchMode):
         for kind in types:
             if kind.__name__ == "DTensor":
                 return NotImplemented
-        name = self._names.get(func)
-        if name is None or not self.on or autograd.current_node() is not None:
+        if not self.on:
             return func(*args, **kwargs)
+        name = self._names.get(func)
+        if name is None or autograd.current_node() is not None:
+            result = func(*args, **kwargs)
+            written = self._written.get(func)
+            if written is None:
+                written = self._written[func] = dispatcher.written(func)
+            # FSDP, for one, writes in ways that torch does not count.
+            for place, argument in written:
+                value = args[place] if place < len(args) else kwargs.get(argument)
+                if value is not None:
+                    self._core.forget(value)
+            return result
         tensors = _tensors(args)
         call = self._core.before_api(name, None, tensors, {})
         if call is None:

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from probe.private.modes import SEED, handles, remove, without_overrides
+from probe.private.tensors import memory_of
 from probe.recorder.naming import BACKWARD, api_names
 
 if TYPE_CHECKING:
@@ -71,14 +72,16 @@ class ApiMode(TorchFunctionMode):
         except BaseException as error:
             self._core.raised(call, error)
             raise
-        if not _holds_tensor(result) and not name[0].endswith("__setitem__"):
+        out = kwargs.get("out")
+        if out is None and not _holds_tensor(result) and not name[0].endswith("__setitem__"):
             # A question about a tensor (its size, whether it is a leaf), not a computation.
             self._core.withdraw(call)
             self._questions.add(func)
             return result
-        if _writes(name[0]) or "out" in kwargs:
-            self._core.forget(args[0] if args else result)
-        self._after(call, args[0] if result is None and args else result)
+        written = out if out is not None else args[0] if args else result
+        if out is not None or _writes(name[0]):
+            self._core.forget(memory_of(written))
+        self._after(call, written if result is None else result)
         if edges is not None and self._gradients is not None:
             self._gradients.after(call, edges, result)
         return result

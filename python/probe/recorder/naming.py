@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from probe.private.dispatcher import FUNCTIONAL, VF, behind, schema_of
+from probe.private.dispatcher import FUNCTIONAL, VF, behind, schema_of, written
 from probe.recorder.collectives import collectives
 
 #: Methods that the interpreter calls for an operator, and the operator's own name: `x + y` arrives as `Tensor.add`.
@@ -93,13 +93,8 @@ def describe_op(func: Any) -> tuple[str, list[tuple[int, str]], Callable[..., An
     namespace, _, name = schema.name.partition("::")
     if namespace == "profiler":
         return "", [], func, False
-    written = [
-        (index, argument.name)
-        for index, argument in enumerate(schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    ]
     stem = f"{namespace[:1].upper()}{namespace[1:]}.{name}"
-    return stem, written, behind(func), func in collectives()
+    return stem, written(func), behind(func), func in collectives()
 
 
 def module_stem(path: str, module: torch.nn.Module) -> str:

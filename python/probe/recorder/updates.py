@@ -18,6 +18,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from probe.private.guards import without_functions
+from probe.private.tensors import memory_of
 
 if TYPE_CHECKING:
     from probe._core import Call, Recorder
@@ -62,10 +63,10 @@ class Update:
         with without_functions():
             for name, parameter in self._parameters:
                 # Not every kernel tells torch that it has written.
-                self._core.forget(parameter)
+                self._core.forget(memory_of(parameter))
                 self._core.add(self.call, "output", f"output.parameter.{name}", parameter)
                 for state, value in self._state(parameter):
-                    self._core.forget(value)
+                    self._core.forget(memory_of(value))
                     self._core.add(self.call, "output", f"output.{state}.{name}", value)
 
     def _state(self, parameter: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:

@@ -61,7 +61,7 @@ class Block:
 
 def blocks() -> Iterator[Block]:
     """Every block of the two READMEs and of the guides, in order."""
-    for path in (ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for path in (ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))):
         text = path.read_text(encoding="utf-8")
         for found in _FENCE.finditer(text):
             before = text[: found.start()]

@@ -78,7 +78,7 @@ _DUMPS = ("gpu_dump", "npu_dump", "gpu_dump_2", "f32_dump", "baseline_dump", "ca
 def environment(folder: Path) -> dict[str, str]:
     """A shell in which the package is installed, and nothing of the tests is seen."""
     plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE_") and key != "COLUMNS"}
-    path = os.pathsep.join([str(Path(sys.executable).parent), plain["PATH"]])
+    path = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), plain["PATH"]])
     return plain | {"PATH": path, "MSPROBE_PATH": str(folder / "msprobe.json"), "OMP_NUM_THREADS": "1"}
 
 
@@ -110,8 +110,29 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     packed = run(folder, "probe", "config-check", "--collect", "-o", "gpu.zip", "--", "python", "train.py")
     assert packed.returncode == 0, packed.stderr
     shutil.copy(folder / "gpu.zip", folder / "npu.zip")
+    _prepare_gate(folder)
     (folder / "testdata").symlink_to(ROOT / "testdata")
     return folder
+
+
+def _prepare_gate(folder: Path) -> None:
+    """What the recipes for CI find: losses, a baseline, a checkout with a base commit, and a launcher of Slurm."""
+    (folder / "losses.txt").write_text("".join(f"{step} {8 / (step + 1)}\n" for step in range(10)))
+    (folder / "base").mkdir()
+    shutil.copy(folder / "train.py", folder / "base" / "train.py")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "srun").write_text('#!/bin/sh\nexec "$@"\n')
+    (folder / "bin" / "srun").chmod(0o755)
+    for command in (
+        "probe capture --level module --steps 0-1 -o first_dump -- python train.py",
+        "probe baseline save first_dump -o ci.probe.json --reason first",
+        "git init -q .",
+        "git add train.py",
+        "git -c user.name=me -c user.email=me@localhost commit -q -m first",
+    ):
+        done = run(folder, *command.split())
+        assert done.returncode == 0, done.stdout + done.stderr
+    shutil.rmtree(folder / "first_dump")
 
 
 @pytest.fixture

@@ -130,4 +130,4 @@ def test_a_kill_loses_next_to_nothing(tmp_path: Path, whole: Path, end: str, wai
     code, report = compare(tmp_path, "whole", "cut")
     assert (code, report["first_divergence"]) == (3, None), report["first_divergence"]
     assert any("step1/rank0: incomplete" in entry["reason"] for entry in report["incomplete"])
-    assert any("did not come to" in note for note in report["notes"]), report["notes"]
+    assert any("never reached" in note for note in report["notes"]), report["notes"]

@@ -273,3 +273,54 @@ def test_beyond_the_budget_there_are_statistics_or_a_reason(tmp_path: Any, monke
     Lacks(monkeypatch)
     row = sines(tmp_path / "nothing", host_bytes=0)["Tensor.sin.0.forward"]["output.0"].row
     assert row["elements"] is None and "aclnnNanToNum" in row["tensor_note"] and "host_bytes of the step are used up" in row["tensor_note"]
+
+
+@pytest.mark.parametrize("level", ["api", "op"])
+def test_writes_that_torch_does_not_count(record: Record, calls: Calls, level: str) -> None:
+    def work() -> None:
+        x, y = torch.ones(3000), torch.full((3000,), 2.0)
+        x.sin()
+        with torch.autograd._unsafe_preserve_version_counter(x):
+            torch.split_with_sizes_copy(y, [3000], out=[x])
+        x.cos()
+
+    stem = "Aten" if level == "op" else "Tensor"
+    dump = record(work, level=level, task="statistics")
+    assert dump[f"{stem}.sin.0.forward"]["input.0"].max == 1.0
+    assert dump[f"{stem}.cos.0.forward"]["input.0"].max == 2.0
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.parametrize("level", ["mix", "op"])
+def test_weights_that_fsdp_moves(record: Record, calls: Calls, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+    """It writes below autograd, where torch counts nothing, into memory that was seen before."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    def run() -> Dump:
+        net = model()
+        mesh = init_device_mesh("cpu", (1,))
+        for part in (net[0], net[3], net):
+            fully_shard(part, mesh=mesh)
+        return record(training(net, 2), net, level=level, task="statistics")
+
+    there = run()
+    monkeypatch.setattr(_session, "_AS_ON_DEVICE", False)
+    here = run()
+    assert there.names == here.names
+    compared = 0
+    for op, same in zip(here.ops, there.ops, strict=True):
+        # Weights as they are read, and as they are made. Between the two stands memory that nothing was written to yet.
+        if op.name.startswith(("Functional.linear", "Optimizer", "Aten.addmm")):
+            for path, slot in op.slots.items():
+                if slot.norm is not None:
+                    assert same[path].norm == pytest.approx(slot.norm, rel=SUM_ERROR), (op.name, path)
+                    compared += 1
+    assert compared > 12

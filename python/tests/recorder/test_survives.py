@@ -68,9 +68,9 @@ def test_a_dump_that_is_there_already_stays(tmp_path: Path, capfd: pytest.Captur
     _steps(tmp_path / "dump", 2)
     before = _files(tmp_path / "dump")
     capfd.readouterr()
-    with pytest.raises(probe.SettingsError, match="holds a dump already.*such as .*dump-2.*overwrite=True"):
+    with pytest.raises(probe.SettingsError, match="already holds a dump.*such as .*dump-2.*overwrite=True"):
         _steps(tmp_path / "dump", 1)
-    with pytest.raises(probe.SettingsError, match="holds a dump already"):
+    with pytest.raises(probe.SettingsError, match="already holds a dump"):
         probe.PrecisionDebugger(dump_path=str(tmp_path / "dump"))
     assert _files(tmp_path / "dump") == before
     assert capfd.readouterr().err == ""
@@ -98,7 +98,7 @@ def test_ranks_share_the_folder_of_their_run_and_of_no_other(tmp_path: Path) -> 
             torch.distributed.barrier()
 
     def again(rank: int) -> None:
-        with pytest.raises(probe.SettingsError, match="holds a dump already"):
+        with pytest.raises(probe.SettingsError, match="already holds a dump"):
             probe.Capture(tmp_path / "dump")
 
     on_ranks(work, tmp_path)

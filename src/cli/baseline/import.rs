@@ -8,8 +8,8 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::Origin;
-use crate::cli::{Exit, origin, terminal};
-use crate::gate::baseline::{Baseline, Provenance};
+use crate::cli::{Exit, terminal};
+use crate::gate::baseline::Baseline;
 use crate::gate::environment;
 use crate::gate::import::{self, ScalarFormat, Scalars};
 use crate::gate::policy::Pattern;
@@ -82,21 +82,12 @@ pub(super) fn run(args: &ImportArgs) -> anyhow::Result<Exit> {
     if scalars.is_empty() {
         bail!("no scalar matches --include");
     }
-    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let baseline = Baseline {
         environment: match &args.origin.environment {
             Some(pack) => environment::of_pack(pack)?,
             None => BTreeMap::new(),
         },
-        provenance: vec![Provenance {
-            action: "import".into(),
-            by: origin::name(args.origin.by.as_deref()),
-            reason: args.reason.clone(),
-            commit: args.origin.commit.clone(),
-            from: args.files.iter().map(name).collect(),
-            nonfinite: None,
-            changes: Vec::new(),
-        }],
+        provenance: vec![args.origin.entry("import", &args.reason, &args.files)],
         scalars,
         ..Baseline::default()
     };

@@ -84,9 +84,11 @@ pub struct Provenance {
 #[serde(deny_unknown_fields)]
 struct File {
     /// `probe baseline`.
-    format: String,
+    #[serde(rename = "format")]
+    _format: String,
     /// Version of the format: 1.
-    format_version: u32,
+    #[serde(rename = "format_version")]
+    _format_version: u32,
     /// The set-up of the run.
     environment: Environment,
     /// Who recorded and changed it, and why.

@@ -183,7 +183,7 @@ const CASES: &[(&str, &str)] = &[
     ("shape_overflow_empty", "has more elements than can be addressed"),
     ("sizes_overflow", "add up to more than any file can hold"),
     ("type_without_decoder", "input.0: elements of type float4_e2m1 are not decoded"),
-    ("varint_eleven_bytes", "a number has more than 64 bits"),
+    ("varint_eleven_bytes", "a number has more than ten bytes"),
     ("varint_open", "a number breaks off at the end of its message"),
     ("varint_too_wide", "a number has more than 64 bits"),
     ("wire_type_six", "wire type 6 of field 1 is not in use"),

@@ -17,6 +17,9 @@ use super::map::{self, FileAccess};
 use super::{ReadError, limits, tensor_file};
 use crate::dump::{Dump, PartKey, PartReader, Rank, TensorData, TensorStore};
 
+/// [`Dump::format`] of dumps of the older tool.
+pub(crate) const FORMAT: &str = "msprobe dump";
+
 /// Folder beside an index that holds the tensor files.
 const TENSOR_FOLDER: &str = "dump_tensor_data";
 
@@ -25,7 +28,7 @@ pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
     let parts = found.parts.iter().map(|part| part.key.clone()).collect();
     Dump {
         path: path.to_path_buf(),
-        format: "msprobe dump",
+        format: FORMAT,
         parts,
         faults: found.faults,
         environment: BTreeMap::new(),
@@ -54,6 +57,10 @@ impl PartReader for MsprobeReader {
             .find(|part| part.key == *key)
             .ok_or_else(|| ReadError::usage(PathBuf::from(&*key.label), "no such part in this dump"))?;
         read_part(part, self.access)
+    }
+
+    fn place(&self, key: &PartKey) -> Option<&Path> {
+        self.parts.iter().find(|part| part.key == *key).map(|part| &*part.index)
     }
 }
 
@@ -155,8 +162,9 @@ fn unnamed_files(folder: &Path, ops: &[crate::dump::Op]) -> Option<String> {
         .filter_map(Result::ok)
         .filter(|entry| entry.file_name().to_str().is_none_or(|name| !named.contains(name)))
         .count();
+    let plural = if count == 1 { "" } else { "s" };
     (count > 0)
-        .then(|| format!("{}: {count} files are not named by the index and were left out", folder.display()))
+        .then(|| format!("{}: {count} file{plural} not named by the index, left out", folder.display()))
 }
 
 /// The tensor files beside an index.

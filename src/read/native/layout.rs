@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::part::incomplete;
 use super::{PartFolder, manifest};
 use crate::dump::native::{JOURNAL, MANIFEST, OPS, RunManifest, numbered};
 use crate::dump::{PartKey, RankId};
@@ -98,7 +99,7 @@ impl Found {
             } else {
                 self.faults.push(ReadError::format(
                     folder,
-                    "incomplete, 0 ops; the capture was interrupted before its first batch",
+                    format!("{}; the capture was interrupted before its first batch", incomplete(0)),
                 ));
             }
         }

@@ -63,6 +63,10 @@ impl PartReader for NativeReader {
             .ok_or_else(|| ReadError::usage(PathBuf::from(&*key.label), "no such part in this dump"))?;
         part::read(part, self.manifest.as_ref(), self.access)
     }
+
+    fn place(&self, key: &PartKey) -> Option<&Path> {
+        self.parts.iter().find(|part| part.key == *key).map(|part| &*part.folder)
+    }
 }
 
 /// Runs code of the libraries below on bytes that nobody vouches for.

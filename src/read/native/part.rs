@@ -46,7 +46,7 @@ pub(super) fn read(
     let stopped = reason.as_ref().map(|reason| format!("; {reason}")).unwrap_or_default();
     let complete = matches!(end, None | Some(journal::End::Marked));
     if complete && reason.is_some() {
-        faults.push(ReadError::format(folder, format!("incomplete, {} ops{stopped}", ops.len())));
+        faults.push(ReadError::format(folder, format!("{}{stopped}", incomplete(ops.len()))));
     }
     match end {
         None => {}
@@ -54,11 +54,11 @@ pub(super) fn read(
             notes.push("read from its journal, the capture ended before it made the table".into());
         }
         Some(journal::End::Open) => {
-            faults.push(ReadError::format(folder, format!("incomplete, {} ops{stopped}", ops.len())));
+            faults.push(ReadError::format(folder, format!("{}{stopped}", incomplete(ops.len()))));
         }
         Some(journal::End::Damaged(reason)) => faults.push(ReadError::format(
             &*source,
-            format!("incomplete, {} ops: {}{stopped}", ops.len(), printable(&reason)),
+            format!("{}: {}{stopped}", incomplete(ops.len()), printable(&reason)),
         )),
     }
     let stacks = stacks::read(folder, access).unwrap_or_else(|fault| {
@@ -96,7 +96,13 @@ fn stop_reason(folder: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(folder.join(STOPPED)).ok()?.take(1000).read_to_end(&mut bytes).ok()?;
     let text = String::from_utf8_lossy(&bytes);
-    Some(printable(text.lines().next().unwrap_or_default()))
+    // On a full disk there is room for a file's name, and none for what is in it.
+    Some(text.lines().next().map_or_else(|| "the capture stopped".into(), printable))
+}
+
+/// What is said of a part that ends inside its step.
+pub(super) fn incomplete(ops: usize) -> String {
+    format!("incomplete, {ops} op{}", if ops == 1 { "" } else { "s" })
 }
 
 /// What a part without a manifest recorded: the most that any of its tensors has.

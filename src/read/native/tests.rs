@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::capture::{
     CaptureLevel, CaptureTask, DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts,
 };
-use crate::dump::native::{JOURNAL, OPS, STACKS, STACKS_JOURNAL, rank_folder};
+use crate::dump::native::{JOURNAL, OPS, STACKS, STACKS_JOURNAL, STOPPED, rank_folder};
 use crate::dump::{
     Checksum, Counts, DType, Dump, Number, Observation, Rank, RankId, RecordedDType, RecordedStatistics,
     SKETCH_LANES, Scalar, Sketch, SketchVersion, SlotSide, Task, TensorRef, Value,
@@ -349,6 +349,14 @@ fn an_abandoned_step_says_why() {
     assert_eq!(rank.ops.len(), 4);
     assert!(
         rank.faults[0].to_string().contains("incomplete, 4 ops; the capture stopped: no space left"),
+        "{:?}",
+        rank.faults
+    );
+    // As a full disk leaves it.
+    fs::write(rank_folder(&root, 1, 0).join(STOPPED), "").unwrap();
+    let rank = part_of(&dump, 1, 0);
+    assert!(
+        rank.faults[0].to_string().ends_with("incomplete, 4 ops; the capture stopped"),
         "{:?}",
         rank.faults
     );

@@ -61,7 +61,7 @@ impl NpzFile {
             }
             let value = match header(&archive, member) {
                 Ok(header) => Value::Tensor(Box::new(header.record())),
-                Err(_) => Value::Tensor(Box::new(npy::unreadable())),
+                Err(error) => Value::Tensor(Box::new(npy::damaged(&error))),
             };
             entries.push(Entry { name: name.into(), value });
         }

@@ -1,85 +1,58 @@
-//! Writes `config.junit.xml`: a test case for each part, a failure where it has a difference.
-//!
-//! The form is the one that CI systems agree on. Written here: a few elements do not call for an XML library.
-
-use std::fmt::Write as _;
+//! `config.junit.xml`: a test case for each part, a failure where it has a difference.
 
 use crate::config_check::{Outcome, PartOutcome, Verdict};
-use crate::report::visible::visible;
+use crate::report::junit::{self, Suite, Test, TestResult};
 
 /// The whole document.
-pub(super) fn document(outcome: &Outcome) -> String {
-    let failed = |part: &&PartOutcome| {
-        part.verdict == Verdict::Diff || (outcome.strict && part.verdict == Verdict::Unknown)
-    };
-    let (tests, failures) = (outcome.parts.len(), outcome.parts.iter().filter(failed).count());
-    let skipped =
-        outcome.parts.iter().filter(|part| part.verdict == Verdict::Unknown && !failed(part)).count();
-    let errors = outcome.incomplete.len();
-    let seconds = outcome.seconds;
-    let tests = tests + usize::from(errors > 0);
-    let counts = format!("tests=\"{tests}\" failures=\"{failures}\" errors=\"{}\"", usize::from(errors > 0));
-    let mut out = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"probe config-check\" {counts} time=\"{seconds:.3}\">\n  \
-         <testsuite name=\"{}\" {counts} skipped=\"{skipped}\" time=\"{seconds:.3}\">\n",
-        escaped(&format!("{} - {}", outcome.baseline.path, outcome.candidate.path))
-    );
-    for part in &outcome.parts {
-        _ = write!(out, "    <testcase classname=\"config-check\" name=\"{}\"", part.part);
-        if failed(&part) {
-            case(
-                &mut out,
-                part,
-                "failure",
-                if part.verdict == Verdict::Diff { Verdict::Diff } else { Verdict::Unknown },
-            );
-        } else if part.verdict == Verdict::Unknown {
-            case(&mut out, part, "skipped", Verdict::Unknown);
-        } else {
-            out.push_str("/>\n");
-        }
+pub(super) fn document(outcome: &Outcome) -> Result<Vec<u8>, String> {
+    let class = "config-check".to_owned();
+    let mut tests: Vec<Test> = outcome
+        .parts
+        .iter()
+        .map(|part| Test {
+            class: class.clone(),
+            name: part.part.name().to_owned(),
+            result: result(outcome, part),
+        })
+        .collect();
+    if !outcome.incomplete.is_empty() {
+        let lines: Vec<String> =
+            outcome.incomplete.iter().map(|entry| format!("{}: {}", entry.place, entry.reason)).collect();
+        let result =
+            TestResult::Error { message: "not everything could be read".into(), text: lines.join("\n") };
+        tests.push(Test { class, name: "reading".into(), result });
     }
-    if errors > 0 {
-        out.push_str("    <testcase classname=\"config-check\" name=\"reading\">\n      <error message=\"not everything could be read\">");
-        for entry in &outcome.incomplete {
-            _ = writeln!(out, "{}: {}", escaped(&entry.place), escaped(&entry.reason));
-        }
-        out.push_str("</error>\n    </testcase>\n");
-    }
-    out.push_str("  </testsuite>\n</testsuites>\n");
-    out
+    let name = format!("{} - {}", outcome.baseline.path, outcome.candidate.path);
+    junit::document("probe config-check", outcome.seconds, &[Suite { name, properties: Vec::new(), tests }])
 }
 
-/// A case that did not pass, with its rows of one verdict.
-fn case(out: &mut String, part: &PartOutcome, element: &str, verdict: Verdict) {
-    let count = part.count(verdict);
-    _ = write!(out, ">\n      <{element} message=\"{count} {verdict}\">");
-    for row in part.rows.iter().filter(|row| row.verdict == verdict) {
-        let side = |value: &Option<String>| value.as_deref().map_or_else(|| "-".to_owned(), escaped);
-        let step = row.step.map_or_else(String::new, |step| format!("step {step} "));
-        _ = writeln!(
-            out,
-            "{step}{}: {} against {}: {}",
-            escaped(&row.key),
-            side(&row.baseline),
-            side(&row.candidate),
-            escaped(&row.reason)
-        );
+fn result(outcome: &Outcome, part: &PartOutcome) -> TestResult {
+    let message = |verdict: Verdict| format!("{} {verdict}", part.count(verdict));
+    match part.verdict {
+        Verdict::Diff => failed(part, Verdict::Diff, message(Verdict::Diff)),
+        Verdict::Unknown if outcome.strict => failed(part, Verdict::Unknown, message(Verdict::Unknown)),
+        Verdict::Unknown => TestResult::Skipped { message: message(Verdict::Unknown) },
+        Verdict::Match | Verdict::Expected | Verdict::Note => TestResult::Passed,
     }
-    _ = writeln!(out, "</{element}>\n    </testcase>");
 }
 
-/// Text as it may stand in XML: nothing invisible, markup escaped.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in visible(text).chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            other => out.push(other),
-        }
-    }
-    out
+/// A part that did not pass, with its rows of one verdict.
+fn failed(part: &PartOutcome, verdict: Verdict, message: String) -> TestResult {
+    let side = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
+    let lines: Vec<String> = part
+        .rows
+        .iter()
+        .filter(|row| row.verdict == verdict)
+        .map(|row| {
+            let step = row.step.map_or_else(String::new, |step| format!("step {step} "));
+            format!(
+                "{step}{}: {} against {}: {}",
+                row.key,
+                side(&row.baseline),
+                side(&row.candidate),
+                row.reason
+            )
+        })
+        .collect();
+    TestResult::Failed { kind: verdict.name().to_owned(), message, text: lines.join("\n") }
 }

@@ -1,6 +1,7 @@
-//! Reports of a configuration check: text, workbook, JSON, `JUnit`, page.
+//! Reports of a configuration check: text, workbook, JSON, page, `JUnit`, Markdown.
 
 mod junit;
+mod markdown;
 pub mod model;
 mod text;
 
@@ -30,11 +31,13 @@ pub enum ConfigFormat {
     Junit,
     /// A page for people.
     Html,
+    /// A page for the summary of a CI job.
+    Markdown,
 }
 
 impl ConfigFormat {
     /// Every format, those that this build cannot write included.
-    pub const ALL: [Self; 5] = [Self::Text, Self::Xlsx, Self::Json, Self::Junit, Self::Html];
+    pub const ALL: [Self; 6] = [Self::Text, Self::Xlsx, Self::Json, Self::Html, Self::Junit, Self::Markdown];
 
     /// The word on the command line.
     pub const fn name(self) -> &'static str {
@@ -44,6 +47,7 @@ impl ConfigFormat {
             Self::Json => "json",
             Self::Junit => "junit",
             Self::Html => "html",
+            Self::Markdown => "markdown",
         }
     }
 
@@ -55,13 +59,14 @@ impl ConfigFormat {
             Self::Json => "config.json",
             Self::Junit => "config.junit.xml",
             Self::Html => "config.html",
+            Self::Markdown => "config.md",
         }
     }
 
     /// True when this build can write it.
     pub const fn is_built(self) -> bool {
         match self {
-            Self::Text | Self::Json | Self::Junit => true,
+            Self::Text | Self::Json | Self::Junit | Self::Markdown => true,
             Self::Xlsx => cfg!(feature = "xlsx"),
             Self::Html => cfg!(feature = "html"),
         }
@@ -71,7 +76,10 @@ impl ConfigFormat {
         let bytes = match self {
             Self::Text => render(outcome, &ConfigTextOptions::complete()).into_bytes(),
             Self::Json => model::json(outcome).map_err(|error| ReportError::format(draft.target(), error))?,
-            Self::Junit => junit::document(outcome).into_bytes(),
+            Self::Junit => {
+                junit::document(outcome).map_err(|error| ReportError::format(draft.target(), error))?
+            }
+            Self::Markdown => markdown::page(outcome).into_bytes(),
             #[cfg(feature = "xlsx")]
             Self::Xlsx => {
                 return super::xlsx::config::write(draft, outcome).map_err(|error| draft.refused(error));
@@ -110,7 +118,7 @@ impl FromStr for ConfigFormat {
 
 /// A word that names no report format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no report format `{0}`; choose from text, xlsx, json, junit, html")]
+#[error("no report format `{0}`; choose from text, xlsx, json, html, junit, markdown")]
 pub struct UnknownConfigFormat(pub String);
 
 /// The report files of one check: created before the work, put in place together at its end.

@@ -2,21 +2,25 @@
 
 use std::collections::BTreeMap;
 
+use crate::gate::environment::fingerprint;
 use crate::gate::{Case, GateOutcome, Kind, State, Status};
+use crate::judge::Incomplete;
 use crate::report::junit::{self, Suite, Test, TestResult};
 
 /// The whole document.
 pub(super) fn document(outcome: &GateOutcome) -> Result<Vec<u8>, String> {
     let flaky = outcome.state == State::Flaky;
     let environment = &outcome.environment;
-    let properties: Vec<(String, String)> = [("state", outcome.state.name()), ("mode", outcome.mode.name())]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .chain(outcome.candidate.commit.iter().map(|commit| ("commit".to_owned(), commit.clone())))
-        .chain(
-            environment.candidate.iter().map(|(name, value)| (format!("environment.{name}"), value.clone())),
-        )
-        .collect();
+    let properties: Vec<(String, String)> = [
+        ("state", outcome.state.name().to_owned()),
+        ("mode", outcome.mode.name().to_owned()),
+        ("environment", fingerprint(&environment.candidate)),
+    ]
+    .into_iter()
+    .chain(outcome.candidate.commit.iter().map(|commit| ("commit", commit.clone())))
+    .filter(|(_, value)| !value.is_empty())
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect();
     // Statements about all steps come last.
     let mut suites: BTreeMap<(u64, u32, bool), Suite> = BTreeMap::new();
     for case in &outcome.cases {
@@ -29,18 +33,28 @@ pub(super) fn document(outcome: &GateOutcome) -> Result<Vec<u8>, String> {
         suite.tests.push(test(case, flaky));
     }
     let mut suites: Vec<Suite> = suites.into_values().collect();
+    // The whole set-up once; there may be thousands of suites.
+    if let Some(first) = suites.first_mut() {
+        let settings = environment.candidate.iter();
+        first.properties.extend(settings.map(|(name, value)| (format!("environment.{name}"), value.clone())));
+    }
     if !outcome.unverified.is_empty() {
-        let tests = outcome.unverified.iter().map(|entry| Test {
-            class: "unverified".into(),
-            name: entry.place.clone(),
-            result: TestResult::Error {
-                message: entry.reason.clone(),
-                text: format!("{}: {}", entry.place, entry.reason),
-            },
-        });
-        suites.push(Suite { name: "unverified".into(), properties, tests: tests.collect() });
+        let tests = outcome.unverified.iter().map(unread).collect();
+        suites.push(Suite { name: "unverified".into(), properties, tests });
     }
     junit::document("probe gate", outcome.seconds, &suites)
+}
+
+/// Something that could not be looked at.
+pub(crate) fn unread(entry: &Incomplete) -> Test {
+    Test {
+        class: "unverified".into(),
+        name: entry.place.clone(),
+        result: TestResult::Error {
+            message: entry.reason.clone(),
+            text: format!("{}: {}", entry.place, entry.reason),
+        },
+    }
 }
 
 /// A case as a test. `flaky`: the same run has passed before.

@@ -20,6 +20,7 @@ use std::str::FromStr;
 use super::{Draft, ReportError};
 use crate::gate::GateOutcome;
 
+pub(super) use junit::{test as test_of, unread};
 pub use markdown::page;
 pub use text::{GateTextOptions, answer, render};
 

@@ -1,1 +1,142 @@
+//! Every report of a gate, held against the public schema of its format or a strict parser.
 
+use std::path::Path;
+
+use quick_junit::Report;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::compare::Quiet;
+use crate::gate::{GateOptions, GateOutcome, Policy, gate};
+
+fn outcome(baseline: &str, candidate: &str) -> GateOutcome {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let mut options = GateOptions::default();
+    options.baseline = vec![data.join(baseline)];
+    options.candidate = vec![data.join(candidate)];
+    options.commit = Some("0".repeat(40));
+    gate(&Policy::default(), &options, &Quiet).unwrap()
+}
+
+fn failed() -> GateOutcome {
+    outcome("gpu_dump", "npu_dump")
+}
+
+fn content(format: GateFormat, outcome: &GateOutcome) -> String {
+    String::from_utf8(format.content(outcome, Some(Path::new("/home/user/train"))).unwrap()).unwrap()
+}
+
+#[test]
+fn junit_has_a_suite_a_step_and_rank_and_fails_what_is_at_fault() {
+    let report = Report::deserialize_from_str(&content(GateFormat::Junit, &failed())).unwrap();
+    assert_eq!(report.failures, 1, "one fault, whatever follows it");
+    let suite = &report.test_suites[0];
+    assert_eq!(suite.name.as_str(), "step 0 rank 0");
+    let fault = suite
+        .test_cases
+        .iter()
+        .find(|case| matches!(case.status, quick_junit::TestCaseStatus::NonSuccess { .. }))
+        .unwrap();
+    assert_eq!(fault.name.as_str(), "Functional.gelu.1.forward");
+    let quick_junit::TestCaseStatus::NonSuccess { description, .. } = &fault.status else { unreachable!() };
+    let text = description.as_ref().unwrap().as_str();
+    assert!(text.lines().count() <= 5 && text.contains("train.py:54"), "{text}");
+    let passed =
+        Report::deserialize_from_str(&content(GateFormat::Junit, &outcome("gpu_dump", "gpu_dump"))).unwrap();
+    assert_eq!((passed.failures, passed.errors), (0, 0));
+    assert!(passed.tests > 10);
+}
+
+#[test]
+fn sarif_follows_its_schema_and_names_ops_by_relative_paths() {
+    let log: Value = serde_json::from_str(&content(GateFormat::Sarif, &failed())).unwrap();
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../testdata/schemas/sarif-2.1.0.schema.json")).unwrap();
+    jsonschema::validate(&schema, &log).unwrap();
+    let result = &log["runs"][0]["results"][0];
+    assert_eq!(result["ruleId"], "numerics");
+    let place = &result["locations"][0]["physicalLocation"];
+    assert_eq!(place, &json!({"artifactLocation": {"uri": "train.py"}, "region": {"startLine": 54}}));
+    let print = |outcome: &GateOutcome| {
+        let log: Value = serde_json::from_str(&content(GateFormat::Sarif, outcome)).unwrap();
+        log["runs"][0]["results"][0]["partialFingerprints"].clone()
+    };
+    // Neither the line nor the number is part of what it is known by.
+    let mut moved = failed();
+    moved.culprits[0].source = Some("/home/user/train/other.py:1".into());
+    moved.culprits[0].reason = "rel_l2 1.0".into();
+    assert_eq!(print(&failed()), print(&moved));
+    moved.culprits[0].slot = "output.1".into();
+    assert_ne!(print(&failed()), print(&moved));
+    let clean: Value =
+        serde_json::from_str(&content(GateFormat::Sarif, &outcome("gpu_dump", "gpu_dump"))).unwrap();
+    assert_eq!(clean["runs"][0]["results"], json!([]));
+}
+
+/// The form that GitLab documents for `gl-code-quality-report.json`.
+#[test]
+fn code_quality_follows_the_form_of_gitlab() {
+    let schema = json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "required": ["description", "check_name", "fingerprint", "severity", "location"],
+            "additionalProperties": false,
+            "properties": {
+                "description": { "type": "string", "minLength": 1 },
+                "check_name": { "type": "string", "minLength": 1 },
+                "fingerprint": { "type": "string", "pattern": "^[0-9a-f]{32}$" },
+                "severity": { "enum": ["info", "minor", "major", "critical", "blocker"] },
+                "location": {
+                    "type": "object",
+                    "required": ["path", "lines"],
+                    "additionalProperties": false,
+                    "properties": {
+                        "path": { "type": "string", "pattern": "^[^./]" },
+                        "lines": {
+                            "type": "object",
+                            "required": ["begin"],
+                            "additionalProperties": false,
+                            "properties": { "begin": { "type": "integer", "minimum": 1 } },
+                        },
+                    },
+                },
+            },
+        },
+    });
+    let report: Value = serde_json::from_str(&content(GateFormat::CodeQuality, &failed())).unwrap();
+    jsonschema::validate(&schema, &report).unwrap();
+    assert_eq!(report[0]["location"], json!({"path": "train.py", "lines": {"begin": 54}}));
+}
+
+#[test]
+fn json_follows_its_schema_and_events_are_a_line_each() {
+    let schema: Value = serde_json::from_str(include_str!("../../../schemas/gate.schema.json")).unwrap();
+    for outcome in [failed(), outcome("gpu_dump", "gpu_dump")] {
+        let report: Value = serde_json::from_str(&content(GateFormat::Json, &outcome)).unwrap();
+        jsonschema::validate(&schema, &report).unwrap();
+        assert_eq!(report["state"], outcome.state.name());
+        let events = content(GateFormat::Events, &outcome);
+        let kinds: Vec<String> = events
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!((&*kinds[0], &**kinds.last().unwrap()), ("started", "finished"));
+        assert_eq!(kinds.iter().filter(|kind| *kind == "culprit").count(), outcome.culprits.len());
+    }
+}
+
+#[test]
+fn what_a_failing_gate_says_fits_one_screen() {
+    let mut options = GateTextOptions::default();
+    options.width = 80;
+    let text = render(&failed(), &options);
+    assert!(text.lines().count() <= 24, "{text}");
+    for expected in
+        ["regression: Functional.gelu.1.forward output.0", "train.py:54", "rel_l2 6.5e-4", "probe compare"]
+    {
+        assert!(text.contains(expected), "{expected}\n{text}");
+    }
+    let page = content(GateFormat::Markdown, &failed());
+    assert!(page.lines().count() <= 40 && page.starts_with("### regression"), "{page}");
+}

@@ -425,7 +425,6 @@ fn whole(cell: &Cell<'_>) -> u64 {
 }
 
 /// The first half of the bits of `value`, with a mantissa of so many bits, rounded to nearest. A finite value stays one.
-#[expect(clippy::cast_possible_truncation, reason = "the upper half of 64 bits")]
 fn rounded(value: f64, bits: u32) -> u32 {
     const MANTISSA: u32 = f64::MANTISSA_DIGITS - 1;
     if value.is_nan() {
@@ -435,7 +434,7 @@ fn rounded(value: f64, bits: u32) -> u32 {
     let exact = value.to_bits();
     let nearest = exact + (1 << (dropped - 1));
     let kept = if value.is_finite() && f64::from_bits(nearest).is_finite() { nearest } else { exact };
-    (kept >> dropped << dropped >> 32) as u32
+    u32::try_from((kept >> dropped << dropped) >> 32).unwrap_or(NOTHING)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::fmt::{Display, Write as _};
 use crate::dump::{Checksum, Number, TensorRecord, Value};
 use crate::inspect::{InspectedOp, InspectedPart, InspectedTensor, Inspection, Measured, Values};
 use crate::measure::{Histogram, TensorSummary};
+use crate::report::number::counted;
 use crate::report::visible::visible;
 
 /// Width of the longest bar of a histogram.
@@ -38,11 +39,11 @@ fn list(out: &mut String, part: &InspectedPart) {
         if rank.level.is_empty() { String::new() } else { format!(", level {}", visible(&rank.level)) };
     _ = writeln!(
         out,
-        "\nstep {} {}: task {}{level}, {} ops",
+        "\nstep {} {}: task {}{level}, {}",
         rank.key.step,
         rank.key.rank,
         rank.task,
-        rank.ops.len()
+        counted(rank.ops.len() as u64, "op")
     );
     for op in &part.ops {
         describe_op(out, part, op);

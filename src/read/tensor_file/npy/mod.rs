@@ -40,9 +40,10 @@ enum Descr {
     Other(Box<str>),
 }
 
-/// The record of an array whose header cannot be read; loading it says why.
-pub(super) fn unreadable() -> TensorRecord {
-    Header { descr: Descr::Other("unreadable".into()), fortran: false, shape: Box::default() }.record()
+/// The record of an array whose header cannot be read; loading it gives the same error.
+pub(super) fn damaged(error: &ReadError) -> TensorRecord {
+    let header = Header { descr: Descr::Other("unreadable".into()), fortran: false, shape: Box::default() };
+    TensorRecord { damage: Some(error.to_string().into()), ..header.record() }
 }
 
 /// Reads the fixed part: where the header text lies, counted from the magic number.

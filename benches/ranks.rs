@@ -1,0 +1,98 @@
+//! A comparison of many ranks in shards: how long planning, all shards and the merge take, and what they need of memory.
+//!
+//! `cargo bench --bench ranks -- 10000` compares two dumps of so many ranks, each with one step of 200 ops whose tensors have sketches. The files of all ranks are one
+//! file under many names, so that the disk is no part of it but its directories are.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a measurement that cannot go on fails, and says what it found"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use probe::capture::{DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts};
+use probe::compare::Quiet;
+use probe::dump::{Content, DType, SlotSide, TensorRef};
+use probe::measure::observe;
+use probe::shard::{PLAN, PlanOptions, Shard, compare_shard, merge, plan};
+
+/// Ops of a rank.
+const OPS: u32 = 200;
+
+/// Shards of a run.
+const SHARDS: u32 = 64;
+
+fn main() {
+    let ranks: u32 = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(1000);
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    for (side, scale) in [("baseline", 1.0), ("candidate", 1.0 + 1e-7)] {
+        dump(&path(side), ranks, scale);
+    }
+    let run = path("run");
+    let timed = |what: &str, work: &mut dyn FnMut()| {
+        let started = Instant::now();
+        work();
+        println!("{what}: {:.2} s, {} MB at most so far", started.elapsed().as_secs_f64(), peak() >> 10);
+    };
+    timed("plan", &mut || {
+        let made = plan(&path("baseline"), &path("candidate"), &run, &PlanOptions::default()).unwrap();
+        println!("{} ranks, {} parts, {} bytes", made.groups(), made.parts(), made.bytes());
+    });
+    timed("all shards", &mut || {
+        for index in 1..=SHARDS {
+            compare_shard(&run.join(PLAN), Shard::new(index, SHARDS).unwrap(), &Quiet).unwrap();
+        }
+    });
+    timed("merge", &mut || {
+        let merged = merge(&run).unwrap();
+        println!("{}, {} parts", merged.summary.verdict, merged.summary.counts.parts);
+    });
+}
+
+/// A dump whose ranks are links to the first.
+fn dump(root: &Path, ranks: u32, scale: f32) {
+    let manifest = RunManifest::default();
+    let mut writer = DumpWriter::create(root, &manifest, 0).unwrap();
+    writer.begin_step(0).unwrap();
+    for op in 0..OPS {
+        let slot = |path: &str, side, shift: u32| {
+            let values = (0..1024_u32).map(|i| ((i * 31 + op + shift) % 97) as f32 * scale);
+            let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
+            let view = TensorRef::strided(&bytes, DType::F32, &[1024], &[1], 0).unwrap();
+            let observation = Some(Arc::new(observe(view, Content::SKETCH)));
+            let facts = TensorFacts {
+                dtype: "torch.float32".into(),
+                shape: vec![1024],
+                observation,
+                ..TensorFacts::default()
+            };
+            SlotRecord { path: path.into(), side, value: SlotValue::Tensor(facts) }
+        };
+        let slots = vec![slot("input.0", SlotSide::Input, 0), slot("output.0", SlotSide::Output, 1)];
+        let name = format!("Functional.f{}.{}.forward", op % 20, op / 20);
+        writer.push(&OpRecord { name, slots, ..OpRecord::default() }).unwrap();
+    }
+    writer.finish_step().unwrap();
+    writer.close(&[]).unwrap();
+    let step = root.join("step0");
+    for rank in 1..ranks {
+        let folder = step.join(format!("rank{rank}"));
+        fs::create_dir(&folder).unwrap();
+        for entry in fs::read_dir(step.join("rank0")).unwrap() {
+            let entry = entry.unwrap();
+            fs::hard_link(entry.path(), folder.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+/// Most memory that the process held, in KiB; 0 where the system does not say.
+fn peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}

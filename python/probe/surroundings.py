@@ -1,0 +1,60 @@
+"""Facts about the set-up of a run that a dump keeps: by them a gate tells drift of the environment from regressions of the code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def facts() -> dict[str, str]:
+    """Names and values. What cannot be told is left out: recording goes on without it."""
+    found: dict[str, str] = {}
+    for collect in (_packages, _machine, _flags):
+        try:
+            found.update(collect())
+        except Exception:  # noqa: BLE001  (a package with broken metadata is no reason to record nothing)
+            continue
+    return found
+
+
+def _packages() -> dict[str, str]:
+    """Versions of the packages that compute."""
+    from importlib import metadata
+
+    from probe.config_check.packages import NUMERIC
+
+    found = {}
+    for name in sorted(NUMERIC - {"torch"}):
+        try:
+            found[name.replace("-", "_")] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _machine() -> dict[str, str]:
+    """System, processor, drivers and toolkits, under the names of config-check's part `platform`."""
+    from probe.config_check import host
+
+    return dict(_leaves("", host.collect()))
+
+
+def _flags() -> dict[str, str]:
+    """Switches of torch that change what it computes."""
+    import torch
+
+    return {
+        "flags.deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled()),
+        "flags.float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "flags.cudnn_allow_tf32": str(torch.backends.cudnn.allow_tf32),
+        "flags.cudnn_benchmark": str(torch.backends.cudnn.benchmark),
+        "flags.mkldnn": str(torch.backends.mkldnn.enabled),  # type: ignore[attr-defined]
+        "flags.default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+    }
+
+
+def _leaves(prefix: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(f"{prefix}.{name}" if prefix else str(name), inner)
+    elif value is not None:
+        yield prefix, str(value)

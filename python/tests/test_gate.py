@@ -1,0 +1,133 @@
+"""The gate from Python: the plugin for pytest, `probe.testing`, and what a dump says of its set-up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+TEST = """
+import torch
+from torch import nn
+
+FACTOR = {factor}
+
+def train():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = FACTOR * model(torch.ones(3, 4) * (step + 1)).square().mean()
+        loss.backward()
+        optimizer.step()
+        yield step, loss
+
+def test_one(probe_gate):
+    with probe_gate("one", steps=[0, 1]) as gate:
+        for step, loss in train():
+            gate.log("loss", step, loss)
+
+def test_two(probe_gate):
+    with probe_gate("two", steps=[0]):
+        list(train())
+"""
+
+
+def run_tests(folder: Path, *arguments: str, factor: str = "1.0") -> subprocess.CompletedProcess[str]:
+    (folder / "test_model.py").write_text(TEST.format(factor=factor), encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PROBE_", "PYTEST_"))}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, "test_model.py"]
+    return subprocess.run(command, cwd=folder, env=environment | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_the_plugin_writes_baselines_and_holds_tests_against_them(tmp_path: Path) -> None:
+    missing = run_tests(tmp_path)
+    assert missing.returncode == 1 and "write it with pytest --probe-update" in missing.stdout
+    written = run_tests(tmp_path, "--probe-update")
+    assert written.returncode == 0, written.stdout
+    assert sorted(path.name for path in (tmp_path / "probe_baselines").iterdir()) == ["one.probe.json", "two.probe.json"]
+    assert run_tests(tmp_path).returncode == 0
+    failed = run_tests(tmp_path, factor="1.001")
+    assert failed.returncode == 1 and "regression" in failed.stdout and "loss" in failed.stdout, failed.stdout
+    refused = run_tests(tmp_path, "--probe-update", factor="1.001")
+    assert refused.returncode == 1 and "--probe-reason" in refused.stdout
+    updated = run_tests(tmp_path, "--probe-update", "--probe-reason", "another factor", factor="1.001")
+    assert updated.returncode == 0, updated.stdout
+    assert run_tests(tmp_path, factor="1.001").returncode == 0
+    history = json.loads((tmp_path / "probe_baselines/one.probe.json").read_text())["provenance"]
+    assert [entry["reason"] for entry in history] == ["pytest --probe-update", "another factor"]
+
+
+def test_tests_run_beside_one_another(tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    assert run_tests(tmp_path, "-n", "2", "--probe-update").returncode == 0
+    assert run_tests(tmp_path, "-n", "2").returncode == 0
+    assert run_tests(tmp_path, "-n", "2", factor="1.001").returncode == 1
+
+
+def test_runs_that_differ_are_told_with_the_numbers(tmp_path: Path) -> None:
+    from probe.testing import assert_runs_agree
+
+    (tmp_path / "a.txt").write_text("0 2.5\n1 2.25\n")
+    (tmp_path / "b.txt").write_text("0 2.5\n1 2.5\n")
+    assert_runs_agree(tmp_path / "a.txt", tmp_path / "a.txt")
+    with pytest.raises(AssertionError, match="2.25 became 2.5"):
+        assert_runs_agree(tmp_path / "a.txt", tmp_path / "b.txt")
+    with pytest.raises(ValueError, match="none"):
+        assert_runs_agree(tmp_path / "a.txt", tmp_path / "none")
+
+
+def test_a_dump_says_what_it_was_made_with(tmp_path: Path) -> None:
+    import torch
+
+    import probe
+
+    with probe.capture(str(tmp_path / "dump"), level="module"):
+        torch.nn.Linear(2, 2)(torch.ones(1, 2))
+    manifest = json.loads((tmp_path / "dump/manifest.json").read_text())
+    environment = manifest["environment"]
+    assert environment["flags.deterministic_algorithms"] == "False"
+    assert environment["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_a_gate_narrows_down_to_the_op(tmp_path: Path) -> None:
+    program = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, 16)
+    def forward(self, x):
+        y = torch.nn.functional.gelu(self.fc(x))
+        return y * {factor}
+
+torch.manual_seed(0)
+model = nn.Sequential(Block(), Block(), nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+model(torch.randn(8, 16)).square().mean().backward()
+optimizer.step()
+"""
+    (tmp_path / "base.py").write_text(program.format(factor="1.0"))
+    (tmp_path / "head.py").write_text(program.format(factor="1.01"))
+    from probe.testing import command_line
+
+    here = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        python = sys.executable
+        code, said = command_line("narrow", "--baseline-cmd", f"{python} base.py", "--candidate-cmd", f"{python} head.py")
+        same, agreed = command_line("narrow", "--baseline-cmd", f"{python} base.py", "--candidate-cmd", f"{python} base.py")
+    finally:
+        os.chdir(here)
+    assert code == 1, said
+    assert "__mul__" in said and "modules: " in said and "tensors: " in said, said
+    assert same == 0, agreed

@@ -1,0 +1,104 @@
+//! `probe baseline save`.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::Args;
+
+use super::{Origin, finite, folder, made, stem};
+use crate::cli::compare::pool;
+use crate::cli::{Exit, terminal};
+use crate::compare::NumberSet;
+use crate::gate::sketches;
+
+/// Make a baseline of a run: of its dump, files of scalars, or both.
+///
+/// Of a dump the outputs of modules and the gradients of parameters are kept, a line each. --sketches keeps what is needed to name ops as well,
+/// in a file of its own.
+///
+/// Exit codes: 0 done, 2 failed, misused or refused.
+#[derive(Debug, Args)]
+pub(super) struct SaveArgs {
+    /// A dump, and files that scalars are imported from; what they hold adds up.
+    #[arg(value_name = "RUN", required = true)]
+    runs: Vec<PathBuf>,
+
+    /// The baseline to write.
+    #[arg(short, long, value_name = "NAME.probe.json")]
+    output: PathBuf,
+
+    /// Why the baseline is made.
+    #[arg(long)]
+    reason: String,
+
+    /// Keep the sketches of every op as well, in NAME.<hash>.sketches.zip beside the baseline; then a gate names ops.
+    #[arg(long)]
+    sketches: bool,
+
+    /// Steps to keep, such as 3 or 0,10-12 [default: all].
+    #[arg(long, value_name = "STEPS")]
+    step: Option<NumberSet>,
+
+    /// Record NaN and infinities, for this reason.
+    #[arg(long, value_name = "REASON")]
+    allow_nonfinite: Option<String>,
+
+    /// Replace a baseline that is there. `probe baseline update` keeps its history instead.
+    #[arg(long)]
+    overwrite: bool,
+
+    #[command(flatten)]
+    origin: Origin,
+
+    /// Print nothing.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Runs the subcommand.
+pub(super) fn run(args: &SaveArgs) -> anyhow::Result<Exit> {
+    if args.output.exists() && !args.overwrite {
+        bail!(
+            "{}: is there already; refresh it with `probe baseline update`, or add --overwrite",
+            args.output.display()
+        );
+    }
+    let steps = args.step.clone().unwrap_or_default();
+    let found = pool(None)?.install(|| made(&args.runs, args.origin.environment.as_deref(), &steps))?;
+    let mut baseline = found.baseline;
+    finite(&baseline, args.allow_nonfinite.as_deref())?;
+    let mut entry = args.origin.entry("save", &args.reason, &args.runs);
+    entry.nonfinite.clone_from(&args.allow_nonfinite);
+    baseline.provenance.push(entry);
+    if args.sketches {
+        baseline.sketches = Some(packed(&args.runs, &args.output)?);
+    }
+    let text = baseline.to_text();
+    baseline.write(&args.output)?;
+    if !args.quiet {
+        let values: usize = baseline.parts.iter().map(|part| part.values.len()).sum();
+        let mut said = format!(
+            "{}: {} scalars, {values} values of {} steps and ranks, {} bytes\n",
+            args.output.display(),
+            baseline.scalars.len(),
+            baseline.parts.len(),
+            text.len()
+        );
+        said.extend(baseline.sketches.iter().map(|name| format!("{name}: sketches of every op\n")));
+        said.extend(found.notes.iter().map(|note| format!("note: {note}\n")));
+        if baseline.environment.is_empty() {
+            said.push_str("note: no set-up was recorded; --environment PACK.zip lets a gate tell drift from regressions\n");
+        }
+        terminal::print(&said)?;
+    }
+    Ok(Exit::Agree)
+}
+
+/// Packs the sketches of the one dump among the runs.
+pub(super) fn packed(runs: &[PathBuf], output: &std::path::Path) -> anyhow::Result<String> {
+    let mut dumps = runs.iter().filter(|path| path.is_dir());
+    let (Some(dump), None) = (dumps.next(), dumps.next()) else {
+        bail!("--sketches needs one dump among the runs")
+    };
+    Ok(sketches::pack(dump, folder(output), &stem(output))?)
+}

@@ -1,0 +1,84 @@
+//! `probe peers`.
+
+use std::fmt::Write as _;
+
+use super::Exit;
+use super::args::PeersArgs;
+use super::compare::pool;
+use super::terminal;
+use crate::peers::{Birth, OddRank, PeerOptions, Peers, StepPeers, peers};
+use crate::read::map::FileAccess;
+use crate::report::visible::visible;
+
+/// Ranks told of a step.
+const LISTED: usize = 10;
+
+/// Runs the subcommand.
+pub(super) fn run(args: &PeersArgs) -> anyhow::Result<Exit> {
+    let options = PeerOptions {
+        steps: args.step.clone().unwrap_or_default(),
+        ranks: args.rank.clone().unwrap_or_default(),
+        access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
+    };
+    let found = pool(args.threads)?.install(|| peers(&args.dump, &options))?;
+    terminal::print(&text(&found))?;
+    for fault in &found.faults {
+        terminal::error(&anyhow::anyhow!("{fault}"));
+    }
+    Ok(match (found.faults.is_empty(), found.agree()) {
+        (false, _) => Exit::Incomplete,
+        (true, false) => Exit::Differ,
+        (true, true) => Exit::Agree,
+    })
+}
+
+fn text(found: &Peers) -> String {
+    let mut out = String::new();
+    let replicated: u64 = found.steps.iter().map(|step| step.replicated).sum();
+    let verdict = if found.agree() { "the ranks agree" } else { "the ranks differ" };
+    _ = writeln!(
+        out,
+        "{}: {verdict} ({} ranks, {} steps, {replicated} values that several ranks hold)",
+        visible(&found.path.display().to_string()),
+        found.ranks.len(),
+        found.steps.len()
+    );
+    for step in &found.steps {
+        tell(&mut out, step);
+    }
+    if replicated == 0 {
+        out.push_str("no value is held by more than one rank: weights, gradients after reduction and steps of the optimizer would be (level mix)\n");
+    }
+    out
+}
+
+fn tell(out: &mut String, step: &StepPeers) {
+    let at = step.step;
+    for OddRank { rank, or, values, first, .. } in step.odd.iter().take(LISTED) {
+        let who = match or {
+            Some(other) => format!("rank {rank} or {other}, which cannot be told: they differ"),
+            None => format!("rank {rank} differs from its peers"),
+        };
+        _ = writeln!(out, "step {at}: {who} in {values} values, first {}", visible(first));
+    }
+    if step.odd.len() > LISTED {
+        _ = writeln!(out, "step {at}: {} more ranks differ from their peers", step.odd.len() - LISTED);
+    }
+    for (number, Birth { rank, collectives, op, slot, nan, .. }) in
+        step.births.iter().take(LISTED).enumerate()
+    {
+        let what = if *nan { "NaN" } else { "infinity" };
+        let origin = if number == 0 && *nan { ", the origin" } else { "" };
+        _ = writeln!(
+            out,
+            "step {at} rank {rank}: {} makes {what} of finite inputs in {slot}, after {collectives} collectives{origin}",
+            visible(op)
+        );
+    }
+    if step.births.len() > LISTED {
+        _ = writeln!(out, "step {at}: so do {} more ranks", step.births.len() - LISTED);
+    }
+    if let Some((_, through)) = step.received.first() {
+        _ = writeln!(out, "step {at}: {} ranks received it by {}", step.received.len(), visible(through));
+    }
+}

@@ -1,0 +1,64 @@
+//! One comparison in pieces that any scheduler can run, on any machines that see the same files.
+//!
+//! ```text
+//! plan    lists both dumps once, pairs their parts, and writes RUN/plan.json
+//! share   compares shard 3 of 64: RUN/<plan>/64/3/{result.parquet, part.json}
+//! merge   folds the shards of the plan into the reports
+//! ```
+//!
+//! A shard is the same bytes whoever makes it, and however often. `part.json` is written last: it alone says that a shard is done. What is global,
+//! as the first step that diverges and the length of lists, is decided in the merge; the path of one process uses the same fold.
+
+mod choice;
+mod merge;
+mod plan;
+mod share;
+mod state;
+
+#[cfg(all(test, feature = "native"))]
+mod tests;
+
+use std::io;
+use std::path::PathBuf;
+
+pub use choice::{Shard, ShardError};
+pub use merge::{Merged, merge};
+pub use plan::{PLAN, Plan, PlanOptions, build_id, plan};
+pub use share::{ShardOutcome, compare_shard};
+
+use crate::compare::CompareError;
+use crate::read::ReadError;
+
+/// Name of what says that a shard is done.
+const PART: &str = "part.json";
+
+/// Why a comparison cannot be planned, or a plan not be followed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// File or folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The comparison itself failed.
+    #[error(transparent)]
+    Compare(#[from] CompareError),
+    /// A dump cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The options forbid to compare a part.
+    #[error("{0}")]
+    Refused(String),
+    /// A plan, a shard or an option that is not what is wanted.
+    #[error("{}: {message}", path.display())]
+    Misuse {
+        /// File or folder.
+        path: PathBuf,
+        /// What is wrong, and the repair.
+        message: String,
+    },
+}

@@ -1,0 +1,74 @@
+//! A comparison in shards on the command line, on dumps of msprobe: exit codes, what is printed, what is written.
+#![cfg(feature = "cli")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::fs;
+
+use assert_cmd::Command;
+use serde_json::Value;
+use support::testdata;
+
+fn probe(args: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_probe"))
+        .args(args)
+        .env("JOB_COMPLETION_INDEX", "1")
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let case = testdata("faults/gpt_rank1_linear_L1_statistics");
+    let side = |name: &str| case.join(name).to_str().unwrap().to_owned();
+    let (b, c, run, plan) = (side("baseline"), side("candidate"), path("run"), path("run/plan.json"));
+    let report = |folder: &str| {
+        let text = fs::read_to_string(format!("{folder}/report.json")).unwrap();
+        let mut report: Value = serde_json::from_str(&text).unwrap();
+        report.as_object_mut().unwrap().remove("seconds");
+        report
+    };
+    let (single, ..) = probe(&["compare", &b, &c, "-q", "-o", &path("single"), "--format", "json"]);
+    assert_eq!(single, 1);
+
+    let (code, said, _) = probe(&["plan", &b, &c, "-o", &run]);
+    assert_eq!(code, 0);
+    assert!(said.contains("2 parts of 2 ranks"), "{said}");
+    let (code, _, said) = probe(&["merge", &run]);
+    assert_eq!((code, said.contains("no shard of it is done")), (2, true), "{said}");
+    let (code, said, _) = probe(&["compare", "--plan", &plan, "--shard", "1/2"]);
+    assert_eq!(code, 0);
+    assert!(said.starts_with("shard 1/2: done, 1 parts"), "{said}");
+    let (code, said, _) = probe(&["merge", &run]);
+    assert_eq!(code, 3);
+    assert!(said.contains(&format!("probe compare --plan {plan} --shard 2/2")), "{said}");
+    // The pod of an indexed job.
+    let (code, ..) = probe(&["compare", "-q", "--plan", &plan, "--shard", "k8s/2"]);
+    assert_eq!(code, 0);
+    let (code, said, _) = probe(&["compare", "--plan", &plan, "--shard", "2/2"]);
+    assert_eq!((code, said.contains("was done before")), (0, true), "{said}");
+    let (code, ..) = probe(&["merge", "-q", &run]);
+    assert_eq!(code, single);
+    assert_eq!(report(&run), report(&path("single")));
+    assert!(fs::metadata(format!("{run}/result.xlsx")).unwrap().len() > 4000);
+
+    for args in [
+        &["compare", "--plan", &plan, "--shard", "3/2"][..],
+        &["compare", "--plan", &plan],
+        &["compare", &b, &c, "--plan", &plan, "--shard", "1/2"],
+        &["merge", &run, "--format", "parquet"],
+        &["merge", &b],
+        &["plan", &b, &c, "-o", &run, "--noise", &b],
+        &["peers", &case.join("baseline/step0/rank0").to_string_lossy()],
+    ] {
+        assert_eq!(probe(args).0, 2, "{args:?}");
+    }
+    // Ranks of one dump of msprobe: two replicas on data of their own.
+    let (code, said, _) = probe(&["peers", &b]);
+    assert!(said.contains("2 ranks, 1 steps"), "{code} {said}");
+}
