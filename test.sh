@@ -114,6 +114,25 @@ ascend_sim() {
 # dependencies of tests are not theirs and ask for other features of the same crates.
 build() {
     cargo test --no-run --all-features --locked
+    # With the command, so that both are built of the same dependencies.
+    cargo build --all-features --locked -p probe -p probe-agent
+}
+
+# The way in of the agent below Python, here and on AArch64.
+runtime_agent() {
+    local status=0
+    tests/runtime-agent/run.sh "$target/runtime-agent"
+    for needed in aarch64-linux-gnu-g++ qemu-aarch64; do
+        command -v $needed >/dev/null && continue
+        { apt-get install -y -q g++-aarch64-linux-gnu gcc-aarch64-linux-gnu qemu-user || true; } >/dev/null 2>&1
+        break
+    done
+    tests/runtime-agent/run.sh "$target/runtime-agent-aarch64" aarch64 || status=$?
+    case $status in
+        0) ;;
+        3) note "NOT TESTED: the agent on AArch64; it takes gcc-aarch64-linux-gnu, g++-aarch64-linux-gnu, qemu-user and a standard library from rustup" ;;
+        *) return $status ;;
+    esac
 }
 
 schemas() {
@@ -160,6 +179,7 @@ step cargo clippy --workspace --all-targets --all-features --locked -- -D warnin
 step cargo check --no-default-features --locked
 RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --all-features --locked
 step build
+step runtime_agent
 step schemas
 step cargo test --doc --all-features --locked
 # The dev profile shares what the tests build; that it compiles and links is what is checked here.

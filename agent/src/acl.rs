@@ -64,7 +64,7 @@ impl Asked {
     }
 
     /// Ours, where CANN has the function as well.
-    pub(crate) fn if_there(&self, _: &CStr) -> Address {
+    pub(crate) fn if_there(&self) -> Address {
         if self.wrapper.real().is_some() { self.ours } else { std::ptr::null_mut() }
     }
 }

@@ -108,7 +108,7 @@ impl Call {
                 plan.parameters.push(Parameter { argument, role });
             }
         }
-        launch::begin(Arc::new(plan), Stream(self.stream.addr() as u64))
+        launch::begin(Arc::new(plan), Stream(self.stream.addr() as u64), (&raw const *self).addr())
     }
 }
 
@@ -116,7 +116,6 @@ impl Call {
 macro_rules! execute {
     ($($name:ident $wrapper:ident ($($rest:ident: $kind:ty),*);)*) => {
         $(#[unsafe(no_mangle)]
-        #[expect(clippy::too_many_arguments, reason = "CANN's signature")]
         pub(crate) unsafe extern "C" fn $name(
             kind: *const c_char,
             inputs: i32,

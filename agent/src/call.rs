@@ -4,13 +4,11 @@
 //! two words next to one another point to memory of which the second has changed during the call, to something that is not null. What
 //! lies beyond are locals of the caller, which may hold the same handles and must not be taken for arguments.
 
-use std::cell::Cell;
-
-use crate::control;
 use crate::entry::{Function, INTEGERS, Slot};
 use crate::memory::{self, Stack};
 use crate::notes::{self, Count};
 use crate::plan::{self, Plan};
+use crate::roles::Roles;
 #[cfg(not(feature = "record"))]
 use crate::watch;
 
@@ -44,7 +42,6 @@ pub(crate) struct Words<'a> {
 pub(crate) struct Call {
     /// Words of the stack to copy; an even number.
     copied: u64,
-    outer: usize,
     stage: Stage,
 }
 
@@ -65,12 +62,6 @@ struct Planned {
     before: Vec<Option<u64>>,
 }
 
-thread_local! {
-    /// Where on the stack the arguments of the call lie that this thread is in; 0 in none. A call that was left by an exception
-    /// stays here until one above it comes.
-    static OUTER: Cell<usize> = const { Cell::new(0) };
-}
-
 /// What is done before a call: null where it is to go on by itself.
 pub(crate) unsafe extern "C" fn before(
     slot: *const Slot,
@@ -88,14 +79,6 @@ pub(crate) unsafe extern "C" fn before(
 
 fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     let function = slot.function()?;
-    let outer = OUTER.get();
-    // Stacks grow downwards: this call was made by the one that is under way.
-    if outer > stack && outer - stack < 1 << 20 {
-        return None;
-    }
-    if !control::is_on_in_this_thread() {
-        return None;
-    }
     let thread = Stack::of_thread();
     let wanted = if function.plans { STACK_WORDS } else { LAUNCH_WORDS };
     let mut words = vec![0; wanted];
@@ -119,7 +102,7 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     integers.append(&mut words);
     let stage = if function.plans {
         let reals = registers.reals.map(|[low, _]| low);
-        let expected = function.roles.map(|roles| roles.words());
+        let expected = function.roles.map(Roles::words);
         let may_point = |(index, &word): (usize, &u64)| {
             let address = usize::try_from(word).ok()?;
             // The caller's locals lie above its arguments. A table says which word it is, wherever it points.
@@ -133,8 +116,8 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     } else {
         #[cfg(feature = "record")]
         {
-            let [workspace, size, executor, stream] = *integers.first_chunk()?;
-            Stage::Launch(launch::before(function, executor, stream, (workspace, size)).map(Box::new))
+            let [_, _, executor, stream] = *integers.first_chunk()?;
+            Stage::Launch(launch::before(function, executor, stream, stack).map(Box::new))
         }
         #[cfg(not(feature = "record"))]
         {
@@ -144,17 +127,15 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
             Stage::Launch
         }
     };
-    OUTER.set(stack);
-    Some(Call { copied, outer, stage })
+    Some(Call { copied, stage })
 }
 
 /// What is done after a call that returned `result`.
 pub(crate) unsafe extern "C" fn after(call: *mut Call, result: u64) {
     // SAFETY: `before` made it from a box, and the assembly hands it back once.
     let call = unsafe { Box::from_raw(call) };
-    OUTER.set(call.outer);
-    // The result is a C int.
-    let succeeded = result & 0xffff_ffff == 0;
+    // The result is a C int: the lower half of the register.
+    let succeeded = result.trailing_zeros() >= 32;
     let look = || match call.stage {
         Stage::Plan(planned) => {
             if succeeded {
@@ -193,7 +174,7 @@ impl Planned {
             let now = memory::word(thread, *self.integers.get(index + 1)?)?;
             (now != before && now != 0).then_some((index, now))
         };
-        let expected = self.function.roles.map(|roles| roles.words());
+        let expected = self.function.roles.map(Roles::words);
         expected.and_then(changed).or_else(|| (0..self.integers.len()).find_map(changed))
     }
 }

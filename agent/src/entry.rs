@@ -7,7 +7,7 @@
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::notes::Count;
@@ -25,7 +25,7 @@ pub(crate) use aarch64::INTEGERS;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::INTEGERS;
 
-/// Functions that can be stood in front of: two for each operator. CANN 8.3 has about 1,000 operators of which torch_npu asks for 903.
+/// Functions that can be stood in front of: two for each operator. CANN 8.3 has about 1,000 operators of which `torch_npu` asks for 903.
 pub(crate) const STUBS: usize = 4096;
 /// Bytes of a stub.
 const STUB: usize = 16;
@@ -50,11 +50,16 @@ pub(crate) struct Function {
     pub(crate) plans: bool,
     /// What is known of its parameters.
     pub(crate) roles: Option<&'static Roles>,
+    /// Launches of which it was looked at whether what is only read stays as it is.
+    pub(crate) checked: AtomicU8,
+    /// Something changed that the table says is only read.
+    pub(crate) distrusted: AtomicBool,
 }
 
 impl Slot {
-    const EMPTY: Self =
-        Self { real: AtomicPtr::new(std::ptr::null_mut()), function: AtomicPtr::new(std::ptr::null_mut()) };
+    const fn empty() -> Self {
+        Self { real: AtomicPtr::new(std::ptr::null_mut()), function: AtomicPtr::new(std::ptr::null_mut()) }
+    }
 
     /// What this stub stands for; `None` before it was given out.
     pub(crate) fn function(&self) -> Option<&'static Function> {
@@ -70,7 +75,7 @@ pub(crate) struct Slots(UnsafeCell<[Slot; STUBS]>);
 // SAFETY: its cells are atomics; the cell around them only keeps the table in writable memory.
 unsafe impl Sync for Slots {}
 
-pub(crate) static SLOTS: Slots = Slots(UnsafeCell::new([Slot::EMPTY; STUBS]));
+pub(crate) static SLOTS: Slots = Slots(UnsafeCell::new([const { Slot::empty() }; STUBS]));
 
 impl Slots {
     fn get(&self, index: usize) -> Option<&Slot> {
@@ -80,7 +85,10 @@ impl Slots {
 }
 
 /// Stubs that were given out, by what they stand for: two names may share one function.
-static GIVEN: Mutex<Option<HashMap<(Box<str>, usize), usize>>> = Mutex::new(None);
+static GIVEN: Mutex<Option<Given>> = Mutex::new(None);
+
+/// Number of the stub, by name and address of a function.
+type Given = HashMap<(Box<str>, usize), usize>;
 
 unsafe extern "C" {
     /// The first stub. Not a function to be called from here.
@@ -119,19 +127,41 @@ pub(crate) fn stand_in_front(name: &str, real: Address) -> Address {
     let short = name.strip_prefix("aclnn").unwrap_or(name);
     let (operator, plans) =
         short.strip_suffix("GetWorkspaceSize").map_or((short, false), |operator| (operator, true));
-    let function = Function { operator: operator.into(), plans, roles: roles::of(operator) };
+    let function = Function {
+        operator: operator.into(),
+        plans,
+        roles: roles::of(operator),
+        checked: AtomicU8::new(0),
+        distrusted: AtomicBool::new(false),
+    };
     slot.function.store(Box::into_raw(Box::new(function)), Ordering::Release);
     slot.real.store(real, Ordering::Release);
     given.insert((name.into(), real.addr()), index);
     stub(index)
 }
 
-/// What `dlsym` and `dlvsym` are to answer in place of the real ones; null where those are to answer.
-pub(crate) extern "C" fn instead(handle: Address, name: *const c_char, version: *const c_char) -> Address {
-    notes::guarded("dlsym", || replacement(handle, name, version)).unwrap_or(std::ptr::null_mut())
+/// What `dlsym` is to answer in place of the real one; null where that is to answer.
+pub(crate) extern "C" fn instead(handle: Address, name: *const c_char) -> Address {
+    let find = |handle, name: &CStr| symbols::lookup(handle, name);
+    notes::guarded("dlsym", || replacement(handle, name, find)).unwrap_or(std::ptr::null_mut())
 }
 
-fn replacement(handle: Address, name: *const c_char, _version: *const c_char) -> Address {
+/// The same of `dlvsym`.
+pub(crate) extern "C" fn instead_of_version(
+    handle: Address,
+    name: *const c_char,
+    version: *const c_char,
+) -> Address {
+    // SAFETY: a version that is asked for is a text that ends with a zero.
+    let find = |handle, name: &CStr| unsafe { symbols::lookup_version(handle, name, version) };
+    notes::guarded("dlvsym", || replacement(handle, name, find)).unwrap_or(std::ptr::null_mut())
+}
+
+fn replacement(
+    handle: Address,
+    name: *const c_char,
+    find: impl Fn(Address, &CStr) -> Option<Address>,
+) -> Address {
     let nothing = std::ptr::null_mut();
     symbols::find_real();
     if name.is_null() || handle == libc::RTLD_NEXT {
@@ -146,10 +176,9 @@ fn replacement(handle: Address, name: *const c_char, _version: *const c_char) ->
     }
     let Ok(text) = name.to_str() else { return nothing };
     if let Some(wrapper) = acl::wrapper(text) {
-        let real = symbols::lookup(handle, name);
-        return match real {
+        return match find(handle, name) {
             // Our own, which the program sees among the libraries that were loaded first.
-            Some(real) if real == wrapper.ours => wrapper.if_there(name),
+            Some(real) if real == wrapper.ours => wrapper.if_there(),
             Some(real) => wrapper.in_front_of(real),
             None => nothing,
         };
@@ -157,7 +186,7 @@ fn replacement(handle: Address, name: *const c_char, _version: *const c_char) ->
     if !text.starts_with("aclnn") {
         return nothing;
     }
-    match symbols::lookup(handle, name) {
+    match find(handle, name) {
         Some(real) if is_stub(real) => real,
         Some(real) => stand_in_front(text, real),
         None => nothing,

@@ -1,6 +1,6 @@
 //! What the program hands to operators: tensors, lists, numbers, by the addresses that CANN made for them.
 //!
-//! A program on torch_npu makes these for each call, so that nothing is kept while nothing is recorded. Other programs may keep
+//! A program on `torch_npu` makes these for each call, so that nothing is kept while nothing is recorded. Other programs may keep
 //! theirs for good: there they are followed from the start.
 
 use std::collections::HashMap;
@@ -126,7 +126,6 @@ type CreateTensor = unsafe extern "C" fn(
 ) -> *mut c_void;
 
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "CANN's signature")]
 pub(crate) unsafe extern "C" fn aclCreateTensor(
     shape: *const i64,
     dims: u64,

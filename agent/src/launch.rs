@@ -1,9 +1,10 @@
 //! Copies the tensors of a launch: what it reads in front of it, what it writes behind it, both on its own stream. Nothing waits
 //! for the device.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::control;
@@ -28,6 +29,8 @@ pub(crate) struct Copied {
     pub(crate) before: Option<Piece>,
     /// What it held after it.
     pub(crate) after: Option<Piece>,
+    /// What is only read, copied again after the launch to see whether that is so.
+    pub(crate) check: Option<Piece>,
     /// Why there is no copy.
     pub(crate) without: Option<String>,
 }
@@ -56,37 +59,38 @@ pub(crate) struct Open {
 }
 
 thread_local! {
-    /// The entry of the launch that this thread is in, which an exception may have left.
-    static OPEN: Cell<Option<u64>> = const { Cell::new(None) };
+    /// Entries of the launches that this thread is in, with where on the stack they were made. One that was left by an exception stays until a
+    /// launch comes from above it.
+    static OPEN: RefCell<Vec<(u64, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Formats in which the elements lie as the strides say: NCHW, NHWC, ND, NDHWC, NCDHW, NCL and the undefined one.
 const PLAIN_FORMATS: [i32; 7] = [-1, 0, 1, 2, 27, 30, 47];
 
 /// What is done before an operator is launched; `None` where it is not recorded.
-pub(crate) fn before(
-    function: &Function,
-    executor: u64,
-    stream: u64,
-    _workspace: (u64, u64),
-) -> Option<Open> {
+pub(crate) fn before(function: &Function, executor: u64, stream: u64, stack: usize) -> Option<Open> {
     let plan = plan::launched(executor);
     watch::tell(&function.operator, plan.as_deref());
     if !control::is_recording() {
+        return None;
+    }
+    if plan.as_ref().map_or(!control::is_on_in_this_thread(), |plan| plan.muted) {
         return None;
     }
     let plan = plan.unwrap_or_else(|| {
         notes::count(Count::UnknownExecutor, &format!("aclnn{}", function.operator));
         Arc::new(Plan::bare(&function.operator, Basis::Unscanned))
     });
-    begin(plan, Stream(stream))
+    begin(plan, Stream(stream), stack)
 }
 
-/// Begins to record a launch with these arguments.
-pub(crate) fn begin(plan: Arc<Plan>, stream: Stream) -> Option<Open> {
+/// Begins to record a launch with these arguments, which was made at `stack`.
+pub(crate) fn begin(plan: Arc<Plan>, stream: Stream, stack: usize) -> Option<Open> {
     let settings = Settings::get()?;
     let recorder = Recorder::get()?;
-    if let Some(number) = OPEN.take() {
+    // Stacks grow downwards: what was made below is over.
+    let over = OPEN.with_borrow_mut(|open| open.extract_if(.., |(_, at)| *at <= stack).collect::<Vec<_>>());
+    for (number, _) in over {
         recorder.ring.set(number, Item::Dropped);
     }
     if !settings.wants(&plan.operator) {
@@ -114,13 +118,23 @@ pub(crate) fn begin(plan: Arc<Plan>, stream: Stream) -> Option<Open> {
     }
     let limit = settings.max_tensor.unwrap_or(usize::MAX).min(recorder.ring.size() / 2);
     let pieces: Vec<Option<Extent>> = record.tensors.iter_mut().map(|copied| wanted(copied, limit)).collect();
+    let written: Vec<Extent> = record
+        .tensors
+        .iter()
+        .zip(&pieces)
+        .filter(|(copied, _)| copied.role != Role::Input)
+        .filter_map(|(_, extent)| *extent)
+        .collect();
+    let checks = record.plan.function.is_some_and(|function| {
+        record.plan.basis == Basis::Table && function.checked.fetch_add(1, Ordering::Relaxed) == 0
+    });
     // The same memory twice among what is read is copied once.
     let mut known: HashMap<(usize, usize), usize> = HashMap::new();
     let mut total = 0;
     let mut placed = Vec::with_capacity(pieces.len());
     for (copied, extent) in record.tensors.iter().zip(&pieces) {
         let Some(extent) = extent else {
-            placed.push((None, None));
+            placed.push((None, None, None));
             continue;
         };
         let mut place = || {
@@ -131,19 +145,23 @@ pub(crate) fn begin(plan: Arc<Plan>, stream: Stream) -> Option<Open> {
         let before = (copied.role != Role::Output)
             .then(|| *known.entry((extent.address, extent.bytes)).or_insert_with(&mut place));
         let after = (copied.role != Role::Input).then(&mut place);
-        placed.push((before, after));
+        let check =
+            (checks && copied.role == Role::Input && !written.iter().any(|other| other.meets(extent)))
+                .then(&mut place);
+        placed.push((before, after, check));
     }
     let Some(taken) = recorder.ring.take(total, Duration::from_secs(settings.patience)) else {
         notes::count(Count::Dropped, &format!("aclnn{}", record.plan.operator));
         return Some(record.without("the writer did not keep up", stream));
     };
-    OPEN.set(Some(taken.number));
+    OPEN.with_borrow_mut(|open| open.push((taken.number, stack)));
     let mut copied_already = Vec::new();
-    for ((copied, extent), (before, after)) in record.tensors.iter_mut().zip(pieces).zip(placed) {
+    for ((copied, extent), (before, after, check)) in record.tensors.iter_mut().zip(pieces).zip(placed) {
         let Some(extent) = extent else { continue };
         let piece = |offset: usize| Piece { offset: taken.offset + offset, bytes: extent.bytes };
         copied.before = before.map(piece);
         copied.after = after.map(piece);
+        copied.check = check.map(piece);
         if let Some(piece) = copied.before
             && !copied_already.contains(&piece.offset)
         {
@@ -168,6 +186,7 @@ fn tensors(plan: &Plan) -> Vec<Copied> {
             role: parameter.role,
             before: None,
             after: None,
+            check: None,
             without: None,
         }));
     }
@@ -179,6 +198,13 @@ fn tensors(plan: &Plan) -> Vec<Copied> {
 struct Extent {
     address: usize,
     bytes: usize,
+}
+
+impl Extent {
+    /// Whether two share memory.
+    const fn meets(&self, other: &Self) -> bool {
+        self.address < other.address + other.bytes && other.address < self.address + self.bytes
+    }
 }
 
 /// What is to be copied of a tensor: nothing where it has no elements or cannot be read, which is noted.
@@ -234,7 +260,14 @@ fn copy(recorder: &Recorder, copied: &mut Copied, extent: &Extent, piece: Piece,
     if status != 0 {
         let why = format!("the device refused the copy ({status})");
         notes::count(Count::CopyFailed, &why);
-        (copied.before, copied.after, copied.without) = (None, None, Some(why));
+        copied.lose(why);
+    }
+}
+
+impl Copied {
+    /// There are no copies of it after all.
+    pub(crate) fn lose(&mut self, why: String) {
+        (self.before, self.after, self.check, self.without) = (None, None, None, Some(why));
     }
 }
 
@@ -252,7 +285,6 @@ impl Record {
 impl Open {
     /// What is done after the launch.
     pub(crate) fn after(mut self, succeeded: bool) {
-        OPEN.set(None);
         let Some(recorder) = Recorder::get() else { return };
         let Some(number) = self.number else {
             if succeeded {
@@ -260,12 +292,15 @@ impl Open {
             }
             return;
         };
+        OPEN.with_borrow_mut(|open| open.retain(|(other, _)| *other != number));
         if succeeded {
             for copied in &mut self.record.tensors {
-                let (Some(piece), Some(size)) = (copied.after, acl_size(copied.tensor.dtype)) else {
+                let Some(extent) =
+                    acl_size(copied.tensor.dtype).and_then(|size| extent(&copied.tensor, size))
+                else {
                     continue;
                 };
-                if let Some(extent) = extent(&copied.tensor, size) {
+                for piece in [copied.after, copied.check].into_iter().flatten() {
                     copy(recorder, copied, &extent, piece, self.stream);
                 }
             }
@@ -277,12 +312,15 @@ impl Open {
                 let why = format!("the stream takes no mark ({status})");
                 notes::count(Count::CopyFailed, &why);
                 for copied in &mut self.record.tensors {
-                    (copied.before, copied.after, copied.without) = (None, None, Some(why.clone()));
+                    copied.lose(why.clone());
                 }
             }
         }
         let operator = self.record.plan.operator.clone();
         if !succeeded {
+            for copied in &mut self.record.tensors {
+                (copied.after, copied.check) = (None, None);
+            }
             self.record.note = Some("the launch failed".to_owned());
         }
         recorder.ring.set(number, Item::Ready(Message::Launch(Box::new(self.record))));

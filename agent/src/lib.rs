@@ -15,6 +15,10 @@
 //! Promises: nothing here raises into the program, and no failure of recording changes what the program computes. What cannot be
 //! recorded is counted and said once. Where nothing is to be recorded a call costs a comparison and a jump.
 
+#![cfg_attr(
+    not(feature = "record"),
+    allow(dead_code, reason = "without recording, arguments alone are told of")
+)]
 #![allow(
     clippy::multiple_unsafe_ops_per_block,
     reason = "reading the arguments of a foreign call takes several operations that rest on one condition"

@@ -59,10 +59,14 @@ pub(crate) enum Basis {
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) operator: Arc<str>,
+    /// The function that was called; `None` for operators that are not looked up.
+    pub(crate) function: Option<&'static Function>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) basis: Basis,
     /// Where in the program it was called.
     pub(crate) scope: Option<Arc<Scope>>,
+    /// Not the program's own: what a recorder in it measures with.
+    pub(crate) muted: bool,
     /// Launched more than once.
     repeatable: bool,
 }
@@ -78,16 +82,20 @@ impl Plan {
     pub(crate) fn bare(operator: &str, basis: Basis) -> Self {
         Self {
             operator: operator.into(),
+            function: None,
             parameters: Vec::new(),
             basis,
             scope: control::scope(),
+            muted: !control::is_on_in_this_thread(),
             repeatable: false,
         }
     }
 
     /// Of a call with these words before its executor.
-    pub(crate) fn read(function: &Function, words: &Words<'_>, end: usize) -> Self {
-        let fitting = function.roles.and_then(|roles| by_table(roles, words, end));
+    pub(crate) fn read(function: &'static Function, words: &Words<'_>, end: usize) -> Self {
+        let trusted = function.roles.filter(|_| !function.distrusted.load(Ordering::Relaxed));
+        let fitting =
+            trusted.and_then(|roles| by_table(roles, words, end).or_else(|| by_tensors(roles, words, end)));
         let (parameters, basis) = match (fitting, function.roles) {
             (Some(parameters), _) => (parameters, Basis::Table),
             (None, roles) => {
@@ -96,7 +104,7 @@ impl Plan {
                 (by_handles(words, end), Basis::Difference)
             }
         };
-        Self { parameters, ..Self::bare(&function.operator, basis) }
+        Self { parameters, function: Some(function), ..Self::bare(&function.operator, basis) }
     }
 }
 
@@ -160,6 +168,27 @@ fn by_table(roles: &Roles, words: &Words<'_>, end: usize) -> Option<Vec<Paramete
     Some(parameters)
 }
 
+/// What the table says of the tensors, where it has as many as were passed: of an operator that takes other numbers beside them than
+/// the function that it is named after.
+fn by_tensors(roles: &Roles, words: &Words<'_>, end: usize) -> Option<Vec<Parameter>> {
+    let mut told = roles.kinds.iter().filter(|kind| matches!(kind, Kind::Tensor(_) | Kind::Tensors(_)));
+    let mut parameters = by_handles(words, end);
+    for parameter in &mut parameters {
+        match (&parameter.argument, parameter.role) {
+            (Argument::Tensor(_), Role::Unknown) => {
+                let Some(Kind::Tensor(role)) = told.next() else { return None };
+                parameter.role = *role;
+            }
+            (Argument::Tensors(_), Role::Unknown) => {
+                let Some(Kind::Tensors(role)) = told.next() else { return None };
+                parameter.role = *role;
+            }
+            _ => {}
+        }
+    }
+    told.next().is_none().then_some(parameters)
+}
+
 /// A whole number of so many bits; what lies above them is not defined.
 #[expect(clippy::cast_possible_truncation, reason = "the lower bits are the number")]
 fn narrow(word: u64, bits: u8) -> i64 {
@@ -214,7 +243,7 @@ pub(crate) fn forget_all() {
     *plans() = None;
 }
 
-/// Whether torch_npu keeps executors in the cache of CANN. While something is recorded it does not: an executor from there is
+/// Whether `torch_npu` keeps executors in the cache of CANN. While something is recorded it does not: an executor from there is
 /// launched without the arguments being seen. What is computed is the same.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn CanUsePTACache(name: *const c_char) -> bool {
@@ -227,7 +256,7 @@ pub(crate) unsafe extern "C" fn CanUsePTACache(name: *const c_char) -> bool {
     real!(CAN_USE_CACHE as Can).is_some_and(|real| unsafe { real(name) })
 }
 
-/// Whether the program runs on torch_npu, which makes handles for each call.
+/// Whether the program runs on `torch_npu`, which makes handles for each call.
 static TORCH_NPU: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_torch_npu() -> bool {

@@ -190,6 +190,12 @@ impl<T> Ring<T> {
         self.changed.notify_all();
     }
 
+    /// Whether an entry in front keeps others from being handed out, or the ring from ending.
+    pub(crate) fn holds_back(&self) -> bool {
+        let state = self.lock();
+        state.entries.len() > 1 || state.closed && !state.entries.is_empty()
+    }
+
     /// Gives up the entry in front, which nobody will finish.
     pub(crate) fn skip(&self) {
         self.done();

@@ -39,6 +39,24 @@ pub(crate) fn lookup(handle: Address, name: &CStr) -> Option<Address> {
     (!found.is_null()).then_some(found)
 }
 
+/// The same of one version, as `dlvsym` finds it.
+///
+/// # Safety
+/// `version` is a text that ends with a zero.
+pub(crate) unsafe fn lookup_version(handle: Address, name: &CStr, version: *const c_char) -> Option<Address> {
+    type Versioned = unsafe extern "C" fn(Address, *const c_char, *const c_char) -> Address;
+    find_real();
+    let real = DLVSYM.load(Ordering::Acquire);
+    if real.is_null() {
+        return None;
+    }
+    // SAFETY: the real `dlvsym`, of this signature since there is one.
+    let real = unsafe { std::mem::transmute::<Address, Versioned>(real) };
+    // SAFETY: both are texts, as the caller vouches; `handle` is the caller's.
+    let found = unsafe { real(handle, name.as_ptr(), version) };
+    (!found.is_null()).then_some(found)
+}
+
 /// A function of CANN, behind anything of ours: from the libraries that come after, or from CANN's own if they are loaded.
 pub(crate) fn of_cann(name: &CStr) -> Option<Address> {
     lookup(libc::RTLD_NEXT, name)

@@ -10,7 +10,7 @@ use probe::capture::{
     CaptureError, CaptureLevel, CaptureTask, DataLocation, Device, DumpWriter, OpRecord, RunManifest,
     SlotRecord, SlotValue, Software, TensorFacts,
 };
-use probe::dump::{DType, Number, Observation, SMALL_TENSOR, Scalar, SlotSide, TensorRef};
+use probe::dump::{CALLED_IN, DType, Number, Observation, SMALL_TENSOR, Scalar, SlotSide, TensorRef};
 use probe::measure;
 
 use crate::control;
@@ -50,6 +50,8 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 const STALL: Duration = Duration::from_secs(30);
 /// How long a launch may be under way once everything else is over.
 const ABANDONED: Duration = Duration::from_secs(5);
+/// The same while others come after it.
+const LONGEST_LAUNCH: Duration = Duration::from_secs(120);
 /// What was gathered is written at least this often while nothing arrives.
 const IDLE: Duration = Duration::from_millis(500);
 /// Measurements that are kept in mind, so that a tensor that appears again is stored once.
@@ -229,8 +231,10 @@ impl Writer<'_> {
                     gathered = false;
                 }
                 waited += IDLE;
-                // A launch that an exception has left is never finished.
-                if CLOSED.load(Ordering::Acquire) && waited >= ABANDONED {
+                // A launch that an exception has left is never finished. One may take long: CANN compiles operators.
+                let patience = if CLOSED.load(Ordering::Acquire) { ABANDONED } else { LONGEST_LAUNCH };
+                if waited >= patience && ring.holds_back() {
+                    waited = Duration::ZERO;
                     notes::count(Count::Dropped, "a launch that did not return");
                     ring.skip();
                 }
@@ -267,7 +271,7 @@ impl Writer<'_> {
                 let why = format!("the stream failed ({status})");
                 notes::count(Count::CopyFailed, &why);
                 for copied in &mut record.tensors {
-                    (copied.before, copied.after, copied.without) = (None, None, Some(why.clone()));
+                    copied.lose(why.clone());
                 }
             }
         }
@@ -283,11 +287,12 @@ impl Writer<'_> {
         let api = if record.plan.basis == Basis::Signature { "Aclop" } else { "Aclnn" };
         let name = format!("{api}.{}.{number}.forward", record.plan.operator);
         *number += 1;
+        self.check(&mut record);
         let slots = self.slots(&name, &record)?;
         let scope = record.plan.scope.as_deref();
         let mut notes = Vec::new();
         if let Some(op) = scope.map(|scope| &*scope.op).filter(|op| !op.is_empty()) {
-            notes.push(format!("in {op}"));
+            notes.push(format!("{CALLED_IN}{op}"));
         }
         match record.plan.basis {
             Basis::Difference => notes.push("inputs and outputs told by what changed".to_owned()),
@@ -332,7 +337,8 @@ impl Writer<'_> {
             let of_list = matches!(parameter.argument, Argument::Tensors(_));
             let members: Vec<Option<&Copied>> =
                 list.iter().map(|tensor| if tensor.is_some() { copies.next() } else { None }).collect();
-            let (reads, writes) = match parameter.role {
+            let role = members.iter().flatten().next().map_or(parameter.role, |copied| copied.role);
+            let (reads, writes) = match role {
                 Role::Input => (true, false),
                 Role::Output => (false, true),
                 Role::Updated => (true, true),
@@ -364,6 +370,23 @@ impl Writer<'_> {
         }
         inputs.append(&mut outputs);
         Ok(inputs)
+    }
+
+    /// Sees to it that what the table says is read was not written to. From then on the operator's parameters are told by what changes.
+    fn check(&self, record: &mut Record) {
+        for copied in &mut record.tensors {
+            let (Some(before), Some(check)) = (copied.before, copied.check.take()) else { continue };
+            if self.bytes(before) != self.bytes(check) {
+                notes::count(
+                    Count::OtherLayout,
+                    &format!("aclnn{} writes to what the table says it reads", record.plan.operator),
+                );
+                if let Some(function) = record.plan.function {
+                    function.distrusted.store(true, Ordering::Relaxed);
+                }
+                (copied.role, copied.after) = (Role::Updated, Some(check));
+            }
+        }
     }
 
     fn has_changed(&self, copied: &Copied) -> bool {
@@ -506,18 +529,35 @@ fn elements(view: &TensorRef<'_>, _: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A remark on tensors whose memory is laid out otherwise than their shape says.
+/// A remark on where a tensor lies in its memory, and in what format, where that is not what its shape says.
 fn layout_note(tensor: &Tensor) -> Option<String> {
-    let name = match tensor.format {
-        2 | -1 => return None,
-        0 => "NCHW",
-        1 => "NHWC",
-        27 => "NDHWC",
-        30 => "NCDHW",
-        47 => "NCL",
-        other => return Some(format!("CANN's format {other}")),
+    // What torch_npu calls a tensor of so many dimensions: NCL, NCHW, NCDHW, and ND for all others.
+    let usual = match tensor.shape.len() {
+        3 => 47,
+        4 => 0,
+        5 => 30,
+        _ => 2,
     };
-    Some(format!("format {name}"))
+    let mut parts = Vec::new();
+    if ![usual, 2, -1].contains(&tensor.format) {
+        let name = match tensor.format {
+            0 => "NCHW",
+            1 => "NHWC",
+            27 => "NDHWC",
+            30 => "NCDHW",
+            47 => "NCL",
+            _ => "",
+        };
+        parts.push(if name.is_empty() {
+            format!("format {}", tensor.format)
+        } else {
+            format!("format {name}")
+        });
+    }
+    if tensor.offset != 0 {
+        parts.push(format!("from element {} of {:?}", tensor.offset, tensor.storage));
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// An argument that is no tensor; a list gets a slot for each member.

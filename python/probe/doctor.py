@@ -31,8 +31,15 @@ class Unwell(Exception):
 
 def main(arguments: list[str]) -> int:
     """Prints the report for the device that is named, or the one there is."""
+    if arguments[:1] == ["--runtime"] and len(arguments) <= 2 and arguments[1:2] not in (["-h"], ["--help"]):
+        from probe import runtime_doctor
+
+        return runtime_doctor.main(arguments[1:])
     if arguments[:1] in (["-h"], ["--help"]) or len(arguments) > 1:
-        print("usage: probe doctor [DEVICE]\n\nTries what recording needs on DEVICE (npu:0, cuda:0, cpu; the accelerator by itself).")
+        print(
+            "usage: probe doctor [--runtime] [DEVICE]\n\nTries what recording needs on DEVICE (npu:0, cuda:0, cpu; the accelerator by itself); "
+            "with --runtime, what `probe capture --runtime acl` needs on an NPU."
+        )
         return WELL if arguments and arguments[0] in ("-h", "--help") else NO_TORCH
     try:
         import torch

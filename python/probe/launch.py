@@ -44,6 +44,8 @@ class Order:
     directory: str | None
     #: Identity of the run, the same in every process below the command.
     run: str = ""
+    #: Whether operators below Python are recorded by the agent: `only`, or `beside` the ops of torch; None where they are not.
+    runtime: str | None = None
 
     @classmethod
     def from_environment(cls) -> Order | None:
@@ -54,7 +56,7 @@ class Order:
         try:
             values = json.loads(text)
             arguments = dict(values.get("arguments") or {})
-            return cls(values.get("config"), arguments, values.get("directory"), str(values.get("run") or ""))
+            return cls(values.get("config"), arguments, values.get("directory"), str(values.get("run") or ""), values.get("runtime"))
         except (ValueError, TypeError, AttributeError) as error:
             raise SettingsError(f"{VARIABLE} in the environment cannot be read: {error}") from None
 
@@ -260,7 +262,7 @@ def install() -> None:
     except SettingsError as error:
         warn(f"nothing is recorded: {error}")
         return
-    _launch = Launch(settings, _session)
+    _launch = Launch(settings, _session if order.runtime is None else _with_runtime(order.runtime == "only"))
     _launch.install()
     from probe.names import check_apis
 
@@ -294,6 +296,19 @@ def _session(settings: Settings) -> current.Recording:
     from probe.recorder._session import Session
 
     return Session(settings)
+
+
+def _with_runtime(only: bool) -> Callable[[Settings], current.Recording]:
+    from probe import runtime
+
+    runtime.hold()
+
+    def session(settings: Settings) -> current.Recording:
+        from probe.recorder.runtime import RuntimeSession
+
+        return RuntimeSession(settings, only)
+
+    return session
 
 
 def _at_end_of_child(finish: Callable[[], None]) -> None:

@@ -4,6 +4,7 @@ use probe::capture::{OpRecord, SlotRecord};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use crate::agent;
 use crate::measure::Pending;
 
 /// Which arguments an op writes to.
@@ -78,11 +79,34 @@ pub(crate) struct Call {
     pub(crate) stored: bool,
     /// Whether somebody asks for its name when it has been filed.
     pub(crate) remembered: bool,
+    /// Whether the recorder of the runtime was told that it runs.
+    announced: bool,
 }
 
 impl Call {
     pub(crate) const fn new(record: OpRecord, stored: bool) -> Self {
-        Self { record, pending: Vec::new(), rewritten: Vec::new(), unwanted: false, stored, remembered: true }
+        Self {
+            record,
+            pending: Vec::new(),
+            rewritten: Vec::new(),
+            unwanted: false,
+            stored,
+            remembered: true,
+            announced: false,
+        }
+    }
+
+    /// The op is about to run.
+    pub(crate) fn announce(&mut self) {
+        agent::enter(Some(&self.record.name), self.record.scope.as_deref());
+        self.announced = true;
+    }
+
+    /// It has ended, or never was.
+    pub(crate) fn ended(&mut self) {
+        if std::mem::take(&mut self.announced) {
+            agent::leave();
+        }
     }
 
     /// Puts the slots in order: inputs first, then by position.

@@ -18,6 +18,7 @@
 
 #![allow(clippy::needless_pass_by_value, reason = "pyo3 hands arguments over by value")]
 
+mod agent;
 mod cache;
 mod call;
 mod compiled;

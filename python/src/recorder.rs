@@ -21,6 +21,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
+use crate::agent;
 use crate::call::{Call, OpInfo};
 use crate::compiled::CompiledNodes;
 use crate::measure::{Meter, short};
@@ -48,13 +49,17 @@ struct Busy<'a> {
 impl<'a> Busy<'a> {
     /// None where the thread is busy already. The nanoseconds are added to `spent`.
     fn enter(spent: &'a AtomicU64) -> Option<Self> {
-        (!BUSY.replace(true)).then(|| Self { spent, since: Instant::now() })
+        (!BUSY.replace(true)).then(|| {
+            agent::mute();
+            Self { spent, since: Instant::now() }
+        })
     }
 }
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         BUSY.set(false);
+        agent::unmute();
         let spent = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.spent.fetch_add(spent, Ordering::Relaxed);
     }
@@ -356,6 +361,7 @@ impl Recorder {
             if wanted && self.options.inputs {
                 self.arguments(&mut call, args, kwargs, false);
             }
+            call.announce();
             Ok(Some(call))
         })
     }
@@ -392,7 +398,7 @@ impl Recorder {
                     }
                 });
             }
-            SCOPES.with_borrow_mut(|scopes| scopes.push(name.into()));
+            enter(&name);
             Ok(Some(call))
         })
     }
@@ -400,13 +406,13 @@ impl Recorder {
     /// The module call that was entered last has ended.
     #[expect(clippy::unused_self, reason = "a method, since the scope belongs to the recording")]
     fn leave_module(&self) {
-        SCOPES.with_borrow_mut(Vec::pop);
+        leave();
     }
 
     /// Names what follows on this thread, until [`Self::leave_module`], as done by `name` (an optimizer, say).
     #[expect(clippy::unused_self, reason = "a method, since the scope belongs to the recording")]
     fn enter_scope(&self, name: &str) {
-        SCOPES.with_borrow_mut(|scopes| scopes.push(name.into()));
+        enter(name);
     }
 
     /// Number of this call of `key` in the step.
@@ -433,6 +439,7 @@ impl Recorder {
     fn withdraw(&self, py: Python<'_>, call: &Bound<'_, Call>) {
         self.guarded(py, || {
             let mut call = call.try_borrow_mut()?;
+            call.ended();
             let name = OpName::parse(&call.record.name);
             if let Some(number) = name.call() {
                 lock(py, &self.names).give_back(name.stem(), number);
@@ -592,6 +599,7 @@ impl Recorder {
             if self.options.inputs {
                 self.arguments(&mut call, args, kwargs, true);
             }
+            call.announce();
             Ok(Some((call, info)))
         })
     }
@@ -604,6 +612,7 @@ impl Recorder {
         written: &[Bound<'_, PyAny>],
         result: &Bound<'_, PyAny>,
     ) {
+        call.ended();
         self.returned.fetch_add(1, Ordering::Relaxed);
         self.guarded(py, || {
             if call.unwanted {
@@ -630,6 +639,7 @@ impl Recorder {
 
     /// Files what is known of a call that ended in an exception.
     fn broken_off(&self, py: Python<'_>, call: &mut Call, error: Option<&Bound<'_, PyAny>>) {
+        call.ended();
         self.guarded(py, || {
             if let Some(error) = error {
                 self.remember(call, error);
@@ -767,6 +777,19 @@ fn full_manifest(run: &str) -> serde_json::Result<RunManifest> {
 /// The answer of a Python function; a fault of it is a no.
 fn asked(py: Python<'_>, question: &Py<PyAny>, name: &str, scope: Option<&str>) -> bool {
     question.call1(py, (name, scope)).and_then(|answer| answer.is_truthy(py)).unwrap_or(false)
+}
+
+/// This thread is in the call `name` from now on.
+fn enter(name: &str) {
+    SCOPES.with_borrow_mut(|scopes| scopes.push(name.into()));
+    agent::enter(None, Some(name));
+}
+
+/// The call that was entered last has ended.
+fn leave() {
+    if SCOPES.with_borrow_mut(Vec::pop).is_some() {
+        agent::leave();
+    }
 }
 
 /// The innermost module call of this thread.

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::{CaptureError, manifest};
-use crate::dump::native::{FORMAT, FORMAT_VERSION, MANIFEST, RunManifest, is_dump_file, numbered};
+use crate::dump::native::{
+    FORMAT, FORMAT_VERSION, MANIFEST, RUNTIME_FOLDER, RunManifest, is_dump_file, numbered,
+};
 
 /// What is done with a dump of another run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -181,7 +183,8 @@ fn look(root: &Path) -> Result<State, CaptureError> {
                 path.exists().then(|| manifest::read(&path)).transpose()?.flatten().map(Box::new),
             ));
         }
-        if name != MANIFEST && !manifest::is_draft(&name) {
+        // What runs below Python may have been recorded before the first op of torch.
+        if name != MANIFEST && !manifest::is_draft(&name) && !is_runtime(&entry.path()) {
             foreign.get_or_insert(entry.path());
         }
     }
@@ -241,7 +244,13 @@ fn holds_tables(step: &Path) -> bool {
 
 /// Removes the dump in `root`, the manifest last. Where there is anything else in the folder, nothing is removed.
 fn clear(root: &Path) -> Result<(), CaptureError> {
-    only(root, |name| name == MANIFEST || manifest::is_draft(name) || numbered(name, "step").is_some())?;
+    let runtime = root.join(RUNTIME_FOLDER);
+    only(root, |name| {
+        name == MANIFEST
+            || manifest::is_draft(name)
+            || numbered(name, "step").is_some()
+            || name == RUNTIME_FOLDER && is_runtime(&runtime)
+    })?;
     for step in steps(root) {
         only(&step, |name| numbered(name, "rank").is_some())?;
         ranks(&step).try_for_each(|rank| only(&rank, is_dump_file))?;
@@ -256,8 +265,17 @@ fn clear(root: &Path) -> Result<(), CaptureError> {
         }
         gone(&step, fs::remove_dir(&step))?;
     }
+    if is_runtime(&runtime) {
+        clear(&runtime)?;
+        gone(&runtime, fs::remove_dir(&runtime))?;
+    }
     let path = root.join(MANIFEST);
     gone(&path, fs::remove_file(&path))
+}
+
+/// Whether this is the dump of operators below Python that stands in another dump.
+fn is_runtime(folder: &Path) -> bool {
+    folder.file_name().is_some_and(|name| name == RUNTIME_FOLDER) && folder.join(MANIFEST).is_file()
 }
 
 /// Sees to it that a folder holds nothing but what `ours` names.

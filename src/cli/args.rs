@@ -70,7 +70,9 @@ Examples:
   probe capture --steps 10-12 -o gpu_dump -- python train.py --batch 8
   probe capture --ranks 0 --task tensor -- torchrun train.py
   probe capture --include 'layers.3.*' --level op -- python train.py
-  probe capture --perturb -o gpu_noise -- python train.py")]
+  probe capture --perturb -o gpu_noise -- python train.py
+  probe capture --runtime acl --steps 10 -o npu_dump -- python train.py
+  probe capture --runtime acl --step-on aclnnApplyAdamWV2 -- ./train")]
 pub(super) struct CaptureArgs {
     /// TOML file of settings.
     #[arg(long, value_name = "FILE")]
@@ -89,7 +91,8 @@ pub(super) struct CaptureArgs {
     pub(super) steps: Option<String>,
 
     /// Where iterations end: at the steps of the `optimizer`, calls of the `model`, calls of `probe.step()` in the `program`
-    /// alone, or at calls of a function or a module of that name [default: optimizer].
+    /// alone, or at calls of a function or a module of that name [default: optimizer]. With --runtime also the launch of an operator
+    /// (`aclnnApplyAdamWV2`).
     #[arg(long, value_name = "WHAT")]
     pub(super) step_on: Option<String>,
 
@@ -116,6 +119,19 @@ pub(super) struct CaptureArgs {
     /// Tensor data that a step of one rank may store, such as 2GB; tensors beyond it are recorded as a sketch.
     #[arg(long, value_name = "SIZE")]
     pub(super) max_bytes: Option<String>,
+
+    /// Record below Python, any program on CANN: every aclnn operator that is launched, in place of the ops of torch; with --level,
+    /// beside them, in DUMP/runtime.
+    #[arg(long, value_parser = ["acl"], value_name = "RUNTIME")]
+    pub(super) runtime: Option<String>,
+
+    /// With --runtime: record tensors above this size without values, such as 64MB [default: half of --ring].
+    #[arg(long, requires = "runtime", value_name = "SIZE", value_parser = size)]
+    pub(super) max_tensor: Option<u64>,
+
+    /// With --runtime: pinned memory between the device and the writer; launches wait where it is full [default: 256MiB].
+    #[arg(long, requires = "runtime", value_name = "SIZE", value_parser = size)]
+    pub(super) ring: Option<u64>,
 
     /// Change the run: move weights and inputs by one rounding, at random, so that this dump shows what rounding does
     /// (`probe compare --noise`).
@@ -684,6 +700,24 @@ pub(super) struct ManArgs {
     /// Folder for the pages; created when missing.
     #[arg(value_name = "DIR")]
     pub(super) folder: PathBuf,
+}
+
+/// Bytes, with or without a unit.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic() || letter == ' ');
+    let unit = match text.get(digits.len()..).unwrap_or_default().trim() {
+        "" | "B" => 1,
+        "K" | "KB" => 1000,
+        "KiB" => 1 << 10,
+        "M" | "MB" => 1_000_000,
+        "MiB" => 1 << 20,
+        "G" | "GB" => 1_000_000_000,
+        "GiB" => 1 << 30,
+        other => return Err(format!("`{other}` is no unit of bytes: KB, KiB, MB, MiB, GB or GiB")),
+    };
+    let number: u64 =
+        digits.parse().map_err(|_| "a whole number and a unit are needed, as in 64MB".to_owned())?;
+    number.checked_mul(unit).ok_or_else(|| "more bytes than can be counted".to_owned())
 }
 
 /// A set of numbers, as it was typed: it is read again where it is used.

@@ -1,17 +1,20 @@
 //! `probe capture`: runs the user's program with the recorder in it.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
 use super::Exit;
 use super::args::CaptureArgs;
 use super::program::{self, Order};
+use super::terminal;
 use crate::capture::{self, Existing};
+use crate::dump::native::RUNTIME_FOLDER;
 
 /// Runs the subcommand. Returns only if the program could not be started.
 pub(super) fn run(args: &CaptureArgs) -> anyhow::Result<Exit> {
@@ -19,9 +22,80 @@ pub(super) fn run(args: &CaptureArgs) -> anyhow::Result<Exit> {
         variable: "PROBE_CAPTURE",
         value: settings(args)?.to_string(),
         // Who records already, and what is packed: of a command that this one runs inside of.
-        stale: &["PROBE_CAPTURE_OWNER", "PROBE_CONFIG_CHECK"],
+        stale: &["PROBE_CAPTURE_OWNER", "PROBE_CONFIG_CHECK", "PROBE_RUNTIME"],
     };
-    program::run(&args.command, &order, || prepare(args))
+    let runtime = if args.runtime.is_some() { Some(below_python(args, &place(args)?.0)?) } else { None };
+    program::run(&args.command, &order, runtime.as_deref().unwrap_or_default(), || prepare(args))
+}
+
+/// The library that records below Python.
+const AGENT: &str = "libprobe_agent.so";
+/// Says where it is.
+const AGENT_VARIABLE: &str = "PROBE_AGENT";
+/// What it is asked for.
+const RUNTIME_VARIABLE: &str = "PROBE_RUNTIME";
+
+/// Variables that load the agent in front of the program, and tell it what to record.
+fn below_python(args: &CaptureArgs, output: &Path) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+    let agent = agent()?;
+    let mut preload = agent.into_os_string();
+    if let Some(before) = env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
+        preload.push(":");
+        preload.push(before);
+    }
+    let beside = args.level.is_some();
+    let output = if beside { output.join(RUNTIME_FOLDER) } else { output.to_path_buf() };
+    let operator = args.step_on.as_deref().filter(|name| name.starts_with("aclnn"));
+    let mut settings = json!({
+        "output": output,
+        "steps": args.steps.clone().unwrap_or_default(),
+        "ranks": args.ranks.clone().unwrap_or_default(),
+        "task": args.task.clone().unwrap_or_else(|| "sketch".into()),
+        "run": run_identity(),
+        "step_on": operator,
+        "max_tensor": args.max_tensor,
+        "overwrite": args.overwrite,
+        "quiet": args.quiet,
+    });
+    if let Some(ring) = args.ring {
+        settings["ring"] = ring.into();
+    }
+    if !beside {
+        settings["include"] = json!(args.include);
+        settings["exclude"] = json!(args.exclude);
+    }
+    let mut variables = vec![("LD_PRELOAD", preload), (RUNTIME_VARIABLE, settings.to_string().into())];
+    if beside && env::var_os("TASK_QUEUE_ENABLE").is_some_and(|value| value == "2") {
+        // The other thread would not know an operator of the recorder from one of the program.
+        terminal::note(
+            "TASK_QUEUE_ENABLE is set to 1 for this run: with 2, ops of torch and operators below them cannot be recorded together",
+        );
+        variables.push(("TASK_QUEUE_ENABLE", "1".into()));
+    }
+    Ok(variables)
+}
+
+/// Where the agent is: as the variable says, in the package, or beside this program.
+fn agent() -> anyhow::Result<PathBuf> {
+    if !cfg!(target_os = "linux") {
+        bail!("--runtime: CANN and this way into it exist on Linux alone");
+    }
+    if let Some(path) = env::var_os(AGENT_VARIABLE).map(PathBuf::from) {
+        if path.is_file() {
+            return Ok(std::path::absolute(path)?);
+        }
+        bail!("{AGENT_VARIABLE}={}: there is no such file", path.display());
+    }
+    let package = env::var_os("PROBE_PACKAGE").map(PathBuf::from);
+    let beside = env::current_exe().ok().and_then(|program| program.parent().map(Path::to_path_buf));
+    let found =
+        [package, beside].into_iter().flatten().map(|folder| folder.join(AGENT)).find(|path| path.is_file());
+    found.with_context(|| {
+        format!(
+            "--runtime: {AGENT} is not found; build it with `cargo build --release --locked -p probe-agent` and set \
+             {AGENT_VARIABLE}=target/release/{AGENT}"
+        )
+    })
 }
 
 /// Sees to it that there is room for the dump, before the program runs for nothing.
@@ -65,7 +139,8 @@ fn settings(args: &CaptureArgs) -> anyhow::Result<Value> {
     };
     set("output", args.output.as_deref().map(text).transpose()?.map(Value::from));
     set("steps", args.steps.clone().map(Value::from));
-    set("step_on", args.step_on.clone().map(Value::from));
+    // Operators are counted by the agent, which then needs nobody else.
+    set("step_on", args.step_on.clone().filter(|name| !name.starts_with("aclnn")).map(Value::from));
     set("ranks", args.ranks.clone().map(Value::from));
     set("level", args.level.clone().map(Value::from));
     set("task", args.task.clone().map(Value::from));
@@ -83,5 +158,10 @@ fn settings(args: &CaptureArgs) -> anyhow::Result<Value> {
         None => None,
     };
     let directory = text(&env::current_dir().context("the working folder")?)?;
-    Ok(json!({ "config": config, "arguments": settings, "directory": directory, "run": run_identity() }))
+    let mut order =
+        json!({ "config": config, "arguments": settings, "directory": directory, "run": run_identity() });
+    if args.runtime.is_some() {
+        order["runtime"] = if args.level.is_some() { "beside".into() } else { "only".into() };
+    }
+    Ok(order)
 }

@@ -76,7 +76,7 @@ fn collect(args: &ConfigCheckArgs) -> anyhow::Result<Exit> {
         "before": std::fs::metadata(output).and_then(|old| old.modified()).ok().and_then(nanoseconds),
     });
     let order = Order { variable: "PROBE_CONFIG_CHECK", value: value.to_string(), stale: &["PROBE_CAPTURE"] };
-    program::run(&args.command, &order, || Ok(()))
+    program::run(&args.command, &order, &[], || Ok(()))
 }
 
 /// Since 1970.

@@ -45,6 +45,7 @@ const DEAF: [char; 3] = ['S', 'I', 'E'];
 pub(super) fn run(
     command: &[OsString],
     order: &Order,
+    further: &[(&str, OsString)],
     prepare: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<Exit> {
     let Some((program, rest)) = command.split_first() else { bail!("no command to run") };
@@ -64,6 +65,8 @@ pub(super) fn run(
     for name in order.stale {
         command.env_remove(name);
     }
+    // After the stale ones: they may be of the same names.
+    command.envs(further.iter().map(|(name, value)| (name, value)));
     // Nothing is prepared for a program that is not there: an old dump may have to make room.
     if found(program).is_some_and(|path| path.is_file()) {
         prepare()?;

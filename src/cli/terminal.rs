@@ -16,6 +16,12 @@ pub(super) fn print(text: &str) -> io::Result<()> {
     }
 }
 
+/// Tells something in a line on standard error.
+pub(super) fn note(text: &str) {
+    // Who closed it does not want to know.
+    _ = writeln!(io::stderr(), "probe: {text}");
+}
+
 /// Prints an error on one line of standard error.
 pub(super) fn error(error: &anyhow::Error) {
     let mut text = String::new();

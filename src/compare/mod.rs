@@ -3,6 +3,7 @@
 //! Parts are worked on in batches, as many at a time as there are pairs of threads; while a batch is measured the one
 //! before it is reported. Results do not depend on the number of threads.
 
+mod below;
 mod collect;
 mod error;
 mod fold;
@@ -40,6 +41,8 @@ use crate::report::{PartReport, Portrait, ReportError};
 #[cfg(feature = "parquet")]
 pub(crate) use noise::measured as measured_noise;
 pub(crate) use reference::Reference;
+
+use below::Below;
 
 /// What to compare and how.
 #[derive(Debug, Clone, Default)]
@@ -244,6 +247,7 @@ impl Parts<'_> {
         let mut waiting: Vec<DonePart> = Vec::new();
         // What the last step compared of each rank left to the judging of the next.
         let mut histories: BTreeMap<u32, History> = BTreeMap::new();
+        let below = Below::of(&c.path, options.access);
         for matches in self.matches.chunks(parts_at_a_time()) {
             let (reported, mut done) = rayon::join(
                 || hand_on(&waiting, self.total, sink),
@@ -258,6 +262,7 @@ impl Parts<'_> {
                 part.judged = PartJudgement { reference, ..judged };
                 part.judged.counts.bytes = part.bytes;
                 place::complete(&part.pair, &mut part.judged.findings);
+                below.complete(&part.pair, &mut part.judged.findings);
                 part.portraits = look::portraits(&part.pair, &part.evidence, &part.judged.findings);
                 next
             });

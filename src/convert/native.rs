@@ -225,6 +225,9 @@ const fn task_of(task: Task) -> CaptureTask {
 }
 
 fn level_of(word: &str) -> CaptureLevel {
+    if word == CaptureLevel::Runtime.name() {
+        return CaptureLevel::Runtime;
+    }
     match Level::parse(word) {
         Some(Level::Module) => CaptureLevel::Module,
         Some(Level::Api) => CaptureLevel::Api,

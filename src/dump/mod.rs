@@ -25,7 +25,7 @@ pub use error::ReadError;
 pub use level::Level;
 pub use name::{OpKind, OpName, Phase};
 pub use observation::{Content, Counts, Observation, SKETCH_LANES, SMALL_TENSOR, Sketch, SketchVersion};
-pub use op::{Op, Slot, SlotSide};
+pub use op::{CALLED_IN, Op, Slot, SlotSide};
 pub(crate) use tensor::is_row_major;
 pub use tensor::{
     Bytes, LayoutError, MAX_DIMS, Storage, TensorData, TensorRef, contiguous_strides, element_count,

@@ -56,7 +56,15 @@ pub struct Op {
     pub note: Option<Box<str>>,
 }
 
+/// How the remark begins on an operator that was recorded below the framework, in front of the op that called it.
+pub const CALLED_IN: &str = "in ";
+
 impl Op {
+    /// Of an operator that was recorded below the framework, the op that called it.
+    pub fn caller(&self) -> Option<&str> {
+        self.note.as_deref()?.split("; ").next()?.strip_prefix(CALLED_IN)
+    }
+
     /// An op without slots, of which only the name is known.
     pub const fn new(name: OpName) -> Self {
         Self {

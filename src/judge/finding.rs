@@ -48,6 +48,8 @@ pub(super) fn describe(
         stack,
         source,
         module: b.or(c).and_then(module_of),
+        below: Vec::new(),
+        caller: None,
     }
 }
 

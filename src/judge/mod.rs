@@ -158,6 +158,10 @@ pub struct Finding {
     pub source: Option<String>,
     /// Path of the module it belongs to, where known.
     pub module: Option<String>,
+    /// Operators that it launched, as the candidate's runtime was given them; empty where that was not recorded.
+    pub below: Vec<String>,
+    /// The op of the framework that launched it, of operators recorded in the runtime.
+    pub caller: Option<String>,
 }
 
 impl Finding {

@@ -70,6 +70,17 @@ pub(super) fn list(lines: &mut Lines, summary: &Summary, options: &TextOptions) 
                 lines.whole(Style::Plain, &format!("{word} {}", visible(place)));
             }
         }
+        if let Some(below) = finding.below.first() {
+            let more = if finding.below.len() > 1 {
+                format!(" and {} more", finding.below.len() - 1)
+            } else {
+                String::new()
+            };
+            lines.whole(Style::Plain, &format!("in it {}{more}", visible(below)));
+        }
+        if let Some(caller) = &finding.caller {
+            lines.whole(Style::Plain, &format!("called by {}", visible(caller)));
+        }
         if finding.role == Role::Amplifies {
             lines.whole(Style::Plain, "(amplifies)");
         }

@@ -199,6 +199,13 @@ pub struct Culprit<'a> {
     pub source: Option<&'a str>,
     /// Path of the module it belongs to; null where not known.
     pub module: Option<&'a str>,
+    /// Operators of the runtime that it launched, where the candidate recorded them.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(default))]
+    pub below: &'a [String],
+    /// The op of the framework that launched it, of operators recorded in the runtime.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caller: Option<&'a str>,
 }
 
 impl<'a> From<&'a Finding> for Culprit<'a> {
@@ -222,6 +229,8 @@ impl<'a> From<&'a Finding> for Culprit<'a> {
             stack: &finding.stack,
             source: finding.source.as_deref(),
             module: finding.module.as_deref(),
+            below: &finding.below,
+            caller: finding.caller.as_deref(),
         }
     }
 }

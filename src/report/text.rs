@@ -150,6 +150,12 @@ fn divergence(lines: &mut Lines, summary: &Summary, first: &Finding) {
             lines.end();
         }
     }
+    if !first.below.is_empty() {
+        labelled(lines, "in it", &visible(&first.below.join(", ")));
+    }
+    if let Some(caller) = &first.caller {
+        labelled(lines, "called by", &visible(caller));
+    }
     labelled(lines, "cause", &format!("{}: {}", first.cause, meaning(summary, first)));
     if !first.reason.is_empty() {
         labelled(lines, "why", &format!("{}: {}", first.role, first.reason));

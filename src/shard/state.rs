@@ -65,6 +65,10 @@ struct Found {
     stack: Vec<String>,
     source: Option<String>,
     module: Option<String>,
+    #[serde(default)]
+    below: Vec<String>,
+    #[serde(default)]
+    caller: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -195,6 +199,8 @@ impl From<&Finding> for Found {
             stack: finding.stack.clone(),
             source: finding.source.clone(),
             module: finding.module.clone(),
+            below: finding.below.clone(),
+            caller: finding.caller.clone(),
         }
     }
 }
@@ -238,6 +244,8 @@ impl Found {
             stack: self.stack,
             source: self.source,
             module: self.module,
+            below: self.below,
+            caller: self.caller,
         })
     }
 }

@@ -153,7 +153,7 @@ global_asm!(
     ".cfi_offset x30, -40",
     "stp x0, x1, [sp, #16]",
     "str x2, [sp, #32]",
-    "bl {instead}",
+    "bl {versioned}",
     "mov x9, x0",
     "ldp x0, x1, [sp, #16]",
     "ldr x2, [sp, #32]",
@@ -167,6 +167,7 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     instead = sym super::instead,
+    versioned = sym super::instead_of_version,
     dlsym = sym crate::symbols::DLSYM,
     dlvsym = sym crate::symbols::DLVSYM,
 );

@@ -151,7 +151,7 @@ global_asm!(
     ".cfi_adjust_cfa_offset 8",
     "push rdx",
     ".cfi_adjust_cfa_offset 8",
-    "call {instead}",
+    "call {versioned}",
     "pop rdx",
     ".cfi_adjust_cfa_offset -8",
     "pop rsi",
@@ -164,6 +164,7 @@ global_asm!(
     "2: ret",
     ".cfi_endproc",
     instead = sym super::instead,
+    versioned = sym super::instead_of_version,
     dlsym = sym crate::symbols::DLSYM,
     dlvsym = sym crate::symbols::DLVSYM,
 );

@@ -14,6 +14,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 #: Where `./test.sh` has it built.
 FOLDER = Path(os.environ.get("ASCEND_SIM", HERE.parents[2] / "target" / "ascend-sim"))
+#: The agent below Python, beside the command.
+AGENT = Path(os.environ.get("PROBE_AGENT") or Path(os.environ.get("PROBE_BIN", HERE.parents[2] / "target" / "debug" / "probe")).parent / "libprobe_agent.so")
 #: Written when all of it is there.
 STAMP = FOLDER / "stamp"
 
@@ -52,16 +54,17 @@ def environment(**switches: object) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "PYTHONWARNINGS": "ignore",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "PROBE_AGENT": str(AGENT),
         **set_ones,
     }
 
 
-def run(folder: Path, *command: object, probe: Sequence[object] | None = None, **switches: object) -> Done:
+def run(folder: Path, *command: object, probe: Sequence[object] | None = None, variables: dict[str, str] | None = None, **switches: object) -> Done:
     """Runs a Python program on the device, below `probe capture` with the options `probe` where these are given."""
     counts = folder / f"counts-{len(list(folder.glob('counts-*')))}.json"
     python = [sys.executable, *map(str, command)]
     whole = python if probe is None else [sys.executable, "-m", "probe", "capture", *map(str, probe), "--", *python]
-    variables = environment(counts=counts, **switches)
-    done = subprocess.run(whole, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=900)
+    surroundings = {**environment(counts=counts, **switches), **(variables or {})}
+    done = subprocess.run(whole, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=900)
     found = json.loads(counts.read_text()) if counts.exists() else {}
     return Done(done.stdout, done.stderr, done.returncode, found)

@@ -6,6 +6,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import resource
+import signal
 
 import models
 import torch
@@ -36,6 +39,10 @@ def main() -> None:
     kind = given.device.partition(":")[0]
     scaler = torch.amp.GradScaler(kind) if given.precision == "scaler" else None
     half = torch.float16 if scaler else torch.bfloat16
+    if limit := os.environ.get("PROBE_TEST_FSIZE"):
+        # No file may grow beyond this: what a full disk is to a program.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
     losses = []
     for _ in range(given.steps):
         optimizer.zero_grad()

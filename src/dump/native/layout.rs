@@ -12,6 +12,8 @@ pub const STACKS: &str = "stacks.parquet";
 pub const JOURNAL: &str = "journal.arrows";
 /// The call stacks of a part while it is being recorded.
 pub const STACKS_JOURNAL: &str = "stacks.arrows";
+/// Holds the dump of operators below Python that was recorded beside the ops of this one.
+pub const RUNTIME_FOLDER: &str = "runtime";
 /// Says why a part was given up, as text; only in parts that were.
 pub const STOPPED: &str = "stopped.txt";
 

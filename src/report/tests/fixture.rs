@@ -197,6 +197,8 @@ impl Part {
                 stack: vec!["File /home/user/train.py, line 112, in forward, x = self.act(x)".into()],
                 source: (cause != Cause::Structure).then(|| "train.py:112".into()),
                 module: Some("layers.0.mlp".into()),
+                below: Vec::new(),
+                caller: None,
             });
         }
         self.judged.ops.push(OpJudgement {

@@ -8,6 +8,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <cstdio>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -183,8 +184,18 @@ int plan(const char *name, uint64_t *workspace, aclOpExecutor **executor, std::f
     return OK;
 }
 
+/// Writes the name of each operator in the order of launches, where that is asked for.
+void trace(const char *name) {
+    static std::FILE *file = setting("ASCEND_SIM_TRACE").empty() ? nullptr : std::fopen(setting("ASCEND_SIM_TRACE").c_str(), "a");
+    if (file == nullptr) return;
+    // One write, so that threads do not mix.
+    std::fprintf(file, "%s\n", name);
+    std::fflush(file);
+}
+
 int launch(const char *name, aclOpExecutor *executor, void *stream) {
     count("launches", name);
+    trace(name);
     const long call = next_call(name);
     const bool is_kept = executor->is_kept;
     auto body = is_kept ? executor->body : std::move(executor->body);
