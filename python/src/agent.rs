@@ -4,7 +4,7 @@
 use std::ffi::{CString, c_char};
 use std::sync::OnceLock;
 
-use crate::private::symbols::Library;
+use crate::private::Library;
 
 /// Functions of `libprobe_agent.so`.
 #[derive(Debug, Clone, Copy)]

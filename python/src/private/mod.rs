@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 pub(crate) use frame::Frames;
 pub(crate) use interior::{Inside, Interior};
 pub(crate) use shim::{Layout, Shim};
+pub(crate) use symbols::Library;
 
 /// Whether quick ways may be taken: not with `PROBE_SAFE=1`, nor with a version of torch on which they were not tried. See
 /// `probe.private.safe`.
