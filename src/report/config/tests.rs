@@ -39,5 +39,11 @@ fn formats_are_told_by_their_words() {
     for format in ConfigFormat::ALL {
         assert_eq!(format.name().parse(), Ok(format));
     }
-    assert!("parquet".parse::<ConfigFormat>().unwrap_err().to_string().contains("text, xlsx, json, junit"));
+    assert!(
+        "parquet"
+            .parse::<ConfigFormat>()
+            .unwrap_err()
+            .to_string()
+            .contains("text, xlsx, json, html, junit, markdown")
+    );
 }
