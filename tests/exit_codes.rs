@@ -11,6 +11,7 @@ use crate::support::dump_builder::{Dump, Task, Tensor, op};
 use crate::support::testdata;
 use probe::compare::CompareOptions;
 use probe::judge::{Cause, Rules, RunVerdict, Verdict};
+use probe::report::Format;
 use serde_json::Value;
 
 const GELU: &str = "Functional.gelu.1.forward";
@@ -271,7 +272,7 @@ fn an_interrupted_comparison_leaves_nothing_behind() {
             .spawn()
             .unwrap();
         let reports = folder.path().join("new/reports");
-        let begun = || fs::read_dir(&reports).is_ok_and(|entries| entries.count() == 4);
+        let begun = || fs::read_dir(&reports).is_ok_and(|entries| entries.count() == Format::USUAL.len());
         while !begun() {
             assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
             std::thread::sleep(std::time::Duration::from_millis(5));
