@@ -274,7 +274,11 @@ fn checksum(text: &str) -> Checksum {
 
 fn name_of(op: &str, path: &str) -> OpName {
     // The one slot of a tensor of a collection.
-    if path == "value" && !op.ends_with(".debug") { OpName::tensor(op) } else { OpName::parse(op) }
+    if path == "value" && op.rsplit('.').next() != Some("debug") {
+        OpName::tensor(op)
+    } else {
+        OpName::parse(op)
+    }
 }
 
 fn slot(path: &str, value: &BoundaryValue, identity: Option<u64>) -> Slot {
