@@ -6,7 +6,7 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// The first `count` bytes, two digits each.
-pub fn hexadecimal(bytes: &[u8], count: usize) -> String {
+pub(crate) fn hexadecimal(bytes: &[u8], count: usize) -> String {
     let mut text = String::with_capacity(2 * count);
     for byte in bytes.iter().take(count) {
         // A string takes everything.
