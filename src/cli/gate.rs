@@ -27,7 +27,7 @@ const SUMMARY: &str = "GITHUB_STEP_SUMMARY";
 /// Hold a run against a baseline: has the change moved the model's numbers, where, and was it the code or the environment?
 ///
 /// BASELINE and CANDIDATE are baselines (NAME.probe.json), dumps, or files of scalars by step: golden values of Megatron-LM, lines of step
-/// and loss, TensorBoard events, CSV, JSON Lines, trainer_state.json. Each may be given several times; what they hold adds up.
+/// and loss, `TensorBoard` events, CSV, JSON Lines, `trainer_state.json`. Each may be given several times; what they hold adds up.
 ///
 /// Without a policy every scalar has to be equal, and values are judged as `probe compare` does.
 ///
@@ -60,7 +60,7 @@ pub(super) struct GateArgs {
     #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
     format: Option<Vec<GateFormat>>,
 
-    /// Configuration pack of the candidate's run (probe.config_check.pack), which tells drift from regressions.
+    /// Configuration pack of the candidate's run (`probe.config_check.pack`), which tells drift from regressions.
     #[arg(long, value_name = "PACK.zip")]
     environment: Option<PathBuf>,
 
@@ -183,15 +183,15 @@ fn options(args: &GateArgs, policy: &Policy) -> anyhow::Result<GateOptions> {
     {
         std::fs::metadata(path).with_context(|| format!("{} (the {side})", path.display()))?;
     }
-    let mut options = GateOptions::default();
-    options.baseline = baseline;
-    options.candidate.clone_from(&args.candidate);
-    options.candidate_environment.clone_from(&args.environment);
-    options.baseline_environment.clone_from(&args.baseline_environment);
-    options.commit = origin::commit(args.commit.as_deref());
-    options.evidence.clone_from(&args.evidence);
-    options.access = if args.no_mmap { FileAccess::Read } else { FileAccess::Map };
-    Ok(options)
+    Ok(GateOptions {
+        baseline,
+        candidate: args.candidate.clone(),
+        candidate_environment: args.environment.clone(),
+        baseline_environment: args.baseline_environment.clone(),
+        commit: origin::commit(args.commit.as_deref()),
+        evidence: args.evidence.clone(),
+        access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
+    })
 }
 
 /// Appends the result to a history.
@@ -224,7 +224,8 @@ fn explain(base: &Path, policy: &Policy) -> anyhow::Result<Exit> {
     // Waivers of the old policy may have expired since.
     let old = Policy::from_file(base, Date::FIRST)?;
     let grown = growth(&old, policy);
-    let mut text: String = grown.iter().map(|growth| format!("{growth}\n")).collect();
+    let lines: Vec<String> = grown.iter().map(|growth| format!("{growth}\n")).collect();
+    let mut text = lines.concat();
     if grown.is_empty() {
         text.push_str("no bound grew\n");
     }

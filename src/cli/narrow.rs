@@ -149,11 +149,13 @@ fn stage(args: &NarrowArgs, folder: &Path, stage: &Stage) -> anyhow::Result<Summ
         (None, None) => bail!("no baseline: give --baseline-cmd or --baseline"),
     };
     let candidate = side("candidate", &args.candidate_cmd)?;
-    let mut options = CompareOptions::default();
-    options.steps = stage.steps.parse().with_context(|| format!("--steps {}", stage.steps))?;
-    // A dump that was given may hold more kinds of op, and another task.
-    options.any_level = args.baseline.is_some();
-    options.any_task = args.baseline.is_some();
+    let options = CompareOptions {
+        steps: stage.steps.parse().with_context(|| format!("--steps {}", stage.steps))?,
+        // A dump that was given may hold more kinds of op, and another task.
+        any_level: args.baseline.is_some(),
+        any_task: args.baseline.is_some(),
+        ..CompareOptions::default()
+    };
     Ok(pool(None)?.install(|| compare(&baseline, &candidate, &options, &Quiet, &mut |_| Ok(())))?)
 }
 

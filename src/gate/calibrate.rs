@@ -106,7 +106,7 @@ pub fn rules(spreads: &[Spread]) -> String {
                     text,
                     "exact = true  # {} runs equal to the bit at {} steps",
                     spread.runs, spread.steps
-                )
+                );
             }
             Some(relative) => {
                 _ = writeln!(

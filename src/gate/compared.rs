@@ -8,7 +8,7 @@ use super::run::GateOptions;
 use super::side::{Side, Values};
 use super::{cases, state, values};
 use crate::compare::{CompareError, CompareOptions, NumberSet, Progress, compare_dumps};
-use crate::dump::{Counts, Dump, TensorRecord};
+use crate::dump::{Counts, Dump, Number, TensorRecord};
 use crate::judge::{Incomplete, Role, RunVerdict, Summary, Verdict};
 use crate::report::PartReport;
 
@@ -80,11 +80,13 @@ pub(super) fn values(
     }
     let steps = NumberSet::of(parts.iter().map(|(step, _)| *step));
     let ranks = NumberSet::of(parts.iter().map(|(_, rank)| u64::from(*rank)));
-    let mut compare = CompareOptions::default();
-    compare.steps = steps.clone();
-    compare.ranks = ranks.clone();
-    compare.rules = policy.values.clone();
-    compare.access = options.access;
+    let compare = CompareOptions {
+        steps: steps.clone(),
+        ranks: ranks.clone(),
+        rules: policy.values.clone(),
+        access: options.access,
+        ..CompareOptions::default()
+    };
     let allowed = baseline.allows_nonfinite;
     let mut seen = Seen { policy, found: &mut found, allowed, nonfinite: Vec::new() };
     let by_op = match &candidate.values {
@@ -246,16 +248,12 @@ impl Compared {
             self.roles.push(Some(first.role));
         }
         for culprit in nonfinite {
-            match self
-                .culprits
-                .iter_mut()
-                .find(|other| other.name == culprit.name && other.cause == culprit.cause)
-            {
-                Some(other) => other.places += 1,
-                None => {
-                    self.culprits.push(culprit);
-                    self.roles.push(Some(Role::Introduces));
-                }
+            let same = |other: &&mut Culprit| other.name == culprit.name && other.cause == culprit.cause;
+            if let Some(other) = self.culprits.iter_mut().find(same) {
+                other.places += 1;
+            } else {
+                self.culprits.push(culprit);
+                self.roles.push(Some(Role::Introduces));
             }
         }
         if self.culprits.is_empty() && summary.verdict == RunVerdict::Diverged {
@@ -311,7 +309,7 @@ fn whole(name: &str, cause: &'static str, reason: String) -> Culprit {
 fn holds_nonfinite(record: &TensorRecord) -> bool {
     let counted = |counts: Counts| counts.nan + counts.positive_infinite + counts.negative_infinite > 0;
     let statistics = &record.statistics;
-    let numbers = [statistics.max, statistics.min].into_iter().flatten().map(|number| number.as_f64());
+    let numbers = [statistics.max, statistics.min].into_iter().flatten().map(Number::as_f64);
     record.counts.map_or_else(
         || numbers.chain(statistics.mean).chain(statistics.norm).any(|value| !value.is_finite()),
         counted,

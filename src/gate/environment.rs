@@ -81,7 +81,7 @@ pub fn fingerprint(environment: &Environment) -> String {
         hash.update((value.len() as u64).to_le_bytes());
         hash.update(value);
     }
-    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    super::number::hexadecimal(&hash.finalize(), 8)
 }
 
 /// The settings of a configuration pack that tell set-ups apart: device, system, packages, switches, layout. Not seeds, data and weights,
@@ -99,7 +99,7 @@ pub fn of_pack(path: &Path) -> Result<Environment, GateError> {
         let count = manifest.device.count;
         for (name, value) in [
             ("device_name", names),
-            ("device_count", (count > 0).then(|| count.to_string()).unwrap_or_default()),
+            ("device_count", if count > 0 { count.to_string() } else { String::new() }),
             ("world_size", manifest.world_size.to_string()),
         ] {
             if !value.is_empty() {

@@ -129,7 +129,7 @@ fn point(series: &Series) -> Option<Point> {
         steps: series.len() as u64,
         mean: Exact(series.values().sum::<f64>() / series.len() as f64),
         last: Exact(*last),
-        hash: hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect(),
+        hash: super::number::hexadecimal(&hash.finalize(), 8),
     })
 }
 

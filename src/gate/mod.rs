@@ -27,6 +27,7 @@ mod values;
 pub use error::GateError;
 pub use make::{Made, make};
 pub use number::Exact;
+pub(crate) use number::hexadecimal;
 pub use outcome::{Case, Culprit, GateOutcome, Kind, State, Status};
 pub use policy::Policy;
 pub use run::{GateOptions, gate};

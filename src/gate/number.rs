@@ -1,9 +1,19 @@
 //! Numbers as baselines and reports of a gate hold them: shortest digits that give the same number again; a word where there are none.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+
+/// The first `count` bytes, two digits each.
+pub(crate) fn hexadecimal(bytes: &[u8], count: usize) -> String {
+    let mut text = String::with_capacity(2 * count);
+    for byte in bytes.iter().take(count) {
+        // A string takes everything.
+        _ = write!(text, "{byte:02x}");
+    }
+    text
+}
 
 /// A number that may be NaN or infinite.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -277,5 +277,5 @@ fn content_hash(paths: &[PathBuf]) -> String {
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(&bytes);
     }
-    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    super::number::hexadecimal(&hash.finalize(), 8)
 }

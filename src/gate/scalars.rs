@@ -122,7 +122,7 @@ impl Found {
             let mut case = Case::passed(Kind::Scalar, name, Some(step), None);
             if let Some((cause, reason)) = break_of(rule, baseline, candidate, narrow) {
                 case.status = Status::Failed;
-                case.message = reason.clone();
+                case.message.clone_from(&reason);
                 case.evidence = vec![
                     format!("baseline   {}", Exact(baseline)),
                     format!("candidate  {}", Exact(candidate)),

@@ -138,7 +138,5 @@ fn is_member(name: &str) -> bool {
 }
 
 fn hash(bytes: &[u8]) -> String {
-    let digest = Sha256::digest(bytes);
-    let text: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    text[..DIGITS].to_owned()
+    super::number::hexadecimal(&Sha256::digest(bytes), DIGITS / 2)
 }

@@ -46,9 +46,11 @@ fn today() -> Date {
 
 fn held(policy: &str, baseline: &Path, candidate: &Path) -> Result<GateOutcome, GateError> {
     let policy = Policy::parse(&format!("version = 1\n{policy}"), today()).unwrap();
-    let mut options = GateOptions::default();
-    options.baseline = vec![baseline.into()];
-    options.candidate = vec![candidate.into()];
+    let options = GateOptions {
+        baseline: vec![baseline.into()],
+        candidate: vec![candidate.into()],
+        ..GateOptions::default()
+    };
     gate(&policy, &options, &Quiet)
 }
 
@@ -142,7 +144,7 @@ fn every_bound_is_held_at_every_step() {
         let policy = format!("[[scalar]]\nname = \"lm loss\"\n{bounds}\n");
         match held(&policy, &golden, &middle(value)) {
             Ok(outcome) => {
-                assert_eq!(outcome.state == State::Pass, passes, "{bounds} {value}: {:?}", outcome.culprits)
+                assert_eq!(outcome.state == State::Pass, passes, "{bounds} {value}: {:?}", outcome.culprits);
             }
             // Nothing is left to gate.
             Err(error) => assert!(
@@ -240,20 +242,22 @@ fn flaky_takes_the_same_commit_baseline_and_environment() {
     let (golden, good, bad) =
         (write("a.probe.json", 1.0), write("b.probe.json", 1.0), write("c.probe.json", 2.0));
     let result = |candidate: &Path, commit: &str, evidence: &[PathBuf]| {
-        let mut options = GateOptions::default();
-        options.baseline = vec![golden.clone()];
-        options.candidate = vec![candidate.into()];
-        options.commit = Some(commit.into());
-        options.evidence = evidence.to_vec();
+        let options = GateOptions {
+            baseline: vec![golden.clone()],
+            candidate: vec![candidate.into()],
+            commit: Some(commit.into()),
+            evidence: evidence.to_vec(),
+            ..GateOptions::default()
+        };
         gate(&Policy::default(), &options, &Quiet).unwrap()
     };
     let earlier = result(&good, "abc", &[]);
     let report = bench.folder.path().join("gate.json");
     fs::write(&report, crate::report::gate::model::json(&earlier).unwrap()).unwrap();
-    let outcome = result(&bad, "abc", &[report.clone()]);
+    let outcome = result(&bad, "abc", std::slice::from_ref(&report));
     assert_eq!((outcome.state, outcome.exit_code()), (State::Flaky, 1));
     assert_eq!(outcome.evidence.len(), 1);
-    let other = result(&bad, "def", &[report.clone()]);
+    let other = result(&bad, "def", std::slice::from_ref(&report));
     assert_eq!(other.state, State::Regression);
     assert!(other.notes.iter().any(|note| note.contains("another commit")), "{:?}", other.notes);
     assert_eq!(result(&good, "abc", &[report]).state, State::Pass);

@@ -49,12 +49,19 @@ pub(super) fn lines(
                         .into_iter()
                         .map(|(name, reason)| Incomplete { place: format!("{place} {name}"), reason }),
                 );
-                parts.push(ValuePart { step: key.step, rank: key.rank.number(), values });
+                let exact = proves_equality(rank.task);
+                parts.push(ValuePart { exact, step: key.step, rank: key.rank.number(), values });
             }
             Err(error) => incomplete.push(Incomplete { place, reason: error.to_string() }),
         }
     }
     (parts, incomplete)
+}
+
+/// Whether a capture recorded hashes to prove equality of bits. Other tasks record them as well, and there a difference of hashes alone is
+/// what rounding makes.
+const fn proves_equality(task: Task) -> bool {
+    matches!(task, Task::Checksum | Task::Xor | Task::Hash)
 }
 
 /// Name of a value, and why it could not be read.
@@ -215,12 +222,10 @@ impl TensorStore for NoData {
 fn rank_of(key: &PartKey, part: &ValuePart) -> Rank {
     let mut ops: Vec<Op> = Vec::new();
     let mut by_hash: HashMap<&str, (u64, &BoundaryValue)> = HashMap::new();
-    let mut hashed = false;
     for value in &part.values {
         let Some((op, path)) = value.split() else { continue };
         let next = by_hash.len() as u64;
         let identity = value.hash.as_deref().map(|hash| by_hash.entry(hash).or_insert((next, value)).0);
-        hashed |= identity.is_some();
         if ops.last().is_none_or(|last| last.name.as_str() != op) {
             ops.push(Op::new(name_of(op, path)));
         }
@@ -237,7 +242,7 @@ fn rank_of(key: &PartKey, part: &ValuePart) -> Rank {
     }
     Rank {
         key: key.clone(),
-        task: if hashed { Task::Hash } else { Task::Statistics },
+        task: if part.exact { Task::Hash } else { Task::Statistics },
         level: "".into(),
         ops,
         stacks: Vec::new(),
@@ -248,9 +253,32 @@ fn rank_of(key: &PartKey, part: &ValuePart) -> Rank {
     }
 }
 
+/// The hash that [`short_hash`] wrote. Hashes of two kinds say nothing of one another, so the kind is told from the form.
+fn checksum(text: &str) -> Checksum {
+    let digits = |digits: &str, count: usize| {
+        (digits.len() == count && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+            .then(|| u64::from_str_radix(digits, 16).ok())
+            .flatten()
+    };
+    if let Some(value) = digits(text, DIGITS) {
+        return Checksum::Xxh3(value.into());
+    }
+    if let Some(value) = digits(text, 8).and_then(|value| u32::try_from(value).ok()) {
+        return Checksum::Crc32(value);
+    }
+    if let Some(value) = text.strip_prefix("0x").and_then(|rest| digits(rest, 16)) {
+        return Checksum::Xor(value);
+    }
+    Checksum::Text(text.into())
+}
+
 fn name_of(op: &str, path: &str) -> OpName {
     // The one slot of a tensor of a collection.
-    if path == "value" && !op.ends_with(".debug") { OpName::tensor(op) } else { OpName::parse(op) }
+    if path == "value" && op.rsplit('.').next() != Some("debug") {
+        OpName::tensor(op)
+    } else {
+        OpName::parse(op)
+    }
 }
 
 fn slot(path: &str, value: &BoundaryValue, identity: Option<u64>) -> Slot {
@@ -267,7 +295,7 @@ fn slot(path: &str, value: &BoundaryValue, identity: Option<u64>) -> Slot {
         mean: value.mean,
         norm: value.norm,
     };
-    record.checksum = value.hash.as_deref().map(|hash| Checksum::Text(hash.into()));
+    record.checksum = value.hash.as_deref().map(checksum);
     record.sum_error = Some(ROUNDING);
     if let NonFinite::Counted([nan, positive_infinite, negative_infinite]) = value.nonfinite {
         let elements = record.len();

@@ -181,13 +181,13 @@ pub fn modules(path: &std::path::Path, outcome: &crate::gate::GateOutcome) -> Re
     let entries: Vec<CaseEntry<'_>> = cases.iter().map(|case| (*case).into()).collect();
     let commit = outcome.candidate.commit.as_deref();
     let columns: Vec<(&str, ArrayRef)> = vec![
-        ("commit", Arc::new(StringArray::from_iter(entries.iter().map(|_| commit)))),
-        ("step", Arc::new(UInt64Array::from_iter(entries.iter().map(|case| case.step)))),
-        ("rank", Arc::new(UInt32Array::from_iter(entries.iter().map(|case| case.rank)))),
+        ("commit", Arc::new(entries.iter().map(|_| commit).collect::<StringArray>())),
+        ("step", Arc::new(entries.iter().map(|case| case.step).collect::<UInt64Array>())),
+        ("rank", Arc::new(entries.iter().map(|case| case.rank).collect::<UInt32Array>())),
         ("name", Arc::new(StringArray::from_iter_values(entries.iter().map(|case| case.name)))),
         ("status", Arc::new(StringArray::from_iter_values(entries.iter().map(|case| case.status)))),
         ("message", Arc::new(StringArray::from_iter_values(entries.iter().map(|case| case.message)))),
-        ("error", Arc::new(Float64Array::from_iter(cases.iter().map(|case| case.error)))),
+        ("error", Arc::new(cases.iter().map(|case| case.error).collect::<Float64Array>())),
     ];
     let refused = |error: &dyn std::fmt::Display| super::ReportError::format(path, error);
     let batch = RecordBatch::try_from_iter_with_nullable(

@@ -73,9 +73,11 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<Exit> {
         };
         write("base", &runs[0])?;
         write(name, scalars)?;
-        let mut options = GateOptions::default();
-        options.baseline = vec![path("base")];
-        options.candidate = vec![path(name)];
+        let options = GateOptions {
+            baseline: vec![path("base")],
+            candidate: vec![path(name)],
+            ..GateOptions::default()
+        };
         Ok(pool.install(|| gate(&policy, &options, &Quiet))?.state)
     };
     let mut said = String::new();

@@ -16,8 +16,8 @@ use crate::gate::policy::Pattern;
 
 /// Make a baseline of scalars that other tools keep.
 ///
-/// FILE holds golden values of Megatron-LM, lines of step and loss (torchtitan), TensorBoard events (or is a folder of them), a table (CSV) with
-/// a column of steps, JSON Lines with a step each, or is a trainer_state.json. Its form is told from its content.
+/// FILE holds golden values of Megatron-LM, lines of step and loss (torchtitan), `TensorBoard` events (or is a folder of them), a table (CSV) with
+/// a column of steps, JSON Lines with a step each, or is a `trainer_state.json`. Its form is told from its content.
 ///
 /// Exit codes: 0 done, 2 failed or misused.
 #[derive(Debug, Args)]

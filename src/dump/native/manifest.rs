@@ -150,7 +150,7 @@ impl RunManifest {
     pub fn facts(&self) -> BTreeMap<String, String> {
         let mut facts = self.environment.clone();
         let device = &self.device;
-        let count = (device.count > 0).then(|| device.count.to_string()).unwrap_or_default();
+        let count = if device.count > 0 { device.count.to_string() } else { String::new() };
         for (name, value) in [
             (&*self.framework.name, &*self.framework.version),
             ("device", &device.kind),

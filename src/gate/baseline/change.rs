@@ -127,15 +127,12 @@ fn same(a: &BoundaryValue, b: &BoundaryValue) -> bool {
     if a.dtype != b.dtype || a.shape != b.shape {
         return false;
     }
-    match (&a.hash, &b.hash) {
-        (Some(x), Some(y)) => x == y,
-        _ => {
-            let bits = |value: &BoundaryValue| {
-                [value.max, value.min, value.mean, value.norm].map(|v| v.map(f64::to_bits))
-            };
-            bits(a) == bits(b) && a.nonfinite == b.nonfinite
-        }
+    if let (Some(x), Some(y)) = (&a.hash, &b.hash) {
+        return x == y;
     }
+    let bits =
+        |value: &BoundaryValue| [value.max, value.min, value.mean, value.norm].map(|v| v.map(f64::to_bits));
+    bits(a) == bits(b) && a.nonfinite == b.nonfinite
 }
 
 /// Values by name, then step and rank.

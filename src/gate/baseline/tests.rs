@@ -29,6 +29,7 @@ fn baseline() -> Baseline {
             ("acc".into(), Series::from([(0, f64::from(0.1_f32))])),
         ]),
         parts: vec![ValuePart {
+            exact: true,
             step: 0,
             rank: 1,
             values: vec![
@@ -86,7 +87,7 @@ fn a_comparison_names_what_moved_most_first() {
     let mut new = baseline();
     new.scalars.get_mut("acc").unwrap().insert(0, 0.2);
     new.parts[0].values[1].hash = Some("0".repeat(16));
-    new.parts[0].values[1].norm = Some(3.2500002);
+    new.parts[0].values[1].norm = Some(3.250_000_2);
     new.environment.insert("torch".into(), "2.8.0".into());
     let found = Comparison::of(&old, &new);
     let names: Vec<&str> = found.moved.iter().map(|(_, moved)| &*moved.name).collect();

@@ -40,7 +40,12 @@ impl Baseline {
             .parts
             .iter()
             .map(|part| {
-                let mut text = format!("{{\"rank\": {}, \"step\": {}, \"values\": ", part.rank, part.step);
+                let mut text = String::from("{");
+                // Most captures have no such task; their baselines need no word of it.
+                if part.exact {
+                    text.push_str("\"exact\": true, ");
+                }
+                _ = write!(text, "\"rank\": {}, \"step\": {}, \"values\": ", part.rank, part.step);
                 block(&mut text, ['[', ']'], &part.values.iter().map(json).collect::<Vec<_>>());
                 text.push('}');
                 text

@@ -14,6 +14,9 @@ use crate::read::limits;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ValuePart {
+    /// Whether hashes were recorded to prove equality of bits: then hashes that differ are a difference, whatever the statistics say.
+    #[serde(default)]
+    pub exact: bool,
     /// Iteration.
     pub step: u64,
     /// Rank.

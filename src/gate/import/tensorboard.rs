@@ -108,6 +108,7 @@ fn event(data: &[u8], found: &mut Found, skipped: &mut u64) -> Option<()> {
 }
 
 /// One message `Summary.Value`: tag and number; the inner value is `None` where it is no scalar.
+#[expect(clippy::option_option, reason = "broken, no scalar, and a number")]
 fn scalar(data: &[u8]) -> Option<Option<(&str, f64)>> {
     let (mut tag, mut value) = ("", None);
     let mut fields = Fields(data);
@@ -123,6 +124,7 @@ fn scalar(data: &[u8]) -> Option<Option<(&str, f64)>> {
 }
 
 /// The one element of a message `TensorProto`; the inner value is `None` where it holds another number of elements or no numbers.
+#[expect(clippy::option_option, reason = "broken, no scalar, and a number")]
 fn tensor_value(data: &[u8]) -> Option<Option<f64>> {
     let (mut dtype, mut elements, mut raw, mut listed) = (0, Some(1_u64), None, None);
     let mut fields = Fields(data);
@@ -134,7 +136,7 @@ fn tensor_value(data: &[u8]) -> Option<Option<f64>> {
             // One value stands by itself or packed.
             (5, Wire::Fixed32(bits)) => listed = Some(f64::from(f32::from_bits(bits))),
             (5, Wire::Bytes(packed)) => {
-                listed = packed.first_chunk().map(|bytes| f64::from(f32::from_le_bytes(*bytes)))
+                listed = packed.first_chunk().map(|bytes| f64::from(f32::from_le_bytes(*bytes)));
             }
             (6, Wire::Fixed64(bits)) => listed = Some(f64::from_bits(bits)),
             (6, Wire::Bytes(packed)) => listed = packed.first_chunk().map(|bytes| f64::from_le_bytes(*bytes)),
@@ -207,6 +209,7 @@ struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
     /// The next field with its number; the inner value is `None` at the end.
+    #[expect(clippy::option_option, reason = "broken, the end, and a field")]
     fn next(&mut self) -> Option<Option<(u64, Wire<'a>)>> {
         if self.0.is_empty() {
             return Some(None);

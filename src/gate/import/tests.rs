@@ -54,7 +54,7 @@ fn loss_texts_keep_every_digit() {
     assert_eq!(read.format, ScalarFormat::LossText);
     assert_eq!(
         points(&read, "loss"),
-        [(1, 8.048324584960938), (2, 7.751155376434326), (10, 7.676315726712346e-5)]
+        [(1, 8.048_324_584_960_938), (2, 7.751_155_376_434_326), (10, 7.676_315_726_712_346e-5)]
     );
     assert!(refused("a.txt", b"1 8.0\n2 7.0 6.0\n").contains("line 2: expected a step and a loss"));
 }

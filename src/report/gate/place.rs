@@ -1,5 +1,6 @@
 //! Where in the sources a culprit is, and what it is known by from run to run.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -22,9 +23,9 @@ pub(super) fn uri(path: &str) -> String {
     for byte in path.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                out.push(char::from(byte))
+                out.push(char::from(byte));
             }
-            byte => out.push_str(&format!("%{byte:02X}")),
+            byte => _ = write!(out, "%{byte:02X}"),
         }
     }
     if out.starts_with('/') { format!("file://{out}") } else { out }
@@ -46,5 +47,5 @@ pub(super) fn fingerprint(culprit: &Culprit) -> String {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    crate::gate::hexadecimal(&hash.finalize(), 16)
 }

@@ -11,10 +11,12 @@ use crate::gate::{GateOptions, GateOutcome, Policy, gate};
 
 fn outcome(baseline: &str, candidate: &str) -> GateOutcome {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
-    let mut options = GateOptions::default();
-    options.baseline = vec![data.join(baseline)];
-    options.candidate = vec![data.join(candidate)];
-    options.commit = Some("0".repeat(40));
+    let options = GateOptions {
+        baseline: vec![data.join(baseline)],
+        candidate: vec![data.join(candidate)],
+        commit: Some("0".repeat(40)),
+        ..GateOptions::default()
+    };
     gate(&Policy::default(), &options, &Quiet).unwrap()
 }
 
@@ -128,8 +130,7 @@ fn json_follows_its_schema_and_events_are_a_line_each() {
 
 #[test]
 fn what_a_failing_gate_says_fits_one_screen() {
-    let mut options = GateTextOptions::default();
-    options.width = 80;
+    let options = GateTextOptions { width: 80, ..GateTextOptions::default() };
     let text = render(&failed(), &options);
     assert!(text.lines().count() <= 24, "{text}");
     for expected in
