@@ -155,6 +155,8 @@ fn attach(launched: &mut [Launched], overflow: &Overflow) -> String {
     };
     let mark = format!("overflow ({})", overflow.unit);
     op.op.note = Some(match op.op.note.take() {
+        // Several cores tell of one op: the notes of the part hold what each said.
+        Some(note) if note.split("; ").any(|told| told == mark) => note,
         Some(note) => format!("{note}; {mark}").into(),
         None => mark.into(),
     });
