@@ -81,9 +81,10 @@ pub(super) fn layout(stored: Stored<'_>) -> Layout {
         | format::HWCN
         | format::NDHWC
         | format::NCDHW
-        | format::DHWCN => return Layout::Same(shape.into()),
+        | format::DHWCN
         // Reserved, and the end mark: what has no format is stored as it is.
-        40 | 255 => return Layout::Same(shape.into()),
+        | 40
+        | 255 => return Layout::Same(shape.into()),
         other => {
             return Layout::Unknown(format!("stored as {}, which is not read yet", format_name(other)));
         }
