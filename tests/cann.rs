@@ -60,16 +60,45 @@ fn a_converted_dump_is_the_dump() {
         (2, true),
         "{said}"
     );
-    // Tensors that cannot be decoded are left out and told; nothing of the draft stays.
-    let (code, _, said) = probe(&[
-        "convert",
-        testdata("hostile/cann").to_str().unwrap(),
-        "-o",
-        place.path().join("x").to_str().unwrap(),
-    ]);
-    assert_eq!(code, 3);
-    assert!(said.contains("left out: ") && said.contains("float4_e2m1"), "{said}");
-    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn what_cannot_be_read_is_left_out_and_told_and_the_rest_is_converted() {
+    let place = tempfile::tempdir().unwrap();
+    let hostile = testdata("hostile/cann");
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let (mixed, output) = (path("mixed"), path("native"));
+    fs::create_dir(&mixed).unwrap();
+    for name in ["type_without_decoder", "payload_short", "nz_does_not_follow", "header_cut"] {
+        let name = format!("{name}.op.1.7.1700000000000000");
+        fs::copy(hostile.join(&name), format!("{mixed}/{name}")).unwrap();
+    }
+    let (code, shown, said) = probe(&["convert", &mixed, "-o", &output]);
+    assert_eq!(code, 3, "{said}");
+    assert!(shown.contains("1 tensor (24 bytes) of 3 ops, 1 part"), "{shown}");
+    for told in ["float4_e2m1", "output.0: its bytes 133 to 157", "FRACTAL_NZ [1, 1, 16, 16]", "header_cut"] {
+        assert!(
+            said.lines().any(|line| line.starts_with("error: left out: ") && line.contains(told)),
+            "{said}"
+        );
+    }
+    assert_eq!(said.lines().count(), 4, "{said}");
+    // The input that its file holds whole, with the elements that it has there.
+    let values = |dump: &str| {
+        let (.., shown) =
+            match probe(&["inspect", dump, "--tensor", "Kernel.payload_short.0.forward input.0"]) {
+                (0 | 3, shown, _) => ((), shown),
+                other => panic!("{other:?}"),
+            };
+        shown.lines().skip_while(|line| !line.contains("[3, 2]")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(values(&mixed), values(&output));
+    // Of a folder of damage alone twenty are listed, and where the others are.
+    let (code, _, said) = probe(&["convert", hostile.to_str().unwrap(), "-o", &path("x")]);
+    assert_eq!((code, said.lines().count()), (3, 21), "{said}");
+    assert!(said.lines().last().unwrap().contains("more; `probe inspect "), "{said}");
+    // No draft stays.
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 3);
 }
 
 #[test]

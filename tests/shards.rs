@@ -40,7 +40,7 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     assert_eq!((code, said.contains("no shard of it is done")), (2, true), "{said}");
     let (code, said, _) = probe(&["compare", "--plan", &plan, "--shard", "1/2"]);
     assert_eq!(code, 0);
-    assert!(said.starts_with("shard 1/2: done, 1 parts"), "{said}");
+    assert!(said.starts_with("shard 1/2: done, 1 part,"), "{said}");
     let (code, said, _) = probe(&["merge", &run]);
     assert_eq!(code, 3);
     assert!(said.contains(&format!("probe compare --plan {plan} --shard 2/2")), "{said}");
@@ -67,5 +67,41 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     }
     // Ranks of one dump of msprobe: two replicas on data of their own.
     let (code, said, _) = probe(&["peers", &b]);
-    assert!(said.contains("2 ranks, 1 steps"), "{code} {said}");
+    assert!(said.contains("2 ranks, 1 step,"), "{code} {said}");
+}
+
+#[test]
+fn a_shard_whose_dump_could_not_be_read_is_compared_again() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let case = testdata("faults/gpt_rank1_linear_L1_statistics");
+    let (b, c) = (path("baseline"), path("candidate"));
+    for (side, copy) in [("baseline", &b), ("candidate", &c)] {
+        for rank in ["rank0", "rank1"] {
+            let (from, to) = (case.join(side).join("step0").join(rank), format!("{copy}/step0/{rank}"));
+            fs::create_dir_all(&to).unwrap();
+            for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+                fs::copy(entry.path(), format!("{to}/{}", entry.file_name().display())).unwrap();
+            }
+        }
+    }
+    let (run, plan) = (path("run"), path("run/plan.json"));
+    assert_eq!(probe(&["plan", "-q", &b, &c, "-o", &run]).0, 0);
+    // A folder that this machine does not see: the shard fails, and is not taken for done.
+    fs::rename(&c, path("away")).unwrap();
+    let (code, _, said) = probe(&["compare", "--plan", &plan, "--shard", "1/1"]);
+    assert!(code == 2 && said.contains(&c), "{code} {said}");
+    assert_eq!(probe(&["merge", &run]).0, 2);
+    fs::rename(path("away"), &c).unwrap();
+    // A file that was not copied to its end.
+    let file = format!("{c}/step0/rank1/dump.json");
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    let (code, _, said) = probe(&["compare", "--plan", &plan, "--shard", "1/1"]);
+    assert!(code == 0 && said.contains("1 place could not be compared"), "{code} {said}");
+    assert_eq!(probe(&["merge", &run]).0, 3);
+    fs::write(&file, whole).unwrap();
+    let (code, said, _) = probe(&["compare", "--plan", &plan, "--shard", "1/1"]);
+    assert!(code == 0 && said.starts_with("shard 1/1: done, 2 parts"), "{said}");
+    assert_eq!(probe(&["merge", &run]).0, 1);
 }

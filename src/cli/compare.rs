@@ -14,6 +14,7 @@ use crate::compare::{CompareOptions, PartSink, Progress, Quiet, compare};
 use crate::judge::Rules;
 use crate::pair::Mapping;
 use crate::read::map::FileAccess;
+use crate::report::number::counted;
 use crate::report::text::{TextOptions, answer, render};
 use crate::report::{Extent, Format, ReportSet, json};
 use crate::shard::{Shard, ShardOutcome, compare_shard};
@@ -90,11 +91,16 @@ fn compare_one(plan: &Path, shard: Shard, args: &CompareArgs) -> anyhow::Result<
     let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
     let done = pool(args.threads)?.install(|| compare_shard(plan, shard, progress))?;
     drop(bar);
-    let ShardOutcome { folder, parts, was_done, first } = done;
+    let ShardOutcome { folder, parts, was_done, not_compared, first } = done;
     let what = if was_done { "was done before" } else { "done" };
     let first = first.map_or_else(String::new, |first| format!("; its first op at fault: {first}"));
     if !args.verbosity.quiet {
-        terminal::print(&format!("shard {shard}: {what}, {parts} parts, {}{first}\n", folder.display()))?;
+        let parts = counted(parts as u64, "part");
+        terminal::print(&format!("shard {shard}: {what}, {parts}, {}{first}\n", folder.display()))?;
+    }
+    if not_compared > 0 {
+        let places = counted(not_compared as u64, "place");
+        terminal::error(&anyhow::anyhow!("{places} could not be compared; `probe merge` lists them"));
     }
     Ok(Exit::Agree)
 }

@@ -8,6 +8,7 @@ use super::interrupt::leave_no_tree_behind;
 use super::terminal;
 use crate::convert::{Conversion, ConvertDraft, ConvertOptions, Target, convert};
 use crate::read::map::FileAccess;
+use crate::report::number::counted;
 
 /// Lines of what was left out that are printed.
 const LISTED: usize = 20;
@@ -34,7 +35,11 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
         terminal::error(&anyhow::anyhow!("left out: {left_out}"));
     }
     if found.left_out.len() > LISTED {
-        terminal::error(&anyhow::anyhow!("left out: {} more", found.left_out.len() - LISTED));
+        terminal::error(&anyhow::anyhow!(
+            "left out: {} more; `probe inspect {}` lists them",
+            found.left_out.len() - LISTED,
+            args.path.display()
+        ));
     }
     Ok(if found.left_out.is_empty() { Exit::Agree } else { Exit::Incomplete })
 }
@@ -42,18 +47,18 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
 fn text(args: &ConvertArgs, found: &Conversion) -> String {
     let Conversion { parts, ops, tensors, bytes, without_data, widened, .. } = found;
     let mut text = format!(
-        "{}: {tensors} tensors ({bytes} bytes) of {ops} ops, {parts} {}\n",
+        "{}: {} ({}) of {}, {}\n",
         args.output.display(),
-        if *parts == 1 { "part" } else { "parts" }
+        counted(*tensors, "tensor"),
+        counted(*bytes, "byte"),
+        counted(*ops, "op"),
+        counted(*parts, "part")
     );
     if *widened > 0 {
-        _ = writeln!(
-            text,
-            "{widened} of them, bfloat16 and floats of 8 bits, became float32, exactly: .npy has no such types"
-        );
+        _ = writeln!(text, "{widened} of them became float32, exactly: the format does not have their types");
     }
     if *without_data > 0 {
-        _ = writeln!(text, "{without_data} tensors were recorded without their data");
+        _ = writeln!(text, "{} recorded without their data", counted(*without_data, "tensor"));
     }
     text
 }

@@ -8,6 +8,7 @@ use super::compare::pool;
 use super::terminal;
 use crate::peers::{Birth, OddRank, PeerOptions, Peers, StepPeers, peers};
 use crate::read::map::FileAccess;
+use crate::report::number::counted;
 use crate::report::visible::visible;
 
 /// Ranks told of a step.
@@ -38,10 +39,11 @@ fn text(found: &Peers) -> String {
     let verdict = if found.agree() { "the ranks agree" } else { "the ranks differ" };
     _ = writeln!(
         out,
-        "{}: {verdict} ({} ranks, {} steps, {replicated} values that several ranks hold)",
+        "{}: {verdict} ({}, {}, {} that several ranks hold)",
         visible(&found.path.display().to_string()),
-        found.ranks.len(),
-        found.steps.len()
+        counted(found.ranks.len() as u64, "rank"),
+        counted(found.steps.len() as u64, "step"),
+        counted(replicated, "value")
     );
     for step in &found.steps {
         tell(&mut out, step);
@@ -59,7 +61,7 @@ fn tell(out: &mut String, step: &StepPeers) {
             Some(other) => format!("rank {rank} or {other}, which cannot be told: they differ"),
             None => format!("rank {rank} differs from its peers"),
         };
-        _ = writeln!(out, "step {at}: {who} in {values} values, first {}", visible(first));
+        _ = writeln!(out, "step {at}: {who} in {}, first {}", counted(*values, "value"), visible(first));
     }
     if step.odd.len() > LISTED {
         _ = writeln!(out, "step {at}: {} more ranks differ from their peers", step.odd.len() - LISTED);
@@ -71,14 +73,20 @@ fn tell(out: &mut String, step: &StepPeers) {
         let origin = if number == 0 && *nan { ", the origin" } else { "" };
         _ = writeln!(
             out,
-            "step {at} rank {rank}: {} makes {what} of finite inputs in {slot}, after {collectives} collectives{origin}",
-            visible(op)
+            "step {at} rank {rank}: {} makes {what} of finite inputs in {slot}, after {}{origin}",
+            visible(op),
+            counted(*collectives as u64, "collective")
         );
     }
     if step.births.len() > LISTED {
         _ = writeln!(out, "step {at}: so do {} more ranks", step.births.len() - LISTED);
     }
     if let Some((_, through)) = step.received.first() {
-        _ = writeln!(out, "step {at}: {} ranks received it by {}", step.received.len(), visible(through));
+        _ = writeln!(
+            out,
+            "step {at}: {} received it by {}",
+            counted(step.received.len() as u64, "rank"),
+            visible(through)
+        );
     }
 }

@@ -10,6 +10,7 @@ use crate::compare::CompareOptions;
 use crate::judge::Rules;
 use crate::pair::Mapping;
 use crate::read::map::FileAccess;
+use crate::report::number::counted;
 use crate::shard::{PLAN, PlanOptions, plan};
 
 /// Runs the subcommand.
@@ -43,12 +44,12 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
         format!("{}\n", path.display())
     } else {
         format!(
-            "{}: {} parts of {} ranks, {} bytes; up to {} shards have something to do\nnext: probe compare --plan {} --shard 1/{}, and so on, then probe merge {}\n",
+            "{}: {} of {}, {}; up to {} can work on it\nnext: probe compare --plan {} --shard 1/{}, and so on, then probe merge {}\n",
             path.display(),
-            made.parts(),
-            made.groups(),
-            made.bytes(),
-            made.groups(),
+            counted(made.parts() as u64, "part"),
+            counted(made.groups() as u64, "rank"),
+            counted(made.bytes(), "byte"),
+            counted(made.groups() as u64, "shard"),
             path.display(),
             made.groups().min(64),
             args.output.display()

@@ -3,11 +3,14 @@
 
 use std::path::Path;
 
+#[cfg(feature = "native")]
 use crate::dump::native::{MANIFEST, RUNTIME_FOLDER};
 use crate::dump::{Dump, Rank};
 use crate::judge::Finding;
 use crate::pair::PartPair;
-use crate::read::{self, map::FileAccess};
+#[cfg(feature = "native")]
+use crate::read;
+use crate::read::map::FileAccess;
 
 /// Findings of a part that are looked up.
 const MAX_FINDINGS: usize = 10;
@@ -20,10 +23,17 @@ pub(super) struct Below(Option<Dump>);
 
 impl Below {
     /// Of the candidate at `path`. What cannot be read is as if it were not there: it only adds to an answer.
+    #[cfg(feature = "native")]
     pub(super) fn of(path: &Path, access: FileAccess) -> Self {
         let folder = path.join(RUNTIME_FOLDER);
         let there = folder.join(MANIFEST).is_file();
         Self(there.then(|| read::open(&folder, access).ok()).flatten())
+    }
+
+    /// Nothing stands there: the format of such dumps is not built in.
+    #[cfg(not(feature = "native"))]
+    pub(super) const fn of(_: &Path, _: FileAccess) -> Self {
+        Self(None)
     }
 
     /// Completes `findings`, which are those of `pair`.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::capture::CaptureError;
 use crate::compare::NumberSet;
-use crate::dump::{Dump, PartKey, Rank, ReadError, Slot, TensorData};
+use crate::dump::{DType, Dump, PartKey, Rank, ReadError, Slot, TensorData};
 use crate::read::{self, map::FileAccess};
 
 /// What is written.
@@ -271,6 +271,8 @@ fn elements(rank: &Rank, op: &str, slot: &Slot, counts: &mut Conversion) -> Elem
     match loaded.and_then(|data| data.fault().map_or(Ok(data), Err)) {
         Ok(data) => {
             counts.tensors += 1;
+            // The reader decoded a type that nothing here has.
+            counts.widened += u64::from(record.dtype.known().is_none() && data.dtype() == DType::F32);
             counts.bytes += (data.view().len() * data.dtype().size()) as u64;
             Elements::Here(data)
         }

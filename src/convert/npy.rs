@@ -37,18 +37,12 @@ impl Sink for NpySink {
                 let Some(bytes) = bytes_of(&data, name, slot, counts) else { continue };
                 let file = format!("{}.npy", names.stem(&tensor_name(name, slot)));
                 let path = folder.join(&file);
-                let (descr, bytes) = match descr(data.dtype()) {
-                    Some(descr) => (descr, bytes),
-                    None => {
-                        counts.widened += 1;
-                        (
-                            "<f4",
-                            widened(data.dtype(), &bytes)
-                                .iter()
-                                .flat_map(|value| value.to_le_bytes())
-                                .collect(),
-                        )
-                    }
+                let (descr, bytes) = if let Some(descr) = descr(data.dtype()) {
+                    (descr, bytes)
+                } else {
+                    counts.widened += 1;
+                    let values = widened(data.dtype(), &bytes);
+                    ("<f4", values.iter().flat_map(|value| value.to_le_bytes()).collect())
                 };
                 write(&path, descr, data.shape(), &bytes).map_err(|error| ConvertError::io(&path, error))?;
                 listed.insert(file, [name, &slot.path]);
@@ -64,7 +58,7 @@ impl Sink for NpySink {
     }
 }
 
-/// NumPy's word for a type; `None` where it has none.
+/// `NumPy`'s word for a type; `None` where it has none.
 const fn descr(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
         DType::F64 => "<f8",

@@ -25,7 +25,9 @@ pub(super) fn judge(values: &[(u32, u64)]) -> Classes {
     }
     let mut classes: Vec<Vec<u32>> = by_key.into_values().collect();
     // The larger first; of equal ones that with the least rank, so that keys have no part in it.
-    classes.iter_mut().for_each(|class| class.sort_unstable());
+    for class in &mut classes {
+        class.sort_unstable();
+    }
     classes.sort_by(|a, b| b.len().cmp(&a.len()).then(a.cmp(b)));
     let (Some(largest), Some(least)) = (classes.first().map(Vec::len), classes.last().map(Vec::len)) else {
         return Classes::Even;
@@ -34,7 +36,7 @@ pub(super) fn judge(values: &[(u32, u64)]) -> Classes {
         return Classes::Even;
     }
     let ranks = values.len();
-    let Some(size) = (largest..=ranks).find(|size| ranks % size == 0) else { return Classes::Even };
+    let Some(size) = (largest..=ranks).find(|size| ranks.is_multiple_of(*size)) else { return Classes::Even };
     let groups = ranks / size;
     let (kept, rest) = classes.split_at(groups.min(classes.len()));
     if kept.iter().all(|class| 2 * class.len() > size) {

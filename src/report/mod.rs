@@ -22,7 +22,7 @@ pub(crate) mod junit;
 mod lines;
 pub(crate) mod markdown;
 pub mod model;
-mod number;
+pub(crate) mod number;
 mod paint;
 #[cfg(feature = "parquet")]
 pub mod parquet;

@@ -1,6 +1,7 @@
 //! `plan.json`: what is compared with what, and how, settled once for all shards.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,8 @@ use sha2::{Digest, Sha256};
 use super::state::State;
 use super::{PlanError, Shard};
 use crate::compare::{
-    CompareError, CompareOptions, Fold, LevelFilter, Prologue, Quiet, Reference, SideInfo, measured_noise,
+    CompareError, CompareOptions, Fold, LevelFilter, NumberSet, Prologue, Quiet, Reference, SideInfo,
+    measured_noise,
 };
 use crate::dump::{Dump, PartKey, RankId};
 use crate::judge::{Rules, RunInfo};
@@ -132,7 +134,7 @@ impl Key {
     }
 
     fn of(key: &PartKey, dump: &Dump, root: &Path) -> Result<Self, PlanError> {
-        let place = dump.reader.place(key).map(|place| absolute(place)).transpose()?;
+        let place = dump.reader.place(key).map(absolute).transpose()?;
         let rank = match key.rank {
             RankId::Single => None,
             RankId::Rank(rank) => Some(rank),
@@ -294,13 +296,24 @@ fn weight(place: Option<&Path>) -> u64 {
     }
 }
 
+/// What says whether the rest can be read.
+#[derive(Deserialize)]
+struct Head {
+    format: String,
+    version: u32,
+    build: String,
+}
+
 fn digest(path: &Path) -> Result<String, PlanError> {
     let bytes = fs::read(path).map_err(|source| PlanError::Io { path: path.into(), source })?;
     Ok(hexadecimal(&Sha256::digest(bytes)))
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 impl Plan {
@@ -312,12 +325,6 @@ impl Plan {
         let damaged = |message: String| PlanError::Misuse { path: path.into(), message };
         let bytes = fs::read(path).map_err(|source| PlanError::Io { path: path.into(), source })?;
         // Told first, since plans of other versions have other fields.
-        #[derive(Deserialize)]
-        struct Head {
-            format: String,
-            version: u32,
-            build: String,
-        }
         let head: Head = serde_json::from_slice(&bytes)
             .map_err(|error| damaged(format!("is no plan of probe: {error}; make it with `probe plan`")))?;
         if head.format != FORMAT || head.version != VERSION {
@@ -425,7 +432,7 @@ impl Plan {
         let damaged = |message: String| PlanError::Misuse { path: PLAN.into(), message };
         let numbers = |text: &Option<String>| {
             text.as_deref().map_or_else(
-                || Ok(Default::default()),
+                || Ok(NumberSet::default()),
                 |text| text.parse().map_err(|error| damaged(format!("{error}"))),
             )
         };

@@ -38,6 +38,8 @@ pub struct ShardOutcome {
     pub parts: usize,
     /// Whether it was done before.
     pub was_done: bool,
+    /// Places that could not be compared; the merge lists them.
+    pub not_compared: usize,
     /// First op at fault in it, by step and place, such as `step 3 rank 17 Functional.gelu.1.forward`; another shard may have an earlier one.
     pub first: Option<String>,
 }
@@ -77,10 +79,11 @@ pub(super) fn read_done(
     found.state.into_fold().map(Some).map_err(|message| PlanError::Misuse { path, message })
 }
 
-/// Compares the parts of `shard` of the plan in the file `plan`. One that is done already is left as it is. Runs on the current rayon pool.
+/// Compares the parts of `shard` of the plan in the file `plan`. One that is done already is left as it is, unless part of it could not be read. Runs on the
+/// current rayon pool.
 ///
 /// # Errors
-/// [`PlanError`] when the plan cannot be followed, or the shard not be written. What cannot be read of the dumps is told in the merge.
+/// [`PlanError`] when the plan cannot be followed, a dump is not there at all, or the shard cannot be written. What else cannot be read of the dumps is told in the merge.
 pub fn compare_shard(path: &Path, shard: Shard, progress: &dyn Progress) -> Result<ShardOutcome, PlanError> {
     let plan = Plan::read(path)?;
     let run = path.parent().unwrap_or(Path::new(""));
@@ -88,7 +91,22 @@ pub fn compare_shard(path: &Path, shard: Shard, progress: &dyn Progress) -> Resu
     let matches = plan.matches(shard);
     let parts = matches.len();
     if let Some(fold) = read_done(&folder, &plan, plan.hash(), shard)? {
-        return Ok(ShardOutcome { folder, parts, was_done: true, first: first_of(&fold) });
+        if fold.run.incomplete.is_empty() {
+            return Ok(ShardOutcome {
+                folder,
+                parts,
+                was_done: true,
+                not_compared: 0,
+                first: first_of(&fold),
+            });
+        }
+        // What could not be read may be there by now. Rows and findings of two runs are never mixed.
+        let path = folder.join(PART);
+        fs::remove_file(&path).map_err(|source| PlanError::Io { path, source })?;
+    }
+    // A file system that this machine does not see must not pass for damage of every part.
+    for Side { path, .. } in [&plan.baseline, &plan.candidate] {
+        fs::metadata(path).map_err(|source| PlanError::Io { path: path.clone(), source })?;
     }
     let options = plan.options()?;
     let baseline = dump(&plan.baseline, matches.iter().map(|(_, part)| &part.baseline), options.access)?;
@@ -133,7 +151,7 @@ pub fn compare_shard(path: &Path, shard: Shard, progress: &dyn Progress) -> Resu
     let mut draft = Draft::create(&folder.join(PART)).map_err(CompareError::from)?;
     draft.file().write_all(&bytes).map_err(|error| CompareError::from(draft.refused(error)))?;
     draft.place().map_err(CompareError::from)?;
-    Ok(ShardOutcome { folder, parts, was_done: false, first })
+    Ok(ShardOutcome { folder, parts, was_done: false, not_compared: fold.run.incomplete.len(), first })
 }
 
 fn first_of(fold: &Fold) -> Option<String> {

@@ -117,7 +117,7 @@ impl ChunkJoiner {
                 format!("a chunk at byte {} of a file of which {size} have come", chunk.offset.unwrap_or(0)),
             )
         })?;
-        let end = start.checked_add(chunk.data.len()).unwrap_or(usize::MAX);
+        let end = start.saturating_add(chunk.data.len());
         let more = end.saturating_sub(size);
         if self.held.saturating_add(more) > self.budget {
             return Err(limit(

@@ -141,7 +141,7 @@ impl TensorFile for DumpFile {
         let size = element.size().unwrap_or(1);
         // Both were held against the payload when the file was opened.
         let end = bytes.start + (count * size) as u64;
-        let what = &*self.entries.get(index).map_or("", |entry| &*entry.name);
+        let what = self.entries.get(index).map_or("", |entry| &*entry.name);
         let decoded = |bytes: &[u8]| -> Storage {
             Arc::new(if element == ElementType::HiFloat8 { decode_hifloat8(bytes) } else { bytes.to_vec() })
         };

@@ -86,12 +86,13 @@ pub(in crate::read) fn recognises(path: &Path) -> bool {
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             if is_folder && depth < MAX_CANN_FOLDERS {
                 below.push((entry.path(), depth + 1));
-            } else if !is_folder && named.to_str().is_some_and(|name| FileName::parse(name).is_some()) {
-                return true;
-            } else if named == MAPPING
-                && name::mapping(&folder)
-                    .is_ok_and(|names| names.values().any(|name| FileName::parse(name).is_some()))
-            {
+                continue;
+            }
+            let is_dump = |name: &str| FileName::parse(name).is_some();
+            let by_name = !is_folder && named.to_str().is_some_and(is_dump);
+            let mapped =
+                || name::mapping(&folder).is_ok_and(|names| names.values().any(|name| is_dump(name)));
+            if by_name || named == MAPPING && mapped() {
                 return true;
             }
         }

@@ -1,6 +1,6 @@
 //! The message at the beginning of a dump file: what the operator was given and made, without the bytes.
 //!
-//! OpInput and OpOutput number their fields differently. Fields that are not needed are skipped, whatever they hold.
+//! `OpInput` and `OpOutput` number their fields differently. Fields that are not needed are skipped, whatever they hold.
 
 use super::wire::{Message, Value, WireError};
 use crate::dump::MAX_DIMS;

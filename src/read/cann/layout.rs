@@ -81,9 +81,10 @@ pub(super) fn layout(stored: Stored<'_>) -> Layout {
         | format::HWCN
         | format::NDHWC
         | format::NCDHW
-        | format::DHWCN => return Layout::Same(shape.into()),
+        | format::DHWCN
         // Reserved, and the end mark: what has no format is stored as it is.
-        40 | 255 => return Layout::Same(shape.into()),
+        | 40
+        | 255 => return Layout::Same(shape.into()),
         other => {
             return Layout::Unknown(format!("stored as {}, which is not read yet", format_name(other)));
         }
@@ -131,6 +132,7 @@ fn matrix(shape: &[usize], original: &[usize]) -> Option<Gather> {
 }
 
 /// `[N, C1, H, W, C0]` to whichever order of the four the original shape has.
+#[expect(clippy::many_single_char_names, reason = "the axes, by the letters that name the layouts")]
 fn channels(stored: Stored<'_>) -> Option<Gather> {
     let (&[n, c1, h, w, c0], &[a, b, c, d]) = (stored.shape, stored.original) else { return None };
     let orders = [
@@ -154,6 +156,7 @@ fn channels(stored: Stored<'_>) -> Option<Gather> {
 }
 
 /// `[C1 H W, No, Ni, C0]` to `[N, C, H, W]` or `[H, W, C, N]`.
+#[expect(clippy::many_single_char_names, reason = "the axes, by the letters that name the layouts")]
 fn filter(stored: Stored<'_>) -> Option<Gather> {
     let (&[outer, no, ni, c0], &[a, b, c, d]) = (stored.shape, stored.original) else { return None };
     if stored.groups > 1 {
@@ -181,6 +184,7 @@ fn filter(stored: Stored<'_>) -> Option<Gather> {
 }
 
 /// `[N, D, C1, H, W, C0]` to `[N, C, D, H, W]`.
+#[expect(clippy::many_single_char_names, reason = "the axes, by the letters that name the layouts")]
 fn volume(shape: &[usize], original: &[usize]) -> Option<Gather> {
     let (&[n, d, c1, h, w, c0], &[on, c, od, oh, ow]) = (shape, original) else { return None };
     if [on, od, oh, ow] != [n, d, h, w] || !cut_into(c, c1, c0) {

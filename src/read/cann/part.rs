@@ -51,7 +51,7 @@ pub(super) fn read(part: &Part, access: FileAccess) -> Result<Rank, ReadError> {
                 let time = name.map_or(opened.time(), |name| name.time);
                 overflows.extend(told.into_iter().map(|overflow| (time, overflow)));
             }
-            Ok((opened, None)) => launched.push(launch(index, file, name, &opened)),
+            Ok((opened, None)) => launched.push(launch(index, file, name.as_ref(), &opened)),
             Err(fault) => faults.push(fault),
         }
     }
@@ -79,7 +79,7 @@ pub(super) fn read(part: &Part, access: FileAccess) -> Result<Rank, ReadError> {
     })
 }
 
-fn launch(index: usize, file: &File, name: Option<FileName>, opened: &DumpFile) -> Launched {
+fn launch(index: usize, file: &File, name: Option<&FileName>, opened: &DumpFile) -> Launched {
     let slots = opened.entries().iter().enumerate().map(|(at, entry)| {
         let mut value = entry.value.clone();
         if let Value::Tensor(record) = &mut value {
@@ -90,13 +90,13 @@ fn launch(index: usize, file: &File, name: Option<FileName>, opened: &DumpFile) 
     let mut op = Op { slots: slots.collect(), ..Op::new(OpName::parse("")) };
     op.note = extras(opened);
     let fallback = if opened.op_name().is_empty() { &*file.full_name } else { opened.op_name() };
-    let (op_type, op_name, time) = match &name {
+    let (op_type, op_name, time) = match name {
         Some(name) => (name.op_type.clone(), &*name.op_name, name.time),
         None => (fallback.into(), fallback, opened.time()),
     };
     let op_name = if opened.op_name().is_empty() { op_name } else { opened.op_name() };
     op.parent = Some(op_name.into());
-    let number = |of: fn(&FileName) -> Option<u64>| name.as_ref().and_then(of);
+    let number = |of: fn(&FileName) -> Option<u64>| name.and_then(of);
     Launched {
         op,
         op_type,
@@ -155,6 +155,8 @@ fn attach(launched: &mut [Launched], overflow: &Overflow) -> String {
     };
     let mark = format!("overflow ({})", overflow.unit);
     op.op.note = Some(match op.op.note.take() {
+        // Several cores tell of one op: the notes of the part hold what each said.
+        Some(note) if note.split("; ").any(|told| told == mark) => note,
         Some(note) => format!("{note}; {mark}").into(),
         None => mark.into(),
     });

@@ -104,7 +104,7 @@ fn overflows_are_told_with_the_op_that_they_belong_to() {
     let rank = read(&folder("cann/overflow"), FileAccess::Map);
     assert_eq!(rank.ops.len(), 1);
     assert_eq!(rank.key.rank.number(), 2);
-    assert_eq!(rank.ops[0].note.as_deref(), Some("overflow (AI Core); overflow (AI Core)"));
+    assert_eq!(rank.ops[0].note.as_deref(), Some("overflow (AI Core)"));
     let [first, vector, cpu, sdma, old] = &rank.notes[..] else { panic!("{:?}", rank.notes) };
     assert!(
         first.starts_with("overflow in Kernel.Mul.0.forward: AI Core: model_id 1, stream_id 7, task_id 21"),

@@ -108,7 +108,7 @@ pub(super) fn format_name(number: u64) -> String {
     name.to_owned()
 }
 
-/// The value of a HiFloat8 code: "Ascend HiFloat8 Format for Deep Learning", arXiv 2409.16626. A sign; a prefix that says how many bits
+/// The value of a `HiFloat8` code: "Ascend `HiFloat8` Format for Deep Learning", arXiv 2409.16626. A sign; a prefix that says how many bits
 /// the exponent has; the exponent, sign and magnitude, whose leading 1 is left out; the mantissa.
 fn hifloat8(code: u8) -> f32 {
     let sign = if code & 0x80 == 0 { 1.0 } else { -1.0 };
@@ -141,7 +141,7 @@ fn hifloat8(code: u8) -> f32 {
     sign * significand * 2_f32.powi(exponent)
 }
 
-/// Elements of HiFloat8 as binary32, little endian.
+/// Elements of `HiFloat8` as binary32, little endian.
 pub(super) fn decode_hifloat8(codes: &[u8]) -> Vec<u8> {
     static TABLE: OnceLock<[[u8; 4]; 256]> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
