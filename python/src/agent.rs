@@ -21,6 +21,7 @@ fn agent() -> Option<&'static Agent> {
         .get_or_init(|| {
             let global = Library::global();
             #[expect(unsafe_code, reason = "functions of our own library, found by name")]
+            #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one argument holds for all four")]
             // SAFETY: the library that has functions of these names has them with these signatures.
             unsafe {
                 Some(Agent {

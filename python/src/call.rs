@@ -67,6 +67,7 @@ impl OpInfo {
 /// A record that is not complete yet.
 #[pyclass(module = "probe._core")]
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is asked by itself")]
 pub(crate) struct Call {
     pub(crate) record: OpRecord,
     /// Slots whose numbers are still on a device.

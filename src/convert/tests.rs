@@ -76,7 +76,7 @@ fn tensor_files_hold_the_same_bits_under_safe_names() {
 
     let npy = place.path().join("npy");
     let counts = to(Target::Npy, &testdata("cann/good"), &npy).unwrap();
-    assert_eq!(counts.widened, 4, "bfloat16 twice, two floats of 8 bits");
+    assert_eq!(counts.widened, 6, "bfloat16 twice, four floats of 8 bits");
     let part = read::open(&npy.join("step0/rank0"), FileAccess::Map).unwrap();
     let found = tensors(&parts(&part)[0]);
     assert_eq!(found.len(), expected.len());
@@ -86,7 +86,8 @@ fn tensor_files_hold_the_same_bits_under_safe_names() {
         assert_eq!(found_shape, shape, "{name}");
         same += u64::from(found_bytes == bytes);
     }
-    assert_eq!(same + counts.widened, expected.len() as u64);
+    // Two of the widened ones, of a type that nobody else has, are widened as soon as they are read.
+    assert_eq!(same + counts.widened - 2, expected.len() as u64);
 }
 
 #[test]
