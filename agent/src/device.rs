@@ -100,15 +100,14 @@ impl Runtime {
     /// Puts a mark into a stream.
     pub(crate) fn mark(&self, stream: Stream) -> Result<Event, Status> {
         let kept = self.events.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let event = match kept {
-            Some(event) => event,
-            None => {
-                let mut event = 0;
-                // SAFETY: it writes a handle.
-                match unsafe { (self.make_event)(&raw mut event, EVENT_SYNC) } {
-                    0 => Event(event),
-                    status => return Err(status),
-                }
+        let event = if let Some(event) = kept {
+            event
+        } else {
+            let mut event = 0;
+            // SAFETY: it writes a handle.
+            match unsafe { (self.make_event)(&raw mut event, EVENT_SYNC) } {
+                0 => Event(event),
+                status => return Err(status),
             }
         };
         // SAFETY: an event of this runtime, and the program's own stream.

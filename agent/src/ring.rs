@@ -22,6 +22,17 @@ pub(crate) enum Item<T> {
     Dropped,
 }
 
+/// What there is to write.
+#[derive(Debug)]
+pub(crate) enum Next<T> {
+    /// The next item in order.
+    Item(T),
+    /// It was not ready in time.
+    Late,
+    /// Nothing will come any more.
+    End,
+}
+
 #[derive(Debug)]
 struct Entry<T> {
     number: u64,
@@ -157,16 +168,16 @@ impl<T> Ring<T> {
         self.changed.notify_all();
     }
 
-    /// The next item in order, once it is ready; `None` at the end. Waits for no longer than `patience`, then `Some(None)`.
-    pub(crate) fn next(&self, patience: Duration) -> Option<Option<T>> {
+    /// The next item in order, once it is ready. Waits for no longer than `patience`.
+    pub(crate) fn next(&self, patience: Duration) -> Next<T> {
         let until = Instant::now() + patience;
         let mut state = self.lock();
         loop {
             let closed = state.closed;
             match state.entries.front_mut() {
-                None if closed => return None,
+                None if closed => return Next::End,
                 Some(entry) => match std::mem::replace(&mut entry.item, Item::Open) {
-                    Item::Ready(item) => return Some(Some(item)),
+                    Item::Ready(item) => return Next::Item(item),
                     Item::Dropped => {
                         give_back(&mut state);
                         self.changed.notify_all();
@@ -178,7 +189,7 @@ impl<T> Ring<T> {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Some(None);
+                return Next::Late;
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -19,7 +19,7 @@ use crate::handles::{self, Tensor};
 use crate::launch::{Copied, Record};
 use crate::notes::{self, Count};
 use crate::plan::{Argument, Basis};
-use crate::ring::{Piece, Ring};
+use crate::ring::{Next, Piece, Ring};
 use crate::roles::Role;
 use crate::settings::{self, Settings};
 
@@ -157,7 +157,7 @@ fn write() {
             control::give_up();
             // Launches that are under way must not wait for room.
             recorder.ring.close();
-            while recorder.ring.next(Duration::ZERO).is_some() {
+            while !matches!(recorder.ring.next(Duration::ZERO), Next::End) {
                 recorder.ring.done();
             }
         }
@@ -224,8 +224,12 @@ impl Writer<'_> {
         let ring = &self.recorder.ring;
         let mut waited = Duration::ZERO;
         let mut gathered = false;
-        while let Some(next) = ring.next(IDLE) {
-            let Some(message) = next else {
+        loop {
+            let next = ring.next(IDLE);
+            if matches!(next, Next::End) {
+                return Ok(());
+            }
+            let Next::Item(message) = next else {
                 if gathered && self.step.is_some() {
                     self.dump.flush()?;
                     gathered = false;
@@ -249,7 +253,6 @@ impl Writer<'_> {
             taken?;
             gathered = true;
         }
-        Ok(())
     }
 
     fn finish_step(&mut self, step: u64) -> Result<(), CaptureError> {
@@ -475,7 +478,7 @@ impl Writer<'_> {
             return Ok(Some(known.clone()));
         }
         let with_data = self.settings.task == CaptureTask::Tensor;
-        let whole = (stored || with_data).then(|| elements(&view, bytes));
+        let whole = (stored || with_data).then(|| elements(&view));
         let data = match &whole {
             Some(whole) if with_data => {
                 let shape: Vec<u64> = tensor.shape.iter().map(|&size| size.cast_unsigned()).collect();
@@ -522,11 +525,8 @@ impl Writer<'_> {
 }
 
 /// The elements of a view, one after the other.
-fn elements(view: &TensorRef<'_>, _: &[u8]) -> Vec<u8> {
-    match view.contiguous_bytes() {
-        Some(bytes) => bytes.to_vec(),
-        None => view.to_bytes().into(),
-    }
+fn elements(view: &TensorRef<'_>) -> Vec<u8> {
+    view.contiguous_bytes().map_or_else(|| view.to_bytes(), <[u8]>::to_vec)
 }
 
 /// A remark on where a tensor lies in its memory, and in what format, where that is not what its shape says.
@@ -622,7 +622,7 @@ fn scalar_value(scalar: &handles::Scalar) -> SlotValue {
         kind => {
             let kind =
                 kind.map_or_else(|| format!("acl.{}", scalar.dtype), |kind| kind.torch_name().to_owned());
-            let text = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            let text = bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
             return SlotValue::Scalar(Scalar::Printed { kind: kind.into(), text: text.into() });
         }
     };

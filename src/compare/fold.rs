@@ -15,10 +15,6 @@ pub(crate) struct Fold {
     /// What was read of baseline and candidate.
     pub(crate) sides: [SideFold; 2],
     /// The first part, in order, that the options forbid to compare, and why.
-    #[cfg_attr(
-        not(feature = "parquet"),
-        expect(dead_code, reason = "pieces tell it when they are put together")
-    )]
     pub(crate) refused: Option<(Place, String)>,
 }
 

@@ -7,7 +7,7 @@ use super::policy::Policy;
 use super::run::GateOptions;
 use super::side::{Side, Values};
 use super::{cases, state, values};
-use crate::compare::{CompareError, CompareOptions, NumberSet, Progress, compare_dumps};
+use crate::compare::{CompareOptions, NumberSet, Progress, compare_dumps};
 use crate::dump::{Counts, Dump, Number, TensorRecord};
 use crate::judge::{Incomplete, Role, RunVerdict, Summary, Verdict};
 use crate::report::PartReport;
@@ -119,6 +119,8 @@ fn by_sketches(
     progress: &dyn Progress,
     seen: &mut Seen<'_>,
 ) -> Result<Option<Summary>, GateError> {
+    use crate::compare::CompareError;
+
     let Some(path) = &baseline.sketches else { return Ok(None) };
     let unpacked = super::sketches::open(path, options.access)?;
     match run(&unpacked.dump, candidate, options, progress, seen) {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::text::answer;
 use crate::gate::environment::{Difference, Environments, fingerprint};
 use crate::gate::outcome::SideInfo;
-use crate::gate::{Case, Culprit, Exact, GateOutcome, State, Status};
+use crate::gate::{Case, Culprit, Exact, GateOutcome, Status};
 use crate::judge::Incomplete;
 use crate::report::model::Tool;
 
@@ -26,7 +26,7 @@ pub struct GateReport<'a> {
     /// What wrote the file.
     pub tool: Tool,
     /// The answer: `pass`, `flaky`, `drift`, `regression` or `unverified`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = State::ALL.map(State::name))))]
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::gate::State::ALL.map(crate::gate::State::name))))]
     pub state: &'static str,
     /// What the command returned: 0, 1 or 3.
     pub exit_code: u8,
