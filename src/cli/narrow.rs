@@ -193,11 +193,13 @@ fn record(args: &NarrowArgs, stage: &Stage, command: &str, dump: &Path) -> anyho
 /// This very command: the program itself, or the interpreter with the package.
 fn this_command() -> anyhow::Result<Command> {
     let program = std::env::current_exe().context("the path of this program")?;
-    let name = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let mut command = Command::new(&program);
-    if !name.starts_with("probe") {
-        command.args(["-m", "probe"]);
+    if program.file_stem().unwrap_or_default().to_string_lossy().starts_with("probe") {
+        return Ok(Command::new(program));
     }
+    // By the name it was called by: that is how an interpreter knows its virtual environment.
+    let interpreter = std::env::args_os().next().unwrap_or_else(|| program.into_os_string());
+    let mut command = Command::new(interpreter);
+    command.args(["-m", "probe"]);
     Ok(command)
 }
 

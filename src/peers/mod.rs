@@ -1,7 +1,7 @@
 //! Ranks of one dump against one another: which rank holds another value where its peers agree, and on which rank a NaN was born that collectives then
 //! spread.
 //!
-//! No second run is needed. What is replicated is told from the dump itself: see [`classes`].
+//! No second run is needed. What is replicated is told from the dump itself: see `classes`.
 
 mod classes;
 

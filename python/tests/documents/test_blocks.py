@@ -70,7 +70,12 @@ def test_the_readmes_show_what_the_first_command_says(workplace: Callable[[str],
 def test_a_block_that_is_not_run_says_why() -> None:
     unrun = [block for block in RUNNABLE if block.unrun is not None]
     assert [(block.document, block.text.split()[0]) for block in unrun] == [
-        (document, first) for document in ("README.md", "README.zh-CN.md") for first in ("cargo", "pip")
+        *((document, first) for document in ("README.md", "README.zh-CN.md") for first in ("cargo", "pip")),
+        ("docs/on-real-hardware.md", "source"),
+        ("docs/report.md", "probe"),
+        ("docs/runtime.md", "cargo"),
+        ("docs/runtime.md", "probe"),
+        *(("docs/scale-out.md", first) for first in ("probe", "pip", "probe")),
     ], "each needs a reason that holds: what can run is run"
 
 

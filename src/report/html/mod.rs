@@ -1,7 +1,7 @@
 //! Writes `result.html`: one file that shows a result in a browser, without a server and without the network.
 //!
 //! The page is a program, built from `web/` and embedded here, with data beside it: columns of ops and values, packed, compressed, in
-//! pieces that are written as parts come ([`pack`]), and at the end the answer as JSON. Nothing of a dump is ever markup: all of it is in
+//! pieces that are written as parts come (`pack`), and at the end the answer as JSON. Nothing of a dump is ever markup: all of it is in
 //! compressed pieces, and the program puts it into the page as text.
 
 mod head;
