@@ -61,7 +61,7 @@ fn three_lines_of_a_pipeline() {
     place.write("worse.txt", &losses(|step| if step == 7 { 1e-6 } else { 0.0 }));
     let imported = place.probe("baseline import losses.txt -o a.probe.json");
     assert_eq!((imported.code, &*imported.error), (0, ""), "{}", imported.said);
-    assert!(imported.said.starts_with("a.probe.json: 1 scalars, 10 values\n"));
+    assert!(imported.said.starts_with("a.probe.json: 1 scalar, 10 values\n"));
     let passed = place.probe("gate --baseline a.probe.json --candidate losses.txt -o out");
     assert_eq!(passed.code, 0, "{}{}", passed.said, passed.error);
     assert!(passed.said.starts_with("pass: 10 cases\n"), "{}", passed.said);

@@ -13,6 +13,7 @@ use crate::gate::baseline::Baseline;
 use crate::gate::environment;
 use crate::gate::import::{self, ScalarFormat, Scalars};
 use crate::gate::policy::Pattern;
+use crate::report::number::counted;
 
 /// Make a baseline of scalars that other tools keep.
 ///
@@ -94,17 +95,17 @@ pub(super) fn run(args: &ImportArgs) -> anyhow::Result<Exit> {
     let nonfinite = baseline.nonfinite();
     if let Some(first) = nonfinite.first() {
         said.push(format!(
-            "note: {} values are not finite ({first}); a gate never passes there",
-            nonfinite.len()
+            "note: not finite: {} ({first}); a gate never passes there",
+            counted(nonfinite.len() as u64, "value")
         ));
     }
     baseline.write(&args.output).context("the baseline was not written")?;
     if !args.quiet {
         let mut text = format!(
-            "{}: {} scalars, {} values\n",
+            "{}: {}, {}\n",
             args.output.display(),
-            baseline.scalars.len(),
-            baseline.len()
+            counted(baseline.scalars.len() as u64, "scalar"),
+            counted(baseline.len() as u64, "value")
         );
         text.extend(said.iter().map(|line| format!("{line}\n")));
         terminal::print(&text)?;

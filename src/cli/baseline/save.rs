@@ -10,6 +10,7 @@ use crate::cli::compare::pool;
 use crate::cli::{Exit, terminal};
 use crate::compare::NumberSet;
 use crate::gate::sketches;
+use crate::report::number::counted;
 
 /// Make a baseline of a run: of its dump, files of scalars, or both.
 ///
@@ -78,11 +79,12 @@ pub(super) fn run(args: &SaveArgs) -> anyhow::Result<Exit> {
     if !args.quiet {
         let values: usize = baseline.parts.iter().map(|part| part.values.len()).sum();
         let mut said = format!(
-            "{}: {} scalars, {values} values of {} steps and ranks, {} bytes\n",
+            "{}: {}, {} in {}, {}\n",
             args.output.display(),
-            baseline.scalars.len(),
-            baseline.parts.len(),
-            text.len()
+            counted(baseline.scalars.len() as u64, "scalar"),
+            counted(values as u64, "value"),
+            counted(baseline.parts.len() as u64, "part"),
+            counted(text.len() as u64, "byte")
         );
         said.extend(baseline.sketches.iter().map(|name| format!("{name}: sketches of every op\n")));
         said.extend(found.notes.iter().map(|note| format!("note: {note}\n")));
