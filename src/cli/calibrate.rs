@@ -5,16 +5,61 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use clap::Args;
 
-use super::Exit;
-use super::args::CalibrateArgs;
 use super::compare::pool;
 use super::interrupt::leave_nothing_behind;
 use super::progress::Bar;
-use super::terminal;
-use crate::compare::{Calibration, CompareOptions, Progress, Quiet, calibrate};
+use super::{Exit, terminal};
+use crate::compare::{Calibration, CompareOptions, NumberSet, Progress, Quiet, calibrate};
 use crate::read::map::FileAccess;
 use crate::report::Draft;
+
+/// Measure by how much runs of one program differ, as floors for `probe compare --noise`.
+///
+/// BASELINE and each NOISE are dumps of the same program on the same data: run twice, on two machines alike, or with
+/// `probe capture --perturb`. The file names each function with its noise; it can be read and changed.
+///
+/// Exit codes: 0 done, 2 failed or misused, 3 something could not be read.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe calibrate gpu_dump gpu_dump_2 -o noise.toml
+  probe calibrate gpu_dump gpu_dump_2 gpu_dump_3 --step 0-2
+  probe compare gpu_dump npu_dump --noise noise.toml")]
+pub(super) struct CalibrateArgs {
+    /// The run that is trusted.
+    #[arg(value_name = "BASELINE")]
+    pub(super) baseline: PathBuf,
+
+    /// Further runs of it.
+    #[arg(value_name = "NOISE", required = true)]
+    pub(super) noise: Vec<PathBuf>,
+
+    /// The file to write.
+    #[arg(short, long, default_value = "noise.toml", value_name = "FILE")]
+    pub(super) output: PathBuf,
+
+    /// Steps to measure, such as 3 or 0,10-12 [default: all].
+    #[arg(long, value_name = "STEPS")]
+    pub(super) step: Option<NumberSet>,
+
+    /// Ranks to measure, such as 0 or 0-7 [default: all].
+    #[arg(long, value_name = "RANKS")]
+    pub(super) rank: Option<NumberSet>,
+
+    /// Threads to use [default: one for each processor].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) threads: Option<u16>,
+
+    /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
+    #[arg(long)]
+    pub(super) no_mmap: bool,
+
+    /// Print nothing, and no progress.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
 
 /// Runs the subcommand.
 pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<Exit> {

@@ -1,20 +1,108 @@
 //! `probe capture`: runs the user's program with the recorder in it.
 
-use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use std::{env, fs};
 
 use anyhow::{Context, bail};
+use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::Exit;
-use super::args::CaptureArgs;
+use super::args::{numbers, size};
 use super::program::{self, Order};
-use super::terminal;
+use super::{Exit, terminal};
 use crate::capture::{self, Existing};
 use crate::dump::native::RUNTIME_FOLDER;
+
+/// Run a program and record what every torch op in it reads and writes; the program is not changed.
+///
+/// The optimizer's steps count iterations, unless --step-on says otherwise. Every option is also a key of the file given with --config, and wins over
+/// it.
+///
+/// The exit code is the program's own; 2 if it could not be started.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe capture --steps 10-12 -o gpu_dump -- python train.py --batch 8
+  probe capture --ranks 0 --task tensor -- torchrun train.py
+  probe capture --include 'layers.3.*' --level op -- python train.py
+  probe capture --perturb -o gpu_noise -- python train.py
+  probe capture --runtime acl --steps 10 -o npu_dump -- python train.py
+  probe capture --runtime acl --step-on aclnnApplyAdamWV2 -- ./train")]
+pub(super) struct CaptureArgs {
+    /// TOML file of settings.
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+
+    /// Folder of the dump [default: `probe_dump`].
+    #[arg(short, long, value_name = "DUMP")]
+    pub(super) output: Option<PathBuf>,
+
+    /// Replace the dump that the folder holds.
+    #[arg(long)]
+    pub(super) overwrite: bool,
+
+    /// Iterations to record, such as 10,20 or 10-12 [default: all].
+    #[arg(long, value_name = "STEPS", value_parser = numbers)]
+    pub(super) steps: Option<String>,
+
+    /// Where iterations end: at the steps of the `optimizer`, calls of the `model`, calls of `probe.step()` in the `program`
+    /// alone, or at calls of a function or a module of that name [default: optimizer]. With --runtime also the launch of an operator
+    /// (`aclnnApplyAdamWV2`).
+    #[arg(long, value_name = "WHAT")]
+    pub(super) step_on: Option<String>,
+
+    /// Ranks that record, such as 0 or 0-7 [default: all].
+    #[arg(long, value_name = "RANKS", value_parser = numbers)]
+    pub(super) ranks: Option<String>,
+
+    /// What an op is: a call of a module, of a torch function, both (mix), or each op that torch dispatches [default: mix].
+    #[arg(long, value_parser = ["module", "api", "mix", "op", "save"])]
+    pub(super) level: Option<String>,
+
+    /// What is recorded of a tensor [default: sketch].
+    #[arg(long, value_parser = ["statistics", "sketch", "hash", "tensor"])]
+    pub(super) task: Option<String>,
+
+    /// Record only this op or module, and what runs inside it (`*` stands for anything); may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub(super) include: Vec<String>,
+
+    /// Leave this op or module out, and what runs inside it; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub(super) exclude: Vec<String>,
+
+    /// Tensor data that a step of one rank may store, such as 2GB; tensors beyond it are recorded as a sketch.
+    #[arg(long, value_name = "SIZE")]
+    pub(super) max_bytes: Option<String>,
+
+    /// Record below Python, any program on CANN: every aclnn operator that is launched, in place of the ops of torch; with --level,
+    /// beside them, in DUMP/runtime.
+    #[arg(long, value_parser = ["acl"], value_name = "RUNTIME")]
+    pub(super) runtime: Option<String>,
+
+    /// With --runtime: record tensors above this size without values, such as 64MB [default: half of --ring].
+    #[arg(long, requires = "runtime", value_name = "SIZE", value_parser = size)]
+    pub(super) max_tensor: Option<u64>,
+
+    /// With --runtime: pinned memory between the device and the writer; launches wait where it is full [default: 256MiB].
+    #[arg(long, requires = "runtime", value_name = "SIZE", value_parser = size)]
+    pub(super) ring: Option<u64>,
+
+    /// Change the run: move weights and inputs by one rounding, at random, so that this dump shows what rounding does
+    /// (`probe compare --noise`).
+    #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "0", value_parser = clap::value_parser!(u32).range(..1 << 31))]
+    pub(super) perturb: Option<u32>,
+
+    /// Print no line at the end that says what was recorded.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+
+    /// The program and its arguments, after `--`.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(super) command: Vec<OsString>,
+}
 
 /// Runs the subcommand. Returns only if the program could not be started.
 pub(super) fn run(args: &CaptureArgs) -> anyhow::Result<Exit> {

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use clap::Args;
 
-use super::Exit;
-use super::args::CompareArgs;
+use super::args::{format, level};
 use super::interrupt::leave_nothing_behind;
 use super::output::{in_new_folder, to_print};
 use super::progress::Bar;
-use super::terminal;
-use crate::compare::{CompareOptions, PartSink, Progress, Quiet, compare};
+use super::{Exit, terminal};
+use crate::compare::{CompareOptions, LevelFilter, NumberSet, PartSink, Progress, Quiet, compare};
 use crate::judge::Rules;
 use crate::pair::Mapping;
 use crate::read::map::FileAccess;
@@ -18,6 +18,148 @@ use crate::report::number::counted;
 use crate::report::text::{TextOptions, answer, render};
 use crate::report::{Extent, Format, ReportSet, json};
 use crate::shard::{Shard, ShardOutcome, compare_shard};
+
+/// Compare two dumps: name the first op that diverges, and its cause
+///
+/// BASELINE and CANDIDATE are dumps (a dump root, step folder, rank folder or dump.json) or tensors
+/// (.safetensors, .pt, .pth, .bin, .npy, .npz, or a folder of them).
+///
+/// Exit codes: 0 agree, 1 diverged, 2 failed or misused, 3 finished but incomplete.
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    override_usage = "probe compare [OPTIONS] BASELINE CANDIDATE",
+    after_help = "\
+Examples:
+  probe compare gpu_dump npu_dump                     answer, and reports
+  probe compare gpu_dump/step3 npu_dump/step3 -v      one step, everything
+  probe compare gpu.safetensors npu.safetensors -q    the first line only
+  probe compare gpu_dump npu_dump --noise gpu_dump_2  allow for measured noise
+  probe compare gpu_dump npu_dump --reference f64     who is nearer to the truth
+  probe compare gpu_dump npu_dump --format json | jq .first_divergence"
+)]
+pub(super) struct CompareArgs {
+    /// The run that is trusted (usually on a GPU).
+    #[arg(value_name = "BASELINE", required_unless_present_any = ["baseline", "candidate", "plan"])]
+    first: Option<PathBuf>,
+
+    /// The run under test (usually on an NPU).
+    #[arg(value_name = "CANDIDATE", required_unless_present_any = ["baseline", "candidate", "plan"])]
+    second: Option<PathBuf>,
+
+    /// BASELINE, given by name.
+    #[arg(short, long, aliases = ["golden-path", "golden_path"], value_name = "BASELINE")]
+    #[arg(requires = "candidate", conflicts_with = "first")]
+    baseline: Option<PathBuf>,
+
+    /// CANDIDATE, given by name.
+    #[arg(short, long, aliases = ["target-path", "target_path"], value_name = "CANDIDATE")]
+    #[arg(requires = "baseline", conflicts_with = "first")]
+    candidate: Option<PathBuf>,
+
+    /// Folder for the reports, created when missing; `-` prints one report and writes none [default: probe-report].
+    #[arg(short, long, alias = "output_path", value_name = "DIR")]
+    pub(super) output: Option<PathBuf>,
+
+    /// Kinds of op to compare: module calls, torch functions, dispatcher ops, or all.
+    #[arg(short, long, default_value_t = LevelFilter::All, value_parser = level())]
+    pub(super) level: LevelFilter,
+
+    /// Steps to compare, such as 3 or 0,10-12 [default: all].
+    #[arg(long, value_name = "STEPS")]
+    pub(super) step: Option<NumberSet>,
+
+    /// Ranks to compare, such as 0 or 0-7 [default: all].
+    #[arg(long, value_name = "RANKS")]
+    pub(super) rank: Option<NumberSet>,
+
+    /// TOML file of tolerance rules: pattern and bounds, the first match wins.
+    #[arg(long, value_name = "FILE")]
+    pub(super) tolerance: Option<PathBuf>,
+
+    /// Names that belong together: TOML, or YAML of cells or data as the older tool takes it.
+    #[arg(long, aliases = ["cell_mapping", "data_mapping"], value_name = "FILE")]
+    pub(super) mapping: Option<PathBuf>,
+
+    /// A second run of the baseline, or a file that `probe calibrate` wrote: what it differs by is no fault; may be given
+    /// several times.
+    #[arg(long, value_name = "DUMP")]
+    pub(super) noise: Vec<PathBuf>,
+
+    /// A run of the same program in float32 or float64: values as near to it as the baseline's are not at fault.
+    #[arg(long, value_name = "DUMP")]
+    pub(super) reference: Option<PathBuf>,
+
+    /// Reports to write, with commas [default: text,xlsx,parquet,json,html]; `json` alone, without -o, is printed.
+    #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
+    pub(super) format: Option<Vec<Format>>,
+
+    /// Put every op and value of a large dump into the workbook, not only what differs and what is at fault.
+    #[arg(long)]
+    pub(super) full: bool,
+
+    /// Threads to use [default: one for each processor].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) threads: Option<u16>,
+
+    /// Ops at fault to list in the terminal.
+    #[arg(long, default_value_t = 10)]
+    pub(super) top: usize,
+
+    #[command(flatten)]
+    pub(super) unlike: Unlike,
+
+    /// Compare a shard of the plan that `probe plan` wrote, for `probe merge`; everything else was settled there.
+    #[arg(long, value_name = "PLAN", requires = "shard")]
+    #[arg(conflicts_with_all = ["first", "second", "baseline", "candidate", "output", "level", "step", "rank", "tolerance", "mapping", "noise", "reference", "format", "full", "any_task", "any_level", "rows"])]
+    pub(super) plan: Option<PathBuf>,
+
+    /// The shard: 3/64, `slurm` (a task of a job array or a step), or `k8s/64` (a pod of an indexed job).
+    #[arg(long, value_name = "SHARD", requires = "plan")]
+    pub(super) shard: Option<Shard>,
+
+    /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
+    #[arg(long)]
+    pub(super) no_mmap: bool,
+
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
+}
+
+// Dumps that were not recorded alike. No text of the help, which a comment for documentation would become.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Unlike {
+    /// Compare dumps of different tasks by what both recorded.
+    #[arg(long)]
+    pub(super) any_task: bool,
+
+    /// Compare dumps of different levels by the kinds of op that both recorded.
+    #[arg(long)]
+    pub(super) any_level: bool,
+
+    /// Compare batches of another size by the rows that both have: the forward pass, task tensor.
+    #[arg(long)]
+    pub(super) rows: bool,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Verbosity {
+    /// Print the answer only, and no progress.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+
+    /// List every op at fault and everything that could not be compared.
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+}
+
+impl CompareArgs {
+    /// Baseline and candidate.
+    pub(super) fn sides(&self) -> Option<[&PathBuf; 2]> {
+        let baseline = self.first.as_ref().or(self.baseline.as_ref())?;
+        Some([baseline, self.second.as_ref().or(self.candidate.as_ref())?])
+    }
+}
 
 /// Folder of the reports, where none is given.
 const OUTPUT: &str = "probe-report";

@@ -1,17 +1,106 @@
 //! `probe config-check`.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
+use clap::Args;
 
-use super::Exit;
-use super::args::ConfigCheckArgs;
+use super::args::config_format;
 use super::output::{in_new_folder, to_print};
 use super::program::{self, Order};
-use super::terminal;
+use super::{Exit, terminal};
 use crate::config_check::{ConfigOptions, check};
 use crate::report::config::{ConfigFormat, ConfigReports, ConfigTextOptions, answer, model, render};
+
+/// Check whether two training set-ups can be compared: environment, packages, flags, seeds, data, weights and more
+///
+/// BASELINE and CANDIDATE are configuration packs (.zip), as `probe.config_check.pack` writes them; packs of msprobe are read too.
+///
+/// Exit codes: 0 agree, 1 something differs that can change numerics, 2 failed or misused, 3 something could not be read.
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  probe config-check gpu.zip npu.zip
+  probe config-check gpu.zip npu.zip --strict --format json | jq .verdict
+  probe config-check --collect -o gpu.zip -- python train.py"
+)]
+pub(super) struct ConfigCheckArgs {
+    /// The pack of the run that is trusted (usually on a GPU), and that of the run under test (usually on an NPU).
+    #[arg(num_args = 2, required_unless_present_any = ["compare", "collect"], value_names = ["BASELINE", "CANDIDATE"])]
+    packs: Vec<PathBuf>,
+
+    /// Make a pack instead: run the program after `--` and pack what its first steps show into the file given with -o.
+    #[arg(long, requires = "command", conflicts_with_all = ["packs", "compare", "rules", "strict"])]
+    pub(super) collect: bool,
+
+    /// With --collect: steps to look at [default: 1].
+    #[arg(long, requires = "collect", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) steps: Option<u32>,
+
+    /// With --collect: end the program once the pack is written.
+    #[arg(long, requires = "collect")]
+    pub(super) stop: bool,
+
+    /// With --collect: launch scripts and configuration files to take settings from.
+    #[arg(long, requires = "collect", value_name = "FILE")]
+    pub(super) from: Vec<PathBuf>,
+
+    /// With --collect: the program and its arguments, after `--`.
+    #[arg(last = true, requires = "collect", value_name = "COMMAND")]
+    pub(super) command: Vec<OsString>,
+
+    /// The same, as the older tool's users type it.
+    #[arg(short, long, num_args = 2, hide = true, conflicts_with = "packs", value_names = ["BASELINE", "CANDIDATE"])]
+    compare: Vec<PathBuf>,
+
+    /// Folder for the reports, created when missing; `-` prints one report and writes none [default: probe-config].
+    #[arg(short, long, alias = "output_path", value_name = "DIR")]
+    pub(super) output: Option<PathBuf>,
+
+    /// TOML file of expectations, asked before the table that comes with probe.
+    #[arg(long, value_name = "FILE")]
+    pub(super) rules: Option<PathBuf>,
+
+    /// Count what is unknown (not recorded, or on one side only) as a difference.
+    #[arg(long)]
+    pub(super) strict: bool,
+
+    /// Reports to write, with commas [default: text,xlsx,json,html]; `json` alone, without -o, is printed.
+    #[arg(long, value_delimiter = ',', value_parser = config_format(), value_name = "FORMATS")]
+    pub(super) format: Option<Vec<ConfigFormat>>,
+
+    /// Differences to list in the terminal, of each part.
+    #[arg(long, default_value_t = 10)]
+    pub(super) top: usize,
+
+    #[command(flatten)]
+    pub(super) verbosity: ConfigVerbosity,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct ConfigVerbosity {
+    /// Print the answer only.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+
+    /// List every row of every part, also those that agree.
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+}
+
+impl ConfigCheckArgs {
+    /// The two packs.
+    pub(super) fn packs(&self) -> Option<[&PathBuf; 2]> {
+        match if self.compare.is_empty() { &*self.packs } else { &*self.compare } {
+            [baseline, candidate] => Some([baseline, candidate]),
+            _ => None,
+        }
+    }
+}
 
 /// Folder of the reports, where none is given.
 const OUTPUT: &str = "probe-config";

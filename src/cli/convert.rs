@@ -1,14 +1,69 @@
 //! `probe convert`.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
-use super::Exit;
-use super::args::{ConvertArgs, ConvertFormat};
+use clap::Args;
+
 use super::interrupt::leave_no_tree_behind;
-use super::terminal;
+use super::{Exit, terminal};
+use crate::compare::NumberSet;
 use crate::convert::{Conversion, ConvertDraft, ConvertOptions, Target, convert};
 use crate::read::map::FileAccess;
 use crate::report::number::counted;
+
+/// Write a dump in another form: probe's own, or files of tensors.
+///
+/// DUMP is anything that `probe compare` takes: a dump of probe, of msprobe or of the CANN runtime, or tensors. Elements keep their bits; `.npy` has
+/// no bfloat16 and no floats of 8 bits, which become float32, exactly. The folder must be new or empty, and appears when it is complete.
+///
+/// Exit codes: 0 done, 2 failed or misused, 3 something could not be read and was left out.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe convert kernel_dump -o npu_dump                  CANN's files as one dump
+  probe convert npu_dump -o tensors --format npy         a file for each tensor
+  probe convert npu_dump -o one --step 3 --rank 0 --format safetensors")]
+pub(super) struct ConvertArgs {
+    /// What to convert.
+    #[arg(value_name = "DUMP")]
+    pub(super) path: PathBuf,
+
+    /// Folder to write.
+    #[arg(short, long, value_name = "FOLDER")]
+    pub(super) output: PathBuf,
+
+    /// What to write.
+    #[arg(long, value_enum, default_value_t = ConvertFormat::Native, value_name = "FORMAT")]
+    pub(super) format: ConvertFormat,
+
+    /// Steps to convert, such as 3 or 0,10-12 [default: all].
+    #[arg(long, value_name = "STEPS")]
+    pub(super) step: Option<NumberSet>,
+
+    /// Ranks to convert, such as 0 or 0-7 [default: all].
+    #[arg(long, value_name = "RANKS")]
+    pub(super) rank: Option<NumberSet>,
+
+    /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
+    #[arg(long)]
+    pub(super) no_mmap: bool,
+
+    /// Print nothing but what was left out.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
+/// What `convert` writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ConvertFormat {
+    /// A dump of probe's own format.
+    Native,
+    /// A .npy file for each tensor.
+    Npy,
+    /// Safetensors files.
+    Safetensors,
+}
 
 /// Lines of what was left out that are printed.
 const LISTED: usize = 20;

@@ -1,15 +1,59 @@
 //! `probe inspect`: what a dump or a tensor file holds.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, bail};
+use clap::Args;
 use globset::Glob;
 
-use super::Exit;
-use super::args::{InspectArgs, InspectFormat};
 use super::nearest::nearest;
-use super::terminal;
+use super::{Exit, terminal};
+use crate::compare::NumberSet;
 use crate::dump::Op;
 use crate::inspect::{InspectOptions, Inspection, inspect};
 use crate::report::inspection::{json, render};
+
+/// Show what a dump or a tensor file holds: ops, slots and statistics, or one tensor's values.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe inspect gpu_dump --op 'Functional.gelu.*'
+  probe inspect gpu_dump --tensor 'Functional.gelu.0.forward output.0'
+  probe inspect model.safetensors --format json")]
+pub(super) struct InspectArgs {
+    /// Dump folder, dump.json, or tensor file.
+    pub(super) path: PathBuf,
+
+    /// Only ops whose name matches this pattern (`*` stands for anything).
+    #[arg(long, value_name = "PATTERN")]
+    pub(super) op: Option<String>,
+
+    /// Show values and histogram of one tensor: `OP SLOT` in one argument (`"Functional.gelu.0.forward output.0"`), or the name
+    /// of a tensor in a file.
+    #[arg(long, value_name = "NAME")]
+    pub(super) tensor: Option<String>,
+
+    /// Steps to show [default: all].
+    #[arg(long, value_name = "STEPS")]
+    pub(super) step: Option<NumberSet>,
+
+    /// Ranks to show [default: all].
+    #[arg(long, value_name = "RANKS")]
+    pub(super) rank: Option<NumberSet>,
+
+    /// Form of the answer on standard output.
+    #[arg(long, value_enum, default_value_t = InspectFormat::Text, value_name = "FORMAT")]
+    pub(super) format: InspectFormat,
+}
+
+/// Forms in which `inspect` answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum InspectFormat {
+    /// For people.
+    Text,
+    /// For programs; `schemas/inspection.schema.json` describes it.
+    Json,
+}
 
 /// Runs the subcommand.
 pub(super) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {

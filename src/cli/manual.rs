@@ -1,11 +1,34 @@
 //! What shells and `man` want to know of the command line.
 
-use anyhow::Context;
-use clap::CommandFactory;
+use std::path::PathBuf;
 
-use super::Exit;
-use super::args::{Cli, CompletionsArgs, ManArgs};
-use super::terminal;
+use anyhow::Context;
+use clap::{Args, CommandFactory};
+
+use super::args::Cli;
+use super::{Exit, terminal};
+
+/// Print the script that completes this command's words in a shell.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe completions bash > ~/.local/share/bash-completion/completions/probe
+  probe completions zsh > \"${fpath[1]}/_probe\"
+  probe completions fish > ~/.config/fish/completions/probe.fish")]
+pub(super) struct CompletionsArgs {
+    /// The shell.
+    pub(super) shell: clap_complete::Shell,
+}
+
+/// Write the manual pages of this command and its subcommands.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example: probe man ~/.local/share/man/man1 && man probe-compare")]
+pub(super) struct ManArgs {
+    /// Folder for the pages; created when missing.
+    #[arg(value_name = "DIR")]
+    pub(super) folder: PathBuf,
+}
 
 /// Prints the script that completes words in a shell.
 pub(super) fn completions(args: &CompletionsArgs) -> anyhow::Result<Exit> {

@@ -1,14 +1,44 @@
 //! `probe merge`.
 
-use anyhow::bail;
+use std::path::PathBuf;
 
-use super::Exit;
-use super::args::MergeArgs;
+use anyhow::bail;
+use clap::Args;
+
+use super::args::format;
+use super::compare::Verbosity;
 use super::interrupt::leave_nothing_behind;
-use super::terminal;
+use super::{Exit, terminal};
 use crate::report::text::{TextOptions, answer, render};
 use crate::report::{Extent, Format, ReportSet};
 use crate::shard::merge;
+
+/// Fold the shards of a plan into the answer and its reports.
+///
+/// May be run at any time: shards that are not done are listed with the command that makes them up.
+///
+/// Exit codes: 0 agree, 1 diverged, 2 failed or misused, 3 finished but incomplete, as when a shard is missing.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe merge run
+  probe merge run -q --format json")]
+pub(super) struct MergeArgs {
+    /// Folder of the run.
+    #[arg(value_name = "RUN")]
+    pub(super) run: PathBuf,
+
+    /// Reports to write into it, with commas; rows stay in the shards, `result.parquet` in each [default: text,xlsx,json].
+    #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
+    pub(super) format: Option<Vec<Format>>,
+
+    /// Ops at fault to list in the terminal.
+    #[arg(long, default_value_t = 10)]
+    pub(super) top: usize,
+
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
+}
 
 /// Reports where none are asked for. Rows stay in the shards.
 const FORMATS: [Format; 3] = [Format::Text, Format::Xlsx, Format::Json];

@@ -1,15 +1,49 @@
 //! `probe peers`.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
-use super::Exit;
-use super::args::PeersArgs;
+use clap::Args;
+
 use super::compare::pool;
-use super::terminal;
+use super::{Exit, terminal};
+use crate::compare::NumberSet;
 use crate::peers::{Birth, OddRank, PeerOptions, Peers, StepPeers, peers};
 use crate::read::map::FileAccess;
 use crate::report::number::counted;
 use crate::report::visible::visible;
+
+/// Compare the ranks of one dump with one another: who holds another value than its peers, and where a NaN was born.
+///
+/// Weights, gradients after their reduction and steps of the optimizer are the same on all replicas; which ranks are replicas is told from the dump itself.
+///
+/// Exit codes: 0 the ranks agree, 1 one differs or makes a NaN, 2 failed or misused, 3 something could not be read.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe peers npu_dump
+  probe peers npu_dump --step 120-130")]
+pub(super) struct PeersArgs {
+    /// A dump of several ranks.
+    #[arg(value_name = "DUMP")]
+    pub(super) dump: PathBuf,
+
+    /// Steps to look at, such as 3 or 0,10-12 [default: all].
+    #[arg(long, value_name = "STEPS")]
+    pub(super) step: Option<NumberSet>,
+
+    /// Ranks to look at, such as 0 or 0-7 [default: all].
+    #[arg(long, value_name = "RANKS")]
+    pub(super) rank: Option<NumberSet>,
+
+    /// Threads to use [default: one for each processor].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) threads: Option<u16>,
+
+    /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
+    #[arg(long)]
+    pub(super) no_mmap: bool,
+}
 
 /// Ranks told of a step.
 const LISTED: usize = 10;

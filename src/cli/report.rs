@@ -3,13 +3,33 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use clap::Args;
 
-use super::Exit;
-use super::args::ReportArgs;
 use super::interrupt::leave_nothing_behind;
-use super::terminal;
+use super::{Exit, terminal};
 use crate::report::Format;
 use crate::report::html::from_parquet;
+
+/// Make a page to look at from an earlier result.
+///
+/// Reads nothing but the result.parquet that `probe compare` wrote: the dumps need not be there any more.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  probe report probe-report                           probe-report/result.html
+  probe report probe-report/result.parquet -o x.html")]
+pub(super) struct ReportArgs {
+    /// A result.parquet, or the folder that holds it.
+    pub(super) result: PathBuf,
+
+    /// The page, or a folder for it [default: result.html beside the result].
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+
+    /// Print nothing.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
 
 /// Runs the subcommand.
 pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
