@@ -20,6 +20,7 @@ mod origin;
 mod part;
 mod pattern;
 mod precision;
+mod products;
 mod reference;
 mod rulebook;
 mod run;
