@@ -205,7 +205,8 @@ mod tests {
     #[test]
     fn of_many_products_the_nearest_are_asked() {
         let shown: Vec<(usize, f64)> = (0..10 * MANY).map(|call| (call, call as f64)).collect();
-        let (before, after) = products(&shown).around(5 * MANY);
+        let products = products(&shown);
+        let (before, after) = products.around(5 * MANY);
         let (before, after): (Vec<f64>, Vec<f64>) = (before.collect(), after.collect());
         assert_eq!((before.len(), after.len()), (MANY, MANY));
         let middle = (5 * MANY) as f64;
