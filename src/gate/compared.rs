@@ -121,7 +121,7 @@ fn by_sketches(
 ) -> Result<Option<Summary>, GateError> {
     use crate::compare::CompareError;
 
-    let Some(path) = &baseline.sketches else { return Ok(None) };
+    let Some(path) = &baseline.info.sketches else { return Ok(None) };
     let unpacked = super::sketches::open(path, options.access)?;
     match run(&unpacked.dump, candidate, options, progress, seen) {
         Ok(summary) => Ok(Some(summary)),

@@ -22,6 +22,7 @@ pub(crate) mod junit;
 mod lines;
 pub(crate) mod markdown;
 pub mod model;
+pub mod narrow;
 pub(crate) mod number;
 mod paint;
 #[cfg(feature = "parquet")]
