@@ -208,7 +208,7 @@ impl Culprit {
 pub enum MovedBy {
     /// The base commit gives other numbers than the commit under test.
     Commit,
-    /// The base commit gives the numbers of the commit under test, not those of the baseline.
+    /// The base commit gives the numbers of the commit under test, not those of the baseline: what moved them is not this commit.
     Environment,
 }
 
@@ -323,12 +323,20 @@ impl GateOutcome {
         self.culprits.insert(0, culprit);
     }
 
-    /// Turns drift into an answer: what moved the numbers was found by running the base commit in the candidate's environment.
-    pub fn settle(&mut self, moved_by: MovedBy) {
+    /// Tells drift from regressions: what moved the numbers was found by running the base commit in the candidate's environment. `on_drift` is what
+    /// the policy says of drift.
+    pub fn settle(&mut self, moved_by: MovedBy, on_drift: Effect) {
         self.moved_by = Some(moved_by);
-        if moved_by == MovedBy::Commit {
-            self.state = State::Regression;
-            self.effect = Effect::Fail;
+        match (moved_by, self.state) {
+            (MovedBy::Commit, State::Drift) => {
+                self.state = State::Regression;
+                self.effect = Effect::Fail;
+            }
+            (MovedBy::Environment, State::Regression) => {
+                self.state = State::Drift;
+                self.effect = on_drift;
+            }
+            _ => {}
         }
     }
 

@@ -4,6 +4,7 @@
 //! and hands over its finished file as a [`Draft`]. [`ReportSet`] drives all writers of a comparison; [`text::render`]
 //! is the summary for the terminal.
 
+pub mod baseline;
 pub mod columns;
 pub mod compared;
 pub mod config;

@@ -148,7 +148,7 @@ pub(super) fn run(args: &GateArgs) -> anyhow::Result<Exit> {
     let complete = |folder: Option<&Path>| -> anyhow::Result<GateOutcome> {
         let mut outcome = judged()?;
         args.narrow.check(&outcome)?;
-        narrow::narrow(&args.narrow, &mut outcome, folder, args.quiet);
+        narrow::narrow(&args.narrow, &mut outcome, policy.on_drift, folder, args.quiet);
         Ok(outcome)
     };
     let (outcome, written) = if printed.is_some() {

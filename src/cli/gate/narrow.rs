@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::cli::narrow::{Place, Rerun, Trusted};
+use crate::gate::policy::{Effect, Mode};
 use crate::gate::{Culprit, GateOutcome, Kind, MovedBy, State, sketches};
 use crate::read::map::FileAccess;
 
@@ -53,11 +54,17 @@ impl NarrowOptions {
 }
 
 /// Narrows the first culprit of a failed gate down to an op. What goes wrong on the way is a note: the answer of the gate stands without it.
-pub(super) fn narrow(options: &NarrowOptions, outcome: &mut GateOutcome, folder: Option<&Path>, quiet: bool) {
+pub(super) fn narrow(
+    options: &NarrowOptions,
+    outcome: &mut GateOutcome,
+    on_drift: Effect,
+    folder: Option<&Path>,
+    quiet: bool,
+) {
     if !options.is_due(outcome) {
         return;
     }
-    if let Err(error) = attempt(options, outcome, folder, quiet) {
+    if let Err(error) = attempt(options, outcome, on_drift, folder, quiet) {
         outcome.notes.insert(0, format!("not narrowed down: {error:#}"));
     }
 }
@@ -65,6 +72,7 @@ pub(super) fn narrow(options: &NarrowOptions, outcome: &mut GateOutcome, folder:
 fn attempt(
     options: &NarrowOptions,
     outcome: &mut GateOutcome,
+    on_drift: Effect,
     folder: Option<&Path>,
     quiet: bool,
 ) -> anyhow::Result<()> {
@@ -93,9 +101,9 @@ fn attempt(
     let ranks = value.and_then(|culprit| culprit.rank).map(|rank| rank.to_string());
     let rerun = Rerun::new(baseline, candidate, ranks.as_deref(), dumps, quiet);
     // Whether the base commit gives other numbers is a question of the whole step.
-    let settles = outcome.state == State::Drift && options.baseline_cmd.is_some();
+    let drifted = outcome.state == State::Drift && options.baseline_cmd.is_some();
     let trail = match value.and_then(place) {
-        Some(place) if settles => rerun.from_modules(&place.steps, false)?,
+        Some(place) if drifted => rerun.from_modules(&place.steps, false)?,
         Some(place) => rerun.from_ops(place)?,
         None => rerun.from_modules(&steps(options, outcome), false)?,
     };
@@ -103,8 +111,12 @@ fn attempt(
     let answer = trail.answer();
     let finding = answer.summary.first_divergence.as_ref();
     outcome.narrow(finding, finding.map_or(0, |finding| finding.followers), trail.lines());
-    if settles {
-        outcome.settle(if finding.is_some() { MovedBy::Commit } else { MovedBy::Environment });
+    if options.baseline_cmd.is_some() && outcome.mode == Mode::Golden {
+        if finding.is_some() {
+            outcome.settle(MovedBy::Commit, on_drift);
+        } else if drifted || trail.equal() {
+            outcome.settle(MovedBy::Environment, on_drift);
+        }
     }
     if finding.is_some() && kept.is_some() {
         let [baseline, candidate] = &answer.dumps;

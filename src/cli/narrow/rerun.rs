@@ -10,7 +10,7 @@ use crate::cli::compare::pool;
 use crate::cli::progress::Line;
 use crate::compare::{CompareOptions, Quiet, compare};
 use crate::dump::OpName;
-use crate::judge::{Finding, Summary};
+use crate::judge::{Finding, Rules, Summary};
 use crate::report::text::answer;
 
 /// The side that is trusted.
@@ -67,6 +67,8 @@ pub(in crate::cli) struct Stage {
     pub(in crate::cli) dumps: [PathBuf; 2],
     /// What was found.
     pub(in crate::cli) summary: Summary,
+    /// Whether both sides are equal to the bit; only asked where both were run.
+    pub(in crate::cli) equal: bool,
 }
 
 impl Stage {
@@ -80,6 +82,8 @@ impl Stage {
 pub(in crate::cli) struct Trail {
     first: Stage,
     finer: Vec<Stage>,
+    /// Whether the baseline was seen to change by itself.
+    changes: bool,
 }
 
 impl Trail {
@@ -93,6 +97,11 @@ impl Trail {
         self.stages().rev().find(|stage| stage.found()).unwrap_or(&self.first)
     }
 
+    /// Whether everything that was run of a whole step is equal to the bit on both sides.
+    pub(in crate::cli) fn equal(&self) -> bool {
+        self.stages().any(|stage| stage.equal && stage.place.module.is_none())
+    }
+
     /// The way in words, a line for each comparison.
     pub(in crate::cli) fn lines(&self) -> Vec<String> {
         let line = |stage: &Stage| {
@@ -101,6 +110,9 @@ impl Trail {
             format!("{}{inside}: {}", stage.name, answer(&stage.summary))
         };
         let mut lines: Vec<String> = self.stages().map(line).collect();
+        if self.changes {
+            lines.push("the baseline, run twice, gives other bits each time; differences of the size of rounding were let pass".into());
+        }
         let last = self.finer.last();
         if self.first.found() && last.is_some_and(|last| !last.found()) {
             lines.push(
@@ -119,6 +131,8 @@ pub(in crate::cli) struct Rerun<'a> {
     ranks: Option<&'a str>,
     folder: &'a Path,
     line: Line,
+    /// Whether the baseline gives the same bits each time; `None` before it was asked.
+    repeats: Cell<Option<bool>>,
     /// Runs that were begun, and how many there will be at most.
     runs: Cell<(usize, usize)>,
 }
@@ -132,25 +146,30 @@ impl<'a> Rerun<'a> {
         folder: &'a Path,
         quiet: bool,
     ) -> Self {
-        Self { baseline, candidate, ranks, folder, line: Line::new(quiet), runs: Cell::new((0, 0)) }
+        Self {
+            baseline,
+            candidate,
+            ranks,
+            folder,
+            line: Line::new(quiet),
+            repeats: Cell::new(None),
+            runs: Cell::new((0, 0)),
+        }
     }
 
     /// Looks at modules, then at the ops of the first bad one; with `tensors` at the tensors of the bad op as well.
     pub(in crate::cli) fn from_modules(&self, steps: &str, tensors: bool) -> anyhow::Result<Trail> {
         self.expect(if tensors { 3 } else { 2 });
         let modules = self.stage(MODULES, Place { steps: steps.to_owned(), module: None })?;
-        let mut trail = Trail { first: modules, finer: Vec::new() };
-        let Some(first) = &trail.first.summary.first_divergence else { return Ok(trail) };
-        let place = Place::of_finding(first);
-        trail.finer = self.ops(place)?;
-        let op = trail.finer.last().and_then(|stage| Some((stage, stage.summary.first_divergence.as_ref()?)));
+        let Some(first) = &modules.summary.first_divergence else { return Ok(self.trail(modules, Vec::new())) };
+        let mut finer = self.ops(Place::of_finding(first))?;
+        let op = finer.last().and_then(|stage| Some((stage, stage.summary.first_divergence.as_ref()?)));
         if let Some((stage, op)) = op.filter(|_| tensors) {
             let mut place = Place::of_finding(op);
             place.module = place.module.or_else(|| stage.place.module.clone());
-            let stage = self.stage(TENSORS, place)?;
-            trail.finer.push(stage);
+            finer.push(self.stage(TENSORS, place)?);
         }
-        Ok(trail)
+        Ok(self.trail(modules, finer))
     }
 
     /// Looks at the ops of a module that is known to be bad.
@@ -158,7 +177,11 @@ impl<'a> Rerun<'a> {
         self.expect(1);
         let mut stages = self.ops(place)?.into_iter();
         let first = stages.next().context("no stage was run")?;
-        Ok(Trail { first, finer: stages.collect() })
+        Ok(self.trail(first, stages.collect()))
+    }
+
+    fn trail(&self, first: Stage, finer: Vec<Stage>) -> Trail {
+        Trail { first, finer, changes: self.repeats.get() == Some(false) }
     }
 
     /// The ops of a place; where they agree, all ops of its step: what makes a module bad may lie outside it.
@@ -189,18 +212,43 @@ impl<'a> Rerun<'a> {
             Trusted::Dump(dump) => dump.to_path_buf(),
         };
         let candidate = self.record(detail, &place, "candidate", self.candidate)?;
+        let mut summary = self.compared(&place, &baseline, &candidate, Rules::default())?;
+        let mut equal = false;
+        // Two runs on one machine are equal to the bit, unless the program changes by itself: then a difference of the size of rounding is one.
+        if let (Trusted::Command(command), None) = (self.baseline, &summary.first_divergence) {
+            let exact = self.compared(&place, &baseline, &candidate, exact()?)?;
+            equal = exact.first_divergence.is_none();
+            if !equal && self.repeats(detail, &place, command, &baseline)? {
+                summary = exact;
+            }
+        }
+        Ok(Stage { name: detail.name, place, dumps: [baseline, candidate], summary, equal })
+    }
+
+    /// Whether the baseline, run once more, gives the same bits.
+    fn repeats(&self, detail: Detail, place: &Place, command: &str, before: &Path) -> anyhow::Result<bool> {
+        if let Some(known) = self.repeats.get() {
+            return Ok(known);
+        }
+        let (begun, most) = self.runs.get();
+        self.runs.set((begun, most + 1));
+        let again = self.record(detail, place, "baseline_again", command)?;
+        let repeats = self.compared(place, before, &again, exact()?)?.first_divergence.is_none();
+        self.repeats.set(Some(repeats));
+        Ok(repeats)
+    }
+
+    fn compared(&self, place: &Place, baseline: &Path, candidate: &Path, rules: Rules) -> anyhow::Result<Summary> {
         let given = matches!(self.baseline, Trusted::Dump(_));
         let options = CompareOptions {
             steps: place.steps.parse().with_context(|| format!("steps {}", place.steps))?,
+            rules,
             // A dump that was given may hold more kinds of op, and another task.
             any_level: given,
             any_task: given,
             ..CompareOptions::default()
         };
-        let summary = pool(None)?
-            .install(|| compare(&baseline, &candidate, &options, &Quiet, &mut |_| Ok(())))
-            .with_context(|| format!("comparing {}", detail.name))?;
-        Ok(Stage { name: detail.name, place, dumps: [baseline, candidate], summary })
+        Ok(pool(None)?.install(|| compare(baseline, candidate, &options, &Quiet, &mut |_| Ok(())))?)
     }
 
     /// Runs a command of the user's under `probe capture`. What it prints is shown only where it fails.
@@ -235,6 +283,11 @@ impl<'a> Rerun<'a> {
         }
         Ok(dump)
     }
+}
+
+/// Everything is equal to the bit.
+fn exact() -> anyhow::Result<Rules> {
+    Rules::parse("[[rule]]\npattern = \"*\"\nexact = true\n").map_err(anyhow::Error::msg)
 }
 
 /// This very command: the program itself, or the interpreter with the package.

@@ -69,8 +69,11 @@ pub fn answer(outcome: &GateOutcome) -> String {
         }
         State::Regression => format!("{state}: {first}"),
         State::Drift => {
-            let moved = counted(outcome.environment.differences.len() as u64, "setting");
-            format!("{state}: {first}; the environment differs in {moved}")
+            let moved = outcome.environment.differences.len() as u64;
+            if moved == 0 {
+                return format!("{state}: {first}; the base commit gives the same numbers");
+            }
+            format!("{state}: {first}; the environment differs in {}", counted(moved, "setting"))
         }
         State::Flaky => {
             format!("{state}: {first}; the same commit in the same environment passed and failed")
@@ -224,10 +227,17 @@ pub(super) fn moved_by(outcome: &GateOutcome) -> Option<String> {
     let effect = if outcome.effect == Effect::Neutral { ", which the policy lets pass" } else { "" };
     Some(match outcome.moved_by? {
         MovedBy::Commit => "the base commit, run here, gives other numbers: the commit moved them".to_owned(),
-        MovedBy::Environment => format!(
-            "the base commit, run here, gives the same numbers: the environment moved them{effect}. Refresh the baseline with \
-             `probe baseline update --accept --reason WHY`"
-        ),
+        MovedBy::Environment => {
+            let what = if outcome.environment.differences.is_empty() {
+                "not this commit moved them, but something that is not recorded, or an earlier commit"
+            } else {
+                "the environment moved them, not this commit"
+            };
+            format!(
+                "the base commit, run here, gives the same numbers: {what}{effect}. Refresh the baseline with `probe baseline update \
+                 --accept --reason WHY`"
+            )
+        }
     })
 }
 
