@@ -26,7 +26,7 @@ from typing import Any
 from commits import COMMITS, Commit
 
 PROJECT = Path(__file__).resolve().parent / "project"
-#: Runs of the first commit that bounds are taken from, by their number of threads.
+#: Runs of the first commit that bounds are taken from: the number of threads of each.
 CALIBRATED = ("1", "1", "2", "2")
 #: Runs of a commit that changes by itself, until it has passed and failed.
 TRIES = 10
@@ -73,7 +73,7 @@ class Place:
         return [dump, losses]
 
 
-def begin(place: Place) -> None:
+def begin(place: Place, calibrated: list[str]) -> None:
     """The first commit, its baseline and the policy."""
     place.head.mkdir(parents=True)
     place.git("init", "--quiet", "--initial-branch=main")
@@ -83,10 +83,10 @@ def begin(place: Place) -> None:
     place.git("commit", "--quiet", "-m", "first")
     place.git("worktree", "add", "--quiet", "--detach", str(place.base))
     runs = []
-    for number, threads in enumerate(CALIBRATED):
+    for number, threads in enumerate(calibrated):
         place.machine["OMP_NUM_THREADS"] = threads
         runs.append(place.capture(f"first{number}"))
-    place.machine["OMP_NUM_THREADS"] = CALIBRATED[0]
+    place.machine["OMP_NUM_THREADS"] = calibrated[0]
     first = [str(path) for path in runs[0]]
     place.run(place.probe, "baseline", "save", *first, "-o", "gpt2.probe.json", "--reason", "first")
     place.run(place.probe, "baseline", "calibrate", *(",".join(map(str, run)) for run in runs), "-o", "probe-gate.toml")
@@ -184,6 +184,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--probe", default=str(Path(sys.executable).with_name("probe")), help="the command [default: that beside this Python]")
     parser.add_argument("--only", default="", help="commits whose name matches this regular expression")
+    parser.add_argument("--calibrated", nargs="+", default=list(CALIBRATED), metavar="THREADS", help="runs that bounds are taken from")
     parser.add_argument("--other-python", help="an interpreter with another torch, and this package")
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
@@ -191,7 +192,7 @@ def main() -> int:
         parser.error(f"{folder}: is not empty")
     folder.mkdir(parents=True, exist_ok=True)
     place = Place(folder, shutil.which(arguments.probe) or arguments.probe, sys.executable, arguments.other_python)
-    begin(place)
+    begin(place, arguments.calibrated)
     results = []
     for number, commit in enumerate(COMMITS):
         if not re.search(arguments.only, commit.name):

@@ -85,6 +85,8 @@ pub(super) fn values(
         ranks: ranks.clone(),
         rules: policy.values.clone(),
         access: options.access,
+        // A gate captures modules alone, its baseline may have been captured once with every op: modules are what both have.
+        any_level: true,
         ..CompareOptions::default()
     };
     let allowed = baseline.allows_nonfinite;

@@ -356,3 +356,13 @@ impl<'a> CalibrationReport<'a> {
         }
     }
 }
+
+/// The JSON Schema of what the commands of `probe baseline` print, as it is committed.
+#[cfg(feature = "schema")]
+pub fn baseline_report_schema() -> String {
+    let schema = schemars::schema_for!(BaselineReport<'static>);
+    // A schema is plain data; only its own text can come out.
+    let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
+    text.push('\n');
+    text
+}

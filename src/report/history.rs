@@ -93,6 +93,16 @@ impl<'a> HistoryReport<'a> {
     }
 }
 
+/// The JSON Schema of what `probe history` prints, as it is committed.
+#[cfg(feature = "schema")]
+pub fn history_schema() -> String {
+    let schema = schemars::schema_for!(HistoryReport<'static>);
+    // A schema is plain data; only its own text can come out.
+    let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
 /// Characters of a commit that are shown.
 const COMMIT: usize = 10;
 

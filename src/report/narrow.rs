@@ -56,3 +56,13 @@ impl<'a> NarrowReport<'a> {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
     }
 }
+
+/// The JSON Schema of what `probe narrow` prints, as it is committed.
+#[cfg(feature = "schema")]
+pub fn narrow_schema() -> String {
+    let schema = schemars::schema_for!(NarrowReport<'static>);
+    // A schema is plain data; only its own text can come out.
+    let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
+    text.push('\n');
+    text
+}

@@ -75,12 +75,12 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<Exit> {
         .map_err(anyhow::Error::msg)
         .context("the policy that was made")?;
     let folder = tempfile::tempdir().context("a temporary folder")?;
-    let trials = pool.install(|| trials(&runs, &scalars, &values, &policy, folder.path()))?;
+    let trials = pool.install(|| trials(&runs, &scalars, &values.kinds, &policy, folder.path()))?;
     write(&args.output, &text)?;
     let sound = trials.iter().all(|trial| trial.sound);
     match args.format {
         PrintFormat::Json => {
-            let report = CalibrationReport::of(&args.output, &scalars, &values, trials);
+            let report = CalibrationReport::of(&args.output, &scalars, &values.kinds, trials);
             terminal::print(&report.text()?)?;
         }
         PrintFormat::Text if args.quiet => {}
@@ -94,7 +94,7 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<Exit> {
                 "{}: rules for {} scalars and {} kinds of call from {} runs",
                 args.output.display(),
                 scalars.len(),
-                values.len(),
+                values.kinds.len(),
                 runs.len()
             );
             terminal::print(&crate::report::visible::lines(&said))?;

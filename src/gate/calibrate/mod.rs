@@ -4,7 +4,7 @@ mod scalars;
 mod values;
 
 pub use scalars::{Spread, perturbed, scalar_rules, spreads};
-pub use values::{Run, ValueSpread, moved, value_rules, value_spreads};
+pub use values::{Run, ValueSpread, ValueSpreads, moved, value_rules, value_spreads};
 
 /// Fewest runs that say anything about a spread.
 pub const LEAST: usize = 3;

@@ -14,6 +14,7 @@ use crate::gate::GateError;
 use crate::gate::baseline::{BoundaryValue, ValuePart};
 use crate::gate::import::Scalars;
 use crate::gate::side::{Side, Values};
+use crate::gate::cases::is_boundary;
 use crate::gate::values as lines;
 use crate::judge::Verdict;
 use crate::read::map::FileAccess;
@@ -83,18 +84,45 @@ pub struct ValueSpread {
 impl ValueSpread {
     /// Largest `rel_l2` that is allowed; 0 where values have to be equal.
     pub fn bound(&self) -> f64 {
-        self.relative.map_or(0.0, |relative| rounded_up((relative * FACTOR).max(RESOLUTION)))
+        self.relative.map_or(0.0, bound)
     }
+}
+
+/// The spreads of values.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ValueSpreads {
+    /// Of each kind of call that a baseline keeps: modules, or functions where there are no modules.
+    pub kinds: Vec<ValueSpread>,
+    /// Of everything else that dumps hold: functions inside modules, optimizers. Only a gate of two dumps sees them.
+    pub others: Option<f64>,
+}
+
+impl ValueSpreads {
+    /// Whether the runs hold no values.
+    pub const fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// Largest `rel_l2` that is allowed for values of no kind.
+    fn widest(&self) -> f64 {
+        let others = self.others.map_or(0.0, bound);
+        self.kinds.iter().map(ValueSpread::bound).fold(others, f64::max)
+    }
+}
+
+/// The bound for values that differ by this much between runs.
+fn bound(relative: f64) -> f64 {
+    rounded_up((relative * FACTOR).max(RESOLUTION))
 }
 
 /// The spread of every kind of call, over all pairs of runs. Empty where the runs hold no values. Runs on the current rayon pool.
 ///
 /// # Errors
 /// [`GateError`] when runs cannot be compared, or a value has no spread: it is not finite, of another type or shape, or in one run only.
-pub fn value_spreads(runs: &[Run], progress: &dyn Progress) -> Result<Vec<ValueSpread>, GateError> {
+pub fn value_spreads(runs: &[Run], progress: &dyn Progress) -> Result<ValueSpreads, GateError> {
     let dumps: Vec<&Dump> = runs.iter().filter_map(|run| run.values.as_ref()).collect();
     if dumps.is_empty() {
-        return Ok(Vec::new());
+        return Ok(ValueSpreads::default());
     }
     if dumps.len() < runs.len() || dumps.len() < LEAST {
         return Err(GateError::Usage(format!(
@@ -103,7 +131,7 @@ pub fn value_spreads(runs: &[Run], progress: &dyn Progress) -> Result<Vec<ValueS
             runs.len()
         )));
     }
-    let mut found: BTreeMap<String, ValueSpread> = BTreeMap::new();
+    let mut found: BTreeMap<(bool, String), ValueSpread> = BTreeMap::new();
     let mut refused = None;
     for (index, a) in dumps.iter().enumerate() {
         for (offset, b) in dumps.iter().skip(index + 1).enumerate() {
@@ -118,7 +146,17 @@ pub fn value_spreads(runs: &[Run], progress: &dyn Progress) -> Result<Vec<ValueS
     }
     match refused {
         Some(message) => Err(GateError::Usage(message)),
-        None => Ok(found.into_values().collect()),
+        None => {
+            let mut spreads = ValueSpreads::default();
+            for ((kept, _), spread) in found {
+                if kept {
+                    spreads.kinds.push(spread);
+                } else {
+                    spreads.others = spreads.others.into_iter().chain(spread.relative).reduce(f64::max);
+                }
+            }
+            Ok(spreads)
+        }
     }
 }
 
@@ -127,8 +165,9 @@ fn measure(
     part: &PartReport<'_>,
     runs: usize,
     first: bool,
-    found: &mut BTreeMap<String, ValueSpread>,
+    found: &mut BTreeMap<(bool, String), ValueSpread>,
 ) -> Result<(), String> {
+    let any_module = part.pair.ops.iter().any(|op| is_boundary(part.pair.name(op)));
     for (op, judged) in part.pair.ops.iter().zip(&part.judged.ops) {
         let name = part.pair.name(op);
         for (&slots, judgement) in op.slots.iter().zip(&judged.slots) {
@@ -137,7 +176,8 @@ fn measure(
                 continue;
             };
             let whole = || format!("step {} rank {} {name} {}", part.pair.step, part.pair.rank, slot.path);
-            let spread = found.entry(kind(name)).or_insert_with_key(|pattern| ValueSpread {
+            let kept = is_boundary(name) || !any_module;
+            let spread = found.entry((kept, kind(name))).or_insert_with_key(|(_, pattern)| ValueSpread {
                 pattern: pattern.clone(),
                 runs,
                 values: 0,
@@ -187,20 +227,20 @@ fn kind(op: &str) -> String {
 }
 
 /// The rules of a policy for these spreads, each with what it rests on beside it; the last is for values that no run had.
-pub fn value_rules(spreads: &[ValueSpread]) -> String {
+pub fn value_rules(spreads: &ValueSpreads) -> String {
     let mut text = String::new();
+    if spreads.is_empty() {
+        return text;
+    }
     let rule = |pattern: &str, bound: f64, remark: &str| {
         let bound = if bound > 0.0 { format!("rel_l2 = {bound:e}") } else { "exact = true".to_owned() };
         format!("\n[[value]]\npattern = {}\n{bound}  # {remark}\n", toml::Value::String(pattern.to_owned()))
     };
-    let values: usize = spreads.iter().map(|spread| spread.values).sum();
-    let runs = spreads.first().map_or(0, |spread| spread.runs);
-    let widest = spreads.iter().map(ValueSpread::bound).fold(0.0, f64::max);
-    if spreads.is_empty() {
-        return text;
-    }
+    let values: usize = spreads.kinds.iter().map(|spread| spread.values).sum();
+    let runs = spreads.kinds.first().map_or(0, |spread| spread.runs);
+    let widest = spreads.widest();
     if widest > 0.0 {
-        for spread in spreads {
+        for spread in &spreads.kinds {
             let remark = match spread.relative {
                 None => format!("{runs} runs equal to the bit in {} values", spread.values),
                 Some(relative) => format!("{runs} runs, {} values, largest spread {relative:.3e}", spread.values),
