@@ -14,5 +14,11 @@ fn main() -> std::io::Result<()> {
     std::fs::write(folder.join("config.schema.json"), probe::report::config::model::config_schema())?;
     std::fs::write(folder.join("gate.schema.json"), probe::report::gate::model::gate_schema())?;
     std::fs::write(folder.join("baseline.schema.json"), probe::gate::baseline::baseline_schema())?;
+    std::fs::write(
+        folder.join("baseline-report.schema.json"),
+        probe::report::baseline::baseline_report_schema(),
+    )?;
+    std::fs::write(folder.join("history.schema.json"), probe::report::history::history_schema())?;
+    std::fs::write(folder.join("narrow.schema.json"), probe::report::narrow::narrow_schema())?;
     std::fs::write(folder.join("pack.schema.json"), probe::config_check::pack::pack_schema())
 }

@@ -259,3 +259,80 @@ fn five_thousand_values_make_small_reports() {
     assert!(size("junit.xml") < 1_500_000 && size("gate.json") < 20_000 && size("gate.md") < 8_000);
     assert!(Path::new(&place.path("out")).is_dir());
 }
+
+/// Every command prints its result for programs, as its schema says.
+#[test]
+fn what_is_printed_as_json_follows_its_schema() {
+    let place = Place::new();
+    for (name, size) in [("a.txt", 0.0), ("b.txt", 1e-4), ("c.txt", -1e-4)] {
+        place.write(name, &losses(|step| if step % 2 == 0 { size } else { -size }));
+    }
+    let follows = |schema: &str, line: &str, code: i32| -> Value {
+        let ran = place.probe(&format!("{line} --format json"));
+        assert_eq!(ran.code, code, "{line}: {}{}", ran.said, ran.error);
+        let printed: Value = serde_json::from_str(&ran.said).unwrap();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(schema);
+        let schema: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+        jsonschema::validate(&schema, &printed).unwrap_or_else(|error| panic!("{line}: {error}"));
+        printed
+    };
+    let report = "baseline-report.schema.json";
+    assert_eq!(follows(report, "baseline import a.txt -o i.probe.json", 0)["points"], 10);
+    let dump = dump("gpu_dump");
+    let saved = follows(report, &format!("baseline save {dump} a.txt -o s.probe.json --reason x -q"), 0);
+    assert!(saved["values"].as_u64() > Some(10) && saved["bytes"].as_u64() > Some(1000), "{saved}");
+    assert_eq!(follows(report, "baseline show s.probe.json", 0)["scalars"]["loss"]["first"][0], 0);
+    assert_eq!(follows(report, "baseline diff a.txt b.txt", 1)["moved"][0]["name"], "loss");
+    let updated = follows(report, "baseline update i.probe.json b.txt --accept --reason y", 0);
+    assert_eq!(updated["moved"]["different"], 10);
+    let calibrated = follows(report, "baseline calibrate a.txt b.txt c.txt -o p.toml", 0);
+    assert_eq!((&calibrated["sound"], &calibrated["scalars"][0]["runs"]), (&true.into(), &3.into()));
+    follows("gate.schema.json", "gate -b a.txt -c b.txt --history gates", 1);
+    assert_eq!(follows("history.schema.json", "history gates", 0)["runs"][0]["state"], "regression");
+}
+
+#[test]
+fn bounds_of_values_come_from_dumps() {
+    let place = Place::new();
+    let (gpu, npu) = (dump("gpu_dump"), dump("npu_dump"));
+    // The same run three times: everything is equal to the bit.
+    let made = place.probe(&format!("baseline calibrate {gpu} {gpu} {gpu} -o exact.toml"));
+    assert_eq!(made.code, 0, "{}{}", made.said, made.error);
+    let policy = fs::read_to_string(place.path("exact.toml")).unwrap();
+    assert!(policy.contains("[[value]]\npattern = \"*\"\nexact = true  # 3 runs equal to the bit in "), "{policy}");
+    let gate = |policy: &str, baseline: &str| {
+        place.probe(&format!("gate --policy {policy} -b {baseline} -c {gpu} -o out -q")).code
+    };
+    assert_eq!((gate("exact.toml", &gpu), gate("exact.toml", &npu)), (0, 1));
+    // Runs that differ by 1 %: that much, twice, is let pass, kind by kind.
+    let made = place.probe(&format!("baseline calibrate {gpu} {npu} {gpu} -o wide.toml"));
+    assert_eq!(made.code, 0, "{}{}", made.said, made.error);
+    let policy = fs::read_to_string(place.path("wide.toml")).unwrap();
+    assert!(policy.contains("pattern = \"Module.*.") && policy.contains("rel_l2 = "), "{policy}");
+    for bound in policy.lines().filter_map(|line| line.strip_prefix("rel_l2 = ")) {
+        let digits = bound.split(['e', ' ']).next().unwrap();
+        assert!(digits.len() <= 4, "{bound}");
+    }
+    assert_eq!((gate("wide.toml", &gpu), gate("wide.toml", &npu)), (0, 0));
+    let alone = place.probe(&format!("baseline calibrate {gpu} {gpu} -o few.toml"));
+    assert!(alone.code == 2 && alone.error.contains("3 or more runs"), "{}", alone.error);
+}
+
+#[test]
+fn a_gate_that_has_nothing_to_narrow_with_says_so() {
+    let place = Place::new();
+    place.write("a.txt", &losses(|_| 0.0));
+    for (line, expected) in [
+        ("gate -b a.txt -c a.txt --narrow -o out", "--candidate-cmd"),
+        ("gate -b a.txt -c a.txt --candidate-cmd true -o out", "--narrow"),
+        ("gate -b a.txt -c a.txt --narrow --candidate-cmd true -o out", "nothing to hold the ops against"),
+    ] {
+        let ran = place.probe(line);
+        assert!(ran.code == 2 && ran.error.contains(expected), "{line}: {}", ran.error);
+    }
+    // What fails on the way does not cost the answer.
+    place.write("b.txt", &losses(|_| 1e-3));
+    let failed = place.probe("gate -b a.txt -c b.txt --narrow --candidate-cmd false --baseline-cmd false -o out");
+    assert_eq!(failed.code, 1, "{}", failed.error);
+    assert!(failed.said.starts_with("regression: loss") && failed.said.contains("not narrowed down: "), "{}", failed.said);
+}

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Args;
 
+use super::print::PrintFormat;
 use super::{Exit, terminal};
 use crate::gate::history::{names, read, trend};
 use crate::gate::policy::is_of_speed;
 use crate::report::Draft;
-use crate::report::history::{svg, text};
+use crate::report::history::{HistoryReport, svg, text};
 
 /// Show what gates have found run after run: the first commit of a jump, and slow drift that no single commit shows.
 ///
@@ -32,6 +33,10 @@ pub(super) struct HistoryArgs {
     /// Runs to list.
     #[arg(long, default_value_t = 20)]
     top: usize,
+
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: PrintFormat,
 
     /// Write a plot of every scalar to this file.
     #[arg(long, value_name = "FILE")]
@@ -63,6 +68,9 @@ pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Exit> {
             .with_context(|| path.display().to_string())?;
         draft.place()?;
     }
-    terminal::print(&text(&entries, &found, scalar.map(String::as_str), args.top))?;
+    terminal::print(&match args.format {
+        PrintFormat::Json => HistoryReport::of(&entries, &found).text()?,
+        PrintFormat::Text => text(&entries, &found, scalar.map(String::as_str), args.top),
+    })?;
     Ok(if found.jumps.is_empty() && found.drifts.is_empty() { Exit::Agree } else { Exit::Differ })
 }

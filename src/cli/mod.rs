@@ -22,6 +22,7 @@ mod origin;
 mod output;
 mod peers;
 mod plan;
+mod print;
 mod program;
 mod progress;
 #[cfg(all(feature = "html", feature = "parquet"))]

@@ -1,4 +1,4 @@
-//! Progress of a long comparison, on a terminal only.
+//! Progress of long work.
 
 use std::io::{self, IsTerminal};
 use std::sync::Once;
@@ -13,6 +13,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A rest is foretold when so much time has passed, and so much of the work is done.
 const FORETOLD: (Duration, f64) = (Duration::from_secs(2), 0.05);
+
+/// How often a line shows the time anew.
+const TICK: Duration = Duration::from_millis(200);
 
 /// A bar over the pairs of values to be measured.
 #[derive(Debug)]
@@ -41,6 +44,59 @@ impl Bar {
             started: Instant::now(),
             shown: Once::new(),
         })
+    }
+}
+
+/// A line that says what is being run, with the time that it has taken so far; where standard error is no terminal, a line for each thing.
+#[derive(Debug)]
+pub(super) struct Line {
+    shown: Shown,
+}
+
+#[derive(Debug)]
+enum Shown {
+    Nothing,
+    Lines,
+    Spinner(ProgressBar),
+}
+
+impl Line {
+    /// A line that is silent where `quiet`.
+    pub(super) fn new(quiet: bool) -> Self {
+        let shown = match (quiet, io::stderr().is_terminal()) {
+            (true, _) => Shown::Nothing,
+            (false, false) => Shown::Lines,
+            (false, true) => {
+                let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+                if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
+                    spinner.set_style(style);
+                }
+                Shown::Spinner(spinner)
+            }
+        };
+        Self { shown }
+    }
+
+    /// What is being run now.
+    pub(super) fn say(&self, text: &str) {
+        match &self.shown {
+            Shown::Nothing => {}
+            Shown::Lines => super::terminal::note(text),
+            Shown::Spinner(spinner) => {
+                spinner.set_draw_target(ProgressDrawTarget::stderr());
+                spinner.enable_steady_tick(TICK);
+                spinner.reset_elapsed();
+                spinner.set_message(text.to_owned());
+            }
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Shown::Spinner(spinner) = &self.shown {
+            spinner.finish_and_clear();
+        }
     }
 }
 

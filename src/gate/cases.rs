@@ -24,14 +24,11 @@ pub(super) fn of_op(
     if !(is_boundary(name) || finding.is_some()) {
         return None;
     }
+    if let Some(finding) = finding {
+        return Some(Case { error: judged.output_error, ..of_finding(finding, kind_of(name)) });
+    }
     let mut case = Case::passed(kind_of(name), name, Some(part.pair.step), Some(part.pair.rank));
     case.error = judged.output_error;
-    if let Some(finding) = finding {
-        case.status = Status::Failed;
-        case.message = format!("{}: {}", finding.cause.name(), finding.reason);
-        case.evidence = evidence(finding);
-        return Some(case);
-    }
     match judged.role {
         Role::Unpaired => {
             op.ops.baseline()?;
@@ -53,6 +50,16 @@ pub(super) fn of_op(
         Role::Clean | Role::Recovers | Role::Introduces => {}
     }
     Some(case)
+}
+
+/// The case of an op at fault.
+pub(super) fn of_finding(finding: &Finding, kind: Kind) -> Case {
+    Case {
+        status: Status::Failed,
+        message: format!("{}: {}", finding.cause.name(), finding.reason),
+        evidence: evidence(finding),
+        ..Case::passed(kind, finding.op.clone(), Some(finding.step), Some(finding.rank))
+    }
 }
 
 /// The evidence of a finding in at most five lines.

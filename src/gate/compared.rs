@@ -85,6 +85,8 @@ pub(super) fn values(
         ranks: ranks.clone(),
         rules: policy.values.clone(),
         access: options.access,
+        // A gate captures modules alone, its baseline may have been captured once with every op: modules are what both have.
+        any_level: true,
         ..CompareOptions::default()
     };
     let allowed = baseline.allows_nonfinite;
@@ -121,7 +123,7 @@ fn by_sketches(
 ) -> Result<Option<Summary>, GateError> {
     use crate::compare::CompareError;
 
-    let Some(path) = &baseline.sketches else { return Ok(None) };
+    let Some(path) = &baseline.info.sketches else { return Ok(None) };
     let unpacked = super::sketches::open(path, options.access)?;
     match run(&unpacked.dump, candidate, options, progress, seen) {
         Ok(summary) => Ok(Some(summary)),

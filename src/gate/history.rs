@@ -36,6 +36,7 @@ const TREND: f64 = 3.0;
 
 /// One gate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Entry {
     /// Seconds since 1970.
     pub time: u64,
@@ -55,6 +56,7 @@ pub struct Entry {
 
 /// A scalar of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Point {
     /// Steps that it has.
     pub steps: u64,

@@ -28,7 +28,7 @@ pub use error::GateError;
 pub use make::{Made, make};
 pub use number::Exact;
 pub(crate) use number::hexadecimal;
-pub use outcome::{Case, Culprit, GateOutcome, Kind, State, Status};
+pub use outcome::{Case, Culprit, GateOutcome, Kind, MovedBy, State, Status};
 pub use policy::Policy;
 pub use run::{GateOptions, gate};
 

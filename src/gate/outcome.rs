@@ -203,6 +203,25 @@ impl Culprit {
     }
 }
 
+/// What moved the numbers, where running the base commit in the new environment has told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MovedBy {
+    /// The base commit gives other numbers than the commit under test.
+    Commit,
+    /// The base commit gives the numbers of the commit under test, not those of the baseline: what moved them is not this commit.
+    Environment,
+}
+
+impl MovedBy {
+    /// The word in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Commit => "commit",
+            Self::Environment => "environment",
+        }
+    }
+}
+
 /// One of the two sides.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SideInfo {
@@ -216,6 +235,10 @@ pub struct SideInfo {
     pub steps: usize,
     /// The commit, where known.
     pub commit: Option<String>,
+    /// The dump among what was given.
+    pub dump: Option<PathBuf>,
+    /// The file with sketches of every op that a baseline names, where it is there.
+    pub sketches: Option<PathBuf>,
 }
 
 /// Everything that a gate found.
@@ -243,6 +266,10 @@ pub struct GateOutcome {
     pub notes: Vec<String>,
     /// Earlier results of the same commit and environment that this one contradicts.
     pub evidence: Vec<String>,
+    /// How the first culprit was narrowed down to an op by running both sides again, a line for each comparison; empty where that was not done.
+    pub narrowed: Vec<String>,
+    /// What moved the numbers; `None` where it was not asked, or could not be told.
+    pub moved_by: Option<MovedBy>,
     /// The command that shows more.
     pub next: String,
     /// File of the policy; `None` for the default.
@@ -267,6 +294,49 @@ impl GateOutcome {
             (State::Pass, _) | (State::Drift | State::Flaky, Effect::Neutral) => 0,
             (State::Regression, _) | (State::Drift | State::Flaky, Effect::Fail) => 1,
             (State::Unverified, _) => 3,
+        }
+    }
+
+    /// Takes in what running both sides again has found: the op at fault takes the place of the module that it makes bad, and goes before scalars.
+    pub fn narrow(&mut self, finding: Option<&Finding>, followers: u64, lines: Vec<String>) {
+        self.narrowed = lines;
+        let Some(finding) = finding else { return };
+        let kind = super::cases::kind_of(&finding.op);
+        let mut culprit = Culprit::of_finding(finding, kind, 1, followers);
+        let bad = self
+            .culprits
+            .iter()
+            .position(|other| other.kind != Kind::Scalar && other.waived.is_none())
+            .map(|place| self.culprits.remove(place));
+        if let Some(bad) = bad {
+            culprit.places = bad.places;
+            culprit.followers = culprit.followers.max(bad.followers);
+            for case in self.cases.iter_mut().filter(|case| case.name == bad.name && case.status == Status::Failed) {
+                case.status = Status::Follows;
+                case.message = format!("differs because of {}", culprit.name);
+            }
+        }
+        let case = super::cases::of_finding(finding, kind);
+        // The same module as before, with a source line now.
+        self.cases.retain(|other| (&other.name, other.step, other.rank) != (&case.name, case.step, case.rank));
+        self.cases.insert(0, case);
+        self.culprits.insert(0, culprit);
+    }
+
+    /// Tells drift from regressions: what moved the numbers was found by running the base commit in the candidate's environment. `on_drift` is what
+    /// the policy says of drift.
+    pub fn settle(&mut self, moved_by: MovedBy, on_drift: Effect) {
+        self.moved_by = Some(moved_by);
+        match (moved_by, self.state) {
+            (MovedBy::Commit, State::Drift) => {
+                self.state = State::Regression;
+                self.effect = Effect::Fail;
+            }
+            (MovedBy::Environment, State::Regression) => {
+                self.state = State::Drift;
+                self.effect = on_drift;
+            }
+            _ => {}
         }
     }
 

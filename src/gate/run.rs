@@ -111,6 +111,8 @@ pub fn gate(
         environment,
         notes,
         evidence: Vec::new(),
+        narrowed: Vec::new(),
+        moved_by: None,
         next: next(options, compared.sharp),
         policy: policy.path.clone(),
         scalars: candidate.scalars,

@@ -31,8 +31,6 @@ pub(super) struct Side {
     pub(super) environment: Environment,
     /// Whether it says why it holds values that are not finite.
     pub(super) allows_nonfinite: bool,
-    /// Sketches of every op, where the baseline names some that are there.
-    pub(super) sketches: Option<PathBuf>,
     pub(super) notes: Vec<String>,
     pub(super) incomplete: Vec<Incomplete>,
 }
@@ -53,7 +51,6 @@ impl Side {
             values: Values::None,
             environment: Environment::new(),
             allows_nonfinite: false,
-            sketches: None,
             notes: Vec::new(),
             incomplete: Vec::new(),
         };
@@ -80,7 +77,7 @@ impl Side {
             if let Some(name) = &baseline.sketches {
                 let beside = path.parent().unwrap_or(Path::new("")).join(name);
                 if beside.exists() {
-                    self.sketches = Some(beside);
+                    self.info.sketches = Some(beside);
                 } else {
                     self.notes
                         .push(format!("{name} is not here: a fault is named by its module, not by its op"));
@@ -104,6 +101,7 @@ impl Side {
         let format = dump.format.to_owned();
         self.environment.extend(dump.environment.clone());
         self.set_values(path, Values::Dump(Box::new(dump)))?;
+        self.info.dump = Some(path.to_path_buf());
         Ok(format)
     }
 

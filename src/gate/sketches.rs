@@ -79,13 +79,23 @@ pub fn pack(path: &Path, folder: &Path, name: &str) -> Result<String, GateError>
 
 /// A dump of sketches, and the folder that it lies in for as long as it is read.
 #[derive(Debug)]
-pub(super) struct Unpacked {
+pub struct Unpacked {
     pub(super) dump: Dump,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
+}
+
+impl Unpacked {
+    /// Where the dump lies; gone with this value.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
 }
 
 /// Unpacks the file at `path`, whose content has to be what its name says.
-pub(super) fn open(path: &Path, access: FileAccess) -> Result<Unpacked, GateError> {
+///
+/// # Errors
+/// [`GateError`] when it is not, or cannot be read.
+pub fn open(path: &Path, access: FileAccess) -> Result<Unpacked, GateError> {
     let wrong = |message: String| GateError::Read(ReadError::format(path, message));
     let size = fs::metadata(path).map_err(|source| ReadError::io(path, source))?.len();
     if size > limits::MAX_SKETCHES_BYTES {
@@ -124,7 +134,7 @@ pub(super) fn open(path: &Path, access: FileAccess) -> Result<Unpacked, GateErro
             target.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&target, content));
         written.map_err(|source| ReadError::io(&target, source))?;
     }
-    Ok(Unpacked { dump: read::open(folder.path(), access)?, _folder: folder })
+    Ok(Unpacked { dump: read::open(folder.path(), access)?, folder })
 }
 
 /// `manifest.json`, or `step<N>/rank<R>/` and the name of a table.

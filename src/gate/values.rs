@@ -91,7 +91,7 @@ fn of_rank(rank: &Rank) -> (Vec<BoundaryValue>, Vec<Unread>) {
             if !slot.side.is_result()
                 && let Some(hash) = line.hash.as_ref().filter(|hash| known.contains(*hash))
             {
-                inputs.push(format!("{}={hash}", slot.path));
+                inputs.push(input(&slot.path, hash));
                 continue;
             }
             if slot.side.is_result() {
@@ -106,6 +106,14 @@ fn of_rank(rank: &Rank) -> (Vec<BoundaryValue>, Vec<Unread>) {
         lines.extend(own);
     }
     (lines, unread)
+}
+
+/// The slot that most modules have one input in, which is not written.
+const FIRST_INPUT: &str = "input.0";
+
+/// What a line says of a slot whose value another line has.
+fn input(path: &str, hash: &str) -> String {
+    if path == FIRST_INPUT && !hash.contains('=') { hash.to_owned() } else { format!("{path}={hash}") }
 }
 
 /// A slot with a tensor, and what is known of it.
@@ -231,7 +239,7 @@ fn rank_of(key: &PartKey, part: &ValuePart) -> Rank {
         }
         let Some(last) = ops.last_mut() else { continue };
         for input in &value.inputs {
-            let Some((path, hash)) = input.split_once('=') else { continue };
+            let (path, hash) = input.split_once('=').unwrap_or((FIRST_INPUT, input));
             let Some(&(identity, made)) = by_hash.get(hash) else { continue };
             last.slots.push(slot(path, made, Some(identity)));
         }

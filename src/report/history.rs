@@ -2,10 +2,106 @@
 
 use std::fmt::Write as _;
 
+use serde::Serialize;
+
+use super::model::Tool;
 use super::number;
 use super::visible::{shorten, visible};
 use crate::gate::Exact;
 use crate::gate::history::{Entry, Trend, names};
+
+/// Version of what `probe history --format json` prints. Raised when a field changes its meaning or goes away; not for new ones.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// A history for programs.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(title = "what probe history prints", deny_unknown_fields))]
+pub struct HistoryReport<'a> {
+    /// Version of this format.
+    pub schema_version: u32,
+    /// What wrote it.
+    pub tool: Tool,
+    /// Every gate, the oldest first; a run is named by its place in this list, from 0.
+    pub runs: &'a [Entry],
+    /// Runs that differ from the one before by far more than runs do, in order.
+    pub jumps: Vec<JumpEntry<'a>>,
+    /// Scalars that move to one side over the last runs.
+    pub drifts: Vec<DriftEntry<'a>>,
+}
+
+/// One jump.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct JumpEntry<'a> {
+    /// The scalar.
+    pub scalar: &'a str,
+    /// The run.
+    pub run: u64,
+    /// Its commit; null where it is not known.
+    pub commit: Option<&'a str>,
+    /// Relative change of the mean.
+    pub change: Exact,
+    /// Whether the environment is another one than before.
+    pub environment: bool,
+}
+
+/// One slow drift.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct DriftEntry<'a> {
+    /// The scalar.
+    pub scalar: &'a str,
+    /// The first run of the window.
+    pub from: u64,
+    /// Relative change of the mean from the first to the last run of the window.
+    pub change: Exact,
+}
+
+impl<'a> HistoryReport<'a> {
+    /// Of a history and what it shows.
+    pub fn of(entries: &'a [Entry], trend: &'a Trend) -> Self {
+        let jump = |jump: &'a crate::gate::history::Jump| JumpEntry {
+            scalar: &jump.scalar,
+            run: jump.run as u64,
+            commit: entries.get(jump.run).and_then(|entry| entry.commit.as_deref()),
+            change: Exact(jump.change),
+            environment: jump.environment,
+        };
+        let drift = |drift: &'a crate::gate::history::Drift| DriftEntry {
+            scalar: &drift.scalar,
+            from: drift.from as u64,
+            change: Exact(drift.change),
+        };
+        Self {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool::THIS,
+            runs: entries,
+            jumps: trend.jumps.iter().map(jump).collect(),
+            drifts: trend.drifts.iter().map(drift).collect(),
+        }
+    }
+
+    /// As it is printed.
+    ///
+    /// # Errors
+    /// None in practice: every value has a form in JSON.
+    pub fn text(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(self).map(|text| text + "\n")
+    }
+}
+
+/// The JSON Schema of what `probe history` prints, as it is committed.
+#[cfg(feature = "schema")]
+pub fn history_schema() -> String {
+    let schema = schemars::schema_for!(HistoryReport<'static>);
+    // A schema is plain data; only its own text can come out.
+    let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
+    text.push('\n');
+    text
+}
 
 /// Characters of a commit that are shown.
 const COMMIT: usize = 10;

@@ -4,6 +4,7 @@
 //! and hands over its finished file as a [`Draft`]. [`ReportSet`] drives all writers of a comparison; [`text::render`]
 //! is the summary for the terminal.
 
+pub mod baseline;
 pub mod columns;
 pub mod compared;
 pub mod config;
@@ -22,6 +23,7 @@ pub(crate) mod junit;
 mod lines;
 pub(crate) mod markdown;
 pub mod model;
+pub mod narrow;
 pub(crate) mod number;
 mod paint;
 #[cfg(feature = "parquet")]

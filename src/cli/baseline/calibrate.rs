@@ -8,20 +8,24 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::cli::compare::pool;
+use crate::cli::print::PrintFormat;
+use crate::cli::progress::Bar;
 use crate::cli::{Exit, terminal};
-use crate::compare::{NumberSet, Quiet};
-use crate::gate::baseline::Baseline;
-use crate::gate::calibrate::{LEAST, perturbed, rules, spreads};
+use crate::compare::{Progress, Quiet};
+use crate::gate::baseline::{Baseline, ValuePart};
+use crate::gate::calibrate::{LEAST, Run, Spread, ValueSpread, moved, perturbed, scalar_rules, spreads, value_rules, value_spreads};
 use crate::gate::import::Scalars;
 use crate::gate::policy::Date;
-use crate::gate::{GateOptions, Policy, State, gate, make};
+use crate::gate::{GateOptions, Policy, State, gate};
 use crate::read::map::FileAccess;
 use crate::report::Draft;
+use crate::report::baseline::{CalibrationReport, TrialEntry};
 
 /// Find bounds from runs of one commit: equal to the bit where they are, else twice their largest spread.
 ///
-/// Each RUN is a file of scalars or a baseline; of dumps, see `probe calibrate`. The policy that is written is tried: the runs have to pass it,
-/// and a run with one value moved by twice its bound has to fail.
+/// Each RUN is a dump, a file of scalars or a baseline, or several of them with commas: DUMP,LOSSES. Scalars get a bound each, values of modules one for
+/// each kind of call. The policy that is written is tried: the runs have to pass it, and a run with one value moved by twice its bound has to
+/// fail.
 ///
 /// Exit codes: 0 done, 1 the bounds do not tell the runs from one that was moved, 2 failed or misused.
 #[derive(Debug, Args)]
@@ -37,6 +41,14 @@ pub(super) struct CalibrateArgs {
     /// Replace a policy that is there.
     #[arg(long)]
     overwrite: bool,
+
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: PrintFormat,
+
+    /// Print nothing.
+    #[arg(short, long)]
+    quiet: bool,
 }
 
 /// Runs the subcommand.
@@ -48,65 +60,102 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<Exit> {
         bail!("{} runs: a spread takes {LEAST} or more runs of one commit", args.runs.len());
     }
     let pool = pool(None)?;
-    let scalars = |path: &PathBuf| -> anyhow::Result<Scalars> {
-        let made = make(std::slice::from_ref(path), None, &NumberSet::default(), FileAccess::Map)?;
-        if made.baseline.scalars.is_empty() {
-            bail!("{}: no scalars in it; `probe calibrate` measures the noise of dumps", path.display());
-        }
-        Ok(made.baseline.scalars)
-    };
-    let runs: Vec<Scalars> = pool.install(|| args.runs.iter().map(scalars).collect::<Result<_, _>>())?;
-    let found = spreads(&runs).map_err(anyhow::Error::msg)?;
-    if found.is_empty() {
-        bail!("the runs hold no scalars but measures of speed");
+    let bar = (!args.quiet).then(Bar::on_terminal).flatten();
+    let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
+    let runs: Vec<Run> = pool.install(|| args.runs.iter().map(|given| opened(given)).collect::<Result<_, _>>())?;
+    let scalars: Vec<Scalars> = runs.iter().map(|run| run.scalars.clone()).collect();
+    let scalars = spreads(&scalars).map_err(anyhow::Error::msg)?;
+    let values = pool.install(|| value_spreads(&runs, progress))?;
+    drop(bar);
+    if scalars.is_empty() && values.is_empty() {
+        bail!("the runs hold no values of modules, and no scalars but measures of speed");
     }
-    let text = format!("version = 1\nmode = \"golden\"\n{}", rules(&found));
+    let text = format!("version = 1\nmode = \"golden\"\n{}{}", scalar_rules(&scalars), value_rules(&values));
     let policy = Policy::parse(&text, Date::today())
         .map_err(anyhow::Error::msg)
         .context("the policy that was made")?;
-
     let folder = tempfile::tempdir().context("a temporary folder")?;
-    let state = |name: &str, scalars: &Scalars| -> anyhow::Result<State> {
-        let path = |name: &str| folder.path().join(format!("{name}.probe.json"));
-        let write = |name: &str, scalars: &Scalars| {
-            Baseline { scalars: scalars.clone(), ..Baseline::default() }.write(&path(name))
-        };
-        write("base", &runs[0])?;
-        write(name, scalars)?;
+    let trials = pool.install(|| trials(&runs, &scalars, &values.kinds, &policy, folder.path()))?;
+    write(&args.output, &text)?;
+    let sound = trials.iter().all(|trial| trial.sound);
+    match args.format {
+        PrintFormat::Json => {
+            let report = CalibrationReport::of(&args.output, &scalars, &values.kinds, trials);
+            terminal::print(&report.text()?)?;
+        }
+        PrintFormat::Text if args.quiet => {}
+        PrintFormat::Text => {
+            let mut said = String::new();
+            for trial in &trials {
+                _ = writeln!(said, "{}: {}", trial.what, trial.state);
+            }
+            _ = writeln!(
+                said,
+                "{}: rules for {} scalars and {} kinds of call from {} runs",
+                args.output.display(),
+                scalars.len(),
+                values.kinds.len(),
+                runs.len()
+            );
+            terminal::print(&crate::report::visible::lines(&said))?;
+        }
+    }
+    Ok(if sound { Exit::Agree } else { Exit::Differ })
+}
+
+/// The files of one run: a path, or several with commas.
+fn opened(given: &Path) -> anyhow::Result<Run> {
+    let text = given.to_string_lossy();
+    let paths = if given.exists() || !text.contains(',') {
+        vec![given.to_path_buf()]
+    } else {
+        text.split(',').map(PathBuf::from).collect()
+    };
+    Ok(Run::open(&paths, FileAccess::Map)?)
+}
+
+/// Holds the other runs against the first, and the first with something moved against itself.
+fn trials(
+    runs: &[Run],
+    scalars: &[Spread],
+    values: &[ValueSpread],
+    policy: &Policy,
+    folder: &Path,
+) -> anyhow::Result<Vec<TrialEntry>> {
+    let Some((first, others)) = runs.split_first() else { return Ok(Vec::new()) };
+    let state = |baseline: &[PathBuf], candidate: &[PathBuf]| -> anyhow::Result<State> {
         let options = GateOptions {
-            baseline: vec![path("base")],
-            candidate: vec![path(name)],
+            baseline: baseline.to_vec(),
+            candidate: candidate.to_vec(),
             ..GateOptions::default()
         };
-        Ok(pool.install(|| gate(&policy, &options, &Quiet))?.state)
+        Ok(gate(policy, &options, &Quiet)?.state)
     };
-    let mut said = String::new();
-    let mut sound = true;
-    for (index, run) in runs.iter().enumerate().skip(1) {
-        let state = state(&format!("run{index}"), run)?;
-        sound &= state == State::Pass;
-        _ = writeln!(said, "run {} against run 1: {}", index + 1, state.name());
+    let lines = |name: &str, scalars: &Scalars, parts: &[ValuePart]| -> anyhow::Result<[PathBuf; 1]> {
+        let path = folder.join(format!("{name}.probe.json"));
+        let kept = Baseline { scalars: scalars.clone(), parts: parts.to_vec(), ..Baseline::default() };
+        kept.write(&path)?;
+        Ok([path])
+    };
+    let mut trials = Vec::new();
+    for (index, run) in others.iter().enumerate() {
+        let state = state(&first.paths, &run.paths)?;
+        trials.push(TrialEntry::of(format!("run {} against run 1", index + 2), state, State::Pass));
     }
-    for spread in &found {
-        let state = state("moved", &perturbed(&runs[0], spread))?;
-        sound &= state == State::Regression;
-        let by = if spread.bound() > 0.0 {
-            format!("{:.3e}", 2.0 * spread.bound())
-        } else {
-            "the last bit".to_owned()
-        };
-        _ = writeln!(said, "{} moved by {by} at one step: {}", spread.name, state.name());
+    let base = lines("base", &first.scalars, first.parts())?;
+    let by = |bound: f64| if bound > 0.0 { format!("{:.3e}", 2.0 * bound) } else { "the last bit".to_owned() };
+    for spread in scalars {
+        let moved = lines("moved", &perturbed(&first.scalars, spread), first.parts())?;
+        let what = format!("{} moved by {} at one step", spread.name, by(spread.bound()));
+        trials.push(TrialEntry::of(what, state(&base, &moved)?, State::Regression));
     }
-    write(&args.output, &text)?;
-    _ = writeln!(
-        said,
-        "{}: rules for {} scalars from {} runs",
-        args.output.display(),
-        found.len(),
-        runs.len()
-    );
-    terminal::print(&crate::report::visible::lines(&said))?;
-    Ok(if sound { Exit::Agree } else { Exit::Differ })
+    for spread in values {
+        let Some((parts, name)) = moved(first.parts(), spread) else { continue };
+        let moved = lines("moved", &first.scalars, &parts)?;
+        let what = format!("{name} moved by {}", by(spread.bound()));
+        trials.push(TrialEntry::of(what, state(&base, &moved)?, State::Regression));
+    }
+    Ok(trials)
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {

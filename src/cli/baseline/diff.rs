@@ -7,9 +7,11 @@ use clap::Args;
 
 use super::side;
 use crate::cli::compare::pool;
+use crate::cli::print::PrintFormat;
 use crate::cli::{Exit, terminal};
 use crate::gate::Exact;
 use crate::gate::baseline::Comparison;
+use crate::report::baseline::DiffReport;
 
 /// Show which scalars and modules have moved between two baselines or runs, and by how much; nothing is judged.
 ///
@@ -27,13 +29,20 @@ pub(super) struct DiffArgs {
     /// Names to list.
     #[arg(long, default_value_t = 20)]
     top: usize,
+
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: PrintFormat,
 }
 
 /// Runs the subcommand.
 pub(super) fn run(args: &DiffArgs) -> anyhow::Result<Exit> {
     let (old, new) = pool(None)?.install(|| anyhow::Ok((side(&args.old)?, side(&args.new)?)))?;
     let found = Comparison::of(&old, &new);
-    terminal::print(&crate::report::visible::lines(&text(&found, args.top)))?;
+    terminal::print(&match args.format {
+        PrintFormat::Json => DiffReport::of(&found).text()?,
+        PrintFormat::Text => crate::report::visible::lines(&text(&found, args.top)),
+    })?;
     Ok(if found.different == 0 && found.environment.is_empty() { Exit::Agree } else { Exit::Differ })
 }
 

@@ -8,11 +8,13 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::Origin;
+use crate::cli::print::PrintFormat;
 use crate::cli::{Exit, terminal};
 use crate::gate::baseline::Baseline;
 use crate::gate::environment;
 use crate::gate::import::{self, ScalarFormat, Scalars};
 use crate::gate::policy::Pattern;
+use crate::report::baseline::WrittenReport;
 use crate::report::number::counted;
 
 /// Make a baseline of scalars that other tools keep.
@@ -46,6 +48,10 @@ pub(super) struct ImportArgs {
     #[command(flatten)]
     origin: Origin,
 
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: PrintFormat,
+
     /// Print nothing.
     #[arg(short, long)]
     quiet: bool,
@@ -69,7 +75,7 @@ pub(super) fn run(args: &ImportArgs) -> anyhow::Result<Exit> {
     let mut said = Vec::new();
     for path in &args.files {
         let imported = import::import(path, args.from)?;
-        said.extend(imported.notes.iter().map(|note| format!("note: {}: {note}", path.display())));
+        said.extend(imported.notes.iter().map(|note| format!("{}: {note}", path.display())));
         for (name, series) in imported.scalars {
             if !wanted.is_empty() && !wanted.iter().any(|pattern| pattern.matches(&name)) {
                 continue;
@@ -95,19 +101,21 @@ pub(super) fn run(args: &ImportArgs) -> anyhow::Result<Exit> {
     let nonfinite = baseline.nonfinite();
     if let Some(first) = nonfinite.first() {
         said.push(format!(
-            "note: not finite: {} ({first}); a gate never passes there",
+            "not finite: {} ({first}); a gate never passes there",
             counted(nonfinite.len() as u64, "value")
         ));
     }
     baseline.write(&args.output).context("the baseline was not written")?;
-    if !args.quiet {
+    if args.format == PrintFormat::Json {
+        terminal::print(&WrittenReport::of(&args.output, &baseline, None, &said).text()?)?;
+    } else if !args.quiet {
         let mut text = format!(
             "{}: {}, {}\n",
             args.output.display(),
             counted(baseline.scalars.len() as u64, "scalar"),
             counted(baseline.len() as u64, "value")
         );
-        text.extend(said.iter().map(|line| format!("{line}\n")));
+        text.extend(said.iter().map(|line| format!("note: {line}\n")));
         terminal::print(&text)?;
     }
     Ok(Exit::Agree)

@@ -7,9 +7,11 @@ use clap::Args;
 
 use super::{Origin, finite, folder, made, stem};
 use crate::cli::compare::pool;
+use crate::cli::print::PrintFormat;
 use crate::cli::{Exit, terminal};
 use crate::compare::NumberSet;
 use crate::gate::sketches;
+use crate::report::baseline::WrittenReport;
 use crate::report::number::counted;
 
 /// Make a baseline of a run: of its dump, files of scalars, or both.
@@ -51,6 +53,10 @@ pub(super) struct SaveArgs {
     #[command(flatten)]
     origin: Origin,
 
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: PrintFormat,
+
     /// Print nothing.
     #[arg(short, long)]
     quiet: bool,
@@ -76,7 +82,9 @@ pub(super) fn run(args: &SaveArgs) -> anyhow::Result<Exit> {
     }
     let text = baseline.to_text();
     baseline.write(&args.output)?;
-    if !args.quiet {
+    if args.format == PrintFormat::Json {
+        terminal::print(&WrittenReport::of(&args.output, &baseline, None, &found.notes).text()?)?;
+    } else if !args.quiet {
         let values: usize = baseline.parts.iter().map(|part| part.values.len()).sum();
         let mut said = format!(
             "{}: {}, {} in {}, {}\n",

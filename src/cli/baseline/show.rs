@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::cli::print::PrintFormat;
 use crate::cli::{Exit, terminal};
 use crate::gate::Exact;
 use crate::gate::baseline::Baseline;
+use crate::report::baseline::ShownReport;
 
 /// Show what a baseline holds: scalars, values, set-up, and who changed it why.
 ///
@@ -17,11 +19,21 @@ pub(super) struct ShowArgs {
     /// The baseline.
     #[arg(value_name = "NAME.probe.json")]
     baseline: PathBuf,
+
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: PrintFormat,
 }
 
 /// Runs the subcommand.
 pub(super) fn run(args: &ShowArgs) -> anyhow::Result<Exit> {
     let baseline = Baseline::read(&args.baseline)?;
+    let beside = |name: &String| super::folder(&args.baseline).join(name).exists();
+    let found = baseline.sketches.as_ref().is_some_and(beside);
+    if args.format == PrintFormat::Json {
+        terminal::print(&ShownReport::of(&args.baseline, &baseline, found).text()?)?;
+        return Ok(Exit::Agree);
+    }
     let mut text = String::new();
     for (name, series) in &baseline.scalars {
         if let (Some((first, a)), Some((last, b))) = (series.first_key_value(), series.last_key_value()) {
@@ -38,8 +50,7 @@ pub(super) fn run(args: &ShowArgs) -> anyhow::Result<Exit> {
         _ = writeln!(text, "step {} rank {}: {} values", part.step, part.rank, part.values.len());
     }
     if let Some(sketches) = &baseline.sketches {
-        let there = super::folder(&args.baseline).join(sketches).exists();
-        _ = writeln!(text, "sketches: {sketches}{}", if there { "" } else { " (not here)" });
+        _ = writeln!(text, "sketches: {sketches}{}", if found { "" } else { " (not here)" });
     }
     for (name, value) in &baseline.environment {
         _ = writeln!(text, "environment {name}: {value}");

@@ -7,9 +7,11 @@ use clap::Args;
 
 use super::{Origin, diff, finite, made, save};
 use crate::cli::compare::pool;
+use crate::cli::print::PrintFormat;
 use crate::cli::{Exit, terminal};
 use crate::compare::NumberSet;
 use crate::gate::baseline::{Baseline, Comparison};
+use crate::report::baseline::WrittenReport;
 
 /// Refresh a baseline with a new run. What moved, who accepts it and why are written into it.
 ///
@@ -45,6 +47,10 @@ pub(super) struct UpdateArgs {
     #[command(flatten)]
     origin: Origin,
 
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: PrintFormat,
+
     /// Print nothing.
     #[arg(short, long)]
     quiet: bool,
@@ -54,8 +60,8 @@ pub(super) struct UpdateArgs {
 pub(super) fn run(args: &UpdateArgs) -> anyhow::Result<Exit> {
     let old = Baseline::read(&args.baseline)?;
     let steps = NumberSet::default();
-    let mut new =
-        pool(None)?.install(|| made(&args.runs, args.origin.environment.as_deref(), &steps))?.baseline;
+    let found = pool(None)?.install(|| made(&args.runs, args.origin.environment.as_deref(), &steps))?;
+    let (mut new, notes) = (found.baseline, found.notes);
     let kinds = |baseline: &Baseline| (!baseline.scalars.is_empty(), !baseline.parts.is_empty());
     if kinds(&old) != kinds(&new) {
         let words = |(scalars, values)| match (scalars, values) {
@@ -71,7 +77,7 @@ pub(super) fn run(args: &UpdateArgs) -> anyhow::Result<Exit> {
         );
     }
     let found = Comparison::of(&old, &new);
-    if !args.quiet {
+    if !args.quiet && args.format == PrintFormat::Text {
         terminal::print(&crate::report::visible::lines(&diff::text(&found, 20)))?;
     }
     let Some(reason) = args.reason.as_deref().filter(|reason| args.accept && !reason.trim().is_empty())
@@ -88,5 +94,8 @@ pub(super) fn run(args: &UpdateArgs) -> anyhow::Result<Exit> {
         new.sketches = Some(save::packed(&args.runs, &args.baseline)?);
     }
     new.write(&args.baseline)?;
+    if args.format == PrintFormat::Json {
+        terminal::print(&WrittenReport::of(&args.baseline, &new, Some(&found), &notes).text()?)?;
+    }
     Ok(Exit::Agree)
 }

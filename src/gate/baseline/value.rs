@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
-use serde::ser::SerializeTuple as _;
+use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::gate::number::Exact;
@@ -43,7 +43,7 @@ impl ValuePart {
     }
 }
 
-/// What is known of one value at the boundary of a module: a list of ten.
+/// What is known of one value at the boundary of a module: a list of ten, of nine where [`BoundaryValue::inputs`] is empty.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BoundaryValue {
     /// Op and slot: `Module.h.0.mlp.MLP.forward.0 output.0`.
@@ -64,7 +64,7 @@ pub struct BoundaryValue {
     pub norm: Option<f64>,
     /// Elements that are not finite.
     pub nonfinite: NonFinite,
-    /// Hashes of what the op was given and other lines made.
+    /// What the op was given and other lines made: a hash for `input.0`, else slot and hash, `parameter.bias=0123456789abcdef`.
     pub inputs: Vec<String>,
 }
 
@@ -128,7 +128,8 @@ impl<'de> Deserialize<'de> for NonFinite {
 
 impl Serialize for BoundaryValue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut line = serializer.serialize_tuple(Self::COLUMNS.len())?;
+        let columns = Self::COLUMNS.len() - usize::from(self.inputs.is_empty());
+        let mut line = serializer.serialize_seq(Some(columns))?;
         line.serialize_element(&self.name)?;
         line.serialize_element(&self.dtype)?;
         line.serialize_element(&self.shape)?;
@@ -140,7 +141,9 @@ impl Serialize for BoundaryValue {
             }
         }
         line.serialize_element(&self.nonfinite)?;
-        line.serialize_element(&self.inputs)?;
+        if !self.inputs.is_empty() {
+            line.serialize_element(&self.inputs)?;
+        }
         line.end()
     }
 }
@@ -174,7 +177,7 @@ fn long(value: Exact, dtype: &str) -> f64 {
 
 impl<'de> Deserialize<'de> for BoundaryValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_tuple(Self::COLUMNS.len(), Line)
+        deserializer.deserialize_seq(Line)
     }
 }
 
@@ -204,7 +207,7 @@ impl<'de> Visitor<'de> for Line {
         }
         let [max, min, mean, norm] = numbers;
         let nonfinite = next(&mut line, 8)?;
-        let inputs = next(&mut line, 9)?;
+        let inputs = line.next_element()?.unwrap_or_default();
         if line.next_element::<de::IgnoredAny>()?.is_some() {
             return Err(de::Error::invalid_length(BoundaryValue::COLUMNS.len() + 1, &Self));
         }
@@ -222,7 +225,7 @@ impl schemars::JsonSchema for BoundaryValue {
         let number = generator.subschema_for::<Option<Exact>>();
         schemars::json_schema!({
             "description": "One value: op and slot, element type, sizes, hash, largest, smallest, mean, norm, elements that are not finite (null where \
-                nobody counted, 0, or NaN, +Inf and -Inf), hashes of what the op was given.",
+                nobody counted, 0, or NaN, +Inf and -Inf), hashes of what the op was given (left out where there are none).",
             "type": "array",
             "prefixItems": [
                 { "type": "string" },
@@ -237,7 +240,7 @@ impl schemars::JsonSchema for BoundaryValue {
                 ] },
                 { "type": "array", "items": { "type": "string" } },
             ],
-            "minItems": Self::COLUMNS.len(),
+            "minItems": Self::COLUMNS.len() - 1,
             "maxItems": Self::COLUMNS.len(),
         })
     }

@@ -57,6 +57,8 @@ pub fn page(outcome: &GateOutcome) -> String {
         rows: rows.collect(),
         notes: unverified
             .chain(outcome.evidence.iter().cloned())
+            .chain(super::text::moved_by(outcome))
+            .chain(outcome.narrowed.iter().map(|line| format!("narrowed: {line}")))
             .chain(outcome.notes.iter().cloned())
             .collect(),
         next: outcome.next.clone(),

@@ -46,6 +46,10 @@ pub struct GateReport<'a> {
     pub evidence: &'a [String],
     /// Statements about the whole.
     pub notes: &'a [String],
+    /// What moved the numbers, where running the base commit in the new environment has told: `commit` or `environment`; else null.
+    pub moved_by: Option<&'static str>,
+    /// How the first culprit was narrowed down to an op by running both sides again, a line for each comparison; empty where that was not done.
+    pub narrowed: &'a [String],
     /// The commit under test; null where it is not known.
     pub commit: Option<&'a str>,
     /// What identifies the content of the baseline; empty where it is a folder.
@@ -300,6 +304,8 @@ impl<'a> From<&'a GateOutcome> for GateReport<'a> {
             },
             evidence: &outcome.evidence,
             notes: &outcome.notes,
+            moved_by: outcome.moved_by.map(crate::gate::MovedBy::name),
+            narrowed: &outcome.narrowed,
             commit: outcome.candidate.commit.as_deref(),
             baseline_hash: &outcome.baseline_hash,
             baseline: (&outcome.baseline).into(),

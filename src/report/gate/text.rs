@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::gate::environment::Difference;
 use crate::gate::policy::Effect;
-use crate::gate::{Culprit, GateOutcome, State, Status};
+use crate::gate::{Culprit, GateOutcome, MovedBy, State, Status};
 use crate::report::lines::Lines;
 use crate::report::number::{counted, thousands};
 use crate::report::paint::{Colour, Paint, Style};
@@ -69,8 +69,11 @@ pub fn answer(outcome: &GateOutcome) -> String {
         }
         State::Regression => format!("{state}: {first}"),
         State::Drift => {
-            let moved = counted(outcome.environment.differences.len() as u64, "setting");
-            format!("{state}: {first}; the environment differs in {moved}")
+            let moved = outcome.environment.differences.len() as u64;
+            if moved == 0 {
+                return format!("{state}: {first}; the base commit gives the same numbers");
+            }
+            format!("{state}: {first}; the environment differs in {}", counted(moved, "setting"))
         }
         State::Flaky => {
             format!("{state}: {first}; the same commit in the same environment passed and failed")
@@ -133,6 +136,7 @@ pub fn render(outcome: &GateOutcome, options: &GateTextOptions) -> String {
     let places = outcome.unverified.iter().map(|entry| format!("{}: {}", entry.place, entry.reason));
     list(&mut lines, "unverified", places, options.top);
     list(&mut lines, "evidence", outcome.evidence.iter().cloned(), options.top);
+    list(&mut lines, "narrowed", outcome.narrowed.iter().cloned(), options.top);
     list(&mut lines, "note", outcome.notes.iter().cloned(), options.top);
     if outcome.state != State::Pass || !outcome.culprits.is_empty() {
         label(&mut lines, "more", &outcome.next);
@@ -203,7 +207,9 @@ fn tallies(outcome: &GateOutcome) -> String {
 
 fn environment(lines: &mut Lines, outcome: &GateOutcome, top: usize) {
     list(lines, "environment", outcome.environment.differences.iter().map(moved), top);
-    if outcome.state == State::Drift {
+    if let Some(said) = moved_by(outcome) {
+        label(lines, "", &said);
+    } else if outcome.state == State::Drift {
         let effect = if outcome.effect == Effect::Neutral { ", which the policy lets pass" } else { "" };
         label(
             lines,
@@ -214,6 +220,25 @@ fn environment(lines: &mut Lines, outcome: &GateOutcome, top: usize) {
             ),
         );
     }
+}
+
+/// What running the base commit in the new environment has told.
+pub(super) fn moved_by(outcome: &GateOutcome) -> Option<String> {
+    let effect = if outcome.effect == Effect::Neutral { ", which the policy lets pass" } else { "" };
+    Some(match outcome.moved_by? {
+        MovedBy::Commit => "the base commit, run here, gives other numbers: the commit moved them".to_owned(),
+        MovedBy::Environment => {
+            let what = if outcome.environment.differences.is_empty() {
+                "not this commit moved them, but something that is not recorded, or an earlier commit"
+            } else {
+                "the environment moved them, not this commit"
+            };
+            format!(
+                "the base commit, run here, gives the same numbers: {what}{effect}. Refresh the baseline with `probe baseline update \
+                 --accept --reason WHY`"
+            )
+        }
+    })
 }
 
 fn list(lines: &mut Lines, name: &str, entries: impl Iterator<Item = String>, top: usize) {

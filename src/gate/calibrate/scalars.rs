@@ -1,16 +1,11 @@
-//! Bounds from runs: what several runs of one commit differ by, twice.
+//! Bounds of scalars.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::import::Scalars;
-use super::policy::is_of_speed;
-
-/// Fewest runs that say anything about a spread.
-pub const LEAST: usize = 3;
-
-/// How much wider than the largest spread a bound is.
-const FACTOR: f64 = 2.0;
+use super::{FACTOR, LEAST, literal, rounded_up};
+use crate::gate::import::Scalars;
+use crate::gate::policy::is_of_speed;
 
 /// What was measured of one scalar.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,7 +25,12 @@ pub struct Spread {
 impl Spread {
     /// Largest relative difference that is allowed; 0 where values have to be equal.
     pub fn bound(&self) -> f64 {
-        self.relative.unwrap_or(0.0) * FACTOR
+        rounded_up(self.relative.unwrap_or(0.0) * FACTOR)
+    }
+
+    /// Largest mean of the signed relative differences that is allowed.
+    pub fn bias_bound(&self) -> f64 {
+        rounded_up(self.bias * FACTOR)
     }
 }
 
@@ -95,7 +95,7 @@ pub fn spreads(runs: &[Scalars]) -> Result<Vec<Spread>, String> {
 }
 
 /// The rules of a policy for these spreads, each with what it rests on beside it.
-pub fn rules(spreads: &[Spread]) -> String {
+pub fn scalar_rules(spreads: &[Spread]) -> String {
     let mut text = String::new();
     for spread in spreads {
         let name = toml::Value::String(literal(&spread.name));
@@ -119,24 +119,13 @@ pub fn rules(spreads: &[Spread]) -> String {
                 _ = writeln!(
                     text,
                     "bias = {:e}  # largest mean difference of two runs {:.3e}",
-                    spread.bias * FACTOR,
+                    spread.bias_bound(),
                     spread.bias
                 );
             }
         }
     }
     text
-}
-
-/// A pattern that stands for this name alone.
-fn literal(name: &str) -> String {
-    name.chars().fold(String::new(), |mut out, letter| {
-        if matches!(letter, '*' | '?' | '[' | ']' | '{' | '}' | '\\') {
-            out.push('\\');
-        }
-        out.push(letter);
-        out
-    })
 }
 
 /// The scalars of a run with one value of `name` moved by twice what its bound allows, or by the least there is where it has to be equal.
@@ -170,14 +159,16 @@ mod tests {
         let same = [run(&[1.0, 2.0]), run(&[1.0, 2.0]), run(&[1.0, 2.0])];
         let found = spreads(&same).unwrap();
         assert_eq!(found[0].relative, None);
-        assert!(rules(&found).contains("exact = true  # 3 runs equal to the bit at 2 steps"));
+        assert!(scalar_rules(&found).contains("exact = true  # 3 runs equal to the bit at 2 steps"));
         let apart = [run(&[1.0, 2.0]), run(&[1.0, 2.02]), run(&[1.0, 1.98])];
         let found = spreads(&apart).unwrap();
         let expected = 0.04 / 1.98;
         assert!((found[0].relative.unwrap() - expected).abs() < 1e-12);
-        assert!((found[0].bound() - 2.0 * expected).abs() < 1e-12);
+        // 0.040404..., in three digits.
+        assert!((found[0].bound() - 0.0405).abs() < 1e-12);
+        assert!(scalar_rules(&found).contains("rtol = 4.05e-2  # 3 runs, 2 steps, largest spread 2.020e-2"));
         let moved = perturbed(&apart[0], &found[0]);
-        assert!((moved["loss"][&1] / 2.0 - 1.0 - 4.0 * expected).abs() < 1e-12);
+        assert!((moved["loss"][&1] / 2.0 - 1.0 - 2.0 * 0.0405).abs() < 1e-12);
         for (runs, expected) in [
             (vec![run(&[1.0]), run(&[1.0])], "2 runs"),
             (vec![run(&[1.0]), run(&[1.0]), run(&[1.0, 2.0])], "other steps"),

@@ -1,5 +1,7 @@
 //! `probe gate`.
 
+mod narrow;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +19,7 @@ use crate::gate::policy::{Date, growth};
 use crate::gate::{GateOptions, GateOutcome, Kind, Policy, gate, history};
 use crate::read::map::FileAccess;
 use crate::report::gate::{GateFormat, GateReports, GateTextOptions, answer, page, render};
+use narrow::NarrowOptions;
 
 /// Folder of the reports, where none is given.
 const OUTPUT: &str = "probe-gate";
@@ -38,6 +41,7 @@ Examples:
   probe baseline import golden_values.json -o gpt3.probe.json
   probe gate --baseline gpt3.probe.json --candidate tensorboard/ -o out
   probe gate --policy probe-gate.toml --candidate dump --candidate losses.txt
+  probe gate -b gpt2.probe.json -c dump --narrow --candidate-cmd 'python train.py' --baseline-cmd 'cd base && python train.py'
   probe gate --policy new.toml --explain-policy-diff old.toml")]
 pub(super) struct GateArgs {
     /// The trusted side [default: that of the policy].
@@ -80,6 +84,9 @@ pub(super) struct GateArgs {
     /// Folder of a history that this result is appended to; `probe history` reads it.
     #[arg(long, value_name = "DIR")]
     history: Option<PathBuf>,
+
+    #[command(flatten)]
+    narrow: NarrowOptions,
 
     /// Folder of the sources, which paths in reports are made relative to [default: the working folder].
     #[arg(long, value_name = "DIR")]
@@ -138,14 +145,20 @@ pub(super) fn run(args: &GateArgs) -> anyhow::Result<Exit> {
         let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
         Ok(pool.install(|| gate(&policy, &options, progress))?)
     };
+    let complete = |folder: Option<&Path>| -> anyhow::Result<GateOutcome> {
+        let mut outcome = judged()?;
+        args.narrow.check(&outcome)?;
+        narrow::narrow(&args.narrow, &mut outcome, policy.on_drift, folder, args.quiet);
+        Ok(outcome)
+    };
     let (outcome, written) = if printed.is_some() {
-        (judged()?, Vec::new())
+        (complete(None)?, Vec::new())
     } else {
         let folder = args.output.as_deref().unwrap_or(Path::new(OUTPUT));
         let formats = args.format.as_deref().unwrap_or(&GateFormat::ALL);
         in_new_folder(folder, || {
             let reports = GateReports::create(folder, formats, root.clone())?;
-            let outcome = judged()?;
+            let outcome = complete(Some(folder))?;
             let written = reports.finish(&outcome)?;
             Ok((outcome, written))
         })?

@@ -1,0 +1,153 @@
+//! A gate that fails runs both sides again, with little recorded, to name the op and what moved it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+use crate::cli::narrow::{Place, Rerun, Trusted};
+use crate::gate::policy::{Effect, Mode};
+use crate::gate::{Culprit, GateOutcome, Kind, MovedBy, State, sketches};
+use crate::read::map::FileAccess;
+
+/// Folder of the dumps, in that of the reports.
+const FOLDER: &str = "narrow";
+
+// No text of the help, which a comment for documentation would become.
+#[derive(Debug, Args)]
+pub(super) struct NarrowOptions {
+    /// Where the gate fails, run again with little recorded, and name the op: the ops of the first bad module alone. With --baseline-cmd it is
+    /// also told whether the commit or the environment moved the numbers.
+    #[arg(long, requires = "candidate_cmd")]
+    narrow: bool,
+
+    /// Shell command that runs the candidate again.
+    #[arg(long, value_name = "COMMAND", requires = "narrow")]
+    candidate_cmd: Option<String>,
+
+    /// Shell command that runs the base commit; without it the candidate is held against the baseline's dump, or its sketches.
+    #[arg(long, value_name = "COMMAND", requires = "narrow")]
+    baseline_cmd: Option<String>,
+
+    /// Steps to record, where only a scalar is off [default: the step that is off and the one before it].
+    #[arg(long, value_name = "STEPS", requires = "narrow")]
+    narrow_steps: Option<String>,
+}
+
+impl NarrowOptions {
+    /// Whether there is something to run again for.
+    fn is_due(&self, outcome: &GateOutcome) -> bool {
+        self.narrow && outcome.to_blame().next().is_some()
+    }
+
+    /// Refuses what could not name an op, before it is needed.
+    pub(super) fn check(&self, outcome: &GateOutcome) -> anyhow::Result<()> {
+        let side = &outcome.baseline;
+        if self.narrow && self.baseline_cmd.is_none() && side.dump.is_none() && side.sketches.is_none() {
+            bail!(
+                "--narrow has nothing to hold the ops against: give --baseline-cmd, a dump as the baseline, or a baseline with sketches \
+                 (`probe baseline save --sketches`)"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Narrows the first culprit of a failed gate down to an op. What goes wrong on the way is a note: the answer of the gate stands without it.
+pub(super) fn narrow(
+    options: &NarrowOptions,
+    outcome: &mut GateOutcome,
+    on_drift: Effect,
+    folder: Option<&Path>,
+    quiet: bool,
+) {
+    if !options.is_due(outcome) {
+        return;
+    }
+    if let Err(error) = attempt(options, outcome, on_drift, folder, quiet) {
+        outcome.notes.insert(0, format!("not narrowed down: {error:#}"));
+    }
+}
+
+fn attempt(
+    options: &NarrowOptions,
+    outcome: &mut GateOutcome,
+    on_drift: Effect,
+    folder: Option<&Path>,
+    quiet: bool,
+) -> anyhow::Result<()> {
+    let candidate = options.candidate_cmd.as_deref().context("--candidate-cmd is missing")?;
+    let temporary = tempfile::tempdir().context("a temporary folder")?;
+    let kept = folder.map(|folder| folder.join(FOLDER));
+    let dumps = kept.as_deref().unwrap_or(temporary.path());
+    std::fs::create_dir_all(dumps).with_context(|| dumps.display().to_string())?;
+    let unpacked;
+    let baseline = match (&options.baseline_cmd, &outcome.baseline.dump, &outcome.baseline.sketches) {
+        (Some(command), ..) => Trusted::Command(command),
+        (None, Some(dump), _) => Trusted::Dump(dump),
+        (None, None, Some(sketches)) => {
+            unpacked = sketches::open(sketches, FileAccess::Map)?;
+            Trusted::Dump(unpacked.path())
+        }
+        (None, None, None) => bail!("nothing to hold the ops against"),
+    };
+    let value = outcome.to_blame().find(|culprit| culprit.kind != Kind::Scalar);
+    if let Some(op) = value.filter(|culprit| culprit.kind == Kind::Op && culprit.source.is_some())
+        && outcome.state != State::Drift
+    {
+        outcome.narrowed = vec![format!("{} is an op already; nothing was run again", op.name)];
+        return Ok(());
+    }
+    let ranks = value.and_then(|culprit| culprit.rank).map(|rank| rank.to_string());
+    let rerun = Rerun::new(baseline, candidate, ranks.as_deref(), dumps, quiet);
+    // Whether the base commit gives other numbers is a question of the whole step.
+    let drifted = outcome.state == State::Drift && options.baseline_cmd.is_some();
+    let trail = match value.and_then(place) {
+        Some(place) if drifted => rerun.from_modules(&place.steps, false)?,
+        Some(place) => rerun.from_ops(place)?,
+        None => rerun.from_modules(&steps(options, outcome), false)?,
+    };
+    drop(rerun);
+    let answer = trail.answer();
+    let finding = answer.summary.first_divergence.as_ref();
+    outcome.narrow(finding, finding.map_or(0, |finding| finding.followers), trail.lines());
+    if options.baseline_cmd.is_some() && outcome.mode == Mode::Golden {
+        if finding.is_some() {
+            outcome.settle(MovedBy::Commit, on_drift);
+        } else if drifted || trail.equal() {
+            outcome.settle(MovedBy::Environment, on_drift);
+        }
+    }
+    if finding.is_some() && kept.is_some() {
+        let [baseline, candidate] = &answer.dumps;
+        outcome.next = format!("probe compare {} {} -v", typed(baseline), typed(candidate));
+    }
+    Ok(())
+}
+
+/// Where a value is off.
+fn place(culprit: &Culprit) -> Option<Place> {
+    Some(Place::of(culprit.step?, &culprit.name, culprit.module.as_deref()))
+}
+
+/// Steps to record where only scalars are off: what moves a loss happened in its own step, or in the backward pass and the update before it.
+fn steps(options: &NarrowOptions, outcome: &GateOutcome) -> String {
+    if let Some(steps) = &options.narrow_steps {
+        return steps.clone();
+    }
+    match outcome.to_blame().find_map(|culprit| culprit.step) {
+        Some(0) => "0".to_owned(),
+        Some(step) => format!("{}-{step}", step - 1),
+        None => outcome.scalars.values().filter_map(|series| series.keys().next()).min().map_or_else(
+            || "0".to_owned(),
+            ToString::to_string,
+        ),
+    }
+}
+
+/// A path as it is typed in a shell.
+fn typed(path: &PathBuf) -> String {
+    let text = path.display().to_string();
+    let plain = |letter: char| letter.is_alphanumeric() || "-_./=+:@%".contains(letter);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}

@@ -1,0 +1,304 @@
+//! Two runs again, each time with little recorded: which module, which of its ops, with which tensors.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+use crate::cli::compare::pool;
+use crate::cli::progress::Line;
+use crate::compare::{CompareOptions, Quiet, compare};
+use crate::dump::OpName;
+use crate::judge::{Finding, Rules, Summary};
+use crate::report::text::answer;
+
+/// The side that is trusted.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cli) enum Trusted<'a> {
+    /// A shell command that runs it.
+    Command(&'a str),
+    /// A dump of it, of ops as well as modules, which is not run again.
+    Dump(&'a Path),
+}
+
+/// Where to look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cli) struct Place {
+    /// Steps, as they are typed.
+    pub(in crate::cli) steps: String,
+    /// Path of the module to look into; `None` for everything.
+    pub(in crate::cli) module: Option<String>,
+}
+
+impl Place {
+    /// Where a fault was found: its step, and the module that it is, or runs in.
+    pub(in crate::cli) fn of(step: u64, op: &str, module: Option<&str>) -> Self {
+        let path = OpName::parse(op).module_path().map(str::to_owned);
+        Self { steps: step.to_string(), module: path.or_else(|| module.map(str::to_owned)) }
+    }
+
+    fn of_finding(finding: &Finding) -> Self {
+        Self::of(finding.step, &finding.op, finding.module.as_deref())
+    }
+}
+
+/// What is recorded of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Detail {
+    /// The word for it.
+    name: &'static str,
+    level: &'static str,
+    task: &'static str,
+}
+
+const MODULES: Detail = Detail { name: "modules", level: "module", task: "sketch" };
+const OPS: Detail = Detail { name: "ops", level: "mix", task: "sketch" };
+const TENSORS: Detail = Detail { name: "tensors", level: "mix", task: "tensor" };
+
+/// One comparison on the way.
+#[derive(Debug)]
+pub(in crate::cli) struct Stage {
+    /// What was recorded: `modules`, `ops`, `tensors`.
+    pub(in crate::cli) name: &'static str,
+    /// Where.
+    pub(in crate::cli) place: Place,
+    /// The dumps that were compared: baseline and candidate.
+    pub(in crate::cli) dumps: [PathBuf; 2],
+    /// What was found.
+    pub(in crate::cli) summary: Summary,
+    /// Whether both sides are equal to the bit; only asked where both were run.
+    pub(in crate::cli) equal: bool,
+}
+
+impl Stage {
+    fn found(&self) -> bool {
+        self.summary.first_divergence.is_some()
+    }
+}
+
+/// Every comparison that was made, in order; at least one.
+#[derive(Debug)]
+pub(in crate::cli) struct Trail {
+    first: Stage,
+    finer: Vec<Stage>,
+    /// Whether the baseline was seen to change by itself.
+    changes: bool,
+}
+
+impl Trail {
+    /// The comparisons.
+    pub(in crate::cli) fn stages(&self) -> impl DoubleEndedIterator<Item = &Stage> {
+        std::iter::once(&self.first).chain(&self.finer)
+    }
+
+    /// The finest comparison that found a fault; the first where none did.
+    pub(in crate::cli) fn answer(&self) -> &Stage {
+        self.stages().rev().find(|stage| stage.found()).unwrap_or(&self.first)
+    }
+
+    /// Whether everything that was run of a whole step is equal to the bit on both sides.
+    pub(in crate::cli) fn equal(&self) -> bool {
+        self.stages().any(|stage| stage.equal && stage.place.module.is_none())
+    }
+
+    /// The way in words, a line for each comparison.
+    pub(in crate::cli) fn lines(&self) -> Vec<String> {
+        let line = |stage: &Stage| {
+            let inside = stage.place.module.as_ref();
+            let inside = inside.map_or_else(String::new, |module| format!(" of {module}"));
+            format!("{}{inside}: {}", stage.name, answer(&stage.summary))
+        };
+        let mut lines: Vec<String> = self.stages().map(line).collect();
+        if self.changes {
+            lines.push("the baseline, run twice, gives other bits each time; differences of the size of rounding were let pass".into());
+        }
+        let last = self.finer.last();
+        if self.first.found() && last.is_some_and(|last| !last.found()) {
+            lines.push(
+                "the finer comparison agrees; the answer before it stands. A result that changes by itself looks like this".into(),
+            );
+        }
+        lines
+    }
+}
+
+/// How to run both sides again.
+#[derive(Debug)]
+pub(in crate::cli) struct Rerun<'a> {
+    baseline: Trusted<'a>,
+    candidate: &'a str,
+    ranks: Option<&'a str>,
+    folder: &'a Path,
+    line: Line,
+    /// Whether the baseline gives the same bits each time; `None` before it was asked.
+    repeats: Cell<Option<bool>>,
+    /// Runs that were begun, and how many there will be at most.
+    runs: Cell<(usize, usize)>,
+}
+
+impl<'a> Rerun<'a> {
+    /// Dumps go to `folder`. Nothing is said on standard error where `quiet`.
+    pub(in crate::cli) fn new(
+        baseline: Trusted<'a>,
+        candidate: &'a str,
+        ranks: Option<&'a str>,
+        folder: &'a Path,
+        quiet: bool,
+    ) -> Self {
+        Self {
+            baseline,
+            candidate,
+            ranks,
+            folder,
+            line: Line::new(quiet),
+            repeats: Cell::new(None),
+            runs: Cell::new((0, 0)),
+        }
+    }
+
+    /// Looks at modules, then at the ops of the first bad one; with `tensors` at the tensors of the bad op as well.
+    pub(in crate::cli) fn from_modules(&self, steps: &str, tensors: bool) -> anyhow::Result<Trail> {
+        self.expect(if tensors { 3 } else { 2 });
+        let modules = self.stage(MODULES, Place { steps: steps.to_owned(), module: None })?;
+        let Some(first) = &modules.summary.first_divergence else { return Ok(self.trail(modules, Vec::new())) };
+        let mut finer = self.ops(Place::of_finding(first))?;
+        let op = finer.last().and_then(|stage| Some((stage, stage.summary.first_divergence.as_ref()?)));
+        if let Some((stage, op)) = op.filter(|_| tensors) {
+            let mut place = Place::of_finding(op);
+            place.module = place.module.or_else(|| stage.place.module.clone());
+            finer.push(self.stage(TENSORS, place)?);
+        }
+        Ok(self.trail(modules, finer))
+    }
+
+    /// Looks at the ops of a module that is known to be bad.
+    pub(in crate::cli) fn from_ops(&self, place: Place) -> anyhow::Result<Trail> {
+        self.expect(1);
+        let mut stages = self.ops(place)?.into_iter();
+        let first = stages.next().context("no stage was run")?;
+        Ok(self.trail(first, stages.collect()))
+    }
+
+    fn trail(&self, first: Stage, finer: Vec<Stage>) -> Trail {
+        Trail { first, finer, changes: self.repeats.get() == Some(false) }
+    }
+
+    /// The ops of a place; where they agree, all ops of its step: what makes a module bad may lie outside it.
+    fn ops(&self, place: Place) -> anyhow::Result<Vec<Stage>> {
+        let wider = Place { module: None, ..place.clone() };
+        let mut stages = vec![self.stage(OPS, place)?];
+        if !stages[0].found() && stages[0].place != wider {
+            self.expect(1);
+            stages.push(self.stage(OPS, wider)?);
+        }
+        Ok(stages)
+    }
+
+    /// Announces comparisons.
+    fn expect(&self, stages: usize) {
+        let sides = match self.baseline {
+            Trusted::Command(_) => 2,
+            Trusted::Dump(_) => 1,
+        };
+        let (begun, most) = self.runs.get();
+        self.runs.set((begun, most + sides * stages));
+    }
+
+    /// Records both sides and compares them.
+    fn stage(&self, detail: Detail, place: Place) -> anyhow::Result<Stage> {
+        let baseline = match self.baseline {
+            Trusted::Command(command) => self.record(detail, &place, "baseline", command)?,
+            Trusted::Dump(dump) => dump.to_path_buf(),
+        };
+        let candidate = self.record(detail, &place, "candidate", self.candidate)?;
+        let mut summary = self.compared(&place, &baseline, &candidate, Rules::default())?;
+        let mut equal = false;
+        // Two runs on one machine are equal to the bit, unless the program changes by itself: then a difference of the size of rounding is one.
+        if let (Trusted::Command(command), None) = (self.baseline, &summary.first_divergence) {
+            let exact = self.compared(&place, &baseline, &candidate, exact()?)?;
+            equal = exact.first_divergence.is_none();
+            if !equal && self.repeats(detail, &place, command, &baseline)? {
+                summary = exact;
+            }
+        }
+        Ok(Stage { name: detail.name, place, dumps: [baseline, candidate], summary, equal })
+    }
+
+    /// Whether the baseline, run once more, gives the same bits.
+    fn repeats(&self, detail: Detail, place: &Place, command: &str, before: &Path) -> anyhow::Result<bool> {
+        if let Some(known) = self.repeats.get() {
+            return Ok(known);
+        }
+        let (begun, most) = self.runs.get();
+        self.runs.set((begun, most + 1));
+        let again = self.record(detail, place, "baseline_again", command)?;
+        let repeats = self.compared(place, before, &again, exact()?)?.first_divergence.is_none();
+        self.repeats.set(Some(repeats));
+        Ok(repeats)
+    }
+
+    fn compared(&self, place: &Place, baseline: &Path, candidate: &Path, rules: Rules) -> anyhow::Result<Summary> {
+        let given = matches!(self.baseline, Trusted::Dump(_));
+        let options = CompareOptions {
+            steps: place.steps.parse().with_context(|| format!("steps {}", place.steps))?,
+            rules,
+            // A dump that was given may hold more kinds of op, and another task.
+            any_level: given,
+            any_task: given,
+            ..CompareOptions::default()
+        };
+        Ok(pool(None)?.install(|| compare(baseline, candidate, &options, &Quiet, &mut |_| Ok(())))?)
+    }
+
+    /// Runs a command of the user's under `probe capture`. What it prints is shown only where it fails.
+    fn record(&self, detail: Detail, place: &Place, side: &str, command: &str) -> anyhow::Result<PathBuf> {
+        let (begun, most) = self.runs.get();
+        self.runs.set((begun + 1, most));
+        let inside = place.module.as_deref().map_or_else(String::new, |module| format!(" of {module}"));
+        self.line.say(&format!(
+            "run {} of at most {most}: {}{inside}, step {}, {side}",
+            begun + 1,
+            detail.name,
+            place.steps
+        ));
+        let everything = if place.module.is_none() && detail != MODULES { "all_" } else { "" };
+        let dump = self.folder.join(format!("{everything}{}_{side}", detail.name));
+        let mut probe = this_command()?;
+        probe.args(["capture", "--quiet", "--overwrite", "--level", detail.level, "--task", detail.task]);
+        probe.args(["--steps", &place.steps]);
+        if let Some(ranks) = self.ranks {
+            probe.args(["--ranks", ranks]);
+        }
+        if let Some(module) = &place.module {
+            probe.args(["--include", module]);
+        }
+        probe.arg("-o").arg(&dump).args(["--", "sh", "-c", command]);
+        let output = probe.stdin(Stdio::null()).output();
+        let output = output.with_context(|| format!("cannot run {command:?}"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let last = said.trim_end().lines().next_back().unwrap_or("it said nothing");
+            bail!("{command:?} ended with {}: {last}", output.status);
+        }
+        Ok(dump)
+    }
+}
+
+/// Everything is equal to the bit.
+fn exact() -> anyhow::Result<Rules> {
+    Rules::parse("[[rule]]\npattern = \"*\"\nexact = true\n").map_err(anyhow::Error::msg)
+}
+
+/// This very command: the program itself, or the interpreter with the package.
+fn this_command() -> anyhow::Result<Command> {
+    let program = std::env::current_exe().context("the path of this program")?;
+    if program.file_stem().unwrap_or_default().to_string_lossy().starts_with("probe") {
+        return Ok(Command::new(program));
+    }
+    // By the name it was called by: that is how an interpreter knows its virtual environment.
+    let interpreter = std::env::args_os().next().unwrap_or_else(|| program.into_os_string());
+    let mut command = Command::new(interpreter);
+    command.args(["-m", "probe"]);
+    Ok(command)
+}

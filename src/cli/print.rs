@@ -1,0 +1,13 @@
+//! What commands print that write no reports.
+
+use clap::ValueEnum;
+
+/// The form of what goes to standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(super) enum PrintFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
