@@ -13,6 +13,7 @@ use super::output::{in_new_folder, to_print};
 use super::progress::Bar;
 use super::{origin, terminal};
 use crate::compare::{Progress, Quiet};
+use crate::gate::past::{Past, table_name};
 use crate::gate::policy::{Date, growth};
 use crate::gate::{GateOptions, GateOutcome, Kind, Policy, gate, history};
 use crate::read::map::FileAccess;
@@ -138,25 +139,31 @@ pub(super) fn run(args: &GateArgs) -> anyhow::Result<Exit> {
         let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
         Ok(pool.install(|| gate(&policy, &options, progress))?)
     };
-    let (outcome, written) = if printed.is_some() {
-        (judged()?, Vec::new())
+    let with_entry = || {
+        let outcome = judged()?;
+        let entry = history::Entry::of(&outcome);
+        anyhow::Ok((outcome, entry))
+    };
+    let ((outcome, entry), written) = if printed.is_some() {
+        (with_entry()?, Vec::new())
     } else {
         let folder = args.output.as_deref().unwrap_or(Path::new(OUTPUT));
         let formats = args.format.as_deref().unwrap_or(&GateFormat::ALL);
         in_new_folder(folder, || {
             let reports = GateReports::create(folder, formats, root.clone())?;
-            let outcome = judged()?;
-            let written = reports.finish(&outcome)?;
-            Ok((outcome, written))
+            let (outcome, entry) = with_entry()?;
+            let past = args.history.as_ref().map(|history| Past::of(history, entry.clone(), &outcome));
+            let written = reports.finish(&outcome, past.as_ref())?;
+            Ok(((outcome, entry), written))
         })?
     };
     summary(&outcome)?;
     if let Some(folder) = &args.history {
-        keep(folder, &outcome)?;
+        keep(folder, &outcome, &entry)?;
     }
     terminal::print(&match printed {
         Some(format) if format != GateFormat::Text => {
-            String::from_utf8(format.content(&outcome, root.as_deref()).map_err(anyhow::Error::msg)?)?
+            String::from_utf8(format.content(&outcome, root.as_deref(), None).map_err(anyhow::Error::msg)?)?
         }
         _ if args.quiet => format!("{}\n", answer(&outcome)),
         _ => render(&outcome, &layout(args, written)),
@@ -195,14 +202,12 @@ fn options(args: &GateArgs, policy: &Policy) -> anyhow::Result<GateOptions> {
 }
 
 /// Appends the result to a history.
-fn keep(folder: &Path, outcome: &GateOutcome) -> anyhow::Result<()> {
-    let entry = history::Entry::of(outcome);
-    history::append(folder, &entry)?;
+fn keep(folder: &Path, outcome: &GateOutcome, entry: &history::Entry) -> anyhow::Result<()> {
+    history::append(folder, entry)?;
     if outcome.cases.iter().any(|case| case.kind != Kind::Scalar) {
         let modules = folder.join(history::MODULES);
         std::fs::create_dir_all(&modules).with_context(|| modules.display().to_string())?;
-        let commit: String = entry.commit.as_deref().unwrap_or("unknown").chars().take(12).collect();
-        let name = format!("{}-{commit}-{}.parquet", entry.time, std::process::id());
+        let name = format!("{}-{}.parquet", table_name(entry), std::process::id());
         crate::report::history::modules(&modules.join(name), outcome)?;
     }
     Ok(())
