@@ -72,9 +72,15 @@ fn three_lines_of_a_pipeline() {
     assert_eq!((&report["culprits"][0]["name"], &report["culprits"][0]["step"]), (&"loss".into(), &7.into()));
     assert_eq!(report["commit"], "0123456789abcdef0123456789abcdef01234567");
     assert!(report["environment"].is_object());
-    for name in
-        ["junit.xml", "gate.sarif", "gate.md", "gate.txt", "events.jsonl", "gl-code-quality-report.json"]
-    {
+    for name in [
+        "gate.html",
+        "junit.xml",
+        "gate.sarif",
+        "gate.md",
+        "gate.txt",
+        "events.jsonl",
+        "gl-code-quality-report.json",
+    ] {
         assert!(place.path("out").join(name).is_file(), "{name}");
     }
     // The same bytes for the same content.
@@ -299,7 +305,10 @@ fn bounds_of_values_come_from_dumps() {
     let made = place.probe(&format!("baseline calibrate {gpu} {gpu} {gpu} -o exact.toml"));
     assert_eq!(made.code, 0, "{}{}", made.said, made.error);
     let policy = fs::read_to_string(place.path("exact.toml")).unwrap();
-    assert!(policy.contains("[[value]]\npattern = \"*\"\nexact = true  # 3 runs equal to the bit in "), "{policy}");
+    assert!(
+        policy.contains("[[value]]\npattern = \"*\"\nexact = true  # 3 runs equal to the bit in "),
+        "{policy}"
+    );
     let gate = |policy: &str, baseline: &str| {
         place.probe(&format!("gate --policy {policy} -b {baseline} -c {gpu} -o out -q")).code
     };
@@ -332,7 +341,12 @@ fn a_gate_that_has_nothing_to_narrow_with_says_so() {
     }
     // What fails on the way does not cost the answer.
     place.write("b.txt", &losses(|_| 1e-3));
-    let failed = place.probe("gate -b a.txt -c b.txt --narrow --candidate-cmd false --baseline-cmd false -o out");
+    let failed =
+        place.probe("gate -b a.txt -c b.txt --narrow --candidate-cmd false --baseline-cmd false -o out");
     assert_eq!(failed.code, 1, "{}", failed.error);
-    assert!(failed.said.starts_with("regression: loss") && failed.said.contains("not narrowed down: "), "{}", failed.said);
+    assert!(
+        failed.said.starts_with("regression: loss") && failed.said.contains("not narrowed down: "),
+        "{}",
+        failed.said
+    );
 }

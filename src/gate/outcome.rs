@@ -58,6 +58,19 @@ pub enum Status {
     Unverified,
 }
 
+impl Status {
+    /// The word in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Follows => "follows",
+            Self::Waived => "waived",
+            Self::Unverified => "unverified",
+        }
+    }
+}
+
 /// What a case or a culprit is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
@@ -311,14 +324,17 @@ impl GateOutcome {
         if let Some(bad) = bad {
             culprit.places = bad.places;
             culprit.followers = culprit.followers.max(bad.followers);
-            for case in self.cases.iter_mut().filter(|case| case.name == bad.name && case.status == Status::Failed) {
+            for case in
+                self.cases.iter_mut().filter(|case| case.name == bad.name && case.status == Status::Failed)
+            {
                 case.status = Status::Follows;
                 case.message = format!("differs because of {}", culprit.name);
             }
         }
         let case = super::cases::of_finding(finding, kind);
         // The same module as before, with a source line now.
-        self.cases.retain(|other| (&other.name, other.step, other.rank) != (&case.name, case.step, case.rank));
+        self.cases
+            .retain(|other| (&other.name, other.step, other.rank) != (&case.name, case.step, case.rank));
         self.cases.insert(0, case);
         self.culprits.insert(0, culprit);
     }

@@ -77,7 +77,12 @@ pub struct WrittenReport<'a> {
 
 impl<'a> WrittenReport<'a> {
     /// Of a baseline that was written to `path`.
-    pub fn of(path: &Path, baseline: &'a Baseline, moved: Option<&'a Comparison>, notes: &'a [String]) -> Self {
+    pub fn of(
+        path: &Path,
+        baseline: &'a Baseline,
+        moved: Option<&'a Comparison>,
+        notes: &'a [String],
+    ) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,
             tool: Tool::THIS,

@@ -129,6 +129,8 @@ export class Model {
   slotStart: Uint32Array = new Uint32Array(1);
   private pieces: Piece[] = [];
   private names: { ops: Names; slots: Names; values: Names };
+  private forms: Map<string, Form>;
+  private small: string[] | null = null;
 
   constructor(
     head: Head,
@@ -136,6 +138,13 @@ export class Model {
     readonly portraits: Portrait[],
   ) {
     this.names = head.columns ?? { ops: [], slots: [], values: [] };
+    this.forms = new Map(this.names.values);
+  }
+
+  /** All texts in small letters, for searches. */
+  get lower(): string[] {
+    this.small ??= this.texts.map((text) => text.toLowerCase());
+    return this.small;
   }
 
   /** Unpacks the ops, and takes note of where the slots are. */
@@ -167,6 +176,8 @@ export class Model {
       if (element) this.pieces.push({ element, op: this.count, slot: 0, row: 0, values: null, ready: null });
       this.count += rows;
     }
+    // Shards come one after the other, each with steps of some ranks.
+    this.parts.sort((a, b) => a.step - b.step || a.rank - b.rank);
     const slots = this.column("slots");
     this.slotStart = new Uint32Array(this.count + 1);
     for (let op = 0; op < this.count; op++) this.slotStart[op + 1] = (this.slotStart[op] ?? 0) + (slots[op] ?? 0);
@@ -194,6 +205,12 @@ export class Model {
 
   name(op: number): string {
     return this.text("op", op);
+  }
+
+  /** Whether an op comes before another in the order of steps, ranks and execution. */
+  before(op: number, other: number): boolean {
+    const [a, b] = [this.part(op), this.part(other)];
+    return a === b || !a || !b ? op < other : this.parts.indexOf(a) < this.parts.indexOf(b);
   }
 
   part(op: number): Part | undefined {
@@ -262,6 +279,14 @@ export class Model {
     return Array.from({ length: end - start }, (_, index) => this.slot(piece, start - piece.slot + index));
   }
 
+  /** Path of the slot that stands for an op; empty where there is none, or its piece is not unpacked yet. */
+  deciding(op: number): string {
+    const piece = this.pieceOf(op);
+    const index = this.whole("decides", op);
+    if (!piece?.ready || index === null) return "";
+    return this.slot(piece, (this.slotStart[op] ?? 0) - piece.slot + index).path;
+  }
+
   private slot(piece: Piece, at: number): Slot {
     const word = (name: string) => piece.ready?.slots.get(name)?.[at] ?? NOTHING;
     const text = (name: string) => this.texts[word(name)] ?? "";
@@ -275,7 +300,7 @@ export class Model {
       else high = middle;
     }
     const home = this.pieces[low];
-    const forms = new Map(this.names.values);
+    const { forms } = this;
     return {
       path: text("slot"),
       verdict: text("verdict"),
@@ -291,8 +316,8 @@ export class Model {
     };
   }
 
-  /** Hands on path and identity of every slot of a part that has one; for edges. Everything must be unpacked. */
-  identities(part: Part, take: (op: number, path: string, identity: number) => void): void {
+  /** Hands on every slot of a part whose value is known again: its number among all slots, that of its path's text, and the value's. Everything must be unpacked. */
+  identities(part: Part, take: (op: number, slot: number, path: number, identity: number) => void): void {
     let index = this.pieces.findIndex((piece) => piece === this.pieceOf(part.start));
     for (let op = part.start; op < part.start + part.count; op++) {
       while ((this.pieces[index + 1]?.op ?? Infinity) <= op) index++;
@@ -302,7 +327,7 @@ export class Model {
       const end = this.slotStart[op + 1] ?? 0;
       for (let slot = this.slotStart[op] ?? 0; slot < end; slot++) {
         const identity = numbers[slot - piece.slot] ?? NOTHING;
-        if (identity !== NOTHING) take(op, this.texts[paths[slot - piece.slot] ?? 0] ?? "", identity);
+        if (identity !== NOTHING) take(op, slot, paths[slot - piece.slot] ?? NOTHING, identity);
       }
     }
   }

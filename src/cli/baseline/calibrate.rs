@@ -13,7 +13,9 @@ use crate::cli::progress::Bar;
 use crate::cli::{Exit, terminal};
 use crate::compare::{Progress, Quiet};
 use crate::gate::baseline::{Baseline, ValuePart};
-use crate::gate::calibrate::{LEAST, Run, Spread, ValueSpread, moved, perturbed, scalar_rules, spreads, value_rules, value_spreads};
+use crate::gate::calibrate::{
+    LEAST, Run, Spread, ValueSpread, moved, perturbed, scalar_rules, spreads, value_rules, value_spreads,
+};
 use crate::gate::import::Scalars;
 use crate::gate::policy::Date;
 use crate::gate::{GateOptions, Policy, State, gate};
@@ -62,7 +64,8 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<Exit> {
     let pool = pool(None)?;
     let bar = (!args.quiet).then(Bar::on_terminal).flatten();
     let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
-    let runs: Vec<Run> = pool.install(|| args.runs.iter().map(|given| opened(given)).collect::<Result<_, _>>())?;
+    let runs: Vec<Run> =
+        pool.install(|| args.runs.iter().map(|given| opened(given)).collect::<Result<_, _>>())?;
     let scalars: Vec<Scalars> = runs.iter().map(|run| run.scalars.clone()).collect();
     let scalars = spreads(&scalars).map_err(anyhow::Error::msg)?;
     let values = pool.install(|| value_spreads(&runs, progress))?;
@@ -143,7 +146,8 @@ fn trials(
         trials.push(TrialEntry::of(format!("run {} against run 1", index + 2), state, State::Pass));
     }
     let base = lines("base", &first.scalars, first.parts())?;
-    let by = |bound: f64| if bound > 0.0 { format!("{:.3e}", 2.0 * bound) } else { "the last bit".to_owned() };
+    let by =
+        |bound: f64| if bound > 0.0 { format!("{:.3e}", 2.0 * bound) } else { "the last bit".to_owned() };
     for spread in scalars {
         let moved = lines("moved", &perturbed(&first.scalars, spread), first.parts())?;
         let what = format!("{} moved by {} at one step", spread.name, by(spread.bound()));

@@ -138,10 +138,12 @@ fn steps(options: &NarrowOptions, outcome: &GateOutcome) -> String {
     match outcome.to_blame().find_map(|culprit| culprit.step) {
         Some(0) => "0".to_owned(),
         Some(step) => format!("{}-{step}", step - 1),
-        None => outcome.scalars.values().filter_map(|series| series.keys().next()).min().map_or_else(
-            || "0".to_owned(),
-            ToString::to_string,
-        ),
+        None => outcome
+            .scalars
+            .values()
+            .filter_map(|series| series.keys().next())
+            .min()
+            .map_or_else(|| "0".to_owned(), ToString::to_string),
     }
 }
 

@@ -161,7 +161,9 @@ impl<'a> Rerun<'a> {
     pub(in crate::cli) fn from_modules(&self, steps: &str, tensors: bool) -> anyhow::Result<Trail> {
         self.expect(if tensors { 3 } else { 2 });
         let modules = self.stage(MODULES, Place { steps: steps.to_owned(), module: None })?;
-        let Some(first) = &modules.summary.first_divergence else { return Ok(self.trail(modules, Vec::new())) };
+        let Some(first) = &modules.summary.first_divergence else {
+            return Ok(self.trail(modules, Vec::new()));
+        };
         let mut finer = self.ops(Place::of_finding(first))?;
         let op = finer.last().and_then(|stage| Some((stage, stage.summary.first_divergence.as_ref()?)));
         if let Some((stage, op)) = op.filter(|_| tensors) {
@@ -238,7 +240,13 @@ impl<'a> Rerun<'a> {
         Ok(repeats)
     }
 
-    fn compared(&self, place: &Place, baseline: &Path, candidate: &Path, rules: Rules) -> anyhow::Result<Summary> {
+    fn compared(
+        &self,
+        place: &Place,
+        baseline: &Path,
+        candidate: &Path,
+        rules: Rules,
+    ) -> anyhow::Result<Summary> {
         let given = matches!(self.baseline, Trusted::Dump(_));
         let options = CompareOptions {
             steps: place.steps.parse().with_context(|| format!("steps {}", place.steps))?,

@@ -11,7 +11,11 @@ fn baseline() -> Baseline {
         mean: Some(0.25),
         norm: Some(norm),
         nonfinite: NonFinite::Counted([0; 3]),
-        inputs: if norm > 4.0 { Vec::new() } else { vec!["00ff00ff00ff00ff".into(), "input.1=0123456789abcdef".into()] },
+        inputs: if norm > 4.0 {
+            Vec::new()
+        } else {
+            vec!["00ff00ff00ff00ff".into(), "input.1=0123456789abcdef".into()]
+        },
     };
     Baseline {
         environment: Environment::from([("torch".into(), "2.7.1".into())]),

@@ -12,9 +12,9 @@ use crate::compare::{CompareOptions, NumberSet, Progress, compare_dumps};
 use crate::dump::{Dump, OpKind, OpName, Phase};
 use crate::gate::GateError;
 use crate::gate::baseline::{BoundaryValue, ValuePart};
+use crate::gate::cases::is_boundary;
 use crate::gate::import::Scalars;
 use crate::gate::side::{Side, Values};
-use crate::gate::cases::is_boundary;
 use crate::gate::values as lines;
 use crate::judge::Verdict;
 use crate::read::map::FileAccess;
@@ -45,7 +45,10 @@ impl Run {
         let everything = NumberSet::default();
         let parts = side.lines(&everything, &everything);
         if let Some(entry) = side.incomplete.first() {
-            return Err(GateError::Usage(format!("{}: {}; calibrate with whole runs", entry.place, entry.reason)));
+            return Err(GateError::Usage(format!(
+                "{}: {}; calibrate with whole runs",
+                entry.place, entry.reason
+            )));
         }
         let values = match side.values {
             Values::None => None,
@@ -172,7 +175,8 @@ fn measure(
         let name = part.pair.name(op);
         for (&slots, judgement) in op.slots.iter().zip(&judged.slots) {
             let (x, y) = part.pair.slot(op, slots);
-            let Some(slot) = x.or(y).filter(|slot| slot.side.is_result() && slot.value.tensor().is_some()) else {
+            let Some(slot) = x.or(y).filter(|slot| slot.side.is_result() && slot.value.tensor().is_some())
+            else {
                 continue;
             };
             let whole = || format!("step {} rank {} {name} {}", part.pair.step, part.pair.rank, slot.path);
@@ -243,7 +247,9 @@ pub fn value_rules(spreads: &ValueSpreads) -> String {
         for spread in &spreads.kinds {
             let remark = match spread.relative {
                 None => format!("{runs} runs equal to the bit in {} values", spread.values),
-                Some(relative) => format!("{runs} runs, {} values, largest spread {relative:.3e}", spread.values),
+                Some(relative) => {
+                    format!("{runs} runs, {} values, largest spread {relative:.3e}", spread.values)
+                }
             };
             text.push_str(&rule(&spread.pattern, spread.bound(), &remark));
         }
