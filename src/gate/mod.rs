@@ -15,6 +15,7 @@ pub mod import;
 mod make;
 mod number;
 pub mod outcome;
+pub mod past;
 pub mod policy;
 mod run;
 mod scalars;

@@ -58,6 +58,19 @@ pub enum Status {
     Unverified,
 }
 
+impl Status {
+    /// The word in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Follows => "follows",
+            Self::Waived => "waived",
+            Self::Unverified => "unverified",
+        }
+    }
+}
+
 /// What a case or a culprit is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {

@@ -15,7 +15,7 @@ export function config(root: HTMLElement, head: Head): void {
   const report = head.data as ConfigReport;
   const main = h("main", { class: "config" });
   const paint = () => replace(main, answer(report), ...(report.incomplete.length ? [unread(report)] : []), ...parts(report));
-  const around = frame(report.verdict, [report.baseline.path, report.candidate.path], null, paint);
+  const around = frame(report.verdict, [report.baseline.path, report.candidate.path], null, paint, ["t", "l", "?"]);
   paint();
   replace(root, around.bar, main, around.help);
   document.addEventListener("keydown", (event) => {

@@ -28,6 +28,8 @@ export function frame(
   sides: [string, string],
   middle: HTMLElement | null,
   repaint: () => void,
+  /** Keys that this view has; all of them where not given. */
+  keys?: string[],
 ): Frame {
   const bar = h("header", { class: "bar" });
   const help = h("dialog", { class: "help", "aria-labelledby": "help-title" });
@@ -71,7 +73,9 @@ export function frame(
     replace(
       help,
       h("h2", { id: "help-title" }, w().help),
-      h("dl", {}, ...Object.entries(w().keys).flatMap(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)])),
+      h("dl", {}, ...Object.entries(w().keys)
+          .filter(([key]) => !keys || keys.includes(key))
+          .flatMap(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)])),
       h("button", { type: "button", onclick: () => help.close() }, w().close),
     );
   }

@@ -5,6 +5,7 @@ import { config } from "./config";
 import { head } from "./data";
 import { h, replace } from "./dom";
 import { begin } from "./frame";
+import { gate } from "./gate";
 import { w } from "./words";
 
 async function main(): Promise<void> {
@@ -15,6 +16,7 @@ async function main(): Promise<void> {
     const found = await head();
     if (found.kind === "compare") await compare(root, found);
     else if (found.kind === "config") config(root, found);
+    else if (found.kind === "gate") gate(root, found);
     else throw new Error(`unknown kind of page: ${found.kind}`);
   } catch (error) {
     replace(root, h("div", { class: "failed" }, h("h1", {}, w().failed), h("p", {}, String(error))));

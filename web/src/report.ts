@@ -99,3 +99,70 @@ export interface ConfigReport {
   candidate: { path: string; format: string; device: string | null; steps: number[]; ranks: number[] };
   seconds: number;
 }
+
+/** A number; a word where it is not finite. */
+export type Num = number | "NaN" | "Infinity" | "-Infinity";
+
+/** What gate.json says, as far as the page reads it; schemas/gate.schema.json has all of it. */
+export interface Culprit {
+  kind: "op" | "module" | "scalar";
+  name: string;
+  slot: string;
+  step: number | null;
+  rank: number | null;
+  cause: string;
+  reason: string;
+  baseline: Num | null;
+  candidate: Num | null;
+  error: Num | null;
+  module: string | null;
+  source: string | null;
+  stack: string[];
+  places: number;
+  followers: number;
+  waived: string | null;
+}
+
+export type GateStatus = "passed" | "failed" | "follows" | "waived" | "unverified";
+
+export interface GateReport {
+  state: "pass" | "flaky" | "drift" | "regression" | "unverified";
+  answer: string;
+  mode: string;
+  culprits: Culprit[];
+  environment: {
+    known: boolean;
+    differences: { name: string; baseline: string | null; candidate: string | null }[];
+    baseline: Record<string, string>;
+    candidate: Record<string, string>;
+  };
+  unverified: { place: string; reason: string }[];
+  counts: Record<GateStatus, number>;
+  evidence: string[];
+  notes: string[];
+  commit: string | null;
+  baseline: { paths: string[]; format: string; points: number; steps: number };
+  candidate: { paths: string[]; format: string; points: number; steps: number };
+  policy: string | null;
+  next: string;
+}
+
+/** Gate after gate; runs are numbered over the whole history, the first that is here is `first`. */
+export interface History {
+  first: number;
+  runs: { time: number; commit: string | null; state: string; environment: string; culprit: string | null }[];
+  scalars: { name: string; means: (Num | null)[]; lasts: (Num | null)[] }[];
+  jumps: { scalar: string; run: number; change: Num; environment: boolean }[];
+  drifts: { scalar: string; from: number; change: Num }[];
+  modules: { name: string; errors: (Num | null)[]; statuses: (string | null)[] }[];
+  scalars_left_out: number;
+  modules_left_out: number;
+  faults: string[];
+}
+
+export interface GatePage {
+  gate: GateReport;
+  cases: { kind: string; name: string; step: number | null; rank: number | null; status: GateStatus; message: string; error: Num | null }[];
+  cases_left_out: number;
+  history: History | null;
+}

@@ -15,6 +15,7 @@ use super::output::{in_new_folder, to_print};
 use super::progress::Bar;
 use super::{origin, terminal};
 use crate::compare::{Progress, Quiet};
+use crate::gate::past::{Past, table_name};
 use crate::gate::policy::{Date, growth};
 use crate::gate::{GateOptions, GateOutcome, Kind, Policy, gate, history};
 use crate::read::map::FileAccess;
@@ -145,31 +146,33 @@ pub(super) fn run(args: &GateArgs) -> anyhow::Result<Exit> {
         let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
         Ok(pool.install(|| gate(&policy, &options, progress))?)
     };
-    let complete = |folder: Option<&Path>| -> anyhow::Result<GateOutcome> {
+    let complete = |folder: Option<&Path>| -> anyhow::Result<(GateOutcome, history::Entry)> {
         let mut outcome = judged()?;
         args.narrow.check(&outcome)?;
         narrow::narrow(&args.narrow, &mut outcome, policy.on_drift, folder, args.quiet);
-        Ok(outcome)
+        let entry = history::Entry::of(&outcome);
+        Ok((outcome, entry))
     };
-    let (outcome, written) = if printed.is_some() {
+    let ((outcome, entry), written) = if printed.is_some() {
         (complete(None)?, Vec::new())
     } else {
         let folder = args.output.as_deref().unwrap_or(Path::new(OUTPUT));
         let formats = args.format.as_deref().unwrap_or(&GateFormat::ALL);
         in_new_folder(folder, || {
             let reports = GateReports::create(folder, formats, root.clone())?;
-            let outcome = complete(Some(folder))?;
-            let written = reports.finish(&outcome)?;
-            Ok((outcome, written))
+            let (outcome, entry) = complete(Some(folder))?;
+            let past = args.history.as_ref().map(|history| Past::of(history, entry.clone(), &outcome));
+            let written = reports.finish(&outcome, past.as_ref())?;
+            Ok(((outcome, entry), written))
         })?
     };
     summary(&outcome)?;
     if let Some(folder) = &args.history {
-        keep(folder, &outcome)?;
+        keep(folder, &outcome, &entry)?;
     }
     terminal::print(&match printed {
         Some(format) if format != GateFormat::Text => {
-            String::from_utf8(format.content(&outcome, root.as_deref()).map_err(anyhow::Error::msg)?)?
+            String::from_utf8(format.content(&outcome, root.as_deref(), None).map_err(anyhow::Error::msg)?)?
         }
         _ if args.quiet => format!("{}\n", answer(&outcome)),
         _ => render(&outcome, &layout(args, written)),
@@ -208,14 +211,12 @@ fn options(args: &GateArgs, policy: &Policy) -> anyhow::Result<GateOptions> {
 }
 
 /// Appends the result to a history.
-fn keep(folder: &Path, outcome: &GateOutcome) -> anyhow::Result<()> {
-    let entry = history::Entry::of(outcome);
-    history::append(folder, &entry)?;
+fn keep(folder: &Path, outcome: &GateOutcome, entry: &history::Entry) -> anyhow::Result<()> {
+    history::append(folder, entry)?;
     if outcome.cases.iter().any(|case| case.kind != Kind::Scalar) {
         let modules = folder.join(history::MODULES);
         std::fs::create_dir_all(&modules).with_context(|| modules.display().to_string())?;
-        let commit: String = entry.commit.as_deref().unwrap_or("unknown").chars().take(12).collect();
-        let name = format!("{}-{commit}-{}.parquet", entry.time, std::process::id());
+        let name = format!("{}-{}.parquet", table_name(entry), std::process::id());
         crate::report::history::modules(&modules.join(name), outcome)?;
     }
     Ok(())

@@ -1,7 +1,9 @@
-//! Reports of a gate: text, JSON, `JUnit`, SARIF, Markdown, GitLab's code quality, events. All from one outcome; none computes anything.
+//! Reports of a gate: text, JSON, a page, `JUnit`, SARIF, Markdown, GitLab's code quality, events. All from one outcome; none computes anything.
 
 mod code_quality;
 mod events;
+#[cfg(feature = "html")]
+mod html;
 mod junit;
 mod markdown;
 pub mod model;
@@ -19,6 +21,7 @@ use std::str::FromStr;
 
 use super::{Draft, ReportError};
 use crate::gate::GateOutcome;
+use crate::gate::past::Past;
 
 pub(super) use junit::{test as test_of, unread};
 pub use markdown::page;
@@ -31,6 +34,8 @@ pub enum GateFormat {
     Text,
     /// The answer for programs.
     Json,
+    /// A page for people.
+    Html,
     /// Cases, for CI.
     Junit,
     /// Ops at fault, for code scanning.
@@ -44,7 +49,21 @@ pub enum GateFormat {
 }
 
 impl GateFormat {
-    /// Every format.
+    /// Every format that this build can write.
+    #[cfg(feature = "html")]
+    pub const ALL: [Self; 8] = [
+        Self::Text,
+        Self::Json,
+        Self::Html,
+        Self::Junit,
+        Self::Sarif,
+        Self::Markdown,
+        Self::CodeQuality,
+        Self::Events,
+    ];
+
+    /// Every format that this build can write.
+    #[cfg(not(feature = "html"))]
     pub const ALL: [Self; 7] =
         [Self::Text, Self::Json, Self::Junit, Self::Sarif, Self::Markdown, Self::CodeQuality, Self::Events];
 
@@ -53,6 +72,7 @@ impl GateFormat {
         match self {
             Self::Text => "text",
             Self::Json => "json",
+            Self::Html => "html",
             Self::Junit => "junit",
             Self::Sarif => "sarif",
             Self::Markdown => "markdown",
@@ -66,6 +86,7 @@ impl GateFormat {
         match self {
             Self::Text => "gate.txt",
             Self::Json => "gate.json",
+            Self::Html => "gate.html",
             Self::Junit => "junit.xml",
             Self::Sarif => "gate.sarif",
             Self::Markdown => "gate.md",
@@ -74,14 +95,26 @@ impl GateFormat {
         }
     }
 
-    /// The content of the file.
+    /// The content of the file. `past`: the gates before this one and this one, where a history is kept; the page shows it.
     ///
     /// # Errors
     /// The reason of the library behind the format.
-    pub fn content(self, outcome: &GateOutcome, root: Option<&Path>) -> Result<Vec<u8>, String> {
+    pub fn content(
+        self,
+        outcome: &GateOutcome,
+        root: Option<&Path>,
+        past: Option<&Past>,
+    ) -> Result<Vec<u8>, String> {
         match self {
             Self::Text => Ok(render(outcome, &GateTextOptions::complete()).into_bytes()),
             Self::Json => model::json(outcome).map_err(|error| error.to_string()),
+            #[cfg(feature = "html")]
+            Self::Html => html::document(outcome, past).map_err(|error| error.to_string()),
+            #[cfg(not(feature = "html"))]
+            Self::Html => {
+                let _ = past;
+                Err(format!("this build of probe has no feature `{self}`"))
+            }
             Self::Junit => junit::document(outcome),
             Self::Sarif => sarif::document(outcome, root).map_err(|error| error.to_string()),
             Self::Markdown => Ok(page(outcome).into_bytes()),
@@ -110,7 +143,7 @@ impl FromStr for GateFormat {
 
 /// A word that names no report format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no report format `{0}`; choose from text, json, junit, sarif, markdown, code-quality, events")]
+#[error("no report format `{0}`; choose from text, json, html, junit, sarif, markdown, code-quality, events")]
 pub struct UnknownGateFormat(pub String);
 
 /// The report files of one gate: created before the work, put in place together at its end.
@@ -135,15 +168,16 @@ impl GateReports {
         Ok(Self { drafts: wanted.into_iter().map(draft).collect::<Result<_, ReportError>>()?, root })
     }
 
-    /// Writes every report, then puts all of them in place. Returns their paths in the order of [`GateFormat::ALL`].
+    /// Writes every report, then puts all of them in place. Returns their paths in the order of [`GateFormat::ALL`]. `past` as for
+    /// [`GateFormat::content`].
     ///
     /// # Errors
     /// The first [`ReportError`]; no report is put in place when one cannot be written.
-    pub fn finish(self, outcome: &GateOutcome) -> Result<Vec<PathBuf>, ReportError> {
+    pub fn finish(self, outcome: &GateOutcome, past: Option<&Past>) -> Result<Vec<PathBuf>, ReportError> {
         let mut drafts = self.drafts;
         for (format, draft) in &mut drafts {
             let bytes = format
-                .content(outcome, self.root.as_deref())
+                .content(outcome, self.root.as_deref(), past)
                 .map_err(|error| ReportError::format(draft.target(), error))?;
             draft.file().write_all(&bytes).map_err(|error| draft.refused(error))?;
         }

@@ -224,19 +224,12 @@ impl<'a> From<&'a Culprit> for CulpritEntry<'a> {
 
 impl<'a> From<&'a Case> for CaseEntry<'a> {
     fn from(case: &'a Case) -> Self {
-        let status = match case.status {
-            Status::Passed => "passed",
-            Status::Failed => "failed",
-            Status::Follows => "follows",
-            Status::Waived => "waived",
-            Status::Unverified => "unverified",
-        };
         Self {
             kind: case.kind.name(),
             name: &case.name,
             step: case.step,
             rank: case.rank,
-            status,
+            status: case.status.name(),
             message: &case.message,
         }
     }

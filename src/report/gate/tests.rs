@@ -25,7 +25,7 @@ fn failed() -> GateOutcome {
 }
 
 fn content(format: GateFormat, outcome: &GateOutcome) -> String {
-    String::from_utf8(format.content(outcome, Some(Path::new("/home/user/train"))).unwrap()).unwrap()
+    String::from_utf8(format.content(outcome, Some(Path::new("/home/user/train")), None).unwrap()).unwrap()
 }
 
 #[test]
