@@ -41,7 +41,7 @@ pub(super) struct MergeArgs {
 }
 
 /// Reports where none are asked for. Rows stay in the shards.
-const FORMATS: [Format; 3] = [Format::Text, Format::Xlsx, Format::Json];
+const FORMATS: [Format; 4] = [Format::Text, Format::Xlsx, Format::Json, Format::Html];
 
 /// Runs the subcommand.
 pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
@@ -53,7 +53,8 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     }
     leave_nothing_behind(Vec::new())?;
     let found = merge(&args.run)?;
-    let written = ReportSet::create(&args.run, formats, Extent::Selection)?.finish(&found.summary)?;
+    let reports = ReportSet::create(&args.run, formats, Extent::Selection)?;
+    let written = reports.finish_stored(&found.rows, &found.summary)?;
     for note in &found.notes {
         terminal::error(&anyhow::anyhow!("note: {note}"));
     }

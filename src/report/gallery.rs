@@ -7,7 +7,7 @@ use super::{PartReport, Portrait};
 use crate::measure::{ErrorBins, ErrorMap, Look, ValueBins};
 
 /// Values that are shown more closely; those of the first parts.
-const MAX_PORTRAITS: usize = 200;
+pub(super) const MAX_PORTRAITS: usize = 200;
 
 /// Portraits with the parts they belong to, as far as a report holds them.
 #[derive(Debug, Default)]

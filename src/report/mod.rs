@@ -31,6 +31,8 @@ pub mod parquet;
 mod portrait;
 pub mod rows;
 mod set;
+#[cfg(feature = "parquet")]
+mod stored;
 pub mod text;
 pub(crate) mod visible;
 #[cfg(feature = "xlsx")]
@@ -43,6 +45,8 @@ pub use draft::{Discarded, Draft, discard_drafts};
 pub use error::ReportError;
 pub use portrait::Portrait;
 pub use set::{Extent, Format, ReportSet, UnknownFormat};
+#[cfg(feature = "parquet")]
+pub use stored::{StoredError, StoredFile, StoredRun};
 
 use crate::judge::{PartJudgement, Summary};
 use crate::measure::Evidence;
@@ -72,6 +76,15 @@ pub trait ReportWriter: Send {
     /// # Errors
     /// [`ReportError`] when the rows cannot be written; the file then never appears under its final name.
     fn part(&mut self, part: &PartReport<'_>) -> Result<(), ReportError>;
+
+    /// Adds the rows of a run whose shards were compared before, in place of its parts. Reports that hold no rows have nothing to add.
+    ///
+    /// # Errors
+    /// [`StoredError`] when the rows cannot be read, or as for [`ReportWriter::part`].
+    #[cfg(feature = "parquet")]
+    fn stored(&mut self, _run: &StoredRun, _summary: &Summary) -> Result<(), StoredError> {
+        Ok(())
+    }
 
     /// Writes the summary and completes the file. It stands in its place after [`Draft::place`], so that the
     /// reports of a comparison appear together or not at all.

@@ -11,6 +11,8 @@ use super::compared::{JunitReport, MarkdownReport};
 use super::json::JsonReport;
 use super::text::TextReport;
 use super::{Draft, PartReport, ReportError, ReportWriter};
+#[cfg(feature = "parquet")]
+use super::{StoredError, StoredRun};
 use crate::judge::Summary;
 
 /// A report file that can be asked for.
@@ -160,6 +162,19 @@ impl ReportSet {
     /// The first [`ReportError`] of any writer.
     pub fn part(&mut self, part: &PartReport<'_>) -> Result<(), ReportError> {
         self.writers.par_iter_mut().with_max_len(1).try_for_each(|writer| writer.part(part))
+    }
+
+    /// As [`finish`](Self::finish), of a run whose shards wrote their rows to `rows`.
+    ///
+    /// # Errors
+    /// [`StoredError`] as for [`finish`](Self::finish), and when the rows cannot be read.
+    #[cfg(feature = "parquet")]
+    pub fn finish_stored(mut self, rows: &[PathBuf], summary: &Summary) -> Result<Vec<PathBuf>, StoredError> {
+        let run = StoredRun::open(rows)?;
+        for writer in &mut self.writers {
+            writer.stored(&run, summary)?;
+        }
+        Ok(self.finish(summary)?)
     }
 
     /// As [`finish`](Self::finish), of reports that hold rows and nothing of the summary.

@@ -35,10 +35,12 @@ export class App {
     this.excess = judged.map((error, op) => (error > 0 ? Math.log2(error / (expected[op] ?? NaN)) : NaN));
     this.phases = this.phasesOf();
     this.fault = new Uint8Array(count);
-    for (let op = 0; op < count; op++) {
-      if (!isFault(this.role(op), model.text("cause", op))) continue;
-      this.fault[op] = 1;
-      this.faults.push(op);
+    for (const { start, count } of model.parts) {
+      for (let op = start; op < start + count; op++) {
+        if (!isFault(this.role(op), model.text("cause", op))) continue;
+        this.fault[op] = 1;
+        this.faults.push(op);
+      }
     }
     this.view = { part: "", op: null, tab: "faults", query: "", filters: {}, zoom: null, module: "" };
     this.take(location.hash);

@@ -65,7 +65,11 @@ function keys(app: App, find: HTMLInputElement, plot: HTMLElement, side: HTMLEle
     if (!faults.length) return;
     const at = app.selected();
     const next =
-      direction > 0 ? (faults.find((op) => op > at) ?? faults[0]) : (faults.findLast((op) => op < at) ?? faults.at(-1));
+      at < 0
+        ? faults[0]
+        : direction > 0
+          ? (faults.find((op) => app.model.before(at, op)) ?? faults[0])
+          : (faults.findLast((op) => app.model.before(op, at)) ?? faults.at(-1));
     if (next !== undefined) app.open(next);
   };
   const move = (direction: 1 | -1) => {

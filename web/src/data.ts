@@ -167,6 +167,8 @@ export class Model {
       if (element) this.pieces.push({ element, op: this.count, slot: 0, row: 0, values: null, ready: null });
       this.count += rows;
     }
+    // Shards come one after the other, each with steps of some ranks.
+    this.parts.sort((a, b) => a.step - b.step || a.rank - b.rank);
     const slots = this.column("slots");
     this.slotStart = new Uint32Array(this.count + 1);
     for (let op = 0; op < this.count; op++) this.slotStart[op + 1] = (this.slotStart[op] ?? 0) + (slots[op] ?? 0);
@@ -194,6 +196,12 @@ export class Model {
 
   name(op: number): string {
     return this.text("op", op);
+  }
+
+  /** Whether an op comes before another in the order of steps, ranks and execution. */
+  before(op: number, other: number): boolean {
+    const [a, b] = [this.part(op), this.part(other)];
+    return a === b || !a || !b ? op < other : this.parts.indexOf(a) < this.parts.indexOf(b);
   }
 
   part(op: number): Part | undefined {

@@ -100,11 +100,16 @@ function headline({ gate, cases_left_out }: GatePage): HTMLElement {
         "div",
         { class: "chips" },
         ...[...gate.notes, ...gate.evidence].slice(0, 20).map((note) =>
-          h("details", { class: "chip", name: "chip" }, h("summary", {}, shorten(visible(note), 34)), h("div", { class: "sheet" }, h("p", {}, visible(note)))),
+          h("details", { class: "chip", name: "chip" }, h("summary", {}, cut(visible(note))), h("div", { class: "sheet" }, h("p", {}, visible(note)))),
         ),
       ),
     ),
   );
+}
+
+/** A few words of a note, for its chip. */
+function cut(note: string): string {
+  return note.length > 40 ? `${note.slice(0, 39).trimEnd()}…` : note;
 }
 
 function culprits({ gate }: GatePage): HTMLElement | null {
@@ -249,11 +254,17 @@ function isGood(state: string | null): boolean {
 function chart(past: History, series: Series, choose: () => void): HTMLButtonElement {
   const known = series.values.map((value, run) => ({ value, run })).filter(({ value }) => value !== null) as { value: number; run: number }[];
   const finite = known.filter(({ value }) => Number.isFinite(value));
-  const [low, high] = [Math.min(...finite.map(({ value }) => value)), Math.max(...finite.map(({ value }) => value))];
+  const numbers = finite.map(({ value }) => value);
+  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
+  // Errors differ by powers of ten; those that are zero stand at the bottom.
+  const least = Math.min(...numbers.filter((value) => value > 0));
+  const level = (value: number) => (series.kind === "scalar" ? value : Math.log10(value > 0 ? value : least / 10));
+  const [floor, ceiling] = [level(low), level(high)];
   const { width, height, left, right, top, bottom } = CHART;
   const last = Math.max(1, series.values.length - 1);
   const x = (run: number) => left + (run / last) * (width - left - right);
-  const y = (value: number) => (high > low ? height - bottom - ((value - low) / (high - low)) * (height - top - bottom) : height / 2);
+  const y = (value: number) =>
+    ceiling > floor ? height - bottom - ((level(value) - floor) / (ceiling - floor)) * (height - top - bottom) : height / 2;
   const marks = known.map(({ value, run }) => {
     const good = isGood(series.states[run] ?? null);
     // What is no number stands at the top, in the colour of faults.
@@ -289,7 +300,8 @@ function runs(past: History, series: Series | null): HTMLElement {
   const body = h("tbody");
   const rows = past.runs.map((run, index) => ({ run, index })).reverse();
   const label = series ? (series.kind === "module" ? `${w().error}: ${visible(series.name)}` : visible(series.name)) : "";
-  const columns = [w().run, w().commit, w().when, w().state, label, w().change, w().environment, w().culprit];
+  const numeric = [true, false, false, false, true, true, false, false];
+  const columns = [w().run, w().commit, w().when, w().state, label, w().change, w().environmentShort, w().culprit].map((label, index) => ({ label, numeric: numeric[index] }));
   const show = (from: number) => {
     for (const { run, index } of rows.slice(from, from + SHOWN)) {
       const [value, before] = [series?.values[index] ?? null, series?.values.slice(0, index).findLast((value) => value !== null) ?? null];
@@ -318,7 +330,7 @@ function runs(past: History, series: Series | null): HTMLElement {
     }
   };
   show(0);
-  return h("table", { class: "items runs" }, h("thead", {}, h("tr", {}, ...columns.map((column) => h("th", { scope: "col" }, shorten(column, 40))))), body);
+  return h("table", { class: "items runs" }, h("thead", {}, h("tr", {}, ...columns.map(({ label, numeric }) => h("th", { scope: "col", class: numeric ? "num" : "" }, shorten(label, 40))))), body);
 }
 
 function when(time: number): string {

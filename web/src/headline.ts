@@ -155,6 +155,9 @@ function chips(app: App): HTMLElement {
       ...report.incomplete.slice(0, 200).map(({ place, reason }) => `${place}: ${reason}`),
       ...(report.incomplete.length > 200 ? [say(w().more, { n: count(report.incomplete.length - 200) })] : []),
     );
+  const held = app.model.parts.length;
+  if (held < report.counts.parts)
+    chip(say(w().heldParts, { n: count(held), m: count(report.counts.parts) }), "", w().heldText);
   const notes = report.notes.map((note) => ({ note, label: label(note) }));
   for (const { note, label } of notes) chip(label, "", note);
   const floor = noise(app);

@@ -184,9 +184,10 @@ impl<'a> Module<'a> {
     fn weight(&self) -> (bool, usize, f64) {
         let failed = |status: &Option<&str>| *status == Some("failed");
         let last = self.statuses.iter().rev().find(|status| status.is_some()).is_some_and(failed);
-        let largest = self.errors.iter().flatten().fold(0.0, |most: f64, error| {
-            if error.0.is_nan() { f64::INFINITY } else { most.max(error.0) }
-        });
+        let largest =
+            self.errors.iter().flatten().fold(0.0, |most: f64, error| {
+                if error.0.is_nan() { f64::INFINITY } else { most.max(error.0) }
+            });
         (last, self.statuses.iter().filter(|status| failed(status)).count(), largest)
     }
 }

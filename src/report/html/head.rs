@@ -1,6 +1,7 @@
 //! What the page is told beside the columns: which view it is, the report, the names of the columns.
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::pack::{ColumnNames, columns};
 use crate::report::gallery::Portraits;
@@ -9,7 +10,7 @@ use crate::report::model::{Report, SCHEMA_VERSION, Tool};
 /// The last piece of data of a page.
 #[derive(Debug, Serialize)]
 pub(super) struct Head<'a, R: Serialize> {
-    /// The view: `compare` or `config`.
+    /// The view: `compare`, `config` or `gate`.
     kind: &'static str,
     schema_version: u32,
     tool: Tool,
@@ -21,7 +22,17 @@ pub(super) struct Head<'a, R: Serialize> {
 #[derive(Debug, Serialize)]
 pub(super) struct Comparison<'a> {
     pub(super) report: Report<'a>,
-    pub(super) portraits: Portraits<'a>,
+    pub(super) portraits: Looks<'a>,
+}
+
+/// Closer looks at values at fault.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Looks<'a> {
+    /// Of parts that were just compared.
+    Live(Portraits<'a>),
+    /// Of parts that were compared before.
+    Stored(&'a [Box<RawValue>]),
 }
 
 impl<'a, R: Serialize> Head<'a, R> {

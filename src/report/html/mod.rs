@@ -15,17 +15,21 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::gallery::Gallery;
 use super::model::Report;
 use super::rows::op_rows;
 use super::{Draft, PartReport, ReportError, ReportWriter};
 use crate::judge::Summary;
-use head::{Comparison, Head};
+use head::{Comparison, Head, Looks};
 use pack::Packer;
 use page::Page;
 #[cfg(feature = "parquet")]
-pub use stored::{StoredError, from_parquet};
+pub use stored::from_parquet;
+
+#[cfg(feature = "parquet")]
+use super::{StoredError, StoredRun};
 
 /// Writer of `result.html`.
 #[derive(Debug)]
@@ -34,6 +38,8 @@ pub struct HtmlReport {
     page: Page<BufWriter<File>>,
     packer: Packer,
     gallery: Gallery,
+    /// Looks of earlier comparisons, as they stand in their files.
+    stored: Vec<Box<RawValue>>,
 }
 
 /// The page that will be `draft`.
@@ -50,7 +56,7 @@ impl HtmlReport {
     pub fn create(path: &Path) -> Result<Self, ReportError> {
         let mut draft = Draft::create(path)?;
         let page = begin(&mut draft)?;
-        Ok(Self { draft, page, packer: Packer::default(), gallery: Gallery::default() })
+        Ok(Self { draft, page, packer: Packer::default(), gallery: Gallery::default(), stored: Vec::new() })
     }
 }
 
@@ -69,9 +75,17 @@ impl ReportWriter for HtmlReport {
         Ok(())
     }
 
+    #[cfg(feature = "parquet")]
+    fn stored(&mut self, run: &StoredRun, summary: &Summary) -> Result<(), StoredError> {
+        let Self { draft, page, packer, stored, .. } = self;
+        *stored = stored::add_run(run, summary, packer, page, draft)?;
+        Ok(())
+    }
+
     fn finish(self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError> {
-        let Self { draft, mut page, mut packer, gallery } = *self;
-        let comparison = Comparison { report: Report::from(summary), portraits: gallery.wire() };
+        let Self { draft, mut page, mut packer, gallery, stored } = *self;
+        let looks = if stored.is_empty() { Looks::Live(gallery.wire()) } else { Looks::Stored(&stored) };
+        let comparison = Comparison { report: Report::from(summary), portraits: looks };
         let done = page.add(packer.take()).and_then(|()| page.finish(&Head::comparison(&comparison)));
         match done {
             Ok(_) => Ok(draft),

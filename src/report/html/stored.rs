@@ -1,53 +1,27 @@
-//! A page from a `result.parquet` of an earlier comparison: its rows, and the answer in its metadata.
+//! Pages from rows of earlier comparisons: of one `result.parquet`, with the answer in its metadata, or of the shards of a run.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::io::BufWriter;
+use std::ops::Range;
+use std::path::Path;
 
-use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Float64Type, Int32Type, UInt64Type};
-use arrow_array::{Array as _, ArrayRef, RecordBatch};
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::begin;
 use super::head::Head;
 use super::pack::{Packer, needed};
-use crate::report::columns::{Kind, SlotColumn};
-use crate::report::model::SCHEMA_VERSION;
-use crate::report::parquet::{PORTRAITS, REPORT, data_type};
-use crate::report::rows::Cell;
-use crate::report::{Draft, ReportError};
+use super::page::Page;
+use crate::judge::Summary;
+use crate::report::Draft;
+use crate::report::columns::SlotColumn;
+use crate::report::gallery::MAX_PORTRAITS;
+use crate::report::parquet::{PORTRAITS, REPORT};
+use crate::report::stored::{StoredError, StoredFile, StoredPart, StoredRun};
 
-/// Rows taken at once.
-const BATCH: usize = 8192;
-
-/// Most rows of a result.
-const MAX_ROWS: i64 = 1 << 31;
-
-/// Most bytes that a group of rows may unpack to; those that probe writes are a tenth of it.
-const MAX_GROUP_BYTES: i64 = 4 << 30;
-
-/// Why no page came of a result.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoredError {
-    /// The result cannot be read.
-    #[error("{}: {reason}", path.display())]
-    Unreadable {
-        /// The result.
-        path: PathBuf,
-        /// Why, and the repair.
-        reason: String,
-    },
-    /// The page cannot be written.
-    #[error(transparent)]
-    Page(#[from] ReportError),
-}
+/// Values that a page of many shards holds at most: a browser shows so many at once.
+const MAX_VALUES: usize = 600_000;
 
 #[derive(Debug, Serialize)]
 struct Stored<'a> {
@@ -61,52 +35,15 @@ struct Stored<'a> {
 /// [`StoredError`] when the result cannot be read, was written by a version that did not store what a page needs, or the page cannot be
 /// written.
 pub fn from_parquet(path: &Path, target: &Path) -> Result<Draft, StoredError> {
-    let unreadable = |reason: String| StoredError::Unreadable { path: path.into(), reason };
-    let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
-    // The library panics on some damaged files.
-    let made = catch_unwind(AssertUnwindSafe(|| made(file, target, &unreadable)));
-    made.unwrap_or_else(|_| Err(unreadable("is damaged; compare again".into())))
-}
-
-fn made(
-    file: File,
-    target: &Path,
-    unreadable: &impl Fn(String) -> StoredError,
-) -> Result<Draft, StoredError> {
-    let damaged = |error: &dyn std::fmt::Display| {
-        unreadable(format!("is no sound result of probe compare: {error}; compare again"))
-    };
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| damaged(&error))?;
-    let metadata = builder.metadata().clone();
-    check(&metadata).map_err(|reason| damaged(&reason))?;
-    let report: Box<RawValue> = answer(&metadata, REPORT)
-        .ok_or_else(|| unreadable("holds no answer beside its rows: it was written by an older version, or by something else; compare again".into()))?;
-    let portraits = answer(&metadata, PORTRAITS).ok_or_else(|| damaged(&"no portraits"))?;
-    let names: Vec<String> = needed().map(SlotColumn::name).collect();
-    let mask = ProjectionMask::columns(builder.parquet_schema(), names.iter().map(String::as_str));
-    let batches =
-        builder.with_batch_size(BATCH).with_projection(mask).build().map_err(|error| damaged(&error))?;
+    let file = StoredFile::open(path)?;
+    let answer = |key| file.text(key).and_then(|text| RawValue::from_string(text.to_owned()).ok());
+    let report = answer(REPORT)
+        .ok_or_else(|| file.unreadable("holds no answer beside its rows: it was written by an older version, or by something else; compare again"))?;
+    let portraits = answer(PORTRAITS).ok_or_else(|| file.damaged("no portraits"))?;
     let mut draft = Draft::create(target)?;
     let mut page = begin(&mut draft)?;
     let mut packer = Packer::default();
-    let mut last = None;
-    for batch in batches {
-        let batch = batch.map_err(|error| damaged(&error))?;
-        let columns = Columns::of(&batch).map_err(|name| {
-            unreadable(format!("has no column {name} as this version writes it; compare again"))
-        })?;
-        for row in 0..batch.num_rows() {
-            let place = columns.place(row).ok_or_else(|| damaged(&"a row without step, rank or order"))?;
-            if last != Some(place) {
-                if packer.is_full() {
-                    page.add(packer.take()).map_err(|error| draft.refused(error))?;
-                }
-                packer.op(place.0, place.1, |column| Some(columns.cell(column, row)));
-                last = Some(place);
-            }
-            packer.slot(|column| columns.cell(column, row));
-        }
-    }
+    add(&file, None, &mut packer, &mut page, &draft)?;
     page.add(packer.take()).map_err(|error| draft.refused(error))?;
     let finished = page.finish(&Head::comparison(&Stored { report: &report, portraits: &portraits }));
     match finished {
@@ -115,66 +52,110 @@ fn made(
     }
 }
 
-fn check(metadata: &ParquetMetaData) -> Result<(), String> {
-    let rows = metadata.file_metadata().num_rows();
-    if !(0..=MAX_ROWS).contains(&rows) {
-        return Err(format!("it claims {rows} rows"));
-    }
-    let large = metadata.row_groups().iter().map(RowGroupMetaData::total_byte_size);
-    match large.max() {
-        Some(bytes) if !(0..=MAX_GROUP_BYTES).contains(&bytes) => Err(format!("rows claim {bytes} bytes")),
-        _ => Ok(()),
-    }
+/// Adds rows of a file to a page.
+fn add(
+    file: &StoredFile,
+    ranges: Option<&[Range<usize>]>,
+    packer: &mut Packer,
+    page: &mut Page<BufWriter<File>>,
+    draft: &Draft,
+) -> Result<(), StoredError> {
+    let columns: Vec<SlotColumn> = needed().collect();
+    let mut last = None;
+    file.read(&columns, ranges, &mut |row| {
+        let place = row.part().zip(row.order());
+        let place = place.ok_or_else(|| file.damaged("a row without step, rank or order"))?;
+        if last != Some(place) {
+            if packer.is_full() {
+                page.add(packer.take()).map_err(|error| draft.refused(error))?;
+            }
+            let ((step, rank), _) = place;
+            packer.op(step, rank, |column| Some(row.cell(column)));
+            last = Some(place);
+        }
+        packer.slot(|column| row.cell(column));
+        Ok(())
+    })
 }
 
-/// What is stored in the metadata under `key`, if it is JSON of the version that is written today.
-fn answer(metadata: &ParquetMetaData, key: &str) -> Option<Box<RawValue>> {
-    let pairs = metadata.file_metadata().key_value_metadata()?;
-    let of = |key: &str| pairs.iter().find(|pair| pair.key == key)?.value.clone();
-    let version = of("schema_version")?;
-    RawValue::from_string(of(key)?).ok().filter(|_| version == SCHEMA_VERSION.to_string())
+/// Adds the rows of a run to a page: everything, or the steps and ranks at fault where that is too much. Returns what was looked at more
+/// closely.
+pub(super) fn add_run(
+    run: &StoredRun,
+    summary: &Summary,
+    packer: &mut Packer,
+    page: &mut Page<BufWriter<File>>,
+    draft: &Draft,
+) -> Result<Vec<Box<RawValue>>, StoredError> {
+    let chosen = chosen(run, summary);
+    for (number, file) in run.files.iter().enumerate() {
+        let parts = || chosen.iter().filter(|part| part.file == number);
+        let ranges: Vec<Range<usize>> = parts().map(|part| part.rows.clone()).collect();
+        if !ranges.is_empty() {
+            add(file, Some(&ranges), packer, page, draft)?;
+        }
+    }
+    portraits(run, summary, &chosen)
 }
 
-/// The columns of a batch.
-struct Columns<'a>(HashMap<SlotColumn, &'a ArrayRef>);
-
-impl<'a> Columns<'a> {
-    /// # Errors
-    /// The name of a column that is missing, or of another type.
-    fn of(batch: &'a RecordBatch) -> Result<Self, String> {
-        let column = |column: SlotColumn| {
-            let name = column.name();
-            let array = batch.column_by_name(&name);
-            let array = array.filter(|array| *array.data_type() == data_type(column.kind()));
-            array.map(|array| (column, array)).ok_or(name)
-        };
-        needed().map(column).collect::<Result<_, _>>().map(Self)
+/// Parts that the page holds, in the order of files.
+fn chosen<'a>(run: &'a StoredRun, summary: &Summary) -> Vec<&'a StoredPart> {
+    if run.count() <= MAX_VALUES {
+        return run.parts.iter().collect();
     }
-
-    fn place(&self, row: usize) -> Option<(u64, u32, u64)> {
-        let count = |column| match self.cell(column, row) {
-            Cell::Count(count) => Some(count),
-            _ => None,
-        };
-        let rank = u32::try_from(count(SlotColumn::Rank)?).ok()?;
-        Some((count(SlotColumn::Step)?, rank, count(SlotColumn::Order)?))
+    let by_place: HashMap<(u64, u32), usize> =
+        run.parts.iter().enumerate().map(|(index, part)| ((part.step, part.rank), index)).collect();
+    let at_fault = summary.culprits.iter().filter_map(|finding| by_place.get(&(finding.step, finding.rank)));
+    let mut in_order: Vec<usize> = (0..run.parts.len()).collect();
+    in_order.sort_by_key(|&index| (run.parts[index].step, run.parts[index].rank));
+    // Where nothing is at fault, the first ones: a page shows something.
+    let in_order = if summary.culprits.is_empty() { in_order } else { Vec::new() };
+    let (mut taken, mut values) = (BTreeSet::new(), 0);
+    for &index in at_fault.chain(&in_order) {
+        let rows = run.parts[index].rows.len();
+        if taken.contains(&index) || (values + rows > MAX_VALUES && values > 0) {
+            continue;
+        }
+        taken.insert(index);
+        values += rows;
     }
+    taken.into_iter().map(|index| &run.parts[index]).collect()
+}
 
-    fn cell(&self, column: SlotColumn, row: usize) -> Cell<'a> {
-        let Some(array) = self.0.get(&column).filter(|array| array.is_valid(row)) else { return Cell::Empty };
-        match column.kind() {
-            Kind::Count => Cell::Count(array.as_primitive::<UInt64Type>().value(row)),
-            Kind::Real => Cell::Real(array.as_primitive::<Float64Type>().value(row)),
-            Kind::Flag => Cell::Flag(array.as_boolean().value(row)),
-            Kind::Text => Cell::Text(array.as_string::<i32>().value(row).into()),
-            Kind::Category => {
-                let words = array.as_dictionary::<Int32Type>();
-                let key = words.key(row).filter(|&key| key < words.values().len());
-                key.map_or(Cell::Empty, |key| {
-                    let word = words.values().as_string::<i32>().value(key);
-                    Cell::Text(word.into())
-                })
+/// The place of a portrait.
+#[derive(Deserialize)]
+struct Of {
+    step: u64,
+    rank: u32,
+    order: u64,
+}
+
+/// Portraits of the parts that a page holds, those of the first findings.
+fn portraits(
+    run: &StoredRun,
+    summary: &Summary,
+    chosen: &[&StoredPart],
+) -> Result<Vec<Box<RawValue>>, StoredError> {
+    let places: BTreeSet<(u64, u32)> = chosen.iter().map(|part| (part.step, part.rank)).collect();
+    let findings = summary.culprits.iter().enumerate();
+    let weight: HashMap<(u64, u32, u64), usize> = findings
+        .map(|(index, finding)| ((finding.step, finding.rank, finding.order as u64), index))
+        .collect();
+    let mut found = Vec::new();
+    for file in &run.files {
+        let text = file.text(PORTRAITS).unwrap_or("[]");
+        let list: Vec<Box<RawValue>> =
+            serde_json::from_str(text).map_err(|error| file.damaged(format!("portraits: {error}")))?;
+        for portrait in list {
+            let Of { step, rank, order } = serde_json::from_str(portrait.get())
+                .map_err(|error| file.damaged(format!("portraits: {error}")))?;
+            if places.contains(&(step, rank)) {
+                let place = (step, rank, order);
+                found.push((weight.get(&place).copied().unwrap_or(usize::MAX), place, portrait));
             }
         }
     }
+    found.sort_by_key(|(weight, place, _)| (*weight, *place));
+    found.truncate(MAX_PORTRAITS);
+    Ok(found.into_iter().map(|(_, _, portrait)| portrait).collect())
 }

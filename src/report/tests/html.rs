@@ -10,9 +10,9 @@ use flate2::read::ZlibDecoder;
 use sha2::{Digest as _, Sha256};
 
 use super::fixture::{everything, full_summary, hostile_names, summary};
-use crate::report::html::{HtmlReport, StoredError, document, from_parquet};
+use crate::report::html::{HtmlReport, document, from_parquet};
 use crate::report::parquet::ParquetReport;
-use crate::report::{PartReport, ReportWriter};
+use crate::report::{PartReport, ReportWriter, StoredError};
 
 fn written(folder: &Path, parts: &[PartReport<'_>]) -> String {
     let part = everything();
