@@ -25,6 +25,7 @@ async function traced(client, work) {
   await client.send("Tracing.end");
   await complete;
   client.off("Tracing.dataCollected", collect);
+  if (process.env.PROBE_TRACE) (await import("node:fs")).writeFileSync(process.env.PROBE_TRACE, JSON.stringify(events));
   return told(events);
 }
 

@@ -28,7 +28,7 @@ pub(super) struct MergeArgs {
     #[arg(value_name = "RUN")]
     pub(super) run: PathBuf,
 
-    /// Reports to write into it, with commas; rows stay in the shards, `result.parquet` in each [default: text,xlsx,json].
+    /// Reports to write into it, with commas; rows stay in the shards, `result.parquet` in each [default: text,xlsx,json,html].
     #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
     pub(super) format: Option<Vec<Format>>,
 

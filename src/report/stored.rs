@@ -10,7 +10,9 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float64Type, Int32Type, UInt64Type};
 use arrow_array::{Array as _, ArrayRef, RecordBatch};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder, RowSelection};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
+};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::ReportError;
@@ -109,26 +111,65 @@ impl StoredFile {
         read.unwrap_or_else(|_| Err(self.unreadable("is damaged; compare again")))
     }
 
+    /// The rows in `ranges`, which are in order, with all columns; nothing where there are none.
+    ///
+    /// # Errors
+    /// [`StoredError::Unreadable`] when they cannot be read.
+    #[cfg(feature = "xlsx")]
+    pub(super) fn gather(&self, ranges: &[Range<usize>]) -> Result<Option<StoredRows>, StoredError> {
+        let count: usize = ranges.iter().map(ExactSizeIterator::len).sum();
+        if count == 0 {
+            return Ok(None);
+        }
+        let read = || {
+            let mut batches = self.batches(&SlotColumn::with_programs(), Some(ranges), count)?;
+            let batch = batches.next().transpose().map_err(|error| self.damaged(error))?;
+            let batch = batch.filter(|batch| batch.num_rows() == count);
+            batch.map(StoredRows).ok_or_else(|| self.damaged("rows are missing"))
+        };
+        // The library panics on some damaged files.
+        let read = catch_unwind(AssertUnwindSafe(read));
+        read.unwrap_or_else(|_| Err(self.unreadable("is damaged; compare again"))).map(Some)
+    }
+
+    fn batches(
+        &self,
+        columns: &[SlotColumn],
+        ranges: Option<&[Range<usize>]>,
+        size: usize,
+    ) -> Result<ParquetRecordBatchReader, StoredError> {
+        let file = self.file.try_clone().map_err(|error| self.unreadable(error.to_string()))?;
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
+        let names: Vec<String> = columns.iter().map(|column| column.name()).collect();
+        let mask = ProjectionMask::columns(builder.parquet_schema(), names.iter().map(String::as_str));
+        let mut builder = builder.with_batch_size(size).with_projection(mask);
+        if let Some(ranges) = ranges {
+            let chosen = RowSelection::from_consecutive_ranges(ranges.iter().cloned(), self.count());
+            builder = builder.with_row_selection(chosen);
+        }
+        builder.build().map_err(|error| self.damaged(error))
+    }
+
+    /// The columns of a batch of this file.
+    pub(super) fn columns<'a>(
+        &self,
+        batch: &'a RecordBatch,
+        wanted: &[SlotColumn],
+    ) -> Result<Columns<'a>, StoredError> {
+        Columns::of(batch, wanted).map_err(|name| {
+            self.unreadable(format!("has no column {name} as this version writes it; compare again"))
+        })
+    }
+
     fn rows(
         &self,
         columns: &[SlotColumn],
         ranges: Option<&[Range<usize>]>,
         take: &mut dyn FnMut(StoredRow<'_>) -> Result<(), StoredError>,
     ) -> Result<(), StoredError> {
-        let file = self.file.try_clone().map_err(|error| self.unreadable(error.to_string()))?;
-        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
-        let names: Vec<String> = columns.iter().map(|column| column.name()).collect();
-        let mask = ProjectionMask::columns(builder.parquet_schema(), names.iter().map(String::as_str));
-        let mut builder = builder.with_batch_size(BATCH).with_projection(mask);
-        if let Some(ranges) = ranges {
-            let chosen = RowSelection::from_consecutive_ranges(ranges.iter().cloned(), self.count());
-            builder = builder.with_row_selection(chosen);
-        }
-        for batch in builder.build().map_err(|error| self.damaged(error))? {
+        for batch in self.batches(columns, ranges, BATCH)? {
             let batch = batch.map_err(|error| self.damaged(error))?;
-            let columns = Columns::of(&batch, columns).map_err(|name| {
-                self.unreadable(format!("has no column {name} as this version writes it; compare again"))
-            })?;
+            let columns = self.columns(&batch, columns)?;
             for row in 0..batch.num_rows() {
                 take(StoredRow { columns: &columns, row })?;
             }
@@ -153,8 +194,13 @@ fn check(metadata: &ParquetMetaData) -> Result<(), String> {
     }
 }
 
+/// Rows that were chosen of a file.
+#[cfg(feature = "xlsx")]
+#[derive(Debug)]
+pub(super) struct StoredRows(pub(super) RecordBatch);
+
 /// The columns of a batch.
-struct Columns<'a>(HashMap<SlotColumn, &'a ArrayRef>);
+pub(super) struct Columns<'a>(HashMap<SlotColumn, &'a ArrayRef>);
 
 impl<'a> Columns<'a> {
     /// # Errors
@@ -173,8 +219,8 @@ impl<'a> Columns<'a> {
 /// A row of a result.
 #[derive(Clone, Copy)]
 pub(super) struct StoredRow<'a> {
-    columns: &'a Columns<'a>,
-    row: usize,
+    pub(super) columns: &'a Columns<'a>,
+    pub(super) row: usize,
 }
 
 impl<'a> StoredRow<'a> {

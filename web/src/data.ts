@@ -129,6 +129,8 @@ export class Model {
   slotStart: Uint32Array = new Uint32Array(1);
   private pieces: Piece[] = [];
   private names: { ops: Names; slots: Names; values: Names };
+  private forms: Map<string, Form>;
+  private small: string[] | null = null;
 
   constructor(
     head: Head,
@@ -136,6 +138,13 @@ export class Model {
     readonly portraits: Portrait[],
   ) {
     this.names = head.columns ?? { ops: [], slots: [], values: [] };
+    this.forms = new Map(this.names.values);
+  }
+
+  /** All texts in small letters, for searches. */
+  get lower(): string[] {
+    this.small ??= this.texts.map((text) => text.toLowerCase());
+    return this.small;
   }
 
   /** Unpacks the ops, and takes note of where the slots are. */
@@ -283,7 +292,7 @@ export class Model {
       else high = middle;
     }
     const home = this.pieces[low];
-    const forms = new Map(this.names.values);
+    const { forms } = this;
     return {
       path: text("slot"),
       verdict: text("verdict"),
@@ -299,8 +308,8 @@ export class Model {
     };
   }
 
-  /** Hands on path and identity of every slot of a part that has one; for edges. Everything must be unpacked. */
-  identities(part: Part, take: (op: number, path: string, identity: number) => void): void {
+  /** Hands on every slot of a part whose value is known again: its number among all slots, that of its path's text, and the value's. Everything must be unpacked. */
+  identities(part: Part, take: (op: number, slot: number, path: number, identity: number) => void): void {
     let index = this.pieces.findIndex((piece) => piece === this.pieceOf(part.start));
     for (let op = part.start; op < part.start + part.count; op++) {
       while ((this.pieces[index + 1]?.op ?? Infinity) <= op) index++;
@@ -310,7 +319,7 @@ export class Model {
       const end = this.slotStart[op + 1] ?? 0;
       for (let slot = this.slotStart[op] ?? 0; slot < end; slot++) {
         const identity = numbers[slot - piece.slot] ?? NOTHING;
-        if (identity !== NOTHING) take(op, this.texts[paths[slot - piece.slot] ?? 0] ?? "", identity);
+        if (identity !== NOTHING) take(op, slot, paths[slot - piece.slot] ?? NOTHING, identity);
       }
     }
   }

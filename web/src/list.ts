@@ -9,6 +9,8 @@ import type { View } from "./state";
 import { named, say, w } from "./words";
 
 const ROW = 26;
+/** Rows that exist above and below those in view. */
+const AROUND = 12;
 /** Faults that are listed; the ops behind them are all in the list of ops. */
 const MOST = 500;
 const TABS = ["faults", "modules", "ops"] as const;
@@ -126,7 +128,7 @@ function ops(app: App): Pane {
     const [start, end] = everywhere ? [0, model.count] : [part.start, part.start + part.count];
     const words = view.query.toLowerCase().split(/\s+/).filter(Boolean);
     // Texts are matched once, however many ops share them.
-    const holds = words.map((word) => Uint8Array.from(model.texts, (text) => (text.toLowerCase().includes(word) ? 1 : 0)));
+    const holds = words.map((word) => Uint8Array.from(model.lower, (text) => (text.includes(word) ? 1 : 0)));
     const columns = ["op", "module", "source"].map((name) => model.column(name));
     const wanted = (["role", "cause"] as const).map((name) => {
       const chosen = view.filters[name];
@@ -146,54 +148,87 @@ function ops(app: App): Pane {
     found = Uint32Array.from(out);
     space.style.height = `${found.length * ROW}px`;
     replace(status, found.length ? say(w().found, { n: count(found.length), m: count(end - start) }) : w().none);
+    again();
+  }
+
+  /** Rows that exist, by their place in the list: those that stay in view are left as they are. */
+  const alive = new Map<number, HTMLElement>();
+
+  function rowsInView(): void {
+    const first = Math.max(0, Math.floor(scroller.scrollTop / ROW) - AROUND);
+    const last = Math.min(found.length, first + Math.ceil(scroller.clientHeight / ROW) + 2 * AROUND);
+    for (const [index, row] of alive) {
+      if (index >= first && index < last) continue;
+      row.remove();
+      alive.delete(index);
+    }
+    const selected = app.selected();
+    const many = app.model.parts.length > 1 && app.view.filters.scope?.includes("all");
+    const added = [];
+    for (let index = first; index < last; index++) {
+      if (alive.has(index)) continue;
+      const row = rowOf(found[index] ?? 0, selected, many === true);
+      row.style.top = `${index * ROW}px`;
+      row.setAttribute("aria-posinset", String(index + 1));
+      row.setAttribute("aria-setsize", String(found.length));
+      alive.set(index, row);
+      added.push(row);
+    }
+    rows.append(...added);
+  }
+
+  /** Draws all rows in view again. */
+  function again(): void {
+    replace(rows);
+    alive.clear();
     rowsInView();
   }
 
-  function rowsInView(): void {
-    const first = Math.max(0, Math.floor(scroller.scrollTop / ROW) - 4);
-    const last = Math.min(found.length, first + Math.ceil(scroller.clientHeight / ROW) + 8);
-    rows.style.transform = `translateY(${first * ROW}px)`;
-    const selected = app.selected();
-    const many = app.model.parts.length > 1 && app.view.filters.scope?.includes("all");
-    replace(
-      rows,
-      ...Array.from({ length: last - first }, (_, index) => {
-        const op = found[first + index] ?? 0;
-        const role = app.role(op);
-        const part = many ? app.model.part(op) : undefined;
-        const value = app.error[op] ?? NaN;
-        return h(
-          "button",
-          {
-            type: "button",
-            class: "oprow",
-            role: "option",
-            tabindex: -1,
-            "aria-selected": String(op === selected),
-            title: visible(app.model.name(op)).slice(0, 500),
-            onclick: () => app.open(op),
-          },
-          mark(role),
-          h("span", { class: "opname" }, part ? `${part.step}.${part.rank} ` : "", shorten(visible(app.model.name(op)), 80)),
-          h("span", { class: "num" }, Number.isNaN(value) ? "" : error(value)),
-        );
-      }),
+  function rowOf(op: number, selected: number, many: boolean): HTMLElement {
+    const part = many ? app.model.part(op) : undefined;
+    const value = app.error[op] ?? NaN;
+    const name = visible(app.model.name(op));
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "oprow",
+        role: "option",
+        tabindex: -1,
+        "aria-selected": String(op === selected),
+        title: name.slice(0, 500),
+        onclick: () => app.open(op),
+      },
+      mark(app.role(op)),
+      h("span", { class: "opname" }, part ? `${part.step}.${part.rank} ` : "", shorten(name, 80)),
+      h("span", { class: "num" }, Number.isNaN(value) ? "" : error(value)),
     );
+  }
+
+  /** Causes that there are, and the kinds of most ops: they stay as they are. */
+  let choices: { causes: string[]; kinds: string[] } | null = null;
+
+  function chosen(): { causes: string[]; kinds: string[] } {
+    if (choices) return choices;
+    const { model } = app;
+    const causes = Array.from(new Set(model.column("cause")), (number) => model.texts[number] ?? "").filter(Boolean);
+    const kinds = new Map<string, number>();
+    for (let op = 0; op < model.count; op++) {
+      const kind = app.kind(op);
+      kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
+    }
+    const common = Array.from(kinds).sort((a, b) => b[1] - a[1]).slice(0, 8);
+    choices = { causes, kinds: common.map(([kind]) => kind) };
+    return choices;
   }
 
   function paintFilters(): void {
     const { model, view } = app;
-    const present = (name: string) => {
-      const numbers = new Set(model.column(name));
-      return Array.from(numbers, (number) => model.texts[number] ?? "").filter(Boolean);
-    };
-    const kinds = new Map<string, number>();
-    for (let op = 0; op < model.count; op++) kinds.set(app.kind(op), (kinds.get(app.kind(op)) ?? 0) + 1);
-    const common = Array.from(kinds).sort((a, b) => b[1] - a[1]).slice(0, 8).map(([kind]) => kind);
+    const { causes, kinds } = chosen();
     const groups: [keyof View["filters"], string, string[], (word: string) => string][] = [
       ["role", w().role, ROLES.filter((role) => (model.report.counts.roles[role] ?? 0) > 0), (word) => named("roleNames", word)],
-      ["cause", w().cause, present("cause"), (word) => named("causeNames", word)],
-      ["kind", w().kind, common, (word) => shorten(visible(word), 24)],
+      ["cause", w().cause, causes, (word) => named("causeNames", word)],
+      ["kind", w().kind, kinds, (word) => shorten(visible(word), 24)],
       ["phase", w().phase, ["forward", "backward", "gradient", "optimizer"], (word) => (w() as unknown as Record<string, string>)[word] ?? word],
     ];
     replace(filters);
@@ -256,7 +291,7 @@ function ops(app: App): Pane {
       else if (changed.has("part") && !app.view.filters.scope?.includes("all")) show();
       else if (changed.has("op") || changed.has("part")) {
         bringIntoView();
-        rowsInView();
+        again();
       }
     },
   };

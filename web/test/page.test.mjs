@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, open } from "./browser.mjs";
-import { HOSTILE, again, checked, clean, hostile, page } from "./results.mjs";
+import { HOSTILE, again, checked, clean, compared, dumpsGated, hostile, hostileGate, merged, page } from "./results.mjs";
 
 let browser;
 before(async () => {
@@ -239,4 +239,59 @@ test("a configuration check shows differences and folds what may differ", async 
   assert.ok(await folded.locator("table").isVisible());
   assert.deepEqual(aligned.complaints, []);
   await aligned.close();
+});
+
+test("a gate shows what is to blame, the environment, and how everything moved gate after gate", async () => {
+  const { page: shown, complaints, close } = await open(browser, dumpsGated());
+  const answer = shown.locator(".answer");
+  assert.match(await answer.innerText(), /^Regression\n.*Functional\.gelu\.1\.forward output\.0/);
+  assert.ok(await onScreen(shown.locator(".answer h1")));
+  const blamed = await shown.locator(".culprits > li").allInnerTexts();
+  assert.ok(blamed.some((text) => /gelu\.1\.forward[\s\S]*numerics[\s\S]*train\.py:54/.test(text)), blamed.join("\n"));
+  assert.ok(blamed.some((text) => /^loss[\s\S]*2\.25 → 2\.5/.test(text)), blamed.join("\n"));
+  // A chart for each scalar, and for modules; the first one at fault is chosen, and its runs are listed below.
+  const charts = shown.locator(".chart");
+  assert.ok((await charts.count()) > 10);
+  const chosen = shown.locator(".chart[aria-pressed=true]");
+  assert.match(await chosen.innerText(), /gelu\.1/);
+  const loss = shown.locator(".chart", { hasText: "loss" });
+  assert.deepEqual([await loss.locator("path.good").count(), await loss.locator("path.bad").count(), await loss.locator(".jump").count()], [3, 1, 1]);
+  await loss.click();
+  const rows = await shown.locator(".runs tbody tr").allInnerTexts();
+  assert.equal(rows.length, 4);
+  assert.match(rows[0], /^3\s+3ccccccccc[\s\S]*regression\s+2\.5\s/);
+  assert.match(rows[1], /^2\s+2ccccccccc[\s\S]*pass\s+2\.375\s+0\s/);
+  await shown.getByText("follow from a fault").last().click();
+  assert.ok(await shown.locator("details[open]", { hasText: "follow from a fault" }).locator("table").isVisible());
+  assert.deepEqual(complaints, []);
+  await shown.keyboard.press("l");
+  assert.match(await answer.innerText(), /精度退化/);
+  await close();
+});
+
+test("a gate without a history says how to keep one, and shows hostile names as text", async () => {
+  const { page: shown, complaints, close } = await open(browser, hostileGate());
+  assert.match(await shown.locator(".history").innerText(), /No history is kept/);
+  const seen = await shown.evaluate(() => document.body.innerText);
+  assert.ok(seen.includes("<script>") && !/[\u0000\u001b\u202e]/.test(seen), seen.slice(0, 400));
+  assert.equal(await shown.evaluate(() => window.owned), undefined);
+  assert.equal(await shown.evaluate(() => document.querySelectorAll("#app script, #app img, #app iframe").length), 0);
+  assert.deepEqual(complaints, []);
+  await close();
+});
+
+test("shards make the page of one process, in the order of steps and ranks", async () => {
+  const [baseline, candidate] = ["faults/rec_rank1_batch_L1_statistics/baseline", "faults/rec_rank1_batch_L1_statistics/candidate"];
+  const one = await open(browser, compared("one", baseline, candidate));
+  const many = await open(browser, merged("many", 2, baseline, candidate));
+  const all = async ({ page: shown }) => [
+    await shown.locator(".answer").innerText(),
+    await shown.locator(".multiples").innerText(),
+    await shown.locator(".detail").innerText(),
+    await shown.locator(".roles").innerText(),
+  ];
+  assert.deepEqual(await all(many), await all(one));
+  assert.deepEqual(many.complaints, []);
+  await one.close();
+  await many.close();
 });

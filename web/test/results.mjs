@@ -51,6 +51,45 @@ export function checked(name, baseline, candidate) {
   return join(FOLDER, name, "config.html");
 }
 
+/** A file of scalars by step, of JSON lines. */
+function scalars(name, ...points) {
+  const path = join(FOLDER, `${name}.jsonl`);
+  writeFileSync(path, points.map((point, step) => `${JSON.stringify({ step, ...point })}\n`).join(""));
+  return path;
+}
+
+/** The page of the last of several gates, which share a history. */
+export function gated(name, baseline, candidates) {
+  const history = join(FOLDER, `${name}-history`);
+  candidates.forEach((candidate, index) =>
+    run("gate", "--baseline", ...baseline, "--candidate", ...candidate, "-o", join(FOLDER, name), "--history", history, "--commit", `${index}`.padEnd(40, "c")),
+  );
+  return join(FOLDER, name, "gate.html");
+}
+
+/** Gates of dumps with a loss beside them: the last one is wrong in both. */
+export function dumpsGated() {
+  const loss = (name, value) => scalars(name, { loss: 2.5, accuracy: 0.5 }, { loss: value, accuracy: 0.5 });
+  const good = ["gpu_dump", "--candidate", loss("good", 2.25)];
+  return gated("gate", ["gpu_dump", "--baseline", loss("base", 2.25)], [good, good, good, ["npu_dump", "--candidate", loss("bad", 2.5)]]);
+}
+
+/** A gate without a history, of a scalar whose name is hostile. */
+export function hostileGate() {
+  const [baseline, candidate] = [scalars("hostile-base", { [HOSTILE]: 1 }), scalars("hostile-bad", { [HOSTILE]: 2 })];
+  run("gate", "--baseline", baseline, "--candidate", candidate, "-o", join(FOLDER, "hostile-gate"));
+  return join(FOLDER, "hostile-gate", "gate.html");
+}
+
+/** The page of a comparison in shards, put together. */
+export function merged(name, shards, baseline, candidate) {
+  const folder = join(FOLDER, name);
+  run("plan", baseline, candidate, "-o", folder);
+  for (let index = shards; index > 0; index--) run("compare", "--plan", join(folder, "plan.json"), "--shard", `${index}/${shards}`, "-q");
+  run("merge", folder, "-q");
+  return join(folder, "result.html");
+}
+
 /** Text that tries to be markup, a command of the terminal, or to turn what is read around. */
 export const HOSTILE = "<script>window.owned=1</script><img src=x onerror=\"window.owned=1\">'\"&\u001b[2J\u202e\u0000</script>";
 

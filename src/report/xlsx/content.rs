@@ -1,8 +1,14 @@
 //! Which columns a part can fill. The others are left out of the workbook, where width is dear.
 
+#[cfg(feature = "parquet")]
+use crate::measure::Basis;
 use crate::measure::{Evidence, Metric};
 use crate::report::PartReport;
+#[cfg(feature = "parquet")]
+use crate::report::columns::Side;
 use crate::report::columns::{OpColumn, SlotColumn, Statistic};
+#[cfg(feature = "parquet")]
+use crate::report::rows::Cell;
 
 /// What a part holds, as far as it decides which columns can be filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -50,6 +56,31 @@ impl Content {
                     if holds {
                         found = found.union(what);
                     }
+                }
+            }
+        }
+        found
+    }
+
+    /// What a row of an earlier comparison holds.
+    #[cfg(feature = "parquet")]
+    pub(super) fn of_row<'a>(cell: impl Fn(SlotColumn) -> Cell<'a>) -> Self {
+        let mut found = match cell(SlotColumn::Basis) {
+            Cell::Text(basis) if basis == Basis::Data.name() => Self::DATA,
+            Cell::Text(basis) if basis == Basis::Sketch.name() => Self::SKETCHES.union(Self::DIFFERENCES),
+            Cell::Text(_) => Self::DIFFERENCES,
+            _ => Self::default(),
+        };
+        for side in Side::ALL {
+            for (column, what) in [
+                (SlotColumn::Checksum(side), Self::CHECKSUMS),
+                (SlotColumn::Value(side), Self::VALUES),
+                (SlotColumn::RequiresGrad(side), Self::GRADIENTS),
+                (SlotColumn::Statistic(side, Statistic::Norm), Self::STATISTICS),
+                (SlotColumn::Statistic(side, Statistic::Zeros), Self::COUNTS),
+            ] {
+                if cell(column) != Cell::Empty {
+                    found = found.union(what);
                 }
             }
         }

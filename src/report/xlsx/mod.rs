@@ -14,6 +14,8 @@ mod guard;
 mod legend;
 mod selection;
 mod sheet;
+#[cfg(feature = "parquet")]
+mod stored;
 mod style;
 mod table;
 mod text;
@@ -25,13 +27,15 @@ use std::path::Path;
 
 use self::book::Book;
 use self::content::Content;
-use self::selection::Selection;
+use self::selection::{Outline, Selection};
 use self::sheet::{Sheet, Spot};
 use self::table::Table;
 use super::columns::{OpColumn, SlotColumn, UnmatchedColumn};
 use super::number::thousands;
-use super::rows::{OpRow, op_rows};
+use super::rows::op_rows;
 use super::{Draft, Extent, PartReport, ReportError, ReportWriter};
+#[cfg(feature = "parquet")]
+use super::{StoredError, StoredRun};
 use crate::judge::Summary;
 
 /// Writer of `result.xlsx`.
@@ -73,7 +77,7 @@ impl XlsxReport {
             tensors: Table::new("tensors", 5, sheet::MAX_ROWS),
             unmatched: Table::new("unmatched", 5, sheet::MAX_ROWS),
             ops: Selection::new(extent, selection::MAX_ROWS, |_| 1),
-            values: Selection::new(extent, selection::MAX_ROWS, rows_of),
+            values: Selection::new(extent, selection::MAX_ROWS, Outline::rows),
             most_unmatched: if extent == Extent::Full { u64::MAX } else { selection::MAX_ROWS },
             unmatched_left_out: 0,
             faults: HashMap::new(),
@@ -92,7 +96,7 @@ impl XlsxReport {
     #[cfg(test)]
     pub(crate) fn with_selection_from(mut self, extent: Extent, rows: u64) -> Self {
         self.ops = Selection::new(extent, rows, |_| 1);
-        self.values = Selection::new(extent, rows, rows_of);
+        self.values = Selection::new(extent, rows, Outline::rows);
         self.most_unmatched = if extent == Extent::Full { u64::MAX } else { rows };
         self
     }
@@ -108,7 +112,8 @@ impl XlsxReport {
     }
 
     fn write_part(&mut self, part: &PartReport<'_>) -> io::Result<()> {
-        let (ops, values) = (self.ops.of(part), self.values.of(part));
+        let outlines: Vec<Outline> = op_rows(part).map(|op| Outline::of(&op)).collect();
+        let (ops, values) = (self.ops.of(&outlines, part.parts), self.values.of(&outlines, part.parts));
         self.provide(Content::of(part))?;
         let book = &mut self.book;
         for ((op, in_summary), in_tensors) in op_rows(part).zip(ops).zip(values) {
@@ -116,11 +121,12 @@ impl XlsxReport {
             let spot = if in_tensors && op.slot_count() > 0 { Some(self.tensors.next(book)?) } else { None };
             if in_tensors {
                 for slot in op.slots() {
-                    self.tensors.slot(&slot, book)?;
+                    self.tensors.slot(|column| slot.cell(column), book)?;
                 }
             }
             if in_summary {
-                self.summary.op(&op, spot.as_ref(), book)?;
+                let shown = op.representative();
+                self.summary.op(|column| op.cell(column, shown), spot.as_ref(), book)?;
             }
             if self.unmatched.rows() < self.most_unmatched {
                 self.unmatched.one_sided(&op, spot.as_ref(), book)?;
@@ -169,14 +175,14 @@ impl XlsxReport {
     }
 }
 
-/// Rows of an op in the table of values. One without values takes one of the budget all the same.
-fn rows_of(op: &OpRow<'_>) -> u64 {
-    op.slot_count().max(1) as u64
-}
-
 impl ReportWriter for XlsxReport {
     fn part(&mut self, part: &PartReport<'_>) -> Result<(), ReportError> {
         self.write_part(part).map_err(|error| self.draft.refused(error))
+    }
+
+    #[cfg(feature = "parquet")]
+    fn stored(&mut self, run: &StoredRun, _summary: &Summary) -> Result<(), StoredError> {
+        self.write_stored(run)
     }
 
     fn finish(mut self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError> {

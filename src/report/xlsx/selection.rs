@@ -3,9 +3,9 @@
 //! Parts come one after the other, so how large the whole will be is told from the first: its rows, times the number of
 //! parts. Where that was too low, the table goes on with a selection.
 
+use crate::report::Extent;
 use crate::report::number::thousands;
-use crate::report::rows::{OpRow, op_rows};
-use crate::report::{Extent, PartReport};
+use crate::report::rows::OpRow;
 
 /// Rows up to which a table holds everything, and most rows of a selection.
 pub(super) const MAX_ROWS: u64 = 20_000;
@@ -17,13 +17,38 @@ const NEIGHBOURS: usize = 10;
 pub(super) const NOTICE: &str = "A large dump: this sheet holds the ops at fault, the 10 ops before and after each, and \
      ops of which a value differs. Everything is in result.parquet; with --full it is here.";
 
+/// What a table has to know of an op to choose it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Outline {
+    /// Number of its values.
+    pub(super) values: u32,
+    pub(super) at_fault: bool,
+    /// Whether a value of it differs.
+    pub(super) differs: bool,
+}
+
+impl Outline {
+    pub(super) fn of(op: &OpRow<'_>) -> Self {
+        Self {
+            values: u32::try_from(op.slot_count()).unwrap_or(u32::MAX),
+            at_fault: op.judged().cause.is_some(),
+            differs: op.judged().slots.iter().any(|slot| !slot.verdict.is_fine()),
+        }
+    }
+
+    /// Rows in a table of values. An op without values takes one of the budget all the same.
+    pub(super) fn rows(self) -> u64 {
+        u64::from(self.values).max(1)
+    }
+}
+
 /// Chooses the ops of one table, part after part.
 #[derive(Debug)]
 pub(super) struct Selection {
     extent: Extent,
     most: u64,
     /// Rows that an op takes in the table.
-    rows_of: fn(&OpRow<'_>) -> u64,
+    rows_of: fn(Outline) -> u64,
     parts: usize,
     /// Whether the table has stopped to hold everything.
     selects: bool,
@@ -38,7 +63,7 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    pub(super) const fn new(extent: Extent, most: u64, rows_of: fn(&OpRow<'_>) -> u64) -> Self {
+    pub(super) const fn new(extent: Extent, most: u64, rows_of: fn(Outline) -> u64) -> Self {
         Self {
             extent,
             most,
@@ -53,12 +78,11 @@ impl Selection {
         }
     }
 
-    /// For each op of `part`, whether it is shown.
-    pub(super) fn of(&mut self, part: &PartReport<'_>) -> Vec<bool> {
-        let ops: Vec<OpRow<'_>> = op_rows(part).collect();
-        let rows: Vec<u64> = ops.iter().map(self.rows_of).collect();
+    /// For each of the `ops` of a part, whether it is shown. `parts`: of the whole comparison.
+    pub(super) fn of(&mut self, ops: &[Outline], parts: usize) -> Vec<bool> {
+        let rows: Vec<u64> = ops.iter().copied().map(self.rows_of).collect();
         let of_part = rows.iter().sum::<u64>();
-        let left = part.parts.saturating_sub(self.parts).max(1) as u64;
+        let left = parts.saturating_sub(self.parts).max(1) as u64;
         self.selects |= self.extent == Extent::Selection
             && self.all.saturating_add(of_part.saturating_mul(left)) > self.most;
         self.parts += 1;
@@ -77,20 +101,22 @@ impl Selection {
             self.shown += rows;
             true
         };
-        let at_fault: Vec<usize> =
-            ops.iter().filter(|op| op.judged().cause.is_some()).map(OpRow::order).collect();
+        let places = |of: fn(&Outline) -> bool| -> Vec<usize> {
+            ops.iter().enumerate().filter(|(_, op)| of(op)).map(|(place, _)| place).collect()
+        };
+        let at_fault = places(|op| op.at_fault);
         // An op at fault is worth more than the neighbours of another.
-        for &order in &at_fault {
-            take(order, &mut self.room_at_fault);
+        for &place in &at_fault {
+            take(place, &mut self.room_at_fault);
         }
-        for &order in &at_fault {
-            for near in order.saturating_sub(NEIGHBOURS)..=order.saturating_add(NEIGHBOURS) {
+        for &place in &at_fault {
+            for near in place.saturating_sub(NEIGHBOURS)..=place.saturating_add(NEIGHBOURS) {
                 take(near, &mut self.room_at_fault);
             }
         }
-        for op in ops.iter().filter(|op| op.judged().slots.iter().any(|slot| !slot.verdict.is_fine())) {
-            if !take(op.order(), &mut self.room_differing) {
-                self.no_room += (self.rows_of)(op);
+        for place in places(|op| op.differs) {
+            if !take(place, &mut self.room_differing) {
+                self.no_room += rows[place];
             }
         }
         shown

@@ -5,9 +5,10 @@ use std::io;
 use super::book::Book;
 use super::sheet::{Head, Layout, Sheet, Spot};
 use super::style::Style;
+use crate::judge::{Role, Verdict};
 use crate::pair::Paired;
 use crate::report::columns::{Kind, OpColumn, Side, SlotColumn, UnmatchedColumn};
-use crate::report::rows::{Cell, OpRow, SlotRow};
+use crate::report::rows::{Cell, OpRow};
 
 /// What the head of a table needs to know of its columns.
 pub(super) trait Column: Copy + PartialEq {
@@ -178,13 +179,18 @@ fn wide_enough(label: &str) -> u16 {
 
 impl Table<SlotColumn> {
     /// Adds the row of a slot.
-    pub(super) fn slot(&mut self, row: &SlotRow<'_>, book: &mut Book) -> io::Result<()> {
+    pub(super) fn slot<'a>(
+        &mut self,
+        cell: impl Fn(SlotColumn) -> Cell<'a>,
+        book: &mut Book,
+    ) -> io::Result<()> {
         self.row(book, |sheet, column| {
+            let cell = cell(column);
             let style = match column {
-                SlotColumn::Verdict => Style::verdict(row.judged().verdict),
-                SlotColumn::Role => Style::role(row.op().judged().role),
+                SlotColumn::Verdict => verdict_style(&cell),
+                SlotColumn::Role => role_style(&cell),
                 SlotColumn::Metric(_) | SlotColumn::RelativeDifference(_) => {
-                    return put_metric(sheet, &row.cell(column));
+                    return put_metric(sheet, &cell);
                 }
                 SlotColumn::Step
                 | SlotColumn::Rank
@@ -196,27 +202,45 @@ impl Table<SlotColumn> {
                 | SlotColumn::MaxAbsPosition => Style::Centre,
                 _ => Style::Plain,
             };
-            put(sheet, &row.cell(column), style);
+            put(sheet, &cell, style);
         })
     }
 }
 
+/// Style of a verdict's word.
+fn verdict_style(cell: &Cell<'_>) -> Style {
+    let known =
+        Verdict::ALL.into_iter().find(|known| matches!(cell, Cell::Text(word) if word == known.name()));
+    known.map_or(Style::Plain, Style::verdict)
+}
+
+/// Style of a role's word.
+fn role_style(cell: &Cell<'_>) -> Style {
+    let known = Role::ALL.into_iter().find(|known| matches!(cell, Cell::Text(word) if word == known.name()));
+    known.map_or(Style::Plain, Style::role)
+}
+
 impl Table<OpColumn> {
     /// Adds the row of an op, which leads to `details`.
-    pub(super) fn op(&mut self, row: &OpRow<'_>, details: Option<&Spot>, book: &mut Book) -> io::Result<()> {
-        let shown = row.representative();
-        let judged = row.judged();
+    pub(super) fn op<'a>(
+        &mut self,
+        cell: impl Fn(OpColumn) -> Cell<'a>,
+        details: Option<&Spot>,
+        book: &mut Book,
+    ) -> io::Result<()> {
+        let link = if cell(OpColumn::Cause) == Cell::Empty { Style::Link } else { Style::LinkAtFault };
         self.row(book, |sheet, column| {
+            let cell = cell(column);
             let style = match column {
                 OpColumn::Op => {
-                    let style = if judged.cause.is_some() { Style::LinkAtFault } else { Style::Link };
-                    return put_link(sheet, row.name(), style, details);
+                    let Cell::Text(name) = &cell else { return put(sheet, &cell, Style::Plain) };
+                    return put_link(sheet, name, link, details);
                 }
                 OpColumn::Metric(_) | OpColumn::InputError | OpColumn::OutputError => {
-                    return put_metric(sheet, &row.cell(column, shown));
+                    return put_metric(sheet, &cell);
                 }
-                OpColumn::Verdict => Style::verdict(judged.verdict),
-                OpColumn::Role => Style::role(judged.role),
+                OpColumn::Verdict => verdict_style(&cell),
+                OpColumn::Role => role_style(&cell),
                 OpColumn::Source => Style::Indented,
                 OpColumn::Step
                 | OpColumn::Rank
@@ -226,7 +250,7 @@ impl Table<OpColumn> {
                 | OpColumn::Basis => Style::Centre,
                 _ => Style::Plain,
             };
-            put(sheet, &row.cell(column, shown), style);
+            put(sheet, &cell, style);
         })
     }
 }
@@ -240,42 +264,67 @@ impl Table<UnmatchedColumn> {
         book: &mut Book,
     ) -> io::Result<()> {
         if let Some(side) = only(op.paired()) {
-            return self.row(book, |sheet, column| {
-                let cell = match column {
-                    UnmatchedColumn::Step => op.cell(OpColumn::Step, None),
-                    UnmatchedColumn::Rank => op.cell(OpColumn::Rank, None),
-                    UnmatchedColumn::Order => op.cell(OpColumn::Order, None),
-                    UnmatchedColumn::Op => op.cell(OpColumn::Op, None),
-                    UnmatchedColumn::Side => Cell::Text(side.name().into()),
-                    UnmatchedColumn::Slots => op.cell(OpColumn::Slots, None),
-                    UnmatchedColumn::Reason => op.cell(OpColumn::Reason, None),
-                    UnmatchedColumn::Slot | UnmatchedColumn::DType | UnmatchedColumn::Shape => Cell::Empty,
-                };
-                unmatched(sheet, column, &cell, details);
-            });
+            return self.lone_op(side, |column| op.cell(column, None), details, book);
         }
         for (offset, slot) in (0_u32..).zip(op.slots()) {
             let Some(side) = only(slot.paired()) else { continue };
-            let details = details
-                .map(|first| Spot { row: first.row.saturating_add(offset), sheet: first.sheet.clone() });
-            self.row(book, |sheet, column| {
-                let cell = match column {
-                    UnmatchedColumn::Step => slot.cell(SlotColumn::Step),
-                    UnmatchedColumn::Rank => slot.cell(SlotColumn::Rank),
-                    UnmatchedColumn::Order => slot.cell(SlotColumn::Order),
-                    UnmatchedColumn::Op => slot.cell(SlotColumn::Op),
-                    UnmatchedColumn::Slot => slot.cell(SlotColumn::Slot),
-                    UnmatchedColumn::Side => Cell::Text(side.name().into()),
-                    UnmatchedColumn::Slots => Cell::Empty,
-                    UnmatchedColumn::DType => slot.cell(SlotColumn::DType(side)),
-                    UnmatchedColumn::Shape => slot.cell(SlotColumn::Shape(side)),
-                    UnmatchedColumn::Reason => slot.cell(SlotColumn::Reason),
-                };
-                unmatched(sheet, column, &cell, details.as_ref());
-            })?;
+            self.lone_slot(side, |column| slot.cell(column), below(details, offset).as_ref(), book)?;
         }
         Ok(())
     }
+
+    /// Adds the row of an op that `side` alone has.
+    pub(super) fn lone_op<'a>(
+        &mut self,
+        side: Side,
+        cell: impl Fn(OpColumn) -> Cell<'a>,
+        details: Option<&Spot>,
+        book: &mut Book,
+    ) -> io::Result<()> {
+        self.row(book, |sheet, column| {
+            let cell = match column {
+                UnmatchedColumn::Step => cell(OpColumn::Step),
+                UnmatchedColumn::Rank => cell(OpColumn::Rank),
+                UnmatchedColumn::Order => cell(OpColumn::Order),
+                UnmatchedColumn::Op => cell(OpColumn::Op),
+                UnmatchedColumn::Side => Cell::Text(side.name().into()),
+                UnmatchedColumn::Slots => cell(OpColumn::Slots),
+                UnmatchedColumn::Reason => cell(OpColumn::Reason),
+                UnmatchedColumn::Slot | UnmatchedColumn::DType | UnmatchedColumn::Shape => Cell::Empty,
+            };
+            unmatched(sheet, column, &cell, details);
+        })
+    }
+
+    /// Adds the row of a slot that `side` alone has.
+    pub(super) fn lone_slot<'a>(
+        &mut self,
+        side: Side,
+        cell: impl Fn(SlotColumn) -> Cell<'a>,
+        details: Option<&Spot>,
+        book: &mut Book,
+    ) -> io::Result<()> {
+        self.row(book, |sheet, column| {
+            let cell = match column {
+                UnmatchedColumn::Step => cell(SlotColumn::Step),
+                UnmatchedColumn::Rank => cell(SlotColumn::Rank),
+                UnmatchedColumn::Order => cell(SlotColumn::Order),
+                UnmatchedColumn::Op => cell(SlotColumn::Op),
+                UnmatchedColumn::Slot => cell(SlotColumn::Slot),
+                UnmatchedColumn::Side => Cell::Text(side.name().into()),
+                UnmatchedColumn::Slots => Cell::Empty,
+                UnmatchedColumn::DType => cell(SlotColumn::DType(side)),
+                UnmatchedColumn::Shape => cell(SlotColumn::Shape(side)),
+                UnmatchedColumn::Reason => cell(SlotColumn::Reason),
+            };
+            unmatched(sheet, column, &cell, details);
+        })
+    }
+}
+
+/// The row so many rows below the first of an op.
+pub(super) fn below(first: Option<&Spot>, offset: u32) -> Option<Spot> {
+    first.map(|first| Spot { row: first.row.saturating_add(offset), sheet: first.sheet.clone() })
 }
 
 fn unmatched(sheet: &mut Sheet, column: UnmatchedColumn, cell: &Cell<'_>, details: Option<&Spot>) {
