@@ -13,6 +13,7 @@ fn main() -> std::io::Result<()> {
     )?;
     std::fs::write(folder.join("config.schema.json"), probe::report::config::model::config_schema())?;
     std::fs::write(folder.join("gate.schema.json"), probe::report::gate::model::gate_schema())?;
+    std::fs::write(folder.join("peers.schema.json"), probe::report::peers::peers_schema())?;
     std::fs::write(folder.join("baseline.schema.json"), probe::gate::baseline::baseline_schema())?;
     std::fs::write(
         folder.join("baseline-report.schema.json"),

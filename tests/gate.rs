@@ -72,9 +72,15 @@ fn three_lines_of_a_pipeline() {
     assert_eq!((&report["culprits"][0]["name"], &report["culprits"][0]["step"]), (&"loss".into(), &7.into()));
     assert_eq!(report["commit"], "0123456789abcdef0123456789abcdef01234567");
     assert!(report["environment"].is_object());
-    for name in
-        ["junit.xml", "gate.sarif", "gate.md", "gate.txt", "events.jsonl", "gl-code-quality-report.json"]
-    {
+    for name in [
+        "gate.html",
+        "junit.xml",
+        "gate.sarif",
+        "gate.md",
+        "gate.txt",
+        "events.jsonl",
+        "gl-code-quality-report.json",
+    ] {
         assert!(place.path("out").join(name).is_file(), "{name}");
     }
     // The same bytes for the same content.

@@ -52,13 +52,17 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     let (code, ..) = probe(&["merge", "-q", &run]);
     assert_eq!(code, single);
     assert_eq!(report(&run), report(&path("single")));
-    assert!(fs::metadata(format!("{run}/result.xlsx")).unwrap().len() > 4000);
+    for (name, least) in [("result.xlsx", 20_000), ("result.html", 100_000)] {
+        assert!(fs::metadata(format!("{run}/{name}")).unwrap().len() > least, "{name}");
+    }
 
     for args in [
         &["compare", "--plan", &plan, "--shard", "3/2"][..],
         &["compare", "--plan", &plan],
         &["compare", &b, &c, "--plan", &plan, "--shard", "1/2"],
         &["merge", &run, "--format", "parquet"],
+        &["compare", &b, &c, "--ray", "local", "--format", "parquet"],
+        &["compare", "--plan", &plan, "--shard", "1/2", "--ray", "local"],
         &["merge", &b],
         &["plan", &b, &c, "-o", &run, "--noise", &b],
         &["peers", &case.join("baseline/step0/rank0").to_string_lossy()],
@@ -68,6 +72,11 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     // Ranks of one dump of msprobe: two replicas on data of their own.
     let (code, said, _) = probe(&["peers", &b]);
     assert!(said.contains("2 ranks, 1 step,"), "{code} {said}");
+    let (_, said, _) = probe(&["peers", &b, "--format", "json"]);
+    let found: Value = serde_json::from_str(&said).unwrap();
+    let schema: Value = serde_json::from_str(include_str!("../schemas/peers.schema.json")).unwrap();
+    jsonschema::validate(&schema, &found).unwrap();
+    assert_eq!((&found["ranks"], &found["steps"][0]["step"]), (&serde_json::json!([0, 1]), &0.into()));
 }
 
 #[test]

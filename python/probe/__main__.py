@@ -17,6 +17,8 @@ def main() -> None:
 
     # For `probe capture`, which puts the bootstrap of this package in front of the program.
     os.environ["PROBE_PACKAGE"] = os.path.dirname(os.path.abspath(__file__))
+    # For `probe compare --ray`, which this interpreter drives.
+    os.environ["PROBE_PYTHON"] = sys.executable
 
     # The work is done outside the interpreter, where its handler of Ctrl-C would never run.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
-import time
+from collections import Counter, deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from probe import _core
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: Parts that a task has at least: a task costs a process and the opening of files.
 _PARTS_A_TASK = 8
@@ -31,6 +29,9 @@ _TASKS_A_WORKER = 10
 
 #: Times that a shard may lose its worker before it is left out.
 _ATTEMPTS = 3
+
+#: Processors of a task.
+_CPUS = 2
 
 
 class DistributedError(RuntimeError):
@@ -43,7 +44,7 @@ def compare(
     *,
     output: str | os.PathLike[str],
     address: str | None = "auto",
-    cpus_per_task: int = 2,
+    cpus_per_task: int = _CPUS,
     memory_per_task: int | None = None,
     shards: int | None = None,
     quiet: bool = False,
@@ -56,78 +57,114 @@ def compare(
     :param cpus_per_task: processors asked for, and threads used, by a task. No NPU or GPU is asked for: tasks run beside a training.
     :param memory_per_task: bytes asked for by a task.
     :param shards: number of tasks; chosen from the parts and the cluster by default. A run is only resumed with the same number.
-    :param options: `steps`, `ranks`, `level`, `tolerance`, `mapping`, `noise`, `reference`, `any_task`, `any_level`, as of `probe plan`.
+    :param options: `steps`, `ranks`, `level`, `tolerance`, `mapping`, `noise`, `reference`, `any_task`, `any_level`, `rows`, `no_mmap`, as of
+        `probe plan`.
     :raises DistributedError: without Ray, or when workers have another build of probe.
     :raises RuntimeError: when the dumps cannot be compared.
     """
-    ray = _ray()
     run = Path(output).absolute()
-    plan, groups, parts, _ = _core.plan(_path(baseline), _path(candidate), str(run), json.dumps(_plain(options)))
-    if not ray.is_initialized():
-        ray.init(address=address, log_to_driver=False, configure_logging=False)
-    workers = max(1, int(ray.cluster_resources().get("CPU", 1)) // cpus_per_task)
-    count = shards or max(1, min(groups, parts // _PARTS_A_TASK, workers * _TASKS_A_WORKER))
-    task = ray.remote(
-        num_cpus=cpus_per_task,
-        memory=memory_per_task,
-        max_retries=_ATTEMPTS - 1,
-        retry_exceptions=False,
-    )(_compare_shard)
-    lost = _run(ray, task, plan, count, cpus_per_task, 2 * workers, quiet)
+    count, lost = _shards(baseline, candidate, run, address, cpus_per_task, memory_per_task, shards, quiet, options)
     report, missing = _core.merge(str(run))
     if not quiet:
-        for index, reason in lost.items():
-            print(f"probe: shard {index}/{count} was left out: {reason}", file=sys.stderr)
+        _tell(lost, count)
         if missing:
             print(f"probe: {len(missing)} of {count} shards are missing; the report lists how to make them up", file=sys.stderr)
     return json.loads(report)
 
 
+def main(order: str) -> None:
+    """What `probe compare --ray` runs, with its options as JSON. Leaves with the exit code of the comparison."""
+    wanted = json.loads(order)
+    run = Path(wanted["output"]).absolute()
+    address = None if wanted["address"] == "local" else wanted["address"]
+    try:
+        count, lost = _shards(
+            wanted["baseline"],
+            wanted["candidate"],
+            run,
+            address,
+            wanted["cpus_per_task"] or _CPUS,
+            None,
+            None,
+            wanted["quiet"],
+            wanted["options"],
+        )
+    except KeyboardInterrupt:
+        print("\nprobe: stopped; what is finished stays, and the same command does the rest", file=sys.stderr)
+        sys.exit(130)
+    except (RuntimeError, ValueError, ConnectionError) as error:
+        print(f"probe: {error}", file=sys.stderr)
+        sys.exit(2)
+    _tell(lost, count)
+    command = ["probe", "merge", str(run), "--top", str(wanted["top"])]
+    command += [option for option, given in (("-q", wanted["quiet"]), ("-v", wanted["verbose"])) if given]
+    if wanted["formats"]:
+        command += ["--format", ",".join(wanted["formats"])]
+    sys.exit(_core.main(command))
+
+
+def _shards(
+    baseline: str | os.PathLike[str],
+    candidate: str | os.PathLike[str],
+    run: Path,
+    address: str | None,
+    cpus: int,
+    memory: int | None,
+    shards: int | None,
+    quiet: bool,
+    options: dict[str, Any],
+) -> tuple[int, dict[int, str]]:
+    """Plans the comparison and runs its shards. Returns their number, and those that were left out, with the reason."""
+    ray = _ray()
+    plan, groups, parts, _ = _core.plan(_path(baseline), _path(candidate), str(run), json.dumps(_plain(options)))
+    if not ray.is_initialized():
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    workers = max(1, int(ray.cluster_resources().get("CPU", 1)) // cpus)
+    count = shards or max(1, min(groups, parts // _PARTS_A_TASK, workers * _TASKS_A_WORKER))
+    # Lost workers are counted here: a shard that kills its worker must not do so for ever, whatever kills it.
+    task = ray.remote(num_cpus=cpus, memory=memory, max_retries=0, retry_exceptions=False)(_compare_shard)
+    progress = _Progress(parts, quiet)
+    try:
+        return count, _run(ray, task, plan, count, cpus, 2 * workers, progress)
+    finally:
+        progress.close()
+
+
 def _run(
-    ray: Any, task: Any, plan: str, count: int, cpus: int, in_flight: int, quiet: bool
+    ray: Any, task: Any, plan: str, count: int, cpus: int, in_flight: int, progress: _Progress
 ) -> dict[int, str]:
     """Runs all shards, some at a time. Returns those that lost their worker too often."""
     running: dict[Any, int] = {}
+    waiting = deque(range(1, count + 1))
+    strikes: Counter[int] = Counter()
     lost: dict[int, str] = {}
-    waiting = iter(range(1, count + 1))
-    done, first, said = 0, None, 0.0
     try:
-        _fill(task, waiting, running, in_flight, plan, count, cpus)
-        while running:
-            ready, _ = ray.wait(list(running), num_returns=1)
+        while running or waiting:
+            while waiting and len(running) < in_flight:
+                index = waiting.popleft()
+                running[task.remote(_core.build_id(), plan, index, count, cpus)] = index
+            ready, _ = ray.wait(list(running), num_returns=1, timeout=1)
             for reference in ready:
                 index = running.pop(reference)
                 try:
-                    _, _, found = ray.get(reference)
+                    parts, _, found = ray.get(reference)
                 except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError) as error:
-                    # What kills its worker is no reason to give the rest up.
-                    lost[index] = str(error).splitlines()[0]
+                    strikes[index] += 1
+                    if strikes[index] < _ATTEMPTS:
+                        waiting.append(index)
+                    else:
+                        # What kills its worker is no reason to give the rest up.
+                        lost[index] = str(error).splitlines()[0]
                     continue
                 except ray.exceptions.RayTaskError as error:
                     raise error.cause if isinstance(error.cause, (DistributedError, RuntimeError)) else error from None
-                first = min(filter(None, (first, found)), key=_place, default=None)
-                done += 1
-            _fill(task, waiting, running, in_flight, plan, count, cpus)
-            if not quiet and time.monotonic() - said > 1:
-                said = time.monotonic()
-                so_far = f"; first so far (provisional): {first}" if first else ""
-                print(f"probe: {done} of {count} shards{so_far}", file=sys.stderr)
+                progress.add(parts, found)
+            progress.show()
     finally:
         # Ctrl-C, or a failure: what is finished stays, the rest is made up by another run.
         for reference in running:
             ray.cancel(reference, force=True)
     return lost
-
-
-def _fill(
-    task: Any, waiting: Iterable[int], running: dict[Any, int], in_flight: int, plan: str, count: int, cpus: int
-) -> None:
-    """Starts tasks until enough are under way."""
-    while len(running) < in_flight:
-        index = next(iter(waiting), None)
-        if index is None:
-            return
-        running[task.remote(_core.build_id(), plan, index, count, cpus)] = index
 
 
 def _compare_shard(build: str, plan: str, index: int, count: int, threads: int) -> tuple[int, bool, str | None]:
@@ -138,6 +175,46 @@ def _compare_shard(build: str, plan: str, index: int, count: int, threads: int) 
         message = f"a worker has {core.build_id()}, the driver {build}: install one version on all nodes"
         raise DistributedError(message)
     return core.compare_shard(plan, index, count, threads)
+
+
+class _Progress:
+    """One bar of parts, on a terminal, with the first divergence so far: an earlier one may still come."""
+
+    WIDTH = 24
+
+    def __init__(self, total: int, quiet: bool) -> None:
+        self.total = total
+        self.done = 0
+        self.first: str | None = None
+        self.shown = not quiet and sys.stderr.isatty()
+
+    def add(self, parts: int, found: str | None) -> None:
+        self.done += parts
+        self.first = min(filter(None, (self.first, found)), key=_place, default=None)
+
+    def show(self) -> None:
+        if not self.shown:
+            return
+        full = self.WIDTH * self.done // max(1, self.total)
+        so_far = f"  first so far (provisional): {self.first}" if self.first else ""
+        line = f"{'█' * full}{'░' * (self.WIDTH - full)} {self.done}/{self.total} parts{so_far}"
+        # A line that wraps cannot be drawn over.
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r\x1b[K{_visible(line)[:width]}", end="", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self.shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _tell(lost: dict[int, str], count: int) -> None:
+    for index, reason in lost.items():
+        print(f"probe: shard {index}/{count} was left out, it lost {_ATTEMPTS} workers: {reason}", file=sys.stderr)
+
+
+def _visible(text: str) -> str:
+    """Without what a terminal would obey: names of ops come from a dump."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _place(text: str) -> tuple[int, int]:

@@ -1,11 +1,12 @@
 //! Comparisons in shards, for a driver that hands them to a cluster: plan, one shard, merge. Only texts and numbers cross, and the interpreter
 //! lock is released.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use probe::compare::{CompareOptions, Quiet};
 use probe::judge::Rules;
 use probe::pair::Mapping;
+use probe::read::map::FileAccess;
 use probe::report::{Extent, Format, ReportSet, json};
 use probe::shard::{self, PLAN, PlanError, PlanOptions, Shard};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -25,6 +26,8 @@ struct Options {
     reference: Option<PathBuf>,
     any_task: bool,
     any_level: bool,
+    rows: bool,
+    no_mmap: bool,
 }
 
 fn failed(error: PlanError) -> PyErr {
@@ -56,6 +59,10 @@ impl Options {
         compare.reference = self.reference;
         compare.any_task = self.any_task;
         compare.any_level = self.any_level;
+        compare.rows = self.rows;
+        if self.no_mmap {
+            compare.access = FileAccess::Read;
+        }
         let mut options = PlanOptions::default();
         options.compare = compare;
         options.steps = self.steps;
@@ -108,12 +115,15 @@ pub(crate) fn compare_shard(
 pub(crate) fn merge(py: Python<'_>, run: PathBuf) -> PyResult<(String, Vec<u32>)> {
     py.detach(|| {
         let found = shard::merge(&run).map_err(failed)?;
-        write(&run, &found.summary).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        let reports = ReportSet::create(&run, &FORMATS, Extent::Selection).map_err(unwritable)?;
+        reports.finish_stored(&found.rows, &found.summary).map_err(unwritable)?;
         Ok((json::text(&found.summary).map_err(misused)?, found.missing))
     })
 }
 
-fn write(run: &Path, summary: &probe::judge::Summary) -> Result<(), probe::report::ReportError> {
-    let formats = [Format::Text, Format::Xlsx, Format::Json];
-    ReportSet::create(run, &formats, Extent::Selection)?.finish(summary).map(drop)
+/// Reports of a merge; rows stay in the shards.
+const FORMATS: [Format; 4] = [Format::Text, Format::Xlsx, Format::Json, Format::Html];
+
+fn unwritable(error: impl std::fmt::Display) -> PyErr {
+    PyRuntimeError::new_err(error.to_string())
 }

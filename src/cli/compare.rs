@@ -118,6 +118,10 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "SHARD", requires = "plan")]
     pub(super) shard: Option<Shard>,
 
+    /// Compare on the Ray cluster at ADDRESS, `auto` for the one that is there, `local` for one in this machine: DIR is a run of shards.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["plan", "full"])]
+    pub(super) ray: Option<String>,
+
     /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
     #[arg(long)]
     pub(super) no_mmap: bool,
@@ -162,7 +166,7 @@ impl CompareArgs {
 }
 
 /// Folder of the reports, where none is given.
-const OUTPUT: &str = "probe-report";
+pub(super) const OUTPUT: &str = "probe-report";
 
 /// Runs the subcommand.
 pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
@@ -170,6 +174,9 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         return compare_one(plan, shard, args);
     }
     let sides = args.sides().context("two dumps are needed: BASELINE CANDIDATE")?;
+    if let Some(address) = &args.ray {
+        return super::cluster::run(address, sides, args);
+    }
     // What is certain to fail should fail before anything is created.
     let noise = args.noise.iter().map(|path| ("noise", path));
     let reference = args.reference.iter().map(|path| ("reference", path));

@@ -6,6 +6,7 @@ mod args;
 mod baseline;
 mod calibrate;
 mod capture;
+mod cluster;
 mod compare;
 mod config_check;
 mod convert;

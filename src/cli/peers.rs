@@ -11,6 +11,7 @@ use crate::compare::NumberSet;
 use crate::peers::{Birth, OddRank, PeerOptions, Peers, StepPeers, peers};
 use crate::read::map::FileAccess;
 use crate::report::number::counted;
+use crate::report::peers::json;
 use crate::report::visible::visible;
 
 /// Compare the ranks of one dump with one another: who holds another value than its peers, and where a NaN was born.
@@ -22,7 +23,8 @@ use crate::report::visible::visible;
 #[command(after_help = "\
 Examples:
   probe peers npu_dump
-  probe peers npu_dump --step 120-130")]
+  probe peers npu_dump --step 120-130
+  probe peers npu_dump --format json | jq .steps[].births")]
 pub(super) struct PeersArgs {
     /// A dump of several ranks.
     #[arg(value_name = "DUMP")]
@@ -35,6 +37,11 @@ pub(super) struct PeersArgs {
     /// Ranks to look at, such as 0 or 0-7 [default: all].
     #[arg(long, value_name = "RANKS")]
     pub(super) rank: Option<NumberSet>,
+
+    /// What is printed: `text`, or `json` for programs [default: text].
+    #[arg(long, value_name = "FORMAT", default_value = "text", hide_default_value = true)]
+    #[arg(value_parser = ["text", "json"])]
+    pub(super) format: String,
 
     /// Threads to use [default: one for each processor].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
@@ -56,7 +63,8 @@ pub(super) fn run(args: &PeersArgs) -> anyhow::Result<Exit> {
         access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
     };
     let found = pool(args.threads)?.install(|| peers(&args.dump, &options))?;
-    terminal::print(&text(&found))?;
+    let printed = if args.format == "json" { json(&found)? } else { text(&found) };
+    terminal::print(&printed)?;
     for fault in &found.faults {
         terminal::error(&anyhow::anyhow!("{fault}"));
     }

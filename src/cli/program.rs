@@ -75,14 +75,14 @@ pub(super) fn run(
 }
 
 #[cfg(unix)]
-fn become_program(mut command: Command, program: &OsStr) -> anyhow::Result<Exit> {
+pub(super) fn become_program(mut command: Command, program: &OsStr) -> anyhow::Result<Exit> {
     use std::os::unix::process::CommandExt as _;
 
     Err(command.exec()).with_context(|| program.display().to_string())
 }
 
 #[cfg(not(unix))]
-fn become_program(_: Command, _: &OsStr) -> anyhow::Result<Exit> {
+pub(super) fn become_program(_: Command, _: &OsStr) -> anyhow::Result<Exit> {
     bail!(
         "a program cannot be run from here on this system; use the Python interface, probe.capture() or probe.config_check.pack()"
     )

@@ -28,6 +28,7 @@ pub(crate) mod number;
 mod paint;
 #[cfg(feature = "parquet")]
 pub mod parquet;
+pub mod peers;
 mod portrait;
 pub mod rows;
 mod set;

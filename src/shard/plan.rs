@@ -145,15 +145,9 @@ impl Key {
     }
 }
 
-/// The program, as plans know it. Builds that may judge otherwise should differ in it: set `PROBE_BUILD` when building.
+/// The program, as plans know it: its version, and what its sources add up to (`build.rs`). Builds of other sources may judge otherwise.
 pub fn build_id() -> String {
-    let build = option_env!("PROBE_BUILD").unwrap_or("");
-    format!(
-        "{} {}{}{build}",
-        env!("CARGO_PKG_NAME"),
-        env!("CARGO_PKG_VERSION"),
-        if build.is_empty() { "" } else { "+" }
-    )
+    format!("{} {}+{}", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), env!("PROBE_SOURCES"))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, PlanError> {

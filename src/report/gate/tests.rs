@@ -141,3 +141,69 @@ fn what_a_failing_gate_says_fits_one_screen() {
     let page = content(GateFormat::Markdown, &failed());
     assert!(page.lines().count() <= 40 && page.starts_with("### regression"), "{page}");
 }
+
+/// The JSON that a page holds.
+#[cfg(feature = "html")]
+fn page_data(page: &str) -> Value {
+    use std::io::Read as _;
+
+    use base64::Engine as _;
+
+    let (_, rest) = page.rsplit_once("data-name=\"head\">").unwrap();
+    let (text, _) = rest.split_once("</script>").unwrap();
+    let packed = base64::engine::general_purpose::STANDARD.decode(text).unwrap();
+    let mut bytes = Vec::new();
+    flate2::read::ZlibDecoder::new(&*packed).read_to_end(&mut bytes).unwrap();
+    serde_json::from_slice::<Value>(&bytes).unwrap()["data"].take()
+}
+
+#[cfg(feature = "html")]
+#[test]
+fn the_page_holds_the_history_with_this_gate_as_its_last_run() {
+    use crate::gate::history::{Entry, append};
+    use crate::gate::past::{Past, table_name};
+
+    let folder = tempfile::tempdir().unwrap();
+    let keep = |outcome: &GateOutcome, time: u64| {
+        let entry = Entry { time, ..Entry::of(outcome) };
+        append(folder.path(), &entry).unwrap();
+        let modules = folder.path().join("modules");
+        std::fs::create_dir_all(&modules).unwrap();
+        crate::report::history::modules(&modules.join(format!("{}-1.parquet", table_name(&entry))), outcome)
+            .unwrap();
+    };
+    let passed = outcome("gpu_dump", "gpu_dump");
+    keep(&passed, 1);
+    keep(&passed, 2);
+    let failed = failed();
+    let past = Past::of(folder.path(), Entry::of(&failed), &failed);
+    assert_eq!((past.entries.len(), past.modules.len(), past.faults.len()), (3, 3, 0));
+    let content = GateFormat::Html.content(&failed, None, Some(&past)).unwrap();
+    let data = page_data(&String::from_utf8(content).unwrap());
+    assert_eq!(data["gate"]["state"], "regression");
+    let history = &data["history"];
+    assert_eq!(history["runs"].as_array().unwrap().len(), 3);
+    // What failed in the last run comes first: the op, which the runs before have not as a case of its own.
+    let first = &history["modules"][0];
+    assert_eq!(
+        (&first["name"], &first["statuses"]),
+        (&json!("Functional.gelu.1.forward"), &json!([null, null, "failed"]))
+    );
+    let module = history["modules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|module| module["name"] == "Module.layers.1.mlp.MLP.forward.0");
+    assert_eq!(module.unwrap()["statuses"], json!(["passed", "passed", "follows"]));
+    // A damaged history is told, and no reason to withhold a result.
+    std::fs::write(folder.path().join("history.jsonl"), "{\n").unwrap();
+    let past = Past::of(folder.path(), Entry::of(&failed), &failed);
+    assert_eq!((past.entries.len(), past.faults.len()), (1, 1));
+    let content = GateFormat::Html.content(&failed, None, Some(&past)).unwrap();
+    let data = page_data(&String::from_utf8(content).unwrap());
+    assert!(data["history"]["faults"][0].as_str().unwrap().contains("history.jsonl"));
+    // Without one the page says so, and has the rest.
+    let content = GateFormat::Html.content(&failed, None, None).unwrap();
+    let data = page_data(&String::from_utf8(content).unwrap());
+    assert_eq!((&data["history"], &data["cases"][0]["status"]), (&Value::Null, &json!("failed")));
+}

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::fixture::{everything, full_summary, hostile_names, summary};
 use crate::report::html::{HtmlReport, document, from_parquet};
 use crate::report::parquet::ParquetReport;
-use crate::report::{PartReport, ReportWriter, StoredError};
+use crate::report::{PartReport, ReportWriter, StoredError, StoredRun};
 
 fn written(folder: &Path, parts: &[PartReport<'_>]) -> String {
     let part = everything();
@@ -102,6 +102,30 @@ fn an_earlier_result_makes_the_same_page() {
     }
     let head = |page: &str| serde_json::from_slice::<serde_json::Value>(&pieces(page, "head")[0]).unwrap();
     assert_eq!(head(&made), head(&live));
+}
+
+#[test]
+fn rows_of_shards_make_the_page_of_one_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = everything();
+    let live = written(folder.path(), &[part.report()]);
+    let shard = folder.path().join("shard.parquet");
+    let mut writer = Box::new(ParquetReport::create(&shard).unwrap());
+    writer.part(&part.report()).unwrap();
+    writer.finish(&crate::judge::Summary::empty()).unwrap().place().unwrap();
+    let run = StoredRun::open(std::slice::from_ref(&shard)).unwrap();
+    let mut writer = Box::new(HtmlReport::create(&folder.path().join("merged.html")).unwrap());
+    writer.stored(&run, &full_summary(&part)).unwrap();
+    let made = writer.finish(&full_summary(&part)).unwrap().place().unwrap();
+    let made = std::fs::read_to_string(made).unwrap();
+    for name in ["ops", "values"] {
+        assert!(pieces(&made, name) == pieces(&live, name), "{name}");
+    }
+    let head = |page: &str| serde_json::from_slice::<serde_json::Value>(&pieces(page, "head")[0]).unwrap();
+    assert_eq!(head(&made), head(&live));
+    // A shard that is damaged is named.
+    std::fs::write(&shard, "PAR1").unwrap();
+    assert!(StoredRun::open(&[shard]).unwrap_err().to_string().contains("shard.parquet"));
 }
 
 #[test]

@@ -9,6 +9,8 @@ use super::fixture::{Part, both, data, everything, full_summary, hostile_names, 
 use crate::dump::Task;
 use crate::judge::{Cause, Role, Summary, Verdict};
 use crate::measure::ALL_METRICS;
+#[cfg(feature = "parquet")]
+use crate::report::StoredRun;
 use crate::report::columns::{OpColumn, SlotColumn, UnmatchedColumn};
 use crate::report::rows::{Cell, op_rows};
 use crate::report::xlsx::XlsxReport;
@@ -274,7 +276,9 @@ fn a_large_comparison_shows_what_is_at_fault_with_its_neighbourhood_and_what_dif
     assert!(notice.unwrap().contains("the 10 ops before and after"), "says that it is a selection");
     let (notice, values) = orders(&mut book, "tensors");
     assert_eq!(values, near.iter().flat_map(|&order| [order, order]).collect::<Vec<_>>());
-    assert!(notice.unwrap().contains("Everything is in result.parquet; with --full it is here."));
+    assert!(
+        notice.unwrap().contains("Everything is in result.parquet; with `probe compare --full` it is here.")
+    );
     let front = sheet(&mut book, "run info");
     let told = |key: &str| front.rows().find(|row| row[0] == *key).unwrap()[1].to_string();
     assert!(told("sheet summary").starts_with("22 of 200 ops: "));
@@ -364,4 +368,63 @@ fn parts_are_well_formed() {
         assert!(open.is_empty(), "{:?}: {open:?}", entry.name());
         assert!(xml.chars().all(|c| !c.is_control() || c == '\n'), "{:?}", entry.name());
     }
+}
+
+/// Every cell of every sheet but the first, which has the time of the comparison on it.
+#[cfg(feature = "parquet")]
+fn cells(book: &mut Book) -> Vec<(String, Vec<Vec<Data>>)> {
+    let names = book.sheet_names();
+    let rows = |range: Range<Data>| range.rows().map(<[Data]>::to_vec).collect();
+    names.into_iter().skip(1).map(|name| (name.clone(), rows(sheet(book, &name)))).collect()
+}
+
+/// Rows of parts, each in a file of its own, in this order.
+#[cfg(feature = "parquet")]
+fn stored(folder: &Path, parts: &[PartReport<'_>]) -> StoredRun {
+    let write = |(index, part): (usize, &PartReport<'_>)| {
+        let path = folder.join(format!("{index}.parquet"));
+        let mut writer = Box::new(crate::report::parquet::ParquetReport::create(&path).unwrap());
+        writer.part(part).unwrap();
+        writer.finish(&Summary::empty()).unwrap().place().unwrap()
+    };
+    let paths: Vec<_> = parts.iter().enumerate().map(write).collect();
+    StoredRun::open(&paths).unwrap()
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn rows_of_shards_make_the_workbook_of_one_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = everything();
+    let summary = full_summary(&part);
+    let mut live = written(&folder.path().join("live.xlsx"), 1000, &[part.report()], &summary);
+    let run = stored(folder.path(), &[part.report()]);
+    let mut writer = XlsxReport::create(&folder.path().join("stored.xlsx"), Extent::Selection).unwrap();
+    writer.stored(&run, &summary).unwrap();
+    let mut made: Book = open_workbook(Box::new(writer).finish(&summary).unwrap().place().unwrap()).unwrap();
+    // An op without values has no row in the file for programs.
+    let mut expected = cells(&mut live);
+    let valued: Vec<_> = op_rows(&part.report()).map(|op| op.slot_count() > 0).collect();
+    let mut place = 0;
+    expected[0].1.retain(|_| {
+        place += 1;
+        place == 1 || valued[place - 2]
+    });
+    assert_eq!(cells(&mut made), expected);
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn a_large_run_of_shards_shows_what_one_process_shows_whatever_order_they_are_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second, third) = (long(0, 60, &[7], &[8]), long(1, 90, &[30], &[80]), long(2, 50, &[], &[]));
+    let all = summary(&[&first, &second, &third]);
+    let [one, two, three] = [&first, &second, &third].map(|part| PartReport { parts: 3, ..part.report() });
+    let mut live = selected(Extent::Selection, 100, &[one, two, three], &all);
+    let run = stored(folder.path(), &[three, two, one]);
+    let writer = XlsxReport::create(&folder.path().join("stored.xlsx"), Extent::Selection).unwrap();
+    let mut writer = writer.with_selection_from(Extent::Selection, 100);
+    writer.stored(&run, &all).unwrap();
+    let mut made: Book = open_workbook(Box::new(writer).finish(&all).unwrap().place().unwrap()).unwrap();
+    assert_eq!(cells(&mut made), cells(&mut live));
 }

@@ -150,7 +150,7 @@ impl XlsxReport {
         if self.unmatched_left_out > 0 {
             let more = thousands(self.unmatched_left_out);
             self.unmatched.remark(&format!(
-                "and {more} more, all of them in result.parquet; with --full they are here"
+                "and {more} more, all of them in result.parquet; with `probe compare --full` they are here"
             ))?;
         }
         let selections: Vec<(&str, String)> =

@@ -15,7 +15,7 @@ const NEIGHBOURS: usize = 10;
 
 /// What a table that is a selection says above its head.
 pub(super) const NOTICE: &str = "A large dump: this sheet holds the ops at fault, the 10 ops before and after each, and \
-     ops of which a value differs. Everything is in result.parquet; with --full it is here.";
+     ops of which a value differs. Everything is in result.parquet; with `probe compare --full` it is here.";
 
 /// What a table has to know of an op to choose it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl Selection {
         self.selects.then(|| {
             format!(
                 "{shown} of {all} {noun}: of the ops at fault, of the {NEIGHBOURS} ops before and after each, and of ops of \
-                 which a value differs{rest}. Everything is in result.parquet; with --full it is here."
+                 which a value differs{rest}. Everything is in result.parquet; with `probe compare --full` it is here."
             )
         })
     }

@@ -1,0 +1,79 @@
+//! `probe compare --ray`: the Python package drives the cluster, in an interpreter that takes the place of this process.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+
+use super::Exit;
+use super::compare::{CompareArgs, OUTPUT};
+use super::program::become_program;
+use crate::report::Format;
+
+/// The interpreter, where this command was started through the package.
+const PYTHON: &str = "PROBE_PYTHON";
+
+/// Runs in the interpreter. The working folder is not searched, since it may well hold something of the package's name.
+const PROGRAM: &str = "\
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+try:
+    from probe.distributed import main
+except ImportError as error:
+    print(f'probe: --ray: {sys.executable} has no working package probe ({error}); install it with: pip install \"probe-precision[ray]\"', file=sys.stderr)
+    sys.exit(2)
+main(sys.argv[1])";
+
+/// Hands the comparison over. Returns only if no interpreter could be started.
+pub(super) fn run(address: &str, sides: [&PathBuf; 2], args: &CompareArgs) -> anyhow::Result<Exit> {
+    let output = args.output.as_deref().unwrap_or(Path::new(OUTPUT));
+    if output == Path::new("-") {
+        bail!("--ray: needs a folder for its shards, which all workers see; give it with -o");
+    }
+    if args.format.as_ref().is_some_and(|formats| formats.contains(&Format::Parquet)) {
+        bail!(
+            "--format parquet: with --ray rows stay in the shards, a result.parquet in each; SQL reads them as one table"
+        );
+    }
+    let order = json!({
+        "baseline": text(sides[0])?,
+        "candidate": text(sides[1])?,
+        "output": text(output)?,
+        "address": address,
+        "cpus_per_task": args.threads,
+        "formats": args.format.as_ref().map(|formats| formats.iter().map(|format| format.name()).collect::<Vec<_>>()),
+        "top": args.top,
+        "quiet": args.verbosity.quiet,
+        "verbose": args.verbosity.verbose,
+        "options": options(args)?,
+    });
+    let python = env::var_os(PYTHON).unwrap_or_else(|| OsString::from("python3"));
+    let mut command = Command::new(&python);
+    command.arg("-c").arg(PROGRAM).arg(order.to_string()).env_remove(PYTHON);
+    become_program(command, OsStr::new(&python))
+        .context("--ray needs Python and the package probe-precision[ray]")
+}
+
+/// The options of `probe plan`.
+fn options(args: &CompareArgs) -> anyhow::Result<Value> {
+    Ok(json!({
+        "steps": args.step.as_ref().map(ToString::to_string),
+        "ranks": args.rank.as_ref().map(ToString::to_string),
+        "level": args.level.name(),
+        "tolerance": args.tolerance.as_deref().map(text).transpose()?,
+        "mapping": args.mapping.as_deref().map(text).transpose()?,
+        "noise": args.noise.iter().map(|path| text(path)).collect::<anyhow::Result<Vec<_>>>()?,
+        "reference": args.reference.as_deref().map(text).transpose()?,
+        "any_task": args.unlike.any_task,
+        "any_level": args.unlike.any_level,
+        "rows": args.unlike.rows,
+        "no_mmap": args.no_mmap,
+    }))
+}
+
+fn text(path: &Path) -> anyhow::Result<&str> {
+    path.to_str().with_context(|| format!("{}: is not UTF-8", path.display()))
+}
