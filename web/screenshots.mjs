@@ -4,14 +4,15 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { launch, open } from "./test/browser.mjs";
-import { CASES, clean, page } from "./test/results.mjs";
+import { CASES, clean, dumpsGated, page } from "./test/results.mjs";
 
 const FOLDER = resolve(import.meta.dirname, "../docs/images");
 mkdirSync(FOLDER, { recursive: true });
 const browser = await launch();
 const files = [];
-for (const name of Object.keys(CASES)) {
-  const path = page(name);
+const pages = [...Object.keys(CASES).map((name) => [name, page]), ["gate", dumpsGated]];
+for (const [name, make] of pages) {
+  const path = make(name);
   for (const colorScheme of ["light", "dark"]) {
     const { page: shown, close } = await open(browser, path, { colorScheme, viewport: { width: 1280, height: 960 } });
     await shown.waitForTimeout(400);

@@ -6,7 +6,10 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +51,7 @@ def test_the_answer_is_that_of_one_process(cluster: None, dumps: tuple[Path, Pat
     assert _core.main(["probe", "compare", "-q", str(baseline), str(candidate), "-o", str(single), "--format", "json"]) == 1
     report = distributed.compare(baseline, candidate, output=tmp_path / "run", cpus_per_task=1, shards=5, quiet=True)
     assert _without_time(report) == _without_time(json.loads((single / "report.json").read_text()))
+    assert (tmp_path / "run" / "result.html").is_file()
     assert len(list((tmp_path / "run").glob("*/5/*/result.parquet"))) == 5
     # Once more: everything is done already.
     assert _without_time(distributed.compare(baseline, candidate, output=tmp_path / "run", cpus_per_task=1, shards=5, quiet=True)) == _without_time(report)
@@ -76,6 +80,84 @@ def test_lost_workers_are_replaced(cluster: None, dumps: tuple[Path, Path], tmp_
         killer.join()
     assert report["verdict"] == "diverged"
     assert report["counts"]["parts"] == 16
+
+
+def test_a_shard_that_kills_every_worker_is_left_out(
+    cluster: None, dumps: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tries = tmp_path / "tries"
+
+    def poisoned(build: str, plan: str, index: int, count: int, threads: int) -> object:
+        import os
+
+        from probe import distributed
+
+        if index == 3:
+            with open(tries, "a") as file:
+                file.write("x")
+            os._exit(1)
+        return distributed._compare_shard(build, plan, index, count, threads)
+
+    baseline, candidate = dumps
+    with monkeypatch.context() as patched:
+        patched.setattr(distributed, "_compare_shard", poisoned)
+        report = distributed.compare(baseline, candidate, output=tmp_path / "run", cpus_per_task=1, shards=8)
+    assert tries.read_text() == "xxx"
+    assert report["verdict"] == "incomplete"
+    assert report["counts"]["parts"] == 14
+    assert [entry["place"] for entry in report["incomplete"]] == ["shard 3/8"]
+    said = capsys.readouterr().err
+    assert "shard 3/8 was left out, it lost 3 workers" in said
+    # Once whatever killed it is gone, the same call does what is missing.
+    again = distributed.compare(baseline, candidate, output=tmp_path / "run", cpus_per_task=1, shards=8, quiet=True)
+    assert again["verdict"] == "diverged"
+    assert again["counts"]["parts"] == 16
+
+
+def test_two_drivers_of_one_run_lead_to_one_answer(cluster: None, dumps: tuple[Path, Path], tmp_path: Path) -> None:
+    baseline, candidate = dumps
+    reports: list[dict] = []
+
+    def drive() -> None:
+        report = distributed.compare(baseline, candidate, output=tmp_path / "run", cpus_per_task=1, shards=8, quiet=True)
+        reports.append(_without_time(report))
+
+    drivers = [threading.Thread(target=drive) for _ in range(2)]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join()
+    assert len(reports) == 2
+    assert reports[0] == reports[1]
+    assert reports[0]["counts"]["parts"] == 16
+
+
+def test_the_command_has_the_exit_code_and_a_run_that_was_stopped_is_resumed(tmp_path: Path) -> None:
+    for side in ("baseline", "candidate"):
+        for rank in range(160):
+            (tmp_path / side / "step0").mkdir(parents=True, exist_ok=True)
+            (tmp_path / side / "step0" / f"rank{rank}").symlink_to(FAULTS / side / "step0" / f"rank{rank % 2}")
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "probe", "compare", str(tmp_path / "baseline"), str(tmp_path / "candidate"), "-o", str(run)]
+    command += ["--ray", "local", "--threads", "1", "--format", "json,text"]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    deadline = time.monotonic() + 120
+    while not list(run.glob("*/*/*/part.json")) and first.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate(timeout=60)
+    assert first.returncode == 130, said
+    assert "the same command does the rest" in said
+    done = {path: path.stat().st_mtime_ns for path in run.glob("*/*/*/part.json")}
+    assert not (run / "report.json").exists()
+    second = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert second.returncode == 1, second.stderr
+    assert "first divergence: step 0, rank 1" in second.stdout
+    report = json.loads((run / "report.json").read_text())
+    assert report["counts"]["parts"] == 160
+    # What was finished before was left as it is.
+    assert all(path.stat().st_mtime_ns == written for path, written in done.items())
+    assert len(list(run.glob("*/*/*/part.json"))) > len(done)
 
 
 def test_what_is_wrong_with_a_run_is_told(cluster: None, dumps: tuple[Path, Path], tmp_path: Path) -> None:

@@ -311,7 +311,7 @@ export function curve(app: App): HTMLElement {
     const role = app.role(op);
     replace(
       tip,
-      h("div", { class: "name" }, shorten(visible(app.model.name(op)), 70)),
+      h("div", { class: "name" }, shorten(visible(app.model.name(op)), 70), " ", h("span", { class: "slot" }, visible(app.model.deciding(op)))),
       h("div", { class: `role-${role}` }, h("b", {}, named("roleNames", role))),
       line(w().error, app.error[op] ?? NaN),
       line(w().inputError, app.inputError[op] ?? NaN),

@@ -279,6 +279,14 @@ export class Model {
     return Array.from({ length: end - start }, (_, index) => this.slot(piece, start - piece.slot + index));
   }
 
+  /** Path of the slot that stands for an op; empty where there is none, or its piece is not unpacked yet. */
+  deciding(op: number): string {
+    const piece = this.pieceOf(op);
+    const index = this.whole("decides", op);
+    if (!piece?.ready || index === null) return "";
+    return this.slot(piece, (this.slotStart[op] ?? 0) - piece.slot + index).path;
+  }
+
   private slot(piece: Piece, at: number): Slot {
     const word = (name: string) => piece.ready?.slots.get(name)?.[at] ?? NOTHING;
     const text = (name: string) => this.texts[word(name)] ?? "";

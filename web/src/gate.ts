@@ -10,8 +10,8 @@ import { named, say, w } from "./words";
 /** Rows of a table at first, and each time more are asked for. */
 const SHOWN = 100;
 const CHART = { width: 300, height: 84, left: 4, right: 6, top: 8, bottom: 6 };
-/** Charts of modules at first. */
-const CHARTS = 24;
+/** Charts at first: of scalars, and of modules, which are many. */
+const CHARTS = { scalar: 24, module: 6 };
 const STATUSES = ["failed", "unverified", "follows", "waived", "passed"] as const;
 
 /** What a chart and the table below it show. */
@@ -210,10 +210,11 @@ function history({ history: past, gate }: GatePage): HTMLElement {
       section.append(more);
     }
   };
-  group(w().scalars, series.filter(({ kind }) => kind === "scalar"), CHARTS);
+  group(w().scalars, series.filter(({ kind }) => kind === "scalar"), CHARTS.scalar);
   if (past.scalars_left_out) section.append(h("p", { class: "hint" }, say(w().more, { n: count(past.scalars_left_out) })));
-  group(w().modules, series.filter(({ kind }) => kind === "module"), CHARTS);
+  group(w().modules, series.filter(({ kind }) => kind === "module"), CHARTS.module);
   if (past.modules_left_out) section.append(h("p", { class: "hint" }, say(w().more, { n: count(past.modules_left_out) })));
+  if (series.length) section.append(h("p", { class: "hint" }, w().markText));
   section.append(table);
   // What is to blame is what somebody wants to see first; else the loss.
   const blamed = gate.culprits[0]?.name;
