@@ -52,6 +52,13 @@ pub struct OpName {
 }
 
 impl OpName {
+    /// Whether the op brings ranks together: a function that the program calls, or an op of the dispatcher, whose namespaces are `c10d` and
+    /// `_c10d_functional`.
+    pub fn is_collective(&self) -> bool {
+        let space = self.as_str().split('.').next().unwrap_or("");
+        space == "Distributed" || space.to_ascii_lowercase().contains("c10d")
+    }
+
     /// Reads the name of an entry of a dump. Text that follows no pattern becomes an API without phase.
     pub fn parse(text: &str) -> Self {
         let (kind, phase, call, stem) = Self::split(text);

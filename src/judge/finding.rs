@@ -50,6 +50,7 @@ pub(super) fn describe(
         module: b.or(c).and_then(module_of),
         below: Vec::new(),
         caller: None,
+        collectives: 0,
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Knows no file format and does no arithmetic on tensors; everything rests on the [`Evidence`] of `measure`.
 
+mod across;
 mod argument;
 mod candidate;
 mod certain;
@@ -163,6 +164,8 @@ pub struct Finding {
     pub below: Vec<String>,
     /// The op of the framework that launched it, of operators recorded in the runtime.
     pub caller: Option<String>,
+    /// Collectives of its part that came before it.
+    pub collectives: u64,
 }
 
 impl Finding {

@@ -16,8 +16,8 @@ use super::tolerance::{DTypeTolerance, Rules};
 use super::update::{self, Weights};
 use super::weigh::{GradientErrors, Role as Weight, Walk, Weighed, Weighing};
 use super::{
-    Cause, Counts, Expectation, OpJudgement, PartJudgement, ReferenceErrors, family, finding, notes, origin,
-    reference, structure, unmeasured, verdicts,
+    Cause, Counts, Expectation, OpJudgement, PartJudgement, ReferenceErrors, across, family, finding, notes,
+    origin, reference, structure, unmeasured, verdicts,
 };
 use crate::dump::{OpKind, Phase};
 use crate::measure::Evidence;
@@ -97,8 +97,10 @@ pub fn judge_part(
     let candidates = origin::of_candidates(&flow, candidates);
     let mut ops = verdicts::of(&flow, &weighing, &excess, &candidates, history.diverged);
     // Before the reasons of the values are completed, which say some of the same.
+    let collectives = across::collectives(pair);
     let described = candidates.iter().map(|candidate| {
         let mut finding = finding::describe(pair, evidence, &ops, candidate);
+        finding.collectives = collectives.partition_point(|&place| place < candidate.op) as u64;
         finding.compare_with(candidate.slot.map(|slot| reference.errors((candidate.op, slot))));
         finding
     });

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::family::median;
 use super::{
-    Cause, Counts, Finding, Incomplete, PartJudgement, Role, RunInfo, RunVerdict, Summary, Verdict, group,
+    Cause, Counts, FaultGroup, Finding, Incomplete, PartJudgement, Role, RunInfo, RunVerdict, Summary,
+    Verdict, across, group,
 };
 
 /// Most findings kept; beyond that a list of culprits helps nobody.
@@ -88,10 +89,9 @@ impl RunJudge {
                 ratios.len()
             ));
         }
-        let mut culprits = ranked(self.findings);
-        let mut groups = group::groups(&culprits);
-        culprits.truncate(MAX_CULPRITS);
-        groups.retain(|group| group.first < culprits.len());
+        let (origins, received) = across::origins(ranked(std::mem::take(&mut self.findings)));
+        self.notes.extend(received.into_iter().map(|text| Note { part: None, text }));
+        let (culprits, groups) = kept(origins);
         let flawed = [Verdict::Differs, Verdict::NonFinite, Verdict::Shape]
             .iter()
             .any(|v| self.counts.verdict(*v) > 0);
@@ -126,6 +126,28 @@ fn ranked(mut findings: Vec<Finding>) -> Vec<Finding> {
     let weight = |finding: &Finding| u8::from(finding.role == Role::Amplifies);
     findings.sort_by_key(|finding| (finding.step, finding.order, weight(finding), finding.rank));
     findings
+}
+
+/// As many findings as a list has room for. The first of each fault stays before more of the same, so that no rank's own fault is hidden behind those
+/// that many ranks share.
+fn kept(findings: Vec<Finding>) -> (Vec<Finding>, Vec<FaultGroup>) {
+    let mut groups = group::groups(&findings);
+    if findings.len() <= MAX_CULPRITS {
+        return (findings, groups);
+    }
+    groups.truncate(MAX_CULPRITS);
+    let mut places: BTreeSet<usize> = groups.iter().map(|group| group.first).collect();
+    for place in 0..findings.len() {
+        if places.len() == MAX_CULPRITS {
+            break;
+        }
+        places.insert(place);
+    }
+    for group in &mut groups {
+        group.first = places.range(..group.first).count();
+    }
+    let kept = findings.into_iter().enumerate().filter(|(place, _)| places.contains(place));
+    (kept.map(|(_, finding)| finding).collect(), groups)
 }
 
 /// A note that holds for several parts is said once, with the parts; where only its numbers differ, with those of the first.
@@ -166,6 +188,24 @@ fn places(notes: &[&Note]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_fault_of_one_rank_is_not_hidden_behind_one_that_very_many_share() {
+        let finding = |rank: u32, op: &str, order: usize| Finding {
+            rank,
+            order,
+            op: op.into(),
+            ..crate::judge::across::finding(op)
+        };
+        let mut run = RunJudge::default();
+        run.findings = (0..5000).map(|rank| finding(rank, "Functional.gelu.0.forward", 3)).collect();
+        run.findings.push(finding(4999, "Functional.exp.0.forward", 7));
+        let found = run.finish(RunInfo::default(), RunInfo::default(), 0.0);
+        assert_eq!((found.culprits.len(), found.groups.len()), (MAX_CULPRITS, 2));
+        assert_eq!((found.groups[0].ranks.len(), &*found.groups[1].ranks), (5000, &[4999][..]));
+        assert_eq!(found.culprits[found.groups[1].first].op, "Functional.exp.0.forward");
+        assert_eq!(found.first_divergence.unwrap().rank, 0);
+    }
 
     #[test]
     fn a_note_is_said_once_with_its_places() {

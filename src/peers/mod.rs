@@ -171,7 +171,7 @@ impl RankFacts {
         let mut collectives = 0;
         for (order, op) in part.ops.iter().enumerate() {
             let name = op.name.as_str();
-            let collective = is_collective(name);
+            let collective = op.name.is_collective();
             let step = name.starts_with(OPTIMIZER);
             for slot in &op.slots {
                 let Some(record) = slot.value.tensor() else { continue };
@@ -214,13 +214,6 @@ impl RankFacts {
             self.births.push(Birth { rank: self.rank, collectives, order, op, slot, nan });
         }
     }
-}
-
-/// Whether an op brings ranks together: a function that the program calls, or an op of the dispatcher, whose namespaces are `c10d` and
-/// `_c10d_functional`.
-fn is_collective(name: &str) -> bool {
-    let space = name.split('.').next().unwrap_or("");
-    space == "Distributed" || space.to_ascii_lowercase().contains("c10d")
 }
 
 /// Whether a tensor holds NaN (`true`) or infinity (`false`); `None` where it is finite or nothing is known.

@@ -69,6 +69,7 @@ struct Found {
     below: Vec<String>,
     #[serde(default)]
     caller: Option<String>,
+    collectives: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -201,6 +202,7 @@ impl From<&Finding> for Found {
             module: finding.module.clone(),
             below: finding.below.clone(),
             caller: finding.caller.clone(),
+            collectives: finding.collectives,
         }
     }
 }
@@ -246,6 +248,7 @@ impl Found {
             module: self.module,
             below: self.below,
             caller: self.caller,
+            collectives: self.collectives,
         })
     }
 }

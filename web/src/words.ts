@@ -470,6 +470,8 @@ const ZH: typeof EN = {
     scaler: "损失缩放",
     distributed: "分布式",
     hyperparameters: "超参数",
+    source: "源码",
+    coverage: "采集范围",
   },
   kindNames: {
     op: "算子",

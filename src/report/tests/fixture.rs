@@ -199,6 +199,7 @@ impl Part {
                 module: Some("layers.0.mlp".into()),
                 below: Vec::new(),
                 caller: None,
+                collectives: 0,
             });
         }
         self.judged.ops.push(OpJudgement {
