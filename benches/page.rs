@@ -9,6 +9,8 @@
     reason = "a measurement that cannot go on fails, and says what it found"
 )]
 
+mod clock;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +22,8 @@ use probe::dump::{Content, DType, Number, Scalar, SlotSide, TensorRef};
 use probe::measure::observe;
 use probe::report::ReportWriter;
 use probe::report::html::HtmlReport;
+
+use clock::cpu_seconds;
 
 /// Ops, and layers that they are spread over.
 const OPS: u32 = 100_000;
@@ -53,16 +57,16 @@ fn main() {
             &Quiet,
             &mut |part| {
                 // One part: nothing else runs meanwhile.
-                let started = (Instant::now(), seconds());
+                let started = (Instant::now(), cpu_seconds());
                 let done = writer.as_mut().unwrap().part(part);
-                (wall, cpu) = (wall + started.0.elapsed().as_secs_f64(), cpu + seconds() - started.1);
+                (wall, cpu) = (wall + started.0.elapsed().as_secs_f64(), cpu + cpu_seconds() - started.1);
                 done
             },
         )
         .unwrap();
-        let started = (Instant::now(), seconds());
+        let started = (Instant::now(), cpu_seconds());
         writer.take().unwrap().finish(&summary).unwrap().place().unwrap();
-        (wall, cpu) = (wall + started.0.elapsed().as_secs_f64(), cpu + seconds() - started.1);
+        (wall, cpu) = (wall + started.0.elapsed().as_secs_f64(), cpu + cpu_seconds() - started.1);
         let values: u64 = summary.counts.compared();
         let bytes = fs::metadata(&target).unwrap().len();
         println!(
@@ -137,13 +141,4 @@ fn dump(root: &Path, candidate: bool) {
     }
     writer.finish_step().unwrap();
     writer.close(&[]).unwrap();
-}
-
-/// CPU seconds of the process, all threads; 0 where the system does not say.
-fn seconds() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
-    // User and system time are the 14th and 15th field of the line; ticks are hundredths of a second on Linux.
-    (ticks(11) + ticks(12)) / 100.0
 }

@@ -1,13 +1,15 @@
 //! A comparison of many ranks in shards: how long planning, all shards and the merge take, and what they need of memory.
 //!
-//! `cargo bench --bench ranks -- 10000` compares two dumps of so many ranks, each with one step of 200 ops whose tensors have sketches. The files of all ranks are one
-//! file under many names, so that the disk is no part of it but its directories are.
+//! `cargo bench --bench ranks -- 10000` compares two dumps of so many ranks, each with one step of 40 ops whose tensors have sketches; one rank in a hundred is wrong.
+//! The files of all ranks are two files under many names, so that the disk is no part of it but its directories are. The merge writes all reports.
 
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
     reason = "a measurement that cannot go on fails, and says what it found"
 )]
+
+mod clock;
 
 use std::fs;
 use std::path::Path;
@@ -17,11 +19,18 @@ use std::time::Instant;
 use probe::capture::{DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts};
 use probe::compare::Quiet;
 use probe::dump::{Content, DType, SlotSide, TensorRef};
+use probe::judge::Summary;
 use probe::measure::observe;
+use probe::report::{Extent, Format, ReportSet};
 use probe::shard::{PLAN, PlanOptions, Shard, compare_shard, merge, plan};
 
+use clock::cpu_seconds;
+
 /// Ops of a rank.
-const OPS: u32 = 200;
+const OPS: u32 = 40;
+
+/// The first rank that is wrong; of each hundred the one with this number is.
+const WRONG: u32 = 7;
 
 /// Shards of a run.
 const SHARDS: u32 = 64;
@@ -30,14 +39,15 @@ fn main() {
     let ranks: u32 = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(1000);
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name);
-    for (side, scale) in [("baseline", 1.0), ("candidate", 1.0 + 1e-7)] {
-        dump(&path(side), ranks, scale);
+    for side in ["baseline", "candidate"] {
+        dump(&path(side), ranks, side == "candidate");
     }
     let run = path("run");
     let timed = |what: &str, work: &mut dyn FnMut()| {
-        let started = Instant::now();
+        let started = (Instant::now(), cpu_seconds());
         work();
-        println!("{what}: {:.2} s, {} MB at most so far", started.elapsed().as_secs_f64(), peak() >> 10);
+        let (wall, cpu) = (started.0.elapsed().as_secs_f64(), cpu_seconds() - started.1);
+        println!("{what}: {wall:.2} s, {cpu:.2} s of CPU, {} MB at most so far", peak() >> 10);
     };
     timed("plan", &mut || {
         let made = plan(&path("baseline"), &path("candidate"), &run, &PlanOptions::default()).unwrap();
@@ -50,17 +60,46 @@ fn main() {
     });
     timed("merge", &mut || {
         let merged = merge(&run).unwrap();
-        println!("{}, {} parts", merged.summary.verdict, merged.summary.counts.parts);
+        let formats = [Format::Text, Format::Xlsx, Format::Json, Format::Html];
+        let reports = ReportSet::create(&run, &formats, Extent::Selection).unwrap();
+        let written = reports.finish_stored(&merged.rows, &merged.summary).unwrap();
+        let Summary { verdict, counts, culprits, .. } = &merged.summary;
+        println!("{verdict}, {} parts, {} ops at fault", counts.parts, culprits.len());
+        for report in written {
+            println!("{}: {} KB", report.display(), fs::metadata(&report).unwrap().len() / 1000);
+        }
     });
 }
 
-/// A dump whose ranks are links to the first.
-fn dump(root: &Path, ranks: u32, scale: f32) {
-    let manifest = RunManifest::default();
-    let mut writer = DumpWriter::create(root, &manifest, 0).unwrap();
+/// A dump whose ranks are links to two: one that is sound, and one that is wrong, if it is the candidate's.
+fn dump(root: &Path, ranks: u32, candidate: bool) {
+    rank(root, 0, candidate, false);
+    rank(root, WRONG, candidate, candidate);
+    let step = root.join("step0");
+    for rank in (1..ranks).filter(|rank| *rank != WRONG) {
+        let folder = step.join(format!("rank{rank}"));
+        fs::create_dir(&folder).unwrap();
+        let template = if rank % 100 == WRONG { WRONG } else { 0 };
+        for entry in fs::read_dir(step.join(format!("rank{template}"))).unwrap() {
+            let entry = entry.unwrap();
+            fs::hard_link(entry.path(), folder.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+/// Writes a rank.
+fn rank(root: &Path, rank: u32, candidate: bool, wrong: bool) {
+    let manifest = RunManifest { run: "ranks".into(), world_size: 2, ..RunManifest::default() };
+    let mut writer = DumpWriter::create(root, &manifest, rank).unwrap();
     writer.begin_step(0).unwrap();
     for op in 0..OPS {
+        // An input is what the op before made, which is right up to the first wrong one.
         let slot = |path: &str, side, shift: u32| {
+            let scale = match (candidate, wrong && op + shift > OPS / 2) {
+                (_, true) => 1.01,
+                (true, _) => 1.0 + 1e-7,
+                (false, _) => 1.0,
+            };
             let values = (0..1024_u32).map(|i| ((i * 31 + op + shift) % 97) as f32 * scale);
             let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
             let view = TensorRef::strided(&bytes, DType::F32, &[1024], &[1], 0).unwrap();
@@ -79,15 +118,6 @@ fn dump(root: &Path, ranks: u32, scale: f32) {
     }
     writer.finish_step().unwrap();
     writer.close(&[]).unwrap();
-    let step = root.join("step0");
-    for rank in 1..ranks {
-        let folder = step.join(format!("rank{rank}"));
-        fs::create_dir(&folder).unwrap();
-        for entry in fs::read_dir(step.join("rank0")).unwrap() {
-            let entry = entry.unwrap();
-            fs::hard_link(entry.path(), folder.join(entry.file_name())).unwrap();
-        }
-    }
 }
 
 /// Most memory that the process held, in KiB; 0 where the system does not say.
