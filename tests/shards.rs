@@ -114,3 +114,52 @@ fn a_shard_whose_dump_could_not_be_read_is_compared_again() {
     assert!(code == 0 && said.starts_with("shard 1/1: done, 2 parts"), "{said}");
     assert_eq!(probe(&["merge", &run]).0, 1);
 }
+
+/// Four ranks that add up what each makes of its own data; rank 2 of the candidate makes 5 % too much.
+fn reduced(root: &str, candidate: bool) {
+    use serde_json::json;
+
+    let tensor = |size: f64| {
+        json!({
+            "type": "torch.Tensor", "dtype": "torch.float32", "shape": [64, 64], "requires_grad": false,
+            "Max": size * 3.0, "Min": size * -3.0, "Mean": size * 0.01, "Norm": size * 64.0,
+        })
+    };
+    for rank in 0..4 {
+        let (wrong, sum) = match (candidate, rank) {
+            (true, 2) => (1.05, 1.0125),
+            (true, _) => (1.0, 1.0125),
+            (false, _) => (1.0, 1.0),
+        };
+        let own = 1.0 + f64::from(rank) / 10.0;
+        let op = |given: f64, made: f64| json!({ "input_args": [tensor(given)], "input_kwargs": {}, "output": [tensor(made)] });
+        let data = json!({
+            "Functional.exp.0.forward": op(own, own * 2.0 * wrong),
+            "Distributed.all_reduce.0.forward": op(own * 2.0 * wrong, 9.0 * sum),
+            "Functional.mul.0.forward": op(9.0 * sum, 18.0 * sum),
+        });
+        let folder = format!("{root}/step0/rank{rank}");
+        fs::create_dir_all(&folder).unwrap();
+        let dump = json!({ "task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": null, "data": data });
+        fs::write(format!("{folder}/dump.json"), dump.to_string()).unwrap();
+    }
+}
+
+#[test]
+fn an_error_that_a_collective_handed_on_is_named_where_it_was_born() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let (b, c) = (path("b"), path("c"));
+    reduced(&b, false);
+    reduced(&c, true);
+    let (code, said, _) = probe(&["compare", &b, &c, "-o", "-", "--format", "json"]);
+    let report: Value = serde_json::from_str(&said).unwrap();
+    let first = &report["first_divergence"];
+    assert_eq!((code, &first["rank"], &first["op"]), (1, &2.into(), &"Functional.exp.0.forward".into()));
+    assert_eq!(report["culprits"].as_array().unwrap().len(), 1, "{said}");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("ranks 0-1, 3 have the error of rank 2's Functional.exp.0.forward, received through Distributed.all_reduce.0.forward"), "{notes}");
+    // Alone, a rank that was handed it shows what it received.
+    let (_, said, _) = probe(&["compare", &b, &c, "--rank", "0", "-q", "-o", &path("one")]);
+    assert!(said.contains("rank 0, Distributed.all_reduce.0.forward"), "{said}");
+}

@@ -1,7 +1,7 @@
 // Results of real comparisons to look at: PROBE_BIN makes them in a folder that goes again.
 
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 
@@ -19,8 +19,12 @@ export const CASES = {
 };
 
 function run(...args) {
+  runIn(join(ROOT, "testdata"), ...args);
+}
+
+function runIn(cwd, ...args) {
   try {
-    execFileSync(PROBE, args, { cwd: join(ROOT, "testdata"), stdio: ["ignore", "ignore", "pipe"] });
+    execFileSync(PROBE, args, { cwd, stdio: ["ignore", "ignore", "pipe"] });
   } catch (error) {
     // 1: the two differ. 3: not all could be read.
     if (![1, 3].includes(error.status)) throw error;
@@ -51,33 +55,33 @@ export function checked(name, baseline, candidate) {
   return join(FOLDER, name, "config.html");
 }
 
-/** A file of scalars by step, of JSON lines. */
+/** A file of scalars by step, of JSON lines, by its name in the folder. */
 function scalars(name, ...points) {
-  const path = join(FOLDER, `${name}.jsonl`);
-  writeFileSync(path, points.map((point, step) => `${JSON.stringify({ step, ...point })}\n`).join(""));
+  const path = `${name}.jsonl`;
+  writeFileSync(join(FOLDER, path), points.map((point, step) => `${JSON.stringify({ step, ...point })}\n`).join(""));
   return path;
 }
 
-/** The page of the last of several gates, which share a history. */
-export function gated(name, baseline, candidates) {
-  const history = join(FOLDER, `${name}-history`);
-  candidates.forEach((candidate, index) =>
-    run("gate", "--baseline", ...baseline, "--candidate", ...candidate, "-o", join(FOLDER, name), "--history", history, "--commit", `${index}`.padEnd(40, "c")),
-  );
-  return join(FOLDER, name, "gate.html");
-}
-
-/** Gates of dumps with a loss beside them: the last one is wrong in both. */
+/** Gates of dumps with a loss beside them, which share a history; the last one is wrong in both. */
 export function dumpsGated() {
+  for (const name of ["gpu_dump", "npu_dump"])
+    if (!existsSync(join(FOLDER, name))) symlinkSync(join(ROOT, "testdata", name), join(FOLDER, name));
   const loss = (name, value) => scalars(name, { loss: 2.5, accuracy: 0.5 }, { loss: value, accuracy: 0.5 });
-  const good = ["gpu_dump", "--candidate", loss("good", 2.25)];
-  return gated("gate", ["gpu_dump", "--baseline", loss("base", 2.25)], [good, good, good, ["npu_dump", "--candidate", loss("bad", 2.5)]]);
+  const [base, good, bad] = [loss("base", 2.25), loss("good", 2.25), loss("bad", 2.5)];
+  [["gpu_dump", good], ["gpu_dump", good], ["gpu_dump", good], ["npu_dump", bad]].forEach(([dump, losses], index) =>
+    runIn(
+      FOLDER,
+      ...["gate", "--baseline", "gpu_dump", "--baseline", base, "--candidate", dump, "--candidate", losses],
+      ...["-o", "gate", "--history", "gates", "--commit", `${index}e7b1c5a9d8f04b62913c7ae5d0f48b6a2c91d3e`],
+    ),
+  );
+  return join(FOLDER, "gate", "gate.html");
 }
 
 /** A gate without a history, of a scalar whose name is hostile. */
 export function hostileGate() {
   const [baseline, candidate] = [scalars("hostile-base", { [HOSTILE]: 1 }), scalars("hostile-bad", { [HOSTILE]: 2 })];
-  run("gate", "--baseline", baseline, "--candidate", candidate, "-o", join(FOLDER, "hostile-gate"));
+  runIn(FOLDER, "gate", "--baseline", baseline, "--candidate", candidate, "-o", "hostile-gate");
   return join(FOLDER, "hostile-gate", "gate.html");
 }
 
