@@ -173,12 +173,17 @@ fn measure(
     let any_module = part.pair.ops.iter().any(|op| is_boundary(part.pair.name(op)));
     for (op, judged) in part.pair.ops.iter().zip(&part.judged.ops) {
         let name = part.pair.name(op);
+        // A baseline has no lines of an op that hands nothing on.
+        if !op.slots.iter().any(|&slots| {
+            let (x, y) = part.pair.slot(op, slots);
+            x.or(y).is_some_and(|slot| slot.side.is_result() && slot.value.tensor().is_some())
+        }) {
+            continue;
+        }
         for (&slots, judgement) in op.slots.iter().zip(&judged.slots) {
             let (x, y) = part.pair.slot(op, slots);
-            let Some(slot) = x.or(y).filter(|slot| slot.side.is_result() && slot.value.tensor().is_some())
-            else {
-                continue;
-            };
+            // What an op was given as well: a rule for the op is for that too.
+            let Some(slot) = x.or(y).filter(|slot| slot.value.tensor().is_some()) else { continue };
             let whole = || format!("step {} rank {} {name} {}", part.pair.step, part.pair.rank, slot.path);
             let kept = is_boundary(name) || !any_module;
             let spread = found.entry((kept, kind(name))).or_insert_with_key(|(_, pattern)| ValueSpread {
