@@ -132,7 +132,7 @@ const CASES: &[Case] = &[
         expected: Some(("x_grad.0.debug", "value", Cause::Gradient, 1)),
     },
     Case {
-        what: "one extra call of an API does not make later calls of it differ",
+        what: "one extra call of an API, which nothing reads, does not make later calls of it differ",
         tasks: ALL,
         ops: |side| {
             let mut ops = chain(side, NEVER, 1.0);
@@ -145,7 +145,7 @@ const CASES: &[Case] = &[
             }
             ops
         },
-        expected: Some(("Functional.linear.0.forward", "", Cause::Structure, 1)),
+        expected: None,
     },
     Case {
         what: "an op has another name on one side, and what it hands on agrees",

@@ -358,6 +358,13 @@ fn compare_part(
             return Err(CompareError::Nothing { reason });
         }
     }
+    if across_kernels && options.rows {
+        let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
+        let reason = format!(
+            "{place}: one side recorded kernels, the other functions: they pair by their shapes, which batches of another size do not share; leave out --rows"
+        );
+        return Err(CompareError::Nothing { reason });
+    }
     if two_tools && !across_kernels {
         keep_common(&mut b, &mut c);
     }

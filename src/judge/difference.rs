@@ -94,6 +94,10 @@ pub(super) struct Fact {
     pub(super) identity: Option<Identity>,
     /// The size that a user rule allows was kept: never at fault.
     pub(super) allowed: bool,
+    /// What the memory held before: the op writes over it without reading it.
+    pub(super) is_overwritten: bool,
+    /// Holds memory that was never written: never at fault, and speaks for nothing.
+    pub(super) unwritten: bool,
 }
 
 impl Fact {
@@ -126,6 +130,8 @@ impl Fact {
             swamped: false,
             identity: None,
             allowed: false,
+            is_overwritten: false,
+            unwritten: false,
         }
     }
 
@@ -148,13 +154,14 @@ impl Fact {
     }
 
     /// By how much the candidate is larger along the baseline: the slope `b·c / b·b`, less 1. 0 where it is not known. Of
-    /// sketches, whose distance is an estimate, it is off by up to a fifth of the squared error.
+    /// sketches, whose distance is an estimate, it is off by up to a fifth of the squared error, of statistics by half of it.
     pub(super) fn gain(&self) -> f64 {
         let (b, c) = self.norms;
-        if self.blind || self.swamped || self.distance <= 0.0 || b <= 0.0 {
+        if self.swamped || self.distance <= 0.0 || b <= 0.0 {
             return 0.0;
         }
-        let (ratio, error) = (c / b, self.distance / b);
+        // Of statistics the norms alone: noise without direction adds half its square to their ratio.
+        let (ratio, error) = (c / b, if self.blind { 0.0 } else { self.distance / b });
         let gain = (ratio * ratio - 1.0 - error * error) / 2.0;
         if gain.is_finite() { gain } else { 0.0 }
     }

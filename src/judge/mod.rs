@@ -34,6 +34,7 @@ mod tolerance;
 mod transfer;
 mod uneven;
 mod unmeasured;
+mod unwritten;
 mod update;
 mod verdicts;
 mod weigh;

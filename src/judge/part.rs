@@ -17,7 +17,7 @@ use super::update::{self, Weights};
 use super::weigh::{GradientErrors, Role as Weight, Walk, Weighed, Weighing};
 use super::{
     Cause, Counts, Expectation, OpJudgement, PartJudgement, ReferenceErrors, across, family, finding, notes,
-    origin, reference, structure, unmeasured, verdicts,
+    origin, reference, structure, unmeasured, unwritten, verdicts,
 };
 use crate::dump::{OpKind, Phase};
 use crate::measure::Evidence;
@@ -84,6 +84,7 @@ pub fn judge_part(
     let noise = known.noise.of_part(pair);
     let reference = reference::OfPart(known.reference);
     noise.forgive(&mut flow);
+    unwritten::set_aside(&mut flow);
     let (weighing, drifted) = weigh(&flow, &setting, history);
     let begins = !history.any;
     let measured: Vec<f64> = weighing.values.iter().map(|value| noise.floor(&flow, value)).collect();

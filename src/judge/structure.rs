@@ -1,6 +1,8 @@
 //! Ops that one side alone has: a fault where what they hand on differs, else a remark. Devices and versions dispatch the same
 //! function as other ops: `matmul` is one op here, and `expand`, `bmm`, `view` there.
 
+use std::collections::HashSet;
+
 use super::Cause;
 use super::candidate::Candidate;
 use super::difference::Difference;
@@ -31,6 +33,7 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
     if !flow.pair.baseline.faults.is_empty() || !flow.pair.candidate.faults.is_empty() {
         return Structure { fault: None, note: None };
     }
+    let idle = idle(flow);
     let mut fault: Option<Candidate> = None;
     let mut harmless: Vec<&Substitution> = Vec::new();
     for group in &flow.pair.substitutions {
@@ -54,7 +57,7 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
                 difference.hides_numbers() || difference == Difference::DType
             };
             candidates.iter().any(behind) || group.boundary.iter().any(certain)
-        } || !hands_on(flow, group);
+        } || !hands_on(flow, group, &idle);
         if differs && !is_within_update(flow, group) {
             candidates.retain(|candidate| !behind(candidate));
             fault.get_or_insert_with(|| Candidate::at(forward_of(flow, first), None, Cause::Structure));
@@ -90,8 +93,8 @@ fn forward_of(flow: &Flow<'_>, op: usize) -> usize {
 
 /// Whether ops of one side alone hand on what they read, as `detach` and `view` do, and `relu` of what is positive. Others
 /// compute something that the other side does not, however little it changes. Where both sides have ops, either may
-/// compute what the other does. Tensors of a checkpoint and saved variables stand for themselves.
-fn hands_on(flow: &Flow<'_>, group: &Substitution) -> bool {
+/// compute what the other does. What nobody reads makes no difference: a mean that is logged. Tensors of a checkpoint and saved variables stand for themselves.
+fn hands_on(flow: &Flow<'_>, group: &Substitution, idle: &HashSet<usize>) -> bool {
     let mut kinds = group.baseline.iter().chain(&group.candidate).map(|&op| flow.nodes[op].op.name.kind());
     if kinds.any(|kind| matches!(kind, OpKind::Tensor | OpKind::Saved)) {
         return false;
@@ -99,7 +102,7 @@ fn hands_on(flow: &Flow<'_>, group: &Substitution) -> bool {
     if !group.baseline.is_empty() && !group.candidate.is_empty() {
         return true;
     }
-    group.baseline.iter().chain(&group.candidate).all(|&op| {
+    group.baseline.iter().chain(&group.candidate).filter(|op| !idle.contains(op)).all(|&op| {
         let node = &flow.nodes[op];
         let read: Vec<u64> = tensors(node, false).filter_map(value_key).collect();
         // A gradient that passes through a choice loses what the choice dropped already.
@@ -107,6 +110,54 @@ fn hands_on(flow: &Flow<'_>, group: &Substitution) -> bool {
         let handed_on = |record| value_key(record).is_some_and(|made| read.contains(&made));
         again || node.traits.kind == Kind::Copy || tensors(node, true).all(handed_on)
     })
+}
+
+/// Ops of one side alone of whose results no op that both sides have makes anything. Between modules not everything is recorded, so that
+/// nothing is known of who reads what.
+fn idle(flow: &Flow<'_>) -> HashSet<usize> {
+    let mut idle = HashSet::new();
+    if flow.modules_alone || flow.pair.substitutions.is_empty() {
+        return idle;
+    }
+    // Values of each side that make a difference.
+    let mut alive: [HashSet<u64>; 2] = [HashSet::new(), HashSet::new()];
+    for (position, op_pair) in flow.pair.ops.iter().enumerate().rev() {
+        let node = &flow.nodes[position];
+        let (b, c) = flow.pair.op(op_pair);
+        for (op, alive) in [b, c].into_iter().zip(&mut alive) {
+            let Some(op) = op else { continue };
+            let values = |results: bool| {
+                let slots = op.slots.iter().filter(move |slot| slot.side.is_result() == results);
+                slots.filter_map(|slot| slot.value.tensor()).map(any_value_key)
+            };
+            let ends = |key: Option<u64>| key.is_some_and(|key| !alive.contains(&key));
+            if !node.is_paired && !writes(node) && values(true).all(ends) {
+                idle.insert(position);
+                continue;
+            }
+            alive.extend(values(false).flatten());
+            if node.is_paired && node.is_module() {
+                // Who reads what a module hands out need not be recorded.
+                alive.extend(values(true).flatten());
+            }
+        }
+    }
+    idle
+}
+
+/// A number that tensors share that have the same elements; constants share it with others too.
+fn any_value_key(record: &TensorRecord) -> Option<u64> {
+    value_key(record).or_else(|| {
+        let (min, max) = (record.statistics.min?.as_f64(), record.statistics.max?.as_f64());
+        Some(min.to_bits() ^ max.to_bits().rotate_left(1) ^ record.len())
+    })
+}
+
+/// Whether an op changes what was there before it, which is read under another name, or in a later step.
+fn writes(node: &Node<'_>) -> bool {
+    let api = node.op.name.api();
+    let in_place = api.ends_with('_') && !api.ends_with("__");
+    node.traits.optimizes || in_place || api.starts_with("__i") || api == "__setitem__"
 }
 
 /// What an op was given, or made.

@@ -65,6 +65,7 @@ pub(super) fn compare(
         fact
     };
     fact.is_tensor = true;
+    fact.is_overwritten = view.uninitialised && !side.is_result();
     fact.len = b.len() as f64;
     fact.norms = (recorded_norm(b), recorded_norm(c));
     if let Evidence::Data(metrics) = view.evidence {

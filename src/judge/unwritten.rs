@@ -1,0 +1,82 @@
+//! Memory that was never written. A buffer is handed out as it was left, viewed, and filled later: by functions that were not recorded,
+//! or by a storage that is given its size again. What it held before differs from run to run and means nothing.
+
+use std::collections::HashSet;
+
+use super::Verdict;
+use super::difference::{Difference, Fact, Identity};
+use super::flow::{Flow, Node};
+use super::ops::Kind;
+
+/// Takes what holds such memory out of the judgement: copies and views of what `empty` handed out, and what arrives from nowhere and
+/// is viewed, but never read by anything that computes.
+pub(super) fn set_aside(flow: &mut Flow<'_>) {
+    let used = used(flow);
+    let weights: Vec<Vec<bool>> = flow
+        .nodes
+        .iter()
+        .enumerate()
+        .map(|(op, node)| (0..node.facts.len()).map(|slot| flow.is_weight((op, slot))).collect())
+        .collect();
+    let mut unwritten: HashSet<Identity> = HashSet::new();
+    let mut made: HashSet<Identity> = HashSet::new();
+    for (node, weights) in flow.nodes.iter_mut().zip(weights) {
+        if node.traits.kind == Kind::Uninitialised {
+            unwritten.extend(identities(node, true));
+        } else if hands_on(node) {
+            let idle = |fact: &Fact| fact.identity.is_some_and(|identity| !used.contains(&identity));
+            for (fact, is_weight) in node.facts.iter_mut().zip(weights) {
+                let arrives = fact.identity.is_some_and(|identity| !made.contains(&identity));
+                if !fact.side.is_result() && arrives && idle(fact) && !is_weight && set(fact) {
+                    unwritten.extend(fact.identity);
+                }
+            }
+            let reads = |fact: &Fact| fact.identity.is_some_and(|identity| unwritten.contains(&identity));
+            if node.given().any(|slot| reads(&node.facts[slot]) && !node.facts[slot].is_overwritten) {
+                for fact in node.facts.iter_mut().filter(|fact| fact.side.is_result()) {
+                    if set(fact) {
+                        unwritten.extend(fact.identity);
+                    }
+                }
+            }
+        }
+        made.extend(identities(node, true));
+    }
+}
+
+/// Marks a value that differs; `false` for one that does not.
+fn set(fact: &mut Fact) -> bool {
+    let differs =
+        matches!(fact.difference, Difference::Numbers | Difference::NonFinite | Difference::Elements);
+    if differs {
+        fact.unwritten = true;
+        fact.allowed = true;
+        fact.judgement.verdict = Verdict::Unknown;
+        fact.judgement.reason = "memory that was never written, not judged".into();
+    }
+    differs
+}
+
+/// Values that something reads which computes, directly or through views and copies, and what modules hand out.
+fn used(flow: &Flow<'_>) -> HashSet<Identity> {
+    let mut used = HashSet::new();
+    for node in flow.nodes.iter().rev() {
+        if node.is_module() {
+            used.extend(identities(node, true));
+        }
+        if !hands_on(node) || identities(node, true).any(|identity| used.contains(&identity)) {
+            used.extend(identities(node, false));
+        }
+    }
+    used
+}
+
+/// Whether an op does nothing but hand on a tensor: what `item` and `tolist` read goes to the program.
+fn hands_on(node: &Node<'_>) -> bool {
+    let tensors = |slot: usize| node.facts[slot].is_tensor;
+    node.traits.kind == Kind::Copy && !node.is_module() && node.is_paired && node.results().any(tensors)
+}
+
+fn identities<'n>(node: &'n Node<'_>, results: bool) -> impl Iterator<Item = Identity> + 'n {
+    node.facts.iter().filter(move |fact| fact.side.is_result() == results).filter_map(|fact| fact.identity)
+}

@@ -1,0 +1,79 @@
+//! Values that lead nowhere: memory that nothing reads, and ops that one program runs to look at a value.
+
+use crate::support::dump_builder::{Op, Side, Task, Tensor, op};
+use crate::support::runs::compare;
+use probe::judge::Cause;
+
+fn wave(seed: u32) -> Tensor {
+    Tensor::wave(seed, 64).shaped(&[8, 8])
+}
+
+/// A function that both sides call alike, with `ops` before it.
+fn before_a_product(mut ops: Vec<Op>, given: &Tensor) -> Vec<Op> {
+    ops.push(op("Functional.linear.0.forward").input(given).input(wave(3)).output(wave(4)));
+    ops
+}
+
+/// A buffer that holds what its memory held before, and a view of it.
+fn buffer(side: Side, size: f64) -> (Vec<Op>, Tensor) {
+    let left_over = side.pick(wave(1).map(|x| x * size), wave(2));
+    let view = op("Tensor.view.0.forward").input(&left_over).output(left_over.clone().shaped(&[64]));
+    (vec![view], left_over.shaped(&[64]))
+}
+
+#[test]
+fn what_memory_held_before_is_no_difference_until_something_computes_with_it() {
+    for size in [1e20, 1e-20] {
+        let unread = compare(Task::Tensor, &|side| before_a_product(buffer(side, size).0, &wave(5)));
+        assert_eq!(unread.summary.first_divergence, None, "{size}");
+    }
+    let read = compare(Task::Tensor, &|side| {
+        let (ops, view) = buffer(side, 2.0);
+        before_a_product(ops, &view)
+    });
+    let first = read.summary.first_divergence.unwrap();
+    assert_eq!((&*first.op, first.cause), ("Tensor.view.0.forward", Cause::Input));
+}
+
+#[test]
+fn copies_of_memory_that_was_never_written_are_not_judged() {
+    let answer = compare(Task::Tensor, &|side| {
+        let (view, _) = buffer(side, 3.0);
+        let left_over = side.pick(wave(1).map(|x| x * 3.0), wave(2));
+        let filled = left_over.clone().with(0, 1.0);
+        let mut ops = vec![op("Torch.empty.0.forward").output(&left_over)];
+        ops.extend(view);
+        ops.push(op("Tensor.__setitem__.0.forward").input(&left_over).input(1.0).output(&filled));
+        ops.push(op("Tensor.masked_fill.0.forward").input(&filled).input(0.0).output(wave(5)));
+        before_a_product(ops, &wave(5))
+    });
+    assert_eq!(answer.summary.first_divergence, None);
+}
+
+/// The candidate takes the mean of a value, and reads it if `handed_on`.
+fn looked_at(side: Side, handed_on: bool) -> Vec<Op> {
+    let mean = Tensor::f32(&[0.25]).shaped(&[]);
+    let mut ops = vec![op("Functional.gelu.0.forward").input(wave(1)).output(wave(5))];
+    if side.is_candidate() {
+        ops.push(op("Tensor.mean.0.forward").input(wave(5)).output(&mean));
+    }
+    let mut ops = before_a_product(ops, &wave(5));
+    let given = if handed_on { mean } else { Tensor::f32(&[0.5]).shaped(&[]) };
+    ops.push(op("Tensor.mul.0.forward").input(wave(4)).input(given).output(wave(6)));
+    ops
+}
+
+#[test]
+fn a_value_that_one_program_looks_at_is_no_divergence() {
+    let answer = compare(Task::Tensor, &|side| looked_at(side, false));
+    assert_eq!(answer.summary.first_divergence, None);
+    let said = "the runs call other ops at one place, and what these hand on agrees";
+    assert!(answer.summary.notes.iter().any(|note| note.contains(said)), "{:?}", answer.summary.notes);
+}
+
+#[test]
+fn what_is_computed_and_read_is_one() {
+    let answer = compare(Task::Tensor, &|side| looked_at(side, true));
+    let first = answer.summary.first_divergence.unwrap();
+    assert_eq!((&*first.op, first.cause), ("Tensor.mean.0.forward", Cause::Structure));
+}
