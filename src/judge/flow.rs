@@ -85,7 +85,7 @@ pub(super) struct Flow<'a> {
     parents: Vec<Option<usize>>,
     /// Inputs whose checksum alone differed, and which were forgiven.
     pub(super) late_checksums: usize,
-    /// Nothing but calls of modules was recorded.
+    /// Nothing but calls of modules and steps of optimizers was recorded.
     pub(super) modules_alone: bool,
 }
 
@@ -131,7 +131,8 @@ impl<'a> Flow<'a> {
             late_checksums: 0,
             modules_alone: false,
         };
-        flow.modules_alone = flow.nodes.iter().all(Node::is_module);
+        flow.modules_alone =
+            flow.nodes.iter().all(|node| node.is_module() || node.traits.kind == Kind::Optimizer);
         let nesting = Nesting::of(pair);
         let paths = flow.modules_by_path();
         flow.parents =

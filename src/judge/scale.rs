@@ -21,6 +21,9 @@ pub(super) struct Scale {
     pub(super) terms: f64,
 }
 
+/// Share of what rows without correlation give below which the gradient of an attention has cancelled.
+const CANCELLED: f64 = 0.1;
+
 /// A factor of a product.
 #[derive(Clone, Copy)]
 struct Factor<'a> {
@@ -87,6 +90,14 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
             }
         }
         _ => {}
+    }
+    if node.traits.kind == Kind::Normalisation && node.op.name.phase() == Phase::ParameterGradient {
+        // The gradients of its weight and bias are sums of the same terms, times numbers of size 1 for the weight.
+        let beside = node
+            .results()
+            .map(|slot| &node.facts[slot])
+            .filter(|beside| beside.len.to_bits() == fact.len.to_bits());
+        scale.norm = beside.map(|beside| beside.norm).fold(scale.norm, f64::max);
     }
     if scale.norm <= 0.0 {
         // All zero: held against what it was made of, or else against the other side.
@@ -224,7 +235,10 @@ fn gradient_of_attention(flow: &Flow<'_>, place: Place, given: &[Place], saved: 
     let across = q.rms.max(k.rms);
     let out = tensors.find(|factor| factor.len.to_bits() == q.len.to_bits());
     let weights = out.map_or(1.0, |out| (out.rms / v.rms).min(1.0));
-    scale.norm = scale.norm.max(g.rms * g.len.sqrt() * v.rms * across * width.sqrt() * weights);
+    let usual = g.rms * g.len.sqrt() * v.rms * across * weights;
+    // Rows of gradients and values that point the same way reach the root of their width more, all of which may cancel.
+    let aligned = if scale.norm < CANCELLED * usual { width.sqrt() } else { 1.0 };
+    scale.norm = scale.norm.max(usual * aligned);
     scale.terms = q.size_from_end(1).max(width);
 }
 

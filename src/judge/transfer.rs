@@ -148,7 +148,25 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
         Kind::Normalisation if !gradient => {
             let first =
                 given.first().map_or(0.0, |&(place, error)| error.relative * centring(flow, node, place));
-            root(given.iter().skip(1).map(|(_, error)| error.relative).chain([first]))
+            // What is normalised has size 1, whatever scales and shifts it.
+            let parameters = given.iter().skip(1).map(|&(place, error)| {
+                let rows = (fact.len / len(place)).max(1.0);
+                error.relative.min(error.absolute * rows.sqrt() / scale)
+            });
+            root(parameters.chain([first]))
+        }
+        // A shift has no part in any gradient; beside the scale it is small, or as large as its error says.
+        Kind::Normalisation if gradient => {
+            let one_row = |place: Place| flow.shape(place).len() <= 1;
+            let split = |inputs: &Inputs| -> (Vec<_>, Vec<_>) {
+                inputs.iter().copied().partition(|(place, _)| one_row(*place))
+            };
+            let ((given_rows, given), (mut rows, others)) = (split(&given), split(&saved));
+            rows.extend(given_rows);
+            let size = largest(rows.iter().map(|(place, _)| flow.fact(*place).norm));
+            let of_rows = rows.iter().map(|(_, error)| error.relative.min(error.absolute / size));
+            let incoming = largest(given.iter().map(|(_, error)| error.relative));
+            incoming + largest(of_rows.chain(others.iter().map(|(_, error)| error.relative)))
         }
         // What the other factor takes out may be most of the gradient, and none of its error.
         Kind::Multiply if gradient => {
@@ -185,7 +203,12 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
 /// Relative error of a gradient of so many elements that comes of elements which a choice lets through on one side alone, where
 /// what it was made of is off by `near`; 0 where hardly one is expected to flip.
 pub(super) fn flipped_gates(elements: f64, near: f64) -> f64 {
-    if elements * near * NEAR > FLIPS { near.sqrt() } else { 0.0 }
+    if flips(elements, near) > FLIPS { near.sqrt() } else { 0.0 }
+}
+
+/// Choices among so many elements, off by `near`, that are expected to flip.
+pub(super) fn flips(elements: f64, near: f64) -> f64 {
+    elements * near * NEAR
 }
 
 /// Relative error of a result of which a share is picked by other indices: as if other elements of the same size stood there, and

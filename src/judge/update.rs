@@ -20,7 +20,7 @@ use crate::measure::{SKETCH_NOISE, observe, sketch_distance};
 /// sound runs (key biases, experts that few tokens reach).
 const ADAPTIVE: f64 = 8.0;
 
-/// And at least this: where a part of the gradient is noise and nothing else (the keys in a joint bias, weights of features
+/// And of vectors at least this: where a part of the gradient is noise and nothing else (the keys in a joint bias, weights of features
 /// that never fire), its elements take either sign. Only a change that is missing, doubled or turned around stands out.
 const SIGNS: f64 = 0.12;
 
@@ -139,7 +139,7 @@ fn weighed(
     let one = |role, error: f64, explained: f64, least: f64| Weighed {
         place,
         family: family(role),
-        kind: Kind::Update,
+        kind: if divides && flow.shape(place).len() <= 1 { Kind::Update } else { Kind::Add },
         precision,
         error,
         explained,
@@ -152,20 +152,24 @@ fn weighed(
         terms: 1.0,
         gain: None,
     };
+    let is_vector = flow.shape(place).len() <= 1;
     let noise = match gradient {
         _ if gradient >= LARGEST_GRADIENT_ERROR => 2.0,
-        _ if divides && gradient > 0.0 => (ADAPTIVE * gradient.sqrt()).max(SIGNS),
+        _ if divides && gradient > 0.0 => {
+            (ADAPTIVE * gradient.sqrt()).max(if is_vector { SIGNS } else { 0.0 })
+        }
         _ if divides => 0.0,
         _ => LINEAR * gradient,
     };
     let (share, of_error, of_root) = SIZE;
     let size = share + of_error * gradient + of_root * gradient.sqrt();
-    let size = if divides && gradient > 0.0 { size.hypot(JOINT) } else { size };
+    let size = if divides && is_vector && gradient > 0.0 { size.hypot(JOINT) } else { size };
     let size = if gradient < LARGEST_GRADIENT_ERROR { size } else { 10.0 };
     let ratio = change.ratio().abs();
     Some([
         one(Role::Update, change.error / change.size[0], noise.min(2.0), resolution),
-        one(Role::UpdateSize, ratio, size, 2.0 * resolution),
+        // What rounding adds has no direction.
+        one(Role::UpdateSize, ratio, size, 2.0 * resolution * resolution.max(1.0 / fact.len.sqrt())),
     ])
 }
 
@@ -174,16 +178,20 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<Weighed>) {
     let mut judged: HashSet<Place> = HashSet::new();
     let (mut found, mut ratios) = (Vec::new(), Vec::new());
     for (position, node) in flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired) {
-        if !matches!(node.traits.kind, Kind::Update | Kind::Optimizer) {
+        let adds = node.op.name.api() == "add_" && is_inside_step(flow, position);
+        if !adds && !matches!(node.traits.kind, Kind::Update | Kind::Optimizer) {
             continue;
         }
         let by_path: HashMap<&str, usize> =
             node.given().filter_map(|slot| Some((&*flow.slot((position, slot))?.path, slot))).collect();
-        let divides = !PLAIN.contains(&node.op.name.stem());
+        let divides = !adds && !PLAIN.contains(&node.op.name.stem());
         for slot in node.results() {
             let place = (position, slot);
             let Some(path) = flow.slot(place).map(|slot| &*slot.path) else { continue };
             let Some((before, led)) = led_to(path, &by_path) else { continue };
+            if adds && !led.iter().any(|&given| node.facts[given].is_float) {
+                continue;
+            }
             let error =
                 led.into_iter().map(|given| flow.fact((position, given)).relative()).fold(0.0, f64::max);
             let (Some(before), Some(after)) = (sketches(flow, (position, before)), sketches(flow, place))
@@ -207,6 +215,11 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<Weighed>) {
     });
     common_factor(&ratios, &mut found);
     values.extend(found);
+}
+
+/// Whether an op was called by the step of an optimizer.
+fn is_inside_step(flow: &Flow<'_>, position: usize) -> bool {
+    flow.nodes[position].op.parent.as_deref().is_some_and(|parent| parent.starts_with("Optimizer."))
 }
 
 /// The slot of a parameter before a change, and those of what led to the change: gradient and state, or the two inputs of

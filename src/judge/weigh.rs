@@ -28,6 +28,15 @@ const DIRECTED: f64 = 0.1;
 /// keys, and in front of normalisations.
 const CANCELS: f64 = 0.3;
 
+/// Share of an error from which on it is that of one element.
+const ONE_ELEMENT: f64 = 0.9;
+
+/// Flips expected from which on one may have been: one in a thousand, for a run has many choices.
+const ONE_FLIP: f64 = 1e-3;
+
+/// Elements of a table whose changes cancel in its sketch, at most.
+const CANCELLED: f64 = 8.0;
+
 /// A factor that inputs have may be squared.
 const SQUARED: f64 = 2.0;
 
@@ -251,17 +260,22 @@ impl<'f, 'a> Walk<'f, 'a> {
         if !fact.is_float || fact.swamped {
             return InputError::default();
         }
-        let path = match fact.identity.and_then(|identity| self.out.made.get(&identity)) {
-            _ if !fact.blind => 0.0,
-            Some(made) => made.path,
-            // Functions that were not recorded may have made it of a product.
-            None if self.multiplied && fact.side == SlotSide::Input && !self.flow.is_weight(place) => {
-                self.product
-            }
-            None => 0.0,
-        };
+        let path = if fact.blind { self.path(place) } else { 0.0 };
         let seen = path.max(fact.likely).max(self.unseen(place));
         InputError { relative: fact.relative().max(seen), absolute: fact.distance.max(seen * fact.norm) }
+    }
+
+    /// Error of the path that leads to a value, at least.
+    fn path(&self, place: Place) -> f64 {
+        let fact = self.flow.fact(place);
+        match fact.identity.and_then(|identity| self.out.made.get(&identity)) {
+            Some(made) => made.path,
+            // Functions that were not recorded may have made it of a product, or computed it under autocast.
+            None if self.multiplied && fact.side == SlotSide::Input && !self.flow.is_weight(place) => {
+                self.setting.autocast.map_or(0.0, |coarse| coarse.least / 2.0).max(self.product)
+            }
+            None => 0.0,
+        }
     }
 
     /// How far a weight may have moved away from its partner without it being seen; 0 for what is no weight.
@@ -272,8 +286,8 @@ impl<'f, 'a> Walk<'f, 'a> {
         let unseen = if fact.blind {
             (RESOLUTION * fact.len.sqrt()).min(self.drift)
         } else if sketched && picked && !fact.exact {
-            // Steps of Adam are equal in size: two of them may cancel in the sketch of a table, of which rows are picked.
-            self.usual_drift
+            // Steps of Adam are equal in size: a few of them may cancel in the sketch of a table, of which rows are picked.
+            self.usual_drift * (CANCELLED / fact.len).sqrt().min(1.0)
         } else {
             0.0
         };
@@ -321,7 +335,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             else {
                 continue;
             };
-            if !fact.is_float || fact.difference.hides_numbers() {
+            if !fact.is_float || fact.unwritten || fact.difference.hides_numbers() {
                 continue;
             }
             let precision = self
@@ -379,9 +393,15 @@ impl<'f, 'a> Walk<'f, 'a> {
 
     /// What an arriving value is held against: its norm; of a gradient at least the largest gradient beside it.
     fn scale_on_arrival(&self, position: usize, fact: &Fact) -> f64 {
-        let beside = self.flow.parent(position).filter(|_| self.flow.nodes[position].is_backward());
+        let node = &self.flow.nodes[position];
+        let beside = self.flow.parent(position).filter(|_| node.is_backward());
         let beside = beside.map_or(0.0, |parent| self.gradients_inside[parent]);
-        fact.norm.max(beside).max(f64::MIN_POSITIVE)
+        // A running mean is held against the elements that it is the mean of; of a dispatcher op they stand behind their gradient.
+        let whole =
+            node.given().map(|slot| &node.facts[slot]).filter(|given| given.is_float && given.len > fact.len);
+        let size = whole.last().filter(|_| node.traits.kind == Kind::Normalisation);
+        let size = size.map_or(0.0, |given| given.norm * (fact.len / given.len).sqrt());
+        fact.norm.max(beside).max(size).max(f64::MIN_POSITIVE)
     }
 
     /// Weighs one result; gives its error, if one is known.
@@ -397,10 +417,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             return None;
         }
         let inputs = || given.iter().chain(saved);
-        let path = largest(
-            inputs()
-                .filter_map(|(place, _)| Some(self.out.made.get(&self.flow.fact(*place).identity?)?.path)),
-        );
+        let path = largest(inputs().map(|(place, _)| self.path(*place)));
         let floats = inputs().filter(|(place, _)| self.flow.fact(*place).is_float);
         if fact.is_float && fact.swamped && (fact.blind || fact.relative() < 1e-10) {
             let error = InputError {
@@ -413,7 +430,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             self.note_made(place, error.relative);
             return None;
         }
-        let known = fact.is_measured && !fact.difference.hides_numbers();
+        let known = fact.is_measured && !fact.unwritten && !fact.difference.hides_numbers();
         if !fact.is_float || !known {
             self.note_made(place, path);
             return None;
@@ -438,6 +455,9 @@ impl<'f, 'a> Walk<'f, 'a> {
         explained = explained.max(transfer::picked(flipped));
         if inputs().any(|(place, _)| self.flow.fact(*place).difference.hides_numbers()) {
             explained = explained.max(1.0);
+        }
+        if self.may_be_one_choice(place, given, saved) {
+            explained = explained.max(error);
         }
         let unseen = self.unseen_gradient(place, given);
         explained = explained.max(unseen.unwrap_or(0.0));
@@ -469,7 +489,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         });
         let gain = Gain {
             error: fact.gain().abs() * fact.norm / norm,
-            explained: self.gain_explained(given, saved, explained),
+            explained: self.gain_explained(fact, given, saved, explained),
         };
         let weighs = !again
             && (!given.is_empty() || !saved.is_empty() || node.op.name.phase() != Phase::ParameterGradient);
@@ -500,6 +520,7 @@ impl<'f, 'a> Walk<'f, 'a> {
                 terms: if nothing { 1.0 } else { scale.terms },
                 gain: Some(gain).filter(|gain| {
                     !node.is_composite()
+                        && !(fact.blind && (fact.norm < CANCELS * norm || self.has_few_directions(place.0)))
                         && unseen.is_none()
                         && fact.len >= WITHOUT_DIRECTION
                         && gain.error >= ONE_FACTOR * error
@@ -555,9 +576,44 @@ impl<'f, 'a> Walk<'f, 'a> {
         }))
     }
 
+    /// Whether the error of a gradient is that of one element, which a choice let through on one side alone, and noise may have
+    /// flipped that choice.
+    fn may_be_one_choice(
+        &self,
+        place: Place,
+        given: &[(Place, InputError)],
+        saved: &[(Place, InputError)],
+    ) -> bool {
+        let node = &self.flow.nodes[place.0];
+        if !(node.traits.chooses && (node.makes_gradients() || node.traits.is_gradient)) {
+            return false;
+        }
+        let fact = self.flow.fact(place);
+        let alone = match self.flow.evidence[place.0].get(place.1) {
+            Some(Evidence::Data(metrics)) => metrics.max_abs_err,
+            Some(Evidence::Recorded(recorded)) => recorded.sketch.map(|sketch| sketch.largest_lane),
+            _ => None,
+        };
+        let chosen = if node.is_dispatcher() { given.get(1..).unwrap_or_default() } else { saved };
+        let near = largest(chosen.iter().map(|(_, error)| error.relative));
+        let incoming = given.first().map_or(0.0, |(place, _)| self.flow.fact(*place).largest);
+        alone.is_some_and(|alone| alone >= ONE_ELEMENT * fact.distance && alone <= SQUARED * incoming)
+            && transfer::flips(fact.len, near) > ONE_FLIP
+    }
+
+    /// Whether few of the elements of an op's results are independent of one another, so that noise may be a factor of all: rows picked
+    /// out of a table, squares that an optimizer keeps, gradients of products, of which a few rows make the most, and those behind
+    /// choices, of which one may flip.
+    fn has_few_directions(&self, position: usize) -> bool {
+        let node = &self.flow.nodes[position];
+        let gradient = node.is_backward() && (node.traits.chooses || node.traits.kind == Kind::Product);
+        gradient || node.traits.optimizes || node.traits.kind == Kind::Embedding
+    }
+
     /// How much of a factor common to a result comes of its inputs: of factors they have, and of noise that became one.
     fn gain_explained(
         &self,
+        fact: &Fact,
         given: &[(Place, InputError)],
         saved: &[(Place, InputError)],
         explained: f64,
@@ -566,7 +622,14 @@ impl<'f, 'a> Walk<'f, 'a> {
         let factor = largest(inputs().map(|(place, _)| self.flow.fact(*place).gain().abs()));
         let error = largest(inputs().map(|(_, error)| error.relative));
         let magnified = if error > 0.0 { (explained / error).max(1.0) } else { 1.0 };
-        (SQUARED * factor * magnified).hypot(DIRECTED * explained)
+        // Where a few elements are all there is, their noise has a direction; norms are known as they were written.
+        let (directed, written) = match fact.norms {
+            (b, c) if fact.blind => {
+                (DIRECTED.max(fact.largest / fact.norm), rounded_by(b).hypot(rounded_by(c)))
+            }
+            _ => (DIRECTED, 0.0),
+        };
+        (SQUARED * factor * magnified).hypot(directed * explained).hypot(written)
     }
 
     /// The precision in which a result was computed, as far as types show it: the coarsest of what it was made of.
@@ -594,6 +657,17 @@ impl<'f, 'a> Walk<'f, 'a> {
             .chain(autocast)
             .chain(run)
             .fold(own, Precision::coarser)
+    }
+}
+
+/// By how much, relative to it, a number was rounded to the type that it was written in: that shows in its last digits.
+fn rounded_by(number: f64) -> f64 {
+    match number.to_bits().trailing_zeros() {
+        45.. => f64::from(f32::EPSILON) * f64::from(1 << 15),
+        42.. => f64::from(f32::EPSILON) * f64::from(1 << 12),
+        // Sums of binary32 are off by more than their last digit.
+        29.. => f64::from(f32::EPSILON) * 4.0,
+        _ => 0.0,
     }
 }
 

@@ -24,6 +24,8 @@ pub struct SketchEstimate {
     pub rmse: Option<f64>,
     /// Relative distance up to which the two say nothing.
     pub noise: f64,
+    /// Distance in the lane that holds most of it: nearly all of `distance` where one element is off by more than the others together.
+    pub largest_lane: f64,
     /// Lanes that are equal to the bit.
     pub equal_lanes: u32,
     /// Lanes of either sketch.
@@ -49,6 +51,7 @@ impl SketchEstimate {
             .then(|| ((b * b + c * c - distance * distance) / (2.0 * b * c)).clamp(-1.0, 1.0))
             .filter(|cosine| cosine.is_finite());
         let lanes = x.version.lanes();
+        let apart = x.lanes.iter().zip(y.lanes.iter()).map(|(&x, &y)| (f64::from(x) - f64::from(y)).abs());
         let equal = x
             .lanes
             .iter()
@@ -64,6 +67,7 @@ impl SketchEstimate {
             cosine,
             rmse: (elements > 0.0).then(|| distance / elements.sqrt()),
             noise: SKETCH_NOISE.max(sum_error(baseline, candidate)),
+            largest_lane: apart.fold(0.0, f64::max),
             equal_lanes: count(equal),
             lanes: count(lanes),
         })
