@@ -167,6 +167,8 @@ oracle() {
 # Run from elsewhere, so that `import probe` finds the installed package and not the source folder.
 python_tests() {
     local here="$PWD"
+    .venv/bin/python -c 'import ray' 2>/dev/null ||
+        note "NOT TESTED: comparisons on a cluster (python/tests/test_distributed.py); they take Ray: .venv/bin/python -m pip install ray"
     (cd "$target" && PROBE_BIN="$target/debug/probe" ASCEND_SIM="$target/ascend-sim" "$here/.venv/bin/python" -m pytest -q \
         -p no:cacheprovider -n auto --maxprocesses 4 --dist worksteal \
         --rootdir "$here" -c "$here/pyproject.toml" "$here/python/tests")

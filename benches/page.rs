@@ -30,7 +30,7 @@ const OPS: u32 = 100_000;
 const LAYERS: u32 = 250;
 
 /// Elements of a tensor.
-const ELEMENTS: usize = 64;
+const ELEMENTS: u32 = 64;
 
 /// Times that the page is written.
 const ROUNDS: usize = 5;
@@ -82,10 +82,10 @@ fn main() {
 fn tensor(path: &str, side: SlotSide, number: u32, op: u32, candidate: bool) -> SlotRecord {
     let per_layer = OPS / LAYERS;
     let wrong = candidate && op >= FAULT && op / per_layer == FAULT / per_layer;
-    let mixed = |i: usize| (number.wrapping_mul(2_654_435_761).wrapping_add(i as u32 * 40_503) >> 8) as f32;
+    let mixed = |i: u32| number.wrapping_mul(2_654_435_761).wrapping_add(i * 40_503) >> 8;
     let values = (0..ELEMENTS).map(|i| {
-        let value = mixed(i) / 1e7 - 0.8;
-        let off = if wrong { 1e-3 } else { 6e-8 * ((mixed(i) as u32 % 3) as f32) };
+        let value = mixed(i) as f32 / 1e7 - 0.8;
+        let off = if wrong { 1e-3 } else { 6e-8 * (mixed(i) % 3) as f32 };
         if candidate { value * (1.0 + off) } else { value }
     });
     let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();

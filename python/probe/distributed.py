@@ -180,7 +180,7 @@ def _compare_shard(build: str, plan: str, index: int, count: int, threads: int) 
 class _Progress:
     """One bar of parts, on a terminal, with the first divergence so far: an earlier one may still come."""
 
-    WIDTH = 24
+    WIDTH = 10
 
     def __init__(self, total: int, quiet: bool) -> None:
         self.total = total
@@ -196,7 +196,7 @@ class _Progress:
         if not self.shown:
             return
         full = self.WIDTH * self.done // max(1, self.total)
-        so_far = f"  first so far (provisional): {self.first}" if self.first else ""
+        so_far = f"  provisional: {self.first}" if self.first else ""
         line = f"{'█' * full}{'░' * (self.WIDTH - full)} {self.done}/{self.total} parts{so_far}"
         # A line that wraps cannot be drawn over.
         width = shutil.get_terminal_size().columns - 1

@@ -197,8 +197,8 @@ mod tests {
             op: op.into(),
             ..crate::judge::across::finding(op)
         };
-        let mut run = RunJudge::default();
-        run.findings = (0..5000).map(|rank| finding(rank, "Functional.gelu.0.forward", 3)).collect();
+        let shared = (0..5000).map(|rank| finding(rank, "Functional.gelu.0.forward", 3));
+        let mut run = RunJudge { findings: shared.collect(), ..RunJudge::default() };
         run.findings.push(finding(4999, "Functional.exp.0.forward", 7));
         let found = run.finish(RunInfo::default(), RunInfo::default(), 0.0);
         assert_eq!((found.culprits.len(), found.groups.len()), (MAX_CULPRITS, 2));

@@ -182,12 +182,13 @@ impl<'a> Module<'a> {
 
     /// Whether it failed in the last run, how often it did, and its largest error.
     fn weight(&self) -> (bool, usize, f64) {
-        let failed = |status: &Option<&str>| *status == Some("failed");
-        let last = self.statuses.iter().rev().find(|status| status.is_some()).is_some_and(failed);
+        let known = || self.statuses.iter().flatten();
+        let failed = known().filter(|status| **status == "failed").count();
+        let last = known().next_back().is_some_and(|status| *status == "failed");
         let largest =
             self.errors.iter().flatten().fold(0.0, |most: f64, error| {
                 if error.0.is_nan() { f64::INFINITY } else { most.max(error.0) }
             });
-        (last, self.statuses.iter().filter(|status| failed(status)).count(), largest)
+        (last, failed, largest)
     }
 }

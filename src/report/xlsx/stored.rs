@@ -192,7 +192,7 @@ fn parts(run: &StoredRun) -> Result<Vec<Part>, StoredError> {
             let place = row.part().zip(row.order());
             let ((step, rank), order) =
                 place.ok_or_else(|| file.damaged("a row without step, rank or order"))?;
-            if !parts.last().is_some_and(|part| (part.file, part.step, part.rank) == (number, step, rank)) {
+            if parts.last().is_none_or(|part| (part.file, part.step, part.rank) != (number, step, rank)) {
                 parts.push(Part { step, rank, file: number, first_row: at, ops: Vec::new() });
                 last = None;
             }

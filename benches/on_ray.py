@@ -1,9 +1,10 @@
-"""What Ray costs a comparison of many ranks: python benches/ray.py [--ranks 1024] [--rounds 3]; needs the package with its extra `ray`.
+"""What Ray costs a comparison of many ranks: python benches/on_ray.py [--ranks 1024] [--rounds 3]; needs the package with its extra `ray`.
 
 Ranks are links to one rank of `testdata`, with data of tensors, so that disks are no part of it. Cluster and process work on the same processors, one after
 the other, in turns; the start of the cluster is not counted.
 
-- *overhead*: shards of about two seconds, on a cluster of one processor, against the same shards called one after the other in this process.
+- *overhead*: shards of about two seconds, on a cluster of one processor: the time of the whole run beyond what its tasks took by their own clocks. Both are of the same
+  seconds, so that other programs on the machine are no part of the ratio.
 - *ratio*: all of a comparison, from plan to reports, on a cluster of two processors, against `probe compare` with two threads.
 """
 
@@ -51,22 +52,31 @@ def cluster(processors: int) -> None:
     ray.get([warm.remote() for _ in range(processors)])
 
 
-def overhead(place: Path, baseline: Path, candidate: Path, ranks: int, rounds: int) -> None:
+def overhead(place: Path, baseline: Path, candidate: Path, rounds: int) -> None:
     plan, _, parts, _ = _core.plan(str(baseline), str(candidate), str(place / "trial"), "{}")
     trial = timed(lambda: _core.compare_shard(plan, 1, 16, 1))
     shards = max(2, round(16 * trial / TASK))
     found = []
     cluster(1)
+    compare_shard = distributed._compare_shard
     for turn in range(rounds):
-        direct, spread = place / f"direct{turn}", place / f"spread{turn}"
-        plan, *_ = _core.plan(str(baseline), str(candidate), str(direct), "{}")
-        alone = timed(lambda: [_core.compare_shard(plan, index, shards, 1) for index in range(1, shards + 1)])
-        on_ray = timed(lambda: distributed._shards(baseline, candidate, spread, None, 1, None, shards, True, {}))
-        found.append(on_ray / alone - 1)
-        print(f"  {parts} parts, {shards} tasks of {alone / shards:.2f} s: {alone:.2f} s alone, {on_ray:.2f} s on Ray, overhead {found[-1]:+.1%}", flush=True)
-        shutil.rmtree(direct)
-        shutil.rmtree(spread)
-    print(f"overhead at {TASK:.0f} s a task: median {statistics.median(found):+.1%}, best {min(found):+.1%}")
+        run, clock = place / f"spread{turn}", place / f"clock{turn}"
+
+        def clocked(*arguments: object, clock: Path = clock) -> object:
+            started = time.perf_counter()
+            done = compare_shard(*arguments)
+            with clock.open("a") as file:
+                file.write(f"{time.perf_counter() - started}\n")
+            return done
+
+        distributed._compare_shard = clocked
+        whole = timed(lambda: distributed._shards(baseline, candidate, run, None, 1, None, shards, True, {}))
+        distributed._compare_shard = compare_shard
+        tasks = [float(line) for line in clock.read_text().splitlines()]
+        found.append(whole / sum(tasks) - 1)
+        print(f"  {parts} parts, {len(tasks)} tasks of {statistics.mean(tasks):.2f} s: {whole:.2f} s, overhead {found[-1]:.1%}", flush=True)
+        shutil.rmtree(run)
+    print(f"overhead at {TASK:.0f} s a task: median {statistics.median(found):.1%}, best {min(found):.1%}")
 
 
 def ratio(place: Path, baseline: Path, candidate: Path, ranks: int, rounds: int) -> None:
@@ -96,7 +106,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         baseline, candidate = dumps(place, wanted.ranks)
-        overhead(place, baseline, candidate, wanted.ranks, wanted.rounds)
+        overhead(place, baseline, candidate, wanted.rounds)
         ratio(place, baseline, candidate, wanted.ranks, wanted.rounds)
     ray.shutdown()
 
