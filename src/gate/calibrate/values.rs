@@ -175,10 +175,8 @@ fn measure(
         let name = part.pair.name(op);
         for (&slots, judgement) in op.slots.iter().zip(&judged.slots) {
             let (x, y) = part.pair.slot(op, slots);
-            let Some(slot) = x.or(y).filter(|slot| slot.side.is_result() && slot.value.tensor().is_some())
-            else {
-                continue;
-            };
+            // What an op was given as well: a rule for the op is for that too.
+            let Some(slot) = x.or(y).filter(|slot| slot.value.tensor().is_some()) else { continue };
             let whole = || format!("step {} rank {} {name} {}", part.pair.step, part.pair.rank, slot.path);
             let kept = is_boundary(name) || !any_module;
             let spread = found.entry((kept, kind(name))).or_insert_with_key(|(_, pattern)| ValueSpread {

@@ -16,6 +16,12 @@ const INDENT: usize = 12;
 /// Longest reason that is shown, in characters.
 const REASON: usize = 300;
 
+/// Lines of a screen, but for the one that is typed into.
+const SCREEN: usize = 23;
+
+/// Entries of each list, and characters of a reason, from ample to terse: the first that fits the screen is taken.
+const LAYOUTS: [(usize, usize); 6] = [(3, REASON), (3, 160), (2, 160), (2, 100), (1, 160), (1, 80)];
+
 /// How to lay out the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,22 +30,22 @@ pub struct GateTextOptions {
     pub colour: Colour,
     /// Characters of a line.
     pub width: usize,
-    /// Most culprits, places, settings and remarks to list, of each.
-    pub top: usize,
+    /// Lines that the answer may have: fewer culprits, places, settings and remarks are listed, and reasons cut, until it fits. `None` for everything.
+    pub lines: Option<usize>,
     /// Report files, named at the end.
     pub written: Vec<PathBuf>,
 }
 
 impl Default for GateTextOptions {
     fn default() -> Self {
-        Self { colour: Colour::Never, width: 100, top: 3, written: Vec::new() }
+        Self { colour: Colour::Never, width: 100, lines: Some(SCREEN), written: Vec::new() }
     }
 }
 
 impl GateTextOptions {
     /// Everything.
     pub fn complete() -> Self {
-        Self { top: usize::MAX, ..Self::default() }
+        Self { lines: None, ..Self::default() }
     }
 }
 
@@ -100,6 +106,20 @@ pub(super) fn moved(difference: &Difference) -> String {
 
 /// The whole answer, ending in a line break.
 pub fn render(outcome: &GateOutcome, options: &GateTextOptions) -> String {
+    let Some(most) = options.lines else { return laid_out(outcome, options, (usize::MAX, REASON)) };
+    let mut text = String::new();
+    for layout in LAYOUTS {
+        text = laid_out(outcome, options, layout);
+        if text.lines().count() <= most {
+            break;
+        }
+    }
+    text
+}
+
+/// The answer with at most so many entries in each list, and so many characters of a reason.
+fn laid_out(outcome: &GateOutcome, options: &GateTextOptions, layout: (usize, usize)) -> String {
+    let (top, reason) = layout;
     let mut lines = Lines::new(options.width, Paint(options.colour));
     let said = answer(outcome);
     let (head, rest) = said.split_once(':').unwrap_or((&said, ""));
@@ -112,10 +132,10 @@ pub fn render(outcome: &GateOutcome, options: &GateTextOptions) -> String {
     lines.whole(style, &format!("{head}:"));
     lines.words(rest);
     lines.end();
-    let shown: Vec<&Culprit> = outcome.culprits.iter().take(options.top).collect();
+    let shown: Vec<&Culprit> = outcome.culprits.iter().take(top).collect();
     for culprit in &shown {
         lines.end();
-        about(&mut lines, culprit);
+        about(&mut lines, culprit, reason);
     }
     let rest = outcome.culprits.len() - shown.len();
     if rest > 0 {
@@ -132,12 +152,12 @@ pub fn render(outcome: &GateOutcome, options: &GateTextOptions) -> String {
         lines.end();
     }
     label(&mut lines, "gated", &tallies(outcome));
-    environment(&mut lines, outcome, options.top);
+    environment(&mut lines, outcome, layout);
     let places = outcome.unverified.iter().map(|entry| format!("{}: {}", entry.place, entry.reason));
-    list(&mut lines, "unverified", places, options.top);
-    list(&mut lines, "evidence", outcome.evidence.iter().cloned(), options.top);
-    list(&mut lines, "narrowed", outcome.narrowed.iter().cloned(), options.top);
-    list(&mut lines, "note", outcome.notes.iter().cloned(), options.top);
+    list(&mut lines, "unverified", places, layout);
+    list(&mut lines, "evidence", outcome.evidence.iter().cloned(), layout);
+    list(&mut lines, "narrowed", outcome.narrowed.iter().cloned(), (top, if top == usize::MAX { reason } else { reason.min(100) }));
+    list(&mut lines, "note", outcome.notes.iter().cloned(), layout);
     if outcome.state != State::Pass || !outcome.culprits.is_empty() {
         label(&mut lines, "more", &outcome.next);
     }
@@ -160,7 +180,7 @@ fn label(lines: &mut Lines, label: &str, text: &str) {
     lines.end();
 }
 
-fn about(lines: &mut Lines, culprit: &Culprit) {
+fn about(lines: &mut Lines, culprit: &Culprit, reason: usize) {
     lines.begin(culprit.kind.name(), INDENT);
     lines.whole(Style::Bad, &visible(&culprit.name));
     lines.whole(Style::Plain, &visible(&culprit.slot));
@@ -172,7 +192,7 @@ fn about(lines: &mut Lines, culprit: &Culprit) {
     if let Some(source) = &culprit.source {
         label(lines, "  source", source);
     }
-    label(lines, "  cause", &format!("{}: {}", culprit.cause, shorten(&culprit.reason, REASON)));
+    label(lines, "  cause", &format!("{}: {}", culprit.cause, shorten(&culprit.reason, reason)));
     if culprit.followers > 0 {
         label(lines, "  followers", &counted(culprit.followers, "op"));
     }
@@ -205,8 +225,8 @@ fn tallies(outcome: &GateOutcome) -> String {
     )
 }
 
-fn environment(lines: &mut Lines, outcome: &GateOutcome, top: usize) {
-    list(lines, "environment", outcome.environment.differences.iter().map(moved), top);
+fn environment(lines: &mut Lines, outcome: &GateOutcome, layout: (usize, usize)) {
+    list(lines, "environment", outcome.environment.differences.iter().map(moved), layout);
     if let Some(said) = moved_by(outcome) {
         label(lines, "", &said);
     } else if outcome.state == State::Drift {
@@ -241,10 +261,10 @@ pub(super) fn moved_by(outcome: &GateOutcome) -> Option<String> {
     })
 }
 
-fn list(lines: &mut Lines, name: &str, entries: impl Iterator<Item = String>, top: usize) {
+fn list(lines: &mut Lines, name: &str, entries: impl Iterator<Item = String>, (top, reason): (usize, usize)) {
     let entries: Vec<String> = entries.collect();
     for (index, entry) in entries.iter().take(top).enumerate() {
-        label(lines, if index == 0 { name } else { "" }, &shorten(entry, REASON));
+        label(lines, if index == 0 { name } else { "" }, &shorten(entry, reason));
     }
     if entries.len() > top {
         label(lines, "", &format!("and {} more", thousands((entries.len() - top) as u64)));
