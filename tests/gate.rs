@@ -133,7 +133,7 @@ fn a_baseline_is_refreshed_with_a_reason_and_says_what_moved() {
     ] {
         let refused = place.probe(line);
         assert!(
-            refused.code == 2 && refused.said.starts_with("5 values differ, 5 are equal"),
+            refused.code == 2 && refused.said.starts_with("5 values differ, 5 equal"),
             "{line}: {}",
             refused.said
         );

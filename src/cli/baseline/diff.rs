@@ -48,13 +48,19 @@ pub(super) fn run(args: &DiffArgs) -> anyhow::Result<Exit> {
 
 /// What differs, largest change first.
 pub(super) fn text(found: &Comparison, top: usize) -> String {
-    let mut text = format!("{} values differ, {} are equal\n", found.different, found.equal);
+    let differ = if found.different == 1 { "value differs" } else { "values differ" };
+    let mut text = format!("{} {differ}, {} equal\n", found.different, found.equal);
     let value = |value: Option<Exact>| value.map_or_else(|| "nothing".to_owned(), |value| value.to_string());
     for (change, moved) in found.moved.iter().take(top) {
-        let change = if change.is_finite() { format!("{change:.2e}") } else { "new".to_owned() };
+        let change = match (change.is_finite(), moved.old, moved.new) {
+            (true, ..) => format!("{change:.2e}"),
+            (false, None, _) => "new".to_owned(),
+            (false, _, None) => "gone".to_owned(),
+            (false, Some(_), Some(_)) => "non-finite".to_owned(),
+        };
         _ = writeln!(
             text,
-            "{change:>9}  {} ({}): {} became {}",
+            "{change:>10}  {} ({}): {} became {}",
             moved.name,
             moved.place,
             value(moved.old),

@@ -19,6 +19,7 @@ use crate::gate::baseline::{Baseline, ENDING, Provenance};
 use crate::gate::{Made, make};
 use crate::judge::Incomplete;
 use crate::read::map::FileAccess;
+use crate::report::number::counted;
 
 /// Make, show and refresh baselines (NAME.probe.json) of `probe gate`.
 #[derive(Debug, Args)]
@@ -110,9 +111,9 @@ fn finite(baseline: &Baseline, reason: Option<&str>) -> anyhow::Result<()> {
     let nonfinite = baseline.nonfinite();
     match (nonfinite.first(), reason) {
         (Some(first), None) => bail!(
-            "{} values are NaN or infinite, the first is {first}; a baseline of them proves nothing. Repair the run, or record them with \
+            "NaN or infinite: {}, the first is {first}; a baseline of such values proves nothing. Repair the run, or record them with \
              --allow-nonfinite REASON",
-            nonfinite.len()
+            counted(nonfinite.len() as u64, "value")
         ),
         (_, Some(reason)) if reason.trim().is_empty() => bail!("--allow-nonfinite needs a reason"),
         _ => Ok(()),

@@ -82,6 +82,7 @@ fn attempt(
     let dumps = kept.as_deref().unwrap_or(temporary.path());
     std::fs::create_dir_all(dumps).with_context(|| dumps.display().to_string())?;
     let unpacked;
+    let from_sketches = options.baseline_cmd.is_none() && outcome.baseline.dump.is_none();
     let baseline = match (&options.baseline_cmd, &outcome.baseline.dump, &outcome.baseline.sketches) {
         (Some(command), ..) => Trusted::Command(command),
         (None, Some(dump), _) => Trusted::Dump(dump),
@@ -118,8 +119,9 @@ fn attempt(
             outcome.settle(MovedBy::Environment, on_drift);
         }
     }
-    if finding.is_some() && kept.is_some() {
-        let [baseline, candidate] = &answer.dumps;
+    let [baseline, candidate] = &answer.dumps;
+    // Sketches were unpacked into a folder that is gone by then.
+    if finding.is_some() && kept.is_some() && !from_sketches {
         outcome.next = format!("probe compare {} {} -v", typed(baseline), typed(candidate));
     }
     Ok(())

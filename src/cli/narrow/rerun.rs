@@ -107,7 +107,12 @@ impl Trail {
         let line = |stage: &Stage| {
             let inside = stage.place.module.as_ref();
             let inside = inside.map_or_else(String::new, |module| format!(" of {module}"));
-            format!("{}{inside}: {}", stage.name, answer(&stage.summary))
+            let found = match &stage.summary.first_divergence {
+                Some(first) => format!("{} {} ({})", first.op, first.slot, first.cause.name()),
+                None if stage.equal => "equal to the bit".to_owned(),
+                None => answer(&stage.summary),
+            };
+            format!("{}{inside}: {found}", stage.name)
         };
         let mut lines: Vec<String> = self.stages().map(line).collect();
         if self.changes {
@@ -168,7 +173,10 @@ impl<'a> Rerun<'a> {
         let op = finer.last().and_then(|stage| Some((stage, stage.summary.first_divergence.as_ref()?)));
         if let Some((stage, op)) = op.filter(|_| tensors) {
             let mut place = Place::of_finding(op);
-            place.module = place.module.or_else(|| stage.place.module.clone());
+            place.module = match self.baseline {
+                Trusted::Command(_) => place.module.or_else(|| stage.place.module.clone()),
+                Trusted::Dump(_) => None,
+            };
             finer.push(self.stage(TENSORS, place)?);
         }
         Ok(self.trail(modules, finer))
@@ -187,7 +195,11 @@ impl<'a> Rerun<'a> {
     }
 
     /// The ops of a place; where they agree, all ops of its step: what makes a module bad may lie outside it.
-    fn ops(&self, place: Place) -> anyhow::Result<Vec<Stage>> {
+    fn ops(&self, mut place: Place) -> anyhow::Result<Vec<Stage>> {
+        // A dump that was given has every op: those outside the module would be without a partner.
+        if matches!(self.baseline, Trusted::Dump(_)) {
+            place.module = None;
+        }
         let wider = Place { module: None, ..place.clone() };
         let mut stages = vec![self.stage(OPS, place)?];
         if !stages[0].found() && stages[0].place != wider {
