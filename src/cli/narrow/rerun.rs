@@ -163,7 +163,7 @@ impl<'a> Rerun<'a> {
     }
 
     /// Looks at modules, then at the ops of the first bad one; with `tensors` at the tensors of the bad op as well.
-    pub(in crate::cli) fn from_modules(&self, steps: &str, tensors: bool) -> anyhow::Result<Trail> {
+    pub(in crate::cli) fn narrow(&self, steps: &str, tensors: bool) -> anyhow::Result<Trail> {
         self.expect(if tensors { 3 } else { 2 });
         let modules = self.stage(MODULES, Place { steps: steps.to_owned(), module: None })?;
         let Some(first) = &modules.summary.first_divergence else {
@@ -183,7 +183,7 @@ impl<'a> Rerun<'a> {
     }
 
     /// Looks at the ops of a module that is known to be bad.
-    pub(in crate::cli) fn from_ops(&self, place: Place) -> anyhow::Result<Trail> {
+    pub(in crate::cli) fn narrow_in(&self, place: Place) -> anyhow::Result<Trail> {
         self.expect(1);
         let mut stages = self.ops(place)?.into_iter();
         let first = stages.next().context("no stage was run")?;

@@ -156,7 +156,12 @@ fn laid_out(outcome: &GateOutcome, options: &GateTextOptions, layout: (usize, us
     let places = outcome.unverified.iter().map(|entry| format!("{}: {}", entry.place, entry.reason));
     list(&mut lines, "unverified", places, layout);
     list(&mut lines, "evidence", outcome.evidence.iter().cloned(), layout);
-    list(&mut lines, "narrowed", outcome.narrowed.iter().cloned(), (top, if top == usize::MAX { reason } else { reason.min(100) }));
+    list(
+        &mut lines,
+        "narrowed",
+        outcome.narrowed.iter().cloned(),
+        (top, if top == usize::MAX { reason } else { reason.min(100) }),
+    );
     list(&mut lines, "note", outcome.notes.iter().cloned(), layout);
     if outcome.state != State::Pass || !outcome.culprits.is_empty() {
         label(&mut lines, "more", &outcome.next);
