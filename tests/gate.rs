@@ -83,6 +83,10 @@ fn three_lines_of_a_pipeline() {
     ] {
         assert!(place.path("out").join(name).is_file(), "{name}");
     }
+    // A scalar has no place in the sources.
+    let sarif = place.json("out/gate.sarif");
+    assert_eq!(sarif["runs"][0]["results"], Value::Array(Vec::new()));
+    assert_eq!(sarif["runs"][0]["invocations"][0]["exitCode"], 1);
     // The same bytes for the same content.
     let first = fs::read(place.path("a.probe.json")).unwrap();
     place.probe("baseline import losses.txt -o a.probe.json");

@@ -131,3 +131,70 @@ optimizer.step()
     assert code == 1, said
     assert "__mul__" in said and "modules: " in said and "tensors: " in said, said
     assert same == 0, agreed
+
+
+BLOCKS = """
+import json, os, sys
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, 16)
+    def forward(self, x):
+        y = torch.nn.functional.gelu(self.fc(x))
+        return y * {factor}
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = nn.Sequential(Block(), Block(), nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+with open(os.environ.get("LOSSES", "losses.jsonl"), "w") as log:
+    for step in range(2):
+        loss = model(torch.randn(8, 16)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        log.write(json.dumps(dict(step=step, loss=loss.item())) + "\\n")
+"""
+
+
+def test_a_failed_gate_runs_both_sides_again_and_names_the_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from probe.testing import command_line
+
+    for name, factor in [("base", "1.0"), ("head", "(1 + 1e-5)")]:
+        (tmp_path / f"{name}.py").write_text(BLOCKS.format(factor=factor))
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str, level: str) -> None:
+        monkeypatch.setenv("LOSSES", f"{name}.jsonl")
+        code, said = command_line("capture", "-q", "--level", level, "--steps", "0", "-o", f"{name}_{level}", "--", sys.executable, f"{name}.py")
+        assert code == 0, said
+        monkeypatch.setenv("LOSSES", "again.jsonl")
+
+    def gated(*arguments: str) -> tuple[int, dict[str, object], str]:
+        code, said = command_line("gate", *arguments, "-o", "out", "--narrow", "--candidate-cmd", f"{sys.executable} head.py")
+        return code, json.loads((tmp_path / "out/gate.json").read_text()), said
+
+    run("base", "mix")
+    run("head", "module")
+    assert command_line("baseline", "save", "base_mix", "base.jsonl", "-o", "a.probe.json", "--reason", "x", "--sketches")[0] == 0
+
+    # The loss alone is off, by a part in 100,000: modules first, then the ops of the bad one, bit by bit.
+    code, report, said = gated("-b", "base.jsonl", "-c", "head.jsonl", "--baseline-cmd", f"{sys.executable} base.py")
+    assert code == 1 and report["state"] == "regression" and report["moved_by"] == "commit", said
+    culprits = report["culprits"]
+    assert culprits[0]["name"] == "Tensor.__mul__.0.forward" and culprits[0]["source"].endswith("head.py:12"), said
+    assert culprits[1]["name"] == "loss" and (tmp_path / "out/narrow/ops_candidate").is_dir()
+    assert "__mul__" in (tmp_path / "out/gate.sarif").read_text() and "__mul__" in (tmp_path / "out/junit.xml").read_text()
+
+    # Against the sketches beside the baseline, the base commit is not needed.
+    _, report, said = gated("-b", "a.probe.json", "-c", "head_module", "-c", "head.jsonl")
+    assert report["state"] == "regression" and report["narrowed"], said
+
+    # The base commit gives the same bits: not this commit moved the loss.
+    (tmp_path / "stale.jsonl").write_text((tmp_path / "head.jsonl").read_text().replace('"loss": 0', '"loss": 1'))
+    code, report, said = gated("-b", "stale.jsonl", "-c", "head.jsonl", "--baseline-cmd", f"{sys.executable} head.py")
+    assert code == 1 and report["state"] == "drift" and report["moved_by"] == "environment", said
+    assert "equal to the bit" in str(report["narrowed"]), said

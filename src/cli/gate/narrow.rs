@@ -1,6 +1,6 @@
 //! A gate that fails runs both sides again, with little recorded, to name the op and what moved it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -104,9 +104,9 @@ fn attempt(
     // Whether the base commit gives other numbers is a question of the whole step.
     let drifted = outcome.state == State::Drift && options.baseline_cmd.is_some();
     let trail = match value.and_then(place) {
-        Some(place) if drifted => rerun.from_modules(&place.steps, false)?,
-        Some(place) => rerun.from_ops(place)?,
-        None => rerun.from_modules(&steps(options, outcome), false)?,
+        Some(place) if drifted => rerun.narrow(&place.steps, false)?,
+        Some(place) => rerun.narrow_in(place)?,
+        None => rerun.narrow(&steps(options, outcome), false)?,
     };
     drop(rerun);
     let answer = trail.answer();
@@ -150,7 +150,7 @@ fn steps(options: &NarrowOptions, outcome: &GateOutcome) -> String {
 }
 
 /// A path as it is typed in a shell.
-fn typed(path: &PathBuf) -> String {
+fn typed(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |letter: char| letter.is_alphanumeric() || "-_./=+:@%".contains(letter);
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }

@@ -74,7 +74,7 @@ pub(super) fn run(args: &NarrowArgs) -> anyhow::Result<Exit> {
     let folder = args.output.as_deref().unwrap_or(temporary.path());
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let rerun = Rerun::new(baseline, &args.candidate_cmd, args.ranks.as_deref(), folder, args.quiet);
-    let trail = rerun.from_modules(&args.steps, true)?;
+    let trail = rerun.narrow(&args.steps, true)?;
     drop(rerun);
     let summary = &trail.answer().summary;
     let text = match args.format {

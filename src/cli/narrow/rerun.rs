@@ -11,6 +11,7 @@ use crate::cli::progress::Line;
 use crate::compare::{CompareOptions, Quiet, compare};
 use crate::dump::OpName;
 use crate::judge::{Finding, Rules, Summary};
+use crate::measure::Metric;
 use crate::report::text::answer;
 
 /// The side that is trusted.
@@ -32,8 +33,12 @@ pub(in crate::cli) struct Place {
 }
 
 impl Place {
-    /// Where a fault was found: its step, and the module that it is, or runs in.
+    /// Where a fault was found: the module that it is, or runs in. After the first step it may come from the gradients or the update of the step
+    /// before, outside any module.
     pub(in crate::cli) fn of(step: u64, op: &str, module: Option<&str>) -> Self {
+        if step > 0 {
+            return Self { steps: format!("{}-{step}", step - 1), module: None };
+        }
         let path = OpName::parse(op).module_path().map(str::to_owned);
         Self { steps: step.to_string(), module: path.or_else(|| module.map(str::to_owned)) }
     }
@@ -69,6 +74,8 @@ pub(in crate::cli) struct Stage {
     pub(in crate::cli) summary: Summary,
     /// Whether both sides are equal to the bit; only asked where both were run.
     pub(in crate::cli) equal: bool,
+    /// Whether what was found is made where was looked, and not handed in from outside.
+    inside: bool,
 }
 
 impl Stage {
@@ -163,7 +170,7 @@ impl<'a> Rerun<'a> {
     }
 
     /// Looks at modules, then at the ops of the first bad one; with `tensors` at the tensors of the bad op as well.
-    pub(in crate::cli) fn from_modules(&self, steps: &str, tensors: bool) -> anyhow::Result<Trail> {
+    pub(in crate::cli) fn narrow(&self, steps: &str, tensors: bool) -> anyhow::Result<Trail> {
         self.expect(if tensors { 3 } else { 2 });
         let modules = self.stage(MODULES, Place { steps: steps.to_owned(), module: None })?;
         let Some(first) = &modules.summary.first_divergence else {
@@ -183,7 +190,7 @@ impl<'a> Rerun<'a> {
     }
 
     /// Looks at the ops of a module that is known to be bad.
-    pub(in crate::cli) fn from_ops(&self, place: Place) -> anyhow::Result<Trail> {
+    pub(in crate::cli) fn narrow_in(&self, place: Place) -> anyhow::Result<Trail> {
         self.expect(1);
         let mut stages = self.ops(place)?.into_iter();
         let first = stages.next().context("no stage was run")?;
@@ -194,7 +201,8 @@ impl<'a> Rerun<'a> {
         Trail { first, finer, changes: self.repeats.get() == Some(false) }
     }
 
-    /// The ops of a place; where they agree, all ops of its step: what makes a module bad may lie outside it.
+    /// The ops of a place; where they agree, or are only given something bad, all ops of its step: what makes a module bad may lie
+    /// outside it.
     fn ops(&self, mut place: Place) -> anyhow::Result<Vec<Stage>> {
         // A dump that was given has every op: those outside the module would be without a partner.
         if matches!(self.baseline, Trusted::Dump(_)) {
@@ -202,7 +210,7 @@ impl<'a> Rerun<'a> {
         }
         let wider = Place { module: None, ..place.clone() };
         let mut stages = vec![self.stage(OPS, place)?];
-        if !stages[0].found() && stages[0].place != wider {
+        if !(stages[0].found() && stages[0].inside) && stages[0].place != wider {
             self.expect(1);
             stages.push(self.stage(OPS, wider)?);
         }
@@ -227,16 +235,24 @@ impl<'a> Rerun<'a> {
         };
         let candidate = self.record(detail, &place, "candidate", self.candidate)?;
         let mut summary = self.compared(&place, &baseline, &candidate, Rules::default())?;
-        let mut equal = false;
-        // Two runs on one machine are equal to the bit, unless the program changes by itself: then a difference of the size of rounding is one.
-        if let (Trusted::Command(command), None) = (self.baseline, &summary.first_divergence) {
+        let (mut equal, mut inside) = (false, true);
+        // Two runs on one machine are equal to the bit, unless the program changes by itself: the first op that makes other bits of equal ones is
+        // what was changed, however small.
+        if let Trusted::Command(command) = self.baseline {
             let exact = self.compared(&place, &baseline, &candidate, exact()?)?;
-            equal = exact.first_divergence.is_none();
-            if !equal && self.repeats(detail, &place, command, &baseline)? {
+            let (usual, first) = (summary.first_divergence.as_ref(), exact.first_divergence.as_ref());
+            equal = first.is_none();
+            let same = usual.zip(first).is_some_and(|(usual, first)| usual.op == first.op);
+            inside = same && first.is_some_and(|first| is_made(&first.slot));
+            if !same
+                && first.is_some_and(|first| usual.is_none_or(|usual| explains(first, usual)))
+                && self.repeats(detail, &place, command, &baseline)?
+            {
+                inside = first.is_some_and(|first| is_made(&first.slot));
                 summary = exact;
             }
         }
-        Ok(Stage { name: detail.name, place, dumps: [baseline, candidate], summary, equal })
+        Ok(Stage { name: detail.name, place, dumps: [baseline, candidate], summary, equal, inside })
     }
 
     /// Whether the baseline, run once more, gives the same bits.
@@ -303,6 +319,24 @@ impl<'a> Rerun<'a> {
         }
         Ok(dump)
     }
+}
+
+/// How much larger than the first difference in bits a later one is that must have a cause of its own: a refactoring in front of a fault.
+const OWN_CAUSE: f64 = 30.0;
+
+/// Whether the first op with other bits is what the fault that the usual comparison found comes from.
+fn explains(first: &Finding, usual: &Finding) -> bool {
+    let size = |finding: &Finding| {
+        finding.metrics.iter().find(|(metric, _)| *metric == Metric::RelL2).and_then(|(_, value)| *value)
+    };
+    // An update is small beside the weight that it changes, and not for the step after.
+    first.op.starts_with("Optimizer.")
+        || size(first).zip(size(usual)).is_none_or(|(first, usual)| usual <= OWN_CAUSE * first)
+}
+
+/// Whether a slot is made by its op.
+fn is_made(slot: &str) -> bool {
+    !["input", "kwarg", "parameter"].iter().any(|side| slot.starts_with(side))
 }
 
 /// Everything is equal to the bit.

@@ -147,20 +147,18 @@ pub fn value_spreads(runs: &[Run], progress: &dyn Progress) -> Result<ValueSprea
             })?;
         }
     }
-    match refused {
-        Some(message) => Err(GateError::Usage(message)),
-        None => {
-            let mut spreads = ValueSpreads::default();
-            for ((kept, _), spread) in found {
-                if kept {
-                    spreads.kinds.push(spread);
-                } else {
-                    spreads.others = spreads.others.into_iter().chain(spread.relative).reduce(f64::max);
-                }
-            }
-            Ok(spreads)
+    if let Some(message) = refused {
+        return Err(GateError::Usage(message));
+    }
+    let mut spreads = ValueSpreads::default();
+    for ((kept, _), spread) in found {
+        if kept {
+            spreads.kinds.push(spread);
+        } else {
+            spreads.others = spreads.others.into_iter().chain(spread.relative).reduce(f64::max);
         }
     }
+    Ok(spreads)
 }
 
 /// Adds what a pair of runs shows in one step of one rank. `first`: whether it is the first pair, by which values are counted.
