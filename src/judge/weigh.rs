@@ -520,7 +520,8 @@ impl<'f, 'a> Walk<'f, 'a> {
                 terms: if nothing { 1.0 } else { scale.terms },
                 gain: Some(gain).filter(|gain| {
                     !node.is_composite()
-                        && !(fact.blind && (fact.norm < CANCELS * norm || self.has_few_directions(place.0)))
+                        && fact.norm >= CANCELS * norm
+                        && !(fact.blind && self.has_few_directions(place.0))
                         && unseen.is_none()
                         && fact.len >= WITHOUT_DIRECTION
                         && gain.error >= ONE_FACTOR * error
