@@ -62,7 +62,7 @@ struct Run {
 
 impl Run {
     fn record(&self, value: u64, width: u64) -> TensorRecord {
-        let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), vec![2, 16, width]);
+        let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), [2, 16, width].into());
         let of = |salt: u64| {
             0.5 + drawn(value * 8 + salt) * (1.0 + self.noise * (drawn(value * 8 + salt + 4) - 0.5))
         };
