@@ -133,15 +133,20 @@ fn reduced(root: &str, candidate: bool) {
         };
         let own = 1.0 + f64::from(rank) / 10.0;
         let op = |given: f64, made: f64| json!({ "input_args": [tensor(given)], "input_kwargs": {}, "output": [tensor(made)] });
-        let data = json!({
-            "Functional.exp.0.forward": op(own, own * 2.0 * wrong),
-            "Distributed.all_reduce.0.forward": op(own * 2.0 * wrong, 9.0 * sum),
-            "Functional.mul.0.forward": op(9.0 * sum, 18.0 * sum),
-        });
+        // In the order of execution, which a map of the library would not keep.
+        let data = [
+            ("Functional.exp.0.forward", op(own, own * 2.0 * wrong)),
+            ("Distributed.all_reduce.0.forward", op(own * 2.0 * wrong, 9.0 * sum)),
+            ("Functional.mul.0.forward", op(9.0 * sum, 18.0 * sum)),
+        ];
+        let data: Vec<String> = data.iter().map(|(name, op)| format!("\"{name}\": {op}")).collect();
         let folder = format!("{root}/step0/rank{rank}");
         fs::create_dir_all(&folder).unwrap();
-        let dump = json!({ "task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": null, "data": data });
-        fs::write(format!("{folder}/dump.json"), dump.to_string()).unwrap();
+        let dump = format!(
+            r#"{{"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": null, "data": {{{}}}}}"#,
+            data.join(", ")
+        );
+        fs::write(format!("{folder}/dump.json"), dump).unwrap();
     }
 }
 
