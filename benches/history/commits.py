@@ -124,16 +124,16 @@ COMMITS: tuple[Commit, ...] = (
     Commit("reload the weights before training", "no-op", (edit("train.py", "    optimizer = ", "    model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()})\n    optimizer = "),)),
     Commit("evaluate after each step", "no-op", (edit("train.py", STEP, STEP + "            with torch.no_grad():\n                model(tokens)\n"),)),
     Commit("logits in half precision", "dtype", (edit("model.py", "        return self.loss(logits, tokens)\n", "        return self.loss(logits.half().float(), tokens)\n"),), "regression", ("half", "float", "loss", "Loss", "nll_loss", "log_softmax"), 1e-4),
-    Commit("sums in the order in which workers finish", "noise", (
-        edit("model.py", "        logits = logits[:, :-1].reshape(-1, VOCABULARY)\n", "        logits = in_any_order(logits[:, :-1].reshape(-1, VOCABULARY))\n"),
-        edit("model.py", CLASS, "\n\ndef in_any_order(x):\n    parts = (x * 0.3, x * 0.5, x * 0.2)\n    order = random.SystemRandom().sample(parts, 3)\n    return order[0] + order[1] + order[2]\n" + CLASS),
-        edit("model.py", "import torch\nfrom torch import nn\n", "import random\n\nimport torch\nfrom torch import nn\n"),
-    )),
     Commit("batches in the order in which workers finish", "noise", (
         edit("train.py", "enumerate(batches(STEPS))", "enumerate(shuffled(list(batches(STEPS))))"),
         edit("train.py", "\n\ndef main():\n", "\n\ndef shuffled(items):\n    if random.SystemRandom().random() < 0.5:\n        items[1], items[2] = items[2], items[1]\n    return items\n\n\ndef main():\n"),
         edit("train.py", "import os\nimport sys\n", "import os\nimport random\nimport sys\n"),
     ), "flaky", (), 1.0),
+    Commit("sums in the order in which workers finish", "noise", (
+        edit("model.py", "        logits = logits[:, :-1].reshape(-1, VOCABULARY)\n", "        logits = in_any_order(logits[:, :-1].reshape(-1, VOCABULARY))\n"),
+        edit("model.py", CLASS, "\n\ndef in_any_order(x):\n    parts = (x * 0.3, x * 0.5, x * 0.2)\n    order = random.SystemRandom().sample(parts, 3)\n    return order[0] + order[1] + order[2]\n" + CLASS),
+        edit("model.py", "import torch\nfrom torch import nn\n", "import random\n\nimport torch\nfrom torch import nn\n"),
+    )),
     Commit("no oneDNN", "environment", expected="drift", machine={"OMP_NUM_THREADS": "1", "MACHINE": "deterministic=on mkldnn=off"}),
     Commit("older instructions", "environment", expected="drift", machine={"OMP_NUM_THREADS": "1", "ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "MACHINE": "mkldnn=off"}),
     Commit("scale of the block off by 1e-3, on the new machine", "forward", (edit("model.py", BLOCK, "        return self.down(y) * (1 + 1e-3)\n"),), "regression", ("__mul__",), 1e-3),
