@@ -158,6 +158,12 @@ pub fn value_spreads(runs: &[Run], progress: &dyn Progress) -> Result<ValueSprea
             spreads.others = spreads.others.into_iter().chain(spread.relative).reduce(f64::max);
         }
     }
+    // Where some values differ from run to run, others may in the next run: only a program that gives the same bits everywhere is held to them.
+    if spreads.others.is_some() || spreads.kinds.iter().any(|spread| spread.relative.is_some()) {
+        for spread in &mut spreads.kinds {
+            spread.relative.get_or_insert(0.0);
+        }
+    }
     Ok(spreads)
 }
 
