@@ -16,6 +16,7 @@ use serde::Deserialize;
 /// What `probe plan` takes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, as on the command line")]
 struct Options {
     steps: Option<String>,
     ranks: Option<String>,
