@@ -98,8 +98,7 @@ impl Run {
     fn of(count: u64, edited: bool) -> Self {
         let noise = if edited { 1e-4 } else { 0.0 };
         let mut run = Self { noise, calls: HashMap::new(), ops: Vec::new(), origin: Vec::new() };
-        for at in 0..count {
-            let place = at as usize % LAYER.len();
+        for (at, place) in (0..count).zip((0..LAYER.len()).cycle()) {
             let (name, width) = LAYER[place];
             let before = LAYER[(place + LAYER.len() - 1) % LAYER.len()].1;
             let (given, made) = ((at, before), (at + 1, width));
