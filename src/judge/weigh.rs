@@ -1,6 +1,8 @@
 //! Holds every value of a part against what led to it: its error, how much of that its inputs explain, and the family of
 //! calls it is one of. Decides nothing; [`excess`](super::excess) does.
 
+mod chance;
+
 use std::collections::{HashMap, HashSet};
 
 use super::difference::{Fact, Identity};
@@ -21,24 +23,12 @@ const WITHOUT_DIRECTION: f64 = 256.0;
 /// Share of an error along the value from which on it is one factor.
 const ONE_FACTOR: f64 = 0.7;
 
-/// Share of the error that inputs explain which may be a factor: in sound pairs of public models, at most half of this.
-const DIRECTED: f64 = 0.1;
-
 /// A sum below this share of what it would be of terms without correlation cancels by its nature: gradients of the biases of
 /// keys, and in front of normalisations.
 const CANCELS: f64 = 0.3;
 
-/// Share of an error from which on it is that of one element.
-const ONE_ELEMENT: f64 = 0.9;
-
-/// Flips expected from which on one may have been: one in a thousand, for a run has many choices.
-const ONE_FLIP: f64 = 1e-3;
-
 /// Elements of a table whose changes cancel in its sketch, at most.
 const CANCELLED: f64 = 8.0;
-
-/// A factor that inputs have may be squared.
-const SQUARED: f64 = 2.0;
 
 /// Relative difference of two norms in binary32 that is none: error without correlation to the values changes a norm of n
 /// elements by its n-th root only.
@@ -577,62 +567,6 @@ impl<'f, 'a> Walk<'f, 'a> {
         }))
     }
 
-    /// Whether the error of a gradient is that of one element, which a choice let through on one side alone, and noise may have
-    /// flipped that choice.
-    fn may_be_one_choice(
-        &self,
-        place: Place,
-        given: &[(Place, InputError)],
-        saved: &[(Place, InputError)],
-    ) -> bool {
-        let node = &self.flow.nodes[place.0];
-        if !(node.traits.chooses && (node.makes_gradients() || node.traits.is_gradient)) {
-            return false;
-        }
-        let fact = self.flow.fact(place);
-        let alone = match self.flow.evidence[place.0].get(place.1) {
-            Some(Evidence::Data(metrics)) => metrics.max_abs_err,
-            Some(Evidence::Recorded(recorded)) => recorded.sketch.map(|sketch| sketch.largest_lane),
-            _ => None,
-        };
-        let chosen = if node.is_dispatcher() { given.get(1..).unwrap_or_default() } else { saved };
-        let near = largest(chosen.iter().map(|(_, error)| error.relative));
-        let incoming = given.first().map_or(0.0, |(place, _)| self.flow.fact(*place).largest);
-        alone.is_some_and(|alone| alone >= ONE_ELEMENT * fact.distance && alone <= SQUARED * incoming)
-            && transfer::flips(fact.len, near) > ONE_FLIP
-    }
-
-    /// Whether few of the elements of an op's results are independent of one another, so that noise may be a factor of all: rows picked
-    /// out of a table, squares that an optimizer keeps, gradients of products, of which a few rows make the most, and those behind
-    /// choices, of which one may flip.
-    fn has_few_directions(&self, position: usize) -> bool {
-        let node = &self.flow.nodes[position];
-        let gradient = node.is_backward() && (node.traits.chooses || node.traits.kind == Kind::Product);
-        gradient || node.traits.optimizes || node.traits.kind == Kind::Embedding
-    }
-
-    /// How much of a factor common to a result comes of its inputs: of factors they have, and of noise that became one.
-    fn gain_explained(
-        &self,
-        fact: &Fact,
-        given: &[(Place, InputError)],
-        saved: &[(Place, InputError)],
-        explained: f64,
-    ) -> f64 {
-        let inputs = || given.iter().chain(saved);
-        let factor = largest(inputs().map(|(place, _)| self.flow.fact(*place).gain().abs()));
-        let error = largest(inputs().map(|(_, error)| error.relative));
-        let magnified = if error > 0.0 { (explained / error).max(1.0) } else { 1.0 };
-        // Where a few elements are all there is, their noise has a direction; norms are known as they were written.
-        let (directed, written) = match fact.norms {
-            (b, c) if fact.blind => {
-                (DIRECTED.max(fact.largest / fact.norm), rounded_by(b).hypot(rounded_by(c)))
-            }
-            _ => (DIRECTED, 0.0),
-        };
-        (SQUARED * factor * magnified).hypot(directed * explained).hypot(written)
-    }
-
     /// The precision in which a result was computed, as far as types show it: the coarsest of what it was made of.
     fn computed_in<'x>(
         &self,
@@ -658,17 +592,6 @@ impl<'f, 'a> Walk<'f, 'a> {
             .chain(autocast)
             .chain(run)
             .fold(own, Precision::coarser)
-    }
-}
-
-/// By how much, relative to it, a number was rounded to the type that it was written in: that shows in its last digits.
-fn rounded_by(number: f64) -> f64 {
-    match number.to_bits().trailing_zeros() {
-        45.. => f64::from(f32::EPSILON) * f64::from(1 << 15),
-        42.. => f64::from(f32::EPSILON) * f64::from(1 << 12),
-        // Sums of binary32 are off by more than their last digit.
-        29.. => f64::from(f32::EPSILON) * 4.0,
-        _ => 0.0,
     }
 }
 
