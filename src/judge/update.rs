@@ -24,6 +24,11 @@ const ADAPTIVE: f64 = 8.0;
 /// that never fire), its elements take either sign. Only a change that is missing, doubled or turned around stands out.
 const SIGNS: f64 = 0.12;
 
+/// And of matrices this over the root of the number of input features: the gradients of one feature that hardly ever fires are noise,
+/// in all its weights, and take either sign. All turned around, they change the update by twice the root of their share; a quarter of
+/// that, since an update is at fault beyond four times what is expected.
+const ONE_FEATURE: f64 = 2.0 / 4.0;
+
 /// Changes of this many parameters that are all larger, or all smaller, by the same factor are no noise.
 const ALIKE: usize = 6;
 
@@ -155,9 +160,10 @@ fn weighed(
     let is_vector = flow.shape(place).len() <= 1;
     let noise = match gradient {
         _ if gradient >= LARGEST_GRADIENT_ERROR => 2.0,
-        _ if divides && gradient > 0.0 => {
-            (ADAPTIVE * gradient.sqrt()).max(if is_vector { SIGNS } else { 0.0 })
-        }
+        _ if divides && gradient > 0.0 => (ADAPTIVE * gradient.sqrt()).max(match *flow.shape(place) {
+            [_, features, ..] if features > 0 => ONE_FEATURE / (features as f64).sqrt(),
+            _ => SIGNS,
+        }),
         _ if divides => 0.0,
         _ => LINEAR * gradient,
     };

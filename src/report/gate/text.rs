@@ -53,12 +53,12 @@ impl GateTextOptions {
 pub fn answer(outcome: &GateOutcome) -> String {
     let state = outcome.state.name();
     let gated = counted(outcome.cases.len() as u64, "case");
-    let blamed = outcome.to_blame().count();
-    let first = outcome.to_blame().next().map(|culprit| {
-        let more = if blamed > 1 {
-            format!(", and {}", counted(blamed as u64 - 1, "more culprit"))
-        } else {
-            String::new()
+    let blamed: Vec<_> = outcome.to_blame().collect();
+    let first = blamed.first().map(|culprit| {
+        let more = match *blamed {
+            [_, second] => format!(", and {} ({})", visible(&second.title()), second.cause),
+            [_, _, ..] => format!(", and {}", counted(blamed.len() as u64 - 1, "more culprit")),
+            _ => String::new(),
         };
         format!("{} ({}), {}{more}", visible(&culprit.title()), culprit.cause, culprit.place())
     });
