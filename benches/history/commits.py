@@ -113,7 +113,7 @@ COMMITS: tuple[Commit, ...] = (
     ), machine=ONE),
     Commit("epsilon of the last norm", "forward", (edit("model.py", "        self.loss = Loss()\n", "        self.gpt.transformer.ln_f.eps = 1e-3\n        self.loss = Loss()\n"),), "regression", ("layer_norm", "ln_f"), 1e-3),
     Commit("attention not scaled", "forward", (edit("model.py", "            use_cache=False,\n", "            use_cache=False,\n            scale_attn_weights=False,\n"),), "regression", ("attn", "matmul", "softmax", "full", "__truediv__", "where"), 1e-1),
-    Commit("positions off by one", "forward", (edit("model.py", "self.gpt(tokens).logits", "self.gpt(tokens, position_ids=(torch.arange(CONTEXT) + 1).remainder(CONTEXT)[None]).logits"),), "regression", ("wpe", "embedding"), 1e-1),
+    Commit("positions off by one", "forward", (edit("model.py", "self.gpt(tokens).logits", "self.gpt(tokens, position_ids=(torch.arange(CONTEXT) + 1).remainder(CONTEXT)[None]).logits"),), "regression", ("wpe", "embedding", "arange"), 1e-1),
     Commit("clip gradients at 0.9", "optimizer", (edit("train.py", "model.parameters(), 1.0)", "model.parameters(), 0.9)"),), "regression", CLIP, 1e-1),
     Commit("gradient of the residual cut", "backward", (edit("model.py", UP, "        y = self.up(x.detach())\n"),), "unverified", ("ln_2", "FeedForward", "detach", "linear", "up"), 1e-1),
     Commit("relu in place of GELU", "replacement", (edit("model.py", GELU, "        y = F.relu(y)\n"),), "regression", ("relu", "gelu"), 1e-1),
@@ -134,7 +134,8 @@ COMMITS: tuple[Commit, ...] = (
         edit("model.py", CLASS, "\n\ndef in_any_order(x):\n    parts = (x * 0.3, x * 0.5, x * 0.2)\n    order = random.SystemRandom().sample(parts, 3)\n    return order[0] + order[1] + order[2]\n" + CLASS),
         edit("model.py", "import torch\nfrom torch import nn\n", "import random\n\nimport torch\nfrom torch import nn\n"),
     )),
-    Commit("no oneDNN", "environment", expected="drift", machine={"OMP_NUM_THREADS": "1", "MACHINE": "deterministic=on mkldnn=off"}),
+    # Rounds otherwise, but by less than the bounds that runs on one and two threads gave.
+    Commit("no oneDNN", "environment", machine={"OMP_NUM_THREADS": "1", "MACHINE": "deterministic=on mkldnn=off"}),
     Commit("older instructions", "environment", expected="drift", machine={"OMP_NUM_THREADS": "1", "ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "MACHINE": "mkldnn=off"}),
     Commit("scale of the block off by 1e-3, on the new machine", "forward", (edit("model.py", BLOCK, "        return self.down(y) * (1 + 1e-3)\n"),), "regression", ("__mul__",), 1e-3),
     Commit("another torch", "environment", expected="drift", other_python=True),
