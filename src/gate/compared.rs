@@ -324,7 +324,14 @@ impl Compared {
 }
 
 fn nonfinite(kind: Kind, name: &str, slot: String, (step, rank): (u64, u32), reason: String) -> Culprit {
-    Culprit { kind, slot, step: Some(step), rank: Some(rank), places: 1, ..whole(name, "non-finite", reason) }
+    Culprit {
+        kind,
+        slot,
+        step: Some(step),
+        rank: Some(rank),
+        places: 1,
+        ..whole(name, super::state::NOT_FINITE, reason)
+    }
 }
 
 /// A culprit that is no finding of the judge.

@@ -356,11 +356,16 @@ impl GateOutcome {
         }
     }
 
-    /// Cases that failed and that a waiver is for.
+    /// Marks cases that failed and that a waiver is for, but for those of what is not finite.
     pub(super) fn waive_cases(&mut self, waivers: &[super::policy::Waiver]) {
         for case in self.cases.iter_mut().filter(|case| case.status == Status::Failed) {
             // The mean of a scalar goes by its name.
             let name = case.name.strip_suffix(" bias").unwrap_or(&case.name);
+            let is_finite =
+                |culprit: &Culprit| culprit.cause != super::state::NOT_FINITE || culprit.name != name;
+            if !self.culprits.iter().all(is_finite) {
+                continue;
+            }
             if let Some(waiver) = waivers.iter().find(|waiver| super::state::covers(waiver, name, "")) {
                 case.status = Status::Waived;
                 case.message = format!("waived until {}: {}", waiver.until, case.message);

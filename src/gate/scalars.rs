@@ -6,6 +6,7 @@ use super::import::{Scalars, Series};
 use super::number::Exact;
 use super::outcome::{Case, Culprit, Kind, Status};
 use super::policy::{Policy, ScalarRule};
+use super::state::NOT_FINITE;
 use crate::judge::Incomplete;
 
 /// What was found of all scalars.
@@ -174,7 +175,8 @@ impl Found {
             slot: String::new(),
             step: Some(first.step),
             rank: None,
-            cause: first.cause,
+            // The worst that can be wrong, and the one that no waiver lets pass.
+            cause: broken.iter().map(|at| at.cause).find(|cause| *cause == NOT_FINITE).unwrap_or(first.cause),
             reason,
             baseline: Some(first.baseline),
             candidate: Some(first.candidate),
@@ -260,7 +262,10 @@ fn break_of(
 ) -> Option<(&'static str, String)> {
     if !candidate.is_finite() {
         let both = if baseline.is_finite() { "" } else { " on both sides" };
-        return Some(("non-finite", format!("{} became {}{both}", Exact(baseline), Exact(candidate))));
+        return Some((
+            super::state::NOT_FINITE,
+            format!("{} became {}{both}", Exact(baseline), Exact(candidate)),
+        ));
     }
     if baseline.to_bits() == candidate.to_bits() {
         return None;

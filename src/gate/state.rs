@@ -11,9 +11,12 @@ use super::policy::{Budget, Mode, Policy, Waiver};
 use crate::judge::Role;
 use crate::read::ReadError;
 
-/// Lets culprits pass that a waiver names.
+/// Cause of what is NaN or infinite.
+pub(super) const NOT_FINITE: &str = "non-finite";
+
+/// Lets culprits pass that a waiver names; what is not finite never does.
 pub(super) fn waive(culprits: &mut [Culprit], waivers: &[Waiver]) {
-    for culprit in culprits {
+    for culprit in culprits.iter_mut().filter(|culprit| culprit.cause != NOT_FINITE) {
         let of = |waiver: &&Waiver| covers(waiver, &culprit.name, &culprit.slot);
         if let Some(waiver) = waivers.iter().find(of) {
             let issue = waiver.issue.as_deref().map_or_else(String::new, |issue| format!(", {issue}"));

@@ -244,6 +244,15 @@ fn a_policy_that_fits_nothing_is_refused() {
     assert_eq!((outcome.state, outcome.exit_code()), (State::Pass, 0));
     assert_eq!(outcome.culprits[0].waived.as_deref(), Some("until 2027-01-01: known"));
     assert_eq!(outcome.count(Status::Waived), 3);
+    let broken = held(
+        waived,
+        &golden,
+        &bench.candidate(&run(3, |step| if step == 2 { "\"nan\"" } else { "2.0" }.into())),
+    )
+    .unwrap();
+    is_blamed(&broken);
+    assert_eq!((broken.culprits[0].cause, &broken.culprits[0].waived), ("non-finite", &None));
+    assert_eq!(broken.count(Status::Waived), 0);
 }
 
 #[test]
