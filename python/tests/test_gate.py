@@ -97,42 +97,6 @@ def test_a_dump_says_what_it_was_made_with(tmp_path: Path) -> None:
     assert environment["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
-def test_a_gate_narrows_down_to_the_op(tmp_path: Path) -> None:
-    program = """
-import torch
-from torch import nn
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(16, 16)
-    def forward(self, x):
-        y = torch.nn.functional.gelu(self.fc(x))
-        return y * {factor}
-
-torch.manual_seed(0)
-model = nn.Sequential(Block(), Block(), nn.Linear(16, 2))
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-model(torch.randn(8, 16)).square().mean().backward()
-optimizer.step()
-"""
-    (tmp_path / "base.py").write_text(program.format(factor="1.0"))
-    (tmp_path / "head.py").write_text(program.format(factor="1.01"))
-    from probe.testing import command_line
-
-    here = os.getcwd()
-    os.chdir(tmp_path)
-    try:
-        python = sys.executable
-        code, said = command_line("narrow", "--baseline-cmd", f"{python} base.py", "--candidate-cmd", f"{python} head.py")
-        same, agreed = command_line("narrow", "--baseline-cmd", f"{python} base.py", "--candidate-cmd", f"{python} base.py")
-    finally:
-        os.chdir(here)
-    assert code == 1, said
-    assert "__mul__" in said and "modules: " in said and "tensors of 0: " in said, said
-    assert same == 0, agreed
-
-
 BLOCKS = """
 import json, os, sys
 import torch
@@ -158,6 +122,20 @@ with open(os.environ.get("LOSSES", "losses.jsonl"), "w") as log:
         optimizer.step()
         log.write(json.dumps(dict(step=step, loss=loss.item())) + "\\n")
 """
+
+
+def test_a_gate_narrows_down_to_the_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from probe.testing import command_line
+
+    (tmp_path / "base.py").write_text(BLOCKS.format(factor="1.0"))
+    (tmp_path / "head.py").write_text(BLOCKS.format(factor="1.01"))
+    monkeypatch.chdir(tmp_path)
+    python = sys.executable
+    code, said = command_line("narrow", "--baseline-cmd", f"{python} base.py", "--candidate-cmd", f"{python} head.py")
+    same, agreed = command_line("narrow", "--baseline-cmd", f"{python} base.py", "--candidate-cmd", f"{python} base.py")
+    assert code == 1, said
+    assert "__mul__" in said and "modules: " in said and "tensors of 0: " in said, said
+    assert same == 0, agreed
 
 
 def test_a_failed_gate_runs_both_sides_again_and_names_the_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

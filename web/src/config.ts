@@ -1,8 +1,8 @@
 // The view of a configuration check: what differs first, what may differ folded.
 
 import type { Head } from "./data";
-import { h, replace } from "./dom";
-import { frame } from "./frame";
+import { h } from "./dom";
+import { sheet } from "./frame";
 import type { ConfigReport, ConfigRow } from "./report";
 import { count, ranges, shorten, visible } from "./text";
 import { named, say, w } from "./words";
@@ -13,18 +13,10 @@ const ORDER = ["diff", "unknown", "note", "expected", "match"] as const;
 
 export function config(root: HTMLElement, head: Head): void {
   const report = head.data as ConfigReport;
-  const main = h("main", { class: "config" });
-  const paint = () => replace(main, answer(report), ...(report.incomplete.length ? [unread(report)] : []), ...parts(report));
-  const around = frame(report.verdict, [report.baseline.path, report.candidate.path], null, paint, ["t", "l", "?"]);
-  paint();
-  replace(root, around.bar, main, around.help);
-  document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || around.help.open) return;
-    if (event.key === "t") around.theme();
-    else if (event.key === "l") around.speak();
-    else if (event.key === "?") around.help.showModal();
-  });
-  document.documentElement.dataset.ready = "all";
+  const sides: [string, string] = [report.baseline.path, report.candidate.path];
+  sheet(root, "config", report.verdict, sides, () => [
+    answer(report), ...(report.incomplete.length ? [unread(report)] : []), ...parts(report),
+  ]);
 }
 
 function answer(report: ConfigReport): HTMLElement {

@@ -94,3 +94,19 @@ export function frame(
   });
   return { bar, help, paint, theme, speak: change };
 }
+
+/** A view that is read from top to bottom: the bar, what `contents` makes, and the keys that every view has. */
+export function sheet(root: HTMLElement, name: string, verdict: string, sides: [string, string], contents: () => (HTMLElement | null)[]): void {
+  const main = h("main", { class: name });
+  const paint = () => replace(main, ...contents());
+  const around = frame(verdict, sides, null, paint, ["t", "l", "?"]);
+  paint();
+  replace(root, around.bar, main, around.help);
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || around.help.open) return;
+    if (event.key === "t") around.theme();
+    else if (event.key === "l") around.speak();
+    else if (event.key === "?") around.help.showModal();
+  });
+  document.documentElement.dataset.ready = "all";
+}

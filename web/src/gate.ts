@@ -2,7 +2,7 @@
 
 import type { Head } from "./data";
 import { h, replace, s } from "./dom";
-import { frame } from "./frame";
+import { sheet } from "./frame";
 import type { Culprit, GatePage, History, Num } from "./report";
 import { count, error, number, shorten, visible } from "./text";
 import { named, say, w } from "./words";
@@ -26,21 +26,10 @@ interface Series {
 
 export function gate(root: HTMLElement, head: Head): void {
   const page = head.data as GatePage;
-  const main = h("main", { class: "config gate" });
-  const { gate } = page;
-  const paths = (list: string[]) => list.join(", ");
-  const paint = () =>
-    replace(main, headline(page), culprits(page), history(page), environment(page), unverified(page), cases(page));
-  const around = frame(gate.state, [paths(gate.baseline.paths), paths(gate.candidate.paths)], null, paint, ["t", "l", "?"]);
-  paint();
-  replace(root, around.bar, main, around.help);
-  document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || around.help.open) return;
-    if (event.key === "t") around.theme();
-    else if (event.key === "l") around.speak();
-    else if (event.key === "?") around.help.showModal();
-  });
-  document.documentElement.dataset.ready = "all";
+  const sides = [page.gate.baseline, page.gate.candidate].map((side) => side.paths.join(", ")) as [string, string];
+  sheet(root, "config gate", page.gate.state, sides, () => [
+    headline(page), culprits(page), history(page), environment(page), unverified(page), cases(page),
+  ]);
 }
 
 /** A number of the file, where words stand for what JSON has no digits for. */
