@@ -195,8 +195,11 @@ class _Named:
         if self._found:
             return f"step_on: {self._name} ended no iteration: it was not called{' again' if not self._first else ''}"
         main = vars(sys.modules["__main__"])
-        known = {*STEP_ON, *self._seen, *(name for name, value in main.items() if callable(value) and not name.startswith("_"))}
-        return f"step_on: {self._name!r} is no function that was found and no module that was called; {suggestion(self._name, sorted(known))}"
+        functions = (name for name, value in main.items() if callable(value) and not name.startswith("_"))
+        known = {name for name in (*STEP_ON, *self._seen, *functions) if name}
+        # What is outermost first.
+        ordered = sorted(known, key=lambda name: (name.count("."), name))
+        return f"step_on: {self._name!r} is no function that was found and no module that was called; {suggestion(self._name, ordered)}"
 
     def _find(self) -> bool:
         """Wraps the function, if there is one of that name by now."""

@@ -6,6 +6,10 @@ import difflib
 from collections.abc import Iterable
 
 
+#: Most names that a message lists.
+LISTED = 12
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name most like `name`, regardless of case; None if nothing is like it."""
     by_lower = {candidate.lower(): candidate for candidate in known}
@@ -14,7 +18,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """What to add to a message on an unknown name: the nearest one, or else all that there are."""
+    """What to add to a message on an unknown name: the nearest one, or else what there is."""
     names = list(known)
     found = nearest(name, names)
-    return f"did you mean {found!r}?" if found else f"known: {', '.join(names)}"
+    if found:
+        return f"did you mean {found!r}?"
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"known: {', '.join(names[:LISTED])}{more}"

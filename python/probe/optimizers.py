@@ -2,6 +2,9 @@
 
 Torch goes through its hooks in a loop that fails when one of them adds or removes a hook. A step may be what begins or ends
 a recording, so there is one pair of hooks, and those who wait are in a list of our own.
+
+A step may be given a closure that computes the gradients: Lightning always does so, `LBFGS` needs one. What the closure does, the
+forward and the backward pass mostly, is not done by the optimizer.
 """
 
 from __future__ import annotations
@@ -20,13 +23,15 @@ from torch.optim.optimizer import (
 from probe.private.hooks import is_last
 
 Listener = Callable[[Optimizer], None]
+#: Told also in which frame the step runs.
+Entered = Callable[[Optimizer, FrameType], None]
 
 
 class Handle:
-    """Stands for a pair of listeners; `remove` ends their wait. Twice is harmless."""
+    """Stands for listeners; `remove` ends their wait. Twice is harmless."""
 
-    def __init__(self, before: Listener | None, after: Listener | None) -> None:
-        self.before, self.after = before, after
+    def __init__(self, before: Entered | None, aside: Listener | None, after: Listener | None) -> None:
+        self.before, self.aside, self.after = before, aside, after
 
     def remove(self) -> None:
         """Takes the listeners out, also from inside one of them."""
@@ -42,20 +47,41 @@ _hooks: list[Any] = []
 _stepping: list[FrameType] = []
 
 
-def listen(before: Listener | None = None, after: Listener | None = None) -> Handle:
-    """Calls `before` and `after` around the step of every optimizer. Listeners must not raise."""
-    handle = Handle(before, after)
+def listen(before: Entered | None = None, aside: Listener | None = None, after: Listener | None = None) -> Handle:
+    """Calls `before` and `after` around the step of every optimizer; of a step with a closure, `before` after each call of the
+    closure, and `aside` in front of each. Listeners must not raise."""
+    handle = Handle(before, aside, after)
     _waiting.append(handle)
     if not _hooks:
         _hooks[:] = [register_optimizer_step_pre_hook(_before), register_optimizer_step_post_hook(_after)]
     return handle
 
 
-def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    _stepping.append(sys._getframe(1))
-    for handle in list(_waiting):
-        if handle.before is not None:
-            handle.before(optimizer)
+def _before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """None, or the arguments that the step is to have in place of its own. The first of them is the optimizer."""
+    frame = sys._getframe(1)
+    _stepping.append(frame)
+
+    def begins() -> None:
+        for handle in list(_waiting):
+            if handle.before is not None:
+                handle.before(optimizer, frame)
+
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    if not callable(closure):
+        begins()
+        return None
+
+    def compute() -> Any:
+        for handle in list(_waiting):
+            if handle.aside is not None:
+                handle.aside(optimizer)
+        try:
+            return closure()
+        finally:
+            begins()
+
+    return (args, {**kwargs, "closure": compute}) if "closure" in kwargs else ((args[0], compute, *args[2:]), kwargs)
 
 
 def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:

@@ -40,7 +40,7 @@ from probe.recorder.gradients import Gradients
 from probe.recorder.modes import ApiMode, OpMode
 from probe.recorder.modules import Modules
 from probe.recorder.perturb import Perturbation
-from probe.recorder.updates import open_update
+from probe.recorder.updates import Update, open_update
 from probe.selection import Selection
 from probe.settings import Settings, SettingsError
 
@@ -91,6 +91,8 @@ class Session:
         self._counts = False
         #: Steps that have begun, in order.
         self._begun: list[int] = []
+        #: Step of an optimizer that is under way: its frame, name and record.
+        self._updating: tuple[types.FrameType, str, Update | None] | None = None
         #: Calls of modules before the current step.
         self._outermost = 0
         self._selection = Selection(settings)
@@ -274,7 +276,9 @@ class Session:
         if self._core is None:
             self._core = self._create()
             self._build(self._core)
-            self._scope_handle = optimizers.listen(self._enter_optimizer, self._leave_optimizer)
+            self._scope_handle = optimizers.listen(
+                before=self._enter_optimizer, aside=self._suspend_optimizer, after=self._leave_optimizer
+            )
         if not self._in_step:
             self._core.begin_step(self.step_number)
             self._device.begin_step()
@@ -307,6 +311,7 @@ class Session:
         """`cut` says how the program ended inside the step, if it did."""
         if self._in_step and self._core is not None:
             self._in_step = False
+            self._updating = None
             if self._modules is not None:
                 self._modules.finish_step()
             if self._gradients is not None:
@@ -451,23 +456,36 @@ class Session:
 
         return resume
 
-    def _enter_optimizer(self, optimizer: Optimizer) -> None:
+    def _enter_optimizer(self, optimizer: Optimizer, frame: types.FrameType) -> None:
         if self._modules is None or self._core is None or not self._in_step or os.getpid() != self._process:
             return
         try:
+            if self._updating is not None and self._updating[0] is frame:
+                # After another call of its closure.
+                self._modules.enter_scope(*self._updating[1:], frame)
+                return
             name = f"Optimizer.{type(optimizer).__name__}.step"
             name = f"{name}.{self._core.number(name)}"
             update = None
             # What does not belong to a pass belongs to the parameters. Level `op` shows each of its ops.
             if self.settings.level in ("module", "mix", "api") and "gradients" in self.settings.phases:
                 update = open_update(self._core, name, optimizer, self._modules.parameters())
-            self._modules.enter_scope(name, sys._getframe(2), update)
+            self._updating = frame, name, update
+            self._modules.enter_scope(name, update, frame)
         except Exception as error:
             self._core.fault(f"step of {type(optimizer).__name__}: {error}")
+
+    def _suspend_optimizer(self, optimizer: Optimizer) -> None:
+        if self._modules is not None and self._core is not None and self._updating is not None and os.getpid() == self._process:
+            try:
+                self._modules.suspend_scope()
+            except Exception as error:
+                self._core.fault(f"step of {type(optimizer).__name__}: {error}")
 
     def _leave_optimizer(self, optimizer: Optimizer) -> None:
         if self._modules is None or self._core is None or os.getpid() != self._process:
             return
+        self._updating = None
         try:
             self._modules.leave_scope()
         except Exception as error:

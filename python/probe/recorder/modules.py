@@ -136,7 +136,7 @@ class Modules:
         for entered in self._stack():
             self._file_unfinished(entered, "the step ended inside this call")
 
-    def enter_scope(self, name: str, frame: FrameType, update: Update | None = None) -> None:
+    def enter_scope(self, name: str, update: Update | None, frame: FrameType) -> None:
         """Names what runs on this thread, until `leave_scope` or the end of `frame`, as done by `name`, the step of an optimizer.
 
         `update` is its record, where it has one.
@@ -157,6 +157,13 @@ class Modules:
                 self._leave(stack, None, raised=True)
             if (update := stack[-1].update) is not None:
                 update.made()
+            self._leave(stack, None, raised=False)
+
+    def suspend_scope(self) -> None:
+        """Leaves the innermost scope for a while, until `enter_scope` enters it again with the same record."""
+        stack = self._stack()
+        if stack and stack[-1].module is None:
+            stack[-1].call = None
             self._leave(stack, None, raised=False)
 
     def parameters(self) -> dict[int, str]:

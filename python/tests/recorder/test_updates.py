@@ -107,6 +107,48 @@ def test_training_is_not_changed(tmp_path: Path, level: str, make: Callable[[Any
         assert dump.names[-1] == name and "output.parameter.2.bias" in dump[name].slots and not dump[name].note
 
 
+@pytest.mark.parametrize("level", [*LEVELS, "op"])
+@pytest.mark.parametrize("make", [lambda p: torch.optim.AdamW(p), lambda p: torch.optim.LBFGS(p, max_iter=3)])
+def test_what_a_closure_does_is_not_done_by_the_optimizer(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], level: str, make: Callable[[Any], torch.optim.Optimizer]
+) -> None:
+    """As Lightning calls optimizers, and as some need it."""
+
+    def run(recorded: bool) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        model, given = _model(), []
+        optimizer = make(model.parameters())
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(torch.ones(5, 3)).square().sum()
+            loss.backward()
+            with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
+                given.append(model[0].weight.grad.clone())
+            return loss
+
+        if recorded:
+            with probe.capture(tmp_path / "dump", model=model, level=level, task="tensor"):
+                losses = [optimizer.step(closure=closure), optimizer.step(closure)]
+        else:
+            losses = [optimizer.step(closure), optimizer.step(closure)]
+        return [*losses, *(p.detach().clone() for p in model.parameters())], given
+
+    plain, given = run(False)
+    recorded, _ = run(True)
+    assert all(a.equal(b) for a, b in zip(plain, recorded, strict=True))
+    dump = Dump(tmp_path / "dump", 1)
+    assert dump.manifest["notes"] == [] and "without a call" not in capfd.readouterr().err
+    name = f"Optimizer.{type(make(_model().parameters())).__name__}.step.0"
+    passes = [op for op in dump.ops if "Linear" in op.name or "linear" in op.name or "mm" in op.name]
+    assert passes and all(not (op.scope or "").startswith("Optimizer.") for op in passes)
+    if level != "op":
+        # Of the gradients that the closure computed first in this step, not of what an earlier step had left.
+        assert dump[name]["input.grad.0.weight"].data.equal(given[len(given) // 2])
+        assert dump.names[-1] == name and "output.parameter.2.bias" in dump[name].slots and not dump[name].note
+    else:
+        assert any(op.scope == name for op in dump.ops)
+
+
 def test_several_groups_and_a_model_that_nobody_knows(record: Record) -> None:
     weight, other, idle = (nn.Parameter(torch.ones(3)) for _ in range(3))
     optimizer = torch.optim.SGD([{"params": [weight, idle]}, {"params": [other], "lr": 0.5}], lr=0.1, momentum=0.9)
