@@ -45,7 +45,7 @@ def work(model: str, folder: Path, tools: list[str], small: bool) -> None:
         if all(map(math.isfinite, runs.train(model, precision, listed, 2))):
             calls[precision] = listed.calls
     planner = plan.Planner(model, kind.split, kind.optimizer, calls, edits.possible(kind.make(torch.float32)[0]))
-    dealt, older = (plan.DEALT_SMALL, {}) if small else plan.DEALT_SHORT if kind.split == "wide" else (plan.DEALT, plan.DEALT_OLDER)
+    dealt, older = (plan.DEALT_SMALL, {}) if small else plan.DEALT_SHORT if kind.split in ("wide", "fresh") else (plan.DEALT, plan.DEALT_OLDER)
     cases = [case for case in plan.plan(planner, dealt, older) if case.tool in tools]
     tapes: dict[str, dict[device.Key, list[torch.Tensor]]] = {}
     for precision in calls:

@@ -256,9 +256,10 @@ KINDS = {
 
 def kinds() -> dict[str, Kind]:
     """All models by name."""
+    import fresh_models
     import more_models
 
-    return {**KINDS, **more_models.KINDS}
+    return {**KINDS, **more_models.KINDS, **fresh_models.KINDS}
 
 
 def optimizer(name: str, parameters: Any) -> torch.optim.Optimizer:

@@ -298,6 +298,8 @@ def computed(
     def up(t: torch.Tensor) -> torch.Tensor:
         return cast(t, wide) if t.dtype.is_floating_point else t
 
+    # The gradient of a softmax is told the type of what was given to it.
+    args = tuple(wide if isinstance(a, torch.dtype) and a.is_floating_point else a for a in args)
     return tensors(op, args := mapped(up, args), cpu(op, *args, **{k: mapped(up, v) for k, v in kwargs.items()}))
 
 
