@@ -105,6 +105,46 @@ fn flipped_choices_are_counted_and_what_reads_them_is_judged_beyond_them() {
 }
 
 #[test]
+fn sizes_that_follow_from_flipped_choices_are_no_difference() {
+    let expand = |side: Side| {
+        let tokens = serde_json::json!({"type": "int", "value": side.pick(18, 19)});
+        op("Tensor.expand.0.forward").input(square(13)).input(tokens).output(square(13))
+    };
+    let answer = compare(Task::Tensor, &|side| {
+        let mut ops = routed(side, 3, false, 0.07);
+        ops.push(expand(side));
+        ops
+    });
+    assert_eq!((answer.summary.verdict, named(&answer)), (RunVerdict::Agree, None));
+    let alone = compare(Task::Tensor, &|side| vec![expand(side)]);
+    assert_eq!(
+        named(&alone).map(|(op, _, cause)| (op, cause)),
+        Some(("Tensor.expand.0.forward", Cause::Argument))
+    );
+}
+
+#[test]
+fn statistics_of_a_product_of_few_rows_show_no_factor() {
+    // Inputs of which noise is a fiftieth; the norm of what the product makes is off by as much. Of 16 rows noise may do that, of
+    // 1024 it does not.
+    let run = |rows: usize| {
+        compare(Task::Statistics, &|side| {
+            let given = Tensor::wave(3, rows * 32).shaped(&[rows, 32]);
+            let made = Tensor::wave(4, rows * 64).shaped(&[rows, 64]);
+            vec![
+                op("Functional.gelu.0.forward").input(&given).output(off(side, &given, 1, 0.02, 1.0)),
+                op("Functional.linear.0.forward")
+                    .input(off(side, &given, 1, 0.02, 1.0))
+                    .input(weight(&Tensor::wave(6, 2048).shaped(&[64, 32])))
+                    .output(off(side, &made, 2, 0.02, 1.02)),
+            ]
+        })
+    };
+    let linear = |answer: &Answer| answer.summary.culprits.iter().any(|found| found.op.contains("linear"));
+    assert!(!linear(&run(16)) && linear(&run(1024)));
+}
+
+#[test]
 fn a_wrong_weight_gradient_is_the_fault_of_the_function_that_made_it() {
     let answer = compare(Task::Tensor, &|side| {
         let gradient = side.scaled(&square(4), 1.5);

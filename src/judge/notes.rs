@@ -131,6 +131,9 @@ fn products(values: &[Weighed], excess: &[Excess]) -> Option<String> {
         let middle = family::median(&mut seen);
         (middle, product_precision(middle)?)
     };
+    if middle <= 0.0 {
+        return None;
+    }
     let all = match products.len() {
         1 => "the only matrix product or convolution is".to_owned(),
         count => format!("all {count} matrix products and convolutions are"),

@@ -182,10 +182,13 @@ fn judge(
         let mut judgement = fact.judgement.clone();
         let follows = match fact.difference {
             _ if fact.allowed => "",
-            Difference::Elements | Difference::Shape => "choices that noise has flipped",
             Difference::ComputedArgument => "computed from values that carry noise",
             // A number that an op hands out was not chosen by anyone.
             Difference::Argument if fact.side.is_result() => "computed from values that carry noise",
+            // Of arguments the sizes alone: of anything else an op would have been accused.
+            Difference::Elements | Difference::Shape | Difference::Argument => {
+                "choices that noise has flipped"
+            }
             _ => "",
         };
         if !follows.is_empty() && !any_fault {

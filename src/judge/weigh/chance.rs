@@ -2,7 +2,7 @@
 
 use super::super::ops::Kind;
 use super::super::transfer::{InputError, largest};
-use super::{Fact, Place, Walk, transfer};
+use super::{Place, Walk, transfer};
 use crate::measure::Evidence;
 
 /// Share of the error that inputs explain which may be a factor: in sound pairs of public models, at most half of this.
@@ -55,23 +55,35 @@ impl Walk<'_, '_> {
     /// How much of a factor common to a result comes of its inputs: of factors they have, and of noise that became one.
     pub(super) fn gain_explained(
         &self,
-        fact: &Fact,
+        place: Place,
         given: &[(Place, InputError)],
         saved: &[(Place, InputError)],
         explained: f64,
     ) -> f64 {
+        let fact = self.flow.fact(place);
         let inputs = || given.iter().chain(saved);
         let factor = largest(inputs().map(|(place, _)| self.flow.fact(*place).gain().abs()));
         let error = largest(inputs().map(|(_, error)| error.relative));
         let magnified = if error > 0.0 { (explained / error).max(1.0) } else { 1.0 };
         // Where a few elements are all there is, their noise has a direction; norms are known as they were written.
         let (directed, written) = match fact.norms {
-            (b, c) if fact.blind => {
-                (DIRECTED.max(fact.largest / fact.norm), rounded_by(b).hypot(rounded_by(c)))
-            }
+            (b, c) if fact.blind => (
+                DIRECTED.max(fact.largest / fact.norm).max(1.0 / self.directions(place).sqrt()),
+                rounded_by(b).hypot(rounded_by(c)),
+            ),
             _ => (DIRECTED, 0.0),
         };
         (SQUARED * factor * magnified).hypot(directed * explained).hypot(written)
+    }
+
+    /// Directions that noise of a result may have, at most: the rank of a product is that of its smaller side.
+    fn directions(&self, place: Place) -> f64 {
+        if self.flow.nodes[place.0].traits.kind != Kind::Product {
+            return f64::INFINITY;
+        }
+        let all = self.flow.fact(place).len;
+        let longest = self.flow.shape(place).iter().copied().max().unwrap_or(1) as f64;
+        longest.min(all / longest).max(1.0)
     }
 }
 
