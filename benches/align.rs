@@ -88,7 +88,7 @@ impl Run {
         for (path, side, value, width) in
             [("input.0", SlotSide::Input, given, before), ("output.0", SlotSide::Output, made, width)]
         {
-            let value = Value::Tensor(Box::new(self.record(value, width)));
+            let value = Value::Tensor(Arc::new(self.record(value, width)));
             op.slots.push(Slot { path: path.into(), side, value, identity: None });
         }
         self.ops.push(op);

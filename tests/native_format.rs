@@ -147,6 +147,7 @@ fn the_committed_dumps_read_as_one_written_now() {
             && record.sketch.is_some()
         {
             let first = Content { sketch: Some(SketchVersion::First), hash: false };
+            let record = Arc::make_mut(record);
             record.sketch = record.data.as_deref().and_then(|key| {
                 let data = part.store.load(key).unwrap();
                 observe(data.view(), first).sketch.map(Arc::new)
@@ -158,19 +159,21 @@ fn the_committed_dumps_read_as_one_written_now() {
         if let Value::Tensor(record) = &mut slot.value
             && record.data.is_none()
         {
-            record.sketch = None;
+            Arc::make_mut(record).sketch = None;
         }
     }
     // Of float16 it took the least number for a sentinel, and not the greatest.
     let half = |ops: &mut Vec<Op>| match &mut ops.last_mut().unwrap().slots[1].value {
-        Value::Tensor(record) => (record.counts.unwrap().sentinels, std::mem::take(&mut record.statistics)),
+        Value::Tensor(record) => {
+            (record.counts.unwrap().sentinels, std::mem::take(&mut Arc::make_mut(record).statistics))
+        }
         other => panic!("{other:?}"),
     };
     let (mut ours, mut theirs) = (now.3.clone(), version_2.3.clone());
     assert_eq!((half(&mut ours).0, half(&mut theirs).0), (Some(2), Some(1)));
     assert_eq!(half(&mut now.3.clone()).1.max, half(&mut version_2.3.clone()).1.max);
     if let Value::Tensor(record) = &mut ours.last_mut().unwrap().slots[1].value {
-        record.counts.as_mut().unwrap().sentinels = Some(1);
+        Arc::make_mut(record).counts.as_mut().unwrap().sentinels = Some(1);
     }
     assert!(ours == theirs && now.5 == version_2.5, "a dump of version 2 reads otherwise now");
     // Version 1 has none of what is new.
@@ -180,7 +183,7 @@ fn the_committed_dumps_read_as_one_written_now() {
     for op in before.3.iter_mut().chain(&mut now.3) {
         for slot in &mut op.slots {
             if let Value::Tensor(record) = &mut slot.value
-                && let Some(counts) = &mut record.counts
+                && let Some(counts) = &mut Arc::make_mut(record).counts
             {
                 counts.sentinels = None;
             }

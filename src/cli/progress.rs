@@ -108,15 +108,15 @@ fn rest(elapsed: Duration, done: u64, all: u64) -> Option<Duration> {
 }
 
 impl Progress for Bar {
-    fn expect(&self, slots: u64) {
-        self.line.inc_length(slots);
+    fn expect(&self, pairs: u64) {
+        self.line.inc_length(pairs);
     }
 
-    fn advance(&self, slots: u64) {
+    fn advance(&self, pairs: u64) {
         if self.started.elapsed() >= PATIENCE {
             self.shown.call_once(|| self.line.set_draw_target(ProgressDrawTarget::stderr()));
         }
-        self.line.inc(slots);
+        self.line.inc(pairs);
     }
 }
 

@@ -1,16 +1,57 @@
 //! Fetches what is known of one pair of tensors: the data where both sides have it, else what was recorded. Where one side
 //! has the data and the other a sketch or a hash, the data is measured as the capture would have.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::dump::{Checksum, Content, TensorData, TensorRecord, TensorStore};
+use rayon::prelude::*;
+
+use super::Progress;
+use crate::dump::{Checksum, Content, Slot, TensorData, TensorRecord, TensorStore, Value};
 use crate::measure::{self, Evidence, compare_recorded};
+use crate::pair::PartPair;
 
 /// One side of a pair: what was recorded, and where its data is.
 type Side<'a> = (&'a TensorRecord, &'a dyn TensorStore);
 
 /// Elements of a tensor whose two sides are fetched by two threads.
 const LARGE: u64 = 1 << 20;
+
+/// What is known of every pair of slots of a part, by op and slot, and the bytes of tensor data it took. Two tensors that several
+/// slots hold on both sides are measured once.
+pub(super) fn of_part(pair: &PartPair, progress: &dyn Progress) -> (Vec<Vec<Evidence>>, u64) {
+    let record = |slot: Option<&'_ Slot>| match slot.map(|slot| &slot.value) {
+        Some(Value::Tensor(record)) => Some(Arc::clone(record)),
+        _ => None,
+    };
+    let mut distinct: Vec<(Arc<TensorRecord>, Arc<TensorRecord>)> = Vec::new();
+    let mut known = HashMap::new();
+    let mut place = |op, slots| {
+        let (b, c) = pair.slot(op, slots);
+        let both = (record(b)?, record(c)?);
+        Some(*known.entry((Arc::as_ptr(&both.0), Arc::as_ptr(&both.1))).or_insert_with(|| {
+            distinct.push(both);
+            distinct.len() - 1
+        }))
+    };
+    let places: Vec<Vec<Option<usize>>> =
+        pair.ops.iter().map(|op| op.slots.iter().map(|&slots| place(op, slots)).collect()).collect();
+    drop(known);
+    progress.expect(distinct.len() as u64);
+    let bytes = AtomicU64::new(0);
+    let measured: Vec<Evidence> = distinct
+        .par_iter()
+        .map(|(b, c)| {
+            let (found, read) = evidence((b, &*pair.baseline.store), (c, &*pair.candidate.store));
+            bytes.fetch_add(read, Ordering::Relaxed);
+            progress.advance(1);
+            found
+        })
+        .collect();
+    let of = |place: &Option<usize>| place.map_or(Evidence::Nothing, |place| measured[place].clone());
+    (places.iter().map(|op| op.iter().map(of).collect()).collect(), bytes.into_inner())
+}
 
 /// The evidence for one pair, and the bytes of tensor data it took.
 pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u64) {
@@ -45,7 +86,7 @@ pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u6
                 return unreadable(x_fault, y_fault);
             }
             let bytes: usize = [x.view(), y.view()].iter().map(|view| view.len() * view.dtype().size()).sum();
-            let evidence = measured.map_or(Evidence::Nothing, |metrics| Evidence::Data(Box::new(metrics)));
+            let evidence = measured.map_or(Evidence::Nothing, |metrics| Evidence::Data(Arc::new(metrics)));
             (evidence, bytes as u64)
         }
         (x, y) => unreadable(x.err(), y.err()),
@@ -98,7 +139,7 @@ fn recorded(b: &TensorRecord, c: &TensorRecord) -> Evidence {
     let anything = compared.checksum.is_some()
         || counted
         || [compared.max, compared.min, compared.mean, compared.norm].iter().any(Option::is_some);
-    if anything { Evidence::Recorded(Box::new(compared)) } else { Evidence::Nothing }
+    if anything { Evidence::Recorded(Arc::new(compared)) } else { Evidence::Nothing }
 }
 
 /// Opens a tensor and holds it against its record: a file that was swapped or cut must not pass for the tensor.

@@ -16,7 +16,6 @@ mod selection;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use rayon::prelude::*;
@@ -32,9 +31,9 @@ use crate::dump::{Dump, Level, NATIVE, PartKey, Rank};
 use crate::judge::{History, Known, Noise, PartJudgement, Rules, Summary, judge_part};
 use crate::measure::Evidence;
 use crate::pair::{
-    Alignment, Mapping, OpPair, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels,
-    keep_common, keep_common_slots, keep_first_batch, keep_reached, keep_shared_kinds, pair_parts,
-    substitutions, value_numbers,
+    Alignment, Mapping, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels, keep_common,
+    keep_common_slots, keep_first_batch, keep_reached, keep_shared_kinds, pair_parts, substitutions,
+    value_numbers,
 };
 use crate::read::{self, ReadError, map::FileAccess};
 use crate::report::{PartReport, Portrait, ReportError};
@@ -74,10 +73,10 @@ pub struct CompareOptions {
 
 /// Told about progress, from any thread.
 pub trait Progress: Sync {
-    /// `slots` pairs of slots more are to be measured.
-    fn expect(&self, slots: u64);
-    /// `slots` pairs of slots have been measured.
-    fn advance(&self, slots: u64);
+    /// `pairs` pairs of tensors more are to be measured.
+    fn expect(&self, pairs: u64);
+    /// `pairs` pairs of tensors have been measured.
+    fn advance(&self, pairs: u64);
 }
 
 /// No progress display.
@@ -85,8 +84,8 @@ pub trait Progress: Sync {
 pub struct Quiet;
 
 impl Progress for Quiet {
-    fn expect(&self, _slots: u64) {}
-    fn advance(&self, _slots: u64) {}
+    fn expect(&self, _pairs: u64) {}
+    fn advance(&self, _pairs: u64) {}
 }
 
 /// A part that was measured, and judged where `judged` is no longer the default.
@@ -391,18 +390,7 @@ fn compare_part(
         ops,
         substitutions,
     };
-    let bytes = AtomicU64::new(0);
-    progress.expect(pair.ops.iter().map(|op| op.slots.len() as u64).sum());
-    let evidence: Vec<Vec<Evidence>> = pair
-        .ops
-        .par_iter()
-        .map(|op| {
-            let found = collect_op(&pair, op, &bytes);
-            progress.advance(op.slots.len() as u64);
-            found
-        })
-        .collect();
-    let bytes = bytes.into_inner();
+    let (evidence, bytes) = collect::of_part(&pair, progress);
     Ok(DonePart {
         values: value_numbers(&pair),
         pair,
@@ -430,17 +418,6 @@ fn share_statistics(baseline: (&Dump, &Rank), candidate: (&Dump, &Rank)) -> bool
     let sides = [baseline, candidate];
     sides.iter().any(|(dump, _)| dump.format == NATIVE)
         && sides.iter().all(|(_, rank)| rank.task.has_statistics())
-}
-
-fn collect_op(pair: &PartPair, op: &OpPair, bytes: &AtomicU64) -> Vec<Evidence> {
-    let of = |slots| {
-        let (Some(b), Some(c)) = pair.slot(op, slots) else { return Evidence::Nothing };
-        let (Some(b), Some(c)) = (b.value.tensor(), c.value.tensor()) else { return Evidence::Nothing };
-        let (evidence, read) = collect::evidence((b, &*pair.baseline.store), (c, &*pair.candidate.store));
-        bytes.fetch_add(read, Ordering::Relaxed);
-        evidence
-    };
-    op.slots.iter().copied().map(of).collect()
 }
 
 impl From<ReadError> for CompareError {

@@ -111,8 +111,8 @@ impl Taken {
                 self.first_rows(1, &c_record, &stores[1], rows),
             );
             if let (Some(first_b), Some(first_c)) = (first_b, first_c) {
-                b.slots[x].value = Value::Tensor(Box::new(first_b));
-                c.slots[y].value = Value::Tensor(Box::new(first_c));
+                b.slots[x].value = Value::Tensor(Arc::new(first_b));
+                c.slots[y].value = Value::Tensor(Arc::new(first_c));
                 self.compared += 1;
             } else {
                 self.without_data += 1;

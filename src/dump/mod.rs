@@ -12,6 +12,7 @@ mod name;
 pub mod native;
 mod observation;
 mod op;
+mod repeated;
 mod tensor;
 mod value;
 
@@ -26,6 +27,7 @@ pub use level::Level;
 pub use name::{OpKind, OpName, Phase};
 pub use observation::{Content, Counts, Observation, SKETCH_LANES, SMALL_TENSOR, Sketch, SketchVersion};
 pub use op::{CALLED_IN, Op, Slot, SlotSide};
+pub(crate) use repeated::Repeated;
 pub(crate) use tensor::is_row_major;
 pub use tensor::{
     Bytes, LayoutError, MAX_DIMS, Storage, TensorData, TensorRef, contiguous_strides, element_count,

@@ -1,5 +1,7 @@
 //! One call of an operator or module, and its slots.
 
+use std::sync::Arc;
+
 use super::{OpName, Value};
 
 /// On which side of an op a slot lies.
@@ -26,7 +28,7 @@ impl SlotSide {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slot {
     /// Path inside the op: `input.0`, `input.0.1`, `kwarg.mask`, `output.0`, `parameter.weight`, `grad.weight`, `value`.
-    pub path: Box<str>,
+    pub path: Arc<str>,
     /// Side of the op.
     pub side: SlotSide,
     /// What was recorded.

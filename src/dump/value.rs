@@ -233,8 +233,8 @@ impl fmt::Display for Scalar {
 /// One recorded value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// A tensor.
-    Tensor(Box<TensorRecord>),
+    /// A tensor; one record where several slots hold the same.
+    Tensor(Arc<TensorRecord>),
     /// A scalar argument or result.
     Scalar(Scalar),
     /// None, a masked position, or a value the capture could not describe and wrote as null.
@@ -245,7 +245,7 @@ pub enum Value {
 
 impl Value {
     /// The tensor record, if it is one.
-    pub const fn tensor(&self) -> Option<&TensorRecord> {
+    pub fn tensor(&self) -> Option<&TensorRecord> {
         match self {
             Self::Tensor(record) => Some(record),
             _ => None,

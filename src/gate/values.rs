@@ -310,5 +310,5 @@ fn slot(path: &str, value: &BoundaryValue, identity: Option<u64>) -> Slot {
         record.counts =
             Some(Counts { elements, zeros: 0, nan, positive_infinite, negative_infinite, sentinels: None });
     }
-    Slot { path: path.into(), side, value: Value::Tensor(Box::new(record)), identity }
+    Slot { path: path.into(), side, value: Value::Tensor(Arc::new(record)), identity }
 }

@@ -144,6 +144,7 @@ pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (W
     let mut weighing = Walk::over(flow, setting, 0.0);
     let coarse = family::coarse_statistics(&weighing.values);
     if coarse > 0.0 {
+        drop(weighing);
         weighing = Walk::over(flow, setting, coarse);
     }
     let drifted = choose_arrivals(flow, &mut weighing, flow.pair.step, !history.any);

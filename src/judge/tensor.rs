@@ -204,7 +204,7 @@ fn by_record(
     if fact.blind {
         fact.likely = likely(r, b);
     }
-    if let Some((b, c)) = &r.counts_differ {
+    if let Some((b, c)) = r.counts_differ.as_deref() {
         let words = format!("non-finite elements: baseline {}, candidate {}", count_words(b), count_words(c));
         return non_finite(fact, &words);
     }
@@ -425,8 +425,9 @@ fn largest((b, c): (&TensorRecord, &TensorRecord), evidence: &Evidence) -> (f64,
 /// scalars and exact types without a hash, of which many are equal by chance.
 fn identity((b, c): (&TensorRecord, &TensorRecord), norms: (f64, f64)) -> Option<Identity> {
     let of = |record: &TensorRecord, norm: f64| match record.checksum {
-        Some(Checksum::Xxh3(hash)) => Some(hash),
-        Some(Checksum::Crc32(sum)) => Some(u128::from(sum) | u128::from(record.len()) << 32),
+        // Its halves are each as good a hash.
+        Some(Checksum::Xxh3(hash)) => Some(hash as u64),
+        Some(Checksum::Crc32(sum)) => Some(FIXED.hash_one((sum, record.len()))),
         _ if norm > 0.0 => {
             let statistics = &record.statistics;
             let bits = |number: Option<Number>| number.map_or(0, |number| number.as_f64().to_bits());
@@ -440,7 +441,7 @@ fn identity((b, c): (&TensorRecord, &TensorRecord), norms: (f64, f64)) -> Option
             ] {
                 hasher.write_u64(part);
             }
-            Some(u128::from(hasher.finish()) | 1 << 127)
+            Some(hasher.finish())
         }
         _ => None,
     };

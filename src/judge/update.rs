@@ -135,10 +135,10 @@ fn weighed(
         precision.least.max(2.0 * SKETCH_NOISE).max(2.0 * fact.noise) * fact.norm / change.size[0];
     let family = |role| Family {
         role,
-        name: Box::default(),
+        name: Arc::default(),
         is_module: false,
         phase: Phase::Forward,
-        slot: Box::default(),
+        slot: Arc::default(),
         dtype,
     };
     let one = |role, error: f64, explained: f64, least: f64| Weighed {

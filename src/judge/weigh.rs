@@ -4,6 +4,7 @@
 mod chance;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::difference::{Fact, Identity};
 use super::family::median;
@@ -14,7 +15,7 @@ use super::scale;
 use super::setting::Setting;
 use super::transfer::{self, InputError, centring, largest};
 use super::uneven::Uneven;
-use crate::dump::{DType, Phase, SlotSide};
+use crate::dump::{DType, Phase, Repeated, SlotSide};
 use crate::measure::Evidence;
 
 /// Elements from which on noise has no direction.
@@ -52,11 +53,11 @@ pub(super) enum Role {
 pub(super) struct Family {
     pub(super) role: Role,
     /// Name of the function or class.
-    pub(super) name: Box<str>,
+    pub(super) name: Arc<str>,
     pub(super) is_module: bool,
     pub(super) phase: Phase,
     /// Path of the slot, where results differ in kind.
-    pub(super) slot: Box<str>,
+    pub(super) slot: Arc<str>,
     pub(super) dtype: DType,
 }
 
@@ -129,6 +130,8 @@ pub(super) struct Walk<'f, 'a> {
     flow: &'f Flow<'a>,
     setting: &'f Setting,
     out: Weighing,
+    /// Names of families, each once.
+    names: Repeated,
     /// Errors below sentinels that swamp the norm.
     hidden: HashMap<Identity, InputError>,
     /// Largest error of what was made inside each module call, by position of the call.
@@ -167,6 +170,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             flow,
             setting,
             out: Weighing::default(),
+            names: Repeated::default(),
             hidden: HashMap::new(),
             inside: vec![0.0; count],
             flipped_inside: vec![0.0; count],
@@ -340,10 +344,10 @@ impl<'f, 'a> Walk<'f, 'a> {
             let phase = self.flow.nodes[position].op.name.phase();
             let family = Family {
                 role: Role::Arrival,
-                name: if fact.side == SlotSide::Parameter { "parameter" } else { "value" }.into(),
+                name: self.names.text(if fact.side == SlotSide::Parameter { "parameter" } else { "value" }),
                 is_module: false,
                 phase,
-                slot: Box::default(),
+                slot: self.names.text(""),
                 dtype,
             };
             let coarse = self.setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
@@ -479,7 +483,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         });
         let gain = Gain {
             error: fact.gain().abs() * fact.norm / norm,
-            explained: self.gain_explained(fact, given, saved, explained),
+            explained: self.gain_explained(place, given, saved, explained),
         };
         let weighs = !again
             && (!given.is_empty() || !saved.is_empty() || node.op.name.phase() != Phase::ParameterGradient);
@@ -489,10 +493,10 @@ impl<'f, 'a> Walk<'f, 'a> {
                 place,
                 family: Family {
                     role: Role::Result,
-                    name: node.base.into(),
+                    name: self.names.text(node.base),
                     is_module: node.is_module(),
                     phase: node.op.name.phase(),
-                    slot: slot_family(self.flow, place),
+                    slot: self.names.text(slot_family(self.flow, place)),
                     dtype,
                 },
                 kind: node.traits.kind,
@@ -641,12 +645,12 @@ fn single(fact: &Fact, precision: Precision) -> f64 {
 }
 
 /// Forward results and copies of one call differ in number only; gradients and statistics of one call in kind.
-fn slot_family(flow: &Flow<'_>, place: Place) -> Box<str> {
+fn slot_family<'f>(flow: &'f Flow<'_>, place: Place) -> &'f str {
     let node = &flow.nodes[place.0];
     let path = flow.slot(place).map_or("", |slot| &*slot.path);
     let alike = !node.is_backward() || matches!(node.traits.kind, Kind::Copy | Kind::Add);
     match path.rsplit_once('.') {
-        Some((head, number)) if alike && number.parse::<u32>().is_ok() => head.into(),
-        _ => path.into(),
+        Some((head, number)) if alike && number.parse::<u32>().is_ok() => head,
+        _ => path,
     }
 }

@@ -1,6 +1,8 @@
 //! What is known of a pair of slots: exact metrics where the data is there, estimates where sketches are, bounds where only
 //! recorded statistics or checksums are.
 
+use std::sync::Arc;
+
 use super::estimate::{SketchEstimate, sum_error};
 use super::sentinel::{is_sentinel, kept_out, summed_otherwise};
 use super::{Metric, PairMetrics};
@@ -29,7 +31,7 @@ pub enum ChecksumMatch {
 }
 
 /// Comparison of what two captures recorded about a tensor, without its data.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct RecordedComparison {
     /// What the checksums say; `None` when one side has none or they are of different kinds.
@@ -45,7 +47,7 @@ pub struct RecordedComparison {
     /// Errors estimated from sketches; `None` when one side has none.
     pub sketch: Option<SketchEstimate>,
     /// Non-finite elements of either side, where both were counted and the counts differ.
-    pub counts_differ: Option<(Counts, Counts)>,
+    pub counts_differ: Option<Box<(Counts, Counts)>>,
     /// Sentinels of either side, where both kept them out of their sums and the counts differ.
     pub sentinels_differ: Option<(u64, u64)>,
     /// Lower bound of the relative l2 error that these differences prove; `None` where none of them is between finite numbers.
@@ -66,9 +68,9 @@ pub struct RecordedComparison {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Evidence {
     /// Both tensors were read and measured.
-    Data(Box<PairMetrics>),
+    Data(Arc<PairMetrics>),
     /// Only recorded statistics or checksums exist.
-    Recorded(Box<RecordedComparison>),
+    Recorded(Arc<RecordedComparison>),
     /// The data of at least one side should be there and could not be read.
     Unreadable {
         /// Why the baseline's could not, if so.
@@ -116,7 +118,7 @@ impl Basis {
 
 impl Evidence {
     /// What the metrics rest on; `None` where there are none.
-    pub const fn basis(&self) -> Option<Basis> {
+    pub fn basis(&self) -> Option<Basis> {
         match self {
             Self::Data(_) => Some(Basis::Data),
             Self::Recorded(recorded) if recorded.sketch.is_some() => Some(Basis::Sketch),
@@ -126,7 +128,7 @@ impl Evidence {
     }
 
     /// True when a difference cannot hide: elements or sketches were compared, not statistics alone.
-    pub const fn is_sharp(&self) -> bool {
+    pub fn is_sharp(&self) -> bool {
         matches!(self.basis(), Some(Basis::Data | Basis::Sketch))
     }
 
@@ -177,7 +179,7 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
     };
     if let (Some(x), Some(y)) = (baseline.counts, candidate.counts) {
         let classes = |counts: Counts| (counts.nan, counts.positive_infinite, counts.negative_infinite);
-        out.counts_differ = (classes(x) != classes(y)).then_some((x, y));
+        out.counts_differ = (classes(x) != classes(y)).then(|| Box::new((x, y)));
     }
     if let (Some(x), Some(y)) = (&baseline.checksum, &candidate.checksum) {
         out.checksum = checksums(x, y, baseline.dtype == candidate.dtype);

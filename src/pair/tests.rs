@@ -72,7 +72,7 @@ impl Run {
             [("input", SlotSide::Input, inputs), ("output", SlotSide::Output, outputs)]
         {
             for (at, &tensor) in tensors.iter().enumerate() {
-                let value = Value::Tensor(Box::new(self.record(tensor)));
+                let value = Value::Tensor(Arc::new(self.record(tensor)));
                 let path = format!("{word}.{at}").into();
                 op.slots.push(Slot { path, side, value, identity: None });
             }

@@ -301,6 +301,8 @@ impl Value {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::dump::{
         Counts, DType, OpName, RankId, RecordedDType, RecordedStatistics, Task, TensorData, TensorStore,
@@ -326,7 +328,7 @@ mod tests {
             norm: Some(2.0),
         };
         record.counts = Some(Counts { elements: 8, nan, positive_infinite: infinite, ..Counts::default() });
-        Slot { path: path.into(), side, value: Recorded::Tensor(Box::new(record)), identity: None }
+        Slot { path: path.into(), side, value: Recorded::Tensor(Arc::new(record)), identity: None }
     }
 
     fn op(name: &str, slots: Vec<Slot>) -> Op {

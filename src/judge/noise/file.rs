@@ -84,7 +84,8 @@ impl FamilyEntry {
                 self.error
             ));
         }
-        let family = Family { role: Role::Result, name, is_module, phase, slot: self.slot, dtype };
+        let (name, slot) = (name.into(), self.slot.into());
+        let family = Family { role: Role::Result, name, is_module, phase, slot, dtype };
         Ok((family, Level { median: self.error, largest: self.error, calls: 0 }))
     }
 }

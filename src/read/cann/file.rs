@@ -254,7 +254,7 @@ fn entry(described: &Described) -> (Value, Decoding) {
     let Some(size) = element.size() else {
         let record = TensorRecord::new(recorded(element), described.shape.clone().into());
         let reason = format!("elements of type {} are not decoded", recorded(element));
-        return (Value::Tensor(Box::new(record)), Decoding::Impossible(reason));
+        return (Value::Tensor(Arc::new(record)), Decoding::Impossible(reason));
     };
     let sizes = |shape: &[u64]| -> Option<Box<[usize]>> {
         let shape: Box<[usize]> =
@@ -265,7 +265,7 @@ fn entry(described: &Described) -> (Value, Decoding) {
     };
     let impossible = |reason: String| {
         let record = TensorRecord::new(recorded(element), described.shape.clone().into());
-        (Value::Tensor(Box::new(record)), Decoding::Impossible(reason))
+        (Value::Tensor(Arc::new(record)), Decoding::Impossible(reason))
     };
     let (Some(shape), Some(original)) = (sizes(&described.shape), sizes(&described.original_shape)) else {
         return impossible(format!(
@@ -304,7 +304,7 @@ fn entry(described: &Described) -> (Value, Decoding) {
     }
     let steps = contiguous_strides(logical);
     record.strides = steps.iter().map(|&step| i64::try_from(step).ok()).collect();
-    (Value::Tensor(Box::new(record)), Decoding::Tensor { element, count, layout })
+    (Value::Tensor(Arc::new(record)), Decoding::Tensor { element, count, layout })
 }
 
 /// What has no type or no shape: so many bytes.
@@ -317,7 +317,7 @@ fn bytes(described: &Described) -> (Value, Decoding) {
         }
         Err(_) => Decoding::Impossible("its size cannot be addressed".into()),
     };
-    (Value::Tensor(Box::new(record)), decoding)
+    (Value::Tensor(Arc::new(record)), decoding)
 }
 
 fn recorded(element: ElementType) -> RecordedDType {

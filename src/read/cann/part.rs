@@ -83,9 +83,9 @@ fn launch(index: usize, file: &File, name: Option<&FileName>, opened: &DumpFile)
     let slots = opened.entries().iter().enumerate().map(|(at, entry)| {
         let mut value = entry.value.clone();
         if let Value::Tensor(record) = &mut value {
-            record.data = Some(format!("{index} {at}").into());
+            Arc::make_mut(record).data = Some(format!("{index} {at}").into());
         }
-        Slot { path: entry.name.clone(), side: opened.side(at), value, identity: None }
+        Slot { path: (*entry.name).into(), side: opened.side(at), value, identity: None }
     });
     let mut op = Op { slots: slots.collect(), ..Op::new(OpName::parse("")) };
     op.note = extras(opened);

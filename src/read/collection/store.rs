@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::dump::{TensorData, TensorStore, Value};
 use crate::read::ReadError;
@@ -133,7 +134,7 @@ impl NamedStore {
         self.listed.iter().filter_map(|listed| {
             let mut value = self.store.files.get(listed.file)?.entries().get(listed.entry)?.value.clone();
             if let Value::Tensor(record) = &mut value {
-                record.data = Some(listed.name.clone());
+                Arc::make_mut(record).data = Some(listed.name.clone());
             }
             Some((&*listed.name, value))
         })

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
@@ -23,7 +24,7 @@ fn damaged() -> Value {
 }
 
 /// Takes the stand-ins of damaged records out of an op; returns the paths of their slots.
-pub(super) fn take_damaged(op: &mut Op) -> Vec<Box<str>> {
+pub(super) fn take_damaged(op: &mut Op) -> Vec<Arc<str>> {
     let is_damaged =
         |value: &Value| matches!(value, Value::Scalar(Scalar::Printed { kind, .. }) if &**kind == DAMAGED);
     let damaged = op.slots.iter_mut().filter(|slot| is_damaged(&slot.value));
@@ -300,7 +301,7 @@ impl<'a> Leaf<'a> {
 
     fn into_value(self, argument: &str) -> Value {
         if let (Some(dtype), Some(shape)) = (&self.dtype, self.shape) {
-            return Value::Tensor(Box::new(TensorRecord {
+            return Value::Tensor(Arc::new(TensorRecord {
                 statistics: self.statistics,
                 requires_grad: self.requires_grad,
                 checksum: self.checksum,
@@ -366,7 +367,7 @@ mod tests {
         let mut json = serde_json::Deserializer::from_slice(&bytes);
         LeafSeed(&mut sink).deserialize(&mut json).unwrap();
         assert_eq!(path, "input");
-        slots.into_iter().map(|slot| (slot.path.into(), slot.value)).collect()
+        slots.into_iter().map(|slot| (slot.path.to_string(), slot.value)).collect()
     }
 
     fn only(text: &str) -> Value {

@@ -14,8 +14,8 @@ use super::store::{At, Place};
 use super::table::dictionary;
 use crate::dump::native::columns::{Column, Form, HASH_BYTES, SKETCH_BYTES, ops_schema};
 use crate::dump::{
-    Checksum, Counts, DType, MAX_DIMS, Number, Op, OpName, RecordedDType, RecordedStatistics, SKETCH_LANES,
-    Scalar, Sketch, SketchVersion, Slot, SlotSide, TensorRecord, Value,
+    Checksum, Counts, DType, MAX_DIMS, Number, Op, OpName, RecordedDType, RecordedStatistics, Repeated,
+    SKETCH_LANES, Scalar, Sketch, SketchVersion, Slot, SlotSide, TensorRecord, Value,
 };
 use crate::read::tensor_file::printable;
 use crate::read::{ReadError, limits};
@@ -171,6 +171,7 @@ pub(super) struct OpsBuilder<'p> {
     /// Bytes that such tensors may still take: they lie in the file, each once.
     small_left: u64,
     places: Places,
+    repeated: Repeated,
 }
 
 impl<'p> OpsBuilder<'p> {
@@ -188,10 +189,20 @@ impl<'p> OpsBuilder<'p> {
             small: HashMap::new(),
             small_left: bytes,
             places: HashMap::new(),
+            repeated: Repeated::default(),
         }
     }
 
-    pub(super) fn finish(self) -> (Vec<Op>, Places) {
+    /// Gives back the room that the last op has for more slots.
+    fn close(&mut self) {
+        if let Some(op) = self.ops.last_mut() {
+            op.slots.shrink_to_fit();
+        }
+    }
+
+    pub(super) fn finish(mut self) -> (Vec<Op>, Places) {
+        self.close();
+        self.ops.shrink_to_fit();
         (self.ops, self.places)
     }
 
@@ -213,6 +224,7 @@ impl<'p> OpsBuilder<'p> {
             let order = rows.count(Column::Order, row).unwrap_or_default();
             if self.open != Some(order) {
                 self.open = Some(order);
+                self.close();
                 let op = self.op(&rows, row)?;
                 self.ops.push(op);
             }
@@ -246,7 +258,9 @@ impl<'p> OpsBuilder<'p> {
 
     /// The slot of a row; `None` for the one row of an op without slots.
     fn slot(&mut self, rows: &Rows<'_>, row: usize) -> Result<Option<Slot>, ReadError> {
-        let Some(path) = self.text(rows.text(Column::Slot, row))? else { return Ok(None) };
+        let Some(path) = rows.text(Column::Slot, row) else { return Ok(None) };
+        self.budget.take(self.path, path)?;
+        let path = self.repeated.text(path);
         let side = match rows.text(Column::Side, row) {
             Some("parameter") => SlotSide::Parameter,
             Some("output") => SlotSide::Output,
@@ -262,9 +276,9 @@ impl<'p> OpsBuilder<'p> {
         let text =
             |builder: &mut Self| builder.text(rows.text(Column::Value, row)).map(Option::unwrap_or_default);
         Ok(match kind {
-            Some("tensor") => {
-                self.tensor(rows, row)?.map_or(Value::Unsupported, |record| Value::Tensor(record.into()))
-            }
+            Some("tensor") => self
+                .tensor(rows, row)?
+                .map_or(Value::Unsupported, |record| Value::Tensor(self.repeated.record(record))),
             Some("none") => Value::None,
             Some(kind @ ("int" | "float" | "bool")) => {
                 let value = rows.text(Column::Value, row).unwrap_or_default();
@@ -351,8 +365,13 @@ impl<'p> OpsBuilder<'p> {
             (rows.small(Column::Shard, row), number(Column::Offset), number(Column::Bytes))
         else {
             let Some(bytes) = self.small(rows, row)? else { return Ok(None) };
-            let key: Box<str> = format!("row {}", self.rows).into();
-            self.places.insert(key.clone(), place(At::Table(bytes)));
+            let place = place(At::Table(bytes));
+            let key = |row: u64| format!("row {row}").into_boxed_str();
+            // Under the key of the row that has the bytes, but for views of another shape.
+            let first = rows.count(Column::SameAs, row).map(key);
+            let known = first.filter(|key| self.places.get(key) == Some(&place));
+            let key = known.unwrap_or_else(|| key(self.rows));
+            self.places.insert(key.clone(), place);
             return Ok(Some(key));
         };
         let place = place(At::Shard { shard, offset, bytes });

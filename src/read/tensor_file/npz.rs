@@ -60,8 +60,8 @@ impl NpzFile {
                 return Err(damaged(format!("archive member '{}' {ENCRYPTED}", printable(&text))));
             }
             let value = match header(&archive, member) {
-                Ok(header) => Value::Tensor(Box::new(header.record())),
-                Err(error) => Value::Tensor(Box::new(npy::damaged(&error))),
+                Ok(header) => Value::Tensor(Arc::new(header.record())),
+                Err(error) => Value::Tensor(Arc::new(npy::damaged(&error))),
             };
             entries.push(Entry { name: name.into(), value });
         }

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use serde::Deserialize;
@@ -199,7 +200,7 @@ impl Description {
         );
         let shape = self.shape.iter().map(|&size| size as u64).collect();
         let (begin, end) = (self.data_offsets.0 as u64, self.data_offsets.1 as u64);
-        let value = Value::Tensor(Box::new(TensorRecord::new(recorded, shape)));
+        let value = Value::Tensor(Arc::new(TensorRecord::new(recorded, shape)));
         let tensor = Tensor { dtype, shape: self.shape.into(), bytes: start + begin..start + end };
         (Entry { name, value }, tensor)
     }

@@ -254,7 +254,7 @@ pub(crate) fn record(norm: f64) -> TensorRecord {
 }
 
 pub(crate) fn tensor() -> Value {
-    Value::Tensor(Box::new(record(22.5)))
+    Value::Tensor(Arc::new(record(22.5)))
 }
 
 /// Evidence from data with this relative error.
@@ -268,7 +268,7 @@ pub(crate) fn data(rel_l2: f64) -> Evidence {
         zeros: 7,
         ..TensorSummary::default()
     };
-    Evidence::Data(Box::new(PairMetrics {
+    Evidence::Data(Arc::new(PairMetrics {
         baseline: side,
         candidate: TensorSummary { nan: 2, pos_inf: 1, neg_inf: 3, ..side },
         both_finite: 506,
@@ -292,7 +292,7 @@ pub(crate) fn data(rel_l2: f64) -> Evidence {
 }
 
 fn broken() -> Evidence {
-    Evidence::Data(Box::new(PairMetrics {
+    Evidence::Data(Arc::new(PairMetrics {
         cosine: None,
         max_abs_err: Some(f64::NAN),
         max_rel_err: Some(f64::INFINITY),
@@ -345,7 +345,7 @@ pub(crate) fn everything() -> Part {
         ],
     );
     let mut half = both("output.0", tensor(), data(4e-3), Verdict::DType);
-    half.candidate = Some(Value::Tensor(Box::new(TensorRecord {
+    half.candidate = Some(Value::Tensor(Arc::new(TensorRecord {
         dtype: RecordedDType::Known(DType::Bf16),
         ..record(22.5)
     })));
@@ -372,20 +372,20 @@ pub(crate) fn everything() -> Part {
         Some(Cause::Gradient),
         vec![both("grad.weight", tensor(), data(5e-2), Verdict::Differs)],
     );
-    let recorded = compare_recorded(&record(22.5), &record(23.5));
+    let recorded = Arc::new(compare_recorded(&record(22.5), &record(23.5)));
     part.push(
         "Tensor.add.0.backward",
         Role::Propagates,
         None,
         vec![
-            both("input.0", tensor(), Evidence::Recorded(Box::new(recorded)), Verdict::Differs),
-            both("output.0", tensor(), Evidence::Recorded(Box::new(recorded)), Verdict::Differs),
+            both("input.0", tensor(), Evidence::Recorded(recorded.clone()), Verdict::Differs),
+            both("output.0", tensor(), Evidence::Recorded(recorded), Verdict::Differs),
         ],
     );
     let mut checked = record(1.0);
     checked.checksum = Some(Checksum::Crc32(0x00be_ef01));
     checked.shape = [].into();
-    let mut reshaped = both("output.0", Value::Tensor(Box::new(checked)), Evidence::Nothing, Verdict::Shape);
+    let mut reshaped = both("output.0", Value::Tensor(Arc::new(checked)), Evidence::Nothing, Verdict::Shape);
     reshaped.candidate = Some(tensor());
     part.push(
         "Tensor.mul.0.forward",

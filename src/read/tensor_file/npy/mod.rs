@@ -6,6 +6,7 @@
 mod literal;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use literal::Literal;
 
@@ -201,7 +202,7 @@ pub(super) struct NpyFile {
 impl NpyFile {
     pub(super) fn open(source: Source) -> Result<Self, ReadError> {
         let (header, _) = read_header(&source, 0..source.len())?;
-        let value = Value::Tensor(Box::new(header.record()));
+        let value = Value::Tensor(Arc::new(header.record()));
         Ok(Self { source, entries: [Entry { name: "".into(), value }] })
     }
 }

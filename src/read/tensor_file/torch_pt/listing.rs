@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::dump::{Number, RecordedDType, Scalar, TensorRecord, Value};
 use crate::read::ReadError;
@@ -134,7 +135,7 @@ impl Walk<'_, '_> {
                 Some(rebuilt) => {
                     tensor = Some(at);
                     self.draw(8 * rebuilt.shape.len())?;
-                    Value::Tensor(Box::new(record(rebuilt)))
+                    Value::Tensor(Arc::new(record(rebuilt)))
                 }
                 None => Value::Unsupported,
             },
