@@ -204,6 +204,9 @@ fn dumps_become_baselines_that_name_the_module() {
     let culprit = report["culprits"][0]["name"].as_str().unwrap();
     assert!(culprit.starts_with("Module.layers.1.mlp"), "{}", failed.said);
     assert_eq!(report["culprits"][0]["kind"], "module");
+    // The baseline has no stacks; the candidate's dump says where the module is called.
+    let source = report["culprits"][0]["source"].as_str().unwrap_or_default();
+    assert!(source.contains("/train/train.py:"), "{report:#}");
     // A baseline may be the candidate as well.
     assert_eq!(place.probe("gate --baseline a.probe.json --candidate a.probe.json -o out -q").code, 0);
     let half = place.probe("gate --baseline a.probe.json --candidate losses.txt -o out -q");
