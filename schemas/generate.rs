@@ -19,6 +19,7 @@ fn main() -> std::io::Result<()> {
         folder.join("baseline-report.schema.json"),
         probe::report::baseline::baseline_report_schema(),
     )?;
+    std::fs::write(folder.join("commands.schema.json"), probe::report::commands::commands_schema())?;
     std::fs::write(folder.join("history.schema.json"), probe::report::history::history_schema())?;
     std::fs::write(folder.join("narrow.schema.json"), probe::report::narrow::narrow_schema())?;
     std::fs::write(folder.join("pack.schema.json"), probe::config_check::pack::pack_schema())

@@ -204,6 +204,9 @@ fn dumps_become_baselines_that_name_the_module() {
     let culprit = report["culprits"][0]["name"].as_str().unwrap();
     assert!(culprit.starts_with("Module.layers.1.mlp"), "{}", failed.said);
     assert_eq!(report["culprits"][0]["kind"], "module");
+    // The baseline has no stacks; the candidate's dump says where the module is called.
+    let source = report["culprits"][0]["source"].as_str().unwrap_or_default();
+    assert!(source.contains("/train/train.py:"), "{report:#}");
     // A baseline may be the candidate as well.
     assert_eq!(place.probe("gate --baseline a.probe.json --candidate a.probe.json -o out -q").code, 0);
     let half = place.probe("gate --baseline a.probe.json --candidate losses.txt -o out -q");
@@ -268,37 +271,6 @@ fn five_thousand_values_make_small_reports() {
     let size = |name: &str| fs::metadata(place.path("out").join(name)).unwrap().len();
     assert!(size("junit.xml") < 1_500_000 && size("gate.json") < 20_000 && size("gate.md") < 8_000);
     assert!(Path::new(&place.path("out")).is_dir());
-}
-
-/// Every command prints its result for programs, as its schema says.
-#[test]
-fn what_is_printed_as_json_follows_its_schema() {
-    let place = Place::new();
-    for (name, size) in [("a.txt", 0.0), ("b.txt", 1e-4), ("c.txt", -1e-4)] {
-        place.write(name, &losses(|step| if step % 2 == 0 { size } else { -size }));
-    }
-    let follows = |schema: &str, line: &str, code: i32| -> Value {
-        let ran = place.probe(&format!("{line} --format json"));
-        assert_eq!(ran.code, code, "{line}: {}{}", ran.said, ran.error);
-        let printed: Value = serde_json::from_str(&ran.said).unwrap();
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(schema);
-        let schema: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
-        jsonschema::validate(&schema, &printed).unwrap_or_else(|error| panic!("{line}: {error}"));
-        printed
-    };
-    let report = "baseline-report.schema.json";
-    assert_eq!(follows(report, "baseline import a.txt -o i.probe.json", 0)["points"], 10);
-    let dump = dump("gpu_dump");
-    let saved = follows(report, &format!("baseline save {dump} a.txt -o s.probe.json --reason x -q"), 0);
-    assert!(saved["values"].as_u64() > Some(10) && saved["bytes"].as_u64() > Some(1000), "{saved}");
-    assert_eq!(follows(report, "baseline show s.probe.json", 0)["scalars"]["loss"]["first"][0], 0);
-    assert_eq!(follows(report, "baseline diff a.txt b.txt", 1)["moved"][0]["name"], "loss");
-    let updated = follows(report, "baseline update i.probe.json b.txt --accept --reason y", 0);
-    assert_eq!(updated["moved"]["different"], 10);
-    let calibrated = follows(report, "baseline calibrate a.txt b.txt c.txt -o p.toml", 0);
-    assert_eq!((&calibrated["sound"], &calibrated["scalars"][0]["runs"]), (&true.into(), &3.into()));
-    follows("gate.schema.json", "gate -b a.txt -c b.txt --history gates", 1);
-    assert_eq!(follows("history.schema.json", "history gates", 0)["runs"][0]["state"], "regression");
 }
 
 #[test]

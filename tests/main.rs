@@ -11,6 +11,7 @@ mod edge;
 mod exit_codes;
 mod gate;
 mod hostile_input;
+mod json_output;
 mod loose_ends;
 mod memory;
 mod native;

@@ -33,6 +33,8 @@ class Commit:
     machine: dict[str, str] | None = None
     #: Whether the machine's Python is another one from here on (`--other-python`).
     other_python: bool = False
+    #: Whether `pass` is right as well: the numbers may move by less than the bounds allow.
+    may_pass: bool = False
 
 
 def edit(file: str, old: str, new: str) -> Edit:
@@ -138,5 +140,5 @@ COMMITS: tuple[Commit, ...] = (
     Commit("no oneDNN", "environment", machine={"OMP_NUM_THREADS": "1", "MACHINE": "deterministic=on mkldnn=off"}),
     Commit("older instructions", "environment", expected="drift", machine={"OMP_NUM_THREADS": "1", "ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "MACHINE": "mkldnn=off"}),
     Commit("scale of the block off by 1e-3, on the new machine", "forward", (edit("model.py", BLOCK, "        return self.down(y) * (1 + 1e-3)\n"),), "regression", ("__mul__",), 1e-3),
-    Commit("another torch", "environment", expected="drift", other_python=True),
+    Commit("another torch", "environment", expected="drift", other_python=True, may_pass=True),
 )

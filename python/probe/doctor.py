@@ -5,6 +5,7 @@ Each check is one line: what was tried, how it went, and the reason where it did
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import platform
@@ -19,6 +20,9 @@ from typing import Any
 #: Exit codes: all is well, something is not, torch cannot be loaded.
 WELL, UNWELL, NO_TORCH = 0, 1, 2
 
+#: Version of the document that `--format json` prints: raised when a field changes its meaning or goes away, not for new ones.
+SCHEMA_VERSION = 1
+
 #: Launches of which the median is told.
 LAUNCHES = 200
 
@@ -31,13 +35,18 @@ class Unwell(Exception):
 
 def main(arguments: list[str]) -> int:
     """Prints the report for the device that is named, or the one there is."""
+    try:
+        arguments, as_json = _form(arguments)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return NO_TORCH
     if arguments[:1] == ["--runtime"] and len(arguments) <= 2 and arguments[1:2] not in (["-h"], ["--help"]):
         from probe import runtime_doctor
 
-        return runtime_doctor.main(arguments[1:])
+        return runtime_doctor.main(arguments[1:], as_json)
     if arguments[:1] in (["-h"], ["--help"]) or len(arguments) > 1:
         print(
-            "usage: probe doctor [--runtime] [DEVICE]\n\nTries what recording needs on DEVICE (npu:0, cuda:0, cpu; the accelerator by itself); "
+            "usage: probe doctor [--runtime] [--format text|json] [DEVICE]\n\nTries what recording needs on DEVICE (npu:0, cuda:0, cpu; the accelerator by itself); "
             "with --runtime, what `probe capture --runtime acl` needs on an NPU."
         )
         return WELL if arguments and arguments[0] in ("-h", "--help") else NO_TORCH
@@ -52,17 +61,40 @@ def main(arguments: list[str]) -> int:
     except Exception as error:
         print(f"error: {' '.join(arguments) or 'the device'} cannot be used: {_short(error)}", file=sys.stderr)
         return NO_TORCH
-    for name, fact in _facts(torch, device):
-        print(f"{name:<10} {fact}")
-    bad = 0
+    # A line as soon as it is known, unless all of it is one document.
+    tell: Callable[[str], None] = (lambda line: None) if as_json else (lambda line: print(line, flush=True))
+    facts = dict(_facts(torch, device))
+    for name, fact in facts.items():
+        tell(f"{name:<10} {fact}")
+    checks = []
     for name, check in CHECKS:
         try:
-            print(f"ok         {name}: {check(torch, device)}", flush=True)
+            well, said = True, check(torch, device)
         except Exception as error:
-            bad += 1
-            print(f"BAD        {name}: {_short(error)}", flush=True)
-    print(f"{len(CHECKS)} checks, {bad} bad" if bad else f"{len(CHECKS)} checks, all well")
+            well, said = False, _short(error)
+        checks.append({"name": name, "well": well, "said": said})
+        tell(f"{'ok' if well else 'BAD':<10} {name}: {said}")
+    bad = sum(not check["well"] for check in checks)
+    tell(f"{len(CHECKS)} checks, {bad} bad" if bad else f"{len(CHECKS)} checks, all well")
+    if as_json:
+        print(json.dumps({"schema_version": SCHEMA_VERSION, "facts": facts, "checks": checks, "bad": bad}, indent=2))
     return UNWELL if bad else WELL
+
+
+def _form(arguments: list[str]) -> tuple[list[str], bool]:
+    """The arguments without `--format`, and whether it asks for JSON."""
+    rest, given = [], "text"
+    words = iter(arguments)
+    for word in words:
+        if word == "--format":
+            given = next(words, "")
+        elif word.startswith("--format="):
+            given = word.removeprefix("--format=")
+        else:
+            rest.append(word)
+    if given not in ("text", "json"):
+        raise ValueError(f"--format {given}: text or json")
+    return rest, given == "json"
 
 
 def _autoload(reason: str) -> str:

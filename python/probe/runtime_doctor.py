@@ -24,8 +24,8 @@ CALLS, ROUNDS = 2000, 3
 REPEATED = 5
 
 
-def main(arguments: list[str]) -> int:
-    """Prints what was found on the device that is named, and writes the report. 0: all is well, 1: something is not, 2: it could not be tried."""
+def main(arguments: list[str], as_json: bool = False) -> int:
+    """Prints what was found on the device that is named, and writes the report; `as_json` prints that in place of both. 0: all is well, 1: something is not, 2: it could not be tried."""
     device = arguments[0] if arguments else "npu:0"
     agent = find_agent()
     if agent is None:
@@ -38,12 +38,16 @@ def main(arguments: list[str]) -> int:
             return 2
         found["idle"] = _idle(device, agent, Path(folder))
     lines = list(judge(found))
-    for well, name, text in lines:
-        print(f"{'ok' if well else 'BAD':<10} {name}: {text}")
     bad = sum(not well for well, _, _ in lines)
     found["checks"] = {name: [well, text] for well, name, text in lines}
     found["machine"] = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    Path(REPORT).write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    report = json.dumps(found, indent=1, sort_keys=True)
+    if as_json:
+        print(report)
+        return 1 if bad else 0
+    Path(REPORT).write_text(report + "\n")
+    for well, name, text in lines:
+        print(f"{'ok' if well else 'BAD':<10} {name}: {text}")
     print(f"{len(lines)} checks, {f'{bad} bad' if bad else 'all well'}; the report to send back is {REPORT}: counts, versions and times, nothing of yours")
     return 1 if bad else 0
 

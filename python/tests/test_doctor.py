@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import Any
@@ -18,6 +19,22 @@ def test_all_is_well_on_the_host() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert lines[-1] == f"{len(doctor.CHECKS)} checks, all well"
     assert sum(line.startswith("ok ") for line in lines) == len(doctor.CHECKS)
+
+
+def test_the_report_as_one_document(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(torch: Any, device: Any) -> str:
+        raise doctor.Unwell("no such thing")
+
+    monkeypatch.setattr(doctor, "CHECKS", [("types", lambda torch, device: "as they should be"), ("streams", broken)])
+    assert doctor.main(["--format", "json", "cpu"]) == doctor.UNWELL
+    report = json.loads(capsys.readouterr().out)
+    assert report["facts"]["torch"] and report["bad"] == 1
+    assert report["checks"] == [
+        {"name": "types", "well": True, "said": "as they should be"},
+        {"name": "streams", "well": False, "said": "no such thing"},
+    ]
+    assert doctor.main(["cpu", "--format=xml"]) == 2
+    assert capsys.readouterr().err == "error: --format xml: text or json\n"
 
 
 def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,11 +9,13 @@ use clap::Args;
 
 use super::compare::pool;
 use super::interrupt::leave_nothing_behind;
+use super::print::PrintFormat;
 use super::progress::Bar;
 use super::{Exit, terminal};
 use crate::compare::{Calibration, CompareOptions, NumberSet, Progress, Quiet, calibrate};
 use crate::read::map::FileAccess;
 use crate::report::Draft;
+use crate::report::commands::CommandReport;
 
 /// Measure by how much runs of one program differ, as floors for `probe compare --noise`.
 ///
@@ -56,6 +58,10 @@ pub(super) struct CalibrateArgs {
     #[arg(long)]
     pub(super) no_mmap: bool,
 
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: PrintFormat,
+
     /// Print nothing, and no progress.
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -82,8 +88,10 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<Exit> {
     let toml = found.noise.to_toml(&made_of(&args.baseline, &args.noise));
     draft.file().write_all(toml.as_bytes()).map_err(|error| draft.refused(error))?;
     let written = draft.place()?;
-    if !args.quiet {
-        terminal::print(&text(&written, &found))?;
+    match args.format {
+        PrintFormat::Json => terminal::print(&CommandReport::of_noise(&written, &found).text()?)?,
+        PrintFormat::Text if args.quiet => {}
+        PrintFormat::Text => terminal::print(&text(&written, &found))?,
     }
     Ok(if found.incomplete.is_empty() { Exit::Agree } else { Exit::Incomplete })
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 
 use super::args::{format, level};
@@ -14,6 +14,7 @@ use crate::compare::{CompareOptions, LevelFilter, NumberSet, PartSink, Progress,
 use crate::judge::Rules;
 use crate::pair::Mapping;
 use crate::read::map::FileAccess;
+use crate::report::commands::CommandReport;
 use crate::report::number::counted;
 use crate::report::text::{TextOptions, answer, render};
 use crate::report::{Extent, Format, ReportSet, json};
@@ -111,7 +112,7 @@ pub(super) struct CompareArgs {
 
     /// Compare a shard of the plan that `probe plan` wrote, for `probe merge`; everything else was settled there.
     #[arg(long, value_name = "PLAN", requires = "shard")]
-    #[arg(conflicts_with_all = ["first", "second", "baseline", "candidate", "output", "level", "step", "rank", "tolerance", "mapping", "noise", "reference", "format", "full", "any_task", "any_level", "rows"])]
+    #[arg(conflicts_with_all = ["first", "second", "baseline", "candidate", "output", "level", "step", "rank", "tolerance", "mapping", "noise", "reference", "full", "any_task", "any_level", "rows"])]
     pub(super) plan: Option<PathBuf>,
 
     /// The shard: 3/64, `slurm` (a task of a job array or a step), or `k8s/64` (a pod of an indexed job).
@@ -235,23 +236,39 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
 
 /// Compares a shard of a plan. That ops are at fault in it is nothing to fail for: the merge tells.
 fn compare_one(plan: &Path, shard: Shard, args: &CompareArgs) -> anyhow::Result<Exit> {
+    let json = args.format.as_deref() == Some(&[Format::Json]);
+    if args.format.is_some() && !json {
+        bail!(
+            "--format: `probe merge` writes the reports of a plan; a shard takes --format json, which prints what became of it"
+        );
+    }
     leave_nothing_behind(Vec::new())?;
     let bar = (!args.verbosity.quiet).then(Bar::on_terminal).flatten();
     let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
     let done = pool(args.threads)?.install(|| compare_shard(plan, shard, progress))?;
     drop(bar);
-    let ShardOutcome { folder, parts, was_done, not_compared, first } = done;
-    let what = if was_done { "was done before" } else { "done" };
-    let first = first.map_or_else(String::new, |first| format!("; its first op at fault: {first}"));
-    if !args.verbosity.quiet {
-        let parts = counted(parts as u64, "part");
-        terminal::print(&format!("shard {shard}: {what}, {parts}, {}{first}\n", folder.display()))?;
+    if json {
+        terminal::print(&CommandReport::of_shard(shard, &done).text()?)?;
+    } else if !args.verbosity.quiet {
+        terminal::print(&became(shard, &done))?;
     }
-    if not_compared > 0 {
-        let places = counted(not_compared as u64, "place");
+    if done.not_compared > 0 {
+        let places = counted(done.not_compared as u64, "place");
         terminal::error(&anyhow::anyhow!("{places} could not be compared; `probe merge` lists them"));
     }
     Ok(Exit::Agree)
+}
+
+/// What became of a shard, in a line.
+fn became(shard: Shard, done: &ShardOutcome) -> String {
+    let what = if done.was_done { "was done before" } else { "done" };
+    let first =
+        done.first.as_ref().map_or_else(String::new, |first| format!("; its first op at fault: {first}"));
+    format!(
+        "shard {shard}: {what}, {}, {}{first}\n",
+        counted(done.parts as u64, "part"),
+        done.folder.display()
+    )
 }
 
 /// Threads to compare with: as many as were asked for, one for each processor by default.

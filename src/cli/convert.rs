@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::interrupt::leave_no_tree_behind;
+use super::print::PrintFormat;
 use super::{Exit, terminal};
 use crate::compare::NumberSet;
 use crate::convert::{Conversion, ConvertDraft, ConvertOptions, Target, convert};
 use crate::read::map::FileAccess;
+use crate::report::commands::CommandReport;
 use crate::report::number::counted;
 
 /// Write a dump in another form: probe's own, or files of tensors.
@@ -22,8 +24,8 @@ use crate::report::number::counted;
 #[command(after_help = "\
 Examples:
   probe convert kernel_dump -o npu_dump                  CANN's files as one dump
-  probe convert npu_dump -o tensors --format npy         a file for each tensor
-  probe convert npu_dump -o one --step 3 --rank 0 --format safetensors")]
+  probe convert npu_dump -o tensors --to npy             a file for each tensor
+  probe convert npu_dump -o one --step 3 --rank 0 --to safetensors")]
 pub(super) struct ConvertArgs {
     /// What to convert.
     #[arg(value_name = "DUMP")]
@@ -34,8 +36,8 @@ pub(super) struct ConvertArgs {
     pub(super) output: PathBuf,
 
     /// What to write.
-    #[arg(long, value_enum, default_value_t = ConvertFormat::Native, value_name = "FORMAT")]
-    pub(super) format: ConvertFormat,
+    #[arg(long, value_enum, default_value_t = Form::Native, value_name = "FORM")]
+    pub(super) to: Form,
 
     /// Steps to convert, such as 3 or 0,10-12 [default: all].
     #[arg(long, value_name = "STEPS")]
@@ -49,6 +51,10 @@ pub(super) struct ConvertArgs {
     #[arg(long)]
     pub(super) no_mmap: bool,
 
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: PrintFormat,
+
     /// Print nothing but what was left out.
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -56,7 +62,7 @@ pub(super) struct ConvertArgs {
 
 /// What `convert` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum ConvertFormat {
+pub(super) enum Form {
     /// A dump of probe's own format.
     Native,
     /// A .npy file for each tensor.
@@ -71,10 +77,10 @@ const LISTED: usize = 20;
 /// Runs the subcommand.
 pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     let options = ConvertOptions {
-        target: match args.format {
-            ConvertFormat::Native => Target::Native,
-            ConvertFormat::Npy => Target::Npy,
-            ConvertFormat::Safetensors => Target::Safetensors,
+        target: match args.to {
+            Form::Native => Target::Native,
+            Form::Npy => Target::Npy,
+            Form::Safetensors => Target::Safetensors,
         },
         steps: args.step.clone().unwrap_or_default(),
         ranks: args.rank.clone().unwrap_or_default(),
@@ -83,8 +89,12 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     let draft = ConvertDraft::create(&args.output)?;
     leave_no_tree_behind(draft.folder().to_path_buf())?;
     let found = convert(&args.path, draft, &options)?;
-    if !args.quiet {
-        terminal::print(&text(args, &found))?;
+    match args.format {
+        PrintFormat::Json => {
+            terminal::print(&CommandReport::of_conversion(&args.output, options.target, &found).text()?)?;
+        }
+        PrintFormat::Text if args.quiet => {}
+        PrintFormat::Text => terminal::print(&text(args, &found))?,
     }
     for left_out in found.left_out.iter().take(LISTED) {
         terminal::error(&anyhow::anyhow!("left out: {left_out}"));

@@ -9,6 +9,7 @@ use super::args::format;
 use super::compare::Verbosity;
 use super::interrupt::leave_nothing_behind;
 use super::{Exit, terminal};
+use crate::report::json;
 use crate::report::text::{TextOptions, answer, render};
 use crate::report::{Extent, Format, ReportSet};
 use crate::shard::merge;
@@ -22,13 +23,14 @@ use crate::shard::merge;
 #[command(after_help = "\
 Examples:
   probe merge run
-  probe merge run -q --format json")]
+  probe merge run --format json | jq .first_divergence")]
 pub(super) struct MergeArgs {
     /// Folder of the run.
     #[arg(value_name = "RUN")]
     pub(super) run: PathBuf,
 
-    /// Reports to write into it, with commas; rows stay in the shards, `result.parquet` in each [default: text,xlsx,json,html].
+    /// Reports to write into it, with commas; rows stay in the shards, `result.parquet` in each [default: text,xlsx,json,html]; `json`
+    /// alone is printed as well.
     #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
     pub(super) format: Option<Vec<Format>>,
 
@@ -56,9 +58,11 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     let reports = ReportSet::create(&args.run, formats, Extent::Selection)?;
     let written = reports.finish_stored(&found.rows, &found.summary)?;
     for note in &found.notes {
-        terminal::error(&anyhow::anyhow!("note: {note}"));
+        terminal::note(note);
     }
-    let text = if args.verbosity.quiet {
+    let text = if formats == [Format::Json] {
+        json::text(&found.summary)?
+    } else if args.verbosity.quiet {
         format!("{}\n", answer(&found.summary))
     } else {
         let all = args.verbosity.verbose.then_some(usize::MAX);

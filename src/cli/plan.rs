@@ -1,6 +1,6 @@
 //! `probe plan`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
@@ -8,13 +8,15 @@ use clap::Args;
 use super::args::{level, numbers};
 use super::compare::Unlike;
 use super::interrupt::leave_nothing_behind;
+use super::print::PrintFormat;
 use super::{Exit, terminal};
 use crate::compare::{CompareOptions, LevelFilter};
 use crate::judge::Rules;
 use crate::pair::Mapping;
 use crate::read::map::FileAccess;
+use crate::report::commands::CommandReport;
 use crate::report::number::counted;
-use crate::shard::{PLAN, PlanOptions, plan};
+use crate::shard::{PLAN, Plan, PlanOptions, plan};
 
 /// Settle a comparison of many ranks once, to be run in shards by any scheduler: `probe compare --plan`, then `probe merge`.
 ///
@@ -84,6 +86,10 @@ pub(super) struct PlanArgs {
     #[arg(long)]
     pub(super) no_mmap: bool,
 
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: PrintFormat,
+
     /// Print the path of the plan only.
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -124,21 +130,24 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     };
     let made = plan(baseline, candidate, &args.output, &options)?;
     let path = args.output.join(PLAN);
-    let text = if args.quiet {
-        format!("{}\n", path.display())
-    } else {
-        format!(
-            "{}: {} of {}, {}; up to {} can work on it\nnext: probe compare --plan {} --shard 1/{}, and so on, then probe merge {}\n",
-            path.display(),
-            counted(made.parts() as u64, "part"),
-            counted(made.groups() as u64, "rank"),
-            counted(made.bytes(), "byte"),
-            counted(made.groups() as u64, "shard"),
-            path.display(),
-            made.groups().min(64),
-            args.output.display()
-        )
-    };
-    terminal::print(&text)?;
+    terminal::print(&match args.format {
+        PrintFormat::Json => CommandReport::of_plan(&path, &made).text()?,
+        PrintFormat::Text if args.quiet => format!("{}\n", path.display()),
+        PrintFormat::Text => text(args, &path, &made),
+    })?;
     Ok(Exit::Agree)
+}
+
+fn text(args: &PlanArgs, path: &Path, made: &Plan) -> String {
+    format!(
+        "{}: {} of {}, {}; up to {} can work on it\nnext: probe compare --plan {} --shard 1/{}, and so on, then probe merge {}\n",
+        path.display(),
+        counted(made.parts() as u64, "part"),
+        counted(made.groups() as u64, "rank"),
+        counted(made.bytes(), "byte"),
+        counted(made.groups() as u64, "shard"),
+        path.display(),
+        made.groups().min(64),
+        args.output.display()
+    )
 }

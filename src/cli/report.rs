@@ -6,8 +6,10 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::interrupt::leave_nothing_behind;
+use super::print::PrintFormat;
 use super::{Exit, terminal};
 use crate::report::Format;
+use crate::report::commands::CommandReport;
 use crate::report::html::from_parquet;
 
 /// Make a page to look at from an earlier result.
@@ -26,6 +28,10 @@ pub(super) struct ReportArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
 
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: PrintFormat,
+
     /// Print nothing.
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -41,8 +47,10 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
     };
     leave_nothing_behind(Vec::new())?;
     let written = from_parquet(&result, &target)?.place()?;
-    if !args.quiet {
-        terminal::print(&format!("written    {}\n", written.display()))?;
+    match args.format {
+        PrintFormat::Json => terminal::print(&CommandReport::of_page(&written).text()?)?,
+        PrintFormat::Text if args.quiet => {}
+        PrintFormat::Text => terminal::print(&format!("written    {}\n", written.display()))?,
     }
     Ok(Exit::Agree)
 }

@@ -94,6 +94,7 @@ pub fn gate(
     let roles: Vec<Option<Role>> =
         compared.roles.into_iter().chain(judged.culprits.iter().map(|_| None)).collect();
     let mut culprits: Vec<_> = compared.culprits.into_iter().chain(judged.culprits).collect();
+    candidate.locate(&mut culprits);
     state::waive(&mut culprits, &policy.waivers);
     state::spend(&mut culprits, &roles, policy.budget);
     culprits.sort_by_key(|culprit| culprit.waived.is_some());

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use super::GateError;
 use super::baseline::{Baseline, Environment, ValuePart};
 use super::import::{self, Scalars};
-use super::outcome::SideInfo;
+use super::outcome::{Culprit, Kind, SideInfo};
 use super::{environment, scalars, values};
 use crate::compare::NumberSet;
 use crate::dump::{Dump, PartKey};
-use crate::judge::Incomplete;
+use crate::judge::{Incomplete, source_line, stack_of_op, user_frames};
 use crate::read::{self, map::FileAccess};
 
 /// What a side knows of the values of ops.
@@ -156,6 +156,32 @@ impl Side {
                 let (parts, incomplete) = values::lines(dump, wanted);
                 self.incomplete.extend(incomplete);
                 parts
+            }
+        }
+    }
+}
+
+impl Side {
+    /// Says where ops at fault are called, where this side's dump knows and the comparison of lines did not.
+    pub(super) fn locate(&self, culprits: &mut [Culprit]) {
+        let Values::Dump(dump) = &self.values else { return };
+        for key in &dump.parts {
+            let place = (Some(key.step), Some(key.rank.number()));
+            let mut here = culprits
+                .iter_mut()
+                .filter(|culprit| (culprit.step, culprit.rank) == place && culprit.source.is_none())
+                .filter(|culprit| matches!(culprit.kind, Kind::Op | Kind::Module))
+                .peekable();
+            if here.peek().is_none() {
+                continue;
+            }
+            // A part that cannot be read was told before.
+            let Ok(rank) = dump.reader.read(key) else { continue };
+            for culprit in here {
+                let op = rank.ops.iter().find(|op| op.name.as_str() == culprit.name);
+                let Some(stack) = op.and_then(|op| stack_of_op(&rank, op)) else { continue };
+                culprit.stack = user_frames(stack);
+                culprit.source = source_line(stack);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::candidate::{Beyond, Candidate};
 use super::{Cause, ErrorPlace, Finding, LargestError, OpJudgement, ReferenceErrors, frames, metric_columns};
-use crate::dump::{Op, OpKind, OpName, Phase, Slot, Stack, Value};
+use crate::dump::{Op, OpKind, OpName, Phase, Rank, Slot, Stack, Value};
 use crate::measure::{Evidence, Metric, SketchEstimate};
 use crate::pair::{OpPair, Paired, PartPair};
 
@@ -278,13 +278,14 @@ fn module_of(op: &Op) -> Option<String> {
 /// Stack of the op, of its forward call where it has none itself; the candidate's first, it is the side to be mended.
 fn stack_of(pair: &PartPair, ops: Paired) -> Option<&Stack> {
     let sides = [(&pair.candidate, ops.candidate()), (&pair.baseline, ops.baseline())];
-    sides.into_iter().find_map(|(rank, index)| {
-        let op = rank.ops.get(index?)?;
-        let forward = || {
-            let name =
-                (op.name.phase() != Phase::Forward).then(|| op.name.in_phase(Phase::Forward)).flatten()?;
-            rank.ops.iter().find(|other| other.name.as_str() == name)?.stack
-        };
-        rank.stacks.get(op.stack.or_else(forward)? as usize)
-    })
+    sides.into_iter().find_map(|(rank, index)| stack_of_op(rank, rank.ops.get(index?)?))
+}
+
+/// Where an op was called; one of another phase than the forward pass may be known by its forward call alone.
+pub(crate) fn stack_of_op<'a>(rank: &'a Rank, op: &Op) -> Option<&'a Stack> {
+    let forward = || {
+        let name = (op.name.phase() != Phase::Forward).then(|| op.name.in_phase(Phase::Forward)).flatten()?;
+        rank.ops.iter().find(|other| other.name.as_str() == name)?.stack
+    };
+    rank.stacks.get(op.stack.or_else(forward)? as usize)
 }

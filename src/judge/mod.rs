@@ -40,6 +40,7 @@ mod verdicts;
 mod weigh;
 mod words;
 
+pub(crate) use finding::stack_of_op;
 pub use frames::{source_line, user_frames};
 pub use group::FaultGroup;
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 pub mod baseline;
 pub mod columns;
+pub mod commands;
 pub mod compared;
 pub mod config;
 mod draft;

@@ -19,6 +19,7 @@ use crate::gate::past::{Past, table_name};
 use crate::gate::policy::{Date, growth};
 use crate::gate::{GateOptions, GateOutcome, Kind, Policy, gate, history};
 use crate::read::map::FileAccess;
+use crate::report::commands::CommandReport;
 use crate::report::gate::{GateFormat, GateReports, GateTextOptions, answer, page, render};
 use narrow::NarrowOptions;
 
@@ -125,7 +126,7 @@ pub(super) fn run(args: &GateArgs) -> anyhow::Result<Exit> {
     let today = Date::today();
     let policy = args.policy.as_deref().map(|path| Policy::from_file(path, today)).transpose()?;
     if let (Some(base), Some(policy)) = (&args.explain_policy_diff, &policy) {
-        return explain(base, policy);
+        return explain(base, policy, args.format.as_deref() == Some(&[GateFormat::Json]));
     }
     let policy = policy.unwrap_or_default();
     let options = options(args, &policy)?;
@@ -234,16 +235,17 @@ fn summary(outcome: &GateOutcome) -> anyhow::Result<()> {
     appended.with_context(|| format!("cannot append to {} ({SUMMARY})", path.display()))
 }
 
-fn explain(base: &Path, policy: &Policy) -> anyhow::Result<Exit> {
+fn explain(base: &Path, policy: &Policy, json: bool) -> anyhow::Result<Exit> {
     // Waivers of the old policy may have expired since.
     let old = Policy::from_file(base, Date::FIRST)?;
     let grown = growth(&old, policy);
-    let lines: Vec<String> = grown.iter().map(|growth| format!("{growth}\n")).collect();
-    let mut text = lines.concat();
-    if grown.is_empty() {
-        text.push_str("no bound grew\n");
-    }
-    terminal::print(&text)?;
+    terminal::print(&if json {
+        CommandReport::of_growth(&grown).text()?
+    } else if grown.is_empty() {
+        "no bound grew\n".to_owned()
+    } else {
+        grown.iter().map(|growth| format!("{growth}\n")).collect()
+    })?;
     Ok(if grown.is_empty() { Exit::Agree } else { Exit::Differ })
 }
 

@@ -1,36 +1,74 @@
-//! Lines of a step and a loss: `1 8.048324584960938`, as torchtitan keeps them.
+//! Lines of a step and what was measured there, as torchtitan keeps them: `1 8.048324584960938`, or more columns, which a remark above them names:
+//! `# step loss grad_norm`.
 
-use super::{Found, number, step};
+use std::collections::HashSet;
 
-/// Name of the one scalar.
+use super::{Found, STEP_NAMES, number, step};
+
+/// Name of the one scalar where nothing names it.
 const NAME: &str = "loss";
 
 /// Whether the first lines are of this form.
 pub(super) fn is_one(bytes: &[u8]) -> bool {
     let head = String::from_utf8_lossy(bytes.get(..bytes.len().min(4096)).unwrap_or_default());
     let mut lines = head.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.next().is_some_and(|line| pair(line).is_some())
+    lines.next().is_some_and(|line| row(line).is_some())
 }
 
 pub(super) fn scalars(text: &str) -> Result<Found, String> {
     let mut found = Found::default();
+    let mut names: Option<Vec<&str>> = None;
+    let mut begun = false;
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
+        if line.is_empty() {
             continue;
         }
-        let (step, value) = pair(line).ok_or_else(|| {
-            format!("line {}: expected a step and a loss, found {:?}", index + 1, cut(line))
-        })?;
-        found.add(NAME, step, value);
+        if let Some(remark) = line.strip_prefix('#') {
+            if !begun {
+                names = header(remark).or(names);
+            }
+            continue;
+        }
+        begun = true;
+        let named = names.is_some();
+        let names = names.as_deref().unwrap_or(&[NAME]);
+        let (step, values) =
+            row(line).filter(|(_, values)| values.len() == names.len()).ok_or_else(|| {
+                let wanted = format!(
+                    "line {}: expected a step and {}, found {:?}",
+                    index + 1,
+                    names.join(", "),
+                    cut(line)
+                );
+                if named {
+                    wanted
+                } else {
+                    wanted + "; a remark above names more columns, as in \"# step loss grad_norm\""
+                }
+            })?;
+        for (name, value) in names.iter().zip(values) {
+            found.add(name, step, value);
+        }
     }
     Ok(found)
 }
 
-fn pair(line: &str) -> Option<(u64, f64)> {
+/// Names of the columns behind the step, where a remark is of that kind.
+fn header(remark: &str) -> Option<Vec<&str>> {
+    let mut words = remark.split_ascii_whitespace();
+    words.next().filter(|first| STEP_NAMES.contains(first))?;
+    let names: Vec<&str> = words.collect();
+    let distinct: HashSet<&&str> = names.iter().collect();
+    (!names.is_empty() && distinct.len() == names.len()).then_some(names)
+}
+
+/// The step and the values of a line, one at least.
+fn row(line: &str) -> Option<(u64, Vec<f64>)> {
     let mut words = line.split_ascii_whitespace();
-    let found = (step(words.next()?)?, number(words.next()?)?);
-    words.next().is_none().then_some(found)
+    let at = step(words.next()?)?;
+    let values: Vec<f64> = words.map(number).collect::<Option<_>>()?;
+    (!values.is_empty()).then_some((at, values))
 }
 
 fn cut(line: &str) -> String {

@@ -15,24 +15,52 @@ use crate::read::{ReadError, limits};
 /// Most bytes of one record: an image or a graph in it is passed over, not read.
 const MAX_RECORD: usize = 1 << 30;
 
+/// Folders that are named where it has to be said which there are.
+const NAMED: usize = 5;
+
 /// Reads every event file of a folder, the oldest first: their names hold the time they were begun.
 pub(super) fn folder(path: &Path) -> Result<Found, ReadError> {
-    let entries = fs::read_dir(path).map_err(|source| ReadError::io(path, source))?;
-    let mut files: Vec<PathBuf> = entries
-        .take(limits::MAX_FOLDER_ENTRIES)
-        .filter_map(Result::ok)
-        .map(|entry| entry.path())
-        .filter(|file| file.file_name().is_some_and(|name| name.to_string_lossy().contains("tfevents")))
+    let (files, folders) = listed(path)?;
+    // Runs of one experiment, or what `add_scalars` and `add_hparams` write beside a run: which of them is meant cannot be known.
+    let runs: Vec<String> = folders
+        .iter()
+        .filter(|folder| listed(folder).is_ok_and(|(files, _)| !files.is_empty()))
+        .filter_map(|folder| Some(folder.file_name()?.to_string_lossy().into_owned()))
         .collect();
-    files.sort_unstable();
+    let several = runs.len() > NAMED;
+    let names = format!(
+        "{}{}",
+        runs.get(..NAMED).unwrap_or(&runs).join(", "),
+        if several { " and more" } else { "" }
+    );
     if files.is_empty() {
-        return Err(ReadError::usage(path, "no event file (*tfevents*) in this folder"));
+        let hint = if runs.is_empty() {
+            String::new()
+        } else {
+            format!("; folders in it have some: give one of {names}")
+        };
+        return Err(ReadError::usage(path, format!("no event file (*tfevents*) in this folder{hint}")));
     }
     let mut found = Found::default();
+    if !runs.is_empty() {
+        found.notes.push(format!("events in folders below it were not read: {names}"));
+    }
     for file in &files {
         events(file, &content(file)?, &mut found)?;
     }
     Ok(found)
+}
+
+/// Event files of a folder in the order of their names, and the folders in it.
+fn listed(path: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ReadError> {
+    let entries = fs::read_dir(path).map_err(|source| ReadError::io(path, source))?;
+    let mut paths: Vec<PathBuf> =
+        entries.take(limits::MAX_FOLDER_ENTRIES).filter_map(Result::ok).map(|entry| entry.path()).collect();
+    paths.sort_unstable();
+    let (folders, mut files): (Vec<PathBuf>, Vec<PathBuf>) =
+        paths.into_iter().partition(|path| path.is_dir());
+    files.retain(|file| file.file_name().is_some_and(|name| name.to_string_lossy().contains("tfevents")));
+    Ok((files, folders))
 }
 
 /// Whether the bytes begin with a record whose length agrees with its checksum.

@@ -56,7 +56,33 @@ fn loss_texts_keep_every_digit() {
         points(&read, "loss"),
         [(1, 8.048_324_584_960_938), (2, 7.751_155_376_434_326), (10, 7.676_315_726_712_346e-5)]
     );
-    assert!(refused("a.txt", b"1 8.0\n2 7.0 6.0\n").contains("line 2: expected a step and a loss"));
+    let message = refused("a.txt", b"1 8.0\n2 7.0 6.0\n");
+    assert!(
+        message.contains("line 2: expected a step and loss, found \"2 7.0 6.0\"; a remark above names"),
+        "{message}"
+    );
+}
+
+#[test]
+fn columns_of_loss_texts_are_named_by_a_remark() {
+    let text = "# config: llama3\n# ngpu: 8\n# step loss grad_norm\n1 8.02 1.5995\n# step of another kind\n2 7.69 nan\n";
+    let several = read("llama3.txt", text);
+    assert_eq!(several.format, ScalarFormat::LossText);
+    assert_eq!(points(&several, "loss"), [(1, 8.02), (2, 7.69)]);
+    assert_eq!(points(&several, "grad_norm")[0], (1, 1.5995));
+    assert!(several.scalars["grad_norm"][&2].is_nan());
+    for (text, expected) in [
+        (
+            "# step loss grad_norm\n1 8.0 2.0\n2 7.0\n",
+            "line 3: expected a step and loss, grad_norm, found \"2 7.0\"",
+        ),
+        // Nothing says which is which.
+        ("1 8.0 2.0\n", "line 1: expected a step and loss, found"),
+        ("# step loss loss\n1 8.0 2.0\n", "line 2: expected a step and loss, found"),
+    ] {
+        let message = refused("a.txt", text.as_bytes());
+        assert!(message.contains(expected), "{message}");
+    }
 }
 
 #[test]
@@ -162,6 +188,50 @@ fn event_files_are_read_in_both_forms_and_their_checksums_hold() {
         let message = refused("events.out.tfevents.1", &damaged);
         assert!(message.contains("checksum"), "byte {place}: {message}");
     }
+}
+
+/// A file of `testdata/scalars`, which the programs that it is named after wrote.
+fn real(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/scalars").join(name)
+}
+
+#[test]
+fn files_of_real_writers_are_read() {
+    let torch = import(&real("events.out.tfevents.1.torch"), None).unwrap();
+    let third = 1.0 / 3.0;
+    assert_eq!(points(&torch, "train/loss"), [(0, 3.0), (1, 1.5), (2, 1.0)]);
+    // In the newer form and in double precision.
+    assert_eq!(points(&torch, "lr"), [(0, third), (1, 2.0 * third), (2, 1.0)]);
+    assert_eq!(torch.notes.len(), 1, "the text: {:?}", torch.notes);
+    let x = import(&real("events.out.tfevents.2.tensorboardX"), None).unwrap();
+    assert_eq!(points(&x, "train/loss"), points(&torch, "train/loss"));
+
+    let state = import(&real("trainer_state.json"), None).unwrap();
+    assert_eq!(state.format, ScalarFormat::TrainerState);
+    assert_eq!(points(&state, "loss").iter().map(|(step, _)| *step).collect::<Vec<_>>(), [2, 4, 6, 8, 10]);
+    assert_eq!(points(&state, "eval_loss").len(), 2);
+}
+
+#[test]
+fn runs_in_folders_are_not_mixed() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    for run in ["one", "two"] {
+        fs::create_dir_all(place(run)).unwrap();
+        fs::copy(real("events.out.tfevents.1.torch"), place(run).join("events.out.tfevents.1")).unwrap();
+    }
+    fs::create_dir_all(place("checkpoints")).unwrap();
+    let message = import(folder.path(), None).unwrap_err().to_string();
+    assert!(
+        message.ends_with(
+            "no event file (*tfevents*) in this folder; folders in it have some: give one of one, two"
+        ),
+        "{message}"
+    );
+    fs::copy(real("events.out.tfevents.2.tensorboardX"), place("events.out.tfevents.2")).unwrap();
+    let above = import(folder.path(), None).unwrap();
+    assert_eq!(above.scalars.keys().collect::<Vec<_>>(), ["train/loss"]);
+    assert_eq!(above.notes, ["events in folders below it were not read: one, two"]);
 }
 
 #[test]
