@@ -43,6 +43,7 @@ pub(super) fn run(address: &str, sides: [&PathBuf; 2], args: &CompareArgs) -> an
         "candidate": text(sides[1])?,
         "output": text(output)?,
         "address": address,
+        "where": args.ray_where,
         "cpus_per_task": args.threads,
         "formats": args.format.as_ref().map(|formats| formats.iter().map(|format| format.name()).collect::<Vec<_>>()),
         "top": args.top,

@@ -93,6 +93,10 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["plan", "full"])]
     pub(super) ray: Option<String>,
 
+    /// Where the dumps lie: `shared`, all nodes see them, or `node`, each node has some of the ranks on its own disk.
+    #[arg(long, value_name = "WHERE", requires = "ray", default_value = "shared", value_parser = ["shared", "node"])]
+    pub(super) ray_where: String,
+
     #[command(flatten)]
     pub(super) scratch: Scratch,
 

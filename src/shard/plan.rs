@@ -26,8 +26,10 @@ use crate::report::Draft;
 pub struct Needs {
     /// Files of options.
     pub files: Vec<PathBuf>,
-    /// Dumps, each with steps and ranks.
-    pub dumps: Vec<(PathBuf, NumberSet, NumberSet)>,
+    /// The two dumps, each with steps and ranks.
+    pub sides: Vec<(PathBuf, NumberSet, NumberSet)>,
+    /// Dumps beside them, in the same way.
+    pub references: Vec<(PathBuf, NumberSet, NumberSet)>,
 }
 
 /// Name of the plan in the folder of a run.
@@ -384,6 +386,12 @@ impl Plan {
         self.options.level().unwrap_or_default()
     }
 
+    /// Ranks of each of `count` shards, by their numbers in the baseline.
+    pub fn ranks(&self, count: u32) -> Vec<Vec<u32>> {
+        let ranks = |groups: &BTreeSet<usize>| groups.iter().map(|&group| self.groups[group].rank).collect();
+        self.share(count).iter().map(ranks).collect()
+    }
+
     /// What `shard` reads beside the plan: files, and dumps with the steps and ranks that it needs of them.
     pub fn needs(&self, shard: Shard) -> Needs {
         let matches = self.matches(shard);
@@ -393,16 +401,16 @@ impl Plan {
             let ranks = NumberSet::of(keys().map(|key| u64::from(key.rank.number())));
             (side.path.clone(), steps, ranks)
         };
+        let files = self.options.files().map(Into::into).collect();
+        if matches.is_empty() {
+            return Needs { files, sides: Vec::new(), references: Vec::new() };
+        }
         let baseline = side(&self.baseline, |part| &part.baseline);
-        let reference =
-            self.options.dumps().map(|path| (path.into(), baseline.1.clone(), baseline.2.clone()));
-        let reference: Vec<_> = reference.collect();
-        let dumps = if matches.is_empty() {
-            Vec::new()
-        } else {
-            [baseline, side(&self.candidate, |part| &part.candidate)].into_iter().chain(reference).collect()
-        };
-        Needs { files: self.options.files().map(Into::into).collect(), dumps }
+        let (_, steps, ranks) = &baseline;
+        let references =
+            self.options.dumps().map(|path| (path.into(), steps.clone(), ranks.clone())).collect();
+        let sides = vec![baseline, side(&self.candidate, |part| &part.candidate)];
+        Needs { files, sides, references }
     }
 
     /// Groups of each of `count` shards: heavy ones first, each to the shard that has least so far.

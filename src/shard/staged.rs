@@ -53,8 +53,10 @@ pub fn compare_shard_staged(
         for file in &needs.files {
             stage.file(file)?;
         }
-        for (dump, steps, ranks) in needs.dumps {
-            stage.dump(&dump, &Selection { steps, ranks, or_all: true, list_only: false })?;
+        for (dumps, or_all) in [(needs.sides, false), (needs.references, true)] {
+            for (dump, steps, ranks) in dumps {
+                stage.dump(&dump, &Selection { steps, ranks, or_all, list_only: false })?;
+            }
         }
     }
     let outcome = compare_shard(&path, shard, stage.copies(), progress)?;

@@ -88,6 +88,9 @@ impl Address {
         if bucket.is_empty() {
             return Err(error(format!("names no bucket; write {scheme}://BUCKET/PATH")));
         }
+        if let Some(fault) = key_fault(bucket) {
+            return Err(error(format!("its bucket {fault}")));
+        }
         let key = key.trim_end_matches('/');
         if let Some(fault) = (!key.is_empty()).then(|| key_fault(key)).flatten() {
             return Err(error(format!("its path {fault}")));
@@ -186,6 +189,7 @@ mod tests {
             ("s3:///run", "names no bucket; write s3://BUCKET/PATH"),
             ("s3://bucket/a//b", "its path has two slashes in a row"),
             ("s3://bucket/../b", "its path has a part \"..\""),
+            ("s3://../b", "its bucket has a part \"..\""),
             ("file://data/x", "a file URL begins with three slashes"),
             ("file:///data/%zz", "a % in a file URL is followed by two hexadecimal digits"),
         ] {

@@ -1,10 +1,12 @@
 //! The copies of one command. Takes what was typed, and gives back what the rest of the crate can open: a path, or the name of something that has a copy.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::address::key_fault;
 use super::choose::{self, Choice};
 use super::fetch::{Order, fetch, patiently, put};
 use super::scratch::Scratch;
@@ -40,12 +42,15 @@ impl Default for StageOptions {
     }
 }
 
+/// Buckets that are open.
+type Buckets = BTreeMap<(Scheme, String), Box<dyn Bucket>>;
+
 /// Copies for one command. Dropped, they are gone.
 pub struct Stage<'a> {
     stores: &'a dyn Stores,
     options: StageOptions,
     scratch: Option<Scratch>,
-    buckets: BTreeMap<(Scheme, String), Box<dyn Bucket>>,
+    buckets: Buckets,
     copies: Copies,
     /// Files that are whole copies.
     whole: BTreeSet<PathBuf>,
@@ -78,6 +83,13 @@ impl<'a> Stage<'a> {
     /// Has `watch` told of bytes that have been copied: so many, of so many.
     pub fn watched(self, watch: impl Fn(u64, u64) + Send + Sync + 'a) -> Self {
         Self { watch: Box::new(watch), ..self }
+    }
+
+    /// Has what is called `name` be read at `place`: somebody else made the copy.
+    #[must_use]
+    pub fn with_copy(mut self, name: impl Into<PathBuf>, place: impl Into<PathBuf>) -> Self {
+        self.copies.add(name, place);
+        self
     }
 
     /// The copies so far.
@@ -191,9 +203,8 @@ impl<'a> Stage<'a> {
             Address::Remote(remote) => remote,
         };
         let trial = format!("{}.probe-trial", remote.prefix());
-        let pauses = self.options.pauses.clone();
-        let bucket = self.bucket(&remote)?;
-        patiently(&pauses, &remote.name(), || bucket.accepts(&trial))?;
+        let bucket = opened(&mut self.buckets, self.stores, &remote)?;
+        patiently(&self.options.pauses, &remote.name(), || bucket.accepts(&trial))?;
         self.make_folder_of(&remote.of(&trial))?;
         Ok(remote.name())
     }
@@ -203,12 +214,12 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// [`StoreError`] of the first that was not put; those before it were.
     pub fn deliver(&mut self, files: &[PathBuf]) -> Result<Vec<PathBuf>, StoreError> {
-        let pauses = self.options.pauses.clone();
         let mut names = Vec::with_capacity(files.len());
         for file in files {
             let name = self.copies.name(file);
             if let Address::Remote(remote) = Address::parse(&name)? {
-                put(self.bucket(&remote)?, &remote.key, &name, file, &pauses)?;
+                let bucket = opened(&mut self.buckets, self.stores, &remote)?;
+                put(bucket, &remote.key, &name, file, &self.options.pauses)?;
             }
             names.push(name);
         }
@@ -221,29 +232,16 @@ impl<'a> Stage<'a> {
     /// [`StoreError`].
     pub fn remove(&mut self, typed: &Path) -> Result<(), StoreError> {
         let Address::Remote(remote) = Address::parse(typed)? else { return Ok(()) };
-        let pauses = self.options.pauses.clone();
-        let bucket = self.bucket(&remote)?;
-        patiently(&pauses, &remote.name(), || bucket.delete(&remote.key))
-    }
-
-    fn bucket(&mut self, remote: &Remote) -> Result<&dyn Bucket, StoreError> {
-        let key = (remote.scheme, remote.bucket.clone());
-        if !self.buckets.contains_key(&key) {
-            let opened = self.stores.open(remote.scheme, &remote.bucket);
-            let opened = opened.map_err(|reason| StoreError::Unreachable { name: remote.name(), reason })?;
-            self.buckets.insert(key.clone(), opened);
-        }
-        let bucket = self.buckets.get(&key).map(|bucket| &**bucket);
-        bucket.ok_or_else(|| StoreError::Missing { name: remote.root() })
+        let bucket = opened(&mut self.buckets, self.stores, &remote)?;
+        patiently(&self.options.pauses, &remote.name(), || bucket.delete(&remote.key))
     }
 
     fn head(&mut self, remote: &Remote) -> Result<Option<Object>, StoreError> {
         if remote.key.is_empty() {
             return Ok(None);
         }
-        let pauses = self.options.pauses.clone();
-        let bucket = self.bucket(remote)?;
-        patiently(&pauses, &remote.name(), || match bucket.head(&remote.key) {
+        let bucket = opened(&mut self.buckets, self.stores, remote)?;
+        patiently(&self.options.pauses, &remote.name(), || match bucket.head(&remote.key) {
             Ok(object) => Ok(Some(object)),
             Err(Fault::Missing) => Ok(None),
             Err(fault) => Err(fault),
@@ -254,11 +252,11 @@ impl<'a> Stage<'a> {
     /// one listing lost, the other has.
     fn list(&mut self, remote: &Remote) -> Result<Vec<Object>, StoreError> {
         let (name, prefix) = (remote.name(), remote.prefix());
-        let pauses = self.options.pauses.clone();
-        let bucket = self.bucket(remote)?;
+        let pauses = &self.options.pauses;
+        let bucket = opened(&mut self.buckets, self.stores, remote)?;
         let listed = |after: Option<&str>| {
             let mut objects = Vec::new();
-            patiently(&pauses, &name, || {
+            patiently(pauses, &name, || {
                 objects.clear();
                 let mut take = |object| {
                     objects.push(object);
@@ -291,7 +289,7 @@ impl<'a> Stage<'a> {
         }
         for object in &objects {
             let fault = if object.key.starts_with(&prefix) {
-                choose_fault(object)
+                key_fault(object.key.trim_end_matches('/'))
             } else {
                 Some("was not asked for".into())
             };
@@ -346,9 +344,8 @@ impl<'a> Stage<'a> {
         if let Some(scratch) = &mut self.scratch {
             scratch.reserve(bytes, &name)?;
         }
-        self.bucket(remote)?;
-        let Some(bucket) = self.buckets.get(&(remote.scheme, remote.bucket.clone())) else { return Ok(()) };
-        fetch(&**bucket, &orders, &self.options.pauses, &*self.watch)?;
+        let bucket = opened(&mut self.buckets, self.stores, remote)?;
+        fetch(bucket, &orders, &self.options.pauses, &*self.watch)?;
         self.whole.extend(orders.into_iter().map(|order| order.file));
         Ok(())
     }
@@ -371,8 +368,19 @@ impl<'a> Stage<'a> {
     }
 }
 
-fn choose_fault(object: &Object) -> Option<String> {
-    super::address::key_fault(object.key.trim_end_matches('/'))
+fn opened<'b>(
+    buckets: &'b mut Buckets,
+    stores: &dyn Stores,
+    remote: &Remote,
+) -> Result<&'b dyn Bucket, StoreError> {
+    match buckets.entry((remote.scheme, remote.bucket.clone())) {
+        Entry::Occupied(known) => Ok(&**known.into_mut()),
+        Entry::Vacant(new) => {
+            let found = stores.open(remote.scheme, &remote.bucket);
+            let found = found.map_err(|reason| StoreError::Unreachable { name: remote.name(), reason })?;
+            Ok(&**new.insert(found))
+        }
+    }
 }
 
 /// Without the empty objects that some tools make for folders.

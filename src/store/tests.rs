@@ -109,7 +109,7 @@ fn what_a_store_does_wrong_is_an_error_that_names_the_object() {
         (Lie::Grows, "/dump.json", "now; something still writes it, or the store is not to be trusted"),
         (Lie::Changes, "/dump.json", "changed while it was copied; wait until nothing writes it"),
         (Lie::Elsewhere, "/dump.json", "came; the store is not to be trusted"),
-        (Lie::Claims(1000), "/dump.json", "the answer ended after "),
+        (Lie::Claims(1_000_000), "/dump.json", "the answer ended after "),
         (Lie::Claims(1 << 40), "", "bytes to copy, 1073741824 are left of the 1073741824 that"),
         (Lie::Claims(u64::MAX), "", "bytes to copy, 1073741824 are left"),
         (Lie::LosesPage, "", "its listing changed, from 14 objects to "),
@@ -129,6 +129,16 @@ fn what_a_store_does_wrong_is_an_error_that_names_the_object() {
         assert_eq!(error.contains("/dump.json: "), !at.is_empty(), "{lie:?}: {error}");
         assert_eq!(error.lines().count(), 1);
     }
+}
+
+#[test]
+fn a_store_that_hides_the_end_of_every_object_makes_the_answer_incomplete() {
+    let (_folder, lying) = case();
+    lying.lies(Lie::Claims(1000));
+    let found = compared(&lying, &Asked::default(), &Selection::default()).unwrap();
+    assert_eq!((found.verdict, found.incomplete.len()), (RunVerdict::Incomplete, 48));
+    let reason = &found.incomplete[0].reason;
+    assert!(reason.starts_with("s3://bucket/runs/baseline/step0/rank0/dump.json: breaks off"), "{reason}");
 }
 
 #[test]
@@ -169,7 +179,8 @@ fn a_build_without_stores_says_how_to_get_one_that_has_them() {
     for typed in ["s3://bucket/run", "gs://bucket/run", "az://bucket/run"] {
         let error = stage.dump(Path::new(typed), &Selection::default()).unwrap_err().to_string();
         assert!(
-            error.starts_with(&format!("{typed}: this build of probe reads no object stores; `cargo install")),
+            error
+                .starts_with(&format!("{typed}: this build of probe reads no object stores; `cargo install")),
             "{error}"
         );
     }
