@@ -17,12 +17,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use probe::capture::{DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts};
-use probe::compare::Quiet;
+use probe::compare::{Asked, Quiet};
 use probe::dump::{Content, DType, SlotSide, TensorRef};
 use probe::judge::Summary;
 use probe::measure::observe;
+use probe::read::Copies;
 use probe::report::{Extent, Format, ReportSet};
-use probe::shard::{PLAN, PlanOptions, Shard, compare_shard, merge, plan};
+use probe::shard::{PLAN, Shard, compare_shard, merge, plan};
 
 use clock::cpu_seconds;
 
@@ -50,16 +51,18 @@ fn main() {
         println!("{what}: {wall:.2} s, {cpu:.2} s of CPU, {} MB at most so far", peak() >> 10);
     };
     timed("plan", &mut || {
-        let made = plan(&path("baseline"), &path("candidate"), &run, &PlanOptions::default()).unwrap();
+        let made =
+            plan(&path("baseline"), &path("candidate"), &run, &Asked::default(), &Copies::default()).unwrap();
         println!("{} ranks, {} parts, {} bytes", made.groups(), made.parts(), made.bytes());
     });
     timed("all shards", &mut || {
         for index in 1..=SHARDS {
-            compare_shard(&run.join(PLAN), Shard::new(index, SHARDS).unwrap(), &Quiet).unwrap();
+            compare_shard(&run.join(PLAN), Shard::new(index, SHARDS).unwrap(), &Copies::default(), &Quiet)
+                .unwrap();
         }
     });
     timed("merge", &mut || {
-        let merged = merge(&run).unwrap();
+        let merged = merge(&run, &Copies::default()).unwrap();
         let formats = [Format::Text, Format::Xlsx, Format::Json, Format::Html];
         let reports = ReportSet::create(&run, &formats, Extent::Selection).unwrap();
         let written = reports.finish_stored(&merged.rows, &merged.summary).unwrap();

@@ -28,3 +28,5 @@ pub mod report;
 pub mod settings;
 #[cfg(feature = "parquet")]
 pub mod shard;
+#[cfg(feature = "native")]
+pub mod store;

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::read::Copies;
+
 /// A file of settings that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -23,6 +25,16 @@ pub enum SettingsError {
         /// Place, reason and repair.
         message: String,
     },
+}
+
+impl SettingsError {
+    /// The error with the name of the file, where a copy of it was read.
+    pub(crate) fn called(self, copies: &Copies) -> Self {
+        match self {
+            Self::Io { path, source } => Self::Io { path: copies.name(&path), source },
+            Self::Format { path, message } => Self::Format { path: copies.name(&path), message },
+        }
+    }
 }
 
 /// What `parse` makes of the text of a file.

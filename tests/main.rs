@@ -21,6 +21,7 @@ mod ranks_and_steps;
 mod reference;
 mod report_files;
 mod shards;
+mod stores;
 mod support;
 mod under_noise;
 mod unmeasured;

@@ -11,8 +11,14 @@ def check_folder(output: str) -> None:
 def build_id() -> str:
     """The program, as plans know it: shards of another one are refused."""
 
-def plan(baseline: str, candidate: str, run: str, options: str) -> tuple[str, int, int, int]:
-    """Writes the plan of a comparison into the folder `run`; `options` is a JSON object. Returns its path, groups, parts and bytes."""
+def plan(
+    baseline: str, candidate: str, run: str, options: str, seen: list[tuple[str, str]]
+) -> tuple[str, int, int, int]:
+    """Writes the plan of a comparison into the folder `run`; `options` is a JSON object. What `seen` names is listed at the place beside
+    its name. Returns its path, groups, parts and bytes."""
+
+def shard_ranks(plan: str, count: int) -> list[list[int]]:
+    """Ranks of each of `count` shards of a plan."""
 
 def compare_shard(plan: str, index: int, count: int, threads: int) -> tuple[int, bool, str | None]:
     """Compares a shard. Returns its number of parts, whether it was done before, and its first op at fault."""

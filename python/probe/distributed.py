@@ -1,7 +1,8 @@
 """Compares dumps of many ranks on a Ray cluster.
 
-A comparison is planned once and cut into shards; each is a task that calls the compiled core, and nothing of a dump is sent anywhere: every
-worker sees the same paths. What a worker has finished stays in the folder of the run, so that a driver that is stopped can be started again.
+A comparison is planned once and cut into shards; each is a task that calls the compiled core, and nothing of a dump is sent anywhere. Every worker sees the
+same paths, or the same object store; with ``where="node"``, each node has some of the ranks on its own disk, and they are compared there. What a worker has
+finished stays in the folder of the run, so that a driver that is stopped can be started again.
 
     report = probe.distributed.compare("gpu_dump", "npu_dump", output="run", address="auto")
 
@@ -15,11 +16,12 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
-from probe import _core
+from probe import _core, placement
 
 #: Parts that a task has at least: a task costs a process and the opening of files.
 _PARTS_A_TASK = 8
@@ -47,24 +49,29 @@ def compare(
     cpus_per_task: int = _CPUS,
     memory_per_task: int | None = None,
     shards: int | None = None,
+    where: str = "shared",
     quiet: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Compares two dumps on a Ray cluster, and returns `report.json`.
 
-    :param output: folder of the run, which all workers see; the reports are written there.
+    :param output: folder of the run, which all workers see, or a URL such as `s3://bucket/run`; the reports are written there.
     :param address: the cluster, as `ray.init` takes it; `None` starts one in this machine. A connection that is there already is used.
     :param cpus_per_task: processors asked for, and threads used, by a task. No NPU or GPU is asked for: tasks run beside a training.
     :param memory_per_task: bytes asked for by a task.
     :param shards: number of tasks; chosen from the parts and the cluster by default. A run is only resumed with the same number.
+    :param where: `"shared"` when all nodes see both dumps; `"node"` when each node has some of the ranks under the same path on its own disk: they are
+        compared there, and a shard is one rank.
     :param options: `steps`, `ranks`, `level`, `tolerance`, `mapping`, `noise`, `reference`, `any_task`, `any_level`, `rows`, `no_mmap`, as of
         `probe plan`.
     :raises DistributedError: without Ray, or when workers have another build of probe.
     :raises RuntimeError: when the dumps cannot be compared.
     """
-    run = Path(output).absolute()
-    count, lost = _shards(baseline, candidate, run, address, cpus_per_task, memory_per_task, shards, quiet, options)
-    report, missing = _core.merge(str(run))
+    run = _everywhere(output)
+    count, lost = _shards(
+        baseline, candidate, run, address, cpus_per_task, memory_per_task, shards, quiet, options, where
+    )
+    report, missing = _core.merge(run)
     if not quiet:
         _tell(lost, count)
         if missing:
@@ -75,7 +82,7 @@ def compare(
 def main(order: str) -> None:
     """What `probe compare --ray` runs, with its options as JSON. Leaves with the exit code of the comparison."""
     wanted = json.loads(order)
-    run = Path(wanted["output"]).absolute()
+    run = _everywhere(wanted["output"])
     address = None if wanted["address"] == "local" else wanted["address"]
     try:
         count, lost = _shards(
@@ -88,6 +95,7 @@ def main(order: str) -> None:
             None,
             wanted["quiet"],
             wanted["options"],
+            wanted["where"],
         )
     except KeyboardInterrupt:
         print("\nprobe: stopped; what is finished stays, and the same command does the rest", file=sys.stderr)
@@ -96,7 +104,7 @@ def main(order: str) -> None:
         print(f"probe: {error}", file=sys.stderr)
         sys.exit(2)
     _tell(lost, count)
-    command = ["probe", "merge", str(run), "--top", str(wanted["top"])]
+    command = ["probe", "merge", run, "--top", str(wanted["top"])]
     command += [option for option, given in (("-q", wanted["quiet"]), ("-v", wanted["verbose"])) if given]
     if wanted["formats"]:
         command += ["--format", ",".join(wanted["formats"])]
@@ -106,58 +114,156 @@ def main(order: str) -> None:
 def _shards(
     baseline: str | os.PathLike[str],
     candidate: str | os.PathLike[str],
-    run: Path,
+    run: str,
     address: str | None,
     cpus: int,
     memory: int | None,
     shards: int | None,
     quiet: bool,
     options: dict[str, Any],
+    where: str,
 ) -> tuple[int, dict[int, str]]:
     """Plans the comparison and runs its shards. Returns their number, and those that were left out, with the reason."""
+    if where not in ("shared", "node"):
+        raise ValueError(f"where={where!r}: choose 'shared' or 'node'")
     ray = _ray()
-    plan, groups, parts, _ = _core.plan(_path(baseline), _path(candidate), str(run), json.dumps(_plain(options)))
-    if not ray.is_initialized():
-        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    sides = [os.fspath(side) if where == "shared" else _everywhere(side) for side in (baseline, candidate)]
+    asked = json.dumps(_plain(options))
+
+    def connect() -> None:
+        if not ray.is_initialized():
+            ray.init(address=address, log_to_driver=False, configure_logging=False)
+
+    def planned(seen: list[tuple[str, str]]) -> tuple[str, int, int]:
+        plan, groups, parts, _ = _core.plan(sides[0], sides[1], run, asked, seen)
+        return plan, groups, parts
+
+    homes: list[str | None] | None = None
+    if where == "node":
+        connect()
+        found = _placement(ray, [side for side in sides if "://" not in side])
+        with tempfile.TemporaryDirectory(prefix="probe-stand-") as folder:
+            plan, groups, parts = planned(found.stand(Path(folder)))
+        count = shards or groups
+        homes = [found.node(ranks) for ranks in _core.shard_ranks(plan, count)]
+    else:
+        # What is wrong with the dumps is told before a cluster is asked for anything.
+        plan, groups, parts = planned([])
+        connect()
     workers = max(1, int(ray.cluster_resources().get("CPU", 1)) // cpus)
-    count = shards or max(1, min(groups, parts // _PARTS_A_TASK, workers * _TASKS_A_WORKER))
+    if homes is None:
+        count = shards or max(1, min(groups, parts // _PARTS_A_TASK, workers * _TASKS_A_WORKER))
     # Lost workers are counted here: a shard that kills its worker must not do so for ever, whatever kills it.
     task = ray.remote(num_cpus=cpus, memory=memory, max_retries=0, retry_exceptions=False)(_compare_shard)
     progress = _Progress(parts, quiet)
     try:
-        return count, _run(ray, task, plan, count, cpus, 2 * workers, progress)
+        return count, _run(ray, task, plan, count, cpus, 2 * workers, progress, homes)
     finally:
         progress.close()
 
 
+def _placement(ray: Any, dumps: list[str]) -> placement.Placement:
+    """Asks every node what it sees of the dumps."""
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    # To look at a disk takes no processor that others would have to give up.
+    task = ray.remote(num_cpus=0, max_retries=1)(_listings)
+    asked = {
+        f"{node['NodeManagerAddress']}/{node['NodeID']}": task.options(
+            scheduling_strategy=_at(ray, node["NodeID"], soft=False)
+        ).remote(_core.build_id(), dumps)
+        for node in nodes
+    }
+    told: dict[str, list[placement.Listing]] = {}
+    for name, reference in asked.items():
+        try:
+            told[name] = ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause if isinstance(error.cause, (RuntimeError, ValueError)) else error from None
+    return placement.Placement(
+        {dump: {name: listings[number] for name, listings in told.items()} for number, dump in enumerate(dumps)}
+    )
+
+
+def _at(ray: Any, node: str, *, soft: bool) -> Any:
+    """To run on a node; elsewhere if it is gone and `soft`."""
+    return ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=soft)
+
+
+class _Waiting:
+    """Shards to be run. The next one is of the node that has least to do, so that no node waits for another."""
+
+    def __init__(self, homes: list[str | None]) -> None:
+        self.homes = homes
+        self.queues: dict[str | None, deque[int]] = {}
+        self.running: Counter[str | None] = Counter()
+        for index in range(1, len(homes) + 1):
+            self.add(index)
+
+    def __bool__(self) -> bool:
+        return any(self.queues.values())
+
+    def home(self, index: int) -> str | None:
+        return self.homes[index - 1]
+
+    def add(self, index: int) -> None:
+        self.queues.setdefault(self.home(index), deque()).append(index)
+
+    def take(self) -> int:
+        home = min((home for home, queue in self.queues.items() if queue), key=lambda home: self.running[home])
+        self.running[home] += 1
+        return self.queues[home].popleft()
+
+    def ended(self, index: int) -> None:
+        self.running[self.home(index)] -= 1
+
+
 def _run(
-    ray: Any, task: Any, plan: str, count: int, cpus: int, in_flight: int, progress: _Progress
+    ray: Any,
+    task: Any,
+    plan: str,
+    count: int,
+    cpus: int,
+    in_flight: int,
+    progress: _Progress,
+    homes: list[str | None] | None = None,
 ) -> dict[int, str]:
-    """Runs all shards, some at a time. Returns those that lost their worker too often."""
+    """Runs all shards, some at a time, each at its home if it has one. Returns those that lost their worker too often."""
     running: dict[Any, int] = {}
-    waiting = deque(range(1, count + 1))
+    waiting = _Waiting(homes or [None] * count)
     strikes: Counter[int] = Counter()
     lost: dict[int, str] = {}
+
+    def start(index: int) -> Any:
+        home = waiting.home(index)
+        strategy = "DEFAULT" if home is None else _at(ray, home.rpartition("/")[2], soft=True)
+        return task.options(scheduling_strategy=strategy).remote(_core.build_id(), plan, index, count, cpus)
+
     try:
         while running or waiting:
             while waiting and len(running) < in_flight:
-                index = waiting.popleft()
-                running[task.remote(_core.build_id(), plan, index, count, cpus)] = index
+                index = waiting.take()
+                running[start(index)] = index
             ready, _ = ray.wait(list(running), num_returns=1, timeout=1)
             for reference in ready:
                 index = running.pop(reference)
+                waiting.ended(index)
                 try:
                     parts, _, found = ray.get(reference)
                 except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError) as error:
                     strikes[index] += 1
                     if strikes[index] < _ATTEMPTS:
-                        waiting.append(index)
+                        waiting.add(index)
                     else:
                         # What kills its worker is no reason to give the rest up.
-                        lost[index] = str(error).splitlines()[0]
+                        lost[index] = f"it lost {_ATTEMPTS} workers: {str(error).splitlines()[0]}"
                     continue
                 except ray.exceptions.RayTaskError as error:
-                    raise error.cause if isinstance(error.cause, (DistributedError, RuntimeError)) else error from None
+                    known = isinstance(error.cause, (DistributedError, RuntimeError))
+                    if homes and known and not isinstance(error.cause, DistributedError):
+                        # The node that has the rank is gone, and no other one sees it.
+                        lost[index] = str(error.cause)
+                        continue
+                    raise error.cause if known else error from None
                 progress.add(parts, found)
             progress.show()
     finally:
@@ -167,14 +273,24 @@ def _run(
     return lost
 
 
-def _compare_shard(build: str, plan: str, index: int, count: int, threads: int) -> tuple[int, bool, str | None]:
-    """What a worker does."""
+def _same_build(build: str) -> None:
     from probe import _core as core
 
     if core.build_id() != build:
         message = f"a worker has {core.build_id()}, the driver {build}: install one version on all nodes"
         raise DistributedError(message)
-    return core.compare_shard(plan, index, count, threads)
+
+
+def _listings(build: str, dumps: list[str]) -> list[placement.Listing]:
+    """What a node sees of the dumps."""
+    _same_build(build)
+    return [placement.listing(dump) for dump in dumps]
+
+
+def _compare_shard(build: str, plan: str, index: int, count: int, threads: int) -> tuple[int, bool, str | None]:
+    """What a worker does."""
+    _same_build(build)
+    return _core.compare_shard(plan, index, count, threads)
 
 
 class _Progress:
@@ -209,7 +325,7 @@ class _Progress:
 
 def _tell(lost: dict[int, str], count: int) -> None:
     for index, reason in lost.items():
-        print(f"probe: shard {index}/{count} was left out, it lost {_ATTEMPTS} workers: {reason}", file=sys.stderr)
+        print(f"probe: shard {index}/{count} was left out, {reason}", file=sys.stderr)
 
 
 def _visible(text: str) -> str:
@@ -223,8 +339,10 @@ def _place(text: str) -> tuple[int, int]:
     return int(words[1]), int(words[3])
 
 
-def _path(path: str | os.PathLike[str]) -> str:
-    return os.fspath(path)
+def _everywhere(path: str | os.PathLike[str]) -> str:
+    """The path as any node finds it: absolute, or a URL."""
+    text = os.fspath(path)
+    return text if "://" in text else str(Path(text).absolute())
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
@@ -245,5 +363,6 @@ def _ray() -> Any:
         message = "Ray is not installed: pip install 'probe-precision[ray]', or use `probe plan` with another scheduler"
         raise DistributedError(message) from error
     import ray.exceptions
+    import ray.util.scheduling_strategies
 
     return ray

@@ -1,77 +1,33 @@
 //! Comparisons in shards, for a driver that hands them to a cluster: plan, one shard, merge. Only texts and numbers cross, and the interpreter
 //! lock is released.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use probe::compare::{CompareOptions, Quiet};
-use probe::judge::Rules;
-use probe::pair::Mapping;
-use probe::read::map::FileAccess;
-use probe::report::{Extent, Format, ReportSet, json};
-use probe::shard::{self, PLAN, PlanError, PlanOptions, Shard};
+use probe::compare::{Asked, Quiet};
+use probe::report::{Format, json};
+use probe::shard::{self, Plan, Shard};
+use probe::store::{Stage, StageOptions, Stores};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use serde::Deserialize;
 
-/// What `probe plan` takes.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(clippy::struct_excessive_bools, reason = "independent switches, as on the command line")]
-struct Options {
-    steps: Option<String>,
-    ranks: Option<String>,
-    level: Option<String>,
-    tolerance: Option<PathBuf>,
-    mapping: Option<PathBuf>,
-    noise: Vec<PathBuf>,
-    reference: Option<PathBuf>,
-    any_task: bool,
-    any_level: bool,
-    rows: bool,
-    no_mmap: bool,
+/// The object stores of this build.
+pub(crate) fn stores() -> &'static dyn Stores {
+    #[cfg(feature = "stores")]
+    {
+        static STORES: std::sync::LazyLock<probe_stores::ObjectStores> =
+            std::sync::LazyLock::new(Default::default);
+        &*STORES
+    }
+    #[cfg(not(feature = "stores"))]
+    &probe::store::NoStores
 }
 
-fn failed(error: PlanError) -> PyErr {
+fn failed(error: impl std::fmt::Display) -> PyErr {
     PyRuntimeError::new_err(error.to_string())
 }
 
 fn misused(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
-}
-
-impl Options {
-    fn plan(self) -> PyResult<PlanOptions> {
-        let mut compare = CompareOptions::default();
-        let numbers = |text: &Option<String>| text.as_deref().map(str::parse).transpose().map_err(misused);
-        compare.steps = numbers(&self.steps)?.unwrap_or_default();
-        compare.ranks = numbers(&self.ranks)?.unwrap_or_default();
-        if let Some(level) = &self.level {
-            let known = probe::compare::LevelFilter::ALL.into_iter().find(|known| known.name() == level);
-            compare.level =
-                known.ok_or_else(|| misused(format!("no level {level:?}; choose module, api, op or all")))?;
-        }
-        if let Some(path) = &self.tolerance {
-            compare.rules = Rules::from_file(path).map_err(misused)?;
-        }
-        if let Some(path) = &self.mapping {
-            compare.mapping = Mapping::from_file(path).map_err(misused)?;
-        }
-        compare.noise = self.noise;
-        compare.reference = self.reference;
-        compare.any_task = self.any_task;
-        compare.any_level = self.any_level;
-        compare.rows = self.rows;
-        if self.no_mmap {
-            compare.access = FileAccess::Read;
-        }
-        let mut options = PlanOptions::default();
-        options.compare = compare;
-        options.steps = self.steps;
-        options.ranks = self.ranks;
-        options.tolerance = self.tolerance;
-        options.mapping = self.mapping;
-        Ok(options)
-    }
 }
 
 /// The program, as plans know it.
@@ -80,7 +36,8 @@ pub(crate) fn build_id() -> String {
     shard::build_id()
 }
 
-/// Writes the plan of a comparison into the folder `run`; `options` is a JSON object. Returns the path of the plan, and its groups, parts and bytes.
+/// Writes the plan of a comparison into the folder `run`; `options` is a JSON object. What `seen` names is listed at the place beside its name. Returns the path of the
+/// plan, and its groups, parts and bytes.
 #[pyfunction]
 pub(crate) fn plan(
     py: Python<'_>,
@@ -88,11 +45,26 @@ pub(crate) fn plan(
     candidate: PathBuf,
     run: PathBuf,
     options: &str,
+    seen: Vec<(PathBuf, PathBuf)>,
 ) -> PyResult<(String, usize, usize, u64)> {
-    let options: Options = serde_json::from_str(options).map_err(misused)?;
-    let options = options.plan()?;
-    let made = py.detach(|| shard::plan(&baseline, &candidate, &run, &options)).map_err(failed)?;
-    Ok((run.join(PLAN).display().to_string(), made.groups(), made.parts(), made.bytes()))
+    let asked: Asked = serde_json::from_str(options).map_err(misused)?;
+    asked.numbers().map_err(misused)?;
+    asked.level().map_err(misused)?;
+    let stage = Stage::new(stores(), StageOptions::default());
+    let mut stage = seen.into_iter().fold(stage, |stage, (name, place)| stage.with_copy(name, place));
+    let planned = py.detach(|| shard::plan_staged(&mut stage, &baseline, &candidate, &run, &asked));
+    let (made, path) = planned.map_err(failed)?;
+    Ok((path.display().to_string(), made.groups(), made.parts(), made.bytes()))
+}
+
+/// Ranks of each of `count` shards of a plan.
+#[pyfunction]
+pub(crate) fn shard_ranks(py: Python<'_>, plan: &str, count: u32) -> PyResult<Vec<Vec<u32>>> {
+    let mut stage = Stage::new(stores(), StageOptions::default());
+    py.detach(|| {
+        let path = stage.file(Path::new(plan)).map_err(failed)?;
+        Ok(Plan::read(&path, stage.copies()).map_err(failed)?.ranks(count))
+    })
 }
 
 /// Compares one shard of a plan with so many threads. Returns its number of parts, whether it was done before, and its first op at fault.
@@ -107,24 +79,22 @@ pub(crate) fn compare_shard(
     let wanted =
         Shard::new(index, count).ok_or_else(|| misused(format!("there is no shard {index} of {count}")))?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(misused)?;
-    let done = py.detach(|| pool.install(|| shard::compare_shard(&plan, wanted, &Quiet))).map_err(failed)?;
+    let mut stage = Stage::new(stores(), StageOptions::default());
+    let compared =
+        py.detach(|| pool.install(|| shard::compare_shard_staged(&mut stage, &plan, wanted, &Quiet)));
+    let done = compared.map_err(failed)?;
     Ok((done.parts, done.was_done, done.first))
 }
 
 /// Folds the shards in the folder `run` and writes the reports there. Returns `report.json` as text, and the shards that are missing.
 #[pyfunction]
 pub(crate) fn merge(py: Python<'_>, run: PathBuf) -> PyResult<(String, Vec<u32>)> {
+    let mut stage = Stage::new(stores(), StageOptions::default());
     py.detach(|| {
-        let found = shard::merge(&run).map_err(failed)?;
-        let reports = ReportSet::create(&run, &FORMATS, Extent::Selection).map_err(unwritable)?;
-        reports.finish_stored(&found.rows, &found.summary).map_err(unwritable)?;
+        let (found, _) = shard::merge_staged(&mut stage, &run, &FORMATS).map_err(failed)?;
         Ok((json::text(&found.summary).map_err(misused)?, found.missing))
     })
 }
 
 /// Reports of a merge; rows stay in the shards.
 const FORMATS: [Format; 4] = [Format::Text, Format::Xlsx, Format::Json, Format::Html];
-
-fn unwritable(error: impl std::fmt::Display) -> PyErr {
-    PyRuntimeError::new_err(error.to_string())
-}

@@ -59,7 +59,7 @@ const _: () = assert!(
 /// The command line: runs `probe` with `arguments`, the first of which is the program's name, and returns its exit code.
 #[pyfunction]
 fn main(py: Python<'_>, arguments: Vec<String>) -> u8 {
-    py.detach(|| probe::cli::run(arguments.into_iter().map(Into::into)).code())
+    py.detach(|| probe::cli::run_with(arguments.into_iter().map(Into::into), distributed::stores()).code())
 }
 
 /// Raises `OSError` if a run must not record into the folder: it holds a dump of another one, or something else.
@@ -81,7 +81,7 @@ mod _core {
     #[pymodule_export]
     use super::digest::{DigestStream, Digester, hash_bytes};
     #[pymodule_export]
-    use super::distributed::{build_id, compare_shard, merge, plan};
+    use super::distributed::{build_id, compare_shard, merge, plan, shard_ranks};
     #[pymodule_export]
     use super::main;
     #[pymodule_export]

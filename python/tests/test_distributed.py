@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -57,27 +59,48 @@ def test_the_answer_is_that_of_one_process(cluster: None, dumps: tuple[Path, Pat
     assert _without_time(distributed.compare(baseline, candidate, output=tmp_path / "run", cpus_per_task=1, shards=5, quiet=True)) == _without_time(report)
 
 
-def test_lost_workers_are_replaced(cluster: None, dumps: tuple[Path, Path], tmp_path: Path) -> None:
+def test_workers_that_are_killed_one_after_the_other_are_replaced(
+    cluster: None, dumps: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(build: str, plan: str, index: int, count: int, threads: int) -> object:
+        import time
+
+        from probe import distributed
+
+        time.sleep(0.4)
+        return distributed._compare_shard(build, plan, index, count, threads)
+
     baseline, candidate = dumps
     stop = threading.Event()
+    killed: list[int] = []
+    chance = random.Random(0)
+
+    def workers() -> Iterator[int]:
+        for process in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                # Ray calls a worker by the function that it runs.
+                if b"ray::" in (name := process.read_bytes()) and b"slow" in name:
+                    yield int(process.parent.name)
+            except OSError:
+                continue
 
     def kill() -> None:
-        while not stop.wait(0.3):
-            for process in Path("/proc").glob("[0-9]*/cmdline"):
-                try:
-                    if b"ray::_compare_shard" in process.read_bytes():
-                        os.kill(int(process.parent.name), signal.SIGKILL)
-                        return
-                except OSError:
-                    continue
+        while not stop.wait(1):
+            if found := sorted(workers()):
+                killed.append(chance.choice(found))
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(killed[-1], signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        report = distributed.compare(baseline, candidate, output=tmp_path / "run", cpus_per_task=1, shards=16, quiet=True)
-    finally:
-        stop.set()
-        killer.join()
+    with monkeypatch.context() as patched:
+        patched.setattr(distributed, "_compare_shard", slow)
+        killer.start()
+        try:
+            report = distributed.compare(baseline, candidate, output=tmp_path / "run", cpus_per_task=1, shards=16, quiet=True)
+        finally:
+            stop.set()
+            killer.join()
+    assert len(killed) >= 2
     assert report["verdict"] == "diverged"
     assert report["counts"]["parts"] == 16
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Exit;
 use super::compare::{CompareArgs, OUTPUT};
@@ -43,35 +43,19 @@ pub(super) fn run(address: &str, sides: [&PathBuf; 2], args: &CompareArgs) -> an
         "candidate": text(sides[1])?,
         "output": text(output)?,
         "address": address,
+        "where": args.ray_where,
         "cpus_per_task": args.threads,
         "formats": args.format.as_ref().map(|formats| formats.iter().map(|format| format.name()).collect::<Vec<_>>()),
         "top": args.top,
         "quiet": args.verbosity.quiet,
         "verbose": args.verbosity.verbose,
-        "options": options(args)?,
+        "options": args.comparison.asked(),
     });
     let python = env::var_os(PYTHON).unwrap_or_else(|| OsString::from("python3"));
     let mut command = Command::new(&python);
     command.arg("-c").arg(PROGRAM).arg(order.to_string()).env_remove(PYTHON);
     become_program(command, OsStr::new(&python))
         .context("--ray needs Python and the package probe-precision[ray]")
-}
-
-/// The options of `probe plan`.
-fn options(args: &CompareArgs) -> anyhow::Result<Value> {
-    Ok(json!({
-        "steps": args.step.as_ref().map(ToString::to_string),
-        "ranks": args.rank.as_ref().map(ToString::to_string),
-        "level": args.level.name(),
-        "tolerance": args.tolerance.as_deref().map(text).transpose()?,
-        "mapping": args.mapping.as_deref().map(text).transpose()?,
-        "noise": args.noise.iter().map(|path| text(path)).collect::<anyhow::Result<Vec<_>>>()?,
-        "reference": args.reference.as_deref().map(text).transpose()?,
-        "any_task": args.unlike.any_task,
-        "any_level": args.unlike.any_level,
-        "rows": args.unlike.rows,
-        "no_mmap": args.no_mmap,
-    }))
 }
 
 fn text(path: &Path) -> anyhow::Result<&str> {

@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::args::{format, level};
+use super::args::format;
+use super::comparison::Comparison;
 use super::interrupt::leave_nothing_behind;
 use super::output::{in_new_folder, to_print};
 use super::progress::Bar;
+use super::scratch::Scratch;
 use super::{Exit, terminal};
-use crate::compare::{CompareOptions, LevelFilter, NumberSet, PartSink, Progress, Quiet, compare};
-use crate::judge::Rules;
-use crate::pair::Mapping;
-use crate::read::map::FileAccess;
+use crate::compare::{PartSink, Progress, Quiet, compare};
 use crate::report::commands::CommandReport;
 use crate::report::number::counted;
 use crate::report::text::{TextOptions, answer, render};
 use crate::report::{Extent, Format, ReportSet, json};
-use crate::shard::{Shard, ShardOutcome, compare_shard};
+use crate::shard::{Shard, ShardOutcome, compare_shard_staged};
+use crate::store::{Address, Stores};
 
 /// Compare two dumps: name the first op that diverges, and its cause
 ///
@@ -62,34 +62,8 @@ pub(super) struct CompareArgs {
     #[arg(short, long, alias = "output_path", value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
 
-    /// Kinds of op to compare: module calls, torch functions, dispatcher ops, or all.
-    #[arg(short, long, default_value_t = LevelFilter::All, value_parser = level())]
-    pub(super) level: LevelFilter,
-
-    /// Steps to compare, such as 3 or 0,10-12 [default: all].
-    #[arg(long, value_name = "STEPS")]
-    pub(super) step: Option<NumberSet>,
-
-    /// Ranks to compare, such as 0 or 0-7 [default: all].
-    #[arg(long, value_name = "RANKS")]
-    pub(super) rank: Option<NumberSet>,
-
-    /// TOML file of tolerance rules: pattern and bounds, the first match wins.
-    #[arg(long, value_name = "FILE")]
-    pub(super) tolerance: Option<PathBuf>,
-
-    /// Names that belong together: TOML, or YAML of cells or data as the older tool takes it.
-    #[arg(long, aliases = ["cell_mapping", "data_mapping"], value_name = "FILE")]
-    pub(super) mapping: Option<PathBuf>,
-
-    /// A second run of the baseline, or a file that `probe calibrate` wrote: what it differs by is no fault; may be given
-    /// several times.
-    #[arg(long, value_name = "DUMP")]
-    pub(super) noise: Vec<PathBuf>,
-
-    /// A run of the same program in float32 or float64: values as near to it as the baseline's are not at fault.
-    #[arg(long, value_name = "DUMP")]
-    pub(super) reference: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) comparison: Comparison,
 
     /// Reports to write, with commas [default: text,xlsx,parquet,json,html]; `json` alone, without -o, is printed.
     #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
@@ -107,9 +81,6 @@ pub(super) struct CompareArgs {
     #[arg(long, default_value_t = 10)]
     pub(super) top: usize,
 
-    #[command(flatten)]
-    pub(super) unlike: Unlike,
-
     /// Compare a shard of the plan that `probe plan` wrote, for `probe merge`; everything else was settled there.
     #[arg(long, value_name = "PLAN", requires = "shard")]
     #[arg(conflicts_with_all = ["first", "second", "baseline", "candidate", "output", "level", "step", "rank", "tolerance", "mapping", "noise", "reference", "full", "any_task", "any_level", "rows"])]
@@ -123,28 +94,15 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["plan", "full"])]
     pub(super) ray: Option<String>,
 
-    /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
-    #[arg(long)]
-    pub(super) no_mmap: bool,
+    /// Where the dumps lie: `shared`, all nodes see them, or `node`, each node has some of the ranks on its own disk.
+    #[arg(long, value_name = "WHERE", requires = "ray", default_value = "shared", value_parser = ["shared", "node"])]
+    pub(super) ray_where: String,
+
+    #[command(flatten)]
+    pub(super) scratch: Scratch,
 
     #[command(flatten)]
     pub(super) verbosity: Verbosity,
-}
-
-// Dumps that were not recorded alike. No text of the help, which a comment for documentation would become.
-#[derive(Debug, Clone, Copy, Args)]
-pub(super) struct Unlike {
-    /// Compare dumps of different tasks by what both recorded.
-    #[arg(long)]
-    pub(super) any_task: bool,
-
-    /// Compare dumps of different levels by the kinds of op that both recorded.
-    #[arg(long)]
-    pub(super) any_level: bool,
-
-    /// Compare batches of another size by the rows that both have: the forward pass, task tensor.
-    #[arg(long)]
-    pub(super) rows: bool,
 }
 
 #[derive(Debug, Clone, Copy, Args)]
@@ -170,19 +128,13 @@ impl CompareArgs {
 pub(super) const OUTPUT: &str = "probe-report";
 
 /// Runs the subcommand.
-pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exit> {
     if let (Some(plan), Some(shard)) = (&args.plan, args.shard) {
-        return compare_one(plan, shard, args);
+        return compare_one(plan, shard, args, stores);
     }
     let sides = args.sides().context("two dumps are needed: BASELINE CANDIDATE")?;
     if let Some(address) = &args.ray {
         return super::cluster::run(address, sides, args);
-    }
-    // What is certain to fail should fail before anything is created.
-    let noise = args.noise.iter().map(|path| ("noise", path));
-    let reference = args.reference.iter().map(|path| ("reference", path));
-    for (side, path) in ["baseline", "candidate"].into_iter().zip(sides).chain(noise).chain(reference) {
-        std::fs::metadata(path).with_context(|| format!("{} (the {side})", path.display()))?;
     }
     let printed = to_print(
         args.output.as_deref(),
@@ -190,38 +142,41 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         &[Format::Text, Format::Json],
         Format::Json,
     )?;
-    let options = CompareOptions {
-        steps: args.step.clone().unwrap_or_default(),
-        ranks: args.rank.clone().unwrap_or_default(),
-        level: args.level,
-        rules: args.tolerance.as_deref().map_or_else(|| Ok(Rules::default()), Rules::from_file)?,
-        access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
-        any_task: args.unlike.any_task,
-        any_level: args.unlike.any_level,
-        rows: args.unlike.rows,
-        mapping: args.mapping.as_deref().map_or_else(|| Ok(Mapping::default()), Mapping::from_file)?,
-        noise: args.noise.clone(),
-        reference: args.reference.clone(),
-    };
+    // What is certain to fail should fail before anything is created.
+    let mut asked = args.comparison.asked();
+    let noise = asked.noise.iter().map(|path| ("noise", path));
+    let reference = asked.reference.iter().map(|path| ("reference", path));
+    for (side, path) in ["baseline", "candidate"].into_iter().zip(sides).chain(noise).chain(reference) {
+        if let Address::Local(place) = Address::parse(path)? {
+            std::fs::metadata(place).with_context(|| format!("{} (the {side})", path.display()))?;
+        }
+    }
+    let mut stage = args.scratch.stage(stores, args.verbosity.quiet)?;
+    let selection = args.comparison.selection();
+    let folder = stage.output(args.output.as_deref().unwrap_or(Path::new(OUTPUT)))?;
+    let sides = [stage.dump(sides[0], &selection)?, stage.dump(sides[1], &selection)?];
+    asked = stage.asked(&asked, &selection)?;
+    let options = asked.options(stage.copies())?;
     let pool = pool(args.threads)?;
     let compared = |sink: &mut PartSink<'_>| {
         let bar = (!args.verbosity.quiet).then(Bar::on_terminal).flatten();
         let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
-        compare(sides[0], sides[1], &options, progress, sink)
+        compare(&sides[0], &sides[1], &options, progress, sink)
     };
     let (summary, written) = if printed.is_some() {
         (pool.install(|| compared(&mut |_| Ok(())))?, Vec::new())
     } else {
-        let folder = args.output.as_deref().unwrap_or(Path::new(OUTPUT));
+        let place = stage.copies().place(&folder);
         let extent = if args.full { Extent::Full } else { Extent::Selection };
-        in_new_folder(folder, || {
+        in_new_folder(&place, || {
             let mut reports =
-                ReportSet::create(folder, args.format.as_deref().unwrap_or(&Format::USUAL), extent)?;
-            pool.install(|| {
+                ReportSet::create(&place, args.format.as_deref().unwrap_or(&Format::USUAL), extent)?;
+            let (summary, written) = pool.install(|| -> anyhow::Result<_> {
                 let summary = compared(&mut |part| reports.part(part))?;
                 let written = reports.finish(&summary)?;
                 Ok((summary, written))
-            })
+            })?;
+            Ok((summary, stage.deliver(&written)?))
         })?
     };
     terminal::print(&if printed == Some(Format::Json) {
@@ -235,7 +190,7 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
 }
 
 /// Compares a shard of a plan. That ops are at fault in it is nothing to fail for: the merge tells.
-fn compare_one(plan: &Path, shard: Shard, args: &CompareArgs) -> anyhow::Result<Exit> {
+fn compare_one(plan: &Path, shard: Shard, args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exit> {
     let json = args.format.as_deref() == Some(&[Format::Json]);
     if args.format.is_some() && !json {
         bail!(
@@ -243,9 +198,10 @@ fn compare_one(plan: &Path, shard: Shard, args: &CompareArgs) -> anyhow::Result<
         );
     }
     leave_nothing_behind(Vec::new())?;
+    let mut stage = args.scratch.stage(stores, args.verbosity.quiet)?;
     let bar = (!args.verbosity.quiet).then(Bar::on_terminal).flatten();
     let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
-    let done = pool(args.threads)?.install(|| compare_shard(plan, shard, progress))?;
+    let done = pool(args.threads)?.install(|| compare_shard_staged(&mut stage, plan, shard, progress))?;
     drop(bar);
     if json {
         terminal::print(&CommandReport::of_shard(shard, &done).text()?)?;

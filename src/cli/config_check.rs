@@ -10,9 +10,11 @@ use clap::Args;
 use super::args::config_format;
 use super::output::{in_new_folder, to_print};
 use super::program::{self, Order};
+use super::scratch::Scratch;
 use super::{Exit, terminal};
 use crate::config_check::{ConfigOptions, check};
 use crate::report::config::{ConfigFormat, ConfigReports, ConfigTextOptions, answer, model, render};
+use crate::store::{Address, Stores};
 
 /// Check whether two training set-ups can be compared: environment, packages, flags, seeds, data, weights and more
 ///
@@ -78,6 +80,9 @@ pub(super) struct ConfigCheckArgs {
     pub(super) top: usize,
 
     #[command(flatten)]
+    pub(super) scratch: Scratch,
+
+    #[command(flatten)]
     pub(super) verbosity: ConfigVerbosity,
 }
 
@@ -110,28 +115,34 @@ const FORMATS: [ConfigFormat; 4] =
     [ConfigFormat::Text, ConfigFormat::Xlsx, ConfigFormat::Json, ConfigFormat::Html];
 
 /// Runs the subcommand.
-pub(super) fn run(args: &ConfigCheckArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &ConfigCheckArgs, stores: &dyn Stores) -> anyhow::Result<Exit> {
     if args.collect {
         return collect(args);
     }
     let [baseline, candidate] = args.packs().context("two packs are needed: BASELINE CANDIDATE")?;
     // What is certain to fail should fail before anything is created.
     for (side, path) in [("baseline", baseline), ("candidate", candidate)] {
-        std::fs::metadata(path).with_context(|| format!("{} (the {side})", path.display()))?;
+        if let Address::Local(place) = Address::parse(path)? {
+            std::fs::metadata(place).with_context(|| format!("{} (the {side})", path.display()))?;
+        }
     }
-    let options = ConfigOptions { rules: args.rules.clone(), strict: args.strict };
+    let mut stage = args.scratch.stage(stores, args.verbosity.quiet)?;
+    let folder = stage.output(args.output.as_deref().unwrap_or(Path::new(OUTPUT)))?;
+    let (baseline, candidate) = (stage.file(baseline)?, stage.file(candidate)?);
+    let rules = args.rules.as_deref().map(|rules| stage.file(rules)).transpose()?;
+    let options = ConfigOptions { rules, strict: args.strict, copies: stage.copies().clone() };
     let printable = [ConfigFormat::Text, ConfigFormat::Json];
     let printed = to_print(args.output.as_deref(), args.format.as_deref(), &printable, ConfigFormat::Json)?;
     let (outcome, written) = if printed.is_some() {
-        (check(baseline, candidate, &options)?, Vec::new())
+        (check(&baseline, &candidate, &options)?, Vec::new())
     } else {
-        let folder = args.output.as_deref().unwrap_or(Path::new(OUTPUT));
+        let place = options.copies.place(&folder);
         let formats = args.format.as_deref().unwrap_or(&FORMATS);
-        in_new_folder(folder, || {
-            let reports = ConfigReports::create(folder, formats)?;
-            let outcome = check(baseline, candidate, &options)?;
+        in_new_folder(&place, || {
+            let reports = ConfigReports::create(&place, formats)?;
+            let outcome = check(&baseline, &candidate, &options)?;
             let written = reports.finish(&outcome)?;
-            Ok((outcome, written))
+            Ok((outcome, stage.deliver(&written)?))
         })?
     };
     terminal::print(&if printed == Some(ConfigFormat::Json) {

@@ -7,11 +7,13 @@ use clap::Args;
 use globset::Glob;
 
 use super::nearest::nearest;
+use super::scratch::Scratch;
 use super::{Exit, terminal};
 use crate::compare::NumberSet;
 use crate::dump::Op;
 use crate::inspect::{InspectOptions, Inspection, inspect};
 use crate::report::inspection::{json, render};
+use crate::store::{Selection, Stores};
 
 /// Show what a dump or a tensor file holds: ops, slots and statistics, or one tensor's values.
 #[derive(Debug, Args)]
@@ -44,6 +46,9 @@ pub(super) struct InspectArgs {
     /// Form of the answer on standard output.
     #[arg(long, value_enum, default_value_t = InspectFormat::Text, value_name = "FORMAT")]
     pub(super) format: InspectFormat,
+
+    #[command(flatten)]
+    pub(super) scratch: Scratch,
 }
 
 /// Forms in which `inspect` answers.
@@ -56,15 +61,23 @@ pub(super) enum InspectFormat {
 }
 
 /// Runs the subcommand.
-pub(super) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &InspectArgs, stores: &dyn Stores) -> anyhow::Result<Exit> {
     let pattern = args.op.as_deref().map(|pattern| Glob::new(pattern).context("--op")).transpose()?;
+    let mut stage = args.scratch.stage(stores, false)?;
+    let selection = Selection {
+        steps: args.step.clone().unwrap_or_default(),
+        ranks: args.rank.clone().unwrap_or_default(),
+        ..Selection::default()
+    };
+    let path = stage.dump(&args.path, &selection)?;
     let options = InspectOptions {
         op: pattern.map(|pattern| pattern.compile_matcher()),
         tensor: args.tensor.clone(),
-        steps: args.step.clone().unwrap_or_default(),
-        ranks: args.rank.clone().unwrap_or_default(),
+        steps: selection.steps,
+        ranks: selection.ranks,
+        copies: stage.copies().clone(),
     };
-    let found = inspect(&args.path, &options)?;
+    let found = inspect(&path, &options)?;
     let missing = found.is_empty().then(|| missing(args, &found)).flatten();
     if missing.is_none() {
         terminal::print(&match args.format {

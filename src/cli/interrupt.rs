@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 #[cfg(unix)]
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// From now on, a signal that ends the process (Ctrl-C, `kill`, a closed terminal) first removes the reports that are being
 /// written, and those of `folders` that are empty then, the innermost first. Signals that the process was started to ignore, as
@@ -33,9 +33,32 @@ pub(super) fn leave_no_tree_behind(folder: PathBuf) -> anyhow::Result<()> {
     })
 }
 
-/// Runs `work` when a signal ends the process, and then lets it end.
+/// From now on, copies of what lies in object stores go before a signal ends the process.
+pub(super) fn leave_no_copies_behind() -> anyhow::Result<()> {
+    before_the_end(crate::store::discard_scratch)
+}
+
+/// What is to be done before the process ends, in order.
+type Work = Vec<Box<dyn FnOnce() + Send>>;
+
+/// All that is to be done; `None` before somebody watches for signals.
+#[cfg(unix)]
+static WORK: Mutex<Option<Work>> = Mutex::new(None);
+
+/// Runs `work` when a signal ends the process, after what was to be run before, and then lets it end.
 #[cfg(unix)]
 fn before_the_end(work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    let mut all = WORK.lock().unwrap_or_else(PoisonError::into_inner);
+    if all.is_none() {
+        watch()?;
+    }
+    all.get_or_insert_default().push(Box::new(work));
+    Ok(())
+}
+
+/// Begins to watch for signals.
+#[cfg(unix)]
+fn watch() -> anyhow::Result<()> {
     use anyhow::Context as _;
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
@@ -46,7 +69,8 @@ fn before_the_end(work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new(heeded).context("cannot watch for signals")?;
     let watch = move || {
         let Some(signal) = signals.forever().next() else { return };
-        work();
+        let work = WORK.lock().unwrap_or_else(PoisonError::into_inner).take();
+        work.into_iter().flatten().for_each(|work| work());
         // As if nobody had watched, so that who started the process sees how it ended.
         _ = signal_hook::low_level::emulate_default_handler(signal);
     };

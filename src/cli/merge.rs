@@ -8,11 +8,12 @@ use clap::Args;
 use super::args::format;
 use super::compare::Verbosity;
 use super::interrupt::leave_nothing_behind;
+use super::scratch::Scratch;
 use super::{Exit, terminal};
-use crate::report::json;
 use crate::report::text::{TextOptions, answer, render};
-use crate::report::{Extent, Format, ReportSet};
-use crate::shard::merge;
+use crate::report::{Format, json};
+use crate::shard::merge_staged;
+use crate::store::Stores;
 
 /// Fold the shards of a plan into the answer and its reports.
 ///
@@ -39,6 +40,9 @@ pub(super) struct MergeArgs {
     pub(super) top: usize,
 
     #[command(flatten)]
+    pub(super) scratch: Scratch,
+
+    #[command(flatten)]
     pub(super) verbosity: Verbosity,
 }
 
@@ -46,7 +50,7 @@ pub(super) struct MergeArgs {
 const FORMATS: [Format; 4] = [Format::Text, Format::Xlsx, Format::Json, Format::Html];
 
 /// Runs the subcommand.
-pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &MergeArgs, stores: &dyn Stores) -> anyhow::Result<Exit> {
     let formats = args.format.as_deref().unwrap_or(&FORMATS);
     if formats.contains(&Format::Parquet) {
         bail!(
@@ -54,9 +58,8 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
         );
     }
     leave_nothing_behind(Vec::new())?;
-    let found = merge(&args.run)?;
-    let reports = ReportSet::create(&args.run, formats, Extent::Selection)?;
-    let written = reports.finish_stored(&found.rows, &found.summary)?;
+    let mut stage = args.scratch.stage(stores, args.verbosity.quiet)?;
+    let (found, written) = merge_staged(&mut stage, &args.run, formats)?;
     for note in &found.notes {
         terminal::note(note);
     }

@@ -8,6 +8,7 @@ mod calibrate;
 mod capture;
 mod cluster;
 mod compare;
+mod comparison;
 mod config_check;
 mod convert;
 mod exit;
@@ -28,16 +29,23 @@ mod program;
 mod progress;
 #[cfg(all(feature = "html", feature = "parquet"))]
 mod report;
+mod scratch;
 mod terminal;
 
 use clap::Parser;
 use std::ffi::OsString;
 
+use crate::store::{NoStores, Stores};
 use args::{Cli, Command};
 pub use exit::Exit;
 
-/// Runs the command with `args`, the first of which is the program's name.
+/// Runs the command with `args`, the first of which is the program's name. It reads no object stores.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
+    run_with(args, &NoStores)
+}
+
+/// As [`run`], with object stores that `stores` opens.
+pub fn run_with(args: impl IntoIterator<Item = OsString>, stores: &dyn Stores) -> Exit {
     let cli = match Cli::try_parse_from(args::with_long_names(args)) {
         Ok(cli) => cli,
         Err(error) => {
@@ -49,18 +57,18 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     };
     let outcome = match cli.command {
         Command::Capture(options) => capture::run(&options),
-        Command::Compare(options) => compare::run(&options),
+        Command::Compare(options) => compare::run(&options, stores),
         Command::Peers(options) => peers::run(&options),
-        Command::Plan(options) => plan::run(&options),
-        Command::Merge(options) => merge::run(&options),
+        Command::Plan(options) => plan::run(&options, stores),
+        Command::Merge(options) => merge::run(&options, stores),
         Command::Calibrate(options) => calibrate::run(&options),
-        Command::ConfigCheck(options) => config_check::run(&options),
+        Command::ConfigCheck(options) => config_check::run(&options, stores),
         Command::Gate(options) => gate::run(&options),
         Command::Baseline(options) => baseline::run(&options),
         Command::Convert(options) => convert::run(&options),
         Command::History(options) => history::run(&options),
         Command::Narrow(options) => narrow::run(&options),
-        Command::Inspect(options) => inspect::run(&options),
+        Command::Inspect(options) => inspect::run(&options, stores),
         #[cfg(all(feature = "html", feature = "parquet"))]
         Command::Report(options) => report::run(&options),
         Command::Completions(options) => manual::completions(&options),

@@ -5,18 +5,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 
-use super::args::{level, numbers};
-use super::compare::Unlike;
+use super::comparison::Comparison;
 use super::interrupt::leave_nothing_behind;
 use super::print::PrintFormat;
+use super::scratch::Scratch;
 use super::{Exit, terminal};
-use crate::compare::{CompareOptions, LevelFilter};
-use crate::judge::Rules;
-use crate::pair::Mapping;
-use crate::read::map::FileAccess;
 use crate::report::commands::CommandReport;
 use crate::report::number::counted;
-use crate::shard::{PLAN, Plan, PlanOptions, plan};
+use crate::shard::{Plan, plan_staged};
+use crate::store::Stores;
 
 /// Settle a comparison of many ranks once, to be run in shards by any scheduler: `probe compare --plan`, then `probe merge`.
 ///
@@ -51,40 +48,11 @@ pub(super) struct PlanArgs {
     #[arg(short, long, value_name = "RUN")]
     pub(super) output: PathBuf,
 
-    /// Kinds of op to compare.
-    #[arg(short, long, default_value_t = LevelFilter::All, value_parser = level())]
-    pub(super) level: LevelFilter,
-
-    /// Steps to compare, such as 3 or 0,10-12 [default: all].
-    #[arg(long, value_name = "STEPS", value_parser = numbers)]
-    pub(super) step: Option<String>,
-
-    /// Ranks to compare, such as 0 or 0-7 [default: all].
-    #[arg(long, value_name = "RANKS", value_parser = numbers)]
-    pub(super) rank: Option<String>,
-
-    /// TOML file of tolerance rules.
-    #[arg(long, value_name = "FILE")]
-    pub(super) tolerance: Option<PathBuf>,
-
-    /// Names that belong together, as for `probe compare`.
-    #[arg(long, value_name = "FILE")]
-    pub(super) mapping: Option<PathBuf>,
-
-    /// A file that `probe calibrate` wrote; may be given several times.
-    #[arg(long, value_name = "FILE")]
-    pub(super) noise: Vec<PathBuf>,
-
-    /// A run of the same program in float32 or float64.
-    #[arg(long, value_name = "DUMP")]
-    pub(super) reference: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) comparison: Comparison,
 
     #[command(flatten)]
-    pub(super) unlike: Unlike,
-
-    /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
-    #[arg(long)]
-    pub(super) no_mmap: bool,
+    pub(super) scratch: Scratch,
 
     /// What is printed.
     #[arg(long, value_enum, default_value_t)]
@@ -104,32 +72,12 @@ impl PlanArgs {
 }
 
 /// Runs the subcommand.
-pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &PlanArgs, stores: &dyn Stores) -> anyhow::Result<Exit> {
     let [baseline, candidate] = args.sides().context("two dumps are needed: BASELINE CANDIDATE")?;
     leave_nothing_behind(Vec::new())?;
-    let numbers = |text: &Option<String>| text.as_deref().map(str::parse).transpose();
-    let compare = CompareOptions {
-        steps: numbers(&args.step)?.unwrap_or_default(),
-        ranks: numbers(&args.rank)?.unwrap_or_default(),
-        level: args.level,
-        rules: args.tolerance.as_deref().map_or_else(|| Ok(Rules::default()), Rules::from_file)?,
-        access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
-        any_task: args.unlike.any_task,
-        any_level: args.unlike.any_level,
-        rows: args.unlike.rows,
-        mapping: args.mapping.as_deref().map_or_else(|| Ok(Mapping::default()), Mapping::from_file)?,
-        noise: args.noise.clone(),
-        reference: args.reference.clone(),
-    };
-    let options = PlanOptions {
-        compare,
-        steps: args.step.clone(),
-        ranks: args.rank.clone(),
-        tolerance: args.tolerance.clone(),
-        mapping: args.mapping.clone(),
-    };
-    let made = plan(baseline, candidate, &args.output, &options)?;
-    let path = args.output.join(PLAN);
+    let mut stage = args.scratch.stage(stores, args.quiet)?;
+    let asked = args.comparison.asked();
+    let (made, path) = plan_staged(&mut stage, baseline, candidate, &args.output, &asked)?;
     terminal::print(&match args.format {
         PrintFormat::Json => CommandReport::of_plan(&path, &made).text()?,
         PrintFormat::Text if args.quiet => format!("{}\n", path.display()),

@@ -47,6 +47,38 @@ impl Bar {
     }
 }
 
+/// A bar over the bytes that are copied.
+#[derive(Debug)]
+pub(super) struct ByteBar {
+    line: ProgressBar,
+    started: Instant,
+}
+
+impl ByteBar {
+    /// A bar when standard error is a terminal; it appears once the work has taken a while.
+    pub(super) fn on_terminal() -> Option<Self> {
+        if !io::stderr().is_terminal() {
+            return None;
+        }
+        let template = "{bar:40} {percent:>3}% of {total_bytes} copied, {binary_bytes_per_sec}";
+        let style = ProgressStyle::with_template(template).ok()?;
+        let line = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden()).with_style(style);
+        Some(Self { line, started: Instant::now() })
+    }
+
+    /// So many bytes of so many are there.
+    pub(super) fn show(&self, done: u64, total: u64) {
+        if self.line.is_hidden() && self.started.elapsed() >= PATIENCE {
+            self.line.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.line.set_length(total);
+        self.line.set_position(done);
+        if done == total {
+            self.line.set_draw_target(ProgressDrawTarget::hidden());
+        }
+    }
+}
+
 /// A line that says what is being run, with the time that it has taken so far; where standard error is no terminal, a line for each thing.
 #[derive(Debug)]
 pub(super) struct Line {

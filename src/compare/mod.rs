@@ -3,6 +3,7 @@
 //! Parts are worked on in batches, as many at a time as there are pairs of threads; while a batch is measured the one
 //! before it is reported. Results do not depend on the number of threads.
 
+mod asked;
 mod below;
 mod collect;
 mod error;
@@ -20,6 +21,9 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
+#[cfg(feature = "parquet")]
+pub(crate) use asked::is_noise_file;
+pub use asked::{Asked, AskedError};
 pub use error::CompareError;
 pub(crate) use fold::{Fold, SideInfo};
 #[cfg(feature = "parquet")]
@@ -35,7 +39,7 @@ use crate::pair::{
     keep_common_slots, keep_first_batch, keep_reached, keep_shared_kinds, pair_parts, substitutions,
     value_numbers,
 };
-use crate::read::{self, ReadError, map::FileAccess};
+use crate::read::{Copies, ReadError, map::FileAccess};
 use crate::report::{PartReport, Portrait, ReportError};
 #[cfg(feature = "parquet")]
 pub(crate) use noise::measured as measured_noise;
@@ -69,6 +73,18 @@ pub struct CompareOptions {
     pub noise: Vec<PathBuf>,
     /// A run of higher precision, against which both sides are measured.
     pub reference: Option<PathBuf>,
+    /// Where the dumps lie that are read from a copy.
+    pub copies: Copies,
+}
+
+impl CompareOptions {
+    /// Opens a dump.
+    ///
+    /// # Errors
+    /// As for [`open`](crate::read::open).
+    pub(crate) fn open(&self, path: &Path) -> Result<Dump, ReadError> {
+        self.copies.open(path, self.access)
+    }
 }
 
 /// Told about progress, from any thread.
@@ -144,8 +160,7 @@ pub fn compare(
     progress: &dyn Progress,
     sink: &mut PartSink<'_>,
 ) -> Result<Summary, CompareError> {
-    let (b, c) =
-        rayon::join(|| read::open(baseline, options.access), || read::open(candidate, options.access));
+    let (b, c) = rayon::join(|| options.open(baseline), || options.open(candidate));
     compare_dumps(&b?, &c?, options, progress, sink)
 }
 
@@ -246,7 +261,7 @@ impl Parts<'_> {
         let mut waiting: Vec<DonePart> = Vec::new();
         // What the last step compared of each rank left to the judging of the next.
         let mut histories: BTreeMap<u32, History> = BTreeMap::new();
-        let below = Below::of(&c.path, options.access);
+        let below = Below::of(&options.copies.place(&c.path), options.access);
         for matches in self.matches.chunks(parts_at_a_time()) {
             let (reported, mut done) = rayon::join(
                 || hand_on(&waiting, self.total, sink),

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use super::asked::is_noise_file;
 use super::{CompareError, CompareOptions, DonePart, Progress, in_order, parts_at_a_time, work_on};
 use crate::dump::{Dump, PartKey};
 use crate::judge::{History, Incomplete, Noise, NoiseMeter, RunJudge, measure_noise};
 use crate::measure::Evidence;
 use crate::pair::pair_parts;
-use crate::read;
 
 /// What [`calibrate`] found.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub fn calibrate(
     options: &CompareOptions,
     progress: &dyn Progress,
 ) -> Result<Calibration, CompareError> {
-    let baseline = read::open(baseline, options.access)?;
+    let baseline = options.open(baseline)?;
     let mut found = Measuring::default();
     for path in noise {
         found.run(&baseline, path, options, progress)?;
@@ -50,8 +50,10 @@ pub(crate) fn measured(
 ) -> Result<Noise, CompareError> {
     let mut found = Measuring::default();
     for path in &options.noise {
-        if path.extension().is_some_and(|kind| kind == "toml") {
-            found.said.push(found.meter.add_file(path)?);
+        if is_noise_file(path) {
+            let copies = &options.copies;
+            let added = found.meter.add_file(&copies.place(path), path).map_err(|error| error.called(copies));
+            found.said.push(added?);
         } else {
             found.run(baseline, path, options, progress)?;
         }
@@ -82,7 +84,7 @@ impl Measuring {
         progress: &dyn Progress,
     ) -> Result<(), CompareError> {
         let error = |reason: String| CompareError::Noise { path: path.into(), reason };
-        let noise = read::open(path, options.access)?;
+        let noise = options.open(path)?;
         let selected = |key: &PartKey| {
             options.steps.contains(key.step) && options.ranks.contains(u64::from(key.rank.number()))
         };

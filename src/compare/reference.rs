@@ -9,7 +9,6 @@ use crate::dump::{Dump, PartKey, Rank};
 use crate::judge::ReferenceErrors;
 use crate::measure::{Evidence, Metric};
 use crate::pair::{Mapping, PartMatch, PartPair, align};
-use crate::read;
 
 /// The dump of the reference run.
 #[derive(Debug)]
@@ -36,7 +35,7 @@ impl Reference {
         total: usize,
         options: &CompareOptions,
     ) -> Result<Self, CompareError> {
-        let dump = read::open(path, options.access)?;
+        let dump = options.open(path)?;
         let alone = dump.parts.len() == 1 && total == 1;
         let reference = Self { path: path.into(), dump, alone };
         if !matches.is_empty() && !matches.iter().any(|part| reference.key(part).is_some()) {

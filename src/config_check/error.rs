@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::read::ReadError;
+use crate::read::{Copies, ReadError};
 use crate::settings::SettingsError;
 
 /// A configuration check that could not be made.
@@ -51,4 +51,14 @@ pub enum ConfigError {
         /// What it holds.
         candidate_parts: String,
     },
+}
+
+impl ConfigError {
+    /// The error with the name of the file of expectations, where a copy of it was read.
+    pub(crate) fn called(self, copies: &Copies) -> Self {
+        match self {
+            Self::Settings(error) => Self::Settings(error.called(copies)),
+            other => other,
+        }
+    }
 }

@@ -23,6 +23,7 @@ pub use outcome::{CheckVerdict, Outcome, PackInfo, PartOutcome, Row, Unreadable}
 pub use pair::DevicePair;
 pub use part::{Part, Verdict};
 
+use crate::read::Copies;
 use checks::Context;
 use pack::Pack;
 
@@ -34,6 +35,8 @@ pub struct ConfigOptions {
     pub rules: Option<PathBuf>,
     /// Whether [`Verdict::Unknown`] counts as a difference.
     pub strict: bool,
+    /// Where packs and rules lie that are read from a copy.
+    pub copies: Copies,
 }
 
 /// Holds the pack at `candidate` against the one at `baseline`.
@@ -42,9 +45,11 @@ pub struct ConfigOptions {
 /// [`ConfigError`] when a pack cannot be opened at all, the rules are wrong, or the packs share no part.
 pub fn check(baseline: &Path, candidate: &Path, options: &ConfigOptions) -> Result<Outcome, ConfigError> {
     let start = Instant::now();
-    let expectations = Expectations::load(options.rules.as_deref())?;
-    let baseline = pack::open(baseline, &expectations)?;
-    let candidate = pack::open(candidate, &expectations)?;
+    let copies = &options.copies;
+    let rules = options.rules.as_deref().map(|rules| copies.place(rules));
+    let expectations = Expectations::load(rules.as_deref()).map_err(|error| error.called(copies))?;
+    let baseline = pack::open_copy(baseline, copies, &expectations)?;
+    let candidate = pack::open_copy(candidate, copies, &expectations)?;
     let mut outcome = check_packs(&baseline, &candidate, &expectations, options.strict)?;
     outcome.seconds = start.elapsed().as_secs_f64();
     Ok(outcome)

@@ -62,6 +62,17 @@ impl ReadError {
         Self::Usage { path: path.into(), message: message.into() }
     }
 
+    /// The same, of the file or folder `path`: what was read was a copy of it.
+    #[must_use]
+    pub(crate) fn about(self, path: PathBuf) -> Self {
+        match self {
+            Self::Io { source, .. } => Self::Io { path, source },
+            Self::Format { message, .. } => Self::Format { path, message },
+            Self::Limit { what, found, limit, .. } => Self::Limit { path, what, found, limit },
+            Self::Usage { message, .. } => Self::Usage { path, message },
+        }
+    }
+
     /// What is wrong, without the path.
     pub fn reason(&self) -> String {
         match self {

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use crate::compare::NumberSet;
 use crate::dump::{Dump, Op, PartKey, Rank, Slot, TensorRecord};
 use crate::measure::{self, Histogram, TensorSummary};
-use crate::read::{self, ReadError, map::FileAccess};
+use crate::read::{Copies, ReadError, map::FileAccess};
 
 /// Bins of a histogram.
 const BINS: usize = 20;
@@ -33,6 +33,8 @@ pub struct InspectOptions {
     pub steps: NumberSet,
     /// Ranks to look at; all when empty.
     pub ranks: NumberSet,
+    /// Where the dump lies, if it is read from a copy.
+    pub copies: Copies,
 }
 
 /// What was found.
@@ -124,7 +126,7 @@ impl Inspection {
 /// # Errors
 /// [`ReadError`] when nothing there can be read as a dump, or no part of it is selected.
 pub fn inspect(path: &Path, options: &InspectOptions) -> Result<Inspection, ReadError> {
-    let dump = read::open(path, FileAccess::Map)?;
+    let dump = options.copies.open(path, FileAccess::Map)?;
     let mut found = Inspection {
         path: path.to_path_buf(),
         format: dump.format,

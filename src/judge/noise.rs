@@ -257,10 +257,10 @@ impl NoiseMeter {
     ///
     /// # Errors
     /// [`SettingsError`] with file, place and repair.
-    pub fn add_file(&mut self, path: &Path) -> Result<String, SettingsError> {
+    pub fn add_file(&mut self, path: &Path, name: &Path) -> Result<String, SettingsError> {
         let levels = file::read(path)?;
         let said =
-            format!("floors are at least the levels of {} in {}", families(levels.len()), path.display());
+            format!("floors are at least the levels of {} in {}", families(levels.len()), name.display());
         for (family, level) in levels {
             widen(&mut self.given, family, level);
         }

@@ -249,6 +249,12 @@ impl Source {
         Self { path: path.into(), len, content: Content::Whole(storage) }
     }
 
+    /// The same bytes; `path` is what errors will name.
+    #[must_use]
+    pub(crate) fn called(self, path: &Path) -> Self {
+        Self { path: path.into(), ..self }
+    }
+
     /// What errors name.
     pub const fn path(&self) -> &Path {
         &self.path

@@ -5,6 +5,7 @@
 pub(crate) mod archive;
 pub mod cann;
 mod collection;
+mod copies;
 mod detect;
 pub mod limits;
 pub mod map;
@@ -14,6 +15,8 @@ mod native;
 pub mod tensor_file;
 
 pub use crate::dump::ReadError;
+pub use copies::Copies;
 pub use detect::open;
 #[cfg(feature = "parquet")]
 pub(crate) use msprobe::FORMAT as MSPROBE;
+pub(crate) use msprobe::INDEX_NAMES;

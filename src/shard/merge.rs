@@ -8,6 +8,7 @@ use super::share::{folder_of, read_done};
 use super::{PLAN, Plan, PlanError, Shard};
 use crate::compare::Fold;
 use crate::judge::Summary;
+use crate::read::Copies;
 
 /// Missing shards that are told one by one.
 const LISTED: usize = 50;
@@ -21,29 +22,29 @@ pub struct Merged {
     pub shards: u32,
     /// Shards that are not done, by number.
     pub missing: Vec<u32>,
-    /// Files of rows, one for each shard that is done.
+    /// Files of rows, one for each shard that is done, as they are called.
     pub rows: Vec<PathBuf>,
     /// Remarks: shards of other plans, and of other numbers of shards, that were not looked at.
     pub notes: Vec<String>,
 }
 
-/// Folds the shards of the plan in the folder `run`.
+/// Folds the shards of the plan in the folder that is called `run`.
 ///
 /// Where the plan was run in several numbers of shards, that one counts of which most is done, of equals the smallest: pieces of two would count parts twice.
 ///
 /// # Errors
 /// [`PlanError`] when there is no plan, no shard is done, a shard cannot be read, or the options forbid to compare what is there.
-pub fn merge(run: &Path) -> Result<Merged, PlanError> {
+pub fn merge(run: &Path, copies: &Copies) -> Result<Merged, PlanError> {
     let started = Instant::now();
     let path = run.join(PLAN);
-    let plan = Plan::read(&path)?;
-    let (count, mut notes) = count(run, &plan)?;
+    let plan = Plan::read(&path, copies)?;
+    let (count, mut notes) = count(run, &plan, copies)?;
     let mut fold = plan.prologue()?;
     let (mut missing, mut rows) = (Vec::new(), Vec::new());
     for index in 1..=count {
         let Some(shard) = Shard::new(index, count) else { continue };
         let folder = folder_of(run, &plan, shard);
-        match read_done(&folder, &plan, plan.hash(), shard)? {
+        match read_done(&folder, &plan, plan.hash(), shard, copies)? {
             Some(found) => {
                 fold.absorb(found);
                 rows.push(folder.join(crate::report::Format::Parquet.file_name()));
@@ -63,7 +64,7 @@ pub fn merge(run: &Path) -> Result<Merged, PlanError> {
         return Err(PlanError::Misuse { path, message });
     }
     let summary = fold.finish(plan.sides(), plan.level(), started.elapsed().as_secs_f64())?;
-    notes.extend(others(run, &plan));
+    notes.extend(others(run, &plan, copies));
     Ok(Merged { summary, shards: count, missing, rows, notes })
 }
 
@@ -91,20 +92,21 @@ fn command(plan: &Path, shard: &str) -> String {
 }
 
 /// The number of shards that counts.
-fn count(run: &Path, plan: &Plan) -> Result<(u32, Vec<String>), PlanError> {
+fn count(run: &Path, plan: &Plan, copies: &Copies) -> Result<(u32, Vec<String>), PlanError> {
     let folder = run.join(plan.name());
     let none = || PlanError::Misuse {
         path: run.join(PLAN),
         message: format!("no shard of it is done; run: {}", command(&run.join(PLAN), "1/1")),
     };
-    let entries = fs::read_dir(&folder).map_err(|_| none())?;
+    let entries = fs::read_dir(copies.place(&folder)).map_err(|_| none())?;
     let mut found: Vec<(usize, u32)> = Vec::new();
     for entry in entries.filter_map(Result::ok) {
         let Some(count) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
         };
         let done = (1..=count).filter_map(|index| Shard::new(index, count)).filter(|&shard| {
-            folder_of(run, plan, shard).join(super::PART).is_file() || plan.matches(shard).is_empty()
+            copies.place(&folder_of(run, plan, shard).join(super::PART)).is_file()
+                || plan.matches(shard).is_empty()
         });
         let missing = count as usize - done.count();
         found.push((missing, count));
@@ -124,10 +126,10 @@ fn count(run: &Path, plan: &Plan) -> Result<(u32, Vec<String>), PlanError> {
 }
 
 /// Shards of other plans.
-fn others(run: &Path, plan: &Plan) -> Option<String> {
+fn others(run: &Path, plan: &Plan, copies: &Copies) -> Option<String> {
     let is_plan =
         |name: &str| name.len() == plan.name().len() && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let entries = fs::read_dir(run).ok()?;
+    let entries = fs::read_dir(copies.place(run)).ok()?;
     let mut names: Vec<String> = entries
         .filter_map(Result::ok)
         .filter_map(|entry| entry.file_name().into_string().ok())

@@ -13,6 +13,8 @@ mod choice;
 mod merge;
 mod plan;
 mod share;
+#[cfg(feature = "native")]
+mod staged;
 mod state;
 
 #[cfg(all(test, feature = "native"))]
@@ -23,10 +25,12 @@ use std::path::PathBuf;
 
 pub use choice::{Shard, ShardError};
 pub use merge::{Merged, merge};
-pub use plan::{PLAN, Plan, PlanOptions, build_id, plan};
+pub use plan::{Needs, PLAN, Plan, build_id, plan};
 pub use share::{ShardOutcome, compare_shard};
+#[cfg(feature = "native")]
+pub use staged::{compare_shard_staged, merge_staged, plan_staged};
 
-use crate::compare::CompareError;
+use crate::compare::{AskedError, CompareError};
 use crate::read::ReadError;
 
 /// Name of what says that a shard is done.
@@ -47,9 +51,19 @@ pub enum PlanError {
     /// The comparison itself failed.
     #[error(transparent)]
     Compare(#[from] CompareError),
+    /// The options cannot be used.
+    #[error(transparent)]
+    Asked(#[from] AskedError),
     /// A dump cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// What lies in a store cannot be copied, or be put there.
+    #[cfg(feature = "native")]
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
+    /// The rows of the shards lead to no report.
+    #[error(transparent)]
+    Stored(#[from] crate::report::StoredError),
     /// The options forbid to compare a part.
     #[error("{0}")]
     Refused(String),

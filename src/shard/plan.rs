@@ -12,14 +12,25 @@ use sha2::{Digest, Sha256};
 use super::state::State;
 use super::{PlanError, Shard};
 use crate::compare::{
-    CompareError, CompareOptions, Fold, LevelFilter, NumberSet, Prologue, Quiet, Reference, SideInfo,
-    measured_noise,
+    Asked, CompareError, CompareOptions, Fold, LevelFilter, NumberSet, Prologue, Quiet, Reference, SideInfo,
+    is_noise_file, measured_noise,
 };
 use crate::dump::{Dump, PartKey, RankId};
-use crate::judge::{Rules, RunInfo};
-use crate::pair::{Mapping, PartMatch};
-use crate::read::{self, map::FileAccess};
+use crate::judge::RunInfo;
+use crate::pair::PartMatch;
+use crate::read::Copies;
 use crate::report::Draft;
+
+/// What a shard reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Needs {
+    /// Files of options.
+    pub files: Vec<PathBuf>,
+    /// The two dumps, each with steps and ranks.
+    pub sides: Vec<(PathBuf, NumberSet, NumberSet)>,
+    /// Dumps beside them, in the same way.
+    pub references: Vec<(PathBuf, NumberSet, NumberSet)>,
+}
 
 /// Name of the plan in the folder of a run.
 pub const PLAN: &str = "plan.json";
@@ -33,22 +44,6 @@ const VERSION: u32 = 1;
 /// Bytes of a hash that name the folder of the shards, in hexadecimal digits.
 const NAMED: usize = 16;
 
-/// What to plan: the options of a comparison, and the files that they came from.
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct PlanOptions {
-    /// The comparison.
-    pub compare: CompareOptions,
-    /// Steps as they were typed; all when `None`.
-    pub steps: Option<String>,
-    /// Ranks as they were typed; all when `None`.
-    pub ranks: Option<String>,
-    /// File of the tolerance rules.
-    pub tolerance: Option<PathBuf>,
-    /// File of the mapping.
-    pub mapping: Option<PathBuf>,
-}
-
 /// A plan.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -61,9 +56,10 @@ pub struct Plan {
     hash: String,
     pub(super) baseline: Side,
     pub(super) candidate: Side,
-    options: Options,
+    /// Its paths are absolute.
+    options: Asked,
     /// What the options read, by content: a file that is another one later would make another comparison.
-    files: BTreeMap<String, String>,
+    files: BTreeMap<PathBuf, String>,
     /// What could not be read or paired.
     prologue: State,
     pub(super) groups: Vec<Group>,
@@ -80,23 +76,6 @@ pub(super) struct Side {
     steps: Vec<u64>,
     ranks: Vec<u32>,
     selected: bool,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(clippy::struct_excessive_bools, reason = "independent switches, as on the command line")]
-struct Options {
-    steps: Option<String>,
-    ranks: Option<String>,
-    level: String,
-    tolerance: Option<String>,
-    mapping: Option<String>,
-    noise: Vec<String>,
-    reference: Option<String>,
-    map_files: bool,
-    any_task: bool,
-    any_level: bool,
-    rows: bool,
 }
 
 /// All selected steps of one rank: a step is judged with the one before it, so that they are never parted.
@@ -133,8 +112,8 @@ impl Key {
         PartKey { step: self.step, rank, label: self.label.as_str().into() }
     }
 
-    fn of(key: &PartKey, dump: &Dump, root: &Path) -> Result<Self, PlanError> {
-        let place = dump.reader.place(key).map(absolute).transpose()?;
+    fn of(key: &PartKey, dump: &Dump, root: &Path, copies: &Copies) -> Result<Self, PlanError> {
+        let place = dump.reader.place(key).map(|place| absolute(&copies.name(place), copies)).transpose()?;
         let rank = match key.rank {
             RankId::Single => None,
             RankId::Rank(rank) => Some(rank),
@@ -150,19 +129,24 @@ pub fn build_id() -> String {
     format!("{} {}+{}", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), env!("PROBE_SOURCES"))
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, PlanError> {
+/// The path as any machine finds it: absolute, or the name of what is read from a copy.
+fn absolute(path: &Path, copies: &Copies) -> Result<PathBuf, PlanError> {
+    if copies.hold(path) {
+        return Ok(path.into());
+    }
     std::path::absolute(path).map_err(|source| PlanError::Io { path: path.into(), source })
 }
 
-fn text(path: &Path) -> Result<String, PlanError> {
-    let path = absolute(path)?;
-    path.to_str().map(str::to_owned).ok_or_else(|| PlanError::Misuse {
-        path,
-        message: "has a name that is no text, which a plan cannot hold".into(),
-    })
+/// [`absolute`], of a path that is text, for a plan holds nothing else.
+fn written(path: &Path, copies: &Copies) -> Result<PathBuf, PlanError> {
+    let path = absolute(path, copies)?;
+    if path.to_str().is_some() {
+        return Ok(path);
+    }
+    Err(PlanError::Misuse { path, message: "has a name that is no text, which a plan cannot hold".into() })
 }
 
-/// Lists and pairs the parts of two dumps, and writes the plan into `folder`, which is made.
+/// Lists and pairs the parts of two dumps, and writes the plan into the folder that is called `folder`, which is made.
 ///
 /// # Errors
 /// [`PlanError`] when a dump cannot be listed, nothing pairs, the options cannot be planned, or the plan cannot be written.
@@ -170,21 +154,19 @@ pub fn plan(
     baseline: &Path,
     candidate: &Path,
     folder: &Path,
-    options: &PlanOptions,
+    asked: &Asked,
+    copies: &Copies,
 ) -> Result<Plan, PlanError> {
-    let compare = &options.compare;
-    for path in &compare.noise {
-        if path.extension().is_none_or(|kind| kind != "toml") {
-            return Err(PlanError::Misuse {
-                path: path.clone(),
-                message: "noise of a plan is a file: measure it once with `probe calibrate`, and give --noise noise.toml".into(),
-            });
-        }
+    let compare = asked.options(copies)?;
+    if let Some(path) = compare.noise.iter().find(|path| !is_noise_file(path)) {
+        return Err(PlanError::Misuse {
+            path: path.clone(),
+            message: "noise of a plan is a file: measure it once with `probe calibrate`, and give --noise noise.toml".into(),
+        });
     }
-    let (b, c) =
-        rayon::join(|| read::open(baseline, compare.access), || read::open(candidate, compare.access));
+    let (b, c) = rayon::join(|| compare.open(baseline), || compare.open(candidate));
     let (b, c) = (b?, c?);
-    let mut opened = Prologue::of(&b, &c, compare);
+    let mut opened = Prologue::of(&b, &c, &compare);
     if opened.pairing.matches.is_empty() {
         let error = std::mem::take(&mut opened.fold).finish(opened.sides, compare.level, 0.0);
         return Err(error.err().map_or_else(
@@ -195,30 +177,17 @@ pub fn plan(
             Into::into,
         ));
     }
-    measured_noise(&b, compare, &Quiet, &mut opened.fold.run)?;
+    measured_noise(&b, &compare, &Quiet, &mut opened.fold.run)?;
     if let Some(path) = &compare.reference {
         let matches = &opened.pairing.matches;
-        Reference::open(path, matches, matches.len(), compare)?;
+        Reference::open(path, matches, matches.len(), &compare)?;
     }
-    let optional = |path: &Option<PathBuf>| path.as_deref().map(text).transpose();
-    let named = Options {
-        steps: options.steps.clone(),
-        ranks: options.ranks.clone(),
-        level: compare.level.name().to_owned(),
-        tolerance: optional(&options.tolerance)?,
-        mapping: optional(&options.mapping)?,
-        noise: compare.noise.iter().map(|path| text(path)).collect::<Result<_, _>>()?,
-        reference: optional(&compare.reference)?,
-        map_files: compare.access == FileAccess::Map,
-        any_task: compare.any_task,
-        any_level: compare.any_level,
-        rows: compare.rows,
-    };
-    let files = named.files().map(|path| Ok((path.to_owned(), digest(Path::new(path))?)));
+    let options = asked.clone().with_paths(|path| written(path, copies))?;
+    let files = options.files().map(|path| Ok((path.to_path_buf(), digest(path, copies)?)));
     let files = files.collect::<Result<_, PlanError>>()?;
     let [b_side, c_side] = opened.sides;
-    let (b_side, c_side) = (Side::of(&b, b_side)?, Side::of(&c, c_side)?);
-    let groups = groups(&opened.pairing.matches, [(&b, &b_side), (&c, &c_side)])?;
+    let (b_side, c_side) = (Side::of(&b, b_side, copies)?, Side::of(&c, c_side, copies)?);
+    let groups = groups(&opened.pairing.matches, [(&b, &b_side), (&c, &c_side)], copies)?;
     let mut plan = Plan {
         format: FORMAT.into(),
         version: VERSION,
@@ -226,20 +195,20 @@ pub fn plan(
         hash: String::new(),
         baseline: b_side,
         candidate: c_side,
-        options: named,
+        options,
         files,
         prologue: (&opened.fold).into(),
         groups,
     };
     plan.hash = plan.digest()?;
-    plan.write(folder)?;
+    plan.write(&copies.place(folder))?;
     Ok(plan)
 }
 
 impl Side {
-    fn of(dump: &Dump, side: SideInfo) -> Result<Self, PlanError> {
+    fn of(dump: &Dump, side: SideInfo, copies: &Copies) -> Result<Self, PlanError> {
         let SideInfo { info: RunInfo { path, format, steps, ranks, .. }, selected } = side;
-        Ok(Self { given: path, path: text(&dump.path)?.into(), format, steps, ranks, selected })
+        Ok(Self { given: path, path: written(&dump.path, copies)?, format, steps, ranks, selected })
     }
 
     fn info(&self) -> SideInfo {
@@ -254,15 +223,12 @@ impl Side {
     }
 }
 
-impl Options {
-    /// Files that are read whole, by path.
-    fn files(&self) -> impl Iterator<Item = &str> {
-        self.tolerance.iter().chain(&self.mapping).chain(&self.noise).map(String::as_str)
-    }
-}
-
 /// Parts by rank, with their weight.
-fn groups(matches: &[PartMatch], sides: [(&Dump, &Side); 2]) -> Result<Vec<Group>, PlanError> {
+fn groups(
+    matches: &[PartMatch],
+    sides: [(&Dump, &Side); 2],
+    copies: &Copies,
+) -> Result<Vec<Group>, PlanError> {
     let mut groups: BTreeMap<u32, Group> = BTreeMap::new();
     let [(b, b_side), (c, c_side)] = sides;
     for part in matches {
@@ -270,8 +236,8 @@ fn groups(matches: &[PartMatch], sides: [(&Dump, &Side); 2]) -> Result<Vec<Group
         let group = groups.entry(rank).or_insert_with(|| Group { rank, bytes: 0, parts: Vec::new() });
         group.bytes += weight(b.reader.place(&part.baseline)) + weight(c.reader.place(&part.candidate));
         group.parts.push(Part {
-            baseline: Key::of(&part.baseline, b, &b_side.path)?,
-            candidate: Key::of(&part.candidate, c, &c_side.path)?,
+            baseline: Key::of(&part.baseline, b, &b_side.path, copies)?,
+            candidate: Key::of(&part.candidate, c, &c_side.path, copies)?,
             since: part.since,
         });
     }
@@ -298,8 +264,9 @@ struct Head {
     build: String,
 }
 
-fn digest(path: &Path) -> Result<String, PlanError> {
-    let bytes = fs::read(path).map_err(|source| PlanError::Io { path: path.into(), source })?;
+/// Of the content of the file that is called `path`.
+fn digest(path: &Path, copies: &Copies) -> Result<String, PlanError> {
+    let bytes = fs::read(copies.place(path)).map_err(|source| PlanError::Io { path: path.into(), source })?;
     Ok(hexadecimal(&Sha256::digest(bytes)))
 }
 
@@ -311,13 +278,14 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 impl Plan {
-    /// Reads a plan.
+    /// Reads the plan that is called `path`.
     ///
     /// # Errors
     /// [`PlanError`] when it is damaged, was changed, or was made by another program.
-    pub fn read(path: &Path) -> Result<Self, PlanError> {
+    pub fn read(path: &Path, copies: &Copies) -> Result<Self, PlanError> {
         let damaged = |message: String| PlanError::Misuse { path: path.into(), message };
-        let bytes = fs::read(path).map_err(|source| PlanError::Io { path: path.into(), source })?;
+        let bytes =
+            fs::read(copies.place(path)).map_err(|source| PlanError::Io { path: path.into(), source })?;
         // Told first, since plans of other versions have other fields.
         let head: Head = serde_json::from_slice(&bytes)
             .map_err(|error| damaged(format!("is no plan of probe: {error}; make it with `probe plan`")))?;
@@ -403,59 +371,46 @@ impl Plan {
     }
 
     /// The options, read again from the files that they came from.
-    pub(super) fn options(&self) -> Result<CompareOptions, PlanError> {
+    pub(super) fn options(&self, copies: &Copies) -> Result<CompareOptions, PlanError> {
         for (path, known) in &self.files {
-            if digest(Path::new(path))? != *known {
+            if digest(path, copies)? != *known {
                 let message = "was changed after the plan was made; plan again".into();
-                return Err(PlanError::Misuse { path: path.into(), message });
+                return Err(PlanError::Misuse { path: path.clone(), message });
             }
         }
-        let Options {
-            steps,
-            ranks,
-            level,
-            tolerance,
-            mapping,
-            noise,
-            reference,
-            map_files,
-            any_task,
-            any_level,
-            rows,
-        } = &self.options;
-        let damaged = |message: String| PlanError::Misuse { path: PLAN.into(), message };
-        let numbers = |text: &Option<String>| {
-            text.as_deref().map_or_else(
-                || Ok(NumberSet::default()),
-                |text| text.parse().map_err(|error| damaged(format!("{error}"))),
-            )
-        };
-        let found = LevelFilter::ALL.into_iter().find(|known| known.name() == level);
-        let settings = |error: crate::settings::SettingsError| PlanError::from(CompareError::from(error));
-        Ok(CompareOptions {
-            steps: numbers(steps)?,
-            ranks: numbers(ranks)?,
-            level: found.ok_or_else(|| damaged(format!("{level:?} is no level")))?,
-            rules: tolerance
-                .as_ref()
-                .map_or_else(|| Ok(Rules::default()), |path| Rules::from_file(Path::new(path)))
-                .map_err(settings)?,
-            access: if *map_files { FileAccess::Map } else { FileAccess::Read },
-            any_task: *any_task,
-            any_level: *any_level,
-            rows: *rows,
-            mapping: mapping
-                .as_ref()
-                .map_or_else(|| Ok(Mapping::default()), |path| Mapping::from_file(Path::new(path)))
-                .map_err(settings)?,
-            noise: noise.iter().map(PathBuf::from).collect(),
-            reference: reference.as_ref().map(PathBuf::from),
-        })
+        Ok(self.options.options(copies)?)
     }
 
     /// Level that is compared.
     pub(super) fn level(&self) -> LevelFilter {
-        LevelFilter::ALL.into_iter().find(|known| known.name() == self.options.level).unwrap_or_default()
+        self.options.level().unwrap_or_default()
+    }
+
+    /// Ranks of each of `count` shards, by their numbers in the baseline.
+    pub fn ranks(&self, count: u32) -> Vec<Vec<u32>> {
+        let ranks = |groups: &BTreeSet<usize>| groups.iter().map(|&group| self.groups[group].rank).collect();
+        self.share(count).iter().map(ranks).collect()
+    }
+
+    /// What `shard` reads beside the plan: files, and dumps with the steps and ranks that it needs of them.
+    pub fn needs(&self, shard: Shard) -> Needs {
+        let matches = self.matches(shard);
+        let side = |side: &Side, key: fn(&PartMatch) -> &PartKey| {
+            let keys = || matches.iter().map(|(part, _)| key(part));
+            let steps = NumberSet::of(keys().map(|key| key.step));
+            let ranks = NumberSet::of(keys().map(|key| u64::from(key.rank.number())));
+            (side.path.clone(), steps, ranks)
+        };
+        let files = self.options.files().map(Into::into).collect();
+        if matches.is_empty() {
+            return Needs { files, sides: Vec::new(), references: Vec::new() };
+        }
+        let baseline = side(&self.baseline, |part| &part.baseline);
+        let (_, steps, ranks) = &baseline;
+        let references =
+            self.options.dumps().map(|path| (path.into(), steps.clone(), ranks.clone())).collect();
+        let sides = vec![baseline, side(&self.candidate, |part| &part.candidate)];
+        Needs { files, sides, references }
     }
 
     /// Groups of each of `count` shards: heavy ones first, each to the shard that has least so far.

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use super::plan::{Key, Side};
 use super::state::State;
 use super::{PART, Plan, PlanError, Shard};
-use crate::compare::{CompareError, Fold, Parts, Progress, Reference, measured_noise};
+use crate::compare::{CompareError, CompareOptions, Fold, Parts, Progress, Reference, measured_noise};
 use crate::dump::{Dump, PartKey, PartReader, Rank, RankId};
 use crate::judge::RunJudge;
 use crate::pair::PartMatch;
 use crate::read::map::FileAccess;
-use crate::read::{self, ReadError};
+use crate::read::{self, Copies, ReadError};
 use crate::report::{Draft, Extent, Format, ReportSet};
 
 /// `part.json`.
@@ -55,9 +55,10 @@ pub(super) fn read_done(
     plan: &Plan,
     hash: &str,
     shard: Shard,
+    copies: &Copies,
 ) -> Result<Option<Fold>, PlanError> {
     let path = folder.join(PART);
-    let bytes = match fs::read(&path) {
+    let bytes = match fs::read(copies.place(&path)) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(PlanError::Io { path, source }),
@@ -79,18 +80,23 @@ pub(super) fn read_done(
     found.state.into_fold().map(Some).map_err(|message| PlanError::Misuse { path, message })
 }
 
-/// Compares the parts of `shard` of the plan in the file `plan`. One that is done already is left as it is, unless part of it could not be read. Runs on the
+/// Compares the parts of `shard` of the plan that is called `path`. One that is done already is left as it is, unless part of it could not be read. Runs on the
 /// current rayon pool.
 ///
 /// # Errors
 /// [`PlanError`] when the plan cannot be followed, a dump is not there at all, or the shard cannot be written. What else cannot be read of the dumps is told in the merge.
-pub fn compare_shard(path: &Path, shard: Shard, progress: &dyn Progress) -> Result<ShardOutcome, PlanError> {
-    let plan = Plan::read(path)?;
+pub fn compare_shard(
+    path: &Path,
+    shard: Shard,
+    copies: &Copies,
+    progress: &dyn Progress,
+) -> Result<ShardOutcome, PlanError> {
+    let plan = Plan::read(path, copies)?;
     let run = path.parent().unwrap_or(Path::new(""));
     let folder = folder_of(run, &plan, shard);
     let matches = plan.matches(shard);
     let parts = matches.len();
-    if let Some(fold) = read_done(&folder, &plan, plan.hash(), shard)? {
+    if let Some(fold) = read_done(&folder, &plan, plan.hash(), shard, copies)? {
         if fold.run.incomplete.is_empty() {
             return Ok(ShardOutcome {
                 folder,
@@ -102,19 +108,19 @@ pub fn compare_shard(path: &Path, shard: Shard, progress: &dyn Progress) -> Resu
         }
         // What could not be read may be there by now. Rows and findings of two runs are never mixed.
         let path = folder.join(PART);
-        fs::remove_file(&path).map_err(|source| PlanError::Io { path, source })?;
+        fs::remove_file(copies.place(&path)).map_err(|source| PlanError::Io { path, source })?;
     }
     // A file system that this machine does not see must not pass for damage of every part.
-    for Side { path, .. } in [&plan.baseline, &plan.candidate] {
-        fs::metadata(path).map_err(|source| PlanError::Io { path: path.clone(), source })?;
+    for Side { path, .. } in [&plan.baseline, &plan.candidate].into_iter().filter(|_| parts > 0) {
+        fs::metadata(copies.place(path)).map_err(|source| PlanError::Io { path: path.clone(), source })?;
     }
-    let options = plan.options()?;
-    let baseline = dump(&plan.baseline, matches.iter().map(|(_, part)| &part.baseline), options.access)?;
-    let candidate = dump(&plan.candidate, matches.iter().map(|(_, part)| &part.candidate), options.access)?;
+    let options = plan.options(copies)?;
+    let baseline = dump(&plan.baseline, matches.iter().map(|(_, part)| &part.baseline), &options)?;
+    let candidate = dump(&plan.candidate, matches.iter().map(|(_, part)| &part.candidate), &options)?;
     let (mut fold, total) = (Fold::default(), plan.parts());
     // What noise says of itself was told when the plan was made.
     let noise = measured_noise(&baseline, &options, progress, &mut RunJudge::default())?;
-    let reference = options.reference.as_deref();
+    let reference = options.reference.as_deref().filter(|_| parts > 0);
     let reference = reference.map(|path| Reference::open(path, &[], total, &options)).transpose()?;
     let keys: Vec<PartMatch> = matches.iter().map(|(part, _)| part.clone()).collect();
     let comparison = Parts {
@@ -125,8 +131,8 @@ pub fn compare_shard(path: &Path, shard: Shard, progress: &dyn Progress) -> Resu
         noise: &noise,
         reference: reference.as_ref(),
     };
-    let mut reports =
-        ReportSet::create(&folder, &[Format::Parquet], Extent::Full).map_err(CompareError::from)?;
+    let mut reports = ReportSet::create(&copies.place(&folder), &[Format::Parquet], Extent::Full)
+        .map_err(CompareError::from)?;
     let compared = comparison.compare(&options, progress, &mut |part| reports.part(part), &mut fold);
     match compared {
         // The merge tells it, if no earlier part is refused.
@@ -148,7 +154,7 @@ pub fn compare_shard(path: &Path, shard: Shard, progress: &dyn Progress) -> Resu
         |error: serde_json::Error| PlanError::Misuse { path: folder.join(PART), message: error.to_string() };
     let mut bytes = serde_json::to_vec(&file).map_err(unwritable)?;
     bytes.push(b'\n');
-    let mut draft = Draft::create(&folder.join(PART)).map_err(CompareError::from)?;
+    let mut draft = Draft::create(&copies.place(&folder.join(PART))).map_err(CompareError::from)?;
     draft.file().write_all(&bytes).map_err(|error| CompareError::from(draft.refused(error)))?;
     draft.place().map_err(CompareError::from)?;
     Ok(ShardOutcome { folder, parts, was_done: false, not_compared: fold.run.incomplete.len(), first })
@@ -159,22 +165,24 @@ fn first_of(fold: &Fold) -> Option<String> {
     Some(format!("step {} rank {} {}", first.step, first.rank, first.op))
 }
 
-/// One side of a shard. Where each part can be opened alone, the rest of the dump is not looked at.
-fn dump<'a>(side: &Side, keys: impl Iterator<Item = &'a Key>, access: FileAccess) -> Result<Dump, PlanError> {
+/// One side of a shard. Where each part can be opened alone, the rest of the dump is not looked at; nothing is where there are no parts.
+fn dump<'a>(
+    side: &Side,
+    keys: impl Iterator<Item = &'a Key>,
+    options: &CompareOptions,
+) -> Result<Dump, PlanError> {
     let mut places = HashMap::new();
     for key in keys {
-        let Some(place) = &key.place else { return Ok(read::open(&side.path, access)?) };
+        let Some(place) = &key.place else { return Ok(options.open(&side.path)?) };
         places.insert(key.part_key(), side.path.join(place));
     }
-    let format = FORMATS.into_iter().find(|known| **known == *side.format);
-    let Some(format) = format.filter(|_| !places.is_empty()) else {
-        return Ok(read::open(&side.path, access)?);
-    };
+    let mut known = FORMATS.into_iter().filter(|known| places.is_empty() || **known == *side.format);
+    let Some(format) = known.next() else { return Ok(options.open(&side.path)?) };
     Ok(Dump {
         path: side.path.clone(),
         format,
         parts: places.keys().cloned().collect(),
-        reader: Box::new(Alone { places, access }),
+        reader: Box::new(Alone { places, copies: options.copies.clone(), access: options.access }),
         environment: std::collections::BTreeMap::new(),
         faults: Vec::new(),
     })
@@ -186,6 +194,7 @@ const FORMATS: [&str; 2] = [crate::dump::NATIVE, read::MSPROBE];
 /// Opens each part by itself.
 struct Alone {
     places: HashMap<PartKey, PathBuf>,
+    copies: Copies,
     access: FileAccess,
 }
 
@@ -193,7 +202,7 @@ impl PartReader for Alone {
     fn read(&self, key: &PartKey) -> Result<Rank, ReadError> {
         let place =
             self.places.get(key).ok_or_else(|| ReadError::usage(&*key.label, "no such part in this plan"))?;
-        let dump = read::open(place, self.access)?;
+        let dump = self.copies.open(place, self.access)?;
         let only = dump.parts.first().filter(|_| dump.parts.len() == 1);
         let only = only.ok_or_else(|| {
             ReadError::usage(place, "is no longer the one part that it was when the plan was made")

@@ -4,12 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{PLAN, Plan, PlanOptions, Shard, compare_shard, merge, plan};
+use super::{PLAN, Plan, Shard, compare_shard, merge, plan};
 use crate::capture::{DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts};
-use crate::compare::{CompareOptions, Quiet, compare};
+use crate::compare::{Asked, CompareOptions, Quiet, compare};
 use crate::dump::{Content, DType, SlotSide, TensorRef};
 use crate::judge::{RunVerdict, Summary};
 use crate::measure::observe;
+use crate::read::Copies;
 use crate::report::json;
 
 /// Writes a dump of sketches: `ranks` ranks, two steps, a chain of five ops. In rank 5 of step 1 the third is wrong if `faulty`.
@@ -79,11 +80,18 @@ impl Place {
     }
 
     fn plan(&self, run: &str) -> Plan {
-        plan(&self.path("b"), &self.path("c"), &self.path(run), &PlanOptions::default()).unwrap()
+        plan(&self.path("b"), &self.path("c"), &self.path(run), &Asked::default(), &Copies::default())
+            .unwrap()
     }
 
     fn shard(&self, run: &str, index: u32, count: u32) {
-        compare_shard(&self.path(run).join(PLAN), Shard::new(index, count).unwrap(), &Quiet).unwrap();
+        compare_shard(
+            &self.path(run).join(PLAN),
+            Shard::new(index, count).unwrap(),
+            &Copies::default(),
+            &Quiet,
+        )
+        .unwrap();
     }
 
     fn single(&self) -> Summary {
@@ -114,7 +122,7 @@ fn any_number_of_shards_in_any_order_is_the_single_run() {
         for index in order {
             place.shard(&run, index, count);
         }
-        let merged = merge(&place.path(&run)).unwrap();
+        let merged = merge(&place.path(&run), &Copies::default()).unwrap();
         assert_eq!((merged.shards, merged.missing.len(), merged.notes.len()), (count, 0, 0));
         assert_eq!(report(&merged.summary), report(&single), "{count} shards");
     }
@@ -140,12 +148,12 @@ fn missing_stale_and_mixed_shards_are_told_and_never_counted_twice() {
     let single = place.single();
     let run = place.path("run");
     place.plan("run");
-    let error = merge(&run).unwrap_err().to_string();
+    let error = merge(&run, &Copies::default()).unwrap_err().to_string();
     assert!(error.contains("no shard of it is done; run: probe compare --plan"), "{error}");
     for index in [1, 2, 4] {
         place.shard("run", index, 4);
     }
-    let merged = merge(&run).unwrap();
+    let merged = merge(&run, &Copies::default()).unwrap();
     assert_eq!((merged.missing.clone(), merged.summary.verdict), (vec![3], RunVerdict::Incomplete));
     let told = &merged.summary.incomplete[0];
     assert_eq!(told.place, "shard 3/4");
@@ -156,18 +164,14 @@ fn missing_stale_and_mixed_shards_are_told_and_never_counted_twice() {
     // Pieces of another number of shards lie beside them.
     place.shard("run", 1, 2);
     place.shard("run", 3, 4);
-    let merged = merge(&run).unwrap();
+    let merged = merge(&run, &Copies::default()).unwrap();
     assert_eq!(report(&merged.summary), report(&single));
     assert!(merged.notes[0].contains("run in 4 shards; those of 2 are not looked at"), "{:?}", merged.notes);
     // Another plan in the same folder: the shards of the first one are no longer its own.
-    let options = PlanOptions { steps: Some("1".into()), ..PlanOptions::default() };
-    let options = PlanOptions {
-        compare: CompareOptions { steps: "1".parse().unwrap(), ..CompareOptions::default() },
-        ..options
-    };
-    plan(&place.path("b"), &place.path("c"), &run, &options).unwrap();
+    let asked = Asked { steps: Some("1".into()), ..Asked::default() };
+    plan(&place.path("b"), &place.path("c"), &run, &asked, &Copies::default()).unwrap();
     place.shard("run", 1, 1);
-    let merged = merge(&run).unwrap();
+    let merged = merge(&run, &Copies::default()).unwrap();
     assert_eq!(merged.summary.counts.parts, 8);
     assert!(merged.notes[0].contains("shards of other plans, not looked at"), "{:?}", merged.notes);
 }
@@ -191,15 +195,15 @@ fn a_plan_that_was_changed_or_made_by_another_build_is_refused() {
     ] {
         assert!(text.contains(from), "{from}");
         fs::write(&path, text.replacen(from, to, 1)).unwrap();
-        let error = compare_shard(&path, one, &Quiet).unwrap_err().to_string();
+        let error = compare_shard(&path, one, &Copies::default(), &Quiet).unwrap_err().to_string();
         assert!(error.contains(message), "{error}");
-        assert!(merge(&place.path("run")).unwrap_err().to_string().contains(message));
+        assert!(merge(&place.path("run"), &Copies::default()).unwrap_err().to_string().contains(message));
     }
     // A part that is gone by the time a shard runs is one thing that is missing, and the rest is compared.
     fs::write(&path, &text).unwrap();
     fs::remove_dir_all(place.path("c").join("step0/rank3")).unwrap();
     place.shard("run", 1, 1);
-    let merged = merge(&place.path("run")).unwrap();
+    let merged = merge(&place.path("run"), &Copies::default()).unwrap();
     assert_eq!((merged.summary.verdict, merged.summary.counts.parts), (RunVerdict::Incomplete, 15));
     assert_eq!(merged.summary.incomplete[0].place, "step 0 rank 3");
     // One that says it is another shard was copied by hand.
@@ -208,9 +212,9 @@ fn a_plan_that_was_changed_or_made_by_another_build_is_refused() {
     let folder = place.path("fresh").join(name).join("2");
     fs::create_dir_all(folder.join("2")).unwrap();
     fs::copy(folder.join("1/part.json"), folder.join("2/part.json")).unwrap();
-    let error = merge(&place.path("fresh")).unwrap_err().to_string();
+    let error = merge(&place.path("fresh"), &Copies::default()).unwrap_err().to_string();
     assert!(error.contains("is shard 1/2 of plan"), "{error}");
     // One that is damaged is not done.
     fs::write(folder.join("2/part.json"), "{").unwrap();
-    assert_eq!(merge(&place.path("fresh")).unwrap().missing, [2]);
+    assert_eq!(merge(&place.path("fresh"), &Copies::default()).unwrap().missing, [2]);
 }

@@ -26,6 +26,7 @@ pub use manifest::{
     Device, DeviceKind, FORMAT, MANIFEST, Manifest, MemberDigest, Tool, VERSION, member_name,
     parse_member_name,
 };
+pub(crate) use open::open_copy;
 pub use open::{open, open_bytes};
 pub use opened::{Fault, Origin, Pack, Parts};
 pub use random::{GeneratorState, Mark, Random, SeedCall};

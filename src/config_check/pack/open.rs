@@ -10,7 +10,8 @@ use crate::config_check::Part;
 use crate::config_check::error::ConfigError;
 use crate::config_check::expectations::Expectations;
 use crate::dump::Storage;
-use crate::read::map::Source;
+use crate::read::Copies;
+use crate::read::map::{FileAccess, Source};
 use crate::read::tensor_file::printable;
 
 /// Reads the pack at `path`: whole, in memory, under the limits of [`read::limits`](crate::read::limits), without secrets.
@@ -20,6 +21,19 @@ use crate::read::tensor_file::printable;
 /// [`ConfigError`] when the file cannot be opened, is no zip, or is no pack.
 pub fn open(path: &Path, expectations: &Expectations) -> Result<Pack, ConfigError> {
     read(path, Members::open(path)?, expectations)
+}
+
+/// As [`open`], for a pack that may be read from a copy.
+///
+/// # Errors
+/// As for [`open`].
+pub(crate) fn open_copy(
+    path: &Path,
+    copies: &Copies,
+    expectations: &Expectations,
+) -> Result<Pack, ConfigError> {
+    let source = Source::open(&copies.place(path), FileAccess::Read).map_err(|error| copies.called(error))?;
+    read(path, Members::from_source(source.called(path))?, expectations)
 }
 
 /// As [`open`], for a pack that is already in memory; `path` is only what errors name.

@@ -9,7 +9,7 @@ use crate::dump::{PartKey, RankId};
 use crate::read::{ReadError, limits};
 
 /// The index files, in order of preference when both exist.
-const INDEX_NAMES: [&str; 2] = ["dump.json", "debug.json"];
+pub(crate) const INDEX_NAMES: [&str; 2] = ["dump.json", "debug.json"];
 
 /// Parts of a dump, and folders that should hold one and do not.
 #[derive(Debug, Default)]

@@ -1,0 +1,141 @@
+"""Where the ranks of dumps lie that single nodes of a cluster have on their own disks.
+
+Each node tells what it sees of both dumps (`listing`). Put together, it is one dump that nobody sees whole: the driver plans by a stand of it, files of the
+right names and sizes without content (`Placement.stand`), and each rank is compared where it lies (`Placement.node`). Nothing here knows Ray.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: Files beside the folders of ranks up to this size, such as manifests, are told with their content.
+_TOLD = 1 << 20
+
+#: Most files that a node tells of one dump.
+_MOST = 5_000_000
+
+_RANK = re.compile(r"(?:^|/)rank(\d+)(?:/|$)")
+
+
+class PlacementError(ValueError):
+    """Ranks that lie nowhere together."""
+
+
+@dataclass
+class Listing:
+    """What one node sees of one dump: files by their path below it, with size and, where it is told, content."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    contents: dict[str, bytes] = field(default_factory=dict)
+
+
+def listing(root: str) -> Listing:
+    """What this machine sees of the dump at `root`; nothing where it is not there. Of the folder of a rank, the files in it: folders below it, such as
+    those with a file for each tensor, are not needed to plan."""
+    found = Listing()
+    for folder, folders, names in os.walk(root):
+        below = os.path.relpath(folder, root)
+        below = "" if below == "." else below.replace(os.sep, "/") + "/"
+        inner = _RANK.search(below)
+        if inner:
+            folders.clear()
+        for name in names:
+            path = os.path.join(folder, name)
+            try:
+                size = os.stat(path).st_size
+                if not inner and size <= _TOLD:
+                    found.contents[below + name] = Path(path).read_bytes()
+            except OSError:
+                # It went, or may not be read: whoever compares it says so.
+                continue
+            found.sizes[below + name] = size
+            if len(found.sizes) > _MOST:
+                raise PlacementError(f"{root}: more than {_MOST} files; give the path of one dump")
+    return found
+
+
+def rank_of(path: str) -> int | None:
+    """The rank whose folder a file lies in; none where it lies in none."""
+    found = _RANK.search(path)
+    return int(found[1]) if found else None
+
+
+@dataclass
+class Placement:
+    """What all nodes see of the dumps: for each dump, its listing by node."""
+
+    dumps: dict[str, dict[str, Listing]]
+
+    def stand(self, folder: Path) -> list[tuple[str, str]]:
+        """Makes the stand of each dump in `folder`. Returns what each is called, and where its stand is.
+
+        :raises PlacementError: when no node sees a dump.
+        """
+        stands = []
+        for number, (root, nodes) in enumerate(self.dumps.items()):
+            place = folder / str(number) / Path(root).name
+            if not any(listed.sizes for listed in nodes.values()):
+                raise PlacementError(f"{root}: no node of the cluster has it")
+            # The first node's word counts where several have a file; they are sorted, so that the plan is the same every time.
+            for _, listed in sorted(nodes.items(), reverse=True):
+                for path, size in listed.sizes.items():
+                    file = place / path
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    with open(file, "wb") as out:
+                        content = listed.contents.get(path)
+                        if content is not None:
+                            out.write(content)
+                        else:
+                            out.truncate(size)
+            stands.append((root, str(place)))
+        return stands
+
+    def nodes_of(self, rank: int) -> list[str]:
+        """Nodes that have all that there is of a rank, of every dump, in order of their names."""
+        having: Counter[str] = Counter()
+        wanted = 0
+        for nodes in self.dumps.values():
+            files = {node: self._files(listed).get(rank, frozenset()) for node, listed in nodes.items()}
+            whole = frozenset().union(*files.values())
+            if whole:
+                wanted += 1
+                having.update(node for node, seen in files.items() if seen == whole)
+        return sorted(node for node, count in having.items() if count == wanted)
+
+    def node(self, ranks: list[int]) -> str | None:
+        """The node for a shard of these ranks: one that has most of them; none where there are none.
+
+        :raises PlacementError: when a rank lies on no node whole.
+        """
+        votes: Counter[str] = Counter()
+        for rank in ranks:
+            nodes = self.nodes_of(rank)
+            if not nodes:
+                where = "; ".join(f"{root} on {', '.join(self._having(root, rank)) or 'none'}" for root in self.dumps)
+                raise PlacementError(
+                    f"rank {rank} lies on no node whole: {where}; put one dump where all nodes see it, such as object storage, and compare that"
+                )
+            votes.update(nodes)
+        # Of equals, another one for each shard.
+        most = max(votes.values(), default=0)
+        best = sorted(node for node, count in votes.items() if count == most)
+        return best[min(ranks) % len(best)] if best else None
+
+    def _having(self, root: str, rank: int) -> list[str]:
+        return sorted(node for node, listed in self.dumps[root].items() if rank in self._files(listed))
+
+    def _files(self, listed: Listing) -> dict[int, frozenset[str]]:
+        """Files of each rank, made once for a listing."""
+        known: dict[int, dict[int, frozenset[str]]] = self.__dict__.setdefault("_ranks", {})
+        if id(listed) not in known:
+            ranks: dict[int, set[str]] = {}
+            for path in listed.sizes:
+                rank = rank_of(path)
+                if rank is not None:
+                    ranks.setdefault(rank, set()).add(path)
+            known[id(listed)] = {rank: frozenset(paths) for rank, paths in ranks.items()}
+        return known[id(listed)]

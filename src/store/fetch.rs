@@ -1,0 +1,217 @@
+//! Objects into files: several requests at a time, from threads that wait for the network, and every answer held against what was listed.
+
+use std::fs::OpenOptions;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::{Answer, Bucket, Fault, Object, StoreError};
+
+/// Requests under way.
+const IN_FLIGHT: usize = 16;
+
+/// Bytes of one request: large enough that its wait does not count, small enough that one large object keeps all requests busy.
+const PIECE: u64 = 16 << 20;
+
+/// Bytes taken from an answer at once.
+const BUFFER: usize = 256 << 10;
+
+/// An object to be copied.
+#[derive(Debug)]
+pub(super) struct Order<'a> {
+    pub(super) object: &'a Object,
+    /// Its URL.
+    pub(super) name: PathBuf,
+    /// The file, in a folder that is there.
+    pub(super) file: PathBuf,
+}
+
+/// Told of bytes that have been copied: so many, of so many. From any thread.
+pub(super) type Watch<'a> = dyn Fn(u64, u64) + Sync + 'a;
+
+/// Copies all of `orders`, or says why one could not be: then nothing of them is of use. What may pass is tried again after each of `pauses`.
+pub(super) fn fetch(
+    bucket: &dyn Bucket,
+    orders: &[Order<'_>],
+    pauses: &[Duration],
+    watch: &Watch<'_>,
+) -> Result<(), StoreError> {
+    let mut pieces = Vec::new();
+    for order in orders {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&order.file);
+        let sized = file.and_then(|file| file.set_len(order.object.size));
+        sized.map_err(|error| StoreError::scratch(&order.file, error))?;
+        pieces.extend(ranges(order.object.size).map(|range| (order, range)));
+    }
+    let total: u64 = orders.iter().map(|order| order.object.size).sum();
+    let (next, done, failed) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let first: Mutex<Option<StoreError>> = Mutex::new(None);
+    let work = || {
+        while !failed.load(Ordering::Relaxed) {
+            let Some((order, range)) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+            let mut left = pauses.iter();
+            let outcome = loop {
+                match piece(bucket, order, range.clone()) {
+                    Err(Failure::Passing(fault)) if !failed.load(Ordering::Relaxed) => match left.next() {
+                        Some(pause) => std::thread::sleep(*pause),
+                        None => break Err(fault),
+                    },
+                    Err(Failure::Passing(error) | Failure::Final(error)) => break Err(error),
+                    Ok(()) => break Ok(()),
+                }
+            };
+            match outcome {
+                Ok(()) => {
+                    let bytes = range.end - range.start;
+                    watch(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
+                }
+                Err(error) => {
+                    failed.store(true, Ordering::Relaxed);
+                    first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..IN_FLIGHT.min(pieces.len()) {
+            scope.spawn(work);
+        }
+    });
+    first.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// Pieces of an object of this size; none of an empty one.
+fn ranges(size: u64) -> impl Iterator<Item = Range<u64>> {
+    (0..size.div_ceil(PIECE)).map(move |piece| piece * PIECE..size.min((piece + 1) * PIECE))
+}
+
+/// A piece that was not copied.
+enum Failure {
+    /// It may be the next time.
+    Passing(StoreError),
+    /// It will not be.
+    Final(StoreError),
+}
+
+/// Copies one piece of an object to its place in the file.
+fn piece(bucket: &dyn Bucket, order: &Order<'_>, range: Range<u64>) -> Result<(), Failure> {
+    let Order { object, name, file } = order;
+    let unsound = |message: String| StoreError::unsound(name, message);
+    let mut answer = bucket.get(&object.key, range.clone()).map_err(|fault| match fault {
+        Fault::Missing => Failure::Final(unsound(
+            "was listed, and is not there any more; copy it where nothing changes it, or try again".into(),
+        )),
+        Fault::Refused(_) => Failure::Final(StoreError::of(name, fault)),
+        Fault::Passing(_) => Failure::Passing(StoreError::of(name, fault)),
+    })?;
+    check(object, &answer, &range).map_err(|message| Failure::Final(unsound(message)))?;
+    let scratch = |error| Failure::Final(StoreError::scratch(file, error));
+    let mut out = OpenOptions::new().write(true).open(file).map_err(scratch)?;
+    out.seek(SeekFrom::Start(range.start)).map_err(scratch)?;
+    let wanted = range.end - range.start;
+    let mut buffer = vec![0; BUFFER];
+    let mut seen = 0_u64;
+    loop {
+        let count = match answer.body.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                let reason = format!("the answer broke off after {seen} of {wanted} bytes: {error}");
+                return Err(Failure::Passing(StoreError::of(name, Fault::Passing(reason))));
+            }
+        };
+        seen += count as u64;
+        if seen > wanted {
+            let message = format!(
+                "more than the {wanted} bytes that were asked for came; the store is not to be trusted"
+            );
+            return Err(Failure::Final(unsound(message)));
+        }
+        out.write_all(&buffer[..count]).map_err(scratch)?;
+    }
+    if seen < wanted {
+        let reason = format!("the answer ended after {seen} of {wanted} bytes");
+        return Err(Failure::Passing(StoreError::of(name, Fault::Passing(reason))));
+    }
+    Ok(())
+}
+
+/// Whether the answer is of the object that was listed, and of the bytes that were asked for.
+fn check(object: &Object, answer: &Answer<'_>, range: &Range<u64>) -> Result<(), String> {
+    if answer.size != object.size {
+        return Err(format!(
+            "was listed with {} bytes, and has {} now; something still writes it, or the store is not to be trusted",
+            object.size, answer.size
+        ));
+    }
+    if let (Some(listed), Some(now)) = (&object.tag, &answer.tag)
+        && bare(listed) != bare(now)
+    {
+        return Err("changed while it was copied; wait until nothing writes it, and try again".into());
+    }
+    if answer.range != *range {
+        return Err(format!(
+            "bytes {} to {} were asked for, and {} to {} came; the store is not to be trusted",
+            range.start, range.end, answer.range.start, answer.range.end
+        ));
+    }
+    Ok(())
+}
+
+/// Without quotation marks, which some stores leave out in listings.
+fn bare(tag: &str) -> &str {
+    tag.trim_start_matches("W/").trim_matches('"')
+}
+
+/// Puts the file into the store and looks whether it is there.
+pub(super) fn put(
+    bucket: &dyn Bucket,
+    key: &str,
+    name: &Path,
+    file: &Path,
+    pauses: &[Duration],
+) -> Result<(), StoreError> {
+    let size = std::fs::metadata(file).map_err(|error| StoreError::scratch(file, error))?.len();
+    patiently(pauses, name, || bucket.put(key, file))?;
+    let stored = patiently(pauses, name, || bucket.head(key))?;
+    if stored.size == size {
+        return Ok(());
+    }
+    Err(StoreError::unsound(name, format!("{size} bytes were put, and it has {}; put it again", stored.size)))
+}
+
+/// Does `work`, again after each of `pauses` while what keeps it from being done may pass.
+pub(super) fn patiently<T>(
+    pauses: &[Duration],
+    name: &Path,
+    mut work: impl FnMut() -> Result<T, Fault>,
+) -> Result<T, StoreError> {
+    let mut left = pauses.iter();
+    loop {
+        match work() {
+            Ok(done) => return Ok(done),
+            Err(fault @ Fault::Passing(_)) => match left.next() {
+                Some(pause) => std::thread::sleep(*pause),
+                None => return Err(StoreError::of(name, fault)),
+            },
+            Err(fault) => return Err(StoreError::of(name, fault)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_an_object_once() {
+        assert_eq!(ranges(0).count(), 0);
+        assert_eq!(ranges(5).collect::<Vec<_>>(), [0..5]);
+        assert_eq!(ranges(PIECE).collect::<Vec<_>>(), [0..PIECE]);
+        assert_eq!(ranges(PIECE + 1).collect::<Vec<_>>(), [0..PIECE, PIECE..PIECE + 1]);
+    }
+}
