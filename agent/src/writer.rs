@@ -13,7 +13,7 @@ use probe::capture::{
 use probe::dump::{CALLED_IN, DType, Number, Observation, SMALL_TENSOR, Scalar, SlotSide, TensorRef};
 use probe::measure;
 
-use crate::control;
+use crate::{control, entry};
 use crate::device::{self, Runtime};
 use crate::handles::{self, Tensor};
 use crate::launch::{Copied, Record};
@@ -96,8 +96,27 @@ impl Recorder {
         unsafe {
             libc::atexit(control::process_ends);
         }
+        if !settings.quiet {
+            notes::say(&found(settings.ring));
+        }
         Ok(Self { runtime, ring: Ring::new(start, settings.ring) })
     }
+}
+
+/// What a recording stands on, where the first launch is recorded: the device, the operators that were looked up until then, and
+/// how many of them have parameters that are known.
+fn found(ring: usize) -> String {
+    let device = match device::name() {
+        name if name.is_empty() => "a device without a name".to_owned(),
+        name => name,
+    };
+    let operators = entry::operators();
+    let known = operators.iter().filter(|operator| operator.roles.is_some()).count();
+    format!(
+        "recording on {device}; operators found so far: {}, parameters known of {known}; {} MiB of pinned memory",
+        operators.len(),
+        ring >> 20
+    )
 }
 
 /// Whether this process has begun to record.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -50,6 +51,8 @@ def test_every_launch_is_recorded_in_order_and_can_be_computed_again(tmp_path: P
     trace = tmp_path / "trace"
     recorded = train(tmp_path, model, "--steps", 2, probe=record("npu"), variables=variables, trace=trace, **switches)
     assert recorded.result == plain.result, recorded.stderr
+    said = re.search(r"^probe: runtime: recording on \S+; operators found so far: (\d+), parameters known of (\d+); \d+ MiB", recorded.stderr, re.MULTILINE)
+    assert said and int(said[1]) >= int(said[2]) > 0, recorded.stderr
     launches = runtime_dump.read(tmp_path / "npu", 1)
     # What ran in the second step is the end of the device's list, but for what reads the losses and weights after it.
     names, everything = [launch.operator for launch in launches], trace.read_text().split()
