@@ -32,7 +32,15 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
                 }
             }
             let reads = |fact: &Fact| fact.identity.is_some_and(|identity| unwritten.contains(&identity));
-            if node.given().any(|slot| reads(&node.facts[slot]) && !node.facts[slot].is_overwritten) {
+            let read: Vec<usize> = node
+                .given()
+                .filter(|&slot| reads(&node.facts[slot]) && !node.facts[slot].is_overwritten)
+                .collect();
+            // Also what is read of it: a module would be blamed for what it seems to hand to the ops inside.
+            for &slot in &read {
+                set(&mut node.facts[slot]);
+            }
+            if !read.is_empty() {
                 for fact in node.facts.iter_mut().filter(|fact| fact.side.is_result()) {
                     if set(fact) {
                         unwritten.extend(fact.identity);

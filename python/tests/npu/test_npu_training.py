@@ -137,10 +137,12 @@ FAULTS = [
     ("SoftmaxBackward:0", "Tensor.softmax.1.backward"),
 ]
 KINDS = ["scale", "row", "tail", "nan"]
+#: One element is NaN, and not one that the loss takes: the backward pass is the first to read it.
+READ_LATER = {("LogSoftmax:0", "nan"): "Functional.cross_entropy.0.backward"}
 FEW_FAULTS = [("GeluV2:1", "Functional.gelu.1.forward", "scale"), ("SoftmaxBackward:0", "Tensor.softmax.1.backward", "row"), ("LayerNorm:1", "Functional.layer_norm.1.forward", "nan")]
 
 
-@pytest.mark.parametrize(("place", "op", "kind"), chosen([(*fault, kind) for fault in FAULTS for kind in KINDS], FEW_FAULTS))
+@pytest.mark.parametrize(("place", "op", "kind"), chosen([(place, READ_LATER.get((place, kind), op), kind) for place, op in FAULTS for kind in KINDS], FEW_FAULTS))
 def test_a_fault_is_named(tmp_path: Path, compare: Compare, place: str, op: str, kind: str) -> None:
     bad = train(tmp_path, "gpt", "--steps", 1, probe=record("npu", steps="0"), fault=f"{place}:{kind}")
     assert bad.faults == 1, bad.counts
