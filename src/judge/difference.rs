@@ -93,6 +93,8 @@ pub(super) struct Fact {
     pub(super) swamped: bool,
     /// Its value, where something tells it.
     pub(super) identity: Option<Identity>,
+    /// The same as the captures numbered it, where both did: told without knowing what it holds.
+    pub(super) numbered: Option<Identity>,
     /// The size that a user rule allows was kept: never at fault.
     pub(super) allowed: bool,
     /// What the memory held before: the op writes over it without reading it.
@@ -130,6 +132,7 @@ impl Fact {
             likely: 0.0,
             swamped: false,
             identity: None,
+            numbered: None,
             allowed: false,
             is_overwritten: false,
             unwritten: false,

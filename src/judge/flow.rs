@@ -112,7 +112,10 @@ impl<'a> Flow<'a> {
                     setting,
                     rules,
                 };
-                view.fact(sides, book)
+                let mut fact = view.fact(sides, book);
+                fact.numbered =
+                    sides.0.and_then(|slot| slot.identity).zip(sides.1.and_then(|slot| slot.identity));
+                fact
             });
             Some(Node {
                 op,

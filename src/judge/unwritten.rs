@@ -18,24 +18,32 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
         .enumerate()
         .map(|(op, node)| (0..node.facts.len()).map(|slot| flow.is_weight((op, slot))).collect())
         .collect();
-    let mut unwritten: HashSet<Identity> = HashSet::new();
-    let mut made: HashSet<Identity> = HashSet::new();
+    let mut unwritten: HashSet<Known> = HashSet::new();
+    let mut made: HashSet<Known> = HashSet::new();
     for (node, weights) in flow.nodes.iter_mut().zip(weights) {
         if node.traits.kind == Kind::Uninitialised {
             unwritten.extend(identities(node, true));
         } else if hands_on(node) {
-            let idle = |fact: &Fact| fact.identity.is_some_and(|identity| !used.contains(&identity));
+            let idle = |fact: &Fact| known(fact).is_some_and(|value| !used.contains(&value));
             for (fact, is_weight) in node.facts.iter_mut().zip(weights) {
-                let arrives = fact.identity.is_some_and(|identity| !made.contains(&identity));
+                let arrives = known(fact).is_some_and(|value| !made.contains(&value));
                 if !fact.side.is_result() && arrives && idle(fact) && !is_weight && set(fact) {
-                    unwritten.extend(fact.identity);
+                    unwritten.extend(known(fact));
                 }
             }
-            let reads = |fact: &Fact| fact.identity.is_some_and(|identity| unwritten.contains(&identity));
-            if node.given().any(|slot| reads(&node.facts[slot]) && !node.facts[slot].is_overwritten) {
+            let reads = |fact: &Fact| known(fact).is_some_and(|value| unwritten.contains(&value));
+            let read: Vec<usize> = node
+                .given()
+                .filter(|&slot| reads(&node.facts[slot]) && !node.facts[slot].is_overwritten)
+                .collect();
+            // Also what is read of it: a module would be blamed for what it seems to hand to the ops inside.
+            for &slot in &read {
+                set(&mut node.facts[slot]);
+            }
+            if !read.is_empty() {
                 for fact in node.facts.iter_mut().filter(|fact| fact.side.is_result()) {
                     if set(fact) {
-                        unwritten.extend(fact.identity);
+                        unwritten.extend(known(fact));
                     }
                 }
             }
@@ -58,13 +66,13 @@ fn set(fact: &mut Fact) -> bool {
 }
 
 /// Values that something reads which computes, directly or through views and copies, and what modules hand out.
-fn used(flow: &Flow<'_>) -> HashSet<Identity> {
+fn used(flow: &Flow<'_>) -> HashSet<Known> {
     let mut used = HashSet::new();
     for node in flow.nodes.iter().rev() {
         if node.is_module() {
             used.extend(identities(node, true));
         }
-        if !hands_on(node) || identities(node, true).any(|identity| used.contains(&identity)) {
+        if !hands_on(node) || identities(node, true).any(|value| used.contains(&value)) {
             used.extend(identities(node, false));
         }
     }
@@ -77,6 +85,18 @@ fn hands_on(node: &Node<'_>) -> bool {
     node.traits.kind == Kind::Copy && !node.is_module() && node.is_paired && node.results().any(tensors)
 }
 
-fn identities<'n>(node: &'n Node<'_>, results: bool) -> impl Iterator<Item = Identity> + 'n {
-    node.facts.iter().filter(move |fact| fact.side.is_result() == results).filter_map(|fact| fact.identity)
+fn identities<'n>(node: &'n Node<'_>, results: bool) -> impl Iterator<Item = Known> + 'n {
+    node.facts.iter().filter(move |fact| fact.side.is_result() == results).filter_map(known)
+}
+
+/// What a value is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Known {
+    Content(Identity),
+    Number(Identity),
+}
+
+/// By what it holds; what nothing can be said of, as of NaN and sentinels that a device measured, by its number.
+fn known(fact: &Fact) -> Option<Known> {
+    fact.identity.map(Known::Content).or(fact.numbered.map(Known::Number))
 }

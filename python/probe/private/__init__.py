@@ -11,6 +11,7 @@ where it is missing, there is another way, or an error that says so. The other h
     compiling    what `torch.compile` compiles with
     tensors      tensors that are not plainly strided
     hooks        hooks of optimizers
+    streams      the current queue of a device
 
 **Quick ways** read in memory, or step over code of torch, what torch's public attributes and functions say more slowly. They are
 looked over when a recording begins, and one that says anything else than the slow way is not taken. That cannot find

@@ -39,6 +39,11 @@ def handles(kind: type) -> bool:
     )
 
 
+def pushed() -> list[TorchFunctionMode | TorchDispatchMode]:
+    """Modes that are on this thread's stacks, whoever put them there: a thread of autograd's has those of the thread that called it."""
+    return [*overrides._get_current_function_mode_stack(), *_python_dispatch._get_current_dispatch_mode_stack()]
+
+
 def remove(mode: TorchFunctionMode | TorchDispatchMode) -> bool:
     """Takes a mode off this thread's stack, also from below modes that were pushed after it. False if it is not there."""
     return set_aside(mode) is not None

@@ -30,7 +30,7 @@ from probe.patterns import path_of
 from probe.ranks import current_rank, processes_here, world_size
 from probe.private import VARIABLE, autograd, checkpoints, safe, tensors
 from probe.private.guards import without_functions
-from probe.private.modes import remove, set_aside, settle_flags
+from probe.private.modes import pushed, remove, set_aside, settle_flags
 from probe.recorder import frames, naming
 from probe.recorder.collectives import CollectiveMode, wait
 from probe.recorder.compiled import CompiledRegions
@@ -401,6 +401,9 @@ class Session:
         """Intercepts ops on this thread. False when that is done already."""
         present: list[_Mode] = getattr(self._local, "modes", None) or []
         if self._core is None or any(mode.on for mode in present):
+            return False
+        # What is computed again in a backward pass of a device runs on a thread of autograd's, which has taken the modes over.
+        if any(mode.on for mode in self._modes.intersection(pushed())):
             return False
         # Left by a stop on another thread.
         self._pop_modes()

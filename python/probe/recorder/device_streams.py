@@ -7,7 +7,11 @@ from typing import Any, TypeVar
 
 import torch
 
+from probe.private.streams import Streams
+
 T = TypeVar("T")
+
+_STREAMS = Streams()
 
 
 def _module(device: torch.device) -> Any:
@@ -19,7 +23,7 @@ def _module(device: torch.device) -> Any:
 def current_stream(device: torch.device) -> Any:
     """The queue that operations on `device` go to now; `None` if there is only one."""
     module = _module(device)
-    return None if module is None else module.current_stream(device)
+    return None if module is None else _STREAMS.current(device, module)
 
 
 def is_capturing(device: torch.device) -> bool:

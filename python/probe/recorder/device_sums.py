@@ -70,7 +70,7 @@ class Sums:
         short = values.dtype is torch.float16
         factor = self._number(_GREATEST_SHORT if short else _LARGE, values.device, stream)
         buffer, flat = _copy(values)
-        (torch.fmod if short else torch.mul)(values, factor, out=flat.view(values.shape))
+        (torch.fmod if short else torch.mul)(values, factor, out=flat if values.dim() == 1 else flat.view(values.shape))
         torch.nan_to_num(flat, 0.0, 0.0, 0.0, out=flat)
         numbers = (*torch.aminmax(flat), *torch.var_mean(flat, correction=0))
         return Part(flat.numel(), piece.first, counts, numbers, self._lanes(buffer, flat, piece.first, stream))

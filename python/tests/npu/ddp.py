@@ -1,4 +1,5 @@
-"""Trains a small model on two devices with DDP: below `torch.distributed.run`. The last line of rank 0 is JSON, as that of `train.py`."""
+"""Trains a small model on two devices with DDP, or with FSDP2 where the second word is `sharded`: below `torch.distributed.run`. The last line of
+rank 0 is JSON, as that of `train.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,17 @@ import sys
 import models
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+
+
+def sharded(model: nn.Module, kind: str) -> nn.Module:
+    mesh = init_device_mesh(kind, (dist.get_world_size(),))
+    for part in (*model.blocks, model):
+        fully_shard(part, mesh=mesh)
+    return model
 
 
 def main() -> None:
@@ -19,7 +30,7 @@ def main() -> None:
     if kind == "npu":
         torch.npu.set_device(device)
     model, (x, y) = models.make("gpt")
-    model = DistributedDataParallel(model.to(device))
+    model = sharded(model.to(device), kind) if sys.argv[2:] == ["sharded"] else DistributedDataParallel(model.to(device))
     half = x.shape[0] // 2
     batch = tuple(part[rank * half : (rank + 1) * half].to(device) for part in (x, y))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

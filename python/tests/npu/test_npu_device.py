@@ -79,6 +79,21 @@ print(json.dumps([behind.cpu().tolist()[0], event.query()]))
     assert simulator.run(tmp_path, program(tmp_path, text), latency=3000).result == [40.0, True]
 
 
+def test_the_recorder_knows_the_current_stream(tmp_path: Path) -> None:
+    text = """
+import json, torch
+from probe.private.streams import Streams
+streams, device, other = Streams(), torch.device("npu", 0), torch.npu.Stream()
+torch.ones(1).npu()
+first = streams.current(device, torch.npu)
+with torch.npu.stream(other):
+    second = streams.current(device, torch.npu)
+again = streams.current(device, torch.npu)
+print(json.dumps([first == torch.npu.current_stream(), second == other, again is first, streams._asked["npu"] is not None]))
+"""
+    assert simulator.run(tmp_path, program(tmp_path, text)).result == [True] * 4
+
+
 def test_a_missing_operator_is_named(tmp_path: Path) -> None:
     text = "import torch\nprint((torch.ones(3).npu() >= torch.zeros(3).npu()).cpu())\n"
     done = simulator.run(tmp_path, program(tmp_path, text), missing="GeTensor")

@@ -167,7 +167,7 @@ def test_what_a_killed_program_recorded_is_readable(tmp_path: Path) -> None:
         time.sleep(0.1)
     program.send_signal(signal.SIGKILL)
     assert program.wait() == -signal.SIGKILL
-    done = subprocess.run([os.environ.get("PROBE_BIN", "probe"), "inspect", "npu", "--step", "0-1", "--format", "json"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "probe", "inspect", "npu", "--step", "0-1", "--format", "json"], cwd=tmp_path, capture_output=True, text=True, check=False)
     parts = json.loads(done.stdout)["parts"]
     assert [part["step"] for part in parts] == [0, 1] and all(part["op_count"] > 20 for part in parts), done.stderr
 

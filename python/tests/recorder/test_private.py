@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 import probe
 from dumps import Dump
 from probe import private
+from probe.private.streams import Streams
 
 #: What torch promises to nobody. `_core` is our own, and `__torch_function__` and the like are public.
 PRIVATE = re.compile(r"\btorch\._(?!_)\w+|\b_python_dispatch\._|\boverrides\._|\._(sequence_nr|execution_engine|schema|op|local_tensor|offsets)\b")
@@ -76,3 +78,35 @@ def test_an_unknown_version_takes_the_safe_way(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv(private.VARIABLE, "0")
     *_, ways = recorded(tmp_path / "wanted", "api")
     assert ways == (True, True)
+
+
+class Module:
+    """Stands for `torch.npu`: makes an object of the current stream at every call, and counts them."""
+
+    def __init__(self) -> None:
+        self.current, self.made = (7, 0, 20), 0
+
+    def current_stream(self, device: torch.device) -> Any:
+        self.made += 1
+        return SimpleNamespace(stream_id=self.current[0], device_index=self.current[1], device_type=self.current[2])
+
+
+def test_an_object_of_a_stream_is_asked_for_once() -> None:
+    module, streams, device = Module(), Streams(), torch.device("cuda", 0)
+    streams._asked["cuda"] = lambda index: module.current
+    first = streams.current(device, module)
+    assert streams.current(device, module) is first and module.made == 1
+    module.current = (8, 0, 20)
+    other = streams.current(device, module)
+    assert other.stream_id == 8 and module.made == 2
+    module.current = (7, 0, 20)
+    assert streams.current(device, module) is first and module.made == 2
+
+
+def test_streams_whose_numbers_are_others_are_asked_for_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, streams, device = Module(), Streams(), torch.device("cuda", 0)
+    streams._asked["cuda"] = lambda index: (1, 2, 3)
+    assert [streams.current(device, module).stream_id for _ in range(3)] == [7, 7, 7] and module.made == 3
+    monkeypatch.setenv(private.VARIABLE, "1")
+    slow = Streams()
+    assert slow.current(device, module).stream_id == 7 and slow._asked == {"cuda": None}

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 
 namespace ascend_sim {
@@ -123,11 +124,13 @@ Stream &stream_of(void *handle) {
     return *made;
 }
 
-/// How often it was recorded, and how often that was reached.
+/// How often it was recorded, and which of these were not reached yet. Handles are used again, on other streams as well, where a later record may be
+/// reached before an earlier one: each is waited for by itself.
 struct Event {
     std::mutex lock;
     std::condition_variable reached;
-    long recorded = 0, done = 0;
+    long recorded = 0;
+    std::set<long> open;
     uint64_t microseconds = 0;
 
     long last_recorded() {
@@ -137,12 +140,12 @@ struct Event {
 
     bool is_done() {
         std::lock_guard<std::mutex> guard(lock);
-        return done >= recorded;
+        return open.count(recorded) == 0;
     }
 
     void wait(long number) {
         std::unique_lock<std::mutex> guard(lock);
-        reached.wait(guard, [&] { return done >= number; });
+        reached.wait(guard, [&] { return open.count(number) == 0; });
     }
 };
 
@@ -246,10 +249,11 @@ aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream stream) {
     {
         std::lock_guard<std::mutex> guard(event->lock);
         number = ++event->recorded;
+        event->open.insert(number);
     }
     stream_of(stream).push("event", [event, number] {
         std::lock_guard<std::mutex> guard(event->lock);
-        event->done = number;
+        event->open.erase(number);
         event->microseconds = now();
         event->reached.notify_all();
     });
