@@ -59,12 +59,12 @@ pub(super) fn choose(objects: &[Object], selection: &Selection) -> Vec<Choice> {
         let Some((part, selected)) = ancestors(folder).find_map(|above| parts.get_key_value(above)) else {
             return Choice::Copy;
         };
-        match (selection.list_only, *selected || all) {
-            (true, _) if folder == *part => Choice::Stand { sized: true },
-            (true, _) => Choice::Leave,
-            (false, true) => Choice::Copy,
-            (false, false) if folder == *part && is_marker(name) => Choice::Stand { sized: false },
-            (false, false) => Choice::Leave,
+        let copied = !selection.list_only && (*selected || all);
+        match (copied, folder == *part) {
+            (true, _) => Choice::Copy,
+            (false, true) if selection.list_only => Choice::Stand { sized: true },
+            (false, true) if is_marker(name) => Choice::Stand { sized: false },
+            (false, _) => Choice::Leave,
         }
     };
     objects.iter().map(choice).collect()

@@ -153,8 +153,9 @@ impl Bucket for Lying {
                 break;
             }
         }
-        if lie == Lie::Escapes {
-            take(Object { key: format!("{prefix}../../etc/passwd"), size: 1, tag: None });
+        let outside = format!("{prefix}../../etc/passwd");
+        if lie == Lie::Escapes && after.is_none_or(|after| outside.as_str() > after) {
+            take(Object { key: outside, size: 1, tag: None });
         }
         if lie == Lie::Forgets && after.is_some() {
             objects.clear();
