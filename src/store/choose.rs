@@ -126,11 +126,14 @@ mod tests {
         let set = |text: &str| text.parse().unwrap();
         let all = Selection::default();
         assert_eq!(chosen(&keys, &all), "ccccccc");
-        assert_eq!(chosen(&keys, &Selection { steps: set("0"), ranks: set("0"), ..all.clone() }), "cccss-c");
+        assert_eq!(
+            chosen(&keys, &Selection { steps: set("0"), ranks: set("0"), ..Selection::default() }),
+            "cccss-c"
+        );
         assert_eq!(chosen(&keys, &Selection { steps: set("2"), ..all.clone() }), "cs-sccs");
         assert_eq!(chosen(&keys, &Selection { steps: set("7"), ..all.clone() }), "cs-ss-s");
         assert_eq!(chosen(&keys, &Selection { steps: set("7"), or_all: true, ..all.clone() }), "ccccccc");
-        assert_eq!(chosen(&keys, &Selection { list_only: true, ..all.clone() }), "cSSSS-S");
+        assert_eq!(chosen(&keys, &Selection { list_only: true, ..Selection::default() }), "cSSSS-S");
         // Nothing that has parts: a checkpoint, or files of the CANN runtime.
         let keys = ["model/a.safetensors", "step7/20260101000000/0/Add.Add.1.1.1"];
         for list_only in [false, true] {

@@ -149,7 +149,9 @@ impl Bucket for Lying {
             .iter()
             .filter(|(key, _)| key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after));
         for (at, (key, bytes)) in wanted.enumerate() {
-            if !(loses && at / PAGE == 1) && !take(self.object(key, bytes)) {
+            let lost = loses && at / PAGE == 1;
+            let more = lost || take(self.object(key, bytes));
+            if !more {
                 break;
             }
         }
