@@ -200,4 +200,5 @@ step wheel
 step rust_tests
 step page_tests
 step oracle
+note "NOT TESTED: object stores on a server: stores/test.sh, whose dependencies take minutes to compile; here they are checked by clippy alone"
 step python_tests

@@ -53,7 +53,7 @@ def cluster(processors: int) -> None:
 
 
 def overhead(place: Path, baseline: Path, candidate: Path, rounds: int) -> None:
-    plan, _, parts, _ = _core.plan(str(baseline), str(candidate), str(place / "trial"), "{}")
+    plan, _, parts, _ = _core.plan(str(baseline), str(candidate), str(place / "trial"), "{}", [])
     trial = timed(lambda: _core.compare_shard(plan, 1, 16, 1))
     shards = max(2, round(16 * trial / TASK))
     found = []
@@ -70,7 +70,7 @@ def overhead(place: Path, baseline: Path, candidate: Path, rounds: int) -> None:
             return done
 
         distributed._compare_shard = clocked
-        whole = timed(lambda: distributed._shards(baseline, candidate, run, None, 1, None, shards, True, {}))
+        whole = timed(lambda: distributed._shards(baseline, candidate, str(run), None, 1, None, shards, True, {}, "shared"))
         distributed._compare_shard = compare_shard
         tasks = [float(line) for line in clock.read_text().splitlines()]
         found.append(whole / sum(tasks) - 1)

@@ -10,6 +10,7 @@ import os
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 #: Files beside the folders of ranks up to this size, such as manifests, are told with their content.
@@ -31,6 +32,16 @@ class Listing:
 
     sizes: dict[str, int] = field(default_factory=dict)
     contents: dict[str, bytes] = field(default_factory=dict)
+
+    @cached_property
+    def ranks(self) -> dict[int, frozenset[str]]:
+        """Files of each rank."""
+        ranks: dict[int, set[str]] = {}
+        for path in self.sizes:
+            rank = rank_of(path)
+            if rank is not None:
+                ranks.setdefault(rank, set()).add(path)
+        return {rank: frozenset(paths) for rank, paths in ranks.items()}
 
 
 def listing(root: str) -> Listing:
@@ -99,7 +110,7 @@ class Placement:
         having: Counter[str] = Counter()
         wanted = 0
         for nodes in self.dumps.values():
-            files = {node: self._files(listed).get(rank, frozenset()) for node, listed in nodes.items()}
+            files = {node: listed.ranks.get(rank, frozenset()) for node, listed in nodes.items()}
             whole = frozenset().union(*files.values())
             if whole:
                 wanted += 1
@@ -126,16 +137,4 @@ class Placement:
         return best[min(ranks) % len(best)] if best else None
 
     def _having(self, root: str, rank: int) -> list[str]:
-        return sorted(node for node, listed in self.dumps[root].items() if rank in self._files(listed))
-
-    def _files(self, listed: Listing) -> dict[int, frozenset[str]]:
-        """Files of each rank, made once for a listing."""
-        known: dict[int, dict[int, frozenset[str]]] = self.__dict__.setdefault("_ranks", {})
-        if id(listed) not in known:
-            ranks: dict[int, set[str]] = {}
-            for path in listed.sizes:
-                rank = rank_of(path)
-                if rank is not None:
-                    ranks.setdefault(rank, set()).add(path)
-            known[id(listed)] = {rank: frozenset(paths) for rank, paths in ranks.items()}
-        return known[id(listed)]
+        return sorted(node for node, listed in self.dumps[root].items() if rank in listed.ranks)

@@ -10,6 +10,7 @@ use crate::store::Selection;
 
 // No text of the help, which a comment for documentation would become.
 #[derive(Debug, Clone, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub(super) struct Comparison {
     /// Kinds of op to compare: module calls, torch functions, dispatcher ops, or all.
     #[arg(short, long, default_value_t = LevelFilter::All, value_parser = level())]

@@ -19,4 +19,5 @@ pub use copies::Copies;
 pub use detect::open;
 #[cfg(feature = "parquet")]
 pub(crate) use msprobe::FORMAT as MSPROBE;
+#[cfg(feature = "native")]
 pub(crate) use msprobe::INDEX_NAMES;

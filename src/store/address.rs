@@ -8,7 +8,7 @@ use super::StoreError;
 /// A kind of object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheme {
-    /// Amazon S3, and what speaks its protocol: Huawei OBS, MinIO, Ceph.
+    /// Amazon S3, and what speaks its protocol: Huawei OBS, `MinIO`, Ceph.
     S3,
     /// Google Cloud Storage.
     Gs,

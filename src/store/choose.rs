@@ -59,12 +59,12 @@ pub(super) fn choose(objects: &[Object], selection: &Selection) -> Vec<Choice> {
         let Some((part, selected)) = ancestors(folder).find_map(|above| parts.get_key_value(above)) else {
             return Choice::Copy;
         };
-        match (selection.list_only, *selected || all) {
-            (true, _) if folder == *part => Choice::Stand { sized: true },
-            (true, _) => Choice::Leave,
-            (false, true) => Choice::Copy,
-            (false, false) if folder == *part && is_marker(name) => Choice::Stand { sized: false },
-            (false, false) => Choice::Leave,
+        let copied = !selection.list_only && (*selected || all);
+        match (copied, folder == *part) {
+            (true, _) => Choice::Copy,
+            (false, true) if selection.list_only => Choice::Stand { sized: true },
+            (false, true) if is_marker(name) => Choice::Stand { sized: false },
+            (false, _) => Choice::Leave,
         }
     };
     objects.iter().map(choice).collect()
@@ -126,11 +126,14 @@ mod tests {
         let set = |text: &str| text.parse().unwrap();
         let all = Selection::default();
         assert_eq!(chosen(&keys, &all), "ccccccc");
-        assert_eq!(chosen(&keys, &Selection { steps: set("0"), ranks: set("0"), ..all.clone() }), "cccss-c");
+        assert_eq!(
+            chosen(&keys, &Selection { steps: set("0"), ranks: set("0"), ..Selection::default() }),
+            "cccss-c"
+        );
         assert_eq!(chosen(&keys, &Selection { steps: set("2"), ..all.clone() }), "cs-sccs");
         assert_eq!(chosen(&keys, &Selection { steps: set("7"), ..all.clone() }), "cs-ss-s");
         assert_eq!(chosen(&keys, &Selection { steps: set("7"), or_all: true, ..all.clone() }), "ccccccc");
-        assert_eq!(chosen(&keys, &Selection { list_only: true, ..all.clone() }), "cSSSS-S");
+        assert_eq!(chosen(&keys, &Selection { list_only: true, ..Selection::default() }), "cSSSS-S");
         // Nothing that has parts: a checkpoint, or files of the CANN runtime.
         let keys = ["model/a.safetensors", "step7/20260101000000/0/Add.Add.1.1.1"];
         for list_only in [false, true] {

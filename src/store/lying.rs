@@ -149,12 +149,15 @@ impl Bucket for Lying {
             .iter()
             .filter(|(key, _)| key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after));
         for (at, (key, bytes)) in wanted.enumerate() {
-            if !(loses && at / PAGE == 1) && !take(self.object(key, bytes)) {
+            let lost = loses && at / PAGE == 1;
+            let more = lost || take(self.object(key, bytes));
+            if !more {
                 break;
             }
         }
-        if lie == Lie::Escapes {
-            take(Object { key: format!("{prefix}../../etc/passwd"), size: 1, tag: None });
+        let outside = format!("{prefix}../../etc/passwd");
+        if lie == Lie::Escapes && after.is_none_or(|after| outside.as_str() > after) {
+            take(Object { key: outside, size: 1, tag: None });
         }
         if lie == Lie::Forgets && after.is_some() {
             objects.clear();

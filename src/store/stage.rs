@@ -81,6 +81,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Has `watch` told of bytes that have been copied: so many, of so many.
+    #[must_use]
     pub fn watched(self, watch: impl Fn(u64, u64) + Send + Sync + 'a) -> Self {
         Self { watch: Box::new(watch), ..self }
     }

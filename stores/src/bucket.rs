@@ -125,13 +125,12 @@ impl Bucket for StoreBucket {
     fn put(&self, key: &str, path: &FilePath) -> Result<(), Fault> {
         let to = location(key)?;
         let unreadable = |error: std::io::Error| Fault::Refused(format!("{}: {error}", path.display()));
-        let mut file = File::open(path).map_err(unreadable)?;
-        let size = file.metadata().map_err(unreadable)?.len();
+        let size = std::fs::metadata(path).map_err(unreadable)?.len();
         if size > PART {
+            let file = File::open(path).map_err(unreadable)?;
             return self.handle.block_on(self.put_parts(&to, file, size));
         }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(unreadable)?;
+        let bytes = std::fs::read(path).map_err(unreadable)?;
         self.handle.block_on(self.store.put(&to, bytes.into())).map(drop).map_err(fault)
     }
 
