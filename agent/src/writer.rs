@@ -13,7 +13,6 @@ use probe::capture::{
 use probe::dump::{CALLED_IN, DType, Number, Observation, SMALL_TENSOR, Scalar, SlotSide, TensorRef};
 use probe::measure;
 
-use crate::{control, entry};
 use crate::device::{self, Runtime};
 use crate::handles::{self, Tensor};
 use crate::launch::{Copied, Record};
@@ -22,6 +21,7 @@ use crate::plan::{Argument, Basis};
 use crate::ring::{Next, Piece, Ring};
 use crate::roles::Role;
 use crate::settings::{self, Settings};
+use crate::{control, entry};
 
 /// What the writer is told, in order.
 #[derive(Debug)]
