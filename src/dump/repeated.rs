@@ -19,12 +19,11 @@ pub(crate) struct Repeated {
 
 impl Repeated {
     /// The record, shared with the slots that recorded the same.
-    pub(crate) fn record(&mut self, record: TensorRecord) -> Arc<TensorRecord> {
+    pub(crate) fn record(&mut self, record: Arc<TensorRecord>) -> Arc<TensorRecord> {
         let key = key(&record);
-        if let Some(known) = self.records.get(&key).filter(|known| ***known == record) {
+        if let Some(known) = self.records.get(&key).filter(|known| **known == record) {
             return known.clone();
         }
-        let record = Arc::new(record);
         self.records.insert(key, record.clone());
         record
     }
@@ -63,11 +62,11 @@ mod tests {
     use super::*;
     use crate::dump::{DType, RecordedDType};
 
-    fn record(max: f64, note: Option<&str>) -> TensorRecord {
+    fn record(max: f64, note: Option<&str>) -> Arc<TensorRecord> {
         let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), [2, 3].into());
         record.statistics.max = Some(Number::Float(max));
         record.note = note.map(Into::into);
-        record
+        record.into()
     }
 
     #[test]
@@ -78,7 +77,7 @@ mod tests {
         for other in [record(2.0, None), record(1.0, Some("beyond the byte budget"))] {
             let shared = repeated.record(other.clone());
             assert!(!Arc::ptr_eq(&first, &shared));
-            assert_eq!(*shared, other);
+            assert_eq!(shared, other);
         }
         // NaN is not known to be the same.
         let (a, b) = (repeated.record(record(f64::NAN, None)), repeated.record(record(f64::NAN, None)));

@@ -425,8 +425,7 @@ fn largest((b, c): (&TensorRecord, &TensorRecord), evidence: &Evidence) -> (f64,
 /// scalars and exact types without a hash, of which many are equal by chance.
 fn identity((b, c): (&TensorRecord, &TensorRecord), norms: (f64, f64)) -> Option<Identity> {
     let of = |record: &TensorRecord, norm: f64| match record.checksum {
-        // Its halves are each as good a hash.
-        Some(Checksum::Xxh3(hash)) => Some(hash as u64),
+        Some(Checksum::Xxh3(hash)) => Some(FIXED.hash_one(hash)),
         Some(Checksum::Crc32(sum)) => Some(FIXED.hash_one((sum, record.len()))),
         _ if norm > 0.0 => {
             let statistics = &record.statistics;

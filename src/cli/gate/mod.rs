@@ -244,7 +244,8 @@ fn explain(base: &Path, policy: &Policy, json: bool) -> anyhow::Result<Exit> {
     } else if grown.is_empty() {
         "no bound grew\n".to_owned()
     } else {
-        grown.iter().map(|growth| format!("{growth}\n")).collect()
+        let lines: Vec<String> = grown.iter().map(ToString::to_string).collect();
+        lines.join("\n") + "\n"
     })?;
     Ok(if grown.is_empty() { Exit::Agree } else { Exit::Differ })
 }

@@ -17,7 +17,7 @@ pub(super) use layout::{Found, find_parts, is_index_name};
 
 use super::map::{self, FileAccess};
 use super::{ReadError, limits, tensor_file};
-use crate::dump::{Dump, PartKey, PartReader, Rank, TensorData, TensorStore};
+use crate::dump::{Dump, PartKey, PartReader, Rank, Repeated, TensorData, TensorStore, Value};
 
 /// [`Dump::format`] of dumps of the older tool.
 pub(crate) const FORMAT: &str = "msprobe dump";
@@ -100,7 +100,14 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
         ));
     };
     let mut ops = index.ops;
+    let mut repeated = Repeated::default();
     for op in &mut ops {
+        for slot in &mut op.slots {
+            slot.path = repeated.text(&slot.path);
+            if let Value::Tensor(record) = &mut slot.value {
+                *record = repeated.record(record.clone());
+            }
+        }
         for slot in leaf::take_damaged(op) {
             let message = format!(
                 "{} {slot}: this record is damaged, it has no valid type with a value, or with dtype and shape",

@@ -278,7 +278,7 @@ impl<'p> OpsBuilder<'p> {
         Ok(match kind {
             Some("tensor") => self
                 .tensor(rows, row)?
-                .map_or(Value::Unsupported, |record| Value::Tensor(self.repeated.record(record))),
+                .map_or(Value::Unsupported, |record| Value::Tensor(self.repeated.record(record.into()))),
             Some("none") => Value::None,
             Some(kind @ ("int" | "float" | "bool")) => {
                 let value = rows.text(Column::Value, row).unwrap_or_default();
