@@ -6,8 +6,11 @@ import fnmatch
 import json
 import os
 import runpy
+import select
+import signal
 import subprocess
 import sys
+import time
 import traceback
 import zipfile
 from collections.abc import Callable, Iterator
@@ -76,8 +79,16 @@ def differences(a: Pack, b: Pack, rank: int = 0) -> set[str]:
     return {key for key in keys if not any(fnmatch.fnmatch(key, pattern) for pattern in _IGNORED)}
 
 
+#: Seconds that a child may take.
+PATIENCE = 120
+
+
+class Hanging(Exception):
+    """A child did not end."""
+
+
 def in_child(work: Callable[[], None], environment: dict[str, str] | None = None) -> Callable[[], None]:
-    """Runs `work` in a forked child; the result waits for it and raises what it raised."""
+    """Runs `work` in a forked child; the result waits for it and raises what it raised, or `Hanging`."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -100,11 +111,17 @@ def in_child(work: Callable[[], None], environment: dict[str, str] | None = None
     os.close(writer)
 
     def wait() -> None:
-        text = b""
-        while chunk := os.read(reader, 65536):
+        text, until = b"", time.monotonic() + PATIENCE
+        while select.select([reader], [], [], max(0.0, until - time.monotonic()))[0]:
+            if not (chunk := os.read(reader, 65536)):
+                break
             text += chunk
+        else:
+            os.kill(child, signal.SIGKILL)
         os.close(reader)
         _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            raise Hanging(f"nothing was heard of the child for {PATIENCE} s")
         assert status == 0, f"child ended with {status}:\n{text.decode()}"
 
     return wait

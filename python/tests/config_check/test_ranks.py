@@ -14,7 +14,7 @@ import torch
 from probe.config_check import digests, structure
 from probe.config_check.weights import Weights
 
-from .conftest import Checked, Pack, Packed, changed, differences, in_child, run_script
+from .conftest import Checked, Hanging, Pack, Packed, changed, differences, in_child, run_script
 
 GROUP = (
     "# MODEL",
@@ -39,7 +39,11 @@ def run(tmp_path: Path, *changes: tuple[str, str], ranks: int = 2, environments:
         for rank in range(ranks)
     ]
     for wait in waits:
-        wait()
+        try:
+            wait()
+        except Hanging:
+            # Once in hundreds of runs torch waits for a thread of gloo's for good when it takes the group apart, after all is done.
+            assert (tmp_path / "pack.zip").exists()
     return Pack(tmp_path / "pack.zip")
 
 
