@@ -3,15 +3,8 @@
 
 use std::fs;
 
-use crate::support::command::Compare;
+use crate::support::command::{Compare, probe};
 use crate::support::testdata;
-use assert_cmd::Command;
-
-fn probe(args: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_probe")).args(args).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-}
 
 #[test]
 fn two_dumps_pair_by_order_within_streams_and_the_wrong_kernel_is_named() {

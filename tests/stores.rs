@@ -3,15 +3,9 @@
 
 use std::fs;
 
+use crate::support::command::probe;
 use crate::support::testdata;
-use assert_cmd::Command;
 use serde_json::Value;
-
-fn probe(args: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_probe")).args(args).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-}
 
 #[test]
 fn a_file_url_is_a_path_for_every_input_and_output() {

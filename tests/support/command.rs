@@ -12,6 +12,13 @@ use tempfile::TempDir;
 /// No run of these tests may take longer, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Exit code, standard output and standard error of the program with these arguments.
+pub(crate) fn probe(args: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_probe")).args(args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
 /// One run of `probe compare`, and what it left.
 #[derive(Debug)]
 pub(crate) struct Run {
