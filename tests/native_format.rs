@@ -104,7 +104,7 @@ fn write_sample(root: &Path) {
         ("kwarg.train", Scalar::Number(Number::Bool(true))),
         ("kwarg.mode", Scalar::Text("mean".into())),
         ("kwarg.device", Scalar::Device("cpu".into())),
-        ("kwarg.slice", Scalar::Printed { kind: "slice".into(), text: "slice(0, 1)".into() }),
+        ("kwarg.slice", Scalar::printed("slice", "slice(0, 1)")),
     ] {
         slots.push(SlotRecord { path: path.into(), side: SlotSide::Input, value: SlotValue::Scalar(scalar) });
     }
@@ -165,7 +165,7 @@ fn the_committed_dumps_read_as_one_written_now() {
     // Of float16 it took the least number for a sentinel, and not the greatest.
     let half = |ops: &mut Vec<Op>| match &mut ops.last_mut().unwrap().slots[1].value {
         Value::Tensor(record) => {
-            (record.counts.unwrap().sentinels, std::mem::take(&mut Arc::make_mut(record).statistics))
+            (record.counts.as_ref().unwrap().sentinels, std::mem::take(&mut Arc::make_mut(record).statistics))
         }
         other => panic!("{other:?}"),
     };
@@ -173,7 +173,7 @@ fn the_committed_dumps_read_as_one_written_now() {
     assert_eq!((half(&mut ours).0, half(&mut theirs).0), (Some(2), Some(1)));
     assert_eq!(half(&mut now.3.clone()).1.max, half(&mut version_2.3.clone()).1.max);
     if let Value::Tensor(record) = &mut ours.last_mut().unwrap().slots[1].value {
-        Arc::make_mut(record).counts.as_mut().unwrap().sentinels = Some(1);
+        Arc::make_mut(Arc::make_mut(record).counts.as_mut().unwrap()).sentinels = Some(1);
     }
     assert!(ours == theirs && now.5 == version_2.5, "a dump of version 2 reads otherwise now");
     // Version 1 has none of what is new.
@@ -185,7 +185,7 @@ fn the_committed_dumps_read_as_one_written_now() {
             if let Value::Tensor(record) = &mut slot.value
                 && let Some(counts) = &mut Arc::make_mut(record).counts
             {
-                counts.sentinels = None;
+                Arc::make_mut(counts).sentinels = None;
             }
         }
     }

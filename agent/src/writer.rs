@@ -642,7 +642,7 @@ fn scalar_value(scalar: &handles::Scalar) -> SlotValue {
             let kind =
                 kind.map_or_else(|| format!("acl.{}", scalar.dtype), |kind| kind.torch_name().to_owned());
             let text = bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-            return SlotValue::Scalar(Scalar::Printed { kind: kind.into(), text: text.into() });
+            return SlotValue::Scalar(Scalar::printed(kind, text));
         }
     };
     SlotValue::Scalar(Scalar::Number(number))

@@ -99,10 +99,10 @@ def answer(baseline: Path, marked: Path, steps: list[int], fault: dict[str, Any]
             if fault["phase"] != "optimizer" or level == "op":
                 break
         elif any(reads for reads, _ in changed.values()):
-            return Answer(
-                list(dict.fromkeys(weights(step, mine, changed))),
-                "weights" if fault["phase"] == "optimizer" else "arrival",
-            )
+            read = weights(step, mine, changed)
+            if fault["phase"] == "optimizer":
+                return Answer(list(dict.fromkeys(read)), "weights")
+            return Answer(list(dict.fromkeys(read + maker(step, mine, changed))), "arrival")
     return Answer(list(dict.fromkeys(found)), "origin" if found else "hidden")
 
 
@@ -174,6 +174,14 @@ def weights(step: int, ops: dict[Any, Op], changed: dict[Any, Any]) -> list[tupl
     ]  # fmt: skip
     scope = None if ops[first].name.startswith("Module.") and owners else ops[first].scope
     return [(step, name) for name in [ops[first].name, *owners, *([scope] if scope else [])]]
+
+
+def maker(step: int, ops: dict[Any, Op], changed: dict[Any, Any]) -> list[tuple[int, str]]:
+    """The module around the first op that reads a value that differs, if the module did not read it as well: it made it then."""
+    first = next(key for key, (reads, _) in changed.items() if reads)
+    values = {ops[first].reads.get(slot) for slot in changed[first][0]}
+    around = [op for op in ops.values() if op.name == ops[first].scope]
+    return [(step, op.name) for op in around if not values & set(op.reads.values())]
 
 
 def structure(steps: list[int], baseline: Path, edited: Path, module: str) -> Answer:

@@ -216,7 +216,7 @@ impl<S: TensorSink> Walk<'_, S> {
 }
 
 fn printed(kind: &str, text: &str) -> SlotValue {
-    SlotValue::Scalar(Scalar::Printed { kind: kind.into(), text: text.into() })
+    SlotValue::Scalar(Scalar::printed(kind, text))
 }
 
 fn unsupported(value: &Bound<'_, PyAny>) -> SlotValue {

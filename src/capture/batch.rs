@@ -220,7 +220,9 @@ impl OpsBatch {
             }
             SlotValue::Scalar(Scalar::Text(text)) => ("text", Some(&**text), None),
             SlotValue::Scalar(Scalar::Device(text)) => ("device", Some(&**text), None),
-            SlotValue::Scalar(Scalar::Printed { kind, text }) => ("printed", Some(&**text), Some(&**kind)),
+            SlotValue::Scalar(Scalar::Printed(printed)) => {
+                ("printed", Some(&*printed.text), Some(&*printed.kind))
+            }
         };
         columns.kind.append_value(kind);
         columns.value.append_option(value);

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::Progress;
 use crate::dump::{Checksum, Content, Slot, TensorData, TensorRecord, TensorStore, Value};
-use crate::measure::{self, Evidence, compare_recorded};
+use crate::measure::{self, Evidence, Unreadable, compare_recorded};
 use crate::pair::PartPair;
 
 /// One side of a pair: what was recorded, and where its data is.
@@ -56,16 +56,17 @@ pub(super) fn of_part(pair: &PartPair, progress: &dyn Progress) -> (Vec<Vec<Evid
 /// The evidence for one pair, and the bytes of tensor data it took.
 pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u64) {
     let (b, c) = (baseline.0, candidate.0);
+    let unreadable =
+        |baseline, candidate| (Evidence::Unreadable(Box::new(Unreadable { baseline, candidate })), 0);
     if b.layout != c.layout {
         let reason = |record: &TensorRecord| record.layout.as_ref().and(record.note.clone());
-        return (Evidence::Unreadable { baseline: reason(b), candidate: reason(c) }, 0);
+        return unreadable(reason(b), reason(c));
     }
     let (Some(b_key), Some(c_key)) = (&b.data, &c.data) else {
         return half(baseline, candidate);
     };
     if b.damage.is_some() || c.damage.is_some() {
-        let (baseline, candidate) = (b.damage.clone(), c.damage.clone());
-        return (Evidence::Unreadable { baseline, candidate }, 0);
+        return unreadable(b.damage.clone(), c.damage.clone());
     }
     // Elements of other shapes do not answer one another, however many there are.
     if b.squeezed_shape() != c.squeezed_shape() {
@@ -76,7 +77,6 @@ pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u6
     let large = b.len().max(c.len()) >= LARGE;
     let loaded =
         if large { rayon::join(|| load(baseline, b_key), || load(candidate, c_key)) } else { both() };
-    let unreadable = |baseline, candidate| (Evidence::Unreadable { baseline, candidate }, 0);
     match loaded {
         (Ok(x), Ok(y)) => {
             let measured = measure::compare(x.view(), y.view());
@@ -126,7 +126,7 @@ fn measured_like(side: Side<'_>, other: &TensorRecord) -> Option<(TensorRecord, 
     }
     let mut record = record.clone();
     record.statistics = found.statistics;
-    record.counts = Some(found.counts);
+    record.counts = Some(found.counts.into());
     record.sum_error = None;
     record.sketch = found.sketch.map(Arc::new).or(record.sketch);
     record.checksum = found.hash.map(Checksum::Xxh3).or(record.checksum);

@@ -56,6 +56,6 @@ fn closer(
             look(b.view(), c.view(), metrics).filter(|_| b.fault().or_else(|| c.fault()).is_none())
         }
         Evidence::Recorded(_) => look_at_sketches(b.sketch.as_ref()?, c.sketch.as_ref()?),
-        Evidence::Data(_) | Evidence::Unreadable { .. } | Evidence::Nothing => None,
+        Evidence::Data(_) | Evidence::Unreadable(_) | Evidence::Nothing => None,
     }
 }

@@ -110,7 +110,9 @@ fn against(reference: &Rank, side: &Rank, mapping: &Mapping) -> Side {
     let mut unreadable = None;
     for (op, slots) in measured {
         for (slot, evidence) in slots {
-            if let Evidence::Unreadable { baseline: Some(reason), .. } = &evidence {
+            if let Evidence::Unreadable(why) = &evidence
+                && let Some(reason) = &why.baseline
+            {
                 unreadable
                     .get_or_insert_with(|| format!("{} could not be read: {reason}", side.ops[op].name));
             }

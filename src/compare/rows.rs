@@ -122,7 +122,7 @@ impl Taken {
         slots.retain(|slots| {
             let Some((x, y)) = both(slots) else { return true };
             let size = |value: &Value| {
-                matches!(value, Value::Scalar(Scalar::Number(Number::Int(_)) | Scalar::Printed { .. }))
+                matches!(value, Value::Scalar(Scalar::Number(Number::Int(_)) | Scalar::Printed(_)))
             };
             // Sizes that the program works out of the batch.
             let sized = other_batch && size(&b.slots[x].value) && size(&c.slots[y].value);
@@ -163,10 +163,10 @@ impl Taken {
             return None;
         }
         let mut first = record.clone();
-        first.shape[dimension] = rows;
-        (first.statistics, first.counts) = (found.statistics, Some(found.counts));
+        Arc::make_mut(&mut first.shape)[dimension] = rows;
+        (first.statistics, first.counts) = (found.statistics, Some(found.counts.into()));
         (first.checksum, first.sketch) = (found.hash.map(Checksum::Xxh3), None);
-        (first.strides, first.sum_error, first.data) = (None, None, Some(name.clone()));
+        (first.strides, first.sum_error, first.data) = (None, None, Some((&*name).into()));
         self.names[side].insert(name.clone(), (key.into(), dimension, count));
         self.records.insert(name, first.clone());
         Some(first)

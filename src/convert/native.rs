@@ -205,7 +205,7 @@ fn facts(record: &TensorRecord) -> TensorFacts {
 fn recorded(record: &TensorRecord) -> Option<Observation> {
     Some(Observation {
         statistics: record.statistics,
-        counts: record.counts?,
+        counts: record.counts.as_deref().copied()?,
         sketch: record.sketch.as_deref().filter(|sketch| sketch.version == SketchVersion::CURRENT).cloned(),
         hash: match record.checksum {
             Some(Checksum::Xxh3(bits)) => Some(bits),

@@ -27,12 +27,12 @@ pub use level::Level;
 pub use name::{OpKind, OpName, Phase};
 pub use observation::{Content, Counts, Observation, SKETCH_LANES, SMALL_TENSOR, Sketch, SketchVersion};
 pub use op::{CALLED_IN, Op, Slot, SlotSide};
-pub(crate) use repeated::Repeated;
+pub(crate) use repeated::{Repeated, shared};
 pub(crate) use tensor::is_row_major;
 pub use tensor::{
     Bytes, LayoutError, MAX_DIMS, Storage, TensorData, TensorRef, contiguous_strides, element_count,
 };
-pub use value::{Checksum, NO_DATA, Number, RecordedStatistics, Scalar, TensorRecord, Value};
+pub use value::{Checksum, NO_DATA, Number, Printed, RecordedStatistics, Scalar, TensorRecord, Value};
 
 /// Which process of a run wrote a part of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -71,7 +71,7 @@ impl Content {
 
 /// How many elements of a tensor are of which kind. For complex tensors an element counts as NaN when either part is,
 /// else as infinite (positive) when either part is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Counts {
     /// All elements.
     pub elements: u64,

@@ -47,7 +47,7 @@ pub struct Op {
     /// Values in order: inputs, parameters, outputs, parameter gradients.
     pub slots: Vec<Slot>,
     /// Name of the module call it ran in, where recorded.
-    pub parent: Option<Box<str>>,
+    pub parent: Option<Arc<str>>,
     /// Index into [`Rank::stacks`](super::Rank) of the call stack, where recorded.
     pub stack: Option<u32>,
     /// True for a repetition of an earlier call, made by activation checkpointing during the backward pass.

@@ -3,11 +3,12 @@
 //! What one op makes the next one reads, so that most tensors of a step are recorded by several slots, and nearly every op has a
 //! slot `input.0`. A part of 100,000 ops takes a third of the memory that way.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
-use super::{Checksum, Number, TensorRecord};
+use super::{Checksum, Counts, Number, TensorRecord};
 
 /// Gives out the record or text that it already has, where it has an equal one.
 #[derive(Debug, Default)]
@@ -15,6 +16,9 @@ pub(crate) struct Repeated {
     /// The last record of each key: the same tensor is mostly seen again soon.
     records: HashMap<u64, Arc<TensorRecord>>,
     texts: HashSet<Arc<str>>,
+    sizes: HashSet<Arc<[u64]>>,
+    steps: HashSet<Arc<[i64]>>,
+    counts: HashSet<Arc<Counts>>,
 }
 
 impl Repeated {
@@ -30,13 +34,37 @@ impl Repeated {
 
     /// The text, shared with its equals.
     pub(crate) fn text(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.texts.get(text) {
-            return known.clone();
-        }
-        let text: Arc<str> = text.into();
-        self.texts.insert(text.clone());
-        text
+        shared(&mut self.texts, text)
     }
+
+    /// The shape, shared with its equals.
+    pub(crate) fn sizes(&mut self, sizes: Vec<u64>) -> Arc<[u64]> {
+        shared(&mut self.sizes, sizes)
+    }
+
+    /// The strides, shared with their equals.
+    pub(crate) fn steps(&mut self, steps: Vec<i64>) -> Arc<[i64]> {
+        shared(&mut self.steps, steps)
+    }
+
+    /// The counts, shared with their equals: those of tensors of one shape without zeros.
+    pub(crate) fn counts(&mut self, counts: Counts) -> Arc<Counts> {
+        shared(&mut self.counts, counts)
+    }
+}
+
+/// The value that `known` has, which takes it in where it has none.
+pub(crate) fn shared<T, V>(known: &mut HashSet<Arc<T>>, value: V) -> Arc<T>
+where
+    T: ?Sized + Eq + Hash,
+    V: Borrow<T> + Into<Arc<T>>,
+{
+    if let Some(known) = known.get(value.borrow()) {
+        return known.clone();
+    }
+    let value: Arc<T> = value.into();
+    known.insert(value.clone());
+    value
 }
 
 /// Equal for equal records. Those that only this makes alike do not share.

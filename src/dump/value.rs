@@ -104,13 +104,14 @@ impl fmt::Display for Checksum {
 /// How the remark of a capture begins on a tensor whose elements are nowhere: on the device `meta`, or released.
 pub const NO_DATA: &str = "no data";
 
-/// What a dump holds of one tensor.
+/// What a dump holds of one tensor. What many tensors have in common is shared by them, where the reader sees to it: a part holds hundreds of
+/// thousands of these.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorRecord {
     /// Element type at capture.
     pub dtype: RecordedDType,
     /// Sizes of the dimensions; empty for a scalar.
-    pub shape: Box<[u64]>,
+    pub shape: Arc<[u64]>,
     /// Statistics, as far as recorded.
     pub statistics: RecordedStatistics,
     /// Whether autograd tracked the tensor; `None` when not recorded.
@@ -118,17 +119,17 @@ pub struct TensorRecord {
     /// Checksum of the bytes; `None` when not recorded.
     pub checksum: Option<Checksum>,
     /// Key under which the [`TensorStore`](super::TensorStore) of the rank holds the data; `None` when no data was recorded.
-    pub data: Option<Box<str>>,
+    pub data: Option<Arc<str>>,
     /// Placement of a distributed tensor, as text; `None` for plain tensors.
     pub placement: Option<Box<str>>,
     /// Elements by kind; `None` when not recorded. Where they are, the statistics are those of the finite elements.
-    pub counts: Option<Counts>,
+    pub counts: Option<Arc<Counts>>,
     /// Signed sums; `None` when not recorded. Shared by the slots that hold the same tensor.
     pub sketch: Option<Arc<Sketch>>,
     /// Steps in elements from one index to the next in each dimension, as at capture; `None` when not recorded.
-    pub strides: Option<Box<[i64]>>,
+    pub strides: Option<Arc<[i64]>>,
     /// Where the tensor was (`cuda:0`, `npu:3`), as recorded; `None` when not recorded.
-    pub device: Option<Box<str>>,
+    pub device: Option<Arc<str>>,
     /// How far mean, norm and sketch may be off relative to the norm; `None` where they were summed in binary64, or nothing was said.
     pub sum_error: Option<f64>,
     /// Private format of a device that the elements are still in (`FRACTAL_Z`), where the way to the logical tensor is not known. Elements
@@ -142,7 +143,7 @@ pub struct TensorRecord {
 
 impl TensorRecord {
     /// A tensor of which nothing but type and shape was recorded.
-    pub fn new(dtype: RecordedDType, shape: Box<[u64]>) -> Self {
+    pub fn new(dtype: RecordedDType, shape: Arc<[u64]>) -> Self {
         Self {
             dtype,
             shape,
@@ -187,7 +188,7 @@ impl TensorRecord {
     pub fn coordinates(&self, place: u64) -> Option<Vec<u64>> {
         let mut rest = place;
         let mut at = vec![0; self.shape.len()];
-        for (index, &size) in at.iter_mut().zip(&self.shape).rev() {
+        for (index, &size) in at.iter_mut().zip(&*self.shape).rev() {
             *index = rest.checked_rem(size)?;
             rest /= size;
         }
@@ -210,12 +211,23 @@ pub enum Scalar {
     /// A device name such as `cuda:0`; expected to differ between devices.
     Device(Box<str>),
     /// Anything else that has a printed form: dtype, slice, size, memory format, process group.
-    Printed {
-        /// Type name as recorded.
-        kind: Box<str>,
-        /// Printed form.
-        text: Box<str>,
-    },
+    Printed(Box<Printed>),
+}
+
+/// A value of some type, as text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Printed {
+    /// Type name as recorded.
+    pub kind: Box<str>,
+    /// Printed form.
+    pub text: Box<str>,
+}
+
+impl Scalar {
+    /// A value of the type `kind` that prints as `text`.
+    pub fn printed(kind: impl Into<Box<str>>, text: impl Into<Box<str>>) -> Self {
+        Self::Printed(Box::new(Printed { kind: kind.into(), text: text.into() }))
+    }
 }
 
 impl fmt::Display for Scalar {
@@ -224,8 +236,8 @@ impl fmt::Display for Scalar {
             Self::Number(v) => v.fmt(f),
             Self::Text(v) => write!(f, "{v:?}"),
             Self::Device(v) => f.write_str(v),
-            Self::Printed { kind, text } if kind.is_empty() => f.write_str(text),
-            Self::Printed { kind, text } => write!(f, "{kind}({text})"),
+            Self::Printed(printed) if printed.kind.is_empty() => f.write_str(&printed.text),
+            Self::Printed(printed) => write!(f, "{}({})", printed.kind, printed.text),
         }
     }
 }

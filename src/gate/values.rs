@@ -149,7 +149,7 @@ fn measure_data(rank: &Rank, key: &str, record: &TensorRecord) -> Result<TensorR
     }
     let mut own = record.clone();
     own.statistics = found.statistics;
-    own.counts = Some(found.counts);
+    own.counts = Some(found.counts.into());
     own.checksum = found.hash.map(Checksum::Xxh3);
     Ok(own)
 }
@@ -157,7 +157,7 @@ fn measure_data(rank: &Rank, key: &str, record: &TensorRecord) -> Result<TensorR
 fn line(record: &TensorRecord) -> BoundaryValue {
     let number = |number: Option<Number>| number.map(Number::as_f64);
     let statistics = &record.statistics;
-    let nonfinite = record.counts.map_or(NonFinite::Unknown, |counts| {
+    let nonfinite = record.counts.as_deref().map_or(NonFinite::Unknown, |counts| {
         NonFinite::Counted([counts.nan, counts.positive_infinite, counts.negative_infinite])
     });
     BoundaryValue {
@@ -307,8 +307,9 @@ fn slot(path: &str, value: &BoundaryValue, identity: Option<u64>) -> Slot {
     record.sum_error = Some(ROUNDING);
     if let NonFinite::Counted([nan, positive_infinite, negative_infinite]) = value.nonfinite {
         let elements = record.len();
-        record.counts =
-            Some(Counts { elements, zeros: 0, nan, positive_infinite, negative_infinite, sentinels: None });
+        let counts =
+            Counts { elements, zeros: 0, nan, positive_infinite, negative_infinite, sentinels: None };
+        record.counts = Some(counts.into());
     }
     Slot { path: path.into(), side, value: Value::Tensor(Arc::new(record)), identity }
 }

@@ -2,7 +2,7 @@
 
 use super::Verdict;
 use super::difference::{Difference, Fact};
-use crate::dump::{DType, Number, Scalar, SlotSide};
+use crate::dump::{DType, Number, Scalar};
 
 /// Relative difference of two float arguments that is no difference: values printed from float32 on one side.
 const SAME_FLOAT: f64 = 1e-6;
@@ -12,18 +12,17 @@ const CHOSEN_DIGITS: usize = 5;
 
 /// What is known of two scalars. A computed one that differs is an argument only where nothing before it could have made it
 /// differ, which is decided later.
-pub(super) fn compare(side: SlotSide, b: &Scalar, c: &Scalar, mixed_run: bool) -> Fact {
-    let verdict = |verdict, difference, reason: &str| Fact::certain(side, verdict, difference, reason);
-    let differs = |difference| verdict(Verdict::Differs, difference, &format!("{b} against {c}"));
+pub(super) fn compare(b: &Scalar, c: &Scalar, mixed_run: bool) -> Fact {
+    let differs = |difference| Fact::certain(Verdict::Differs, difference, &format!("{b} against {c}"));
     match (b, c) {
-        (Scalar::Device(x), Scalar::Device(y)) if x != y => verdict(
+        (Scalar::Device(x), Scalar::Device(y)) if x != y => Fact::certain(
             Verdict::Close,
             Difference::None,
             &format!("{x} against {y}: devices are expected to differ"),
         ),
         (Scalar::Number(x), Scalar::Number(y)) => {
             if x.same(*y) && same_kind(*x, *y) {
-                return verdict(Verdict::BitEqual, Difference::None, "").equal();
+                return Fact::certain(Verdict::BitEqual, Difference::None, "").equal();
             }
             let ((Number::Float(_), _) | (_, Number::Float(_))) = (*x, *y) else {
                 return differs(Difference::Argument);
@@ -32,20 +31,17 @@ pub(super) fn compare(side: SlotSide, b: &Scalar, c: &Scalar, mixed_run: bool) -
             let error =
                 if x.is_finite() && y.is_finite() { relative_difference(x, y) } else { f64::INFINITY };
             if error <= SAME_FLOAT {
-                return verdict(Verdict::Close, Difference::None, "").error(error);
+                return Fact::certain(Verdict::Close, Difference::None, "").error(error);
             }
             if is_chosen(x) && is_chosen(y) {
                 return differs(Difference::Argument).error(error);
             }
             differs(Difference::ComputedArgument).error(error)
         }
-        (Scalar::Printed { kind, text: x }, Scalar::Printed { kind: other, text: y }) => {
-            if kind == other && x == y {
-                return verdict(Verdict::BitEqual, Difference::None, "").equal();
-            }
+        (Scalar::Printed(x), Scalar::Printed(y)) if x != y => {
             let float = |text: &str| DType::parse(text).is_some_and(DType::is_float);
-            if mixed_run && float(x) && float(y) {
-                return verdict(
+            if mixed_run && float(&x.text) && float(&y.text) {
+                return Fact::certain(
                     Verdict::Close,
                     Difference::None,
                     "the runs compute in different float types",
@@ -53,7 +49,7 @@ pub(super) fn compare(side: SlotSide, b: &Scalar, c: &Scalar, mixed_run: bool) -
             }
             differs(Difference::Argument)
         }
-        (x, y) if x == y => verdict(Verdict::BitEqual, Difference::None, "").equal(),
+        (x, y) if x == y => Fact::certain(Verdict::BitEqual, Difference::None, "").equal(),
         _ => differs(Difference::Argument),
     }
 }
@@ -84,7 +80,7 @@ mod tests {
     }
 
     fn found(b: &Scalar, c: &Scalar) -> (Verdict, Difference) {
-        let fact = compare(SlotSide::Input, b, c, false);
+        let fact = compare(b, c, false);
         (fact.judgement.verdict, fact.difference)
     }
 
@@ -102,7 +98,7 @@ mod tests {
     fn kinds_of_scalars_are_told_apart() {
         let int = |v| Scalar::Number(Number::Int(v));
         let text = |t: &str| Scalar::Text(t.into());
-        let printed = |t: &str| Scalar::Printed { kind: "slice".into(), text: t.into() };
+        let printed = |t: &str| Scalar::printed("slice", t);
         assert_eq!(found(&int(3), &int(6)), (Verdict::Differs, Difference::Argument));
         assert_eq!(found(&int(1), &Scalar::Number(Number::Bool(true))).0, Verdict::Differs);
         assert_eq!(found(&text("relu"), &text("gelu")), (Verdict::Differs, Difference::Argument));

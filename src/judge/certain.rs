@@ -252,7 +252,7 @@ impl<'f, 'a> Certain<'f, 'a> {
                 let sketch = recorded.sketch.filter(SketchEstimate::is_resolved)?;
                 pattern::of_sketch(fact, sketch, dtype, least)
             }
-            Evidence::Unreadable { .. } | Evidence::Nothing => None,
+            Evidence::Unreadable(_) | Evidence::Nothing => None,
         }
     }
 }

@@ -1,5 +1,8 @@
 //! Why two values are not the same, as far as causes depend on it, and what is known of one pair of values.
 
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
 use super::{SlotJudgement, Verdict};
 use crate::dump::{DType, SlotSide};
 
@@ -51,12 +54,33 @@ impl Difference {
 /// part, two meet by chance once in 4e7 parts.
 pub(super) type Identity = (u64, u64);
 
-/// What is known of one pair of values, before it is judged in the light of what led to it.
+/// What is known of one pair of slots.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts, none of which implies another")]
-pub(super) struct Fact {
+pub(super) struct SlotFact {
     /// On which side of its op.
     pub(super) side: SlotSide,
+    /// One where several slots hold the same two tensors, until something is said of one of them alone.
+    pub(super) fact: Arc<Fact>,
+}
+
+impl Deref for SlotFact {
+    type Target = Fact;
+
+    fn deref(&self) -> &Fact {
+        &self.fact
+    }
+}
+
+impl DerefMut for SlotFact {
+    fn deref_mut(&mut self) -> &mut Fact {
+        Arc::make_mut(&mut self.fact)
+    }
+}
+
+/// What is known of one pair of values, before it is judged in the light of what led to it.
+#[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, none of which implies another")]
+pub(super) struct Fact {
     /// Why they are not the same.
     pub(super) difference: Difference,
     /// Verdict and reason as far as they are certain; of numbers they are decided later.
@@ -93,8 +117,6 @@ pub(super) struct Fact {
     pub(super) swamped: bool,
     /// Its value, where something tells it.
     pub(super) identity: Option<Identity>,
-    /// The same as the captures numbered it, where both did: told without knowing what it holds.
-    pub(super) numbered: Option<Identity>,
     /// The size that a user rule allows was kept: never at fault.
     pub(super) allowed: bool,
     /// What the memory held before: the op writes over it without reading it.
@@ -105,9 +127,8 @@ pub(super) struct Fact {
 
 impl Fact {
     /// A fact without numbers.
-    pub(super) fn certain(side: SlotSide, verdict: Verdict, difference: Difference, reason: &str) -> Self {
+    pub(super) fn certain(verdict: Verdict, difference: Difference, reason: &str) -> Self {
         Self {
-            side,
             difference,
             judgement: SlotJudgement {
                 verdict,
@@ -132,7 +153,6 @@ impl Fact {
             likely: 0.0,
             swamped: false,
             identity: None,
-            numbered: None,
             allowed: false,
             is_overwritten: false,
             unwritten: false,

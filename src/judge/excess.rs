@@ -230,7 +230,7 @@ impl<'a> Gains<'a> {
     }
 
     fn of_others(&self, value: &Weighed) -> Others {
-        let Some(shared) = self.by_family.get(&value.family) else { return Others::default() };
+        let Some(shared) = self.by_family.get(&*value.family) else { return Others::default() };
         let (middle, spread) = shared.all.unwrap_or_else(|| {
             let others = shared.calls.iter().filter(|(call, _)| *call != value.call);
             middle_and_spread(others.map(|(_, raw)| *raw).collect())

@@ -156,7 +156,7 @@ impl<'a> Families<'a> {
                 return Some(level);
             }
         }
-        let own = self.own.get(&value.family).and_then(|calls| calls.level(value));
+        let own = self.own.get(&*value.family).and_then(|calls| calls.level(value));
         // What a module calls between its parts may be products.
         let composite = || is_composite(value).then(|| self.coarse_level(value)).flatten();
         own.or_else(composite)

@@ -184,7 +184,7 @@ fn numbers(evidence: &Evidence, said: &str, beyond: Option<Beyond>) -> String {
         Evidence::Recorded(_) if rel_l2.is_some_and(|error| error > 0.0) => {
             parts.extend(errors(rel_l2, ["at least ", " by its statistics"], beyond));
         }
-        Evidence::Recorded(_) | Evidence::Unreadable { .. } | Evidence::Nothing => {
+        Evidence::Recorded(_) | Evidence::Unreadable(_) | Evidence::Nothing => {
             parts.push(said.to_owned());
             parts.extend(beyond.map(|beyond| beyond.to_string()));
         }

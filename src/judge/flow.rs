@@ -7,12 +7,12 @@
 use std::collections::HashMap;
 
 use super::Verdict;
-use super::difference::{Difference, Fact};
+use super::difference::{Difference, Fact, Identity, SlotFact};
 use super::nesting::{MAX_NESTING, Nesting};
 use super::ops::{Kind, Traits, base};
 use super::rulebook::RuleBook;
 use super::setting::{Setting, is_uninitialised};
-use super::slot::SlotView;
+use super::slot::{Shared, SlotView};
 use super::tolerance::Rules;
 use crate::dump::{Op, OpKind, OpName, Phase, Slot, SlotSide, Task};
 use crate::measure::{ChecksumMatch, Evidence};
@@ -31,7 +31,7 @@ pub(super) struct Node<'a> {
     /// Name without what does not change what it computes.
     pub(super) base: &'a str,
     /// In the order of the slots of the pair.
-    pub(super) facts: Vec<Fact>,
+    pub(super) facts: Vec<SlotFact>,
 }
 
 impl Node<'_> {
@@ -98,6 +98,7 @@ impl<'a> Flow<'a> {
         book: &mut RuleBook,
     ) -> Self {
         let nothing = Evidence::Nothing;
+        let mut shared = Shared::default();
         let nodes = pair.ops.iter().enumerate().filter_map(|(position, op_pair)| {
             let (b, c) = pair.op(op_pair);
             let op = b.or(c)?;
@@ -112,10 +113,7 @@ impl<'a> Flow<'a> {
                     setting,
                     rules,
                 };
-                let mut fact = view.fact(sides, book);
-                fact.numbered =
-                    sides.0.and_then(|slot| slot.identity).zip(sides.1.and_then(|slot| slot.identity));
-                fact
+                view.shared_fact(sides, book, &mut shared)
             });
             Some(Node {
                 op,
@@ -222,7 +220,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    pub(super) fn fact(&self, (op, slot): Place) -> &Fact {
+    pub(super) fn fact(&self, (op, slot): Place) -> &SlotFact {
         &self.nodes[op].facts[slot]
     }
 
@@ -231,6 +229,13 @@ impl<'a> Flow<'a> {
         let op_pair = self.pair.ops.get(op)?;
         let (b, c) = self.pair.slot(op_pair, *op_pair.slots.get(slot)?);
         b.or(c)
+    }
+
+    /// What the captures numbered a tensor, where both did: the same where the same tensor was seen again, whatever it holds.
+    pub(super) fn numbered(&self, (op, slot): Place) -> Option<Identity> {
+        let op_pair = self.pair.ops.get(op)?;
+        let (b, c) = self.pair.slot(op_pair, *op_pair.slots.get(slot)?);
+        b?.identity.zip(c?.identity)
     }
 
     /// Sizes of the dimensions of a tensor, the baseline's.

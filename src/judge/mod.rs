@@ -71,7 +71,7 @@ pub struct SlotJudgement {
     /// Why, in words; empty for rows that need no explanation.
     pub reason: Box<str>,
     /// What its error was held against; `None` for what is judged by other means.
-    pub expectation: Option<Expectation>,
+    pub expectation: Option<Box<Expectation>>,
 }
 
 /// What the error of a value was held against. All are relative to the scale of the value.

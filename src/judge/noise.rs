@@ -116,7 +116,7 @@ pub fn measure_noise(pair: &PartPair, evidence: &[Vec<Evidence>], history: &Hist
         }
         if value.family.role == Role::Result {
             let shows = value.elements > 1.0 && (value.clean || value.explained < SHARE * value.error);
-            found.calls.push((value.family.clone(), Call { own: stored, shows }));
+            found.calls.push(((*value.family).clone(), Call { own: stored, shows }));
             if found.largest.as_ref().is_none_or(|(largest, _)| own > *largest) {
                 let slot = flow.slot(value.place).map_or("", |slot| &*slot.path);
                 found.largest = Some((own, format!("{} {slot}", flow.nodes[value.place.0].op.name)));

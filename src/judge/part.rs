@@ -213,7 +213,6 @@ fn without_flow(flow: &Flow<'_>, weighing: &mut Weighing) {
             // Judged is what is beyond 8 times the floor.
             let floor = tolerance.rel_l2 / 8.0;
             (value.least, value.unknown, value.explained) = (floor, floor, 0.0);
-            value.precision.least = floor;
         }
     }
 }
@@ -274,7 +273,7 @@ fn name_rules(
         // An update is held against the gradient, beside which the size of the value says nothing.
         if matches!(value.family.role, Weight::Result | Weight::Arrival) {
             let Beyond { error, expected } = Beyond::of(value, excess);
-            slot.expectation = Some(Expectation { error, floor: excess.floor, expected });
+            slot.expectation = Some(Box::new(Expectation { error, floor: excess.floor, expected }));
         }
         if slot.rule.is_none() && value.error > 0.0 {
             slot.rule = Some(book.floor(value.family.dtype, excess, value.explained));

@@ -25,24 +25,33 @@ pub(super) struct Precision {
 }
 
 impl Precision {
-    /// The floors of a type; `None` for types that are exact.
-    pub(super) fn of(dtype: DType) -> Option<Self> {
-        let two = |exponent: i32| 2_f64.powi(exponent);
-        let (unit, least, unknown, function, product) = match dtype {
-            DType::F64 | DType::C128 => (-52, -51, -49, -40, -30),
-            DType::F32 | DType::C64 => (-23, -22, -22, -17, -9),
-            DType::F16 => (-10, -13, -12, -7, -7),
-            DType::Bf16 => (-7, -10, -9, -4, -4),
-            DType::F8E4M3 => (-3, -6, -4, -3, -3),
-            DType::F8E5M2 => (-2, -5, -3, -2, -2),
-            _ => return None,
-        };
-        Some(Self {
+    /// Floors of these powers of two.
+    const fn new([unit, least, unknown, function, product]: [i64; 5]) -> Self {
+        Self {
             unit: two(unit),
             least: two(least),
             unknown: two(unknown),
             function: two(function),
             product: two(product),
+        }
+    }
+
+    /// The floors of a type; `None` for types that are exact.
+    pub(super) fn of(dtype: DType) -> Option<&'static Self> {
+        const F64: Precision = Precision::new([-52, -51, -49, -40, -30]);
+        const F32: Precision = Precision::new([-23, -22, -22, -17, -9]);
+        const F16: Precision = Precision::new([-10, -13, -12, -7, -7]);
+        const BF16: Precision = Precision::new([-7, -10, -9, -4, -4]);
+        const F8E4M3: Precision = Precision::new([-3, -6, -4, -3, -3]);
+        const F8E5M2: Precision = Precision::new([-2, -5, -3, -2, -2]);
+        Some(match dtype {
+            DType::F64 | DType::C128 => &F64,
+            DType::F32 | DType::C64 => &F32,
+            DType::F16 => &F16,
+            DType::Bf16 => &BF16,
+            DType::F8E4M3 => &F8E4M3,
+            DType::F8E5M2 => &F8E5M2,
+            _ => return None,
         })
     }
 
@@ -58,9 +67,14 @@ impl Precision {
     }
 
     /// The coarser of two.
-    pub(super) fn coarser(self, other: Self) -> Self {
+    pub(super) fn coarser(&'static self, other: &'static Self) -> &'static Self {
         if other.unit > self.unit { other } else { self }
     }
+}
+
+/// A power of two among the normal numbers.
+const fn two(exponent: i64) -> f64 {
+    f64::from_bits((1023 + exponent).cast_unsigned() << 52)
 }
 
 /// A precision in which a device may compute products of binary32, and the level it leaves.

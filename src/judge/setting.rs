@@ -17,9 +17,9 @@ pub(super) struct Setting {
     /// The runs compute in different float types: baseline's, candidate's, number of tensors.
     pub(super) mixed: Option<(DType, DType, usize)>,
     /// Precision of the coarsest float type (fp8 aside) that takes part in earnest.
-    pub(super) coarsest: Option<Precision>,
+    pub(super) coarsest: Option<&'static Precision>,
     /// Products of binary32 are computed in this coarser type (autocast).
-    pub(super) autocast: Option<Precision>,
+    pub(super) autocast: Option<&'static Precision>,
     /// Both captures recorded checksums or hashes to prove equality of bits.
     pub(super) exact_task: bool,
 }
@@ -69,7 +69,7 @@ fn mixed_precision(pair: &PartPair) -> Option<(DType, DType, usize)> {
     (mismatched > 2 && (throughout || by_setting)).then_some((b, c, mismatched))
 }
 
-fn coarsest(pair: &PartPair) -> Option<Precision> {
+fn coarsest(pair: &PartPair) -> Option<&'static Precision> {
     let mut counts: Vec<(DType, usize)> = Vec::new();
     let mut total = 0_usize;
     let slots = |ops: &[Op]| ops.iter().flat_map(|op| &op.slots).filter_map(float_dtype).collect::<Vec<_>>();
@@ -88,7 +88,7 @@ fn coarsest(pair: &PartPair) -> Option<Precision> {
 }
 
 /// The coarsest type in which products or modules of binary32 inputs have their result in the baseline.
-fn autocast(pair: &PartPair) -> Option<Precision> {
+fn autocast(pair: &PartPair) -> Option<&'static Precision> {
     let single = Precision::of(DType::F32)?;
     let ops = pair.baseline.ops.iter().filter(|op| op.name.phase() == Phase::Forward);
     let computes = ops.filter(|op| Traits::of(op).kind == Kind::Product);

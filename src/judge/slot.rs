@@ -1,11 +1,14 @@
 //! What is known of one pair of slots, whatever they hold.
 
-use super::difference::{Difference, Fact};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::difference::{Difference, Fact, SlotFact};
 use super::rulebook::{RuleBook, RuleKey};
 use super::setting::Setting;
 use super::tolerance::Rules;
 use super::{Verdict, argument, tensor};
-use crate::dump::{Scalar, Slot, Value};
+use crate::dump::{Scalar, Slot, SlotSide, TensorRecord, Value};
 use crate::measure::Evidence;
 
 /// What one pair of slots is looked at under.
@@ -22,15 +25,48 @@ pub(super) struct SlotView<'a> {
     pub(super) rules: &'a Rules,
 }
 
+/// Facts that several slots have. What one op makes the next ones read, and most arguments are the same on both sides: of a part, two
+/// slots of three have the fact of another.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// By the records that they are of.
+    tensors: HashMap<(*const TensorRecord, *const TensorRecord), Arc<Fact>>,
+    /// That of equal values that are no tensors.
+    equal: Option<Arc<Fact>>,
+}
+
 impl SlotView<'_> {
-    /// What is known of the two slots.
-    pub(super) fn fact(&self, pair: (Option<&Slot>, Option<&Slot>), book: &mut RuleBook) -> Fact {
+    /// What is known of the two slots; of two tensors that were met before, what was found then.
+    pub(super) fn shared_fact(
+        &self,
+        pair: (Option<&Slot>, Option<&Slot>),
+        book: &mut RuleBook,
+        shared: &mut Shared,
+    ) -> SlotFact {
+        let side = pair.0.or(pair.1).map_or(SlotSide::Input, |slot| slot.side);
+        let mut own = || Arc::new(self.fact(pair, book));
+        // A rule speaks of slots by name, and what memory holds depends on who reads it.
+        let alone = self.uninitialised || self.rules.any();
+        let fact = match (pair.0.map(|slot| &slot.value), pair.1.map(|slot| &slot.value)) {
+            _ if alone => own(),
+            (Some(Value::Tensor(b)), Some(Value::Tensor(c))) => {
+                shared.tensors.entry((Arc::as_ptr(b), Arc::as_ptr(c))).or_insert_with(own).clone()
+            }
+            (Some(b @ (Value::Scalar(_) | Value::None)), Some(c)) if b == c => {
+                shared.equal.get_or_insert_with(own).clone()
+            }
+            _ => own(),
+        };
+        SlotFact { side, fact }
+    }
+
+    fn fact(&self, pair: (Option<&Slot>, Option<&Slot>), book: &mut RuleBook) -> Fact {
         let (b, c) = match pair {
             (Some(b), Some(c)) => (b, c),
             (Some(only), _) => return one_sided(only, "baseline"),
             (_, Some(only)) => return one_sided(only, "candidate"),
             (None, None) => {
-                return Fact::certain(crate::dump::SlotSide::Input, Verdict::Unknown, Difference::None, "");
+                return Fact::certain(Verdict::Unknown, Difference::None, "");
             }
         };
         let dtype = b.value.tensor().and_then(|record| record.dtype.known());
@@ -39,7 +75,7 @@ impl SlotView<'_> {
             && rule.ignores()
         {
             let reason = "not judged: excluded by a user rule";
-            let mut fact = Fact::certain(b.side, Verdict::Unknown, Difference::None, reason);
+            let mut fact = Fact::certain(Verdict::Unknown, Difference::None, reason);
             fact.judgement.rule = Some(book.index(RuleKey::User(index), || rule.to_string()));
             return fact;
         }
@@ -51,24 +87,17 @@ impl SlotView<'_> {
                 }
                 fact
             }
-            (Value::Scalar(x), Value::Scalar(y)) => {
-                argument::compare(b.side, x, y, self.setting.mixed.is_some())
+            (Value::Scalar(x), Value::Scalar(y)) => argument::compare(x, y, self.setting.mixed.is_some()),
+            (Value::None, Value::None) => Fact::certain(Verdict::BitEqual, Difference::None, "").equal(),
+            (Value::Unsupported, _) | (_, Value::Unsupported) => {
+                Fact::certain(Verdict::Unknown, Difference::None, "the capture could not record this value")
             }
-            (Value::None, Value::None) => {
-                Fact::certain(b.side, Verdict::BitEqual, Difference::None, "").equal()
-            }
-            (Value::Unsupported, _) | (_, Value::Unsupported) => Fact::certain(
-                b.side,
-                Verdict::Unknown,
-                Difference::None,
-                "the capture could not record this value",
-            ),
             (x, y) => {
                 let reason = format!("{} in the baseline, {} in the candidate", kind_of(x), kind_of(y));
                 if matches!((x, y), (Value::Tensor(_), _) | (_, Value::Tensor(_))) {
-                    Fact::certain(b.side, Verdict::Missing, Difference::Missing, &reason)
+                    Fact::certain(Verdict::Missing, Difference::Missing, &reason)
                 } else {
-                    Fact::certain(b.side, Verdict::Differs, Difference::Argument, &reason)
+                    Fact::certain(Verdict::Differs, Difference::Argument, &reason)
                 }
             }
         }
@@ -85,7 +114,7 @@ fn kind_of(value: &Value) -> &'static str {
 }
 
 fn one_sided(slot: &Slot, side: &str) -> Fact {
-    let unknown = |reason: &str| Fact::certain(slot.side, Verdict::Unknown, Difference::None, reason);
+    let unknown = |reason: &str| Fact::certain(Verdict::Unknown, Difference::None, reason);
     match &slot.value {
         // A default passed explicitly on one side, or the name of a device: says nothing about numbers.
         Value::None | Value::Unsupported => {
@@ -95,12 +124,8 @@ fn one_sided(slot: &Slot, side: &str) -> Fact {
             unknown(&format!("device {device}, given in the {side} only"))
         }
         _ => {
-            let mut fact = Fact::certain(
-                slot.side,
-                Verdict::Missing,
-                Difference::Missing,
-                &format!("recorded in the {side} only"),
-            );
+            let mut fact =
+                Fact::certain(Verdict::Missing, Difference::Missing, &format!("recorded in the {side} only"));
             fact.is_tensor = slot.value.tensor().is_some();
             fact
         }

@@ -29,18 +29,17 @@ pub(super) fn compare(
     view: &SlotView<'_>,
     book: &mut RuleBook,
 ) -> Fact {
-    let certain = |verdict, difference, reason: &str| Fact::certain(side, verdict, difference, reason);
     let mut fact = if view.uninitialised {
-        certain(Verdict::Unknown, Difference::None, "uninitialised memory, not judged")
-    } else if let Evidence::Unreadable { baseline, candidate } = view.evidence {
+        Fact::certain(Verdict::Unknown, Difference::None, "uninitialised memory, not judged")
+    } else if let Evidence::Unreadable(why) = view.evidence {
         let reasons: Vec<&str> =
-            [baseline, candidate].into_iter().flatten().map(|reason| &**reason).collect();
-        certain(Verdict::Unreadable, Difference::Unreadable, &reasons.join("; "))
+            [&why.baseline, &why.candidate].into_iter().flatten().map(|reason| &**reason).collect();
+        Fact::certain(Verdict::Unreadable, Difference::Unreadable, &reasons.join("; "))
     } else if b.squeezed_shape() != c.squeezed_shape() {
         let reason = format!("shape {:?} against {:?}", b.shape, c.shape);
-        certain(Verdict::Shape, Difference::Shape, &reason)
+        Fact::certain(Verdict::Shape, Difference::Shape, &reason)
     } else {
-        let mut fact = certain(Verdict::Unknown, Difference::None, "");
+        let mut fact = Fact::certain(Verdict::Unknown, Difference::None, "");
         fact.dtype = coarser(b, c);
         match view.evidence {
             Evidence::Data(metrics) => by_elements(&mut fact, metrics, book),

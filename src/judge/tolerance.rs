@@ -157,6 +157,11 @@ impl Rules {
         self.0.iter()
     }
 
+    /// Whether there is any rule.
+    pub fn any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     /// Position and content of the first rule that matches a slot.
     pub fn find(&self, op: &str, slot: &str, dtype: Option<DType>) -> Option<(usize, &Rule)> {
         if self.0.is_empty() {

@@ -78,8 +78,9 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
             joint.max(absolute / share.max(1.0) / scale)
         }
         Kind::Exponential if !gradient => {
-            let unswamped = given.iter().filter(|(place, _)| !flow.fact(*place).swamped);
-            largest(unswamped.map(|(place, error)| error.absolute / len(*place).sqrt())).max(relative)
+            // Below a mask, the error of what was masked: relative to it where the mask is no number that norms can hold, as large as it is
+            // where a smaller mask, of the least float16 or of -1e4, is in its norm.
+            largest(given.iter().map(|(place, error)| error.absolute / len(*place).sqrt())).max(relative)
         }
         Kind::LogSoftmax if !gradient => {
             let means = largest(given.iter().map(|(place, error)| error.absolute / len(*place).sqrt()));

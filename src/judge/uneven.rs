@@ -140,7 +140,9 @@ impl Uneven {
 fn zeros(flow: &Flow<'_>, place: Place) -> f64 {
     let counted = match flow.evidence[place.0].get(place.1) {
         Some(Evidence::Data(metrics)) => Some(metrics.baseline.zeros),
-        _ => flow.slot(place).and_then(|slot| slot.value.tensor()?.counts).map(|counts| counts.zeros),
+        _ => {
+            flow.slot(place).and_then(|slot| slot.value.tensor()?.counts.as_ref()).map(|counts| counts.zeros)
+        }
     };
     let len = flow.fact(place).len;
     counted.map_or(0.0, |zeros| zeros as f64).min(len) / len.max(1.0)

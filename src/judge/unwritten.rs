@@ -12,43 +12,40 @@ use super::ops::Kind;
 /// is viewed, but never read by anything that computes.
 pub(super) fn set_aside(flow: &mut Flow<'_>) {
     let used = used(flow);
-    let weights: Vec<Vec<bool>> = flow
-        .nodes
-        .iter()
-        .enumerate()
-        .map(|(op, node)| (0..node.facts.len()).map(|slot| flow.is_weight((op, slot))).collect())
-        .collect();
     let mut unwritten: HashSet<Known> = HashSet::new();
     let mut made: HashSet<Known> = HashSet::new();
-    for (node, weights) in flow.nodes.iter_mut().zip(weights) {
+    for op in 0..flow.nodes.len() {
+        let values: Vec<Option<Known>> = known(flow, op).collect();
+        let weights: Vec<bool> = (0..values.len()).map(|slot| flow.is_weight((op, slot))).collect();
+        let node = &mut flow.nodes[op];
+        let results: Vec<usize> = node.results().collect();
         if node.traits.kind == Kind::Uninitialised {
-            unwritten.extend(identities(node, true));
+            unwritten.extend(results.iter().filter_map(|&slot| values[slot]));
         } else if hands_on(node) {
-            let idle = |fact: &Fact| known(fact).is_some_and(|value| !used.contains(&value));
-            for (fact, is_weight) in node.facts.iter_mut().zip(weights) {
-                let arrives = known(fact).is_some_and(|value| !made.contains(&value));
-                if !fact.side.is_result() && arrives && idle(fact) && !is_weight && set(fact) {
-                    unwritten.extend(known(fact));
+            let given: Vec<usize> = node.given().collect();
+            for &slot in &given {
+                let arrives =
+                    values[slot].is_some_and(|value| !made.contains(&value) && !used.contains(&value));
+                if arrives && !weights[slot] && set(&mut node.facts[slot]) {
+                    unwritten.extend(values[slot]);
                 }
             }
-            let reads = |fact: &Fact| known(fact).is_some_and(|value| unwritten.contains(&value));
-            let read: Vec<usize> = node
-                .given()
-                .filter(|&slot| reads(&node.facts[slot]) && !node.facts[slot].is_overwritten)
-                .collect();
+            let reads = |slot: usize| values[slot].is_some_and(|value| unwritten.contains(&value));
+            let read: Vec<usize> =
+                given.into_iter().filter(|&slot| reads(slot) && !node.facts[slot].is_overwritten).collect();
             // Also what is read of it: a module would be blamed for what it seems to hand to the ops inside.
             for &slot in &read {
                 set(&mut node.facts[slot]);
             }
             if !read.is_empty() {
-                for fact in node.facts.iter_mut().filter(|fact| fact.side.is_result()) {
-                    if set(fact) {
-                        unwritten.extend(known(fact));
+                for &slot in &results {
+                    if set(&mut node.facts[slot]) {
+                        unwritten.extend(values[slot]);
                     }
                 }
             }
         }
-        made.extend(identities(node, true));
+        made.extend(results.iter().filter_map(|&slot| values[slot]));
     }
 }
 
@@ -68,12 +65,14 @@ fn set(fact: &mut Fact) -> bool {
 /// Values that something reads which computes, directly or through views and copies, and what modules hand out.
 fn used(flow: &Flow<'_>) -> HashSet<Known> {
     let mut used = HashSet::new();
-    for node in flow.nodes.iter().rev() {
+    for (op, node) in flow.nodes.iter().enumerate().rev() {
+        let values: Vec<Option<Known>> = known(flow, op).collect();
+        let results = || node.results().filter_map(|slot| values[slot]);
         if node.is_module() {
-            used.extend(identities(node, true));
+            used.extend(results());
         }
-        if !hands_on(node) || identities(node, true).any(|value| used.contains(&value)) {
-            used.extend(identities(node, false));
+        if !hands_on(node) || results().any(|value| used.contains(&value)) {
+            used.extend(node.given().filter_map(|slot| values[slot]));
         }
     }
     used
@@ -85,10 +84,6 @@ fn hands_on(node: &Node<'_>) -> bool {
     node.traits.kind == Kind::Copy && !node.is_module() && node.is_paired && node.results().any(tensors)
 }
 
-fn identities<'n>(node: &'n Node<'_>, results: bool) -> impl Iterator<Item = Known> + 'n {
-    node.facts.iter().filter(move |fact| fact.side.is_result() == results).filter_map(known)
-}
-
 /// What a value is known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Known {
@@ -96,7 +91,11 @@ enum Known {
     Number(Identity),
 }
 
-/// By what it holds; what nothing can be said of, as of NaN and sentinels that a device measured, by its number.
-fn known(fact: &Fact) -> Option<Known> {
-    fact.identity.map(Known::Content).or(fact.numbered.map(Known::Number))
+/// What the values of an op are known by: what they hold, or of those that nothing can be said of, as of NaN and sentinels that a device
+/// measured, their numbers.
+fn known<'f>(flow: &'f Flow<'_>, op: usize) -> impl Iterator<Item = Option<Known>> + 'f {
+    let facts = flow.nodes[op].facts.iter().enumerate();
+    facts.map(move |(slot, fact)| {
+        fact.identity.map(Known::Content).or_else(|| flow.numbered((op, slot)).map(Known::Number))
+    })
 }

@@ -143,7 +143,7 @@ fn weighed(
     };
     let one = |role, error: f64, explained: f64, least: f64| Weighed {
         place,
-        family: family(role),
+        family: family(role).into(),
         kind: if divides && flow.shape(place).len() <= 1 { Kind::Update } else { Kind::Add },
         precision,
         error,

@@ -15,7 +15,7 @@ use super::scale;
 use super::setting::Setting;
 use super::transfer::{self, InputError, centring, largest};
 use super::uneven::Uneven;
-use crate::dump::{DType, Phase, Repeated, SlotSide};
+use crate::dump::{DType, Phase, Repeated, SlotSide, shared};
 use crate::measure::Evidence;
 
 /// Elements from which on noise has no direction.
@@ -65,10 +65,10 @@ pub(super) struct Family {
 #[derive(Debug, Clone)]
 pub(super) struct Weighed {
     pub(super) place: Place,
-    pub(super) family: Family,
+    pub(super) family: Arc<Family>,
     /// That of the op; of an arrival that functions which were not recorded computed, a product, since it may be one of them.
     pub(super) kind: Kind,
-    pub(super) precision: Precision,
+    pub(super) precision: &'static Precision,
     /// Error.
     pub(super) error: f64,
     /// Error that the inputs explain.
@@ -132,6 +132,7 @@ pub(super) struct Walk<'f, 'a> {
     out: Weighing,
     /// Names of families, each once.
     names: Repeated,
+    families: HashSet<Arc<Family>>,
     /// Errors below sentinels that swamp the norm.
     hidden: HashMap<Identity, InputError>,
     /// Largest error of what was made inside each module call, by position of the call.
@@ -141,7 +142,7 @@ pub(super) struct Walk<'f, 'a> {
     /// Parts of values that are smaller than the rest.
     uneven: Uneven,
     /// Coarsest precision in which something was computed inside each module call.
-    precision_inside: Vec<Option<Precision>>,
+    precision_inside: Vec<Option<&'static Precision>>,
     /// Largest norm of a gradient that arrives inside each module call: what is zero in exact arithmetic is held against it.
     gradients_inside: Vec<f64>,
     /// Largest error of a result so far.
@@ -171,6 +172,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             setting,
             out: Weighing::default(),
             names: Repeated::default(),
+            families: HashSet::new(),
             hidden: HashMap::new(),
             inside: vec![0.0; count],
             flipped_inside: vec![0.0; count],
@@ -189,6 +191,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         for position in 0..count {
             walk.op(position);
         }
+        walk.out.values.shrink_to_fit();
         walk.out
     }
 
@@ -365,7 +368,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             };
             self.out.values.push(Weighed {
                 place,
-                family,
+                family: shared(&mut self.families, family),
                 kind: if computed { Kind::Product } else { Kind::Other },
                 precision,
                 error: (fact.relative().max(fact.likely) * fact.norm / self.scale_on_arrival(position, fact))
@@ -489,16 +492,17 @@ impl<'f, 'a> Walk<'f, 'a> {
             && (!given.is_empty() || !saved.is_empty() || node.op.name.phase() != Phase::ParameterGradient);
         if weighs {
             let growth = of_sum(scale.terms);
+            let family = Family {
+                role: Role::Result,
+                name: self.names.text(node.base),
+                is_module: node.is_module(),
+                phase: node.op.name.phase(),
+                slot: self.names.text(slot_family(self.flow, place)),
+                dtype,
+            };
             self.out.values.push(Weighed {
                 place,
-                family: Family {
-                    role: Role::Result,
-                    name: self.names.text(node.base),
-                    is_module: node.is_module(),
-                    phase: node.op.name.phase(),
-                    slot: self.names.text(slot_family(self.flow, place)),
-                    dtype,
-                },
+                family: shared(&mut self.families, family),
                 kind: node.traits.kind,
                 precision,
                 error,
@@ -575,9 +579,9 @@ impl<'f, 'a> Walk<'f, 'a> {
     fn computed_in<'x>(
         &self,
         place: Place,
-        own: Precision,
+        own: &'static Precision,
         inputs: impl Iterator<Item = &'x (Place, InputError)>,
-    ) -> Precision {
+    ) -> &'static Precision {
         let node = &self.flow.nodes[place.0];
         let of = |place: Place| {
             let fact = self.flow.fact(place);
@@ -638,7 +642,7 @@ fn gradients_inside(flow: &Flow<'_>) -> Vec<f64> {
 
 /// Error of a single element that is off by a unit in its last place, at the largest magnitude of the tensor; at least what the
 /// recorded sums are off by themselves.
-fn single(fact: &Fact, precision: Precision) -> f64 {
+fn single(fact: &Fact, precision: &Precision) -> f64 {
     let unit =
         if fact.norm > 0.0 { (precision.unit * fact.largest / fact.norm).min(precision.unit) } else { 0.0 };
     unit.max(fact.noise)

@@ -118,7 +118,7 @@ mod tests {
         let found = observe(tensor, Content::SKETCH);
         TensorRecord {
             statistics: found.statistics,
-            counts: Some(found.counts),
+            counts: Some(found.counts.into()),
             sketch: found.sketch.map(Arc::new),
             ..TensorRecord::new(RecordedDType::Known(DType::F32), [values.len() as u64].into())
         }

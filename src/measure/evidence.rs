@@ -72,14 +72,18 @@ pub enum Evidence {
     /// Only recorded statistics or checksums exist.
     Recorded(Arc<RecordedComparison>),
     /// The data of at least one side should be there and could not be read.
-    Unreadable {
-        /// Why the baseline's could not, if so.
-        baseline: Option<Box<str>>,
-        /// Why the candidate's could not, if so.
-        candidate: Option<Box<str>>,
-    },
+    Unreadable(Box<Unreadable>),
     /// Nothing to measure: not a pair of tensors, or their sizes do not match, or nothing was recorded.
     Nothing,
+}
+
+/// Why the data of a pair could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Why the baseline's could not, if so.
+    pub baseline: Option<Box<str>>,
+    /// Why the candidate's could not, if so.
+    pub candidate: Option<Box<str>>,
 }
 
 /// What the metrics of a pair rest on.
@@ -123,7 +127,7 @@ impl Evidence {
             Self::Data(_) => Some(Basis::Data),
             Self::Recorded(recorded) if recorded.sketch.is_some() => Some(Basis::Sketch),
             Self::Recorded(_) => Some(Basis::Statistics),
-            Self::Unreadable { .. } | Self::Nothing => None,
+            Self::Unreadable(_) | Self::Nothing => None,
         }
     }
 
@@ -146,7 +150,7 @@ impl Evidence {
                 // What is proved stands above what is estimated.
                 [estimate, bound].into_iter().flatten().reduce(f64::max)
             }
-            Self::Unreadable { .. } | Self::Nothing => None,
+            Self::Unreadable(_) | Self::Nothing => None,
         }
     }
 
@@ -177,9 +181,9 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
         sentinels_differ: apart.filter(|(b, c)| b != c),
         ..RecordedComparison::default()
     };
-    if let (Some(x), Some(y)) = (baseline.counts, candidate.counts) {
-        let classes = |counts: Counts| (counts.nan, counts.positive_infinite, counts.negative_infinite);
-        out.counts_differ = (classes(x) != classes(y)).then(|| Box::new((x, y)));
+    if let (Some(x), Some(y)) = (baseline.counts.as_deref(), candidate.counts.as_deref()) {
+        let classes = |counts: &Counts| (counts.nan, counts.positive_infinite, counts.negative_infinite);
+        out.counts_differ = (classes(x) != classes(y)).then(|| Box::new((*x, *y)));
     }
     if let (Some(x), Some(y)) = (&baseline.checksum, &candidate.checksum) {
         out.checksum = checksums(x, y, baseline.dtype == candidate.dtype);
@@ -304,7 +308,7 @@ fn on_one_footing(
 
 /// The statistics that a tool without counts would have recorded.
 fn with_non_finite(record: &TensorRecord, mut statistics: RecordedStatistics) -> RecordedStatistics {
-    let Some(counts) = record.counts else { return statistics };
+    let Some(counts) = &record.counts else { return statistics };
     let (up, down) = (counts.positive_infinite > 0, counts.negative_infinite > 0);
     let infinite = |up: bool| Some(Number::Float(if up { f64::INFINITY } else { f64::NEG_INFINITY }));
     if counts.nan > 0 {
@@ -325,7 +329,7 @@ fn with_non_finite(record: &TensorRecord, mut statistics: RecordedStatistics) ->
 }
 
 fn holds_non_finite(record: &TensorRecord) -> bool {
-    record.counts.map_or_else(
+    record.counts.as_ref().map_or_else(
         || shows_non_finite(&record.statistics),
         |counts| counts.nan + counts.positive_infinite + counts.negative_infinite > 0,
     )
@@ -434,7 +438,10 @@ mod tests {
             negative_infinite: down,
             ..Counts::default()
         };
-        let own = |counts| TensorRecord { counts: Some(counts), ..record(&[4], 2.0, -1.0, 0.5, 2.5) };
+        let own = |counts: Counts| TensorRecord {
+            counts: Some(counts.into()),
+            ..record(&[4], 2.0, -1.0, 0.5, 2.5)
+        };
         let nan = f64::NAN;
         for (ours, theirs) in [
             (own(counts(0, 0, 0)), record(&[4], 2.0, -1.0, 0.5, 2.5)),
@@ -449,7 +456,8 @@ mod tests {
             }
         }
         // The older tool writes the value of a 0-d tensor as its norm, and half-precision norms overflow.
-        let scalar = TensorRecord { counts: Some(counts(0, 0, 0)), ..record(&[], -2.0, -2.0, -2.0, 2.0) };
+        let scalar =
+            TensorRecord { counts: Some(counts(0, 0, 0).into()), ..record(&[], -2.0, -2.0, -2.0, 2.0) };
         assert!(compare_recorded(&scalar, &record(&[], -2.0, -2.0, -2.0, -2.0)).all_same);
         let overflown = compare_recorded(&own(counts(0, 0, 0)), &record(&[4], 2.0, -1.0, 0.5, f64::INFINITY));
         assert!(overflown.norm.is_none() && overflown.all_same);
@@ -458,7 +466,7 @@ mod tests {
     #[test]
     fn other_counts_of_non_finite_elements_are_a_difference() {
         let own = |nan| TensorRecord {
-            counts: Some(Counts { elements: 4, nan, ..Counts::default() }),
+            counts: Some(Counts { elements: 4, nan, ..Counts::default() }.into()),
             ..record(&[4], 2.0, -1.0, 0.5, 2.5)
         };
         let found = compare_recorded(&own(1), &own(2));
@@ -469,7 +477,7 @@ mod tests {
     #[test]
     fn sums_of_a_device_prove_no_more_than_they_say_of_themselves() {
         let on_device = |norm| TensorRecord {
-            counts: Some(Counts { elements: 100, ..Counts::default() }),
+            counts: Some(Counts { elements: 100, ..Counts::default() }.into()),
             sum_error: Some(1e-6),
             ..record(&[100], 2.0, -1.0, 0.1, norm)
         };
@@ -497,7 +505,7 @@ mod tests {
             let found = observe(tensor, Content::SKETCH);
             TensorRecord {
                 statistics: found.statistics,
-                counts: Some(found.counts),
+                counts: Some(found.counts.into()),
                 sketch: found.sketch.map(Arc::new),
                 sum_error,
                 ..TensorRecord::new(RecordedDType::Known(DType::I32), [values.len() as u64].into())
@@ -516,7 +524,7 @@ mod tests {
     /// A mask of -3.4e38 over other numbers; `apart` as a capture records it that counts sentinels.
     fn masked(apart: Option<u64>, norm: f64) -> TensorRecord {
         TensorRecord {
-            counts: Some(Counts { elements: 4, sentinels: apart, ..Counts::default() }),
+            counts: Some(Counts { elements: 4, sentinels: apart, ..Counts::default() }.into()),
             ..record(&[4], 2.0, f64::from(f32::MIN), norm / 2.0, norm)
         }
     }

@@ -92,7 +92,7 @@ fn blank<const N: usize>(bytes: &mut [u8], is_sentinel: impl Fn([u8; N]) -> bool
 
 /// Sentinels that were kept out of the sums of a record; `None` where they are in them.
 pub fn kept_out(record: &TensorRecord) -> Option<u64> {
-    record.counts.and_then(|counts| counts.sentinels)
+    record.counts.as_ref().and_then(|counts| counts.sentinels)
 }
 
 /// Whether one of two records has sentinels in mean, norm and sketch, and the other would not: these say nothing about one

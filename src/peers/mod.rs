@@ -218,7 +218,7 @@ impl RankFacts {
 
 /// Whether a tensor holds NaN (`true`) or infinity (`false`); `None` where it is finite or nothing is known.
 fn flaw(record: &TensorRecord) -> Option<bool> {
-    if let Some(counts) = record.counts {
+    if let Some(counts) = &record.counts {
         let infinite = counts.positive_infinite + counts.negative_infinite > 0;
         return if counts.nan > 0 { Some(true) } else { infinite.then_some(false) };
     }
@@ -327,7 +327,8 @@ mod tests {
             mean: None,
             norm: Some(2.0),
         };
-        record.counts = Some(Counts { elements: 8, nan, positive_infinite: infinite, ..Counts::default() });
+        record.counts =
+            Some(Counts { elements: 8, nan, positive_infinite: infinite, ..Counts::default() }.into());
         Slot { path: path.into(), side, value: Recorded::Tensor(Arc::new(record)), identity: None }
     }
 

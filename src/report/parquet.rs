@@ -28,7 +28,7 @@ use crate::judge::Summary;
 /// Rows handed over at once.
 const BATCH: usize = 8192;
 /// Rows of a row group, and so the rows held in memory, compressed.
-const ROW_GROUP: usize = 131_072;
+const ROW_GROUP: usize = 32_768;
 
 /// Writer of `result.parquet`.
 pub struct ParquetReport {

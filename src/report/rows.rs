@@ -299,7 +299,7 @@ impl<'a> SlotRow<'a> {
 
     /// Content of a cell.
     pub fn cell(&self, column: SlotColumn) -> Cell<'a> {
-        let expectation = self.judged.expectation;
+        let expectation = self.judged.expectation.as_deref();
         match column {
             SlotColumn::Slot => Cell::word(self.path()),
             SlotColumn::Verdict => Cell::word(self.judged.verdict.name()),
@@ -311,7 +311,7 @@ impl<'a> SlotRow<'a> {
             SlotColumn::Metric(metric) => Cell::real(self.evidence.metric(metric)),
             SlotColumn::Estimated => match self.evidence {
                 Evidence::Data(_) | Evidence::Recorded(_) => Cell::Flag(self.evidence.is_estimate()),
-                Evidence::Unreadable { .. } | Evidence::Nothing => Cell::Empty,
+                Evidence::Unreadable(_) | Evidence::Nothing => Cell::Empty,
             },
             SlotColumn::Basis => basis(Some(self.evidence)),
             SlotColumn::MaxAbsIndex => {
@@ -444,7 +444,7 @@ fn dtype(value: &Value) -> Cell<'_> {
             Scalar::Number(Number::Bool(_)) => "bool",
             Scalar::Text(_) => "str",
             Scalar::Device(_) => "device",
-            Scalar::Printed { kind, .. } => kind,
+            Scalar::Printed(printed) => &printed.kind,
         }),
         Value::None => Cell::word("None"),
         Value::Unsupported => Cell::word("unsupported"),
@@ -454,7 +454,7 @@ fn dtype(value: &Value) -> Cell<'_> {
 fn argument(value: &Value) -> Cell<'_> {
     match value {
         Value::Tensor(_) | Value::Unsupported => Cell::Empty,
-        Value::Scalar(Scalar::Printed { text, .. }) => Cell::word(text),
+        Value::Scalar(Scalar::Printed(printed)) => Cell::word(&printed.text),
         Value::Scalar(scalar) => Cell::Text(scalar.to_string().into()),
         Value::None => Cell::word("None"),
     }

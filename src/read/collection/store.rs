@@ -134,7 +134,7 @@ impl NamedStore {
         self.listed.iter().filter_map(|listed| {
             let mut value = self.store.files.get(listed.file)?.entries().get(listed.entry)?.value.clone();
             if let Value::Tensor(record) = &mut value {
-                Arc::make_mut(record).data = Some(listed.name.clone());
+                Arc::make_mut(record).data = Some((&*listed.name).into());
             }
             Some((&*listed.name, value))
         })

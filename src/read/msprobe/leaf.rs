@@ -20,13 +20,13 @@ const DAMAGED: &str = "damaged record";
 
 /// The stand-in, so that the part can say so: see [`take_damaged`].
 fn damaged() -> Value {
-    Value::Scalar(Scalar::Printed { kind: DAMAGED.into(), text: Box::default() })
+    Value::Scalar(Scalar::printed(DAMAGED, ""))
 }
 
 /// Takes the stand-ins of damaged records out of an op; returns the paths of their slots.
 pub(super) fn take_damaged(op: &mut Op) -> Vec<Arc<str>> {
     let is_damaged =
-        |value: &Value| matches!(value, Value::Scalar(Scalar::Printed { kind, .. }) if &**kind == DAMAGED);
+        |value: &Value| matches!(value, Value::Scalar(Scalar::Printed(printed)) if &*printed.kind == DAMAGED);
     let damaged = op.slots.iter_mut().filter(|slot| is_damaged(&slot.value));
     damaged
         .map(|slot| {
@@ -305,7 +305,7 @@ impl<'a> Leaf<'a> {
                 statistics: self.statistics,
                 requires_grad: self.requires_grad,
                 checksum: self.checksum,
-                data: self.data,
+                data: self.data.map(Into::into),
                 placement: self.placement.map(|text| text.trim_end().into()),
                 ..TensorRecord::new(RecordedDType::parse(dtype), shape.into())
             }));
@@ -327,9 +327,7 @@ impl<'a> Leaf<'a> {
                 Value::Scalar(Scalar::Number(Number::Float(bare_number(&text).unwrap_or(f64::NAN))))
             }
             ("NoneType", _) => Value::None,
-            (kind, value) => {
-                Value::Scalar(Scalar::Printed { kind: kind.into(), text: value.to_string().into() })
-            }
+            (kind, value) => Value::Scalar(Scalar::printed(kind, value.to_string())),
         }
     }
 }

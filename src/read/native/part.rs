@@ -120,4 +120,4 @@ fn task_of(ops: &[Op], places: &Places) -> Task {
 }
 
 /// Data of tensors by key.
-pub(super) type Places = HashMap<Box<str>, super::store::Place>;
+pub(super) type Places = HashMap<std::sync::Arc<str>, super::store::Place>;

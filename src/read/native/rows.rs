@@ -244,10 +244,17 @@ impl<'p> OpsBuilder<'p> {
         Ok(Some(text.into()))
     }
 
+    /// The same, of one that many rows have.
+    fn shared(&mut self, text: Option<&str>) -> Result<Option<Arc<str>>, ReadError> {
+        let Some(text) = text else { return Ok(None) };
+        self.budget.take(self.path, text)?;
+        Ok(Some(self.repeated.text(text)))
+    }
+
     fn op(&mut self, rows: &Rows<'_>, row: usize) -> Result<Op, ReadError> {
         let name = self.text(rows.text(Column::Op, row))?.unwrap_or_default();
         Ok(Op {
-            parent: self.text(rows.text(Column::Scope, row))?,
+            parent: self.shared(rows.text(Column::Scope, row))?,
             stack: rows.small(Column::Stack, row),
             recomputed: rows.flag(Column::Recomputed, row).unwrap_or_default(),
             raised: rows.flag(Column::Raised, row).unwrap_or_default(),
@@ -258,9 +265,7 @@ impl<'p> OpsBuilder<'p> {
 
     /// The slot of a row; `None` for the one row of an op without slots.
     fn slot(&mut self, rows: &Rows<'_>, row: usize) -> Result<Option<Slot>, ReadError> {
-        let Some(path) = rows.text(Column::Slot, row) else { return Ok(None) };
-        self.budget.take(self.path, path)?;
-        let path = self.repeated.text(path);
+        let Some(path) = self.shared(rows.text(Column::Slot, row))? else { return Ok(None) };
         let side = match rows.text(Column::Side, row) {
             Some("parameter") => SlotSide::Parameter,
             Some("output") => SlotSide::Output,
@@ -288,7 +293,7 @@ impl<'p> OpsBuilder<'p> {
             Some("device") => Value::Scalar(Scalar::Device(text(self)?)),
             Some("printed") => {
                 let kind = self.text(rows.text(Column::Type, row))?.unwrap_or_default();
-                Value::Scalar(Scalar::Printed { kind, text: text(self)? })
+                Value::Scalar(Scalar::printed(kind, text(self)?))
             }
             _ => Value::Unsupported,
         })
@@ -303,13 +308,14 @@ impl<'p> OpsBuilder<'p> {
         let Some(shape) = list::<u64>(rows.text(Column::Shape, row).unwrap_or_default()) else {
             return Ok(None);
         };
-        let mut record = TensorRecord::new(dtype, shape.into());
-        record.strides = rows.text(Column::Strides, row).and_then(list::<i64>).map(Into::into);
-        record.device = self.text(rows.text(Column::Device, row))?;
+        let mut record = TensorRecord::new(dtype, self.repeated.sizes(shape));
+        let strides = rows.text(Column::Strides, row).and_then(list::<i64>);
+        record.strides = strides.map(|strides| self.repeated.steps(strides));
+        record.device = self.shared(rows.text(Column::Device, row))?;
         record.requires_grad = rows.flag(Column::RequiresGrad, row);
         record.placement = self.text(rows.text(Column::Placement, row))?;
         record.note = self.text(rows.text(Column::TensorNote, row))?;
-        record.counts = counts(rows, row);
+        record.counts = counts(rows, row).map(|counts| self.repeated.counts(counts));
         record.statistics = statistics(rows, row, record.dtype.known());
         // What is no share of the norm says nothing.
         record.sum_error = rows.real(Column::SumError, row).filter(|error| (0.0..1.0).contains(error));
@@ -354,7 +360,7 @@ impl<'p> OpsBuilder<'p> {
         rows: &Rows<'_>,
         row: usize,
         record: &TensorRecord,
-    ) -> Result<Option<Box<str>>, ReadError> {
+    ) -> Result<Option<Arc<str>>, ReadError> {
         let hash = match record.checksum {
             Some(Checksum::Xxh3(hash)) => Some(hash),
             _ => None,
@@ -366,7 +372,7 @@ impl<'p> OpsBuilder<'p> {
         else {
             let Some(bytes) = self.small(rows, row)? else { return Ok(None) };
             let place = place(At::Table(bytes));
-            let key = |row: u64| format!("row {row}").into_boxed_str();
+            let key = |row: u64| -> Arc<str> { format!("row {row}").into() };
             // Under the key of the row that has the bytes, but for views of another shape.
             let first = rows.count(Column::SameAs, row).map(key);
             let known = first.filter(|key| self.places.get(key) == Some(&place));
@@ -375,7 +381,7 @@ impl<'p> OpsBuilder<'p> {
             return Ok(Some(key));
         };
         let place = place(At::Shard { shard, offset, bytes });
-        let name = self.text(rows.text(Column::Tensor, row))?.unwrap_or_default();
+        let name: Arc<str> = self.text(rows.text(Column::Tensor, row))?.unwrap_or_default().into();
         let taken = self.places.get(&name).is_some_and(|other| *other != place);
         let key = if taken || name.is_empty() { format!("{name}@{}", self.rows).into() } else { name };
         self.places.insert(key.clone(), place);

@@ -26,7 +26,7 @@ pub(super) enum At {
 pub(super) struct Place {
     pub(super) at: At,
     pub(super) dtype: Option<DType>,
-    pub(super) shape: Box<[u64]>,
+    pub(super) shape: Arc<[u64]>,
     /// xxh3-128 of the bytes, where it was recorded.
     pub(super) hash: Option<u128>,
 }
@@ -41,13 +41,13 @@ pub(super) struct NativeStore {
     /// What the rows were read from.
     table: PathBuf,
     access: FileAccess,
-    places: HashMap<Box<str>, (Place, Intact)>,
+    places: HashMap<Arc<str>, (Place, Intact)>,
     open: Mutex<HashMap<u32, Arc<Source>>>,
 }
 
 impl NativeStore {
     /// The data at `places` in `table`, and in the shards of the folder that this is in.
-    pub(super) fn new(table: PathBuf, access: FileAccess, places: HashMap<Box<str>, Place>) -> Self {
+    pub(super) fn new(table: PathBuf, access: FileAccess, places: HashMap<Arc<str>, Place>) -> Self {
         let folder = table.parent().map(Into::into).unwrap_or_default();
         let places = places.into_iter().map(|(key, place)| (key, (place, Intact::new()))).collect();
         Self { folder, table, access, places, open: Mutex::new(HashMap::new()) }

@@ -329,7 +329,7 @@ impl<'a> Tensor<'a> {
 
 impl Statistics {
     fn recorded(record: &TensorRecord) -> Option<Self> {
-        let (found, counts) = (&record.statistics, record.counts);
+        let (found, counts) = (&record.statistics, record.counts.as_deref());
         (!found.is_empty() || counts.is_some()).then(|| Self {
             min: Real(found.min),
             max: Real(found.max),

@@ -115,7 +115,8 @@ fn describe_tensor(out: &mut String, record: &TensorRecord, measured: &Measured)
             _ = write!(out, " +{word}");
         }
     }
-    for (word, text) in [("on", &record.device), ("placed", &record.placement), ("note:", &record.note)] {
+    let remarks = [("placed", record.placement.as_deref()), ("note:", record.note.as_deref())];
+    for (word, text) in [("on", record.device.as_deref())].into_iter().chain(remarks) {
         if let Some(text) = text {
             _ = write!(out, " {word} {}", visible(text));
         }

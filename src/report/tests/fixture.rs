@@ -10,7 +10,7 @@ use crate::judge::{
     Cause, Counts, ErrorPlace, Expectation, Finding, Incomplete, LargestError, OpJudgement, PartJudgement,
     ReferenceErrors, Role, RunInfo, RunVerdict, SlotJudgement, Summary, Verdict, metric_columns,
 };
-use crate::measure::{Evidence, PairMetrics, TensorSummary, compare_recorded};
+use crate::measure::{Evidence, PairMetrics, TensorSummary, Unreadable, compare_recorded};
 use crate::pair::{OpPair, Paired, PartPair};
 use crate::read::ReadError;
 use crate::report::PartReport;
@@ -118,11 +118,10 @@ impl Part {
                 } else {
                     format!("made {}", spec.verdict).into()
                 },
-                expectation: spec.evidence.metric(crate::measure::Metric::RelL2).map(|error| Expectation {
-                    error,
-                    floor: 3e-7,
-                    expected: 4e-7,
-                }),
+                expectation: spec
+                    .evidence
+                    .metric(crate::measure::Metric::RelL2)
+                    .map(|error| Box::new(Expectation { error, floor: 3e-7, expected: 4e-7 })),
             });
             evidence.push(spec.evidence);
         }
@@ -398,7 +397,10 @@ pub(crate) fn everything() -> Part {
             both(
                 "output.3",
                 tensor(),
-                Evidence::Unreadable { baseline: None, candidate: Some("x.pt: truncated".into()) },
+                Evidence::Unreadable(Box::new(Unreadable {
+                    baseline: None,
+                    candidate: Some("x.pt: truncated".into()),
+                })),
                 Verdict::Unreadable,
             ),
         ],

@@ -190,7 +190,7 @@ impl Walk<'_, '_> {
 }
 
 fn printed(kind: &str, text: String) -> Value {
-    Value::Scalar(Scalar::Printed { kind: kind.into(), text: text.into() })
+    Value::Scalar(Scalar::printed(kind, text))
 }
 
 fn big_integer(bytes: &[u8]) -> Value {
