@@ -12,7 +12,7 @@ use crate::entry::WATCHING;
 use crate::{handles, notes, plan, watch};
 
 #[cfg(feature = "record")]
-use crate::{launch, settings::Settings, writer};
+use crate::{dump, launch, settings::Settings, writer};
 
 /// Version of the functions below; programs that know another leave them alone.
 const VERSION: u32 = 1;
@@ -33,6 +33,8 @@ thread_local! {
 
 /// Whether a step is being recorded.
 static RECORDING: AtomicBool = AtomicBool::new(false);
+/// Whether what is planned now may be launched in a step that is recorded.
+static PLANNING: AtomicBool = AtomicBool::new(false);
 
 /// Where the recording of this process stands.
 #[derive(Debug)]
@@ -60,6 +62,11 @@ pub(crate) fn is_recording() -> bool {
     RECORDING.load(Ordering::Acquire)
 }
 
+/// Whether what is planned now may be launched in a step that is recorded.
+pub(crate) fn is_planning() -> bool {
+    PLANNING.load(Ordering::Acquire)
+}
+
 /// Whether calls of this thread are looked at.
 pub(crate) fn is_on_in_this_thread() -> bool {
     MUTED.get() == 0
@@ -73,18 +80,50 @@ pub(crate) fn scope() -> Option<Arc<Scope>> {
 /// Brings switches in line with the state.
 fn settle(state: &State) {
     let over = state.over || GIVEN_UP.load(Ordering::Acquire);
-    let recording = state.in_step && !over && wants(state.step);
+    let wanted = state.in_step && !over && wants(state.step);
+    let recording = wanted && !dumps();
+    let goes_on = !over && last().is_none_or(|last| state.step <= last);
     // Programs that keep their handles are followed while steps are still to come.
-    let ahead = !over && !plan::is_torch_npu() && last().is_none_or(|last| state.step <= last);
-    let watching = recording || ahead || watch::is_set();
-    handles::follow(watching);
-    if !watching {
+    let ahead = goes_on && !dumps() && !plan::is_torch_npu();
+    // What is planned in front of the launch that ends a step may be launched in the next.
+    let counts = goes_on && counts_launches();
+    let borders = counts && !dumps() && wants(state.step + 1);
+    let following = recording || ahead || borders || watch::is_set();
+    handles::follow(following);
+    if !following {
         plan::forget_all();
-    } else if !recording {
+    } else if !recording && !borders {
         plan::forget_single();
     }
     RECORDING.store(recording, Ordering::Release);
-    WATCHING.store(u8::from(watching), Ordering::Release);
+    PLANNING.store(recording || borders, Ordering::Release);
+    WATCHING.store(u8::from(following || counts), Ordering::Release);
+    #[cfg(feature = "record")]
+    if dumps() {
+        dump::want(wanted.then_some(state.step));
+    }
+}
+
+/// Whether CANN's own dumps are taken in place of launches.
+#[cfg(feature = "record")]
+fn dumps() -> bool {
+    Settings::dumps()
+}
+
+/// Whether launches end steps.
+#[cfg(feature = "record")]
+pub(crate) fn counts_launches() -> bool {
+    Settings::get().is_some_and(Settings::counts_launches)
+}
+
+#[cfg(not(feature = "record"))]
+const fn dumps() -> bool {
+    false
+}
+
+#[cfg(not(feature = "record"))]
+const fn counts_launches() -> bool {
+    false
 }
 
 #[cfg(feature = "record")]
@@ -135,23 +174,28 @@ extern "C" fn forked() {
         return;
     };
     #[cfg(feature = "record")]
-    if !writer::has_begun() {
+    if !writer::has_begun() && !dump::has_begun() {
         // SAFETY: no condition.
         state.process = unsafe { libc::getpid() };
         return;
     }
     state.over = true;
     RECORDING.store(false, Ordering::Release);
+    PLANNING.store(false, Ordering::Release);
     WATCHING.store(0, Ordering::Release);
 }
 
-/// Ends the step that runs because of a launch, where a launch was to end it.
+/// Ends the step that runs because of a launch, where a launch was to end it; `kind` is `aclnn` or `aclop`.
 #[cfg(feature = "record")]
-pub(crate) fn step_ended_by(operator: &str) {
-    if Settings::get().and_then(|settings| settings.step_on.as_deref()) != Some(operator) {
+pub(crate) fn step_ended_by(kind: &str, operator: &str) {
+    if !Settings::get().is_some_and(|settings| settings.ends_step(kind, operator)) || !is_on_in_this_thread()
+    {
         return;
     }
     let mut state = state();
+    if state.over || state.told {
+        return;
+    }
     end_step(&mut state);
     state.step += 1;
     state.in_step = true;
@@ -183,7 +227,11 @@ fn close(state: &mut State) {
     state.over = true;
     settle(state);
     #[cfg(feature = "record")]
-    writer::close();
+    if dumps() {
+        dump::close();
+    } else {
+        writer::close();
+    }
 }
 
 /// Called when the process ends, before CANN takes itself down.
@@ -204,6 +252,7 @@ static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 pub(crate) fn give_up() {
     GIVEN_UP.store(true, Ordering::Release);
     RECORDING.store(false, Ordering::Release);
+    PLANNING.store(false, Ordering::Release);
     WATCHING.store(0, Ordering::Release);
 }
 

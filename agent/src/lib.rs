@@ -9,6 +9,7 @@
 //! launch     copies tensors around a launch, on its own stream, into the ring
 //! ring       pinned memory of fixed size between the streams and the writer
 //! writer     a thread that measures what has arrived and writes the dump
+//! dump       in place of all that: takes the dumps that CANN makes itself
 //! control    what the program, or the Python package in it, may say: steps, names, the end
 //! ```
 //!
@@ -49,6 +50,9 @@ mod aclop;
 #[cfg(feature = "record")]
 #[expect(unsafe_code, reason = "calls the runtime of CANN")]
 mod device;
+#[cfg(feature = "record")]
+#[expect(unsafe_code, reason = "calls the runtime of CANN, and is called back by it")]
+mod dump;
 #[cfg(feature = "record")]
 #[expect(unsafe_code, reason = "takes the place of functions of CANN that capture graphs")]
 mod graph;

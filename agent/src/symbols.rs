@@ -13,8 +13,14 @@ pub(crate) static DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut(
 type Lookup = unsafe extern "C" fn(Address, *const c_char) -> Address;
 
 /// Libraries of CANN in which its functions lie, asked in this order.
-const LIBRARIES: [&CStr; 5] =
-    [c"libascendcl.so", c"libnnopbase.so", c"libopapi.so", c"libacl_op_compiler.so", c"libruntime.so"];
+const LIBRARIES: [&CStr; 6] = [
+    c"libascendcl.so",
+    c"libnnopbase.so",
+    c"libopapi.so",
+    c"libacl_op_compiler.so",
+    c"libruntime.so",
+    c"libascend_dump.so",
+];
 
 /// Finds the real functions in the C library; called before anything is looked up.
 pub(crate) fn find_real() {

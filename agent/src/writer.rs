@@ -106,10 +106,7 @@ impl Recorder {
 /// What a recording stands on, where the first launch is recorded: the device, the operators that were looked up until then, and
 /// how many of them have parameters that are known.
 fn found(ring: usize) -> String {
-    let device = match device::name() {
-        name if name.is_empty() => "a device without a name".to_owned(),
-        name => name,
-    };
+    let device = device::named();
     let operators = entry::operators();
     let known = operators.iter().filter(|operator| operator.roles.is_some()).count();
     format!(

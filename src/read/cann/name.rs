@@ -10,7 +10,17 @@ use crate::read::map::{self, FileAccess};
 use crate::read::{ReadError, limits};
 
 /// The list of files whose names were too long, beside them.
-pub(super) const MAPPING: &str = "mapping.csv";
+pub(crate) const MAPPING: &str = "mapping.csv";
+
+/// Whether a file of this name was being received when its program was ended.
+pub(crate) fn is_draft(name: &str) -> bool {
+    name.starts_with('.') && name.ends_with(".part")
+}
+
+/// Whether a file of this name is a dump of an operator.
+pub(crate) fn is_dump_name(name: &str) -> bool {
+    FileName::parse(name).is_some()
+}
 
 /// Least digits of a time, which is in microseconds.
 const TIME_DIGITS: usize = 13;
