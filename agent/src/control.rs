@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::entry::WATCHING;
-use crate::{handles, notes, plan, watch};
+use crate::{handles, links, notes, plan, watch};
 
 #[cfg(feature = "record")]
 use crate::{dump, launch, settings::Settings, writer};
@@ -89,6 +89,9 @@ fn settle(state: &State) {
     let counts = goes_on && counts_launches();
     let borders = counts && !dumps() && wants(state.step + 1);
     let following = recording || ahead || borders || watch::is_set();
+    if following || counts {
+        links::look();
+    }
     handles::follow(following);
     if !following {
         plan::forget_all();

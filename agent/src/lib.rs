@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! entry      dlsym gives out stubs in place of aclnn functions; a stub jumps on where nothing is recorded
+//! links      the same for programs that are linked to CANN's libraries
 //! call       reads the arguments of a call without knowing its signature
 //! handles    what the program made with aclCreateTensor and its kind
 //! roles      which parameter is read and which is written, from public signatures
@@ -34,6 +35,11 @@ mod control;
 mod entry;
 #[expect(unsafe_code, reason = "takes the place of functions of CANN that make and release handles")]
 mod handles;
+#[expect(
+    unsafe_code,
+    reason = "tables of the loader, in which programs that are linked to CANN have its addresses"
+)]
+mod links;
 #[expect(unsafe_code, reason = "memory at addresses that a foreign call was given")]
 mod memory;
 mod notes;
