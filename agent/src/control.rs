@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::entry::WATCHING;
@@ -30,6 +30,15 @@ thread_local! {
     static SCOPES: RefCell<Vec<Option<Arc<Scope>>>> = const { RefCell::new(Vec::new()) };
     static MUTED: Cell<u32> = const { Cell::new(0) };
 }
+
+/// What threads are doing that other threads plan the operators of: each with its number, in the order in which they began.
+static SHARED: Mutex<Vec<(libc::pthread_t, Option<Arc<Scope>>)>> = Mutex::new(Vec::new());
+
+/// Waits until what was given to the queue so far is planned; null where operators are planned by the thread that calls them.
+static DRAIN: AtomicUsize = AtomicUsize::new(0);
+
+/// Name of the thread that torch_npu's queue is worked off by.
+const QUEUE_THREAD: &CStr = c"acl_thread";
 
 /// Whether a step is being recorded.
 static RECORDING: AtomicBool = AtomicBool::new(false);
@@ -72,9 +81,42 @@ pub(crate) fn is_on_in_this_thread() -> bool {
     MUTED.get() == 0
 }
 
-/// What this thread is doing.
+/// What this thread is doing, or the one whose operators it plans.
 pub(crate) fn scope() -> Option<Arc<Scope>> {
-    SCOPES.with_borrow(|scopes| scopes.last().cloned().flatten())
+    let own = SCOPES.with_borrow(|scopes| scopes.last().cloned().flatten());
+    if own.is_some() || DRAIN.load(Ordering::Acquire) == 0 || !is_queue_thread() {
+        return own;
+    }
+    let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (thread, last) = shared.last()?;
+    // Of two threads that are at work, either may have called it.
+    shared.iter().all(|(other, _)| other == thread).then(|| last.clone()).flatten()
+}
+
+/// Whether this thread works off torch_npu's queue.
+fn is_queue_thread() -> bool {
+    thread_local!(static KNOWN: Cell<Option<bool>> = const { Cell::new(None) });
+    KNOWN.get().unwrap_or_else(|| {
+        let mut name = [0_u8; 16];
+        // SAFETY: it writes at most so many bytes, the last of which is a zero.
+        unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+        let is = CStr::from_bytes_until_nul(&name) == Ok(QUEUE_THREAD);
+        KNOWN.set(Some(is));
+        is
+    })
+}
+
+/// Changes what is shared, once everything that was called before is planned.
+fn share(change: impl FnOnce(&mut Vec<(libc::pthread_t, Option<Arc<Scope>>)>, libc::pthread_t)) {
+    let drain = DRAIN.load(Ordering::Acquire);
+    if drain == 0 {
+        return;
+    }
+    // SAFETY: what `probe_agent_share_scopes` was given, which stays.
+    unsafe { std::mem::transmute::<usize, extern "C" fn()>(drain)() };
+    // SAFETY: no condition.
+    let thread = unsafe { libc::pthread_self() };
+    change(&mut SHARED.lock().unwrap_or_else(PoisonError::into_inner), thread);
 }
 
 /// Brings switches in line with the state.
@@ -317,14 +359,28 @@ unsafe extern "C" fn probe_agent_enter(op: *const c_char, module: *const c_char)
         // SAFETY: as the caller vouches.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into()
     };
-    let scope = Arc::new(Scope { op: text(op), module: text(module) });
-    SCOPES.with_borrow_mut(|scopes| scopes.push(Some(scope)));
+    let scope = Some(Arc::new(Scope { op: text(op), module: text(module) }));
+    share(|shared, thread| shared.push((thread, scope.clone())));
+    SCOPES.with_borrow_mut(|scopes| scopes.push(scope));
 }
 
 /// It has ended.
 #[unsafe(no_mangle)]
 extern "C" fn probe_agent_leave() {
+    share(|shared, thread| {
+        if let Some(place) = shared.iter().rposition(|(other, _)| *other == thread) {
+            shared.remove(place);
+        }
+    });
     SCOPES.with_borrow_mut(Vec::pop);
+}
+
+/// Operators are planned by another thread from now on (`TASK_QUEUE_ENABLE=2` of torch_npu): they are attributed to what the threads that call them are doing.
+/// `drain` waits until everything that was called so far is planned; null ends it.
+#[unsafe(no_mangle)]
+extern "C" fn probe_agent_share_scopes(drain: Option<extern "C" fn()>) {
+    DRAIN.store(drain.map_or(0, |drain| drain as usize), Ordering::Release);
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
 /// Operators of this thread are not recorded until [`probe_agent_unmute`] is called as often.

@@ -76,6 +76,16 @@ def one_step(everything: list[str], names: list[str]) -> list[str]:
     return everything[start : start + len(names)]
 
 
+@pytest.mark.parametrize("model", chosen(["gpt", "resnet", "llama", "checkpointed"], ["gpt"]))
+def test_operators_that_another_thread_plans_are_given_to_the_same_ops_of_torch(tmp_path: Path, model: str) -> None:
+    found = []
+    for queue in ("1", "2"):
+        done = train(tmp_path, model, "--steps", 2, probe=record(queue, task="statistics"), variables={"TASK_QUEUE_ENABLE": queue})
+        found.append((done.result, [(launch.name, launch.scope, launch.note) for launch in without_values(tmp_path / queue)]))
+    assert found[0] == found[1]
+    assert sum(note.startswith("in ") for _, _, note in found[1][1]) > 50, found[1][1][:20]
+
+
 @pytest.mark.parametrize("task", chosen(["sketch", "statistics", "hash"], ["sketch"]))
 def test_two_sound_runs_agree_and_a_fault_is_named_below_and_above(tmp_path: Path, compare: Compare, task: str) -> None:
     for name, fault in (("good", None), ("again", None), ("bad", "GeluV2:3:scale")):
