@@ -37,7 +37,7 @@ static SHARED: Mutex<Vec<(libc::pthread_t, Option<Arc<Scope>>)>> = Mutex::new(Ve
 /// Waits until what was given to the queue so far is planned; null where operators are planned by the thread that calls them.
 static DRAIN: AtomicUsize = AtomicUsize::new(0);
 
-/// Name of the thread that torch_npu's queue is worked off by.
+/// Name of the thread that the queue of `torch_npu` is worked off by.
 const QUEUE_THREAD: &CStr = c"acl_thread";
 
 /// Whether a step is being recorded.
@@ -93,7 +93,7 @@ pub(crate) fn scope() -> Option<Arc<Scope>> {
     shared.iter().all(|(other, _)| other == thread).then(|| last.clone()).flatten()
 }
 
-/// Whether this thread works off torch_npu's queue.
+/// Whether this thread works off the queue of `torch_npu`.
 fn is_queue_thread() -> bool {
     thread_local!(static KNOWN: Cell<Option<bool>> = const { Cell::new(None) });
     KNOWN.get().unwrap_or_else(|| {
@@ -132,7 +132,7 @@ fn settle(state: &State) {
     let borders = counts && !dumps() && wants(state.step + 1);
     let following = recording || ahead || borders || watch::is_set();
     if following || counts {
-        links::look();
+        notes::guarded("links", links::look);
     }
     handles::follow(following);
     if !following {
@@ -375,7 +375,7 @@ extern "C" fn probe_agent_leave() {
     SCOPES.with_borrow_mut(Vec::pop);
 }
 
-/// Operators are planned by another thread from now on (`TASK_QUEUE_ENABLE=2` of torch_npu): they are attributed to what the threads that call them are doing.
+/// Operators are planned by another thread from now on (`TASK_QUEUE_ENABLE=2` of `torch_npu`): they are attributed to what the threads that call them are doing.
 /// `drain` waits until everything that was called so far is planned; null ends it.
 #[unsafe(no_mangle)]
 extern "C" fn probe_agent_share_scopes(drain: Option<extern "C" fn()>) {

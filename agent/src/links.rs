@@ -58,7 +58,9 @@ struct Entry {
 }
 
 /// Objects that were looked into: where they lie, and their names.
-static KNOWN: Mutex<Option<HashSet<(usize, Box<[u8]>)>>> = Mutex::new(None);
+type Known = HashSet<(usize, Box<[u8]>)>;
+
+static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 
 /// Looks into objects that were loaded since the last time.
 pub(crate) fn look() {
@@ -95,7 +97,7 @@ fn ever_loaded() -> u64 {
 }
 
 struct Found<'a> {
-    known: &'a mut HashSet<(usize, Box<[u8]>)>,
+    known: &'a mut Known,
     entries: Vec<Entry>,
     /// Whether an object is being loaded by another thread at the moment.
     unready: bool,

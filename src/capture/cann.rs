@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::folder::{free_name, only};
 use super::{CaptureError, Existing};
-use crate::dump::native::{STOPPED, numbered};
+use crate::dump::native::numbered;
 use crate::read::cann::{self, Chunk, DumpFile};
 use crate::read::limits::{MAX_CANN_CHUNKED_BYTES, MAX_CANN_HELD_FILES, MAX_CANN_OPEN_FILES};
 use crate::read::map::FileAccess;
@@ -107,7 +107,7 @@ fn is_of_cann(folder: &Path) -> Result<(), CaptureError> {
         if entry.is_dir() {
             is_of_cann(&entry)?;
         } else if !cann::is_draft(&name)
-            && ![cann::MAPPING, STOPPED].contains(&&*name)
+            && ![cann::MAPPING, cann::STOPPED].contains(&&*name)
             && !cann::is_dump_file(&entry)
         {
             return Err(CaptureError::occupied(
@@ -222,7 +222,7 @@ impl CannFiles {
     /// Leaves a mark in the part at hand that not all of it was taken, and why.
     pub fn give_up(&mut self, why: &str) {
         // Where there is no room for the text, the file alone says so.
-        _ = fs::write(self.folder.join(STOPPED), why);
+        _ = fs::write(self.folder.join(cann::STOPPED), why);
         _ = self.finish();
     }
 

@@ -136,6 +136,18 @@ def test_beside_ops_of_torch_what_runs_in_them_is_named(tmp_path: Path, compare:
     assert not text.exists() or "in it" in text.read_text()
 
 
+@pytest.mark.parametrize(("fault", "op"), chosen([("GeluBackwardV2:0:row", "Functional.gelu.1.backward"), ("LayerNormBackward:1:row", "Functional.layer_norm.3.backward")], [("GeluBackwardV2:0:row", "Functional.gelu.1.backward")]))
+def test_an_operator_of_the_backward_pass_is_known_by_what_it_made(tmp_path: Path, compare: Compare, fault: str, op: str) -> None:
+    # At this level nothing says which op of torch it ran in.
+    for name, injected in (("good", None), ("bad", fault)):
+        done = train(tmp_path, "gpt", "--steps", 1, probe=record(name, "--level", "mix", steps="0", task="sketch"), fault=injected)
+        assert done.code == 0 and done.faults == (injected is not None), done.stderr
+    code, report = compare(tmp_path / "good", tmp_path / "bad")
+    first = report["first_divergence"]
+    operator, number, _ = fault.split(":")
+    assert (code, first["op"], first["below"]) == (1, op, [f"Aclnn.{operator}.{number}.forward"]), first
+
+
 def test_operators_are_chosen_by_name_and_tensors_by_size(tmp_path: Path) -> None:
     done = train(tmp_path, "gpt", "--steps", 2, probe=record("npu", "--include", "aclnnGelu*", "--exclude", "GeluBackwardV2", "--max-tensor", "4KB", task="sketch"))
     rows = [(launch.name, launch.note) for launch in without_values(tmp_path / "npu")]

@@ -13,8 +13,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::name::{self, FileName, MAPPING};
-use crate::dump::native::STOPPED;
+use super::name::{self, FileName, MAPPING, STOPPED};
 use crate::dump::{PartKey, RankId};
 use crate::read::ReadError;
 use crate::read::limits::{MAX_CANN_FOLDERS, MAX_FOLDER_ENTRIES};

@@ -33,7 +33,8 @@ pub use chunks::{CHUNK_HEADER_BYTES, Chunk};
 pub use file::DumpFile;
 pub(crate) use folder::is_dump_file;
 pub(super) use folder::{Found, find_parts, recognises};
-pub(crate) use name::{MAPPING, is_draft, is_dump_name};
+#[cfg(feature = "native")]
+pub(crate) use name::{MAPPING, STOPPED, is_draft, is_dump_name};
 
 use super::ReadError;
 use super::map::FileAccess;

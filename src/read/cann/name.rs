@@ -12,12 +12,16 @@ use crate::read::{ReadError, limits};
 /// The list of files whose names were too long, beside them.
 pub(crate) const MAPPING: &str = "mapping.csv";
 
+/// Says why not all of a part was taken, as text; written by who received it.
+pub(crate) const STOPPED: &str = "stopped.txt";
+
 /// Whether a file of this name was being received when its program was ended.
 pub(crate) fn is_draft(name: &str) -> bool {
-    name.starts_with('.') && name.ends_with(".part")
+    name.strip_prefix('.').and_then(|name| name.strip_suffix(".part")).is_some()
 }
 
 /// Whether a file of this name is a dump of an operator.
+#[cfg(feature = "native")]
 pub(crate) fn is_dump_name(name: &str) -> bool {
     FileName::parse(name).is_some()
 }
