@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::notes::{self, Count};
 use crate::symbols::{self, Address};
 #[cfg(feature = "record")]
-use crate::{aclop, graph};
+use crate::{aclop, dump, graph};
 use crate::{handles, plan};
 
 /// Result of a function of CANN; 0 is success.
@@ -115,6 +115,10 @@ wrappers! {
     SET_TENSOR aclSetTensorAddr plan;
     SET_INPUT aclSetInputTensorAddr plan;
     SET_OUTPUT aclSetOutputTensorAddr plan;
+    #[cfg(feature = "record")]
+    INITIALISE aclInit dump;
+    #[cfg(feature = "record")]
+    FINALISE aclFinalize dump;
     #[cfg(feature = "record")]
     CAPTURE_BEGIN aclmdlRICaptureBegin graph;
     #[cfg(feature = "record")]

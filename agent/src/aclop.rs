@@ -90,8 +90,8 @@ impl Call {
             return None;
         }
         let told = Descriptions::find()?;
-        // SAFETY: the name of the operator is a text that ends with a zero.
-        let kind = unsafe { CStr::from_ptr(self.kind) }.to_string_lossy().into_owned();
+        // SAFETY: as the caller vouches.
+        let kind = unsafe { name_of(self.kind) };
         let mut plan = Plan::bare(&kind, Basis::Signature);
         for ((count, descriptions, buffers), role) in
             [(self.inputs, Role::Input), (self.outputs, Role::Output)]
@@ -110,6 +110,18 @@ impl Call {
         }
         launch::begin(Arc::new(plan), Stream(self.stream.addr() as u64), (&raw const *self).addr())
     }
+}
+
+/// The kind of an operator.
+///
+/// # Safety
+/// It is null, or a text that ends with a zero.
+unsafe fn name_of(kind: *const c_char) -> String {
+    if kind.is_null() {
+        return String::new();
+    }
+    // SAFETY: as the caller vouches.
+    unsafe { CStr::from_ptr(kind) }.to_string_lossy().into_owned()
 }
 
 /// Functions that run an operator of the older kind; what they take between outputs and stream differs.
@@ -149,6 +161,10 @@ macro_rules! execute {
             };
             if let Some(open) = open {
                 notes::guarded(stringify!($name), || open.after(status == 0));
+            }
+            if status == 0 && control::counts_launches() {
+                // SAFETY: CANN has just read it.
+                notes::guarded(stringify!($name), || control::step_ended_by("aclop", &unsafe { name_of(kind) }));
             }
             status
         })*

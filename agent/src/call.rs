@@ -5,6 +5,7 @@
 //! lies beyond are locals of the caller, which may hold the same handles and must not be taken for arguments.
 
 use crate::entry::{Function, INTEGERS, Slot};
+use crate::handles;
 use crate::memory::{self, Stack};
 use crate::notes::{self, Count};
 use crate::plan::{self, Plan};
@@ -13,7 +14,7 @@ use crate::roles::Roles;
 use crate::watch;
 
 #[cfg(feature = "record")]
-use crate::launch;
+use crate::{control, launch};
 
 /// Words of the caller's stack that are copied for the call: arguments beyond the registers. The longest operators known take about 40.
 const STACK_WORDS: usize = 128;
@@ -48,7 +49,7 @@ pub(crate) struct Call {
 enum Stage {
     Plan(Box<Planned>),
     #[cfg(feature = "record")]
-    Launch(Option<Box<launch::Open>>),
+    Launch(&'static Function, Option<Box<launch::Open>>),
     #[cfg(not(feature = "record"))]
     Launch,
 }
@@ -79,6 +80,10 @@ pub(crate) unsafe extern "C" fn before(
 
 fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     let function = slot.function()?;
+    if function.plans && !handles::is_followed() {
+        // Launches alone are counted.
+        return None;
+    }
     let thread = Stack::of_thread();
     let wanted = if function.plans { STACK_WORDS } else { LAUNCH_WORDS };
     let mut words = vec![0; wanted];
@@ -117,7 +122,7 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
         #[cfg(feature = "record")]
         {
             let [_, _, executor, stream] = *integers.first_chunk()?;
-            Stage::Launch(launch::before(function, executor, stream, stack).map(Box::new))
+            Stage::Launch(function, launch::before(function, executor, stream, stack).map(Box::new))
         }
         #[cfg(not(feature = "record"))]
         {
@@ -143,9 +148,12 @@ pub(crate) unsafe extern "C" fn after(call: *mut Call, result: u64) {
             }
         }
         #[cfg(feature = "record")]
-        Stage::Launch(open) => {
+        Stage::Launch(function, open) => {
             if let Some(open) = open {
                 open.after(succeeded);
+            }
+            if succeeded {
+                control::step_ended_by("aclnn", &function.operator);
             }
         }
         #[cfg(not(feature = "record"))]

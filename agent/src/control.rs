@@ -5,14 +5,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::entry::WATCHING;
-use crate::{handles, notes, plan, watch};
+use crate::{handles, links, notes, plan, watch};
 
 #[cfg(feature = "record")]
-use crate::{launch, settings::Settings, writer};
+use crate::{dump, launch, settings::Settings, writer};
 
 /// Version of the functions below; programs that know another leave them alone.
 const VERSION: u32 = 1;
@@ -31,8 +31,19 @@ thread_local! {
     static MUTED: Cell<u32> = const { Cell::new(0) };
 }
 
+/// What threads are doing that other threads plan the operators of: each with its number, in the order in which they began.
+static SHARED: Mutex<Vec<(libc::pthread_t, Option<Arc<Scope>>)>> = Mutex::new(Vec::new());
+
+/// Waits until what was given to the queue so far is planned; null where operators are planned by the thread that calls them.
+static DRAIN: AtomicUsize = AtomicUsize::new(0);
+
+/// Name of the thread that the queue of `torch_npu` is worked off by.
+const QUEUE_THREAD: &CStr = c"acl_thread";
+
 /// Whether a step is being recorded.
 static RECORDING: AtomicBool = AtomicBool::new(false);
+/// Whether what is planned now may be launched in a step that is recorded.
+static PLANNING: AtomicBool = AtomicBool::new(false);
 
 /// Where the recording of this process stands.
 #[derive(Debug)]
@@ -60,31 +71,104 @@ pub(crate) fn is_recording() -> bool {
     RECORDING.load(Ordering::Acquire)
 }
 
+/// Whether what is planned now may be launched in a step that is recorded.
+pub(crate) fn is_planning() -> bool {
+    PLANNING.load(Ordering::Acquire)
+}
+
 /// Whether calls of this thread are looked at.
 pub(crate) fn is_on_in_this_thread() -> bool {
     MUTED.get() == 0
 }
 
-/// What this thread is doing.
+/// What this thread is doing, or the one whose operators it plans.
 pub(crate) fn scope() -> Option<Arc<Scope>> {
-    SCOPES.with_borrow(|scopes| scopes.last().cloned().flatten())
+    let own = SCOPES.with_borrow(|scopes| scopes.last().cloned().flatten());
+    if own.is_some() || DRAIN.load(Ordering::Acquire) == 0 || !is_queue_thread() {
+        return own;
+    }
+    let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (thread, last) = shared.last()?;
+    // Of two threads that are at work, either may have called it.
+    shared.iter().all(|(other, _)| other == thread).then(|| last.clone()).flatten()
+}
+
+/// Whether this thread works off the queue of `torch_npu`.
+fn is_queue_thread() -> bool {
+    thread_local!(static KNOWN: Cell<Option<bool>> = const { Cell::new(None) });
+    KNOWN.get().unwrap_or_else(|| {
+        let mut name = [0_u8; 16];
+        // SAFETY: it writes at most so many bytes, the last of which is a zero.
+        unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+        let is = CStr::from_bytes_until_nul(&name) == Ok(QUEUE_THREAD);
+        KNOWN.set(Some(is));
+        is
+    })
+}
+
+/// Changes what is shared, once everything that was called before is planned.
+fn share(change: impl FnOnce(&mut Vec<(libc::pthread_t, Option<Arc<Scope>>)>, libc::pthread_t)) {
+    let drain = DRAIN.load(Ordering::Acquire);
+    if drain == 0 {
+        return;
+    }
+    // SAFETY: what `probe_agent_share_scopes` was given, which stays.
+    unsafe { std::mem::transmute::<usize, extern "C" fn()>(drain)() };
+    // SAFETY: no condition.
+    let thread = unsafe { libc::pthread_self() };
+    change(&mut SHARED.lock().unwrap_or_else(PoisonError::into_inner), thread);
 }
 
 /// Brings switches in line with the state.
 fn settle(state: &State) {
     let over = state.over || GIVEN_UP.load(Ordering::Acquire);
-    let recording = state.in_step && !over && wants(state.step);
+    let wanted = state.in_step && !over && wants(state.step);
+    let recording = wanted && !dumps();
+    let goes_on = !over && last().is_none_or(|last| state.step <= last);
     // Programs that keep their handles are followed while steps are still to come.
-    let ahead = !over && !plan::is_torch_npu() && last().is_none_or(|last| state.step <= last);
-    let watching = recording || ahead || watch::is_set();
-    handles::follow(watching);
-    if !watching {
+    let ahead = goes_on && !dumps() && !plan::is_torch_npu();
+    // What is planned in front of the launch that ends a step may be launched in the next.
+    let counts = goes_on && counts_launches();
+    let borders = counts && !dumps() && wants(state.step + 1);
+    let following = recording || ahead || borders || watch::is_set();
+    if following || counts {
+        notes::guarded("links", links::look);
+    }
+    handles::follow(following);
+    if !following {
         plan::forget_all();
-    } else if !recording {
+    } else if !recording && !borders {
         plan::forget_single();
     }
     RECORDING.store(recording, Ordering::Release);
-    WATCHING.store(u8::from(watching), Ordering::Release);
+    PLANNING.store(recording || borders, Ordering::Release);
+    WATCHING.store(u8::from(following || counts), Ordering::Release);
+    #[cfg(feature = "record")]
+    if dumps() {
+        dump::want(wanted.then_some(state.step));
+    }
+}
+
+/// Whether CANN's own dumps are taken in place of launches.
+#[cfg(feature = "record")]
+fn dumps() -> bool {
+    Settings::dumps()
+}
+
+/// Whether launches end steps.
+#[cfg(feature = "record")]
+pub(crate) fn counts_launches() -> bool {
+    Settings::get().is_some_and(Settings::counts_launches)
+}
+
+#[cfg(not(feature = "record"))]
+const fn dumps() -> bool {
+    false
+}
+
+#[cfg(not(feature = "record"))]
+const fn counts_launches() -> bool {
+    false
 }
 
 #[cfg(feature = "record")]
@@ -135,23 +219,28 @@ extern "C" fn forked() {
         return;
     };
     #[cfg(feature = "record")]
-    if !writer::has_begun() {
+    if !writer::has_begun() && !dump::has_begun() {
         // SAFETY: no condition.
         state.process = unsafe { libc::getpid() };
         return;
     }
     state.over = true;
     RECORDING.store(false, Ordering::Release);
+    PLANNING.store(false, Ordering::Release);
     WATCHING.store(0, Ordering::Release);
 }
 
-/// Ends the step that runs because of a launch, where a launch was to end it.
+/// Ends the step that runs because of a launch, where a launch was to end it; `kind` is `aclnn` or `aclop`.
 #[cfg(feature = "record")]
-pub(crate) fn step_ended_by(operator: &str) {
-    if Settings::get().and_then(|settings| settings.step_on.as_deref()) != Some(operator) {
+pub(crate) fn step_ended_by(kind: &str, operator: &str) {
+    if !Settings::get().is_some_and(|settings| settings.ends_step(kind, operator)) || !is_on_in_this_thread()
+    {
         return;
     }
     let mut state = state();
+    if state.over || state.told {
+        return;
+    }
     end_step(&mut state);
     state.step += 1;
     state.in_step = true;
@@ -183,7 +272,11 @@ fn close(state: &mut State) {
     state.over = true;
     settle(state);
     #[cfg(feature = "record")]
-    writer::close();
+    if dumps() {
+        dump::close();
+    } else {
+        writer::close();
+    }
 }
 
 /// Called when the process ends, before CANN takes itself down.
@@ -204,6 +297,7 @@ static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 pub(crate) fn give_up() {
     GIVEN_UP.store(true, Ordering::Release);
     RECORDING.store(false, Ordering::Release);
+    PLANNING.store(false, Ordering::Release);
     WATCHING.store(0, Ordering::Release);
 }
 
@@ -265,14 +359,28 @@ unsafe extern "C" fn probe_agent_enter(op: *const c_char, module: *const c_char)
         // SAFETY: as the caller vouches.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into()
     };
-    let scope = Arc::new(Scope { op: text(op), module: text(module) });
-    SCOPES.with_borrow_mut(|scopes| scopes.push(Some(scope)));
+    let scope = Some(Arc::new(Scope { op: text(op), module: text(module) }));
+    share(|shared, thread| shared.push((thread, scope.clone())));
+    SCOPES.with_borrow_mut(|scopes| scopes.push(scope));
 }
 
 /// It has ended.
 #[unsafe(no_mangle)]
 extern "C" fn probe_agent_leave() {
+    share(|shared, thread| {
+        if let Some(place) = shared.iter().rposition(|(other, _)| *other == thread) {
+            shared.remove(place);
+        }
+    });
     SCOPES.with_borrow_mut(Vec::pop);
+}
+
+/// Operators are planned by another thread from now on (`TASK_QUEUE_ENABLE=2` of `torch_npu`): they are attributed to what the threads that call them are doing.
+/// `drain` waits until everything that was called so far is planned; null ends it.
+#[unsafe(no_mangle)]
+extern "C" fn probe_agent_share_scopes(drain: Option<extern "C" fn()>) {
+    DRAIN.store(drain.map_or(0, |drain| drain as usize), Ordering::Release);
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
 /// Operators of this thread are not recorded until [`probe_agent_unmute`] is called as often.

@@ -163,6 +163,14 @@ pub(crate) fn name() -> String {
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }
 
+/// The same for people.
+pub(crate) fn named() -> String {
+    match name() {
+        name if name.is_empty() => "a device without a name".to_owned(),
+        name => name,
+    }
+}
+
 /// Number of devices that this process sees.
 pub(crate) fn count() -> u32 {
     type Count = unsafe extern "C" fn(*mut u32) -> Status;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::acl::{self, Status, UNSUPPORTED, real};
+use crate::{links, notes};
 
 /// A tensor as CANN was told of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -137,6 +138,10 @@ pub(crate) unsafe extern "C" fn aclCreateTensor(
     storage_dims: u64,
     data: *mut c_void,
 ) -> *mut c_void {
+    if is_followed() {
+        // Whoever makes tensors is about to call operators, and may have been loaded since.
+        notes::guarded("aclCreateTensor", links::look);
+    }
     let Some(real) = real!(CREATE_TENSOR as CreateTensor) else { return std::ptr::null_mut() };
     // SAFETY: the program's own call, as it made it.
     let handle = unsafe { real(shape, dims, dtype, strides, offset, format, storage, storage_dims, data) };

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! entry      dlsym gives out stubs in place of aclnn functions; a stub jumps on where nothing is recorded
+//! links      the same for programs that are linked to CANN's libraries
 //! call       reads the arguments of a call without knowing its signature
 //! handles    what the program made with aclCreateTensor and its kind
 //! roles      which parameter is read and which is written, from public signatures
@@ -9,6 +10,7 @@
 //! launch     copies tensors around a launch, on its own stream, into the ring
 //! ring       pinned memory of fixed size between the streams and the writer
 //! writer     a thread that measures what has arrived and writes the dump
+//! dump       in place of all that: takes the dumps that CANN makes itself
 //! control    what the program, or the Python package in it, may say: steps, names, the end
 //! ```
 //!
@@ -33,6 +35,11 @@ mod control;
 mod entry;
 #[expect(unsafe_code, reason = "takes the place of functions of CANN that make and release handles")]
 mod handles;
+#[expect(
+    unsafe_code,
+    reason = "tables of the loader, in which programs that are linked to CANN have its addresses"
+)]
+mod links;
 #[expect(unsafe_code, reason = "memory at addresses that a foreign call was given")]
 mod memory;
 mod notes;
@@ -49,6 +56,9 @@ mod aclop;
 #[cfg(feature = "record")]
 #[expect(unsafe_code, reason = "calls the runtime of CANN")]
 mod device;
+#[cfg(feature = "record")]
+#[expect(unsafe_code, reason = "calls the runtime of CANN, and is called back by it")]
+mod dump;
 #[cfg(feature = "record")]
 #[expect(unsafe_code, reason = "takes the place of functions of CANN that capture graphs")]
 mod graph;

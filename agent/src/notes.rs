@@ -32,6 +32,12 @@ pub(crate) enum Count {
     Replayed,
     /// A function of CANN was given to the program that this library cannot stand in front of.
     OtherProvider,
+    /// Pieces of CANN's dumps that were not taken.
+    Refused,
+    /// Files of CANN's dumps of which the last piece did not come.
+    Unfinished,
+    /// Files of CANN's dumps that are no whole dumps.
+    Damaged,
     /// A fault of this library.
     Fault,
 }
@@ -62,6 +68,9 @@ impl Count {
             Self::OtherProvider => {
                 "functions come from a second library as well; calls of that one are not seen"
             }
+            Self::Refused => "pieces of dump files were not taken; these files end before them",
+            Self::Unfinished => "dump files never got their last piece; they are kept as far as they came",
+            Self::Damaged => "dump files are damaged",
             Self::Fault => "faults of the recorder",
         }
     }
@@ -81,6 +90,9 @@ impl Count {
             Self::InGraph => "in_graph",
             Self::Replayed => "replayed",
             Self::OtherProvider => "other_provider",
+            Self::Refused => "refused",
+            Self::Unfinished => "unfinished",
+            Self::Damaged => "damaged",
             Self::Fault => "fault",
         }
     }

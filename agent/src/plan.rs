@@ -249,7 +249,7 @@ pub(crate) fn forget_all() {
 pub(crate) unsafe extern "C" fn CanUsePTACache(name: *const c_char) -> bool {
     type Can = unsafe extern "C" fn(*const c_char) -> bool;
     TORCH_NPU.store(true, Ordering::Relaxed);
-    if control::is_recording() {
+    if control::is_planning() {
         return false;
     }
     // SAFETY: the program's own call, as it made it.
@@ -266,7 +266,7 @@ pub(crate) fn is_torch_npu() -> bool {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn PTAGetExecCache(hash: u64, workspace: *mut u64) -> *mut c_void {
     type Get = unsafe extern "C" fn(u64, *mut u64) -> *mut c_void;
-    if control::is_recording() {
+    if control::is_planning() {
         return std::ptr::null_mut();
     }
     let Some(real) = real!(GET_CACHED as Get) else { return std::ptr::null_mut() };
@@ -281,7 +281,7 @@ pub(crate) unsafe extern "C" fn PTAFindExecCache(
     workspace: *mut u64,
 ) -> *mut c_void {
     type Find = unsafe extern "C" fn(*mut u8, usize, *mut u64) -> *mut c_void;
-    if control::is_recording() {
+    if control::is_planning() {
         return std::ptr::null_mut();
     }
     let Some(real) = real!(FIND_CACHED as Find) else { return std::ptr::null_mut() };

@@ -33,7 +33,9 @@ pub(crate) struct Settings {
     ranks: String,
     /// Identity of the run.
     pub(crate) run: String,
-    /// The operator whose launch ends a step, without `aclnn`.
+    /// Takes the dumps that CANN makes itself, in place of launches.
+    dumps: bool,
+    /// The operator whose launch ends a step: `aclnnAdd`, or `aclopAdd` for one of the older kind.
     pub(crate) step_on: Option<String>,
     /// Only these operators.
     pub(crate) include: Vec<String>,
@@ -73,6 +75,7 @@ impl Default for Settings {
             task: CaptureTask::default(),
             ranks: String::new(),
             run: String::new(),
+            dumps: false,
             step_on: None,
             include: Vec::new(),
             exclude: Vec::new(),
@@ -110,10 +113,22 @@ impl Settings {
     fn read(text: &str) -> Result<Self, String> {
         let mut settings: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         settings.steps = Steps(set_of(&settings.steps_text)?);
-        if let Some(operator) = &mut settings.step_on {
-            *operator = bare(operator).to_owned();
-        }
         Ok(settings)
+    }
+
+    /// Whether it is CANN's own dumps that are wanted.
+    pub(crate) fn dumps() -> bool {
+        Self::get().is_some_and(|settings| settings.dumps)
+    }
+
+    /// Whether launches end steps.
+    pub(crate) const fn counts_launches(&self) -> bool {
+        self.step_on.is_some()
+    }
+
+    /// Whether the launch of an operator ends a step; `kind` is `aclnn` or `aclop`.
+    pub(crate) fn ends_step(&self, kind: &str, operator: &str) -> bool {
+        self.step_on.as_deref().and_then(|name| name.strip_prefix(kind)) == Some(operator)
     }
 
     /// What is measured of a tensor.
@@ -150,7 +165,10 @@ fn set_of(text: &str) -> Result<Option<NumberSet>, String> {
 
 /// The name of an operator without what tools put in front of it.
 fn bare(name: &str) -> &str {
-    name.strip_prefix("aclnn").or_else(|| name.strip_prefix("Aclnn.")).unwrap_or(name)
+    ["aclnn", "Aclnn.", "aclop", "Aclop."]
+        .into_iter()
+        .find_map(|start| name.strip_prefix(start))
+        .unwrap_or(name)
 }
 
 /// Whether a name fits a pattern in which `*` stands for anything.

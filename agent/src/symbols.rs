@@ -13,8 +13,14 @@ pub(crate) static DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut(
 type Lookup = unsafe extern "C" fn(Address, *const c_char) -> Address;
 
 /// Libraries of CANN in which its functions lie, asked in this order.
-const LIBRARIES: [&CStr; 5] =
-    [c"libascendcl.so", c"libnnopbase.so", c"libopapi.so", c"libacl_op_compiler.so", c"libruntime.so"];
+const LIBRARIES: [&CStr; 6] = [
+    c"libascendcl.so",
+    c"libnnopbase.so",
+    c"libopapi.so",
+    c"libacl_op_compiler.so",
+    c"libruntime.so",
+    c"libascend_dump.so",
+];
 
 /// Finds the real functions in the C library; called before anything is looked up.
 pub(crate) fn find_real() {
@@ -119,8 +125,8 @@ struct Table {
 }
 
 const DT_NULL: i64 = 0;
-const DT_STRTAB: i64 = 5;
-const DT_SYMTAB: i64 = 6;
+pub(crate) const DT_STRTAB: i64 = 5;
+pub(crate) const DT_SYMTAB: i64 = 6;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 
 #[repr(C)]
@@ -129,35 +135,58 @@ struct Dynamic {
     value: usize,
 }
 
+/// What the dynamic section of a loaded object says under each of `tags`; 0 where it says nothing. `None` where it has no such section.
+///
+/// # Safety
+/// `info` describes an object that stays loaded meanwhile.
+pub(crate) unsafe fn dynamic<const N: usize>(
+    info: &libc::dl_phdr_info,
+    tags: [i64; N],
+) -> Option<[usize; N]> {
+    // SAFETY: as the caller vouches.
+    let dynamic = unsafe { headers(info) }.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
+    let base = usize::try_from(info.dlpi_addr).ok()?;
+    let mut entry = (base + usize::try_from(dynamic.p_vaddr).ok()?) as *const Dynamic;
+    let mut found = [0; N];
+    loop {
+        // SAFETY: the section ends with an entry of tag 0.
+        let Dynamic { tag, value } = unsafe { entry.read() };
+        if tag == DT_NULL {
+            return Some(found);
+        }
+        if let Some(place) = tags.iter().position(|&wanted| wanted == tag) {
+            found[place] = value;
+        }
+        entry = entry.wrapping_add(1);
+    }
+}
+
+/// Program headers of a loaded object.
+///
+/// # Safety
+/// As for [`dynamic`].
+pub(crate) unsafe fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
+    // SAFETY: so many headers lie there.
+    unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) }
+}
+
+/// The address that an entry of a dynamic section means: the loader has put addresses in place of offsets, but not on every architecture.
+pub(crate) const fn address(base: usize, value: usize) -> usize {
+    if value < base { base + value } else { value }
+}
+
 impl Table {
     /// # Safety
     /// `info` describes a library that stays loaded.
     unsafe fn of(info: &libc::dl_phdr_info) -> Option<Self> {
         let base = usize::try_from(info.dlpi_addr).ok()?;
-        // SAFETY: so many headers lie there.
-        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-        let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
-        let mut entry = (base + usize::try_from(dynamic.p_vaddr).ok()?) as *const Dynamic;
-        let (mut symbols, mut names, mut hash) = (0, 0, 0);
-        loop {
-            // SAFETY: the section ends with an entry of tag 0.
-            let Dynamic { tag, value } = unsafe { entry.read() };
-            // The loader has put addresses in place of offsets, but not on every architecture.
-            let address = if value < base { base + value } else { value };
-            match tag {
-                DT_NULL => break,
-                DT_STRTAB => names = address,
-                DT_SYMTAB => symbols = address,
-                DT_GNU_HASH => hash = address,
-                _ => {}
-            }
-            entry = entry.wrapping_add(1);
-        }
+        // SAFETY: as the caller vouches.
+        let [symbols, names, hash] = unsafe { dynamic(info, [DT_SYMTAB, DT_STRTAB, DT_GNU_HASH]) }?;
         (symbols != 0 && names != 0 && hash != 0).then_some(Self {
             base,
-            symbols: symbols as *const _,
-            names: names as *const _,
-            hash: hash as *const _,
+            symbols: address(base, symbols) as *const _,
+            names: address(base, names) as *const _,
+            hash: address(base, hash) as *const _,
         })
     }
 

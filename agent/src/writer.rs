@@ -106,10 +106,7 @@ impl Recorder {
 /// What a recording stands on, where the first launch is recorded: the device, the operators that were looked up until then, and
 /// how many of them have parameters that are known.
 fn found(ring: usize) -> String {
-    let device = match device::name() {
-        name if name.is_empty() => "a device without a name".to_owned(),
-        name => name,
-    };
+    let device = device::named();
     let operators = entry::operators();
     let known = operators.iter().filter(|operator| operator.roles.is_some()).count();
     format!(
@@ -206,7 +203,7 @@ struct Writer<'a> {
     dump: DumpWriter,
     step: Option<u64>,
     /// Calls of each operator in the step.
-    calls: HashMap<Arc<str>, u32>,
+    calls: HashMap<(&'static str, Arc<str>), u32>,
     known: HashMap<(u128, DType, Box<[i64]>), Measured>,
     /// Launches of each step.
     launches: Vec<(u64, u64)>,
@@ -305,8 +302,8 @@ impl Writer<'_> {
             self.step = Some(record.step);
             self.launches.push((record.step, 0));
         }
-        let number = self.calls.entry(record.plan.operator.clone()).or_insert(0);
         let api = if record.plan.basis == Basis::Signature { "Aclop" } else { "Aclnn" };
+        let number = self.calls.entry((api, record.plan.operator.clone())).or_insert(0);
         let name = format!("{api}.{}.{number}.forward", record.plan.operator);
         *number += 1;
         self.check(&mut record);

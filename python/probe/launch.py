@@ -44,7 +44,8 @@ class Order:
     directory: str | None
     #: Identity of the run, the same in every process below the command.
     run: str = ""
-    #: Whether operators below Python are recorded by the agent: `only`, or `beside` the ops of torch; None where they are not.
+    #: Whether operators below Python are recorded by the agent: `only`, or `beside` the ops of torch, or `alone`: it knows by itself where steps end; None
+    #: where they are not.
     runtime: str | None = None
 
     @classmethod
@@ -256,7 +257,7 @@ def install() -> None:
         return
     try:
         order = Order.from_environment()
-        if order is None:
+        if order is None or order.runtime == "alone":
             return
         settings = order.settings()
     except SettingsError as error:
@@ -274,7 +275,7 @@ def torch_never_came() -> None:
     """At the end of the command's own process, if it never imported torch: say so, unless its children recorded."""
     with _harmless("finish"):
         order = Order.from_environment()
-        if order is not None and not _written_since_start(order.settings().output, "step*/*"):
+        if order is not None and order.runtime != "alone" and not _written_since_start(order.settings().output, "step*/*"):
             say("nothing was recorded: the program never imported torch")
 
 

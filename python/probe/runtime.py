@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import os
 from typing import Any
 
 from probe.messages import warn
@@ -29,6 +30,36 @@ def agent() -> Any:
     process.probe_agent_report.restype = ctypes.c_size_t
     process.probe_agent_wants_step.restype = ctypes.c_bool
     return process
+
+
+#: What the agent calls, for as long as the process lives.
+_drain: Any = None
+
+
+def follow_queue() -> None:
+    """Where torch_npu plans operators on the thread of its queue (`TASK_QUEUE_ENABLE=2`): attribute them to the op of torch that called them all the same."""
+    global _drain
+    library = agent()
+    share = getattr(library, "probe_agent_share_scopes", None)
+    if share is None or _drain is not None or os.environ.get("TASK_QUEUE_ENABLE") != "2":
+        return
+    _drain = ctypes.CFUNCTYPE(None)(_empty_queue)
+    share(_drain)
+
+
+def _empty_queue() -> None:
+    """Wait until the queue has planned everything, for none of it belongs to what begins now. The device is not waited for."""
+    try:
+        import torch
+
+        npu = getattr(torch, "npu", None)
+        if npu is not None and npu.is_initialized():
+            # The handle of a stream is given out when the queue is empty.
+            _ = npu.current_stream().npu_stream
+    except Exception as error:
+        # Better no name than a wrong one.
+        agent().probe_agent_share_scopes(None)
+        warn(f"operators below Python are recorded without the op of torch that called them: torch_npu's queue cannot be emptied ({type(error).__name__}: {error})")
 
 
 def hold() -> None:

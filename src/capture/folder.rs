@@ -279,7 +279,7 @@ fn is_runtime(folder: &Path) -> bool {
 }
 
 /// Sees to it that a folder holds nothing but what `ours` names.
-fn only(folder: &Path, ours: impl Fn(&str) -> bool) -> Result<(), CaptureError> {
+pub(super) fn only(folder: &Path, ours: impl Fn(&str) -> bool) -> Result<(), CaptureError> {
     let entries = fs::read_dir(folder).map_err(|error| CaptureError::io(folder, error))?;
     match entries.filter_map(Result::ok).find(|entry| !entry.file_name().to_str().is_some_and(&ours)) {
         Some(foreign) => Err(CaptureError::occupied(
@@ -309,7 +309,7 @@ fn restless(root: &Path) -> CaptureError {
 }
 
 /// The first of `dump-2`, `dump-3`, … that is not there.
-fn free_name(root: &Path) -> Option<PathBuf> {
+pub(super) fn free_name(root: &Path) -> Option<PathBuf> {
     let name = root.file_name()?.to_str()?;
     (2..1000).map(|number| root.with_file_name(format!("{name}-{number}"))).find(|path| !path.exists())
 }

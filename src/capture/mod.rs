@@ -4,6 +4,7 @@
 //! DumpWriter  one process of a run: manifest, steps
 //!   step      one step: batches of ops go into journals, data into shards
 //!   finish    turns the journals of a finished step into tables, on a thread of its own
+//! CannFiles   dumps of the CANN runtime, which arrive in pieces
 //! ```
 //!
 //! Promises: files are only appended to and get their names when they are complete, so a process that is killed leaves every
@@ -15,6 +16,7 @@
 //! readers say so.
 
 mod batch;
+mod cann;
 mod error;
 mod finish;
 mod folder;
@@ -25,6 +27,7 @@ mod shard;
 mod step;
 mod writer;
 
+pub use cann::{CannFiles, Fate, prepare_cann};
 pub use error::CaptureError;
 pub use folder::{Existing, prepare};
 pub use record::{DataLocation, OpRecord, SlotRecord, SlotValue, TensorFacts};

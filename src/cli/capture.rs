@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs};
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::args::{numbers, size};
@@ -29,7 +29,8 @@ Examples:
   probe capture --include 'layers.3.*' --level op -- python train.py
   probe capture --perturb -o gpu_noise -- python train.py
   probe capture --runtime acl --steps 10 -o npu_dump -- python train.py
-  probe capture --runtime acl --step-on aclnnApplyAdamWV2 -- ./train")]
+  probe capture --runtime acl --step-on aclnnApplyAdamWV2 -- ./train
+  probe capture --runtime acl-dump --steps 10 -o kernel_dump -- python train.py")]
 pub(super) struct CaptureArgs {
     /// TOML file of settings.
     #[arg(long, value_name = "FILE")]
@@ -77,10 +78,10 @@ pub(super) struct CaptureArgs {
     #[arg(long, value_name = "SIZE")]
     pub(super) max_bytes: Option<String>,
 
-    /// Record below Python, any program on CANN: every aclnn operator that is launched, in place of the ops of torch; with --level,
-    /// beside them, in DUMP/runtime.
-    #[arg(long, value_parser = ["acl"], value_name = "RUNTIME")]
-    pub(super) runtime: Option<String>,
+    /// Record below Python, any program on CANN, in place of the ops of torch: every aclnn operator that is launched (`acl`); with --level,
+    /// beside them, in DUMP/runtime. Or the dumps that CANN makes itself, as its files (`acl-dump`), in graphs as well.
+    #[arg(long, value_enum, value_name = "RUNTIME")]
+    pub(super) runtime: Option<Runtime>,
 
     /// With --runtime: record tensors above this size without values, such as 64MB [default: half of --ring].
     #[arg(long, requires = "runtime", value_name = "SIZE", value_parser = size)]
@@ -104,6 +105,15 @@ pub(super) struct CaptureArgs {
     pub(super) command: Vec<OsString>,
 }
 
+/// What is recorded below Python.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Runtime {
+    /// Launches of operators.
+    Acl,
+    /// Dumps that CANN makes itself.
+    AclDump,
+}
+
 /// Runs the subcommand. Returns only if the program could not be started.
 pub(super) fn run(args: &CaptureArgs) -> anyhow::Result<Exit> {
     let order = Order {
@@ -112,8 +122,46 @@ pub(super) fn run(args: &CaptureArgs) -> anyhow::Result<Exit> {
         // Who records already, and what is packed: of a command that this one runs inside of.
         stale: &["PROBE_CAPTURE_OWNER", "PROBE_CONFIG_CHECK", "PROBE_RUNTIME"],
     };
-    let runtime = if args.runtime.is_some() { Some(below_python(args, &place(args)?.0)?) } else { None };
+    check(args)?;
+    let runtime = match args.runtime {
+        Some(runtime) => Some(below_python(args, runtime, &place(args)?.0)?),
+        None => None,
+    };
     program::run(&args.command, &order, runtime.as_deref().unwrap_or_default(), || prepare(args))
+}
+
+/// Refuses options that do not go together.
+fn check(args: &CaptureArgs) -> anyhow::Result<()> {
+    let counted = counted(args).is_some();
+    if counted && args.level.is_some() {
+        bail!(
+            "--step-on of an operator counts steps below Python; ops of torch beside them (--level) count their own: leave one out"
+        );
+    }
+    if args.runtime != Some(Runtime::AclDump) {
+        return Ok(());
+    }
+    let without = [
+        ("--level", args.level.is_some()),
+        ("--task", args.task.as_deref().is_some_and(|task| task != "tensor")),
+        ("--max-tensor", args.max_tensor.is_some()),
+        ("--ring", args.ring.is_some()),
+        ("--max-bytes", args.max_bytes.is_some()),
+        ("--perturb", args.perturb.is_some()),
+    ];
+    match without.into_iter().find(|(_, given)| *given) {
+        Some((option, _)) => {
+            bail!("--runtime acl-dump: CANN dumps whole tensors, and this alone; {option} has no part in it")
+        }
+        None => Ok(()),
+    }
+}
+
+/// The operator whose launch ends a step, if it is one that does.
+fn counted(args: &CaptureArgs) -> Option<&str> {
+    let operator =
+        |name: &&str| args.runtime.is_some() && ["aclnn", "aclop"].iter().any(|kind| name.starts_with(kind));
+    args.step_on.as_deref().filter(operator)
 }
 
 /// The library that records below Python.
@@ -124,7 +172,11 @@ const AGENT_VARIABLE: &str = "PROBE_AGENT";
 const RUNTIME_VARIABLE: &str = "PROBE_RUNTIME";
 
 /// Variables that load the agent in front of the program, and tell it what to record.
-fn below_python(args: &CaptureArgs, output: &Path) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+fn below_python(
+    args: &CaptureArgs,
+    runtime: Runtime,
+    output: &Path,
+) -> anyhow::Result<Vec<(&'static str, OsString)>> {
     let agent = agent()?;
     let mut preload = agent.into_os_string();
     if let Some(before) = env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
@@ -133,14 +185,14 @@ fn below_python(args: &CaptureArgs, output: &Path) -> anyhow::Result<Vec<(&'stat
     }
     let beside = args.level.is_some();
     let output = if beside { output.join(RUNTIME_FOLDER) } else { output.to_path_buf() };
-    let operator = args.step_on.as_deref().filter(|name| name.starts_with("aclnn"));
     let mut settings = json!({
         "output": output,
+        "dumps": runtime == Runtime::AclDump,
         "steps": args.steps.clone().unwrap_or_default(),
         "ranks": args.ranks.clone().unwrap_or_default(),
         "task": args.task.clone().unwrap_or_else(|| "sketch".into()),
         "run": run_identity(),
-        "step_on": operator,
+        "step_on": counted(args),
         "max_tensor": args.max_tensor,
         "overwrite": args.overwrite,
         "quiet": args.quiet,
@@ -190,6 +242,11 @@ fn agent() -> anyhow::Result<PathBuf> {
 fn prepare(args: &CaptureArgs) -> anyhow::Result<()> {
     let (output, overwrite) = place(args)?;
     let existing = if args.overwrite || overwrite { Existing::Replace } else { Existing::Keep };
+    if args.runtime == Some(Runtime::AclDump) {
+        // A launcher runs this command once for each of its ranks: they find what the others have begun.
+        let several = env::var("WORLD_SIZE").is_ok_and(|size| size.parse().is_ok_and(|size: u32| size > 1));
+        return if several { Ok(()) } else { Ok(capture::prepare_cann(&output, existing, "--overwrite")?) };
+    }
     Ok(capture::prepare(&output, existing, "--overwrite")?)
 }
 
@@ -228,7 +285,7 @@ fn settings(args: &CaptureArgs) -> anyhow::Result<Value> {
     set("output", args.output.as_deref().map(text).transpose()?.map(Value::from));
     set("steps", args.steps.clone().map(Value::from));
     // Operators are counted by the agent, which then needs nobody else.
-    set("step_on", args.step_on.clone().filter(|name| !name.starts_with("aclnn")).map(Value::from));
+    set("step_on", args.step_on.clone().filter(|_| counted(args).is_none()).map(Value::from));
     set("ranks", args.ranks.clone().map(Value::from));
     set("level", args.level.clone().map(Value::from));
     set("task", args.task.clone().map(Value::from));
@@ -249,7 +306,14 @@ fn settings(args: &CaptureArgs) -> anyhow::Result<Value> {
     let mut order =
         json!({ "config": config, "arguments": settings, "directory": directory, "run": run_identity() });
     if args.runtime.is_some() {
-        order["runtime"] = if args.level.is_some() { "beside".into() } else { "only".into() };
+        let how = if counted(args).is_some() {
+            "alone"
+        } else if args.level.is_some() {
+            "beside"
+        } else {
+            "only"
+        };
+        order["runtime"] = how.into();
     }
     Ok(order)
 }

@@ -70,11 +70,14 @@ pub const MAX_CANN_TENSORS: usize = 100_000;
 /// Deepest folder below the one given in which dump files of CANN are looked for; the runtime makes six.
 pub const MAX_CANN_FOLDERS: usize = 8;
 
-/// Most bytes of one file that the callback of the runtime may hand over in pieces.
-pub const MAX_CANN_CHUNKED_BYTES: usize = 8 << 30;
+/// Most bytes of one file that the callback of the runtime may hand over in pieces. They go to the disk as they come.
+pub const MAX_CANN_CHUNKED_BYTES: u64 = 1 << 40;
 
-/// Most files that the callback of the runtime may have begun and not ended.
+/// Most files that the callback of the runtime may have begun and not ended; above it the one that waits longest is taken for complete.
 pub const MAX_CANN_OPEN_FILES: usize = 1024;
+
+/// Most of these files that are held open at a time. Linux allows a process 1,024 by default, and they are the program's.
+pub const MAX_CANN_HELD_FILES: usize = 64;
 
 /// Most entries of one folder that are looked at.
 pub const MAX_FOLDER_ENTRIES: usize = 10_000_000;

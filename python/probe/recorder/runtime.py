@@ -24,6 +24,7 @@ class RuntimeSession:
         if only:
             # Ops of torch are named and not measured, in the forward pass alone and not in the dispatcher: while somebody listens to gradients or there,
             # torch adds some of them up by other operators. What a recorder of names writes is of no use to anybody.
+            runtime.follow_queue()
             self._names = tempfile.mkdtemp(prefix="probe-names-")
             settings = replace(settings, output=os.path.join(self._names, "dump"), level="mix", slots=(), phases=("forward",), quiet=True, include=(), exclude=(), perturb=None)
         self._session = Session(settings)

@@ -76,6 +76,16 @@ def one_step(everything: list[str], names: list[str]) -> list[str]:
     return everything[start : start + len(names)]
 
 
+@pytest.mark.parametrize("model", chosen(["gpt", "resnet", "llama", "checkpointed"], ["gpt"]))
+def test_operators_that_another_thread_plans_are_given_to_the_same_ops_of_torch(tmp_path: Path, model: str) -> None:
+    found = []
+    for queue in ("1", "2"):
+        done = train(tmp_path, model, "--steps", 2, probe=record(queue, task="statistics"), variables={"TASK_QUEUE_ENABLE": queue})
+        found.append((done.result, [(launch.name, launch.scope, launch.note) for launch in without_values(tmp_path / queue)]))
+    assert found[0] == found[1]
+    assert sum(note.startswith("in ") for _, _, note in found[1][1]) > 50, found[1][1][:20]
+
+
 @pytest.mark.parametrize("task", chosen(["sketch", "statistics", "hash"], ["sketch"]))
 def test_two_sound_runs_agree_and_a_fault_is_named_below_and_above(tmp_path: Path, compare: Compare, task: str) -> None:
     for name, fault in (("good", None), ("again", None), ("bad", "GeluV2:3:scale")):
@@ -124,6 +134,18 @@ def test_beside_ops_of_torch_what_runs_in_them_is_named(tmp_path: Path, compare:
     assert (code, first["op"], first["below"]) == (1, "Functional.gelu.1.forward", ["Aclnn.GeluV2.1.forward"]), first
     text = (tmp_path / "report-cpu-npu" / "report.txt")
     assert not text.exists() or "in it" in text.read_text()
+
+
+@pytest.mark.parametrize(("fault", "op"), chosen([("GeluBackwardV2:0:row", "Functional.gelu.1.backward"), ("LayerNormBackward:1:row", "Functional.layer_norm.3.backward")], [("GeluBackwardV2:0:row", "Functional.gelu.1.backward")]))
+def test_an_operator_of_the_backward_pass_is_known_by_what_it_made(tmp_path: Path, compare: Compare, fault: str, op: str) -> None:
+    # At this level nothing says which op of torch it ran in.
+    for name, injected in (("good", None), ("bad", fault)):
+        done = train(tmp_path, "gpt", "--steps", 1, probe=record(name, "--level", "mix", steps="0", task="sketch"), fault=injected)
+        assert done.code == 0 and done.faults == (injected is not None), done.stderr
+    code, report = compare(tmp_path / "good", tmp_path / "bad")
+    first = report["first_divergence"]
+    operator, number, _ = fault.split(":")
+    assert (code, first["op"], first["below"]) == (1, op, [f"Aclnn.{operator}.{number}.forward"]), first
 
 
 def test_operators_are_chosen_by_name_and_tensors_by_size(tmp_path: Path) -> None:

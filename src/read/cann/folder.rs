@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::name::{self, FileName, MAPPING};
+use super::name::{self, FileName, MAPPING, STOPPED};
 use crate::dump::{PartKey, RankId};
 use crate::read::ReadError;
 use crate::read::limits::{MAX_CANN_FOLDERS, MAX_FOLDER_ENTRIES};
@@ -24,6 +24,9 @@ const SAMPLE: usize = 256;
 
 /// Folders looked into to know a dump.
 const SAMPLED_FOLDERS: usize = 512;
+
+/// Bytes of a reason that are shown.
+const STOPPED_BYTES: u64 = 1000;
 
 /// Digits of a time in the name of a folder.
 const TIME_DIGITS: usize = 14;
@@ -53,7 +56,7 @@ pub(super) struct File {
 }
 
 /// Whether a file is a dump of an operator: by its name, or by the way it begins.
-pub(in crate::read) fn is_dump_file(path: &Path) -> bool {
+pub(crate) fn is_dump_file(path: &Path) -> bool {
     path.file_name().and_then(OsStr::to_str).is_some_and(|name| FileName::parse(name).is_some())
         || begins_like_one(path)
 }
@@ -89,7 +92,9 @@ pub(in crate::read) fn recognises(path: &Path) -> bool {
                 continue;
             }
             let is_dump = |name: &str| FileName::parse(name).is_some();
-            let by_name = !is_folder && named.to_str().is_some_and(is_dump);
+            // What was left of one that came to nothing is one, too.
+            let is_left = |name: &str| name == STOPPED || name::is_draft(name);
+            let by_name = !is_folder && named.to_str().is_some_and(|name| is_dump(name) || is_left(name));
             let mapped =
                 || name::mapping(&folder).is_ok_and(|names| names.values().any(|name| is_dump(name)));
             if by_name || named == MAPPING && mapped() {
@@ -153,6 +158,12 @@ pub(in crate::read) fn find_parts(path: &Path) -> Result<Found, ReadError> {
                 continue;
             }
             let name = name.to_string_lossy();
+            if name == STOPPED {
+                faults.push(given_up(&folder, &entry.path()));
+            } else if name::is_draft(&name) {
+                let message = "was being received when the program was ended; what it holds is not compared";
+                faults.push(ReadError::format(entry.path(), message));
+            }
             let full_name = names.get(&*name).map_or(&*name, |full| full);
             let other = name.starts_with('.')
                 || Path::new(&*name)
@@ -171,6 +182,15 @@ pub(in crate::read) fn find_parts(path: &Path) -> Result<Found, ReadError> {
         Part { key, files }
     });
     Ok(Found { parts: parts.collect(), faults })
+}
+
+/// Says that not all of a part was taken.
+fn given_up(folder: &Path, note: &Path) -> ReadError {
+    let why = Source::open(note, FileAccess::Read)
+        .and_then(|file| Ok(file.section(0..file.len().min(STOPPED_BYTES), "the reason")?.bytes().to_vec()));
+    let why = why.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()).unwrap_or_default();
+    let why = if why.is_empty() { "the disk may have been full" } else { &why };
+    ReadError::format(folder, format!("not all of this part was recorded: {why}"))
 }
 
 /// What the names of folders say.

@@ -6,7 +6,7 @@
 //! file      one file: header (wire, header), types, layout
 //! debug     what the device says of overflows
 //! part      the files of a step as ops
-//! chunks    files that arrive in pieces, from the runtime's callback
+//! chunks    a piece of a file, from the runtime's callback
 //! ```
 //!
 //! Every length is held against the file, and the header is read by a protobuf reader of three levels. What could only be verified with a
@@ -29,9 +29,12 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub use chunks::{CHUNK_HEADER_BYTES, Chunk, ChunkJoiner};
+pub use chunks::{CHUNK_HEADER_BYTES, Chunk};
 pub use file::DumpFile;
-pub(super) use folder::{Found, find_parts, is_dump_file, recognises};
+pub(crate) use folder::is_dump_file;
+pub(super) use folder::{Found, find_parts, recognises};
+#[cfg(feature = "native")]
+pub(crate) use name::{MAPPING, STOPPED, is_draft, is_dump_name};
 
 use super::ReadError;
 use super::map::FileAccess;

@@ -10,7 +10,21 @@ use crate::read::map::{self, FileAccess};
 use crate::read::{ReadError, limits};
 
 /// The list of files whose names were too long, beside them.
-pub(super) const MAPPING: &str = "mapping.csv";
+pub(crate) const MAPPING: &str = "mapping.csv";
+
+/// Says why not all of a part was taken, as text; written by who received it.
+pub(crate) const STOPPED: &str = "stopped.txt";
+
+/// Whether a file of this name was being received when its program was ended.
+pub(crate) fn is_draft(name: &str) -> bool {
+    name.strip_prefix('.').and_then(|name| name.strip_suffix(".part")).is_some()
+}
+
+/// Whether a file of this name is a dump of an operator.
+#[cfg(feature = "native")]
+pub(crate) fn is_dump_name(name: &str) -> bool {
+    FileName::parse(name).is_some()
+}
 
 /// Least digits of a time, which is in microseconds.
 const TIME_DIGITS: usize = 13;

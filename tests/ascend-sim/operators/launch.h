@@ -1,6 +1,8 @@
 // What the functions of `libopapi` share: handles of arguments, executors, and how results get into their tensors.
 #pragma once
 
+#include "runtime/device.h"
+
 #include <ATen/ATen.h>
 
 #include <functional>
@@ -61,6 +63,25 @@ void give(const char *name, long call, const Outputs &outputs, const std::tuple<
 /// Says that an operator has written to its tensors itself.
 struct Written {};
 void give(const char *name, long call, const Outputs &outputs, Written);
+
+/// Takes the tensors of a call down for a dump, where one is made.
+class Dumping {
+public:
+    Dumping(const char *name, long call);
+    void input(const Held &held) { take(held, false); }
+    void input(const std::vector<Held> &held) { for (const auto &each : held) take(each, false); }
+    void output(const Held &held) { take(held, true); }
+    void output(const std::vector<Held> &held) { for (const auto &each : held) take(each, true); }
+    /// The call has written what it writes.
+    void done();
+
+private:
+    void take(const Held &held, bool is_output);
+    const char *name_;
+    long call_;
+    bool on_;
+    std::vector<Dumped> tensors_;
+};
 
 /// Makes the executor of a call.
 int plan(const char *name, uint64_t *workspace, aclOpExecutor **executor, std::function<void(long call)> body);

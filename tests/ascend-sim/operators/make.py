@@ -30,7 +30,7 @@ def function(name: str, parameters: list[tuple[str, str]], expression: str) -> s
     # Arguments are kept under their own names with a `_`, since what an expression names is what it computes with.
     held = ", ".join(f"{each}_" if kind == "g" else f"{each}_ = hold({each}_)" for each, kind in parameters)
     body = expression.startswith("{")
-    lines = []
+    lines = [f'Dumping dumping("{name}", call);', *(f"dumping.input({each}_);" for each, kind in parameters if kind in "tuvlw")]
     for each, kind in parameters:
         if kind in "tl" or (kind in "uw" and not body):
             lines.append(f"[[maybe_unused]] auto {each} = {'memory_of' if body else 'operand'}({each}_);")
@@ -49,6 +49,7 @@ def function(name: str, parameters: list[tuple[str, str]], expression: str) -> s
         lines.append(f'give("{name}", call, outputs, Written{{}});')
     else:
         lines.append(f'give("{name}", call, outputs, {expression});')
+    lines += [*(f"dumping.output({each}_);" for each, kind in parameters if kind in "ouvpw"), "dumping.done();"]
     inside = "\n        ".join(lines)
     return (
         f'extern "C" int aclnn{name}GetWorkspaceSize({taken}, uint64_t *workspace, aclOpExecutor **executor) {{\n    Timed timed("{name}");\n'

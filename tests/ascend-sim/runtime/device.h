@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace ascend_sim {
 
@@ -43,6 +44,21 @@ using Task = std::function<void()>;
 void submit(void *stream, const std::string &name, Task task);
 /// Number of the device that this thread uses.
 int current_device();
+/// Number of the stream whose work this thread does; 0 where it does none.
+int current_stream();
+
+/// A tensor of an operator as it goes into a dump.
+struct Dumped {
+    bool is_output;
+    /// In the enumeration of dump files.
+    int type;
+    std::vector<int64_t> sizes;
+    std::string bytes;
+};
+/// Whether operators are dumped.
+bool is_dumping();
+/// Dumps call `call` of an operator, by the thread that did its work.
+void dump(const char *kind, long call, const std::vector<Dumped> &tensors);
 
 /// Counts something under a name, such as a launch.
 void count(const char *group, const std::string &name, long amount = 1);

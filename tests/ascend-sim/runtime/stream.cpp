@@ -17,6 +17,8 @@
 namespace ascend_sim {
 namespace {
 
+thread_local int stream_of_thread = 0;
+
 class Stream {
 public:
     Stream(int device, int number) : device(device), number(number), thread_([this] { run(); }) {}
@@ -65,6 +67,7 @@ private:
 
     void run() {
         const auto latency = std::chrono::microseconds(setting("ASCEND_SIM_LATENCY", 0));
+        stream_of_thread = number;
         std::unique_lock<std::mutex> guard(lock_);
         for (;;) {
             arrived_.wait(guard, [this] { return ends_ || !waiting_.empty(); });
@@ -159,6 +162,8 @@ uint64_t now() {
 }
 
 }  // namespace
+
+int current_stream() { return stream_of_thread; }
 
 void submit(void *stream, const std::string &name, Task task) { stream_of(stream).push(name, std::move(task)); }
 

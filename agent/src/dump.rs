@@ -1,0 +1,315 @@
+//! CANN's own dumps, received in the process: the runtime calls back with pieces of files instead of writing them.
+//!
+//! A step that is recorded begins with `aclmdlInitDump`, `acldumpRegCallback` and `aclmdlSetDump`, and ends with
+//! `acldumpUnregCallback` and `aclmdlFinalizeDump`, once the device is idle. The configured path is the folder of the part, so that each
+//! piece says which step it is of, however late it comes; and what the runtime writes itself all the same lies in the same place.
+
+use std::ffi::{CString, c_char};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use probe::capture::{CannFiles, CaptureError, Fate};
+use probe::read::cann::Chunk;
+
+use crate::acl::{Status, UNSUPPORTED, real};
+use crate::notes::{self, Count};
+use crate::settings::{self, Settings};
+use crate::symbols::{self, Address};
+use crate::{control, device};
+
+/// How long the end of a step waits for files under way while nothing comes of them.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+type Callback = unsafe extern "C" fn(*const u8, i32) -> i32;
+
+/// Functions of the runtime that dumps take.
+#[derive(Debug, Clone, Copy)]
+struct Functions {
+    initialise: unsafe extern "C" fn() -> Status,
+    configure: unsafe extern "C" fn(*const c_char) -> Status,
+    finalise: unsafe extern "C" fn() -> Status,
+    register: unsafe extern "C" fn(Callback, i32) -> Status,
+    unregister: unsafe extern "C" fn(),
+    synchronise: unsafe extern "C" fn() -> Status,
+}
+
+impl Functions {
+    fn find() -> Result<Self, String> {
+        macro_rules! function {
+            ($name:literal as $kind:ty) => {{
+                let found = symbols::of_cann($name)
+                    .ok_or_else(|| format!("CANN has no {}", $name.to_string_lossy()))?;
+                // SAFETY: the address of CANN's function of this name, whose signature is public.
+                unsafe { std::mem::transmute::<Address, $kind>(found) }
+            }};
+        }
+        type Plain = unsafe extern "C" fn() -> Status;
+        Ok(Self {
+            initialise: function!(c"aclmdlInitDump" as Plain),
+            configure: function!(c"aclmdlSetDump" as unsafe extern "C" fn(*const c_char) -> Status),
+            finalise: function!(c"aclmdlFinalizeDump" as Plain),
+            register: function!(c"acldumpRegCallback" as unsafe extern "C" fn(Callback, i32) -> Status),
+            unregister: function!(c"acldumpUnregCallback" as unsafe extern "C" fn()),
+            synchronise: function!(c"aclrtSynchronizeDevice" as Plain),
+        })
+    }
+}
+
+/// Where the dumps of this process stand.
+struct State {
+    /// Whether the program has initialised CANN, and not ended it.
+    ready: bool,
+    /// The step that is to be dumped.
+    wanted: Option<u64>,
+    /// The step that is being dumped.
+    running: Option<(u64, Functions)>,
+    /// Files of each step.
+    steps: Vec<(u64, u64)>,
+}
+
+static STATE: Mutex<State> =
+    Mutex::new(State { ready: false, wanted: None, running: None, steps: Vec::new() });
+static FILES: Mutex<Option<CannFiles>> = Mutex::new(None);
+static BEGUN: AtomicBool = AtomicBool::new(false);
+/// Nothing is taken any more, and why was said.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+/// Pieces that came, by which it is seen that some still come.
+static PIECES: AtomicU64 = AtomicU64::new(0);
+/// Files that are complete.
+static COMPLETE: AtomicU64 = AtomicU64::new(0);
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn files() -> MutexGuard<'static, Option<CannFiles>> {
+    FILES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Dumps this step from now on, or none.
+pub(crate) fn want(step: Option<u64>) {
+    let mut state = state();
+    state.wanted = step;
+    state.settle();
+}
+
+/// The runtime is there, or will be gone.
+fn ready(ready: bool) {
+    let mut state = state();
+    state.ready = ready;
+    state.settle();
+}
+
+/// Says what was received, when nothing more will be.
+pub(crate) fn close() {
+    let mut state = state();
+    state.wanted = None;
+    state.settle();
+    if let Some(files) = files().as_mut() {
+        _ = files.finish();
+    }
+    let Some(settings) = Settings::get() else { return };
+    if settings.quiet {
+        return;
+    }
+    let steps: Vec<String> =
+        state.steps.iter().map(|(step, count)| format!("{count} files of step {step}")).collect();
+    let steps = if steps.is_empty() { "nothing was".to_owned() } else { steps.join(", ") };
+    notes::say(&format!("{steps} received from CANN in {}", settings.output.display()));
+    for (what, tally) in notes::all() {
+        notes::say(&format!("{} {} (first: {})", tally.count, what.line(), tally.first));
+    }
+}
+
+/// Whether the program has initialised CANN: a process that is forked off has no device of its own.
+pub(crate) fn has_begun() -> bool {
+    BEGUN.load(Ordering::Acquire)
+}
+
+impl State {
+    fn settle(&mut self) {
+        let wanted = self.wanted.filter(|_| self.ready && !STOPPED.load(Ordering::Acquire));
+        if let Some((step, functions)) = self.running
+            && wanted != Some(step)
+        {
+            self.end(step, functions);
+        }
+        if let (Some(step), None) = (wanted, self.running)
+            && let Err(why) = self.begin(step)
+        {
+            stop(&why);
+        }
+    }
+
+    fn begin(&mut self, step: u64) -> Result<(), String> {
+        let settings = Settings::get().ok_or("it was not asked for")?;
+        let functions = Functions::find()?;
+        let folder = begin_part(&settings.output, step).map_err(|error| error.to_string())?;
+        // SAFETY: the runtime is initialised, and the order is that of its documents.
+        let status = unsafe { (functions.initialise)() };
+        if status != 0 {
+            return Err(format!(
+                "aclmdlInitDump answers {status}: does the program dump by itself, or by the file that aclInit is given?"
+            ));
+        }
+        // SAFETY: the callback is never unloaded.
+        let mut status = ("acldumpRegCallback", unsafe { (functions.register)(receive, 0) });
+        if status.1 == 0 {
+            let configuration = configure(&folder)?;
+            let path = CString::new(configuration.as_os_str().as_encoded_bytes())
+                .map_err(|error| error.to_string())?;
+            // SAFETY: the path of a file, a text that ends with a zero.
+            status = ("aclmdlSetDump", unsafe { (functions.configure)(path.as_ptr()) });
+            _ = std::fs::remove_file(configuration);
+        }
+        self.running = Some((step, functions));
+        COMPLETE.store(0, Ordering::Release);
+        if self.steps.is_empty() && !settings.quiet {
+            notes::say(&format!("receiving the dumps of CANN on {}", device::named()));
+        }
+        if status.1 != 0 {
+            self.end(step, functions);
+            return Err(format!("{} answers {} (folder {})", status.0, status.1, folder.display()));
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, step: u64, functions: Functions) {
+        // SAFETY: as for the beginning; a device that fails says so to the program as well.
+        unsafe { (functions.synchronise)() };
+        wait_for_files();
+        // SAFETY: as above.
+        unsafe { (functions.unregister)() };
+        // SAFETY: as above.
+        unsafe { (functions.finalise)() };
+        self.running = None;
+        let mut files = files();
+        if let Some(files) = files.as_mut() {
+            for name in files.unfinished() {
+                notes::count(Count::Unfinished, name.rsplit('/').next().unwrap_or(name));
+            }
+            if let Err(error) = files.finish() {
+                stop(&error.to_string());
+            }
+        }
+        self.steps.push((step, COMPLETE.load(Ordering::Acquire)));
+    }
+}
+
+fn begin_part(output: &Path, step: u64) -> Result<std::path::PathBuf, CaptureError> {
+    let mut files = files();
+    if files.is_none() {
+        std::fs::create_dir_all(output)
+            .map_err(|source| CaptureError::Io { path: output.to_path_buf(), source })?;
+        *files = Some(CannFiles::new(output)?);
+    }
+    files.as_mut().map_or_else(|| Ok(output.to_path_buf()), |files| files.begin(step, settings::rank()))
+}
+
+/// Writes what the runtime is to dump, and says where.
+fn configure(folder: &Path) -> Result<std::path::PathBuf, String> {
+    let path = folder.join(".acl_dump.json");
+    let dump = serde_json::json!({"dump": {"dump_list": [], "dump_path": folder, "dump_mode": "all", "dump_op_switch": "on"}});
+    std::fs::write(&path, dump.to_string()).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(path)
+}
+
+/// Pieces may still come when the device is idle: they are sent by threads of the runtime.
+fn wait_for_files() {
+    let (mut seen, mut since) = (PIECES.load(Ordering::Acquire), Instant::now());
+    while since.elapsed() < PATIENCE && files().as_ref().is_some_and(|files| !files.unfinished().is_empty()) {
+        std::thread::sleep(LOOK);
+        let now = PIECES.load(Ordering::Acquire);
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+    }
+}
+
+/// Takes nothing more. Called by threads of the runtime, which cannot end its dumps.
+fn stop(why: &str) {
+    if !STOPPED.swap(true, Ordering::AcqRel) {
+        notes::say(&format!("recording has stopped: {why}"));
+    }
+}
+
+/// What the runtime calls with a piece of a file.
+unsafe extern "C" fn receive(chunk: *const u8, length: i32) -> i32 {
+    PIECES.fetch_add(1, Ordering::AcqRel);
+    notes::guarded("a piece of a dump", || {
+        let Some(length) = usize::try_from(length).ok().filter(|_| !chunk.is_null()) else { return };
+        // SAFETY: the runtime vouches for so many bytes for as long as the call lasts.
+        take(unsafe { std::slice::from_raw_parts(chunk, length) });
+    });
+    // Nothing that goes wrong here is the program's affair.
+    0
+}
+
+fn take(bytes: &[u8]) {
+    if STOPPED.load(Ordering::Acquire) {
+        return;
+    }
+    let chunk = match Chunk::read(bytes) {
+        Ok(chunk) => chunk,
+        Err(error) => return notes::count(Count::Refused, &error.to_string()),
+    };
+    let file = chunk.name.rsplit('/').next().unwrap_or_default();
+    let operator = file.split('.').next().unwrap_or_default();
+    if Settings::get().is_some_and(|settings| !settings.wants(operator)) {
+        return;
+    }
+    let mut files = files();
+    let Some(files) = files.as_mut() else { return };
+    match files.receive(chunk) {
+        Ok(Fate::Taken | Fate::Ignored) => {}
+        Ok(fate @ (Fate::Complete | Fate::Damaged(_))) => {
+            COMPLETE.fetch_add(1, Ordering::AcqRel);
+            if let Fate::Damaged(why) = fate {
+                notes::count(Count::Damaged, &why);
+            }
+        }
+        Ok(Fate::Refused(why)) => notes::count(Count::Refused, &format!("{file} {why}")),
+        Err(error) => {
+            let why = error.to_string();
+            files.give_up(&why);
+            stop(&why);
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn aclInit(configuration: *const c_char) -> Status {
+    type Initialise = unsafe extern "C" fn(*const c_char) -> Status;
+    let Some(real) = real!(INITIALISE as Initialise) else { return UNSUPPORTED };
+    // SAFETY: the program's own call, as it made it.
+    let status = unsafe { real(configuration) };
+    if status == 0 && Settings::dumps() {
+        notes::guarded("aclInit", || {
+            // Functions that are registered later run earlier: CANN, which was there before, is still there.
+            // SAFETY: a function without conditions, in a library that is never unloaded.
+            unsafe { libc::atexit(control::process_ends) };
+            BEGUN.store(true, Ordering::Release);
+            ready(true);
+        });
+    }
+    status
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn aclFinalize() -> Status {
+    type Finalise = unsafe extern "C" fn() -> Status;
+    // What was recorded is still on its way to the host.
+    notes::guarded("aclFinalize", || {
+        control::process_ends();
+        if Settings::dumps() {
+            ready(false);
+        }
+    });
+    let Some(real) = real!(FINALISE as Finalise) else { return UNSUPPORTED };
+    // SAFETY: the program's own call, as it made it.
+    unsafe { real() }
+}
