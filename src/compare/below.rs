@@ -104,7 +104,7 @@ fn tells(value: &TensorRecord) -> bool {
 /// Whether two records are of the same elements, perhaps seen in another shape.
 fn is_same(one: &TensorRecord, other: &TensorRecord) -> bool {
     let bits = |record: &TensorRecord| {
-        let counts = record.counts?;
+        let counts = record.counts.as_deref()?;
         let of = |number: Option<crate::dump::Number>| number.map(|number| number.as_f64().to_bits());
         let range = (of(record.statistics.min)?, of(record.statistics.max)?);
         let others = (counts.zeros, counts.nan, counts.positive_infinite, counts.negative_infinite);
@@ -112,7 +112,7 @@ fn is_same(one: &TensorRecord, other: &TensorRecord) -> bool {
     };
     let sums = |record: &TensorRecord| Some((record.statistics.norm?, record.statistics.mean?));
     let (Some((norm, mean)), Some((other_norm, other_mean))) = (sums(one), sums(other)) else { return false };
-    let of_means = norm / one.counts.map_or(1.0, |counts| counts.elements as f64).sqrt();
+    let of_means = norm / (one.len().max(1) as f64).sqrt();
     one.dtype == other.dtype
         && bits(one).is_some_and(|bits_of_one| Some(bits_of_one) == bits(other))
         && (norm - other_norm).abs() <= SUMS * norm
@@ -131,7 +131,7 @@ mod tests {
     /// A tensor whose numbers follow from `seed`, as summed with this relative error.
     fn tensor(seed: f64, error: f64, shape: &[u64]) -> Value {
         let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), shape.into());
-        record.counts = Some(Counts { elements: shape.iter().product(), ..Counts::default() });
+        record.counts = Some(Counts { elements: shape.iter().product(), ..Counts::default() }.into());
         record.statistics = RecordedStatistics {
             min: Some(Number::Float(-seed)),
             max: Some(Number::Float(seed)),
