@@ -37,6 +37,7 @@ pub struct SlotRecord {
 
 /// What was recorded of a value.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "most are tensors, and none lives longer than its op")]
 pub enum SlotValue {
     /// A tensor.
     Tensor(TensorFacts),
