@@ -164,7 +164,9 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
         compare(&sides[0], &sides[1], &options, progress, sink)
     };
     let (summary, written) = if printed.is_some() {
-        (pool.install(|| compared(&mut |_| Ok(())))?, Vec::new())
+        let summary = pool.install(|| compared(&mut |_| Ok(())));
+        stage.sound()?;
+        (summary?, Vec::new())
     } else {
         let place = stage.copies().place(&folder);
         let extent = if args.full { Extent::Full } else { Extent::Selection };
@@ -172,7 +174,9 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
             let mut reports =
                 ReportSet::create(&place, args.format.as_deref().unwrap_or(&Format::USUAL), extent)?;
             let (summary, written) = pool.install(|| -> anyhow::Result<_> {
-                let summary = compared(&mut |part| reports.part(part))?;
+                let summary = compared(&mut |part| reports.part(part));
+                stage.sound()?;
+                let summary = summary?;
                 let written = reports.finish(&summary)?;
                 Ok((summary, written))
             })?;

@@ -77,7 +77,9 @@ pub(super) fn run(args: &InspectArgs, stores: &dyn Stores) -> anyhow::Result<Exi
         ranks: selection.ranks,
         copies: stage.copies().clone(),
     };
-    let found = inspect(&path, &options)?;
+    let found = inspect(&path, &options);
+    stage.sound()?;
+    let found = found?;
     let missing = found.is_empty().then(|| missing(args, &found)).flatten();
     if missing.is_none() {
         terminal::print(&match args.format {

@@ -8,12 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 
 use super::Progress;
-use crate::dump::{Checksum, Content, Slot, TensorData, TensorRecord, TensorStore, Value};
+use crate::dump::{Checksum, Content, DType, Slot, TensorData, TensorRecord, TensorStore, Value};
 use crate::measure::{self, Evidence, Unreadable, compare_recorded};
 use crate::pair::PartPair;
 
 /// One side of a pair: what was recorded, and where its data is.
 type Side<'a> = (&'a TensorRecord, &'a dyn TensorStore);
+
+/// Two tensors that are measured against each other.
+type Distinct = (Arc<TensorRecord>, Arc<TensorRecord>);
+
+/// Bytes of late tensors that are got at a time: some rounds of as many large requests as are under way, and little of what the copies may take.
+const AHEAD: u64 = 512 << 20;
 
 /// Elements of a tensor whose two sides are fetched by two threads.
 const LARGE: u64 = 1 << 20;
@@ -25,7 +31,7 @@ pub(super) fn of_part(pair: &PartPair, progress: &dyn Progress) -> (Vec<Vec<Evid
         Some(Value::Tensor(record)) => Some(Arc::clone(record)),
         _ => None,
     };
-    let mut distinct: Vec<(Arc<TensorRecord>, Arc<TensorRecord>)> = Vec::new();
+    let mut distinct: Vec<Distinct> = Vec::new();
     let mut known = HashMap::new();
     let mut place = |op, slots| {
         let (b, c) = pair.slot(op, slots);
@@ -40,17 +46,94 @@ pub(super) fn of_part(pair: &PartPair, progress: &dyn Progress) -> (Vec<Vec<Evid
     drop(known);
     progress.expect(distinct.len() as u64);
     let bytes = AtomicU64::new(0);
-    let measured: Vec<Evidence> = distinct
-        .par_iter()
-        .map(|(b, c)| {
-            let (found, read) = evidence((b, &*pair.baseline.store), (c, &*pair.candidate.store));
+    let (b_store, c_store) = (&*pair.baseline.store, &*pair.candidate.store);
+    let measure = |pairs: &[Distinct]| -> Vec<Evidence> {
+        let one = |(b, c): &Distinct| {
+            let (found, read) = evidence((b, b_store), (c, c_store));
             bytes.fetch_add(read, Ordering::Relaxed);
             progress.advance(1);
             found
-        })
-        .collect();
+        };
+        pairs.par_iter().map(one).collect()
+    };
+    let mut measured = Vec::with_capacity(distinct.len());
+    if b_store.is_late() || c_store.is_late() {
+        let mut rest = &*distinct;
+        let mut ahead = ahead(&mut rest, b_store, c_store);
+        while !ahead.is_empty() {
+            // The next come while these are measured.
+            let (next, found) = rayon::join(|| self::ahead(&mut rest, b_store, c_store), || measure(ahead));
+            measured.extend(found);
+            ahead = next;
+        }
+    } else {
+        measured = measure(&distinct);
+    }
     let of = |place: &Option<usize>| place.map_or(Evidence::Nothing, |place| measured[place].clone());
     (places.iter().map(|op| op.iter().map(of).collect()).collect(), bytes.into_inner())
+}
+
+/// Takes the first pairs of `rest`, and has what will be read of them come.
+fn ahead<'a>(rest: &mut &'a [Distinct], b: &dyn TensorStore, c: &dyn TensorStore) -> &'a [Distinct] {
+    let mut keys: [Vec<&str>; 2] = Default::default();
+    let (mut count, mut bytes) = (0, 0_u64);
+    for (baseline, candidate) in *rest {
+        if bytes >= AHEAD {
+            break;
+        }
+        for (keys, (key, record)) in
+            keys.iter_mut().zip(read_of(baseline, candidate).into_iter().zip([baseline, candidate]))
+        {
+            let size = record.dtype.known().map_or(1, DType::size) as u64;
+            bytes = bytes.saturating_add(key.map_or(0, |_| record.len().saturating_mul(size)));
+            keys.extend(key);
+        }
+        count += 1;
+    }
+    let (taken, left) = rest.split_at(count);
+    *rest = left;
+    rayon::join(|| b.expect(&keys[0]), || c.expect(&keys[1]));
+    taken
+}
+
+/// Has what will be read of these pairs come.
+pub(super) fn expect<'a>(
+    pairs: impl Iterator<Item = (&'a TensorRecord, &'a TensorRecord)>,
+    stores: [&dyn TensorStore; 2],
+) {
+    if !stores.iter().any(|store| store.is_late()) {
+        return;
+    }
+    let keys: Vec<[Option<&str>; 2]> = pairs.map(|(b, c)| read_of(b, c)).collect();
+    for (side, store) in stores.into_iter().enumerate() {
+        store.expect(&keys.iter().filter_map(|keys| keys[side]).collect::<Vec<_>>());
+    }
+}
+
+/// The tensors that [`evidence`] reads of a pair.
+fn read_of<'a>(b: &'a TensorRecord, c: &'a TensorRecord) -> [Option<&'a str>; 2] {
+    if b.layout != c.layout {
+        return [None, None];
+    }
+    match (&b.data, &c.data) {
+        (Some(_), Some(_)) if b.damage.is_some() || c.damage.is_some() => [None, None],
+        (Some(_), Some(_)) if b.squeezed_shape() != c.squeezed_shape() => [None, None],
+        (Some(key), Some(_)) if same_bytes(b, c) => [Some(key), None],
+        (Some(b), Some(c)) => [Some(b), Some(c)],
+        _ => match (lacking(c, b), lacking(b, c)) {
+            (Some((key, _)), _) => [None, Some(key)],
+            (None, other) => [other.map(|(key, _)| key), None],
+        },
+    }
+}
+
+/// Whether two tensors are the same to the bit, by hashes of their bytes.
+fn same_bytes(b: &TensorRecord, c: &TensorRecord) -> bool {
+    let hash = |record: &TensorRecord| match record.checksum {
+        Some(Checksum::Xxh3(hash)) => Some(hash),
+        _ => None,
+    };
+    hash(b).is_some() && hash(b) == hash(c) && b.shape == c.shape && b.dtype == c.dtype
 }
 
 /// The evidence for one pair, and the bytes of tensor data it took.
@@ -72,6 +155,12 @@ pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u6
     if b.squeezed_shape() != c.squeezed_shape() {
         return (Evidence::Nothing, 0);
     }
+    // Of two that are the same, one is read: it is held against the hash that both have.
+    if same_bytes(b, c)
+        && let Ok(data) = load(baseline, b_key)
+    {
+        return measured(b_key, &data, c_key, &data, data.view().len() * data.dtype().size());
+    }
     let both = || (load(baseline, b_key), load(candidate, c_key));
     // To hold a large tensor against its hash takes one thread a while.
     let large = b.len().max(c.len()) >= LARGE;
@@ -79,18 +168,24 @@ pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u6
         if large { rayon::join(|| load(baseline, b_key), || load(candidate, c_key)) } else { both() };
     match loaded {
         (Ok(x), Ok(y)) => {
-            let measured = measure::compare(x.view(), y.view());
-            let [x_fault, y_fault] = [(&x, b_key), (&y, c_key)]
-                .map(|(data, key)| data.fault().map(|fault| format!("{key}: {fault}").into_boxed_str()));
-            if x_fault.is_some() || y_fault.is_some() {
-                return unreadable(x_fault, y_fault);
-            }
-            let bytes: usize = [x.view(), y.view()].iter().map(|view| view.len() * view.dtype().size()).sum();
-            let evidence = measured.map_or(Evidence::Nothing, |metrics| Evidence::Data(Arc::new(metrics)));
-            (evidence, bytes as u64)
+            let bytes = [x.view(), y.view()].iter().map(|view| view.len() * view.dtype().size()).sum();
+            measured(b_key, &x, c_key, &y, bytes)
         }
         (x, y) => unreadable(x.err(), y.err()),
     }
+}
+
+/// Measures two tensors, of which so many bytes are read.
+fn measured(b_key: &str, x: &TensorData, c_key: &str, y: &TensorData, bytes: usize) -> (Evidence, u64) {
+    let measured = measure::compare(x.view(), y.view());
+    let fault =
+        |key: &str, data: &TensorData| data.fault().map(|fault| format!("{key}: {fault}").into_boxed_str());
+    let (baseline, candidate) = (fault(b_key, x), fault(c_key, y));
+    if baseline.is_some() || candidate.is_some() {
+        return (Evidence::Unreadable(Box::new(Unreadable { baseline, candidate })), 0);
+    }
+    let evidence = measured.map_or(Evidence::Nothing, |metrics| Evidence::Data(Arc::new(metrics)));
+    (evidence, bytes as u64)
 }
 
 /// What was recorded, where at most one side has its data.
@@ -105,10 +200,8 @@ fn half(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u64) {
     (recorded(b, c), 0)
 }
 
-/// The record of `side` with what `other` has and it lacks, measured from its data. `None` where there is nothing to gain, or
-/// the data cannot be read: what was recorded is compared then.
-fn measured_like(side: Side<'_>, other: &TensorRecord) -> Option<(TensorRecord, u64)> {
-    let (record, _) = side;
+/// The tensor of `record` that has to be measured so that it has what `other` has, and what of it is lacking. `None` where there is nothing to gain.
+fn lacking<'a>(record: &'a TensorRecord, other: &TensorRecord) -> Option<(&'a str, Content)> {
     let content = Content {
         sketch: other.sketch.as_ref().filter(|_| record.sketch.is_none()).map(|sketch| sketch.version),
         hash: matches!(other.checksum, Some(Checksum::Xxh3(_)))
@@ -117,6 +210,14 @@ fn measured_like(side: Side<'_>, other: &TensorRecord) -> Option<(TensorRecord, 
     let statistics = record.statistics.is_empty() && record.counts.is_none() && !other.statistics.is_empty();
     let wanted = content.sketch.is_some() || content.hash || statistics;
     let key = record.data.as_ref().filter(|_| wanted && record.squeezed_shape() == other.squeezed_shape())?;
+    Some((key, content))
+}
+
+/// The record of `side` with what `other` has and it lacks, measured from its data. `None` where there is nothing to gain, or
+/// the data cannot be read: what was recorded is compared then.
+fn measured_like(side: Side<'_>, other: &TensorRecord) -> Option<(TensorRecord, u64)> {
+    let (record, _) = side;
+    let (key, content) = lacking(record, other)?;
     let data = load(side, key).ok()?;
     let view = data.view();
     let bytes = view.len() * view.dtype().size();

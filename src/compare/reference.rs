@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::{CompareError, CompareOptions, collect};
-use crate::dump::{Dump, PartKey, Rank};
+use crate::dump::{Dump, PartKey, Rank, TensorRecord};
 use crate::judge::ReferenceErrors;
 use crate::measure::{Evidence, Metric};
 use crate::pair::{Mapping, PartMatch, PartPair, align};
@@ -94,30 +94,33 @@ impl Side {
 
 fn against(reference: &Rank, side: &Rank, mapping: &Mapping) -> Side {
     let pairs = align(reference, side, mapping).ops;
-    let both = pairs.par_iter().filter_map(|pair| {
-        let (of_reference, of_side) = (pair.ops.baseline()?, pair.ops.candidate()?);
-        let slots = pair.slots.iter().filter_map(|slots| {
+    let values = pairs.iter().flat_map(|pair| {
+        let ops = pair.ops.baseline().zip(pair.ops.candidate());
+        let slots = ops.into_iter().flat_map(|ops| pair.slots.iter().map(move |slots| (ops, slots)));
+        slots.filter_map(|((of_reference, of_side), slots)| {
             let (r, s) = (slots.baseline()?, slots.candidate()?);
             let r = reference.ops.get(of_reference)?.slots.get(r)?.value.tensor()?;
             let record = side.ops.get(of_side)?.slots.get(s)?.value.tensor()?;
-            let (evidence, _) = collect::evidence((r, &*reference.store), (record, &*side.store));
-            Some((s, evidence))
-        });
-        Some((of_side, slots.collect::<Vec<_>>()))
+            Some(((of_side, s), r, record))
+        })
     });
-    let measured: Vec<(usize, Vec<(usize, Evidence)>)> = both.collect();
+    let values: Vec<((usize, usize), &TensorRecord, &TensorRecord)> = values.collect();
+    collect::expect(values.iter().map(|(_, r, record)| (*r, *record)), [&*reference.store, &*side.store]);
+    let measured: Vec<((usize, usize), Evidence)> = values
+        .par_iter()
+        .map(|&(place, r, record)| {
+            (place, collect::evidence((r, &*reference.store), (record, &*side.store)).0)
+        })
+        .collect();
     let mut errors: Vec<Vec<Option<f64>>> = side.ops.iter().map(|op| vec![None; op.slots.len()]).collect();
     let mut unreadable = None;
-    for (op, slots) in measured {
-        for (slot, evidence) in slots {
-            if let Evidence::Unreadable(why) = &evidence
-                && let Some(reason) = &why.baseline
-            {
-                unreadable
-                    .get_or_insert_with(|| format!("{} could not be read: {reason}", side.ops[op].name));
-            }
-            errors[op][slot] = evidence.metric(Metric::RelL2).filter(|error| error.is_finite());
+    for ((op, slot), evidence) in measured {
+        if let Evidence::Unreadable(why) = &evidence
+            && let Some(reason) = &why.baseline
+        {
+            unreadable.get_or_insert_with(|| format!("{} could not be read: {reason}", side.ops[op].name));
         }
+        errors[op][slot] = evidence.metric(Metric::RelL2).filter(|error| error.is_finite());
     }
     Side { errors, unreadable }
 }

@@ -30,6 +30,18 @@ impl TensorStore for FirstRows {
             None => self.inner.load(key),
         }
     }
+
+    fn expect(&self, keys: &[&str]) {
+        let whole = |key: &&'_ str| {
+            self.taken.get(*key).map_or_else(|| (*key).to_owned(), |(whole, _, _)| whole.to_string())
+        };
+        let keys: Vec<String> = keys.iter().map(whole).collect();
+        self.inner.expect(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    fn is_late(&self) -> bool {
+        self.inner.is_late()
+    }
 }
 
 /// What became of the values of a part.

@@ -120,6 +120,15 @@ pub trait TensorStore: Send + Sync {
     /// # Errors
     /// [`ReadError`] that names the file and what is wrong with it; the caller marks the tensor unreadable and goes on.
     fn load(&self, key: &str) -> Result<TensorData, ReadError>;
+
+    /// Hears which tensors will be loaded soon, where that can save time: those of [late files](crate::read::late) come together. What fails is told when it
+    /// is loaded.
+    fn expect(&self, _keys: &[&str]) {}
+
+    /// Whether tensors come from where [`expect`](Self::expect) saves time.
+    fn is_late(&self) -> bool {
+        false
+    }
 }
 
 /// Where in the user's program an op was called: frames, innermost first, as recorded.

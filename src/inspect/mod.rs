@@ -182,6 +182,8 @@ fn read_part(dump: &Dump, key: &PartKey, options: &InspectOptions, found: &mut I
 fn list(rank: &Rank, pattern: Option<&GlobMatcher>) -> Vec<InspectedOp> {
     let wanted = |op: &Op| pattern.is_none_or(|pattern| pattern.is_match(op.name.as_str()));
     let ops: Vec<usize> = (0..rank.ops.len()).filter(|&op| wanted(&rank.ops[op])).collect();
+    let slots = ops.iter().flat_map(|&op| &rank.ops[op].slots);
+    rank.store.expect(&slots.filter_map(to_measure).collect::<Vec<_>>());
     ops.into_par_iter()
         .map(|op| InspectedOp {
             op,
@@ -190,11 +192,14 @@ fn list(rank: &Rank, pattern: Option<&GlobMatcher>) -> Vec<InspectedOp> {
         .collect()
 }
 
-fn measured(rank: &Rank, slot: &Slot) -> Measured {
+/// The data of a slot of which nothing was recorded.
+fn to_measure(slot: &Slot) -> Option<&str> {
     let unknown = |record: &&TensorRecord| record.statistics.is_empty();
-    let Some(key) = slot.value.tensor().filter(unknown).and_then(|record| record.data.as_ref()) else {
-        return Measured::Nothing;
-    };
+    slot.value.tensor().filter(unknown)?.data.as_deref()
+}
+
+fn measured(rank: &Rank, slot: &Slot) -> Measured {
+    let Some(key) = to_measure(slot) else { return Measured::Nothing };
     match rank.store.load(key) {
         Ok(data) => Measured::Summary(measure::summarize(data.view())),
         Err(error) => Measured::Unreadable(error.to_string()),

@@ -102,6 +102,14 @@ impl TensorStore for CopiedTensors {
     fn load(&self, key: &str) -> Result<TensorData, ReadError> {
         self.store.load(key).map_err(|error| self.copies.called(error))
     }
+
+    fn expect(&self, keys: &[&str]) {
+        self.store.expect(keys);
+    }
+
+    fn is_late(&self) -> bool {
+        self.store.is_late()
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@
 //! Pages of a mapped file count as memory of this process once they are touched. They are given back whenever 64 MiB of the
 //! file have been used, so that a comparison holds little of what it reads.
 //!
-//! Only regular files are opened: a named pipe would block for ever, a device may never end.
+//! Only regular files are opened: a named pipe would block for ever, a device may never end. Late files ([`late`](super::late)) are always read piece by
+//! piece.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::ReadError;
+use super::late::{self, Pieces, Wanted};
 use crate::dump::{Bytes, Storage};
 
 /// Smallest file that is mapped rather than read, in bytes.
@@ -47,6 +49,9 @@ pub enum FileAccess {
 /// # Errors
 /// [`ReadError::Io`] when the system refuses, [`ReadError::Usage`] when `path` is not a regular file.
 pub fn open(path: &Path, access: FileAccess) -> Result<Storage, ReadError> {
+    if let Some(content) = late_whole(path)? {
+        return Ok(Arc::new(content));
+    }
     let (file, len) = open_regular(path)?;
     if len >= MAP_FROM_BYTES && access == FileAccess::Map {
         map(path, &file)
@@ -90,6 +95,9 @@ impl DerefMut for PrivateBytes {
 /// # Errors
 /// As for [`open`].
 pub fn open_private(path: &Path, access: FileAccess) -> Result<PrivateBytes, ReadError> {
+    if let Some(content) = late_whole(path)? {
+        return Ok(PrivateBytes::Buffer(content));
+    }
     let (file, len) = open_regular(path)?;
     if len < MAP_FROM_BYTES || access == FileAccess::Read {
         return read_buffer(path, &file, len).map(PrivateBytes::Buffer);
@@ -110,7 +118,7 @@ pub struct Source {
 
 enum Content {
     Whole(Storage),
-    Pieces(Arc<File>),
+    Pieces(Arc<dyn Pieces>),
 }
 
 /// A mapped file.
@@ -158,7 +166,7 @@ impl Mapped {
 
 /// Bytes of a file that stay there until they are asked for.
 struct Far {
-    file: Arc<File>,
+    file: Arc<dyn Pieces>,
     /// Of the first byte.
     start: u64,
     size: usize,
@@ -175,7 +183,7 @@ impl Bytes for Far {
     }
 
     fn read(&self, at: usize, out: &mut [u8]) {
-        if let Err(error) = read_exact_at(&self.file, out, self.start + at as u64) {
+        if let Err(error) = self.file.read_at(self.start + at as u64, out) {
             out.fill(0);
             // Only the first is told.
             _ = self.fault.set(error.to_string());
@@ -229,6 +237,9 @@ impl Source {
     /// # Errors
     /// As for [`open`].
     pub fn open(path: &Path, access: FileAccess) -> Result<Self, ReadError> {
+        if let Some((file, len)) = late::open(path) {
+            return Ok(Self { path: path.into(), len, content: Content::Pieces(file) });
+        }
         let (file, len) = open_regular(path)?;
         let content = match access {
             _ if len < MAP_FROM_BYTES => Content::Whole(read_whole(path, &file, len)?),
@@ -281,7 +292,7 @@ impl Source {
         };
         // Bounded by the size of the file, which was checked above.
         let mut buffer = vec![0; size];
-        read_exact_at(file, &mut buffer, start as u64).map_err(|e| ReadError::io(&*self.path, e))?;
+        file.read_at(start as u64, &mut buffer).map_err(|e| ReadError::io(&*self.path, e))?;
         Ok(Section { storage: Arc::new(buffer), range: 0..size })
     }
 
@@ -294,6 +305,7 @@ impl Source {
         let place = self.within(&range, what)?;
         match &self.content {
             Content::Pieces(file) if place.len() >= FAR_FROM_BYTES => {
+                late::expect(&[Wanted { path: self.path.to_path_buf(), range: range.clone() }]);
                 let (file, start, size) = (Arc::clone(file), range.start, place.len());
                 let far = Far { file, start, size, fault: OnceLock::new() };
                 Ok(Section { storage: Arc::new(far), range: 0..size })
@@ -349,15 +361,25 @@ fn regular_len(path: &Path, metadata: &fs::Metadata) -> Result<u64, ReadError> {
     }
 }
 
+/// All of a late file, if there is one at `path`.
+fn late_whole(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
+    let Some((file, len)) = late::open(path) else { return Ok(None) };
+    let mut buffer = vec![0; addressable(path, len)?];
+    file.read_at(0, &mut buffer).map_err(|error| ReadError::io(path, error))?;
+    Ok(Some(buffer))
+}
+
+fn addressable(path: &Path, len: u64) -> Result<usize, ReadError> {
+    let refused = |_| ReadError::format(path, format!("{len} bytes are more than this machine can address"));
+    usize::try_from(len).map_err(refused)
+}
+
 fn read_whole(path: &Path, file: &File, len: u64) -> Result<Storage, ReadError> {
     Ok(Arc::new(read_buffer(path, file, len)?))
 }
 
 fn read_buffer(path: &Path, file: &File, len: u64) -> Result<Vec<u8>, ReadError> {
-    let capacity = usize::try_from(len).map_err(|_| {
-        ReadError::format(path, format!("{len} bytes are more than this machine can address"))
-    })?;
-    let mut buffer = Vec::with_capacity(capacity);
+    let mut buffer = Vec::with_capacity(addressable(path, len)?);
     // `take` ends the loop at the known size, without one more call to learn that nothing follows.
     file.take(len).read_to_end(&mut buffer).map_err(|e| ReadError::io(path, e))?;
     Ok(buffer)
@@ -372,6 +394,12 @@ fn map(path: &Path, file: &File) -> Result<Storage, ReadError> {
     let map = unsafe { memmap2::Mmap::map(file) };
     let map = map.map_err(|e| ReadError::io(path, e))?;
     Ok(Arc::new(Mapped { map, used: AtomicUsize::new(0) }))
+}
+
+impl Pieces for File {
+    fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        read_exact_at(self, out, at)
+    }
 }
 
 #[cfg(unix)]

@@ -7,6 +7,7 @@ pub mod cann;
 mod collection;
 mod copies;
 mod detect;
+pub mod late;
 pub mod limits;
 pub mod map;
 pub(crate) mod msprobe;

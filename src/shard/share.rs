@@ -91,6 +91,17 @@ pub fn compare_shard(
     copies: &Copies,
     progress: &dyn Progress,
 ) -> Result<ShardOutcome, PlanError> {
+    compare_shard_if(path, shard, copies, progress, &|| Ok(()))
+}
+
+/// As [`compare_shard`]; nothing is written unless `sound` says that what was read was what is there.
+pub(super) fn compare_shard_if(
+    path: &Path,
+    shard: Shard,
+    copies: &Copies,
+    progress: &dyn Progress,
+    sound: &dyn Fn() -> Result<(), PlanError>,
+) -> Result<ShardOutcome, PlanError> {
     let plan = Plan::read(path, copies)?;
     let run = path.parent().unwrap_or(Path::new(""));
     let folder = folder_of(run, &plan, shard);
@@ -134,6 +145,7 @@ pub fn compare_shard(
     let mut reports = ReportSet::create(&copies.place(&folder), &[Format::Parquet], Extent::Full)
         .map_err(CompareError::from)?;
     let compared = comparison.compare(&options, progress, &mut |part| reports.part(part), &mut fold);
+    sound()?;
     match compared {
         // The merge tells it, if no earlier part is refused.
         Err(_) if fold.refused.is_some() => {}

@@ -1,11 +1,11 @@
 //! Plan, shards and merge where the dumps or the run lie in object stores: what each step needs is copied first, what it wrote is put there last. Of paths, these
-//! do what [`plan`], [`compare_shard`] and [`merge`] do.
+//! do what [`plan`], [`compare_shard`](super::compare_shard) and [`merge`] do.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::share::{folder_of, read_done};
-use super::{Merged, PART, PLAN, Plan, PlanError, Shard, ShardOutcome, compare_shard, merge, plan};
+use super::share::{compare_shard_if, folder_of, read_done};
+use super::{Merged, PART, PLAN, Plan, PlanError, Shard, ShardOutcome, merge, plan};
 use crate::compare::{Asked, CompareError, Progress};
 use crate::report::{Extent, Format, ReportSet};
 use crate::store::{Selection, Stage};
@@ -25,7 +25,9 @@ pub fn plan_staged(
     let run = stage.output(run)?;
     let (baseline, candidate) = (stage.dump(baseline, &listed)?, stage.dump(candidate, &listed)?);
     let asked = stage.asked(asked, &listed)?;
-    let made = plan(&baseline, &candidate, &run, &asked, stage.copies())?;
+    let made = plan(&baseline, &candidate, &run, &asked, stage.copies());
+    stage.sound()?;
+    let made = made?;
     let path = run.join(PLAN);
     stage.deliver(&[stage.copies().place(&path)])?;
     Ok((made, path))
@@ -34,7 +36,7 @@ pub fn plan_staged(
 /// Compares a shard of the plan that was typed. Of dumps in stores, only its ranks and steps are copied; `part.json` is put last.
 ///
 /// # Errors
-/// [`PlanError`] as for [`compare_shard`], and when something cannot be copied or put into its store.
+/// [`PlanError`] as for [`compare_shard`](super::compare_shard), and when something cannot be copied or put into its store.
 pub fn compare_shard_staged(
     stage: &mut Stage<'_>,
     typed: &Path,
@@ -59,7 +61,10 @@ pub fn compare_shard_staged(
             }
         }
     }
-    let outcome = compare_shard(&path, shard, stage.copies(), progress)?;
+    let sound = || Ok(stage.sound()?);
+    let outcome = compare_shard_if(&path, shard, stage.copies(), progress, &sound);
+    sound()?;
+    let outcome = outcome?;
     if !outcome.was_done {
         // What an earlier attempt said goes before its rows do.
         stage.remove(&part)?;

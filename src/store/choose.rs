@@ -25,6 +25,8 @@ pub struct Selection {
 pub(super) enum Choice {
     /// A copy.
     Copy,
+    /// A copy of what is read of it.
+    Late,
     /// An empty file that says there is one, of the object's size where that is of use.
     Stand {
         /// Whether it has the size of the object.
@@ -37,6 +39,13 @@ pub(super) enum Choice {
 /// Files that make a folder a part of a dump. Those that are not read still have to be seen.
 fn is_marker(name: &str) -> bool {
     [OPS, JOURNAL].contains(&name) || INDEX_NAMES.contains(&name)
+}
+
+/// Files of tensors, of which readers take single tensors. Those that an `.npz` holds are too often compressed, and each has its header beside its content.
+const LATE: [&str; 5] = ["safetensors", "pt", "pth", "bin", "npy"];
+
+fn is_late(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, kind)| LATE.contains(&kind))
 }
 
 /// Chooses of `objects`, which lie in one dump, as [`Selection`] says.
@@ -56,12 +65,13 @@ pub(super) fn choose(objects: &[Object], selection: &Selection) -> Vec<Choice> {
     let all = parts.len() <= 1 || (none && selection.or_all);
     let choice = |object: &Object| {
         let (folder, name) = split(&object.key);
+        let content = if is_late(name) { Choice::Late } else { Choice::Copy };
         let Some((part, selected)) = ancestors(folder).find_map(|above| parts.get_key_value(above)) else {
-            return Choice::Copy;
+            return content;
         };
         let copied = !selection.list_only && (*selected || all);
         match (copied, folder == *part) {
-            (true, _) => Choice::Copy,
+            (true, _) => content,
             (false, true) if selection.list_only => Choice::Stand { sized: true },
             (false, true) if is_marker(name) => Choice::Stand { sized: false },
             (false, _) => Choice::Leave,
@@ -105,6 +115,7 @@ mod tests {
             keys.iter().map(|key| Object { key: (*key).into(), size: 1, tag: None }).collect();
         let letter = |choice: &Choice| match choice {
             Choice::Copy => 'c',
+            Choice::Late => 'l',
             Choice::Stand { sized: true } => 'S',
             Choice::Stand { sized: false } => 's',
             Choice::Leave => '-',
@@ -125,19 +136,19 @@ mod tests {
         ];
         let set = |text: &str| text.parse().unwrap();
         let all = Selection::default();
-        assert_eq!(chosen(&keys, &all), "ccccccc");
+        assert_eq!(chosen(&keys, &all), "cclcclc");
         assert_eq!(
             chosen(&keys, &Selection { steps: set("0"), ranks: set("0"), ..Selection::default() }),
-            "cccss-c"
+            "cclss-c"
         );
-        assert_eq!(chosen(&keys, &Selection { steps: set("2"), ..all.clone() }), "cs-sccs");
+        assert_eq!(chosen(&keys, &Selection { steps: set("2"), ..all.clone() }), "cs-scls");
         assert_eq!(chosen(&keys, &Selection { steps: set("7"), ..all.clone() }), "cs-ss-s");
-        assert_eq!(chosen(&keys, &Selection { steps: set("7"), or_all: true, ..all.clone() }), "ccccccc");
+        assert_eq!(chosen(&keys, &Selection { steps: set("7"), or_all: true, ..all.clone() }), "cclcclc");
         assert_eq!(chosen(&keys, &Selection { list_only: true, ..Selection::default() }), "cSSSS-S");
         // Nothing that has parts: a checkpoint, or files of the CANN runtime.
         let keys = ["model/a.safetensors", "step7/20260101000000/0/Add.Add.1.1.1"];
         for list_only in [false, true] {
-            assert_eq!(chosen(&keys, &Selection { steps: set("7"), list_only, ..all.clone() }), "cc");
+            assert_eq!(chosen(&keys, &Selection { steps: set("7"), list_only, ..all.clone() }), "lc");
         }
         // The only part, also where its folder was given by itself.
         assert_eq!(chosen(&["step0/rank0/dump.json"], &Selection { steps: set("7"), ..all.clone() }), "c");

@@ -19,7 +19,7 @@ const PIECE: u64 = 16 << 20;
 /// Bytes taken from an answer at once.
 const BUFFER: usize = 256 << 10;
 
-/// An object to be copied.
+/// An object to be copied, or some of its bytes.
 #[derive(Debug)]
 pub(super) struct Order<'a> {
     pub(super) object: &'a Object,
@@ -27,6 +27,18 @@ pub(super) struct Order<'a> {
     pub(super) name: PathBuf,
     /// The file, in a folder that is there.
     pub(super) file: PathBuf,
+    /// The bytes, which go to the same place of the file.
+    pub(super) ranges: Vec<Range<u64>>,
+}
+
+impl<'a> Order<'a> {
+    /// All of an object, into a new file.
+    pub(super) fn whole(object: &'a Object, name: PathBuf, file: PathBuf) -> Result<Self, StoreError> {
+        let made = OpenOptions::new().write(true).create(true).truncate(true).open(&file);
+        let sized = made.and_then(|file| file.set_len(object.size));
+        sized.map_err(|error| StoreError::scratch(&file, error))?;
+        Ok(Self { object, name, file, ranges: vec![0..object.size] })
+    }
 }
 
 /// Told of bytes that have been copied: so many, of so many. From any thread.
@@ -39,14 +51,11 @@ pub(super) fn fetch(
     pauses: &[Duration],
     watch: &Watch<'_>,
 ) -> Result<(), StoreError> {
-    let mut pieces = Vec::new();
-    for order in orders {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&order.file);
-        let sized = file.and_then(|file| file.set_len(order.object.size));
-        sized.map_err(|error| StoreError::scratch(&order.file, error))?;
-        pieces.extend(ranges(order.object.size).map(|range| (order, range)));
-    }
-    let total: u64 = orders.iter().map(|order| order.object.size).sum();
+    let pieces: Vec<(&Order<'_>, Range<u64>)> = orders
+        .iter()
+        .flat_map(|order| order.ranges.iter().flat_map(pieces_of).map(move |piece| (order, piece)))
+        .collect();
+    let total: u64 = pieces.iter().map(|(_, range)| range.end - range.start).sum();
     let (next, done, failed) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let first: Mutex<Option<StoreError>> = Mutex::new(None);
     let work = || {
@@ -83,9 +92,11 @@ pub(super) fn fetch(
     first.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// Pieces of an object of this size; none of an empty one.
-fn ranges(size: u64) -> impl Iterator<Item = Range<u64>> {
-    (0..size.div_ceil(PIECE)).map(move |piece| piece * PIECE..size.min((piece + 1) * PIECE))
+/// Pieces of a range, of one request each; none of an empty one.
+fn pieces_of(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+    let Range { start, end } = *range;
+    let count = end.saturating_sub(start).div_ceil(PIECE);
+    (0..count).map(move |piece| start + piece * PIECE..end.min(start + (piece + 1) * PIECE))
 }
 
 /// A piece that was not copied.
@@ -98,7 +109,7 @@ enum Failure {
 
 /// Copies one piece of an object to its place in the file.
 fn piece(bucket: &dyn Bucket, order: &Order<'_>, range: Range<u64>) -> Result<(), Failure> {
-    let Order { object, name, file } = order;
+    let Order { object, name, file, ranges: _ } = order;
     let unsound = |message: String| StoreError::unsound(name, message);
     let mut answer = bucket.get(&object.key, range.clone()).map_err(|fault| match fault {
         Fault::Missing => Failure::Final(unsound(
@@ -109,7 +120,7 @@ fn piece(bucket: &dyn Bucket, order: &Order<'_>, range: Range<u64>) -> Result<()
     })?;
     check(object, &answer, &range).map_err(|message| Failure::Final(unsound(message)))?;
     let scratch = |error| Failure::Final(StoreError::scratch(file, error));
-    let mut out = OpenOptions::new().write(true).open(file).map_err(scratch)?;
+    let mut out = OpenOptions::new().write(true).create(true).truncate(false).open(file).map_err(scratch)?;
     out.seek(SeekFrom::Start(range.start)).map_err(scratch)?;
     let wanted = range.end - range.start;
     let mut buffer = vec![0; BUFFER];
@@ -208,11 +219,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_cover_an_object_once() {
-        let ends = |size| ranges(size).map(|range| (range.start, range.end)).collect::<Vec<_>>();
-        assert_eq!(ends(0), []);
-        assert_eq!(ends(5), [(0, 5)]);
-        assert_eq!(ends(PIECE), [(0, PIECE)]);
-        assert_eq!(ends(PIECE + 1), [(0, PIECE), (PIECE, PIECE + 1)]);
+    fn pieces_cover_a_range_once() {
+        let ends =
+            |start, end| pieces_of(&(start..end)).map(|range| (range.start, range.end)).collect::<Vec<_>>();
+        assert_eq!(ends(0, 0), []);
+        assert_eq!(ends(0, 5), [(0, 5)]);
+        assert_eq!(ends(0, PIECE), [(0, PIECE)]);
+        assert_eq!(ends(7, PIECE + 8), [(7, PIECE + 7), (PIECE + 7, PIECE + 8)]);
     }
 }

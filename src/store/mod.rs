@@ -5,19 +5,23 @@
 //! bucket    what a store has to be able to do; the implementation is handed in, so that this crate has no network code
 //! choose    which objects of a listing steps and ranks need
 //! fetch     objects into files, several at a time, each held against what was listed
+//! late      objects of which only what is read is copied
+//! spans     sets of bytes of an object
 //! scratch   the folder of the copies, and its budget of bytes
 //! stage     the above for a command: names in, names out
 //! ```
 //!
 //! Nothing that a server says is believed: a size counts against the budget before a byte is read, an answer must be the object that was listed, and a
-//! listing is made twice. A copy that is not whole is never read; the first error ends the command.
+//! listing is made twice. What did not come is never read; the first error ends the command.
 
 mod address;
 mod bucket;
 mod choose;
 mod error;
 mod fetch;
+mod late;
 mod scratch;
+mod spans;
 mod stage;
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 
@@ -29,12 +29,46 @@ pub fn discard_scratch() {
     }
 }
 
+/// Bytes that copies may take, and what is left of them.
+#[derive(Debug)]
+pub(super) struct Budget {
+    limit: u64,
+    left: Mutex<u64>,
+}
+
+impl Budget {
+    const fn new(limit: u64) -> Self {
+        Self { limit, left: Mutex::new(limit) }
+    }
+
+    fn left(&self) -> MutexGuard<'_, u64> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `bytes` of it, for copies of `name`.
+    pub(super) fn take(&self, bytes: u64, name: &Path) -> Result<(), StoreError> {
+        let mut left = self.left();
+        let rest = left.checked_sub(bytes);
+        *left = rest.ok_or_else(|| StoreError::Budget {
+            name: name.into(),
+            bytes,
+            left: *left,
+            limit: self.limit,
+        })?;
+        Ok(())
+    }
+
+    /// `bytes` that were taken are free again.
+    pub(super) fn give_back(&self, bytes: u64) {
+        *self.left() += bytes;
+    }
+}
+
 /// A folder with a budget of bytes.
 #[derive(Debug)]
 pub(super) struct Scratch {
     folder: TempDir,
-    limit: u64,
-    left: u64,
+    budget: Arc<Budget>,
 }
 
 impl Scratch {
@@ -44,23 +78,15 @@ impl Scratch {
         let folder = tempfile::Builder::new().prefix(".probe-scratch-").tempdir_in(parent);
         let folder = folder.map_err(|error| StoreError::scratch(parent, error))?;
         listed.insert(folder.path().to_path_buf());
-        Ok(Self { folder, limit, left: limit })
+        Ok(Self { folder, budget: Arc::new(Budget::new(limit)) })
     }
 
     pub(super) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Takes `bytes` of the budget, for copies of `name`.
-    pub(super) fn reserve(&mut self, bytes: u64, name: &Path) -> Result<(), StoreError> {
-        let left = self.left.checked_sub(bytes);
-        self.left = left.ok_or_else(|| StoreError::Budget {
-            name: name.into(),
-            bytes,
-            left: self.left,
-            limit: self.limit,
-        })?;
-        Ok(())
+    pub(super) const fn budget(&self) -> &Arc<Budget> {
+        &self.budget
     }
 }
 

@@ -4,19 +4,25 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::address::key_fault;
 use super::choose::{self, Choice};
 use super::fetch::{Order, fetch, patiently, put};
+use super::late::LateObjects;
 use super::scratch::Scratch;
 use super::{Address, Bucket, Fault, Object, Remote, SCRATCH_BYTES, Scheme, Selection, StoreError, Stores};
 use crate::compare::Asked;
 use crate::dump::native::MANIFEST;
 use crate::read::Copies;
+use crate::read::late::LateFolder;
 
 /// Objects of one listing; beyond it, a prefix is not a dump.
 const MAX_OBJECTS: usize = 10_000_000;
+
+/// Folder of the copies of late objects, in the scratch folder; no [`Scheme`] has this name.
+const LATE: &str = "late";
 
 /// Pauses before something that may pass is tried again.
 const PAUSES: [Duration; 3] = [Duration::from_millis(300), Duration::from_secs(1), Duration::from_secs(4)];
@@ -43,12 +49,14 @@ impl Default for StageOptions {
 }
 
 /// Buckets that are open.
-type Buckets = BTreeMap<(Scheme, String), Box<dyn Bucket>>;
+type Buckets = BTreeMap<(Scheme, String), Arc<dyn Bucket>>;
 
 /// Copies for one command. Dropped, they are gone.
 pub struct Stage<'a> {
     stores: &'a dyn Stores,
     options: StageOptions,
+    /// Goes before the folder that its copies are in.
+    late: Option<(LateObjects, LateFolder)>,
     scratch: Option<Scratch>,
     buckets: Buckets,
     copies: Copies,
@@ -72,6 +80,7 @@ impl<'a> Stage<'a> {
         Self {
             stores,
             options,
+            late: None,
             scratch: None,
             buckets: BTreeMap::new(),
             copies: Copies::default(),
@@ -91,6 +100,14 @@ impl<'a> Stage<'a> {
     pub fn with_copy(mut self, name: impl Into<PathBuf>, place: impl Into<PathBuf>) -> Self {
         self.copies.add(name, place);
         self
+    }
+
+    /// Whether everything that was read of the copies so far was there. To be asked before an answer that rests on them is given.
+    ///
+    /// # Errors
+    /// [`StoreError`] of the first bytes that could not be copied when they were read.
+    pub fn sound(&self) -> Result<(), StoreError> {
+        self.late.as_ref().map_or(Ok(()), |(late, _)| late.sound())
     }
 
     /// The copies so far.
@@ -220,7 +237,7 @@ impl<'a> Stage<'a> {
             let name = self.copies.name(file);
             if let Address::Remote(remote) = Address::parse(&name)? {
                 let bucket = opened(&mut self.buckets, self.stores, &remote)?;
-                put(bucket, &remote.key, &name, file, &self.options.pauses)?;
+                put(&**bucket, &remote.key, &name, file, &self.options.pauses)?;
             }
             names.push(name);
         }
@@ -329,7 +346,14 @@ impl<'a> Stage<'a> {
                 continue;
             }
             match choice {
-                Choice::Copy => orders.push(Order { object, name, file }),
+                Choice::Copy => orders.push((object, name, file)),
+                Choice::Late => {
+                    let bucket = Arc::clone(opened(&mut self.buckets, self.stores, remote)?);
+                    File::create(&file).map_err(|error| StoreError::scratch(&file, error))?;
+                    if let Some((late, _)) = &self.late {
+                        late.add(file, object, name, bucket);
+                    }
+                }
                 Choice::Stand { sized } => {
                     let size = if sized { object.size } else { 0 };
                     // Of this size, and without content: it takes no room.
@@ -339,14 +363,14 @@ impl<'a> Stage<'a> {
                 Choice::Leave => {}
             }
         }
-        let sizes = orders.iter().map(|order| order.object.size);
-        let bytes = sizes.fold(0_u64, u64::saturating_add);
-        let name = remote.name();
-        if let Some(scratch) = &mut self.scratch {
-            scratch.reserve(bytes, &name)?;
+        let bytes = orders.iter().map(|(object, _, _)| object.size).fold(0_u64, u64::saturating_add);
+        if let Some(scratch) = &self.scratch {
+            scratch.budget().take(bytes, &remote.name())?;
         }
+        let orders = orders.into_iter().map(|(object, name, file)| Order::whole(object, name, file));
+        let orders = orders.collect::<Result<Vec<_>, _>>()?;
         let bucket = opened(&mut self.buckets, self.stores, remote)?;
-        fetch(bucket, &orders, &self.options.pauses, &*self.watch)?;
+        fetch(&**bucket, &orders, &self.options.pauses, &*self.watch)?;
         self.whole.extend(orders.into_iter().map(|order| order.file));
         Ok(())
     }
@@ -358,7 +382,14 @@ impl<'a> Stage<'a> {
             Some(scratch) => scratch,
             none => {
                 let parent = self.options.scratch.clone().unwrap_or_else(std::env::temp_dir);
-                none.insert(Scratch::create(&parent, self.options.bytes)?)
+                let scratch = none.insert(Scratch::create(&parent, self.options.bytes)?);
+                let folder = scratch.path().join(LATE);
+                fs::create_dir(&folder).map_err(|error| StoreError::scratch(&folder, error))?;
+                let late =
+                    LateObjects::new(folder, Arc::clone(scratch.budget()), self.options.pauses.clone());
+                let below = LateFolder::new(scratch.path().into(), Arc::new(late.clone()));
+                self.late = Some((late, below));
+                scratch
             }
         };
         let place = scratch.path().join(remote.scheme.name()).join(&remote.bucket);
@@ -373,13 +404,13 @@ fn opened<'b>(
     buckets: &'b mut Buckets,
     stores: &dyn Stores,
     remote: &Remote,
-) -> Result<&'b dyn Bucket, StoreError> {
+) -> Result<&'b Arc<dyn Bucket>, StoreError> {
     match buckets.entry((remote.scheme, remote.bucket.clone())) {
-        Entry::Occupied(known) => Ok(&**known.into_mut()),
+        Entry::Occupied(known) => Ok(known.into_mut()),
         Entry::Vacant(new) => {
             let found = stores.open(remote.scheme, &remote.bucket);
             let found = found.map_err(|reason| StoreError::Unreachable { name: remote.name(), reason })?;
-            Ok(&**new.insert(found))
+            Ok(new.insert(found.into()))
         }
     }
 }

@@ -20,6 +20,9 @@ use crate::read::ReadError;
 use crate::read::limits::MAX_ARCHIVE_MEMBERS;
 use crate::read::map::{Section, Source};
 
+/// Bytes between the beginning of a member and its content: a header of 30, its name, and the padding of torch to 64. What goes beyond is read for itself.
+const FRONT: u64 = 512;
+
 /// Up to so many members are searched one by one.
 const FEW: usize = 16;
 
@@ -91,6 +94,12 @@ impl Archive {
     /// As [`stored`](Self::stored), for the data of a tensor: see [`Source::data`].
     pub(crate) fn stored_data(&self, member: Member) -> Result<Section, ReadError> {
         self.source().data(self.stored_place(member)?, "an archive member")
+    }
+
+    /// Bytes of the archive that hold a member that is stored without compression, with what stands in front of it, and a few more.
+    pub(crate) fn span(&self, member: Member) -> Option<Range<u64>> {
+        let start = self.zipped.members().get(member.at)?.header_start();
+        Some(start..start.saturating_add(FRONT).saturating_add(member.size))
     }
 
     /// Where the bytes of a member that is stored without compression lie.

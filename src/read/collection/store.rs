@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::dump::{TensorData, TensorStore, Value};
 use crate::read::ReadError;
+use crate::read::late::{self, Wanted};
 use crate::read::limits::MAX_HELD_FILES;
 use crate::read::map::FileAccess;
 use crate::read::tensor_file::{self, Entry, TensorFile};
@@ -149,5 +150,18 @@ impl TensorStore for NamedStore {
             Some((file, entry)) => file.load(entry, self.store.access),
             None => Err(ReadError::usage(PathBuf::from(key), "no such tensor in this collection")),
         }
+    }
+    fn expect(&self, keys: &[&str]) {
+        let wanted = keys.iter().filter_map(|&key| {
+            let listed = self.listed.get(*self.by_name.get(key)?)?;
+            let file = self.store.files.get(listed.file)?;
+            let Content::Held(held) = &file.content else { return None };
+            Some(Wanted { path: file.path.clone(), range: held.span(listed.entry)? })
+        });
+        late::expect(&wanted.collect::<Vec<_>>());
+    }
+
+    fn is_late(&self) -> bool {
+        self.store.files.first().is_some_and(|file| late::may_be(&file.path))
     }
 }

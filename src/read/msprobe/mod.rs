@@ -15,6 +15,7 @@ pub(crate) use json::with_quoted_numbers;
 pub(crate) use layout::INDEX_NAMES;
 pub(super) use layout::{Found, find_parts, is_index_name};
 
+use super::late::{self, Wanted};
 use super::map::{self, FileAccess};
 use super::{ReadError, limits, tensor_file};
 use crate::dump::{Dump, PartKey, PartReader, Rank, Repeated, TensorData, TensorStore, Value};
@@ -184,8 +185,7 @@ struct MsprobeStore {
 
 impl TensorStore for MsprobeStore {
     fn load(&self, key: &str) -> Result<TensorData, ReadError> {
-        // The name comes out of a file: it may only ever choose a file inside this folder.
-        if key.is_empty() || key == ".." || key == "." || key.contains(['/', '\\', '\0']) {
+        if !is_plain(key) {
             return Err(ReadError::format(
                 &self.folder,
                 format!(
@@ -195,4 +195,18 @@ impl TensorStore for MsprobeStore {
         }
         tensor_file::load_single(&self.folder.join(key), self.access)
     }
+
+    fn expect(&self, keys: &[&str]) {
+        let whole = |key: &&str| Wanted { path: self.folder.join(key), range: 0..u64::MAX };
+        late::expect(&keys.iter().filter(|key| is_plain(key)).map(whole).collect::<Vec<_>>());
+    }
+
+    fn is_late(&self) -> bool {
+        late::may_be(&self.folder)
+    }
+}
+
+/// Whether a name that comes out of a file can choose a file inside a folder only.
+fn is_plain(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', '\0'])
 }

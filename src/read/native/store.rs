@@ -10,6 +10,7 @@ use crate::dump::native::{shard_name, shard_part_name};
 use crate::dump::{DType, Storage, TensorData, TensorStore};
 use crate::measure;
 use crate::read::ReadError;
+use crate::read::late::{self, Wanted};
 use crate::read::map::{FileAccess, Source};
 
 /// Where the data of one tensor lies.
@@ -118,5 +119,19 @@ impl TensorStore for NativeStore {
             }
         }
         Ok(data)
+    }
+    fn expect(&self, keys: &[&str]) {
+        let wanted = keys.iter().filter_map(|&key| {
+            let (Place { at: At::Shard { shard, offset, bytes }, .. }, _) = self.places.get(key)? else {
+                return None;
+            };
+            let path = self.folder.join(shard_name(*shard));
+            Some(Wanted { path, range: *offset..offset.checked_add(*bytes)? })
+        });
+        late::expect(&wanted.collect::<Vec<_>>());
+    }
+
+    fn is_late(&self) -> bool {
+        late::may_be(&self.folder)
     }
 }

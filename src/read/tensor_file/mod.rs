@@ -15,6 +15,7 @@ mod safetensors;
 mod torch_pt;
 
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 
 use super::ReadError;
@@ -46,6 +47,11 @@ pub trait TensorFile: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`ReadError`] when that tensor cannot be represented or its bytes are damaged, or when there is no tensor at `index`.
     fn load(&self, index: usize) -> Result<TensorData, ReadError>;
+
+    /// Bytes of the file that [`load`](Self::load) reads, or a few more, where that is known without reading them.
+    fn span(&self, _index: usize) -> Option<Range<u64>> {
+        None
+    }
 }
 
 /// Opens any tensor file, telling its format from its content.

@@ -107,6 +107,10 @@ impl TensorFile for SafetensorsFile {
         TensorData::contiguous(bytes.storage, bytes.range, dtype, tensor.shape.clone())
             .map_err(|e| damaged(e.to_string()))
     }
+
+    fn span(&self, index: usize) -> Option<Range<u64>> {
+        self.tensors.get(index).map(|tensor| tensor.bytes.clone())
+    }
 }
 
 /// True when the bytes begin as a safetensors file does: a length, and the brace of a JSON object.

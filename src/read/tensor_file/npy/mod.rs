@@ -222,6 +222,10 @@ impl TensorFile for NpyFile {
         }
         load(&self.source, 0..self.source.len())
     }
+
+    fn span(&self, _index: usize) -> Option<Range<u64>> {
+        Some(0..self.source.len())
+    }
 }
 
 impl Descr {

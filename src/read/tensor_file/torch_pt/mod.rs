@@ -5,6 +5,7 @@
 
 mod listing;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::byte_order::swapped;
@@ -80,6 +81,12 @@ impl TensorFile for TorchFile {
         };
         let storage = tensor.storage.and_then(|at| self.storages.get(at as usize));
         load(&self.archive, tensor, storage, self.big_endian)
+    }
+
+    fn span(&self, index: usize) -> Option<Range<u64>> {
+        let tensor = self.tensors.get(self.of_entry.get(index).copied().flatten()? as usize)?;
+        let member = self.storages.get(tensor.storage? as usize)?.member.as_ref().ok()?;
+        self.archive.span(*member)
     }
 }
 
