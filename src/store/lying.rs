@@ -56,8 +56,10 @@ pub(super) struct Content {
     under_way: AtomicUsize,
     /// Most requests at a time.
     pub(super) most: AtomicUsize,
-    /// Keys of the objects that were read, in order of first reading.
+    /// Keys of the objects that were read, one for each request.
     pub(super) read: Mutex<Vec<String>>,
+    /// Bytes that were sent of each object.
+    pub(super) sent: Mutex<BTreeMap<String, u64>>,
     /// Keys in the order in which they were put or, with a minus sign, removed.
     pub(super) changed: Mutex<Vec<String>>,
 }
@@ -176,6 +178,7 @@ impl Bucket for Lying {
         let Object { mut size, mut tag, .. } = self.object(key, &bytes);
         let end = usize::try_from(range.end).unwrap().min(bytes.len());
         let sent = bytes[usize::try_from(range.start).unwrap().min(end)..end].to_vec();
+        *self.0.sent.lock().unwrap().entry(key.to_owned()).or_default() += sent.len() as u64;
         let first = |times| self.before(format!("body {key} {}", range.start)) < times;
         let half = sent.len() / 2;
         let mut claimed = range.clone();
