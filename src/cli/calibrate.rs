@@ -11,11 +11,13 @@ use super::compare::pool;
 use super::interrupt::leave_nothing_behind;
 use super::print::PrintFormat;
 use super::progress::Bar;
+use super::scratch::Scratch;
 use super::{Exit, terminal};
 use crate::compare::{Calibration, CompareOptions, NumberSet, Progress, Quiet, calibrate};
 use crate::read::map::FileAccess;
 use crate::report::Draft;
 use crate::report::commands::CommandReport;
+use crate::store::{Address, Selection, Stores};
 
 /// Measure by how much runs of one program differ, as floors for `probe compare --noise`.
 ///
@@ -58,6 +60,9 @@ pub(super) struct CalibrateArgs {
     #[arg(long)]
     pub(super) no_mmap: bool,
 
+    #[command(flatten)]
+    pub(super) scratch: Scratch,
+
     /// What is printed.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
@@ -68,26 +73,40 @@ pub(super) struct CalibrateArgs {
 }
 
 /// Runs the subcommand.
-pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &CalibrateArgs, stores: &dyn Stores) -> anyhow::Result<Exit> {
     // What is certain to fail should fail before anything is measured.
     for path in [&args.baseline].into_iter().chain(&args.noise) {
-        std::fs::metadata(path).with_context(|| path.display().to_string())?;
+        if let Address::Local(place) = Address::parse(path)? {
+            std::fs::metadata(place).with_context(|| path.display().to_string())?;
+        }
     }
+    let mut stage = args.scratch.stage(stores, args.quiet)?;
     leave_nothing_behind(Vec::new())?;
-    let mut draft = Draft::create(&args.output)?;
+    let output = stage.output_file(&args.output)?;
+    let mut draft = Draft::create(&stage.copies().place(&output))?;
+    let selection = Selection::of(args.step.as_ref(), args.rank.as_ref());
+    let baseline = stage.dump(&args.baseline, &selection)?;
+    // A run that has none of the steps is measured whole.
+    let of_noise = Selection { or_all: true, ..selection.clone() };
+    let noise = args.noise.iter().map(|path| stage.dump(path, &of_noise)).collect::<Result<Vec<_>, _>>()?;
     let options = CompareOptions {
-        steps: args.step.clone().unwrap_or_default(),
-        ranks: args.rank.clone().unwrap_or_default(),
+        steps: selection.steps,
+        ranks: selection.ranks,
         access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
+        copies: stage.copies().clone(),
         ..CompareOptions::default()
     };
     let bar = (!args.quiet).then(Bar::on_terminal).flatten();
     let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
-    let found = pool(args.threads)?.install(|| calibrate(&args.baseline, &args.noise, &options, progress))?;
+    let found = pool(args.threads)?.install(|| calibrate(&baseline, &noise, &options, progress));
     drop(bar);
-    let toml = found.noise.to_toml(&made_of(&args.baseline, &args.noise));
+    stage.sound()?;
+    let found = found?;
+    let toml = found.noise.to_toml(&made_of(&baseline, &noise));
     draft.file().write_all(toml.as_bytes()).map_err(|error| draft.refused(error))?;
-    let written = draft.place()?;
+    let placed = draft.place()?;
+    stage.deliver(&[placed])?;
+    let written = output;
     match args.format {
         PrintFormat::Json => terminal::print(&CommandReport::of_noise(&written, &found).text()?)?,
         PrintFormat::Text if args.quiet => {}

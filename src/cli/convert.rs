@@ -7,12 +7,15 @@ use clap::Args;
 
 use super::interrupt::leave_no_tree_behind;
 use super::print::PrintFormat;
+use super::scratch::Scratch;
 use super::{Exit, terminal};
 use crate::compare::NumberSet;
 use crate::convert::{Conversion, ConvertDraft, ConvertOptions, Target, convert};
+use crate::dump::native::MANIFEST;
 use crate::read::map::FileAccess;
 use crate::report::commands::CommandReport;
 use crate::report::number::counted;
+use crate::store::{Selection, Stores};
 
 /// Write a dump in another form: probe's own, or files of tensors.
 ///
@@ -51,6 +54,9 @@ pub(super) struct ConvertArgs {
     #[arg(long)]
     pub(super) no_mmap: bool,
 
+    #[command(flatten)]
+    pub(super) scratch: Scratch,
+
     /// What is printed.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
@@ -75,20 +81,29 @@ pub(super) enum Form {
 const LISTED: usize = 20;
 
 /// Runs the subcommand.
-pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &ConvertArgs, stores: &dyn Stores) -> anyhow::Result<Exit> {
+    let mut stage = args.scratch.stage(stores, args.quiet)?;
+    let selection = Selection::of(args.step.as_ref(), args.rank.as_ref());
+    let output = stage.new_output(&args.output)?;
+    let path = stage.dump(&args.path, &selection)?;
     let options = ConvertOptions {
         target: match args.to {
             Form::Native => Target::Native,
             Form::Npy => Target::Npy,
             Form::Safetensors => Target::Safetensors,
         },
-        steps: args.step.clone().unwrap_or_default(),
-        ranks: args.rank.clone().unwrap_or_default(),
+        steps: selection.steps,
+        ranks: selection.ranks,
         access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
+        copies: stage.copies().clone(),
     };
-    let draft = ConvertDraft::create(&args.output)?;
+    let draft = ConvertDraft::create(&options.copies.place(&output))?;
     leave_no_tree_behind(draft.folder().to_path_buf())?;
-    let found = convert(&args.path, draft, &options)?;
+    let found = convert(&path, &draft, &options);
+    stage.sound()?;
+    let found = found?;
+    draft.place()?;
+    stage.deliver_folder(&output, MANIFEST)?;
     match args.format {
         PrintFormat::Json => {
             terminal::print(&CommandReport::of_conversion(&args.output, options.target, &found).text()?)?;

@@ -64,11 +64,7 @@ pub(super) enum InspectFormat {
 pub(super) fn run(args: &InspectArgs, stores: &dyn Stores) -> anyhow::Result<Exit> {
     let pattern = args.op.as_deref().map(|pattern| Glob::new(pattern).context("--op")).transpose()?;
     let mut stage = args.scratch.stage(stores, false)?;
-    let selection = Selection {
-        steps: args.step.clone().unwrap_or_default(),
-        ranks: args.rank.clone().unwrap_or_default(),
-        ..Selection::default()
-    };
+    let selection = Selection::of(args.step.as_ref(), args.rank.as_ref());
     let path = stage.dump(&args.path, &selection)?;
     let options = InspectOptions {
         op: pattern.map(|pattern| pattern.compile_matcher()),

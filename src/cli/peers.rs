@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::compare::pool;
+use super::scratch::Scratch;
 use super::{Exit, terminal};
 use crate::compare::NumberSet;
 use crate::peers::{Birth, OddRank, PeerOptions, Peers, StepPeers, peers};
@@ -13,6 +14,7 @@ use crate::read::map::FileAccess;
 use crate::report::number::counted;
 use crate::report::peers::json;
 use crate::report::visible::visible;
+use crate::store::{Selection, Stores};
 
 /// Compare the ranks of one dump with one another: who holds another value than its peers, and where a NaN was born.
 ///
@@ -50,19 +52,28 @@ pub(super) struct PeersArgs {
     /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
     #[arg(long)]
     pub(super) no_mmap: bool,
+
+    #[command(flatten)]
+    pub(super) scratch: Scratch,
 }
 
 /// Ranks told of a step.
 const LISTED: usize = 10;
 
 /// Runs the subcommand.
-pub(super) fn run(args: &PeersArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &PeersArgs, stores: &dyn Stores) -> anyhow::Result<Exit> {
+    let mut stage = args.scratch.stage(stores, false)?;
+    let selection = Selection::of(args.step.as_ref(), args.rank.as_ref());
+    let dump = stage.dump(&args.dump, &selection)?;
     let options = PeerOptions {
-        steps: args.step.clone().unwrap_or_default(),
-        ranks: args.rank.clone().unwrap_or_default(),
+        steps: selection.steps,
+        ranks: selection.ranks,
         access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
+        copies: stage.copies().clone(),
     };
-    let found = pool(args.threads)?.install(|| peers(&args.dump, &options))?;
+    let found = pool(args.threads)?.install(|| peers(&dump, &options));
+    stage.sound()?;
+    let found = found?;
     let printed = if args.format == "json" { json(&found)? } else { text(&found) };
     terminal::print(&printed)?;
     for fault in &found.faults {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use crate::capture::CaptureError;
 use crate::compare::NumberSet;
 use crate::dump::{DType, Dump, PartKey, Rank, ReadError, Slot, TensorData};
-use crate::read::{self, map::FileAccess};
+use crate::read::{Copies, map::FileAccess};
 
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,6 +42,8 @@ pub struct ConvertOptions {
     pub ranks: NumberSet,
     /// How the bytes of large files are reached.
     pub access: FileAccess,
+    /// Where the dump lies, if it is read from a copy.
+    pub copies: Copies,
 }
 
 /// What was converted.
@@ -151,7 +153,11 @@ impl ConvertDraft {
         &self.folder
     }
 
-    fn place(mut self) -> Result<(), ConvertError> {
+    /// Gives the folder its name.
+    ///
+    /// # Errors
+    /// [`ConvertError::Io`] when something was put there meanwhile; what was written goes then.
+    pub fn place(mut self) -> Result<(), ConvertError> {
         // An empty folder of that name gives way; one that was filled meanwhile does not.
         fs::rename(&self.folder, &self.output).map_err(|error| ConvertError::io(&self.output, error))?;
         self.placed = true;
@@ -176,17 +182,17 @@ trait Sink {
     fn finish(self: Box<Self>) -> Result<(), ConvertError>;
 }
 
-/// Converts the dump at `path` into the folder that `draft` stands for. What cannot be read is left out and listed.
+/// Converts the dump at `path` into the folder of `draft`, which is to be [placed](ConvertDraft::place) then. What cannot be read is left out and listed.
 ///
 /// # Errors
 /// [`ConvertError`] when the dump cannot be read at all, nothing of it is selected, the target can hold nothing of it, or the output cannot be written;
 /// the folder is then as it was.
 pub fn convert(
     path: &Path,
-    draft: ConvertDraft,
+    draft: &ConvertDraft,
     options: &ConvertOptions,
 ) -> Result<Conversion, ConvertError> {
-    let dump = read::open(path, options.access)?;
+    let dump = options.copies.open(path, options.access)?;
     let keys = selected(&dump, options)?;
     let folder = draft.folder();
     let mut sink: Box<dyn Sink> = match options.target {
@@ -211,6 +217,9 @@ pub fn convert(
                 counts.left_out.extend(rank.faults.iter().map(ToString::to_string));
                 counts.parts += 1;
                 counts.ops += rank.ops.len() as u64;
+                let slots = rank.ops.iter().flat_map(|op| &op.slots);
+                let records = slots.filter_map(|slot| slot.value.tensor());
+                rank.store.expect(&records.filter_map(|record| record.data.as_deref()).collect::<Vec<_>>());
                 sink.part(&rank, &mut counts)?;
                 done.push(place);
             }
@@ -226,7 +235,6 @@ pub fn convert(
     if counts.tensors == 0 && options.target != Target::Native {
         return Err(nothing("holds no tensor data; --format native keeps what else was recorded".into()));
     }
-    draft.place()?;
     Ok(counts)
 }
 

@@ -12,7 +12,10 @@ fn testdata(name: &str) -> PathBuf {
 }
 
 fn to(target: Target, path: &Path, output: &Path) -> Result<Conversion, ConvertError> {
-    convert(path, ConvertDraft::create(output)?, &ConvertOptions { target, ..ConvertOptions::default() })
+    let draft = ConvertDraft::create(output)?;
+    let counts = convert(path, &draft, &ConvertOptions { target, ..ConvertOptions::default() })?;
+    draft.place()?;
+    Ok(counts)
 }
 
 fn parts(dump: &Dump) -> Vec<Rank> {

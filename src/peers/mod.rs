@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use crate::compare::NumberSet;
 use crate::dump::{Number, Op, PartKey, Rank, Slot, SlotSide, TensorRecord};
 use crate::pair::value_key;
-use crate::read::{self, ReadError, map::FileAccess};
+use crate::read::{Copies, ReadError, map::FileAccess};
 use classes::Classes;
 
 /// What names of an optimizer's steps begin with.
@@ -35,6 +35,8 @@ pub struct PeerOptions {
     pub ranks: NumberSet,
     /// How the bytes of large files are reached.
     pub access: FileAccess,
+    /// Where the dump lies, if it is read from a copy.
+    pub copies: Copies,
 }
 
 /// What was found.
@@ -110,7 +112,7 @@ impl Peers {
 /// # Errors
 /// [`ReadError`] when nothing there is a dump, or fewer than two ranks are selected.
 pub fn peers(path: &Path, options: &PeerOptions) -> Result<Peers, ReadError> {
-    let dump = read::open(path, options.access)?;
+    let dump = options.copies.open(path, options.access)?;
     let mut found = Peers { path: path.into(), ..Peers::default() };
     found.faults.extend(dump.faults.iter().map(ToString::to_string));
     let mut steps: BTreeMap<u64, Vec<&PartKey>> = BTreeMap::new();

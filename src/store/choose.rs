@@ -20,6 +20,14 @@ pub struct Selection {
     pub list_only: bool,
 }
 
+impl Selection {
+    /// Of steps and ranks as options name them.
+    pub fn of(steps: Option<&NumberSet>, ranks: Option<&NumberSet>) -> Self {
+        let all = |set: Option<&NumberSet>| set.cloned().unwrap_or_default();
+        Self { steps: all(steps), ranks: all(ranks), ..Self::default() }
+    }
+}
+
 /// What is made of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {

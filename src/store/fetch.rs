@@ -13,6 +13,9 @@ use super::{Answer, Bucket, Fault, Object, StoreError};
 /// Requests under way.
 const IN_FLIGHT: usize = 16;
 
+/// Files put at a time; a large one takes several requests of its own.
+const PUTS: usize = 8;
+
 /// Bytes of one request: large enough that its wait does not count, small enough that one large object keeps all requests busy.
 const PIECE: u64 = 16 << 20;
 
@@ -56,37 +59,45 @@ pub(super) fn fetch(
         .flat_map(|order| order.ranges.iter().flat_map(pieces_of).map(move |piece| (order, piece)))
         .collect();
     let total: u64 = pieces.iter().map(|(_, range)| range.end - range.start).sum();
-    let (next, done, failed) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let done = AtomicU64::new(0);
+    each(&pieces, IN_FLIGHT, |(order, range), failed| {
+        let mut left = pauses.iter();
+        loop {
+            match piece(bucket, order, range.clone()) {
+                Err(Failure::Passing(fault)) if !failed() => match left.next() {
+                    Some(pause) => std::thread::sleep(*pause),
+                    None => return Err(fault),
+                },
+                Err(Failure::Passing(error) | Failure::Final(error)) => return Err(error),
+                Ok(()) => break,
+            }
+        }
+        let bytes = range.end - range.start;
+        watch(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
+        Ok(())
+    })
+}
+
+/// Does `work` for all of `items`, for so many at a time, until one fails: the first error. `work` is told whether another one has failed.
+fn each<T: Sync>(
+    items: &[T],
+    at_a_time: usize,
+    work: impl Fn(&T, &dyn Fn() -> bool) -> Result<(), StoreError> + Sync,
+) -> Result<(), StoreError> {
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let first: Mutex<Option<StoreError>> = Mutex::new(None);
-    let work = || {
+    let worker = || {
         while !failed.load(Ordering::Relaxed) {
-            let Some((order, range)) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
-            let mut left = pauses.iter();
-            let outcome = loop {
-                match piece(bucket, order, range.clone()) {
-                    Err(Failure::Passing(fault)) if !failed.load(Ordering::Relaxed) => match left.next() {
-                        Some(pause) => std::thread::sleep(*pause),
-                        None => break Err(fault),
-                    },
-                    Err(Failure::Passing(error) | Failure::Final(error)) => break Err(error),
-                    Ok(()) => break Ok(()),
-                }
-            };
-            match outcome {
-                Ok(()) => {
-                    let bytes = range.end - range.start;
-                    watch(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
-                }
-                Err(error) => {
-                    failed.store(true, Ordering::Relaxed);
-                    first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                }
+            let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+            if let Err(error) = work(item, &|| failed.load(Ordering::Relaxed)) {
+                failed.store(true, Ordering::Relaxed);
+                first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..IN_FLIGHT.min(pieces.len()) {
-            scope.spawn(work);
+        for _ in 0..at_a_time.min(items.len()) {
+            scope.spawn(worker);
         }
     });
     first.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
@@ -193,6 +204,24 @@ pub(super) fn put(
         return Ok(());
     }
     Err(StoreError::unsound(name, format!("{size} bytes were put, and it has {}; put it again", stored.size)))
+}
+
+/// A file that is put.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub(super) key: String,
+    /// Its URL.
+    pub(super) name: PathBuf,
+    pub(super) file: PathBuf,
+}
+
+/// [Puts](put) all of `files`, in any order.
+pub(super) fn put_all(
+    bucket: &dyn Bucket,
+    files: &[Delivery],
+    pauses: &[Duration],
+) -> Result<(), StoreError> {
+    each(files, PUTS, |Delivery { key, name, file }, _| put(bucket, key, name, file, pauses))
 }
 
 /// Does `work`, again after each of `pauses` while what keeps it from being done may pass.

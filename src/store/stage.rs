@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::address::key_fault;
 use super::choose::{self, Choice};
-use super::fetch::{Order, fetch, patiently, put};
+use super::fetch::{Delivery, Order, fetch, patiently, put, put_all};
 use super::late::LateObjects;
 use super::scratch::Scratch;
 use super::{Address, Bucket, Fault, Object, Remote, SCRATCH_BYTES, Scheme, Selection, StoreError, Stores};
@@ -225,6 +225,65 @@ impl<'a> Stage<'a> {
         patiently(&self.options.pauses, &remote.name(), || bucket.accepts(&trial))?;
         self.make_folder_of(&remote.of(&trial))?;
         Ok(remote.name())
+    }
+
+    /// A file to write, as [`output`](Self::output) is a folder.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn output_file(&mut self, typed: &Path) -> Result<PathBuf, StoreError> {
+        let Address::Remote(remote) = Address::parse(typed)? else { return self.output(typed) };
+        let above = remote.of(choose::split(&remote.key).0);
+        self.output(&above)?;
+        Ok(remote.name())
+    }
+
+    /// A folder to write to, as [`output`](Self::output) is one, in which a store has nothing yet.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn new_output(&mut self, typed: &Path) -> Result<PathBuf, StoreError> {
+        if let Address::Remote(remote) = Address::parse(typed)?
+            && let Some(object) = self.list(&remote)?.first()
+        {
+            let message =
+                format!("is not empty, it has {:?}; name a folder that is not there yet", object.key);
+            return Err(StoreError::unsound(remote.name(), message));
+        }
+        self.output(typed)
+    }
+
+    /// Puts the files below the folder called `name`, if it belongs to a store, which had nothing there; last those called `last`, which say that the others
+    /// are there.
+    ///
+    /// # Errors
+    /// [`StoreError`] of one that was not put; the others are removed then, as far as the store does that.
+    pub fn deliver_folder(&mut self, name: &Path, last: &str) -> Result<(), StoreError> {
+        let Address::Remote(remote) = Address::parse(name)? else { return Ok(()) };
+        let bucket = opened(&mut self.buckets, self.stores, &remote)?;
+        let (mut files, mut after) = (Vec::new(), Vec::new());
+        let mut folders = vec![(remote.key.clone(), self.copies.place(name))];
+        while let Some((key, folder)) = folders.pop() {
+            let refused = |error| StoreError::scratch(&folder, error);
+            for entry in fs::read_dir(&folder).map_err(refused)? {
+                let file = entry.map_err(refused)?.path();
+                let part = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let key = if key.is_empty() { part.clone() } else { format!("{key}/{part}") };
+                if file.is_dir() {
+                    folders.push((key, file));
+                    continue;
+                }
+                let to = if part == last { &mut after } else { &mut files };
+                to.push(Delivery { name: remote.of(&key), key, file });
+            }
+        }
+        let pauses = &self.options.pauses;
+        let put = put_all(&**bucket, &files, pauses).and_then(|()| put_all(&**bucket, &after, pauses));
+        if put.is_err() {
+            // One that refuses to remove an object does so for the others.
+            _ = files.iter().chain(&after).try_for_each(|file| bucket.delete(&file.key));
+        }
+        put
     }
 
     /// Puts those of `files`, which are places, that belong to a store there, one after the other. Returns what all of them are called.

@@ -246,6 +246,8 @@ fn what_is_written_is_put_and_looked_at() {
     assert_eq!(error, "s3://bucket/out: 403 Forbidden: AccessDenied");
 }
 
+#[cfg(all(feature = "cli", feature = "native", feature = "parquet"))]
+mod commands;
 #[cfg(all(feature = "native", feature = "parquet"))]
 mod ranges;
 

@@ -59,7 +59,7 @@ fn write(folder: &Path, ranks: u32, noise: f32) {
     }
 }
 
-fn written(ranks: u32) -> (tempfile::TempDir, Lying) {
+pub(super) fn written(ranks: u32) -> (tempfile::TempDir, Lying) {
     let folder = tempfile::tempdir().unwrap();
     for (side, noise) in [("baseline", 0.0), ("candidate", 1e-3)] {
         write(&folder.path().join(side), ranks, noise);
@@ -69,7 +69,7 @@ fn written(ranks: u32) -> (tempfile::TempDir, Lying) {
 }
 
 /// Bytes and requests of the files of tensors below `prefix` since the last time.
-fn sent(lying: &Lying, prefix: &str) -> (u64, usize) {
+pub(super) fn sent(lying: &Lying, prefix: &str) -> (u64, usize) {
     let shards = |key: &str| key.starts_with(prefix) && key.ends_with(SHARD);
     let sent = std::mem::take(&mut *lying.0.sent.lock().unwrap());
     let bytes = sent.iter().filter(|(key, _)| shards(key)).map(|(_, bytes)| bytes).sum();
