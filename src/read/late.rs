@@ -15,6 +15,14 @@ pub trait Pieces: Send + Sync {
     /// # Errors
     /// Why they cannot be had.
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()>;
+
+    /// Sees to it that the bytes of `range`, which lie inside the file, are there: before memory is taken for them, for its size is only claimed.
+    ///
+    /// # Errors
+    /// As for [`read_at`](Self::read_at).
+    fn ready(&self, _range: Range<u64>) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Bytes of a late file that will be read.

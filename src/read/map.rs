@@ -290,6 +290,7 @@ impl Source {
             (range, Content::Whole(storage)) => return Ok(Section { storage: Arc::clone(storage), range }),
             (range, Content::Pieces(file)) => (file, range.start, range.len()),
         };
+        file.ready(range).map_err(|e| ReadError::io(&*self.path, e))?;
         // Bounded by the size of the file, which was checked above.
         let mut buffer = vec![0; size];
         file.read_at(start as u64, &mut buffer).map_err(|e| ReadError::io(&*self.path, e))?;
@@ -364,14 +365,12 @@ fn regular_len(path: &Path, metadata: &fs::Metadata) -> Result<u64, ReadError> {
 /// All of a late file, if there is one at `path`.
 fn late_whole(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
     let Some((file, len)) = late::open(path) else { return Ok(None) };
-    let mut buffer = vec![0; addressable(path, len)?];
-    file.read_at(0, &mut buffer).map_err(|error| ReadError::io(path, error))?;
-    Ok(Some(buffer))
-}
-
-fn addressable(path: &Path, len: u64) -> Result<usize, ReadError> {
-    let refused = |_| ReadError::format(path, format!("{len} bytes are more than this machine can address"));
-    usize::try_from(len).map_err(refused)
+    let read = || {
+        file.ready(0..len)?;
+        let mut buffer = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+        file.read_at(0, &mut buffer).map(|()| Some(buffer))
+    };
+    read().map_err(|error| ReadError::io(path, error))
 }
 
 fn read_whole(path: &Path, file: &File, len: u64) -> Result<Storage, ReadError> {
@@ -379,7 +378,10 @@ fn read_whole(path: &Path, file: &File, len: u64) -> Result<Storage, ReadError> 
 }
 
 fn read_buffer(path: &Path, file: &File, len: u64) -> Result<Vec<u8>, ReadError> {
-    let mut buffer = Vec::with_capacity(addressable(path, len)?);
+    let capacity = usize::try_from(len).map_err(|_| {
+        ReadError::format(path, format!("{len} bytes are more than this machine can address"))
+    })?;
+    let mut buffer = Vec::with_capacity(capacity);
     // `take` ends the loop at the known size, without one more call to learn that nothing follows.
     file.take(len).read_to_end(&mut buffer).map_err(|e| ReadError::io(path, e))?;
     Ok(buffer)

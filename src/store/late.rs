@@ -109,25 +109,29 @@ impl Pieces for Open {
         if out.is_empty() {
             return Ok(());
         }
-        let end = at.saturating_add(out.len() as u64);
-        if end > self.copy.object.size {
+        self.ready(at..at.saturating_add(out.len() as u64))?;
+        File::open(&self.copy.file)?.read_at(at, out)
+    }
+
+    fn ready(&self, range: Range<u64>) -> io::Result<()> {
+        let size = self.copy.object.size;
+        if range.end > size {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let missing = Spans::joined([at..end], 0).without(&self.copy.state().here);
+        let missing = Spans::joined([range], 0).without(&self.copy.state().here);
+        if missing.is_empty() {
+            return Ok(());
+        }
         let blocks = missing.ranges().iter().map(|range| {
-            let end = range.end.next_multiple_of(BLOCK).min(self.copy.object.size);
+            let end = range.end.checked_next_multiple_of(BLOCK).unwrap_or(size).min(size);
             range.start / BLOCK * BLOCK..end
         });
-        let blocks = Spans::joined(blocks, 0);
-        if !blocks.is_empty() {
-            let got = self.objects.get(&[(Arc::clone(&self.copy), blocks)]);
-            got.map_err(|refusal| match refusal {
-                Refusal::NoRoom(error) => self.objects.fail(error),
-                Refusal::Failed(reason) => reason,
-            })
-            .map_err(io::Error::other)?;
-        }
-        File::open(&self.copy.file)?.read_at(at, out)
+        let got = self.objects.get(&[(Arc::clone(&self.copy), Spans::joined(blocks, 0))]);
+        let why = |refusal| match refusal {
+            Refusal::NoRoom(error) => self.objects.fail(error),
+            Refusal::Failed(reason) => reason,
+        };
+        got.map_err(|refusal| io::Error::other(why(refusal)))
     }
 }
 
@@ -243,7 +247,8 @@ impl LateObjects {
 
     fn get_claimed(&self, claims: &[(&Arc<Copy>, Spans)]) -> Result<(), Refusal> {
         let Some((first, _)) = claims.first() else { return Ok(()) };
-        let bytes = claims.iter().map(|(_, claim)| claim.bytes()).sum();
+        // Sizes are claims: their sum may be beyond any number.
+        let bytes = claims.iter().map(|(_, claim)| claim.bytes()).fold(0, u64::saturating_add);
         self.make_room(bytes, &first.name).map_err(Refusal::NoRoom)?;
         let mut left: Vec<&(&Arc<Copy>, Spans)> = claims.iter().collect();
         let mut outcome = Ok(());

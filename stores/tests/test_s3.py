@@ -141,6 +141,44 @@ def test_inspect_and_config_check_read_from_a_store(store: Store) -> None:
     assert len(store.keys("checked/")) == 4
 
 
+def test_tensors_are_read_converted_and_measured_in_a_store(store: Store, tmp_path: Path) -> None:
+    """A file for each tensor becomes shards in the store, of which single tensors are read."""
+    data = ROOT / "testdata"
+    s3 = f"s3://{store.bucket}"
+    store.upload(data / "gpu_dump", "runs/gpu_dump")
+    converted = store.probe("convert", f"{s3}/runs/gpu_dump", "-o", f"{s3}/gpu")
+    assert converted.returncode == 0, converted.stderr
+    shards = [key for key in store.keys("gpu/") if key.endswith(".safetensors")]
+    assert shards and "gpu/manifest.json" in store.keys("gpu/")
+    again = store.probe("convert", f"{s3}/runs/gpu_dump", "-o", f"{s3}/gpu")
+    assert (again.returncode, f"{s3}/gpu: is not empty" in again.stderr) == (2, True)
+
+    disk = tmp_path / "gpu"
+    assert store.probe("convert", data / "gpu_dump", "-o", disk).returncode == 0
+    tensor = ["--tensor", "Functional.gelu.0.forward output.0"]
+    there, here = (store.probe("inspect", place, *tensor) for place in (f"{s3}/gpu", disk))
+    assert there.returncode == here.returncode == 0, there.stderr
+    assert there.stdout.replace(f"{s3}/gpu", str(disk)) == here.stdout
+    reports = [store.probe("compare", place, data / "npu_dump", "-o", "-", "--format", "json") for place in (f"{s3}/gpu", disk)]
+    assert [done.returncode for done in reports] == [1, 1], reports[0].stderr
+    found, wanted = (json.loads(done.stdout.replace(f"{s3}/gpu", str(disk))) for done in reports)
+    assert {**found, "seconds": 0} == {**wanted, "seconds": 0}
+
+    # Without a shard, its tensors cannot be read; nothing else is taken for them.
+    store.client.delete_object(Bucket=store.bucket, Key=shards[0])
+    assert store.probe("compare", f"{s3}/gpu", data / "npu_dump", "-o", "-").returncode == 3
+
+    measured = store.probe("calibrate", f"{s3}/runs/gpu_dump", data / "npu_dump", "-o", f"{s3}/kept/noise.toml")
+    assert (measured.returncode, measured.stdout.startswith(f"{s3}/kept/noise.toml: ")) == (0, True), measured.stderr
+    assert store.probe("calibrate", data / "gpu_dump", data / "npu_dump", "-o", tmp_path / "noise.toml").returncode == 0
+    assert store.read("kept/noise.toml").decode().replace(f"{s3}/runs", str(data)) == (tmp_path / "noise.toml").read_text()
+
+    store.upload(FAULTS, "runs")
+    there, here = store.probe("peers", f"{s3}/runs/candidate"), store.probe("peers", FAULTS / "candidate")
+    assert there.returncode == here.returncode != 2, there.stderr
+    assert there.stdout.replace(f"{s3}/runs", str(FAULTS)) == here.stdout
+
+
 def test_many_and_large_objects_are_copied_whole(store: Store, tmp_path: Path) -> None:
     # Beyond a page of a listing, and beyond a request each.
     many = tmp_path / "many"

@@ -202,6 +202,23 @@ fn what_goes_wrong_with_a_range_is_an_error_and_never_another_answer() {
 }
 
 #[test]
+fn a_size_that_is_only_claimed_takes_no_memory() {
+    let (_folder, lying) = written(1);
+    let shard = format!("s3://bucket/runs/baseline/step0/rank0/{SHARD}");
+    for size in [u64::MAX, 1 << 60, OPS as u64 * BYTES, 9] {
+        lying.lies(Lie::Claims(size));
+        let error = inspected(&lying, &shard, &InspectOptions::default()).unwrap_err();
+        assert!(error.starts_with(&shard) && error.lines().count() == 1, "{size}: {error}");
+    }
+    // All of an object that claims to have more than the budget.
+    lying.lies(Lie::Claims(1 << 60));
+    let mut stage = stage(&lying);
+    let path = stage.dump(Path::new(&shard), &Selection::default()).unwrap();
+    assert!(crate::read::map::open(&stage.copies().place(&path), FileAccess::Map).is_err());
+    assert!(matches!(stage.sound().unwrap_err(), StoreError::Budget { bytes, .. } if bytes == 1 << 60));
+}
+
+#[test]
 fn copies_that_nobody_reads_make_room_and_a_part_without_room_is_an_error() {
     let (folder, lying) = written(6);
     let place = tempfile::tempdir().unwrap();
