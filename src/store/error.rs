@@ -63,18 +63,18 @@ pub enum StoreError {
         reason: String,
     },
     /// The system refused a file of the scratch folder.
-    #[error("scratch file {}: {source}; give another folder with --scratch", path.display())]
+    #[error("scratch file {}: {reason}; give another folder with --scratch", path.display())]
     Scratch {
         /// The file or folder.
         path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
+        /// The system's.
+        reason: io::Error,
     },
 }
 
 impl StoreError {
-    pub(super) fn scratch(path: impl Into<PathBuf>, source: io::Error) -> Self {
-        Self::Scratch { path: path.into(), source }
+    pub(super) fn scratch(path: impl Into<PathBuf>, reason: io::Error) -> Self {
+        Self::Scratch { path: path.into(), reason }
     }
 
     pub(super) fn unsound(name: impl Into<PathBuf>, message: impl Into<String>) -> Self {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::spans::Spans;
 use super::{Answer, Bucket, Fault, Object, StoreError};
 
 /// Requests under way.
@@ -31,7 +32,7 @@ pub(super) struct Order<'a> {
     /// The file, in a folder that is there.
     pub(super) file: PathBuf,
     /// The bytes, which go to the same place of the file.
-    pub(super) ranges: Vec<Range<u64>>,
+    pub(super) ranges: Spans,
 }
 
 impl<'a> Order<'a> {
@@ -40,7 +41,7 @@ impl<'a> Order<'a> {
         let made = OpenOptions::new().write(true).create(true).truncate(true).open(&file);
         let sized = made.and_then(|file| file.set_len(object.size));
         sized.map_err(|error| StoreError::scratch(&file, error))?;
-        Ok(Self { object, name, file, ranges: vec![0..object.size] })
+        Ok(Self { object, name, file, ranges: Spans::of(0..object.size) })
     }
 }
 
@@ -56,7 +57,7 @@ pub(super) fn fetch(
 ) -> Result<(), StoreError> {
     let pieces: Vec<(&Order<'_>, Range<u64>)> = orders
         .iter()
-        .flat_map(|order| order.ranges.iter().flat_map(pieces_of).map(move |piece| (order, piece)))
+        .flat_map(|order| order.ranges.ranges().iter().flat_map(pieces_of).map(move |piece| (order, piece)))
         .collect();
     let total: u64 = pieces.iter().map(|(_, range)| range.end - range.start).sum();
     let done = AtomicU64::new(0);

@@ -118,7 +118,7 @@ impl Pieces for Open {
         if range.end > size {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let missing = Spans::joined([range], 0).without(&self.copy.state().here);
+        let missing = Spans::of(range).without(&self.copy.state().here);
         if missing.is_empty() {
             return Ok(());
         }
@@ -262,7 +262,7 @@ impl LateObjects {
                     object: &copy.object,
                     name: copy.name.clone(),
                     file: copy.file.clone(),
-                    ranges: claim.ranges().to_vec(),
+                    ranges: claim.clone(),
                 })
                 .collect();
             outcome = fetch(&**bucket, &orders, &self.0.pauses, &|_, _| {});

@@ -15,12 +15,16 @@ impl Spans {
         for range in ranges {
             match joined.last_mut() {
                 Some(last) if range.start <= last.end.saturating_add(gap) => {
-                    last.end = last.end.max(range.end)
+                    last.end = last.end.max(range.end);
                 }
                 _ => joined.push(range),
             }
         }
         Self(joined)
+    }
+
+    pub(super) fn of(range: Range<u64>) -> Self {
+        Self::joined(std::iter::once(range), 0)
     }
 
     pub(super) fn ranges(&self) -> &[Range<u64>] {
@@ -74,7 +78,7 @@ mod tests {
     #[test]
     fn ranges_that_lie_near_are_joined() {
         assert_eq!(set(&[(20, 30), (0, 10), (5, 12), (40, 40)], 0), set(&[(0, 12), (20, 30)], 0));
-        assert_eq!(set(&[(0, 10), (18, 30)], 8).ranges(), &[0..30]);
+        assert_eq!(set(&[(0, 10), (18, 30)], 8), Spans::of(0..30));
         assert_eq!(set(&[(0, 10), (18, 30)], 7).ranges(), &[0..10, 18..30]);
         assert_eq!(set(&[(0, u64::MAX), (5, 6)], 9).bytes(), u64::MAX);
     }

@@ -52,7 +52,7 @@ fn write(folder: &Path, ranks: u32, noise: f32) {
             };
             let value = SlotValue::Tensor(facts);
             let slot = SlotRecord { path: "output.0".into(), side: SlotSide::Output, value };
-            writer.push(&OpRecord { name: name.into(), slots: vec![slot], ..OpRecord::default() }).unwrap();
+            writer.push(&OpRecord { name, slots: vec![slot], ..OpRecord::default() }).unwrap();
         }
         writer.finish_step().unwrap();
         writer.close(&[]).unwrap();
@@ -321,7 +321,8 @@ fn threads_that_read_one_file_get_its_bytes_and_each_comes_once() {
                     let start = (state >> 33) % source.len();
                     let end = (start + (state >> 50)).min(source.len());
                     let section = source.section(start..end, "some").unwrap();
-                    assert!(section.bytes() == &content[start as usize..end as usize]);
+                    let [start, end] = [start, end].map(|at| usize::try_from(at).unwrap());
+                    assert!(section.bytes() == &content[start..end]);
                 }
             });
         }
