@@ -74,7 +74,7 @@ pub(super) fn of_part(pair: &PartPair, progress: &dyn Progress) -> (Vec<Vec<Evid
 }
 
 /// Takes the first pairs of `rest`, and has what will be read of them come.
-fn ahead<'a>(rest: &mut &'a [Distinct], b: &dyn TensorStore, c: &dyn TensorStore) -> &'a [Distinct] {
+fn ahead<'a>(rest: &mut &'a [Distinct], b: &'a dyn TensorStore, c: &'a dyn TensorStore) -> &'a [Distinct] {
     let mut keys: [Vec<&str>; 2] = Default::default();
     let (mut count, mut bytes) = (0, 0_u64);
     for (baseline, candidate) in *rest {
@@ -82,7 +82,7 @@ fn ahead<'a>(rest: &mut &'a [Distinct], b: &dyn TensorStore, c: &dyn TensorStore
             break;
         }
         for (keys, (key, record)) in
-            keys.iter_mut().zip(read_of(baseline, candidate).into_iter().zip([baseline, candidate]))
+            keys.iter_mut().zip(read_of((baseline, b), (candidate, c)).into_iter().zip([baseline, candidate]))
         {
             let size = record.dtype.known().map_or(1, DType::size) as u64;
             bytes = bytes.saturating_add(key.map_or(0, |_| record.len().saturating_mul(size)));
@@ -99,26 +99,27 @@ fn ahead<'a>(rest: &mut &'a [Distinct], b: &dyn TensorStore, c: &dyn TensorStore
 /// Has what will be read of these pairs come.
 pub(super) fn expect<'a>(
     pairs: impl Iterator<Item = (&'a TensorRecord, &'a TensorRecord)>,
-    stores: [&dyn TensorStore; 2],
+    stores: [&'a dyn TensorStore; 2],
 ) {
     if !stores.iter().any(|store| store.is_late()) {
         return;
     }
-    let keys: Vec<[Option<&str>; 2]> = pairs.map(|(b, c)| read_of(b, c)).collect();
+    let keys: Vec<[Option<&str>; 2]> = pairs.map(|(b, c)| read_of((b, stores[0]), (c, stores[1]))).collect();
     for (side, store) in stores.into_iter().enumerate() {
         store.expect(&keys.iter().filter_map(|keys| keys[side]).collect::<Vec<_>>());
     }
 }
 
 /// The tensors that [`evidence`] reads of a pair.
-fn read_of<'a>(b: &'a TensorRecord, c: &'a TensorRecord) -> [Option<&'a str>; 2] {
+fn read_of<'a>((b, b_store): Side<'a>, (c, c_store): Side<'a>) -> [Option<&'a str>; 2] {
     if b.layout != c.layout {
         return [None, None];
     }
     match (&b.data, &c.data) {
         (Some(_), Some(_)) if b.damage.is_some() || c.damage.is_some() => [None, None],
         (Some(_), Some(_)) if b.squeezed_shape() != c.squeezed_shape() => [None, None],
-        (Some(key), Some(_)) if same_bytes(b, c) => [Some(key), None],
+        (Some(key), Some(_)) if c_store.is_late() && same_bytes(b, c) => [Some(key), None],
+        (Some(_), Some(key)) if b_store.is_late() && same_bytes(b, c) => [None, Some(key)],
         (Some(b), Some(c)) => [Some(b), Some(c)],
         _ => match (lacking(c, b), lacking(b, c)) {
             (Some((key, _)), _) => [None, Some(key)],
@@ -155,11 +156,19 @@ pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u6
     if b.squeezed_shape() != c.squeezed_shape() {
         return (Evidence::Nothing, 0);
     }
-    // Of two that are the same, one is read: it is held against the hash that both have.
-    if same_bytes(b, c)
-        && let Ok(data) = load(baseline, b_key)
-    {
-        return measured(b_key, &data, c_key, &data, data.view().len() * data.dtype().size());
+    // Of two that are the same, the one that is sent is not: the other is held against the hash that both have.
+    if same_bytes(b, c) {
+        let bytes = |data: &TensorData| 2 * data.view().len() * data.dtype().size();
+        if candidate.1.is_late()
+            && let Ok(data) = load(baseline, b_key)
+        {
+            return measured(b_key, &data, c_key, &data, bytes(&data));
+        }
+        if baseline.1.is_late()
+            && let Ok(data) = load(candidate, c_key)
+        {
+            return measured(b_key, &data, c_key, &data, bytes(&data));
+        }
     }
     let both = || (load(baseline, b_key), load(candidate, c_key));
     // To hold a large tensor against its hash takes one thread a while.
@@ -175,7 +184,7 @@ pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u6
     }
 }
 
-/// Measures two tensors, of which so many bytes are read.
+/// Measures two tensors of so many bytes together.
 fn measured(b_key: &str, x: &TensorData, c_key: &str, y: &TensorData, bytes: usize) -> (Evidence, u64) {
     let measured = measure::compare(x.view(), y.view());
     let fault =

@@ -8,7 +8,7 @@
 //! Pages of a mapped file count as memory of this process once they are touched. They are given back whenever 64 MiB of the
 //! file have been used, so that a comparison holds little of what it reads.
 //!
-//! Only regular files are opened: a named pipe would block for ever, a device may never end. Late files ([`late`](super::late)) are always read piece by
+//! Only regular files are opened: a named pipe would block for ever, a device may never end. Late files ([`late`]) are always read piece by
 //! piece.
 
 use std::fmt;

@@ -79,6 +79,12 @@ pub(super) fn fetch(
     })
 }
 
+/// Requests that [`fetch`] has under way for these.
+pub(super) fn requests(orders: &[Order<'_>]) -> usize {
+    let ranges = orders.iter().flat_map(|order| order.ranges.ranges());
+    ranges.flat_map(pieces_of).take(IN_FLIGHT).count()
+}
+
 /// Does `work` for all of `items`, for so many at a time, until one fails: the first error. `work` is told whether another one has failed.
 fn each<T: Sync>(
     items: &[T],

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::fetch::{Order, fetch};
+use super::fetch::{Order, fetch, requests};
 use super::scratch::Budget;
 use super::spans::Spans;
 use super::{Bucket, Object, StoreError};
@@ -24,6 +24,9 @@ const GAP: u64 = 1 << 20;
 /// Bytes that come at least where nobody said what will be read, such as headers.
 const BLOCK: u64 = 64 << 10;
 
+/// Requests under way for all that reads, several parts and both of their sides: those of two rounds.
+const REQUESTS: usize = 32;
+
 /// Objects that are late, by the path at which each is looked for.
 #[derive(Clone)]
 pub(super) struct LateObjects(Arc<Inner>);
@@ -35,6 +38,10 @@ struct Inner {
     pauses: Vec<Duration>,
     known: Mutex<Known>,
     failure: Mutex<Failure>,
+    /// Requests under way.
+    requests: Mutex<usize>,
+    /// There are fewer than before.
+    fewer: Condvar,
 }
 
 #[derive(Default)]
@@ -161,8 +168,8 @@ impl LateFiles for LateObjects {
 impl LateObjects {
     /// None yet. Copies will lie in `folder`, which is there.
     pub(super) fn new(folder: PathBuf, budget: Arc<Budget>, pauses: Vec<Duration>) -> Self {
-        let (known, failure) = (Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { folder, budget, pauses, known, failure }))
+        let (known, failure, requests) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { folder, budget, pauses, known, failure, requests, fewer: Condvar::new() }))
     }
 
     /// Has the object called `name` be read at `path`.
@@ -265,13 +272,26 @@ impl LateObjects {
                     ranges: claim.clone(),
                 })
                 .collect();
-            outcome = fetch(&**bucket, &orders, &self.0.pauses, &|_, _| {});
+            outcome =
+                self.in_turn(requests(&orders), || fetch(&**bucket, &orders, &self.0.pauses, &|_, _| {}));
             left = elsewhere;
         }
         outcome.map_err(|error| {
             self.0.budget.give_back(bytes);
             Refusal::Failed(self.fail(error))
         })
+    }
+
+    /// Does `work`, which has so many requests under way, once there are few enough others.
+    fn in_turn<T>(&self, requests: usize, work: impl FnOnce() -> T) -> T {
+        let Inner { requests: all, fewer, .. } = &*self.0;
+        let count = || all.lock().unwrap_or_else(PoisonError::into_inner);
+        let many = |all: &mut usize| *all + requests > REQUESTS;
+        *fewer.wait_while(count(), many).unwrap_or_else(PoisonError::into_inner) += requests;
+        let done = work();
+        *count() -= requests;
+        fewer.notify_all();
+        done
     }
 
     /// Takes so many bytes of the budget, for which copies go that nobody has open, those that were opened longest ago first.

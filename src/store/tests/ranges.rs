@@ -147,8 +147,18 @@ fn a_comparison_is_sent_what_it_reads_once() {
     check(&Asked { level: Some("api".into()), ..Asked::default() });
     assert_eq!(sent(&lying, "runs/baseline"), (all, OPS));
     assert_eq!(sent(&lying, "runs/candidate"), (all / 2, OPS / 2));
-    let most = lying.0.most.load(Ordering::SeqCst);
-    assert!((2..=32).contains(&most), "{most} requests at a time");
+    // Nothing of equal values is sent where the other side is on a disk.
+    let mut stage = stage(&lying);
+    let name = stage.dump(Path::new("s3://bucket/runs/baseline"), &Selection::default()).unwrap();
+    let options = Asked::default().options(stage.copies()).unwrap();
+    let disk = folder.path().join("candidate");
+    let found = compare(&name, &disk, &options, &Quiet, &mut |_| Ok(())).unwrap();
+    stage.sound().unwrap();
+    assert_eq!(
+        report(&found, "s3://bucket/runs", folder.path()),
+        report(&on_disk(folder.path(), &CompareOptions::default()), "s3://bucket/runs", folder.path())
+    );
+    assert_eq!(sent(&lying, ""), (all, 2));
 }
 
 #[test]
@@ -333,4 +343,34 @@ fn threads_that_read_one_file_get_its_bytes_and_each_comes_once() {
     let whole = crate::read::map::open(&place, FileAccess::Map).unwrap();
     assert!(whole.in_memory().unwrap() == content);
     assert_eq!(lying.0.sent.lock().unwrap().values().sum::<u64>(), content.len() as u64);
+}
+
+#[test]
+fn many_threads_have_no_more_requests_under_way_than_one_store_takes() {
+    const THREADS: u64 = 64;
+    const BLOCK: u64 = 64 << 10;
+    let lying = Lying::default();
+    lying
+        .0
+        .objects
+        .lock()
+        .unwrap()
+        .insert("runs/a.bin".into(), vec![7; (THREADS * BLOCK).try_into().unwrap()]);
+    let mut stage = stage(&lying);
+    let path = stage.dump(Path::new("s3://bucket/runs/a.bin"), &Selection::default()).unwrap();
+    let place = stage.copies().place(&path);
+    let together = std::sync::Barrier::new(THREADS.try_into().unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (place, together) = (&place, &together);
+            scope.spawn(move || {
+                let source = crate::read::map::Source::open(place, FileAccess::Map).unwrap();
+                together.wait();
+                let section = source.section(thread * BLOCK..(thread + 1) * BLOCK, "a block").unwrap();
+                assert!(section.bytes().iter().all(|byte| *byte == 7));
+            });
+        }
+    });
+    let most = lying.0.most.load(Ordering::SeqCst);
+    assert!((8..=32).contains(&most), "{most} requests at a time");
 }
