@@ -62,34 +62,38 @@ def test_the_answer_is_that_of_one_process(cluster: None, dumps: tuple[Path, Pat
 def test_workers_that_are_killed_one_after_the_other_are_replaced(
     cluster: None, dumps: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    running = tmp_path / "running"
+    running.mkdir()
+
     def slow(build: str, plan: str, index: int, count: int, threads: int) -> object:
+        import os
         import time
 
         from probe import distributed
 
+        at_work = running / str(os.getpid())
+        at_work.write_text(str(index))
         time.sleep(0.4)
-        return distributed._compare_shard(build, plan, index, count, threads)
+        done = distributed._compare_shard(build, plan, index, count, threads)
+        at_work.unlink(missing_ok=True)
+        return done
 
     baseline, candidate = dumps
     stop = threading.Event()
-    killed: list[int] = []
+    #: The shards whose workers were killed. A third time would leave the shard out.
+    killed: list[str] = []
     chance = random.Random(0)
-
-    def workers() -> Iterator[int]:
-        for process in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                # Ray calls a worker by the function that it runs.
-                if b"ray::" in (name := process.read_bytes()) and b"slow" in name:
-                    yield int(process.parent.name)
-            except OSError:
-                continue
 
     def kill() -> None:
         while not stop.wait(1):
-            if found := sorted(workers()):
-                killed.append(chance.choice(found))
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(killed[-1], signal.SIGKILL)
+            workers = list(running.iterdir())
+            # A worker that has just ended its shard is no worker, or is at another one.
+            with contextlib.suppress(OSError, IndexError):
+                worker = chance.choice(sorted(workers))
+                if (shard := worker.read_text()) and killed.count(shard) < 2:
+                    os.kill(int(worker.name), signal.SIGKILL)
+                    killed.append(shard)
+                    worker.unlink()
 
     killer = threading.Thread(target=kill)
     with monkeypatch.context() as patched:
