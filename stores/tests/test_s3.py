@@ -231,8 +231,9 @@ def test_an_interrupted_copy_leaves_nothing(store: Store, tmp_path: Path) -> Non
     for rank in range(40):
         folder = large / "step0" / f"rank{rank}"
         folder.mkdir(parents=True)
-        shutil.copy(FAULTS / "baseline" / "step0" / "rank0" / "dump.json", folder)
-        (folder / "more.bin").write_bytes(b"x" * 8_000_000)
+        # Files of tensors come as they are read; this one is copied whole.
+        dump = (FAULTS / "baseline" / "step0" / "rank0" / "dump.json").read_bytes()
+        (folder / "dump.json").write_bytes(dump + b" " * 8_000_000)
     store.upload(large, "large")
     source = f"s3://{store.bucket}/large"
     running = subprocess.Popen(
@@ -242,7 +243,7 @@ def test_an_interrupted_copy_leaves_nothing(store: Store, tmp_path: Path) -> Non
         stdout=subprocess.PIPE,
     )
     deadline = time.monotonic() + 60
-    while not list(store.scratch.glob("*/s3/*/large/step0/*/more.bin")) and time.monotonic() < deadline:
+    while not list(store.scratch.glob("*/s3/*/large/step0/*/dump.json")) and time.monotonic() < deadline:
         time.sleep(0.005)
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=60)
