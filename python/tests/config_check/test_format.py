@@ -29,7 +29,7 @@ def test_members_are_valid(packed: Packed) -> None:
     pack = packed()
     for name in pack.text:
         part = name.rsplit("/")[-1].removesuffix(".json")
-        jsonschema.validate(json.loads(pack.text[name]), {"$ref": f"#/properties/{part}", **schema})
+        jsonschema.validate(json.loads(pack.text[name]), {"$defs": schema["$defs"], **schema["properties"][part]})
 
 
 def test_files_of_the_data_are_listed_without_their_folders(packed: Packed, tmp_path: Path) -> None:

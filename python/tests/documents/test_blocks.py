@@ -75,6 +75,7 @@ def test_a_block_that_is_not_run_says_why() -> None:
         ("docs/report.md", "probe"),
         ("docs/runtime.md", "cargo"),
         ("docs/runtime.md", "probe"),
+        ("docs/runtime.md", "probe"),
         *(("docs/scale-out.md", first) for first in ("probe", "pip", "probe", "#", "export", "probe")),
     ], "each needs a reason that holds: what can run is run"
 
