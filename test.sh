@@ -172,15 +172,21 @@ python_tests() {
         --rootdir "$here" -c "$here/pyproject.toml" --ignore-glob='*/test_distributed*.py' "$here/python/tests")
 }
 
-# Comparisons on a local cluster, one after the other: each takes both processors.
+# Comparisons on a local cluster, one after the other: each takes both processors. Ray has an environment of its own, which sees the other:
+# what imports it where it can would have its threads in the processes that other tests fork.
 ray_tests() {
-    local here="$PWD"
-    .venv/bin/python -c 'import ray' 2>/dev/null ||
-        .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile 'ray>=2.40' || {
+    local here="$PWD" python="$target/ray-environment/bin/python"
+    if [[ ! -x $python ]]; then
+        .venv/bin/python -m venv "$target/ray-environment"
+        .venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+            >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tested.pth"
+    fi
+    "$python" -c 'import ray' 2>/dev/null ||
+        "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile 'ray>=2.40' || {
         note "NOT TESTED: Ray could not be installed: no comparison on a cluster"
         return
     }
-    (cd "$target" && "$here/.venv/bin/python" -m pytest -q -p no:cacheprovider --rootdir "$here" -c "$here/pyproject.toml" \
+    (cd "$target" && "$python" -m pytest -q -p no:cacheprovider --rootdir "$here" -c "$here/pyproject.toml" \
         "$here"/python/tests/test_distributed*.py)
 }
 
