@@ -27,6 +27,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skipped)
 
 
+@pytest.fixture(scope="session")
+def agent() -> None:
+    """The agent below Python is there: a device without it is half a build, and no reason to skip."""
+    assert simulator.AGENT.exists(), f"{simulator.AGENT} is not built: cargo build -p probe-agent"
+
+
 @pytest.fixture
 def compare(tmp_path: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
     """Exit code and `report.json` of `probe compare`."""

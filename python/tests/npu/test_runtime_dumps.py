@@ -18,7 +18,7 @@ from simulator import Done
 TRAIN = simulator.HERE / "train.py"
 Compare = Callable[..., tuple[int, dict[str, Any]]]
 
-pytestmark = pytest.mark.skipif(not simulator.AGENT.exists(), reason=f"{simulator.AGENT} is not built: cargo build -p probe-agent")
+pytestmark = pytest.mark.usefixtures("agent")
 
 
 def train(folder: Path, *probe: object, variables: dict[str, str] | None = None, **switches: Any) -> Done:

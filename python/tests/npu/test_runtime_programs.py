@@ -19,10 +19,7 @@ COMPILER = next((found for name in ("c++", "g++", "clang++") if (found := shutil
 #: What the program prints, computed here: each step is `a = relu(((a * b) + a) * b)`, with `b` fixed.
 FIRST, FACTOR = torch.tensor([1.0, 2.0, 3.0, -4.0]), torch.tensor([0.5, 0.25, 2.0, 1.0])
 
-pytestmark = [
-    pytest.mark.skipif(not simulator.AGENT.exists(), reason=f"{simulator.AGENT} is not built: cargo build -p probe-agent"),
-    pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler"),
-]
+pytestmark = pytest.mark.usefixtures("agent")
 
 
 def torch_libraries() -> str:
