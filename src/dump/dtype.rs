@@ -157,7 +157,7 @@ impl fmt::Display for DType {
 }
 
 /// The element type a dump states for a tensor: one that `probe` knows, or the text as it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RecordedDType {
     /// A type whose values can be compared.
     Known(DType),

@@ -32,7 +32,9 @@ pub(crate) use tensor::is_row_major;
 pub use tensor::{
     Bytes, LayoutError, MAX_DIMS, Storage, TensorData, TensorRef, contiguous_strides, element_count,
 };
-pub use value::{Checksum, NO_DATA, Number, Printed, RecordedStatistics, Scalar, TensorRecord, Value};
+pub use value::{
+    Checksum, NO_DATA, Number, Printed, RecordedStatistics, Scalar, TensorMetadata, TensorRecord, Value,
+};
 
 /// Which process of a run wrote a part of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -8,26 +8,30 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
-use super::{Checksum, Counts, Number, TensorRecord};
+use super::{Checksum, Counts, Number, TensorMetadata, TensorRecord};
 
 /// Gives out the record or text that it already has, where it has an equal one.
 #[derive(Debug, Default)]
 pub(crate) struct Repeated {
     /// The last record of each key: the same tensor is mostly seen again soon.
     records: HashMap<u64, Arc<TensorRecord>>,
+    /// The last metadata of each key.
+    metadata: HashMap<u64, Arc<TensorMetadata>>,
     texts: HashSet<Arc<str>>,
-    sizes: HashSet<Arc<[u64]>>,
-    steps: HashSet<Arc<[i64]>>,
     counts: HashSet<Arc<Counts>>,
 }
 
 impl Repeated {
-    /// The record, shared with the slots that recorded the same.
-    pub(crate) fn record(&mut self, record: Arc<TensorRecord>) -> Arc<TensorRecord> {
-        let key = key(&record);
-        if let Some(known) = self.records.get(&key).filter(|known| **known == record) {
+    /// The record, shared with the slots that recorded the same; otherwise with metadata and counts shared with those of others.
+    pub(crate) fn record(&mut self, mut record: TensorRecord) -> Arc<TensorRecord> {
+        let kind = metadata_key(&record.metadata);
+        let key = key(kind, &record);
+        if let Some(known) = self.records.get(&key).filter(|known| ***known == record) {
             return known.clone();
         }
+        record.metadata = last(&mut self.metadata, kind, record.metadata);
+        record.counts = record.counts.map(|counts| shared(&mut self.counts, counts));
+        let record = Arc::new(record);
         self.records.insert(key, record.clone());
         record
     }
@@ -35,21 +39,6 @@ impl Repeated {
     /// The text, shared with its equals.
     pub(crate) fn text(&mut self, text: &str) -> Arc<str> {
         shared(&mut self.texts, text)
-    }
-
-    /// The shape, shared with its equals.
-    pub(crate) fn sizes(&mut self, sizes: Vec<u64>) -> Arc<[u64]> {
-        shared(&mut self.sizes, sizes)
-    }
-
-    /// The strides, shared with their equals.
-    pub(crate) fn steps(&mut self, steps: Vec<i64>) -> Arc<[i64]> {
-        shared(&mut self.steps, steps)
-    }
-
-    /// The counts, shared with their equals: those of tensors of one shape without zeros.
-    pub(crate) fn counts(&mut self, counts: Counts) -> Arc<Counts> {
-        shared(&mut self.counts, counts)
     }
 }
 
@@ -67,11 +56,40 @@ where
     value
 }
 
-/// Equal for equal records. Those that only this makes alike do not share.
-fn key(record: &TensorRecord) -> u64 {
+/// What `known` holds under the key where that equals `value`; otherwise `value`, which it holds from then on.
+fn last<T: PartialEq>(known: &mut HashMap<u64, Arc<T>>, key: u64, value: Arc<T>) -> Arc<T> {
+    let held = known.entry(key).or_insert_with(|| value.clone());
+    if **held != *value {
+        *held = value;
+    }
+    held.clone()
+}
+
+/// Equal for equal metadata.
+fn metadata_key(metadata: &TensorMetadata) -> u64 {
+    let TensorMetadata {
+        dtype,
+        shape,
+        strides,
+        device,
+        requires_grad,
+        placement,
+        layout,
+        sum_error,
+        note,
+        damage,
+    } = metadata;
     let mut hasher = DefaultHasher::new();
-    record.shape.hash(&mut hasher);
-    record.data.hash(&mut hasher);
+    (dtype, shape, strides, device, requires_grad).hash(&mut hasher);
+    (placement, layout, note, damage).hash(&mut hasher);
+    sum_error.map(f64::to_bits).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Equal for equal records whose metadata has the key `kind`. Those that only this makes alike do not share.
+fn key(kind: u64, record: &TensorRecord) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (kind, &record.data).hash(&mut hasher);
     if let Some(Checksum::Xxh3(hash)) = record.checksum {
         hasher.write_u128(hash);
     }
@@ -90,22 +108,25 @@ mod tests {
     use super::*;
     use crate::dump::{DType, RecordedDType};
 
-    fn record(max: f64, note: Option<&str>) -> Arc<TensorRecord> {
+    fn record(max: f64, note: Option<&str>) -> TensorRecord {
         let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), [2, 3].into());
         record.statistics.max = Some(Number::Float(max));
         record.note = note.map(Into::into);
-        record.into()
+        record
     }
 
     #[test]
-    fn equal_records_are_one_and_others_are_not() {
+    fn equal_records_are_one_and_others_share_their_metadata() {
         let mut repeated = Repeated::default();
         let first = repeated.record(record(1.0, None));
         assert!(Arc::ptr_eq(&first, &repeated.record(record(1.0, None))));
-        for other in [record(2.0, None), record(1.0, Some("beyond the byte budget"))] {
+        for (other, alike) in
+            [(record(2.0, None), true), (record(1.0, Some("beyond the byte budget")), false)]
+        {
             let shared = repeated.record(other.clone());
             assert!(!Arc::ptr_eq(&first, &shared));
-            assert_eq!(shared, other);
+            assert_eq!(*shared, other);
+            assert_eq!(Arc::ptr_eq(&first.metadata, &shared.metadata), alike);
         }
         // NaN is not known to be the same.
         let (a, b) = (repeated.record(record(f64::NAN, None)), repeated.record(record(f64::NAN, None)));

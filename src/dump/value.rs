@@ -1,6 +1,7 @@
 //! What a dump holds of one value: a tensor's record, a scalar, or the fact that there was none.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::{Counts, RecordedDType, Sketch};
@@ -104,63 +105,86 @@ impl fmt::Display for Checksum {
 /// How the remark of a capture begins on a tensor whose elements are nowhere: on the device `meta`, or released.
 pub const NO_DATA: &str = "no data";
 
-/// What a dump holds of one tensor. What many tensors have in common is shared by them, where the reader sees to it: a part holds hundreds of
-/// thousands of these.
+/// What a dump says of a tensor besides its values.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TensorRecord {
+pub struct TensorMetadata {
     /// Element type at capture.
     pub dtype: RecordedDType,
     /// Sizes of the dimensions; empty for a scalar.
     pub shape: Arc<[u64]>,
-    /// Statistics, as far as recorded.
-    pub statistics: RecordedStatistics,
+    /// Steps in elements from one index to the next in each dimension, as at capture; `None` when not recorded.
+    pub strides: Option<Box<[i64]>>,
+    /// Where the tensor was (`cuda:0`, `npu:3`), as recorded; `None` when not recorded.
+    pub device: Option<Box<str>>,
     /// Whether autograd tracked the tensor; `None` when not recorded.
     pub requires_grad: Option<bool>,
-    /// Checksum of the bytes; `None` when not recorded.
-    pub checksum: Option<Checksum>,
-    /// Key under which the [`TensorStore`](super::TensorStore) of the rank holds the data; `None` when no data was recorded.
-    pub data: Option<Arc<str>>,
     /// Placement of a distributed tensor, as text; `None` for plain tensors.
     pub placement: Option<Box<str>>,
-    /// Elements by kind; `None` when not recorded. Where they are, the statistics are those of the finite elements.
-    pub counts: Option<Arc<Counts>>,
-    /// Signed sums; `None` when not recorded. Shared by the slots that hold the same tensor.
-    pub sketch: Option<Arc<Sketch>>,
-    /// Steps in elements from one index to the next in each dimension, as at capture; `None` when not recorded.
-    pub strides: Option<Arc<[i64]>>,
-    /// Where the tensor was (`cuda:0`, `npu:3`), as recorded; `None` when not recorded.
-    pub device: Option<Arc<str>>,
-    /// How far mean, norm and sketch may be off relative to the norm; `None` where they were summed in binary64, or nothing was said.
-    pub sum_error: Option<f64>,
     /// Private format of a device that the elements are still in (`FRACTAL_Z`), where the way to the logical tensor is not known. Elements
     /// of two formats do not answer one another, even where the shapes agree.
     pub layout: Option<Box<str>>,
+    /// How far mean, norm and sketch may be off relative to the norm; `None` where they were summed in binary64, or nothing was said.
+    pub sum_error: Option<f64>,
     /// A remark of the capture (`beyond the byte budget`, `quantised`).
     pub note: Option<Box<str>>,
     /// Why not even type and shape could be read, though the file has the name; those given here stand for nothing then.
     pub damage: Option<Box<str>>,
 }
 
-impl TensorRecord {
-    /// A tensor of which nothing but type and shape was recorded.
+/// What a dump holds of one tensor. Reads and writes of the metadata go through to it (`record.shape`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorRecord {
+    /// Shared by the tensors that are alike, where the reader sees to it: a part holds hundreds of thousands of records, and few kinds.
+    pub metadata: Arc<TensorMetadata>,
+    /// Statistics, as far as recorded.
+    pub statistics: RecordedStatistics,
+    /// Checksum of the bytes; `None` when not recorded.
+    pub checksum: Option<Checksum>,
+    /// Key under which the [`TensorStore`](super::TensorStore) of the rank holds the data; `None` when no data was recorded.
+    pub data: Option<Arc<str>>,
+    /// Elements by kind; `None` when not recorded. Where they are, the statistics are those of the finite elements. Shared like the metadata.
+    pub counts: Option<Arc<Counts>>,
+    /// Signed sums; `None` when not recorded. Shared by the slots that hold the same tensor.
+    pub sketch: Option<Arc<Sketch>>,
+}
+
+impl Deref for TensorRecord {
+    type Target = TensorMetadata;
+
+    fn deref(&self) -> &TensorMetadata {
+        &self.metadata
+    }
+}
+
+/// Writes to a copy of its own where others share the metadata.
+impl DerefMut for TensorRecord {
+    fn deref_mut(&mut self) -> &mut TensorMetadata {
+        Arc::make_mut(&mut self.metadata)
+    }
+}
+
+impl TensorMetadata {
+    /// Of a tensor of which nothing but type and shape is known.
     pub fn new(dtype: RecordedDType, shape: Arc<[u64]>) -> Self {
         Self {
             dtype,
             shape,
-            statistics: RecordedStatistics::default(),
-            requires_grad: None,
-            checksum: None,
-            data: None,
-            placement: None,
-            counts: None,
-            sketch: None,
             strides: None,
             device: None,
-            sum_error: None,
+            requires_grad: None,
+            placement: None,
             layout: None,
+            sum_error: None,
             note: None,
             damage: None,
         }
+    }
+}
+
+impl TensorRecord {
+    /// A tensor of which nothing but type and shape was recorded.
+    pub fn new(dtype: RecordedDType, shape: Arc<[u64]>) -> Self {
+        TensorMetadata::new(dtype, shape).into()
     }
 
     /// Why nothing is known of the elements although there are some: the capture tried to measure them and could not. `None` where
@@ -198,6 +222,20 @@ impl TensorRecord {
     /// True for a tensor without elements.
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)
+    }
+}
+
+/// A tensor of which nothing but this was recorded.
+impl From<TensorMetadata> for TensorRecord {
+    fn from(metadata: TensorMetadata) -> Self {
+        Self {
+            metadata: metadata.into(),
+            statistics: RecordedStatistics::default(),
+            checksum: None,
+            data: None,
+            counts: None,
+            sketch: None,
+        }
     }
 }
 

@@ -173,7 +173,8 @@ mod tests {
         let (b, c) =
             (wave(10_000), wave(10_000).iter().map(|value| value * (1.0 + 1e-6)).collect::<Vec<_>>());
         let noise = |sum_error| {
-            let c = TensorRecord { sum_error, ..record(&c) };
+            let mut c = record(&c);
+            c.sum_error = sum_error;
             SketchEstimate::of(&record(&b), &c).unwrap()
         };
         assert!(noise(None).is_resolved() && !noise(Some(2e-6)).is_resolved());

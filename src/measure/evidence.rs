@@ -383,7 +383,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::dump::{Content, DType, RecordedDType, TensorRef};
+    use crate::dump::{Content, DType, RecordedDType, TensorMetadata, TensorRef};
     use crate::measure::observe;
 
     fn record(shape: &[u64], max: f64, min: f64, mean: f64, norm: f64) -> TensorRecord {
@@ -476,12 +476,16 @@ mod tests {
 
     #[test]
     fn sums_of_a_device_prove_no_more_than_they_say_of_themselves() {
-        let on_device = |norm| TensorRecord {
+        let on_host = |norm| TensorRecord {
             counts: Some(Counts { elements: 100, ..Counts::default() }.into()),
-            sum_error: Some(1e-6),
             ..record(&[100], 2.0, -1.0, 0.1, norm)
         };
-        let host = TensorRecord { sum_error: None, ..on_device(5.0) };
+        let on_device = |norm| {
+            let mut record = on_host(norm);
+            record.sum_error = Some(1e-6);
+            record
+        };
+        let host = on_host(5.0);
         let near = compare_recorded(&host, &on_device(5.0 * (1.0 + 9e-7)));
         assert!(near.rel_l2_at_least.unwrap() <= 0.0 && !near.all_same && near.same_integers, "{near:?}");
         // Both sides may be off.
@@ -492,7 +496,7 @@ mod tests {
         let off = compare_recorded(&host, &on_device(5.0 * (1.0 + 3e-6)));
         assert!(off.rel_l2_at_least.unwrap() > 1e-6 && !off.same_integers, "{off:?}");
         // Exact sums of integers that differ do so.
-        let off = compare_recorded(&host, &TensorRecord { sum_error: None, ..on_device(5.0 * (1.0 + 9e-7)) });
+        let off = compare_recorded(&host, &on_host(5.0 * (1.0 + 9e-7)));
         assert!(!off.same_integers, "{off:?}");
     }
 
@@ -507,8 +511,10 @@ mod tests {
                 statistics: found.statistics,
                 counts: Some(found.counts.into()),
                 sketch: found.sketch.map(Arc::new),
-                sum_error,
-                ..TensorRecord::new(RecordedDType::Known(DType::I32), [values.len() as u64].into())
+                ..TensorRecord::from(TensorMetadata {
+                    sum_error,
+                    ..TensorMetadata::new(RecordedDType::Known(DType::I32), [values.len() as u64].into())
+                })
             }
         };
         for (scale, seen) in [(20, true), (50_000, false)] {

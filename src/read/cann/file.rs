@@ -296,8 +296,8 @@ fn entry(described: &Described) -> (Value, Decoding) {
         Layout::Same(shape) => shape,
         Layout::Unknown(_) => &shape,
     };
-    let widened = |sizes: &[usize]| sizes.iter().map(|&size| size as u64).collect();
-    let mut record = TensorRecord::new(recorded(element), widened(logical));
+    let widened = logical.iter().map(|&size| size as u64).collect();
+    let mut record = TensorRecord::new(recorded(element), widened);
     if let Layout::Unknown(reason) = &layout {
         record.layout = Some(super::types::format_name(described.format).into());
         record.note = Some(reason.clone().into());

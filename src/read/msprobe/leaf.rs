@@ -11,7 +11,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::json::{Key, Node, Token, bare_number};
 use crate::dump::{
-    Checksum, Number, Op, RecordedDType, RecordedStatistics, Scalar, Slot, SlotSide, TensorRecord, Value,
+    Checksum, Number, Op, RecordedDType, RecordedStatistics, Scalar, Slot, SlotSide, TensorMetadata,
+    TensorRecord, Value,
 };
 
 /// Kind of the stand-in for a record that cannot be one: a tensor without dtype or with sizes that are none, a type without a value, or a
@@ -303,11 +304,13 @@ impl<'a> Leaf<'a> {
         if let (Some(dtype), Some(shape)) = (&self.dtype, self.shape) {
             return Value::Tensor(Arc::new(TensorRecord {
                 statistics: self.statistics,
-                requires_grad: self.requires_grad,
                 checksum: self.checksum,
                 data: self.data.map(Into::into),
-                placement: self.placement.map(|text| text.trim_end().into()),
-                ..TensorRecord::new(RecordedDType::parse(dtype), shape.into())
+                ..TensorRecord::from(TensorMetadata {
+                    requires_grad: self.requires_grad,
+                    placement: self.placement.map(|text| text.trim_end().into()),
+                    ..TensorMetadata::new(RecordedDType::parse(dtype), shape.into())
+                })
             }));
         }
         if self.dtype.is_some() || self.kind.ends_with("Tensor") {

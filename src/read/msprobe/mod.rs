@@ -18,7 +18,7 @@ pub(super) use layout::{Found, find_parts, is_index_name};
 use super::late::{self, Wanted};
 use super::map::{self, FileAccess};
 use super::{ReadError, limits, tensor_file};
-use crate::dump::{Dump, PartKey, PartReader, Rank, Repeated, TensorData, TensorStore, Value};
+use crate::dump::{Dump, PartKey, PartReader, Rank, Repeated, TensorData, TensorRecord, TensorStore, Value};
 
 /// [`Dump::format`] of dumps of the older tool.
 pub(crate) const FORMAT: &str = "msprobe dump";
@@ -106,7 +106,7 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
         for slot in &mut op.slots {
             slot.path = repeated.text(&slot.path);
             if let Value::Tensor(record) = &mut slot.value {
-                *record = repeated.record(record.clone());
+                *record = repeated.record(TensorRecord::clone(record));
             }
         }
         for slot in leaf::take_damaged(op) {

@@ -15,7 +15,7 @@ use super::table::dictionary;
 use crate::dump::native::columns::{Column, Form, HASH_BYTES, SKETCH_BYTES, ops_schema};
 use crate::dump::{
     Checksum, Counts, DType, MAX_DIMS, Number, Op, OpName, RecordedDType, RecordedStatistics, Repeated,
-    SKETCH_LANES, Scalar, Sketch, SketchVersion, Slot, SlotSide, TensorRecord, Value,
+    SKETCH_LANES, Scalar, Sketch, SketchVersion, Slot, SlotSide, TensorMetadata, TensorRecord, Value,
 };
 use crate::read::tensor_file::printable;
 use crate::read::{ReadError, limits};
@@ -283,7 +283,7 @@ impl<'p> OpsBuilder<'p> {
         Ok(match kind {
             Some("tensor") => self
                 .tensor(rows, row)?
-                .map_or(Value::Unsupported, |record| Value::Tensor(self.repeated.record(record.into()))),
+                .map_or(Value::Unsupported, |record| Value::Tensor(self.repeated.record(record))),
             Some("none") => Value::None,
             Some(kind @ ("int" | "float" | "bool")) => {
                 let value = rows.text(Column::Value, row).unwrap_or_default();
@@ -308,17 +308,18 @@ impl<'p> OpsBuilder<'p> {
         let Some(shape) = list::<u64>(rows.text(Column::Shape, row).unwrap_or_default()) else {
             return Ok(None);
         };
-        let mut record = TensorRecord::new(dtype, self.repeated.sizes(shape));
-        let strides = rows.text(Column::Strides, row).and_then(list::<i64>);
-        record.strides = strides.map(|strides| self.repeated.steps(strides));
-        record.device = self.shared(rows.text(Column::Device, row))?;
-        record.requires_grad = rows.flag(Column::RequiresGrad, row);
-        record.placement = self.text(rows.text(Column::Placement, row))?;
-        record.note = self.text(rows.text(Column::TensorNote, row))?;
-        record.counts = counts(rows, row).map(|counts| self.repeated.counts(counts));
+        let mut record = TensorRecord::from(TensorMetadata {
+            strides: rows.text(Column::Strides, row).and_then(list::<i64>).map(Into::into),
+            device: self.text(rows.text(Column::Device, row))?,
+            requires_grad: rows.flag(Column::RequiresGrad, row),
+            placement: self.text(rows.text(Column::Placement, row))?,
+            note: self.text(rows.text(Column::TensorNote, row))?,
+            // What is no share of the norm says nothing.
+            sum_error: rows.real(Column::SumError, row).filter(|error| (0.0..1.0).contains(error)),
+            ..TensorMetadata::new(dtype, shape.into())
+        });
+        record.counts = counts(rows, row).map(Into::into);
         record.statistics = statistics(rows, row, record.dtype.known());
-        // What is no share of the norm says nothing.
-        record.sum_error = rows.real(Column::SumError, row).filter(|error| (0.0..1.0).contains(error));
         let hash = rows.bytes(Column::Hash, row).and_then(|bytes| <[u8; HASH_BYTES]>::try_from(bytes).ok());
         record.checksum = hash.map(|bytes| Checksum::Xxh3(u128::from_be_bytes(bytes)));
         record.sketch = self.sketch(rows, row);

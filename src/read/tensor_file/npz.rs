@@ -60,7 +60,7 @@ impl NpzFile {
                 return Err(damaged(format!("archive member '{}' {ENCRYPTED}", printable(&text))));
             }
             let value = match header(&archive, member) {
-                Ok(header) => Value::Tensor(Arc::new(header.record())),
+                Ok(header) => Value::Tensor(Arc::new(header.metadata().into())),
                 Err(error) => Value::Tensor(Arc::new(npy::damaged(&error))),
             };
             entries.push(Entry { name: name.into(), value });

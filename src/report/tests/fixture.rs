@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::dump::{
     Checksum, DType, Number, Op, OpName, PartKey, Rank, RankId, RecordedDType, RecordedStatistics, Scalar,
-    Slot, SlotSide, Task, TensorData, TensorRecord, TensorStore, Value,
+    Slot, SlotSide, Task, TensorData, TensorMetadata, TensorRecord, TensorStore, Value,
 };
 use crate::judge::{
     Cause, Counts, ErrorPlace, Expectation, Finding, Incomplete, LargestError, OpJudgement, PartJudgement,
@@ -247,8 +247,10 @@ pub(crate) fn record(norm: f64) -> TensorRecord {
             mean: Some(0.012_345_678_901_234_5),
             norm: Some(norm),
         },
-        requires_grad: Some(true),
-        ..TensorRecord::new(RecordedDType::Known(DType::F32), [4, 8, 16].into())
+        ..TensorRecord::from(TensorMetadata {
+            requires_grad: Some(true),
+            ..TensorMetadata::new(RecordedDType::Known(DType::F32), [4, 8, 16].into())
+        })
     }
 }
 
@@ -344,10 +346,9 @@ pub(crate) fn everything() -> Part {
         ],
     );
     let mut half = both("output.0", tensor(), data(4e-3), Verdict::DType);
-    half.candidate = Some(Value::Tensor(Arc::new(TensorRecord {
-        dtype: RecordedDType::Known(DType::Bf16),
-        ..record(22.5)
-    })));
+    let mut coarse = record(22.5);
+    coarse.dtype = RecordedDType::Known(DType::Bf16);
+    half.candidate = Some(Value::Tensor(Arc::new(coarse)));
     part.push("Functional.softmax.0.forward", Role::Introduces, Some(Cause::DType), vec![half]);
     part.push(
         "Functional.div.0.forward",

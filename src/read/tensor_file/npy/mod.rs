@@ -12,7 +12,9 @@ use literal::Literal;
 
 use super::byte_order::swapped;
 use super::{Entry, TensorFile, printable};
-use crate::dump::{DType, RecordedDType, TensorData, TensorRecord, Value, contiguous_strides, element_count};
+use crate::dump::{
+    DType, RecordedDType, TensorData, TensorMetadata, TensorRecord, Value, contiguous_strides, element_count,
+};
 use crate::read::ReadError;
 use crate::read::limits::MAX_HEADER_BYTES;
 use crate::read::map::{Section, Source};
@@ -44,7 +46,7 @@ enum Descr {
 /// The record of an array whose header cannot be read; loading it gives the same error.
 pub(super) fn damaged(error: &ReadError) -> TensorRecord {
     let header = Header { descr: Descr::Other("unreadable".into()), fortran: false, shape: Box::default() };
-    TensorRecord { damage: Some(error.to_string().into()), ..header.record() }
+    TensorMetadata { damage: Some(error.to_string().into()), ..header.metadata() }.into()
 }
 
 /// Reads the fixed part: where the header text lies, counted from the magic number.
@@ -101,13 +103,13 @@ impl Header {
         }
     }
 
-    /// The record of this array in a dump.
-    pub(super) fn record(&self) -> TensorRecord {
+    /// What a dump says of this array.
+    pub(super) fn metadata(&self) -> TensorMetadata {
         let dtype = match &self.descr {
             Descr::Known { dtype, .. } => RecordedDType::Known(*dtype),
             Descr::Other(text) => RecordedDType::Other(text.clone()),
         };
-        TensorRecord::new(dtype, self.shape.iter().map(|&size| size as u64).collect())
+        TensorMetadata::new(dtype, self.shape.iter().map(|&size| size as u64).collect())
     }
 
     /// Bytes the array must have, where its element type is known.
@@ -202,7 +204,7 @@ pub(super) struct NpyFile {
 impl NpyFile {
     pub(super) fn open(source: Source) -> Result<Self, ReadError> {
         let (header, _) = read_header(&source, 0..source.len())?;
-        let value = Value::Tensor(Arc::new(header.record()));
+        let value = Value::Tensor(Arc::new(header.metadata().into()));
         Ok(Self { source, entries: [Entry { name: "".into(), value }] })
     }
 }

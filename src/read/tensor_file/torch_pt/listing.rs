@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::dump::{Number, RecordedDType, Scalar, TensorRecord, Value};
+use crate::dump::{Number, RecordedDType, Scalar, TensorMetadata, TensorRecord, Value};
 use crate::read::ReadError;
 use crate::read::limits::{MAX_DEPTH, MAX_LISTED_BYTES, MAX_LISTED_VALUES, MAX_NAME_BYTES};
 use crate::read::tensor_file::Entry;
@@ -213,5 +213,5 @@ fn record(tensor: &Rebuilt) -> TensorRecord {
         Element::Other(name) => RecordedDType::Other(name.into()),
     };
     let shape = tensor.shape.iter().map(|&size| size as u64).collect();
-    TensorRecord { requires_grad: Some(tensor.requires_grad), ..TensorRecord::new(dtype, shape) }
+    TensorMetadata { requires_grad: Some(tensor.requires_grad), ..TensorMetadata::new(dtype, shape) }.into()
 }
