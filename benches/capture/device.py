@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 import cost
 import probe
 import pyarrow.parquet as pq
-from probe.recorder import _session, device
+from probe.recorder import _session, device, device_groups
 
 #: Operations that name memory, or take it, and give the device nothing to do.
 NOTHING = ("empty", "detach", "view", "split", "select", "slice", "alias", "as_strided", "view_as_real", "unbind", "expand")
@@ -49,6 +49,8 @@ class Tally:
     def __init__(self) -> None:
         self.tensors: list[tuple[str, torch.dtype, torch.Size, tuple[int, ...]]] = []
         self.observed = 0
+        #: Groups of tensors that were measured together, whose launches are among those.
+        self.groups = 0
         self.fetched = 0
         self.fetches = 0
 
@@ -58,7 +60,14 @@ def counted() -> Iterator[Tally]:
     """Counts what is launched to measure, and to fetch."""
     tally = Tally()
     plain = {name: getattr(device.Device, name) for name in ("observe", "copy", "fetch")}
+    measure = device_groups.Groups.measure
     undisturbed = device.Undisturbed
+
+    def together(self: Any, group: Any, stream: Any) -> None:
+        with _disable_current_modes(), Launches() as launches:
+            measure(self, group, stream)
+        tally.groups += launches.count > 0
+        tally.observed += launches.count
 
     def call(name: str, self: Any, argument: Any) -> Any:
         with _disable_current_modes(), torch._C.DisableTorchFunction(), Launches() as launches:
@@ -73,17 +82,20 @@ def counted() -> Iterator[Tally]:
 
     try:
         device.Undisturbed = torch.no_grad  # type: ignore[misc, assignment]
+        device_groups.Groups.measure = together  # type: ignore[method-assign]
         for name in plain:
             setattr(device.Device, name, lambda self, argument, name=name: call(name, self, argument))
         yield tally
     finally:
         device.Undisturbed = undisturbed  # type: ignore[misc]
+        device_groups.Groups.measure = measure  # type: ignore[method-assign]
         for name, method in plain.items():
             setattr(device.Device, name, method)
 
 
 def enqueue(tally: Tally, sketch: bool) -> float:
-    """Median of the host's microseconds for a tensor: of one of each kind, weighted by how many there are."""
+    """The host's microseconds for a tensor: the median of one of each kind, weighted by how many there are, and its share of what groups
+    take."""
     made = device.Device(sketch)
     times: dict[Any, float] = {}
     for key in dict.fromkeys(tally.tensors):
@@ -99,7 +111,15 @@ def enqueue(tally: Tally, sketch: bool) -> float:
             call(tensor)
             runs.append(time.thread_time() - start)
         times[key] = statistics.median(runs) * 1e6
-    return statistics.fmean(times[key] for key in tally.tensors)
+    runs = []
+    for _ in range(30):
+        tokens = [made.observe(torch.zeros(4)) for _ in range(2)]
+        start = time.thread_time()
+        with device.Undisturbed():
+            made._groups.measure(tokens[0].group, None)
+        runs.append(time.thread_time() - start)
+    groups = statistics.median(runs) * 1e6 * tally.groups
+    return statistics.fmean(times[key] for key in tally.tensors) + groups / len(tally.tensors)
 
 
 def main() -> None:

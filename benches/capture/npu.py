@@ -71,19 +71,19 @@ def counted(act: Callable[[], object]) -> Counts:
 class Watched:
     """Times and counts the calls that measure."""
 
-    def __init__(self, kind: type) -> None:
+    def __init__(self, device: type, groups: type) -> None:
         self.tensors, self.seconds = 0, 0.0
-        for name in ("observe", "copy"):
-            setattr(kind, name, self._timed(getattr(kind, name)))
+        for kind, name, counts in ((device, "observe", 1), (device, "copy", 1), (groups, "measure", 0)):
+            setattr(kind, name, self._timed(getattr(kind, name), counts))
 
-    def _timed(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        def call(device: Any, tensor: Any) -> Any:
+    def _timed(self, plain: Callable[..., Any], counts: int) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
             start = time.thread_time()
             try:
-                return plain(device, tensor)
+                return plain(*given)
             finally:
                 self.seconds += time.thread_time() - start
-                self.tensors += 1
+                self.tensors += counts
 
         return call
 
@@ -92,8 +92,9 @@ def ours(kind: str, levels: list[str], tasks: list[str]) -> None:
     import probe
     import pyarrow.parquet as pq
     from probe.recorder.device import Device
+    from probe.recorder.device_groups import Groups
 
-    watched = Watched(Device)
+    watched = Watched(Device, Groups)
     print("| level | task | ops | tensors | launches | a tensor | an op | copies to the host | waits | host, us a tensor | ms a step |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for level in levels:

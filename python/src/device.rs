@@ -21,7 +21,12 @@ enum Answer<'py> {
     /// Of a small one, in row-major order.
     Elements(Bound<'py, PyBytes>),
     Numbers(Row<'py>),
+    /// Why there is nothing.
+    Nothing(String),
 }
+
+/// The remark on a tensor whose numbers did not arrive.
+pub(crate) const LOST: &str = "not fetched from the device";
 
 /// What is known of a tensor that was on a device.
 #[derive(Debug)]
@@ -40,7 +45,7 @@ impl Fetched {
     }
 }
 
-/// Fetches what `tokens` stand for, each once. A token keeps what came; nothing, where the device lost it.
+/// Fetches what `tokens` stand for, each once. A token keeps what came, or why nothing did.
 pub(crate) fn fetch<'t>(
     py: Python<'_>,
     meter: &Meter,
@@ -54,13 +59,15 @@ pub(crate) fn fetch<'t>(
     let answers: Vec<Option<Answer<'_>>> =
         meter.device.bind(py).call_method1("fetch", (objects,))?.extract()?;
     for (answer, token) in answers.into_iter().zip(tokens) {
-        token.keep(answer.and_then(|answer| match answer {
-            Answer::Numbers(row) => {
+        token.keep(match answer {
+            Some(Answer::Numbers(row)) => {
                 let observation = Arc::new(observation(row));
-                Some(Fetched { observation, bytes: None, elements: Mutex::default() })
+                Ok(Fetched { observation, bytes: None, elements: Mutex::default() })
             }
-            Answer::Elements(bytes) => measured(meter, bytes, token),
-        }));
+            Some(Answer::Elements(bytes)) => measured(meter, bytes, token).ok_or_else(|| LOST.into()),
+            Some(Answer::Nothing(reason)) => Err(reason),
+            None => Err(LOST.into()),
+        });
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
 
 use crate::cache::{Cache, Entry, Layout, Measured, sample};
-use crate::device::Fetched;
+use crate::device::{Fetched, LOST};
 use crate::flatten::{TensorSink, class_name};
 use crate::identity::{Identities, print_of, view_of};
 use crate::tape::Tape;
@@ -349,7 +349,7 @@ pub(crate) struct Token {
     pub(crate) with_data: bool,
     /// Bytes that wait on the device beside the numbers.
     pub(crate) held: usize,
-    fetched: OnceLock<Option<Fetched>>,
+    fetched: OnceLock<Result<Fetched, String>>,
     written: OnceLock<Written>,
 }
 
@@ -368,11 +368,12 @@ impl Token {
         facts: &TensorFacts,
     ) -> Written {
         let write = || {
-            let (elements, dtype) = self.fetched()?.take_elements().zip(self.dtype)?;
+            let fetched = self.fetched().ok()?;
+            let (elements, dtype) = fetched.take_elements().zip(self.dtype)?;
             let elements = elements.bind(py).as_bytes();
             let shape = [elements.len() / dtype.size()];
             let row = TensorRef::strided(elements, dtype, &shape, &[1], 0).ok()?;
-            let small = self.fetched()?.bytes.is_some();
+            let small = fetched.bytes.is_some();
             Some(py.detach(|| tape.write_data(name, (&facts.dtype, &facts.shape), &row, small)))
         };
         self.written.get_or_init(|| write().unwrap_or_default()).clone()
@@ -383,15 +384,15 @@ impl Token {
         self.object.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
     }
 
-    /// Keeps what was fetched; `None` where the device lost it.
-    pub(crate) fn keep(&self, fetched: Option<Fetched>) {
+    /// Keeps what was fetched, or why nothing was.
+    pub(crate) fn keep(&self, fetched: Result<Fetched, String>) {
         // Whoever took the object comes once.
         _ = self.fetched.set(fetched);
     }
 
-    /// What was fetched.
-    pub(crate) fn fetched(&self) -> Option<&Fetched> {
-        self.fetched.get()?.as_ref()
+    /// What was fetched, or why nothing was.
+    pub(crate) fn fetched(&self) -> Result<&Fetched, &str> {
+        self.fetched.get().map_or(Err(LOST), |fetched| fetched.as_ref().map_err(String::as_str))
     }
 }
 

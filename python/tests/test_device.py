@@ -49,7 +49,8 @@ def device() -> Device:
 
 
 def measured(device: Device, tensor: Any) -> Any:
-    (row,) = device.fetch([device.observe(tensor)])
+    """Of a tensor that nothing else is measured with."""
+    (row,) = device.fetch([device.measure(tensor)])
     assert row is not None
     return row
 
@@ -326,7 +327,7 @@ def test_negated_and_conjugated_views(device: Device) -> None:
 
 def test_rows_come_in_the_order_of_tokens(device: Device) -> None:
     tensors = [torch.full((n % 5, 3), float(n)).to(dtype) for n, dtype in enumerate([torch.float32, torch.int8, torch.bfloat16, torch.bool, torch.complex64] * 9)]
-    tokens = [device.observe(tensor) for tensor in tensors]
+    tokens = [device.measure(tensor) for tensor in tensors]
     # One may stand for several slots.
     rows = device.fetch([*tokens, tokens[3]])
     assert len(rows) == len(tensors) + 1 and rows[3] is rows[-1]
@@ -340,10 +341,11 @@ def test_the_same_numbers_every_time(device: Device) -> None:
 
 
 def test_what_was_observed_may_change_afterwards(device: Device) -> None:
-    tensor = torch.ones(10)
-    token = device.observe(tensor)
-    tensor.zero_()
-    assert device.fetch([token])[0][2][:3] == [1.0, 1.0, 1.0]  # type: ignore[index]
+    for start in (device.observe, device.measure):
+        tensor = torch.ones(10)
+        tokens = [start(tensor), start(tensor)]
+        tensor.zero_()
+        assert [row[2][:3] for row in device.fetch(tokens)] == [[1.0, 1.0, 1.0]] * 2  # type: ignore[index, arg-type]
 
 
 def test_statistics_alone() -> None:
@@ -381,7 +383,7 @@ def test_copies_and_numbers_come_in_the_order_of_their_tokens(device: Device) ->
         if n % 2:
             assert found == torch.full((3,), float(n)).numpy().tobytes()
         else:
-            assert found is not None and found[2][:2] == [float(n)] * 2
+            assert isinstance(found, tuple) and found[2][:2] == [float(n)] * 2
 
 
 #: Operations that only name memory, or take it without writing to it.
@@ -430,6 +432,11 @@ def outside(make: Callable[[], Any]) -> Any:
         return make()
 
 
+def outside_of_modes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, of whose operations no mode hears."""
+    return lambda *arguments: outside(lambda: function(*arguments))
+
+
 @pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("sketch", [False, True], ids=["statistics", "sketch"])
 @pytest.mark.parametrize("dtype", LAUNCHES, ids=str)
@@ -437,10 +444,10 @@ def test_few_launches_whatever_the_size(dtype: Any, sketch: bool) -> None:
     device = Device(sketch)
     made = torch.zeros(2048, 1027, dtype=dtype, device="meta")
     # Tables are made once.
-    device.observe(made)
+    device.measure(made)
     for tensor in (made[:1, :1], made[0, :300], made[:251], made, made.t(), made[:, ::3], made[:7, 0].expand(900, 7), made.view(2, 1024, 1027).transpose(0, 2)):
         with Watch() as watch:
-            device.observe(tensor)
+            device.measure(tensor)
         assert len(watch.seen) <= LAUNCHES[dtype][sketch], watch.seen
 
 
@@ -493,8 +500,9 @@ def test_a_thousand_tensors_are_fetched_in_one_copy() -> None:
 def test_nothing_waits(device: Device) -> None:
     for dtype in DTYPES:
         for shape in [(), (0,), (300,), (40, 90)]:
-            with Watch():
-                device.observe(outside(lambda: random(dtype, *shape).t() if len(shape) == 2 else random(dtype, *shape)))  # noqa: B023
+            for start in (device.observe, device.measure):
+                with Watch():
+                    start(outside(lambda: random(dtype, *shape).t() if len(shape) == 2 else random(dtype, *shape)))  # noqa: B023
             with Watch() as watch:
                 device.copy(outside(lambda: random(dtype, *shape)))  # noqa: B023
             # Those beside the copy only name its memory otherwise.
@@ -507,7 +515,8 @@ def test_the_program_does_not_see_it(device: Device) -> None:
     expected = measured(device, tensor)
     with Watch() as watch, torch.autocast("cpu", torch.bfloat16):
         assert measured(device, tensor) == expected
-    assert watch.seen == []
+        together = device.fetch([device.observe(tensor), device.observe(tensor)])
+    assert watch.seen == [] and all(isinstance(row, tuple) and row[:2] == expected[:2] for row in together)
     with torch.inference_mode():
         assert measured(device, tensor) == expected
     rows: list[Any] = []

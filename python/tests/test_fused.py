@@ -33,7 +33,7 @@ for name in ("_measure", "_join"):
     setattr(device_fused, name, Counted(kernel))
 
 def row(device, tensor):
-    (found,) = device.fetch([device.observe(tensor)])
+    (found,) = device.fetch([device.measure(tensor)])
     return found
 
 # Few programs, so that each has several blocks and the last ones are not whole.

@@ -10,6 +10,7 @@ One implementation for all devices, of tensor operations, as few as can be:
     device_sums     what is computed of a piece
     device_classes  zeros, NaN, infinities, sentinels and extremes
     device_sketch   signs and lanes of the sketch
+    device_groups   small tensors of one size, measured together
     device_fused    both of these by one kernel of Triton's, where that is asked for
     device_rows     many results in one copy to the host
     device_streams  what one queue computes and another reads
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Optional
 
 import torch
 
@@ -27,7 +28,8 @@ from probe.messages import say_once
 from probe.private import safe
 from probe.private.guards import Undisturbed
 from probe.recorder.device_chunks import Kind, elements_at_once, kind_of, pieces
-from probe.recorder.device_rows import Measured, Row, fetched, rows, tensors_of
+from probe.recorder.device_groups import Group, Groups
+from probe.recorder.device_rows import Measured, Row, fetched, of_rows, rows, tensors_of, tensors_of_rows
 from probe.recorder.device_streams import current_stream, is_capturing, wait_for
 from probe.recorder.device_sums import Part, Sums
 
@@ -39,18 +41,21 @@ _TOGETHER = 1 << 20
 class Token:
     """Stands for the numbers of one tensor until they are fetched."""
 
-    __slots__ = ("device", "dtype", "kind", "parts", "stream")
+    __slots__ = ("device", "dtype", "group", "kind", "parts", "place", "stream")
 
-    #: Bytes that wait on the device, beside the numbers.
+    #: Bytes that wait on the device, beside the numbers and what groups are bounded to.
     held = 0
 
-    def __init__(self, kind: Kind, tensor: torch.Tensor, stream: Any) -> None:
+    def __init__(self, kind: Kind, tensor: torch.Tensor, stream: Any, group: Optional[Group] = None, place: int = 0) -> None:
         self.kind = kind
         self.dtype = tensor.dtype
         self.device = tensor.device
         #: Queue of the device in which the numbers are computed.
         self.stream = stream
         self.parts: list[Part] = []
+        #: The tensors that it is measured with, and which of them it is; without parts then.
+        self.group = group
+        self.place = place
 
 
 class Copy:
@@ -79,6 +84,7 @@ class Device:
         self._sketch = sketch
         self._sums = Sums(sketch, _kernel() if fused else None)
         self._statistics = Sums(False)
+        self._groups = Groups(self._sums)
         self._host_bytes = host_bytes
         #: Bytes copied in this step because something is missing.
         self._copied = 0
@@ -98,6 +104,7 @@ class Device:
     def begin_step(self) -> None:
         """Bytes that are copied for want of operations are counted anew."""
         self._copied = 0
+        self._groups.restart()
 
     def missing(self) -> list[str]:
         """What devices lacked so far: a line for each kind of device and type of tensor."""
@@ -109,15 +116,19 @@ class Device:
         return None if kind is None else self._measured(self._sums, kind, tensor)
 
     def observe(self, tensor: torch.Tensor) -> Token | Copy | None:
-        """Starts to measure `tensor` as it is now. `None` where that cannot be done: its type has no numbers, or the
-        device is recording a graph. Raises what torch raises, such as running out of memory."""
+        """Starts to measure `tensor` as it is now, or copies it, to be measured with others. `None` where that cannot be done: its type
+        has no numbers, or the device is recording a graph. Raises what torch raises, such as running out of memory."""
+        return self._observed(tensor, together=True)
+
+    def _observed(self, tensor: torch.Tensor, together: bool) -> Token | Copy | None:
         kind = kind_of(tensor.dtype)
         if kind is None or is_capturing(tensor.device):
             return None
         known = (tensor.device.type, tensor.dtype)
         if known not in self._missing:
             try:
-                return self._measured(self._sums, kind, tensor)
+                token = self._grouped(kind, tensor) if together else None
+                return token or self._measured(self._sums, kind, tensor)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
@@ -137,6 +148,12 @@ class Device:
             raise
         except RuntimeError:
             raise RuntimeError(f"{self._missing[known]}; and host_bytes of the step are used up") from None
+
+    def _grouped(self, kind: Kind, tensor: torch.Tensor) -> Token | None:
+        with Undisturbed():
+            stream = current_stream(tensor.device)
+            taken = self._groups.take(kind, tensor, stream)
+        return None if taken is None else Token(kind, tensor, stream, *taken)
 
     def _measured(self, sums: Sums, kind: Kind, tensor: torch.Tensor) -> Token:
         with Undisturbed():
@@ -160,9 +177,10 @@ class Device:
                 same = tensor.cpu().contiguous().resolve_conj().resolve_neg()
             return Copy(same.view(-1).view(torch.uint8), tensor.device, current_stream(tensor.device))
 
-    def fetch(self, tokens: Sequence[Token | Copy]) -> list[Row | bytes | None]:
-        """The numbers or elements that `tokens` stand for, in their order; waits for the device. `None` where it lost them."""
-        found: dict[Token | Copy, Row | bytes] = {}
+    def fetch(self, tokens: Sequence[Token | Copy]) -> list[Row | bytes | str | None]:
+        """The numbers or elements that `tokens` stand for, in their order, or why there are none; waits for the device. `None` where it
+        lost them."""
+        found: dict[Token | Copy, Row | bytes | str] = {}
         groups: dict[torch.device, list[Token | Copy]] = {}
         # A token may stand for several tensors.
         for token in dict.fromkeys(tokens):
@@ -174,21 +192,68 @@ class Device:
                     found.update(self._fetch(device, group))
         return [found.get(token) for token in tokens]
 
-    def _fetch(self, device: torch.device, tokens: Sequence[Token | Copy]) -> Iterator[tuple[Token | Copy, Row | bytes]]:
+    def _fetch(self, device: torch.device, tokens: Sequence[Token | Copy]) -> Iterator[tuple[Token | Copy, Row | bytes | str]]:
         wait_for(device, (token.stream for token in tokens))
-        copies = [token for token in tokens if isinstance(token, Copy)]
-        for copy in copies:
+        #: What was asked for, and what stands for it.
+        copies: list[tuple[Token | Copy, Copy]] = []
+        tensors: list[tuple[Token | Copy, Token]] = []
+        groups: dict[Group, list[Token]] = {}
+        for token in tokens:
+            stands = self._closed(token)
+            if isinstance(stands, Copy):
+                copies.append((token, stands))
+            elif isinstance(stands, Token) and stands.group is not None:
+                groups.setdefault(stands.group, []).append(stands)
+            elif isinstance(stands, Token):
+                tensors.append((token, stands))
+            else:
+                yield token, stands
+        for token, copy in copies:
             if copy.held > _TOGETHER:
-                yield copy, fetched([copy.bytes])
-        copies = [copy for copy in copies if copy.held <= _TOGETHER]
-        tensors = [token for token in tokens if isinstance(token, Token)]
-        measured = [Measured(token.kind, token.dtype, token.parts) for token in tensors]
-        data = fetched([copy.bytes for copy in copies] + tensors_of(measured))
+                yield token, fetched([copy.bytes])
+        copies = [(token, copy) for token, copy in copies if copy.held <= _TOGETHER]
+        measured = [Measured(token.kind, token.dtype, token.parts) for _, token in tensors]
+        found = [tensors_of_rows(group.rows) for group in groups]
+        data = fetched([copy.bytes for _, copy in copies] + [each for group in found for each in group] + tensors_of(measured))
         end = 0
-        for copy in copies:
+        for token, copy in copies:
             start, end = end, end + copy.held
-            yield copy, data[start:end]
-        yield from zip(tensors, rows(measured, data[end:], self._sketch))
+            yield token, data[start:end]
+        for (group, members), each in zip(groups.items(), found):
+            first, size = members[0], sum(tensor.numel() * tensor.element_size() for tensor in each)
+            start, end = end, end + size
+            of_all = of_rows(first.kind, first.dtype, group.rows, data[start:end])
+            for token in members:
+                yield token, of_all[token.place]
+        yield from zip((token for token, _ in tensors), rows(measured, data[end:], self._sketch))
+        # Results are there.
+        for group in {token.group for token in tokens if isinstance(token, Token) and token.group is not None}:
+            self._groups.release(group)
+
+    def _closed(self, token: Token | Copy) -> Token | Copy | str:
+        """What stands for a tensor now that no more come: of one that waits for others, the copy where there are none. Or why it cannot be
+        measured."""
+        if isinstance(token, Copy) or token.group is None:
+            return token
+        group = token.group
+        if not group.measured and group.rows is None:
+            try:
+                self._groups.measure(group, current_stream(token.device))
+            except RuntimeError:
+                # One by one; what is missing is found out and said there.
+                group.measured = [self._alone(copy) for copy in group.copies]
+        if group.measured:
+            return group.measured[token.place]
+        if group.rows is None:
+            return Copy(group.copies[0].view(torch.uint8), token.device, token.stream)
+        return token
+
+    def _alone(self, tensor: torch.Tensor) -> Token | Copy | str:
+        """What is made of a tensor whose group cannot be measured, or why nothing can."""
+        try:
+            return self._observed(tensor, together=False) or "the device is recording a graph"
+        except RuntimeError as error:
+            return _first_line(error)
 
 
 def _kernel() -> Any:

@@ -72,6 +72,11 @@ def reached(values: torch.Tensor, limits: torch.Tensor) -> list[torch.Tensor]:
     return [part.ge(limits).sum(1) for part in values.split(COMPARED)]
 
 
+def reached_by_rows(rows: torch.Tensor, limits: torch.Tensor) -> torch.Tensor:
+    """How many elements of each row reach each of `limits`: a row for each limit. At most [`COMPARED`] elements."""
+    return rows.ge(limits.view(LIMITS, 1, 1)).sum(2)
+
+
 def classes(elements: int, counts: Sequence[int]) -> Classes:
     """What [`reached`] has found."""
     all_but_nan, finite, beyond_least, ordinary, zero, positive, beyond, infinite = counts

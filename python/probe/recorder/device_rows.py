@@ -14,7 +14,7 @@ import torch
 from probe.recorder.device_chunks import Kind
 from probe.recorder.device_classes import LIMITS, classes, extremes
 from probe.recorder.device_sketch import LANES
-from probe.recorder.device_sums import Part, unit
+from probe.recorder.device_sums import Part, Rows, unit
 
 #: 0 float, 1 integer, 2 truth value, 3 unsigned integer of which some are beyond 63 bits; elements, zeros, NaN, +Inf,
 #: -Inf, sentinels; least, greatest, mean and norm, each only if it is known; least and greatest as integers (of kind 3: their 64 bits);
@@ -84,6 +84,28 @@ def tensors_of(measured: Sequence[Measured]) -> list[torch.Tensor]:
     parts = [part for each in measured for part in each.parts]
     numbers = [number for part in parts for number in (*part.counts, *part.numbers)]
     return numbers + [part.lanes for part in parts if part.lanes is not None]
+
+
+def tensors_of_rows(found: Rows) -> list[torch.Tensor]:
+    """What [`of_rows`] needs of the results of several tensors."""
+    return [found.counts, *found.numbers, *([] if found.lanes is None else [found.lanes])]
+
+
+def of_rows(kind: Kind, dtype: torch.dtype, found: Rows, data: bytes) -> list[Row]:
+    """Rows of tensors that were measured together, from the bytes of what [`tensors_of_rows`] gave of them."""
+    number = found.counts.shape[1]
+    counted = struct.unpack_from(f"<{LIMITS * number}q", data)
+    place = 8 * len(counted)
+    extremes_and_sums = struct.unpack_from(f"<{4 * number}f", data, place)
+    place += 4 * len(extremes_and_sums)
+    sketches: Sequence[bytes | None] = [None] * number
+    if found.lanes is not None:
+        lanes = torch.frombuffer(bytearray(data[place:]), dtype=torch.float32).view(number, LANES)
+        sketches = _stored(lanes.to(torch.float64) * unit(kind, dtype))
+    measured = Measured(kind, dtype, [Part(found.elements, 0, [], (), None)])
+    return [
+        _row(measured, [_Found(list(counted[tensor::number]), *extremes_and_sums[tensor::number])], sketches[tensor]) for tensor in range(number)
+    ]
 
 
 def rows(measured: Sequence[Measured], data: bytes, sketch: bool) -> list[Row]:
@@ -192,12 +214,17 @@ def _sketches(measured: Sequence[Measured], data: bytes, place: int) -> list[byt
             own = torch.stack(turned).sum(0, keepdim=True) if turned else torch.zeros(1, LANES, dtype=torch.float64, device="cpu")
         totals.append(own)
     units = torch.tensor([unit(each.kind, each.dtype) for each in measured], dtype=torch.float64, device="cpu")
-    stored = torch.zeros(len(measured), _STORED, dtype=torch.float32, device="cpu")
-    stored[:, :LANES] = torch.cat(totals) * units[:, None]
+    there = [all(part.lanes is not None for part in each.parts) for each in measured]
+    return [sketch if is_there else None for sketch, is_there in zip(_stored(torch.cat(totals) * units[:, None]), there)]
+
+
+def _stored(lanes: torch.Tensor) -> list[bytes]:
+    """Each row of lanes as it is recorded."""
+    stored = torch.zeros(len(lanes), _STORED, dtype=torch.float32, device="cpu")
+    stored[:, :LANES] = lanes
     stored.masked_fill_(~stored.isfinite(), math.nan)
     size = _STORED * 4
-    there = [all(part.lanes is not None for part in each.parts) for each in measured]
-    return [ctypes.string_at(stored.data_ptr() + number * size, size) if is_there else None for number, is_there in enumerate(there)]
+    return [ctypes.string_at(stored.data_ptr() + number * size, size) for number in range(len(lanes))]
 
 
 def _lanes(dtypes: Sequence[torch.dtype], data: bytes) -> torch.Tensor:

@@ -43,6 +43,16 @@ class Signs:
             return
         flat.mul_(torch.cat([whole[start:], whole[: end - PERIOD]]))
 
+    def of_rows(self, rows: torch.Tensor, stream: Any) -> torch.Tensor:
+        """Lanes of each row, of at most a period of elements, in `stream`, which is the current one."""
+        number, count = rows.shape
+        end = room(count, twice=False)
+        buffer = torch.empty(number, end, dtype=rows.dtype, device=rows.device)
+        torch.mul(rows, self.table(rows.device, count, stream)[:count], out=buffer[:, :count])
+        if count < end:
+            buffer[:, count:].zero_()
+        return buffer.view(number, -1, LANES).sum(1)
+
     def table(self, device: torch.device, end: int, stream: Any) -> torch.Tensor:
         """The signs of the elements before `end`, or of a whole period, ready for use in `stream`, which is the current one."""
         size = _FEW if end <= _FEW and (device, PERIOD) not in self._shared else PERIOD

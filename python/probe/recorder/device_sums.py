@@ -14,7 +14,7 @@ import torch
 
 from probe.messages import say_once
 from probe.recorder.device_chunks import WIDER, Kind, Piece
-from probe.recorder.device_classes import SENTINEL, limits, reached
+from probe.recorder.device_classes import SENTINEL, limits, reached, reached_by_rows
 from probe.recorder.device_sketch import LANES, Signs, lanes, room
 from probe.recorder.device_streams import Shared
 
@@ -43,6 +43,19 @@ class Part(NamedTuple):
     lanes: Optional[torch.Tensor]
 
 
+class Rows(NamedTuple):
+    """Results of tensors of one size, on the device."""
+
+    #: Of each tensor.
+    elements: int
+    #: One row for each number of [`limits`], with one count for each tensor.
+    counts: torch.Tensor
+    #: Least and greatest, variance and mean, each of all tensors.
+    numbers: tuple[torch.Tensor, ...]
+    #: Signed sums, one row for each tensor.
+    lanes: Optional[torch.Tensor]
+
+
 class Sums:
     """Measures pieces; keeps what they need on each device."""
 
@@ -62,16 +75,33 @@ class Sums:
             return self._complex(piece, stream)
         return self._doubles(piece, stream) if kind is Kind.DOUBLE else self._integers(kind, piece, stream)
 
+    def of_rows(self, rows: torch.Tensor, stream: Any) -> Rows:
+        """Starts to measure each row of floats of 32 or 16 bits, in `stream`, which is the current one: as `of` does a tensor."""
+        counts = reached_by_rows(rows, self._limits(rows.dtype, rows.device, stream))
+        summed = torch.empty(rows.shape, dtype=torch.float32, device=rows.device)
+        self._keep_summed(rows, summed, stream)
+        numbers = (*torch.aminmax(summed, dim=1), *torch.var_mean(summed, dim=1, correction=0))
+        return Rows(rows.shape[1], counts, numbers, None if self._signs is None else self._signs.of_rows(summed, stream))
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether a kernel measures floats in two launches."""
+        return self._fused is not None
+
+    def _keep_summed(self, values: torch.Tensor, out: torch.Tensor, stream: Any) -> None:
+        """Writes floats to `out` in binary32, times what [`unit`] undoes, with 0 in place of what is not summed."""
+        short = values.dtype is torch.float16
+        factor = self._number(_GREATEST_SHORT if short else _LARGE, values.device, stream)
+        (torch.fmod if short else torch.mul)(values, factor, out=out)
+        torch.nan_to_num(out, 0.0, 0.0, 0.0, out=out)
+
     def _floats(self, piece: Piece, stream: Any) -> Part:
         values = piece.values
         if values.dtype.itemsize == 1:
             values = values.to(torch.float32)
         counts = reached(values, self._limits(values.dtype, values.device, stream))
-        short = values.dtype is torch.float16
-        factor = self._number(_GREATEST_SHORT if short else _LARGE, values.device, stream)
         buffer, flat = _copy(values)
-        (torch.fmod if short else torch.mul)(values, factor, out=flat if values.dim() == 1 else flat.view(values.shape))
-        torch.nan_to_num(flat, 0.0, 0.0, 0.0, out=flat)
+        self._keep_summed(values, flat if values.dim() == 1 else flat.view(values.shape), stream)
         numbers = (*torch.aminmax(flat), *torch.var_mean(flat, correction=0))
         return Part(flat.numel(), piece.first, counts, numbers, self._lanes(buffer, flat, piece.first, stream))
 

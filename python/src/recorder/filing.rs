@@ -73,7 +73,7 @@ impl Recorder {
                     continue;
                 };
                 match pending.token.fetched() {
-                    Some(fetched) => {
+                    Ok(fetched) => {
                         facts.observation = Some(fetched.observation.clone());
                         if pending.token.with_data {
                             let name = DataName { op: &record.name, path };
@@ -85,8 +85,8 @@ impl Recorder {
                             facts.bytes.clone_from(&fetched.bytes);
                         }
                     }
-                    None => {
-                        facts.note.get_or_insert_with(|| "not fetched from the device".into());
+                    Err(reason) => {
+                        facts.note.get_or_insert_with(|| reason.to_owned());
                     }
                 }
             }

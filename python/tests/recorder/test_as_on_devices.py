@@ -229,14 +229,17 @@ class Lacks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, only_sketches: bool = False) -> None:
         self.only_sketches = only_sketches
-        plain = device_sums.Sums.of
 
-        def of(sums: device_sums.Sums, *args: Any) -> Any:
-            if not only_sketches or sums._signs is not None:
-                raise RuntimeError("aclnnNanToNum or aclnnNanToNumGetWorkspaceSize not in libopapi.so\nmore")
-            return plain(sums, *args)
+        def lacking(plain: Callable[..., Any]) -> Callable[..., Any]:
+            def call(sums: device_sums.Sums, *args: Any) -> Any:
+                if not only_sketches or sums._signs is not None:
+                    raise RuntimeError("aclnnNanToNum or aclnnNanToNumGetWorkspaceSize not in libopapi.so\nmore")
+                return plain(sums, *args)
 
-        monkeypatch.setattr(device_sums.Sums, "of", of)
+            return call
+
+        for name in ("of", "of_rows"):
+            monkeypatch.setattr(device_sums.Sums, name, lacking(getattr(device_sums.Sums, name)))
         monkeypatch.setattr(_session, "_AS_ON_DEVICE", True)
 
 
