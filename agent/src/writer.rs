@@ -13,6 +13,7 @@ use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::device::{self, Runtime};
+use crate::graph::Replay;
 use crate::launch::Record;
 use crate::notes::{self, Count};
 use crate::ring::{Next, Ring};
@@ -30,6 +31,7 @@ use launches::Writer;
 #[derive(Debug)]
 pub(crate) enum Message {
     Launch(Box<Record>),
+    Replay(Box<Replay>),
     StepEnd(u64),
 }
 

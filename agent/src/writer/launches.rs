@@ -8,8 +8,10 @@ use std::time::Duration;
 use probe::capture::{CaptureError, DumpWriter, OpRecord};
 use probe::dump::{CALLED_IN, DType};
 
-use super::slots::Measured;
+use super::slots::{self, Measured};
 use super::{CLOSED, IDLE, Message, Recorder, WRITTEN, manifest};
+use crate::device::{Context, Event};
+use crate::graph::{self, Replay};
 use crate::launch::Record;
 use crate::notes::{self, Count};
 use crate::plan::Basis;
@@ -88,6 +90,7 @@ impl Writer<'_> {
             waited = Duration::ZERO;
             let taken = match message {
                 Message::Launch(record) => self.launch(*record),
+                Message::Replay(replay) => self.replay(*replay),
                 Message::StepEnd(step) => self.finish_step(step),
             };
             ring.done();
@@ -108,17 +111,47 @@ impl Writer<'_> {
 
     /// Writes a launch. Its copies are waited for here.
     fn launch(&mut self, mut record: Record) -> Result<(), CaptureError> {
-        self.recorder.runtime.enter(record.context);
-        if let Some(event) = record.event.take() {
-            let status = self.recorder.runtime.wait(event);
-            if status != 0 {
-                let why = format!("the stream failed ({status})");
-                notes::count(Count::CopyFailed, &why);
-                for copied in &mut record.tensors {
-                    copied.lose(why.clone());
-                }
-            }
+        let event = record.event.take();
+        if let Some(why) = self.wait(record.context, event) {
+            record.lose(&why);
         }
+        self.write(record, |_| {})
+    }
+
+    /// Writes the launches of a graph that has run. Its memory is free for the next replay when this returns.
+    fn replay(&mut self, mut replay: Replay) -> Result<(), CaptureError> {
+        let event = replay.event.take();
+        let failure = self.wait(replay.context, event);
+        let check = |record: &mut Record| {
+            if let Some(why) = failure.clone().or_else(|| replay.graph.is_overwritten()) {
+                record.lose(&why);
+            }
+        };
+        for record in &replay.graph.launches {
+            self.write(record.again(replay.step), check)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a stream has made its copies; the answer is why there are none.
+    fn wait(&self, context: Context, event: Option<Event>) -> Option<String> {
+        let event = event?;
+        // Elsewhere a graph may be captured, which nobody may wait beside.
+        let status = graph::outside_captures(
+            || CLOSED.load(Ordering::Acquire),
+            || {
+                self.recorder.runtime.enter(context);
+                self.recorder.runtime.wait(event)
+            },
+        );
+        let why = (status != 0).then(|| format!("the stream failed ({status})"))?;
+        notes::count(Count::CopyFailed, &why);
+        Some(why)
+    }
+
+    /// Writes a launch whose copies are there. `check` takes away those that are not to be trusted, and is asked again when they were measured.
+    fn write(&mut self, mut record: Record, check: impl Fn(&mut Record)) -> Result<(), CaptureError> {
+        check(&mut record);
         if self.step != Some(record.step) {
             if let Some(step) = self.step {
                 self.finish_step(step)?;
@@ -131,8 +164,14 @@ impl Writer<'_> {
         let number = self.calls.entry((api, record.plan.operator.clone())).or_insert(0);
         let name = format!("{api}.{}.{number}.forward", record.plan.operator);
         *number += 1;
-        self.check(&mut record);
-        let slots = self.slots(&name, &record)?;
+        slots::check(&mut record);
+        let mut slots = self.slots(&name, &record)?;
+        let lost = |record: &Record| record.tensors.iter().filter(|copied| copied.without.is_some()).count();
+        let before = lost(&record);
+        check(&mut record);
+        if lost(&record) != before {
+            slots = self.slots(&name, &record)?;
+        }
         let scope = record.plan.scope.as_deref();
         let mut notes = Vec::new();
         if let Some(op) = scope.map(|scope| &*scope.op).filter(|op| !op.is_empty()) {

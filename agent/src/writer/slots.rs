@@ -58,7 +58,7 @@ impl Writer<'_> {
                 Role::Output => (false, true),
                 Role::Updated => (true, true),
                 Role::Unknown => {
-                    let changed = members.iter().flatten().any(|copied| self.has_changed(copied));
+                    let changed = members.iter().flatten().any(|copied| has_changed(copied));
                     // Whether what it changed was read cannot be told.
                     (true, changed)
                 }
@@ -85,37 +85,6 @@ impl Writer<'_> {
         }
         inputs.append(&mut outputs);
         Ok(inputs)
-    }
-
-    /// Sees to it that what the table says is read was not written to. From then on the operator's parameters are told by what changes.
-    pub(super) fn check(&self, record: &mut Record) {
-        for copied in &mut record.tensors {
-            let (Some(before), Some(check)) = (copied.before, copied.check.take()) else { continue };
-            if self.bytes(before) != self.bytes(check) {
-                notes::count(
-                    Count::OtherLayout,
-                    &format!("aclnn{} writes to what the table says it reads", record.plan.operator),
-                );
-                if let Some(function) = record.plan.function {
-                    function.distrusted.store(true, Ordering::Relaxed);
-                }
-                (copied.role, copied.after) = (Role::Updated, Some(check));
-            }
-        }
-    }
-
-    fn has_changed(&self, copied: &Copied) -> bool {
-        let (Some(before), Some(after)) = (copied.before, copied.after) else { return false };
-        self.bytes(before) != self.bytes(after)
-    }
-
-    /// What was copied into a piece of the record at hand.
-    fn bytes(&self, piece: Piece) -> &[u8] {
-        // SAFETY: its event was waited for, and the record is given back later.
-        #[expect(unsafe_code, reason = "memory of the ring that the device has written to")]
-        unsafe {
-            self.recorder.ring.bytes(piece)
-        }
     }
 
     fn value(
@@ -175,9 +144,7 @@ impl Writer<'_> {
         let (Some(shape), Some(strides)) = (sizes(&tensor.shape), sizes(&tensor.strides)) else {
             return Ok(None);
         };
-        // SAFETY: its event was waited for, and the record is given back later. Not through `self`, which is changed below.
-        #[expect(unsafe_code, reason = "memory of the ring that the device has written to")]
-        let bytes = piece.map_or(&[][..], |piece| unsafe { self.recorder.ring.bytes(piece) });
+        let bytes = piece.map_or(&[][..], content);
         let Ok(view) = TensorRef::strided(bytes, dtype, &shape, &strides, 0) else { return Ok(None) };
         let stored = self.settings.content().sketch.is_some() && view.len() * dtype.size() < SMALL_TENSOR;
         let mut content = self.settings.content();
@@ -208,6 +175,37 @@ impl Writer<'_> {
         }
         Ok(Some(measured))
     }
+}
+
+/// Sees to it that what the table says is read was not written to. From then on the operator's parameters are told by what changes.
+pub(super) fn check(record: &mut Record) {
+    for copied in &mut record.tensors {
+        let (Some(before), Some(check)) = (copied.before, copied.check.take()) else { continue };
+        if content(before) != content(check) {
+            notes::count(
+                Count::OtherLayout,
+                &format!("aclnn{} writes to what the table says it reads", record.plan.operator),
+            );
+            if let Some(function) = record.plan.function {
+                function.distrusted.store(true, Ordering::Relaxed);
+            }
+            (copied.role, copied.after) = (Role::Updated, Some(check));
+        }
+    }
+}
+
+/// What was copied into a piece of the record at hand.
+fn content<'a>(piece: Piece) -> &'a [u8] {
+    // SAFETY: its event was waited for, and the record is given back later.
+    #[expect(unsafe_code, reason = "pinned memory that the device has written to")]
+    unsafe {
+        piece.content()
+    }
+}
+
+fn has_changed(copied: &Copied) -> bool {
+    let (Some(before), Some(after)) = (copied.before, copied.after) else { return false };
+    content(before) != content(after)
 }
 
 /// The elements of a view, one after the other.

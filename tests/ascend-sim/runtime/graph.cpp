@@ -212,8 +212,10 @@ aclError aclmdlRIExecuteAsync(aclmdlRI handle, aclrtStream stream) {
         count("launches", node.name.substr(5));
         trace(node.name.substr(5));
     }
-    submit(stream, "a graph", [graph] {
+    const auto latency = std::chrono::microseconds(setting("ASCEND_SIM_LATENCY", 0));
+    submit(stream, "a graph", [graph, latency] {
         for (const auto &node : graph->nodes) {
+            if (latency.count() > 0) std::this_thread::sleep_for(latency);
             try {
                 node.task();
             } catch (const std::exception &error) {
