@@ -188,9 +188,10 @@ int plan(const char *name, uint64_t *workspace, aclOpExecutor **executor, std::f
 int launch(const char *name, aclOpExecutor *executor, void *stream) {
     const auto pause = std::chrono::microseconds(setting("ASCEND_SIM_LAUNCH", 0));
     if (pause.count() > 0) std::this_thread::sleep_for(pause);
-    count(is_captured(stream) ? "captured" : "launches", name);
     // What is captured is launched by replays.
-    if (!is_captured(stream)) trace(name);
+    const bool captured = is_captured(stream);
+    count(captured ? "captured" : "launches", name);
+    if (!captured) trace(name);
     const long call = next_call(name);
     const bool is_kept = executor->is_kept;
     auto body = is_kept ? executor->body : std::move(executor->body);

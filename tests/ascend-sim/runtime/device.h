@@ -62,7 +62,7 @@ bool is_dumping();
 /// Dumps call `call` of an operator, by the thread that did its work.
 void dump(const char *kind, long call, const std::vector<Dumped> &tensors);
 
-/// Whether what is put into a stream becomes part of a graph, and runs with its replays alone.
+/// Whether what is put into a stream becomes part of a graph, or changes one, and runs with its replays alone.
 bool is_captured(void *stream);
 /// Writes the name of an operator to the file of `ASCEND_SIM_TRACE`, where that is asked for.
 void trace(const std::string &name);

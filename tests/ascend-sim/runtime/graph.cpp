@@ -101,7 +101,10 @@ std::shared_ptr<Capture> capture_of(const void *stream) {
     return find(stream);
 }
 
-bool is_captured(void *stream) { return capture_of(real_stream(stream)) != nullptr; }
+bool is_captured(void *stream) {
+    std::lock_guard<std::mutex> guard(state().lock);
+    return find(real_stream(stream)) != nullptr || state().updates.count(real_stream(stream)) != 0;
+}
 
 bool take_into_graph(const void *stream, const std::string &name, Task &task) {
     std::lock_guard<std::mutex> guard(state().lock);
