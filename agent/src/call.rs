@@ -84,8 +84,9 @@ pub(crate) unsafe extern "C" fn before(
 fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     let function = slot.function()?;
     let followed = handles::is_followed();
-    let ends_step = function.plans && control::ends_step("aclnn", &function.operator);
-    if function.plans && !followed && !ends_step {
+    let ends_step = control::ends_step("aclnn", &function.operator);
+    // Where nothing is followed nothing is recorded, and the ends of steps alone are counted.
+    if !followed && !ends_step {
         return None;
     }
     let thread = Stack::of_thread();

@@ -176,8 +176,7 @@ pub(crate) fn will_record() -> bool {
     !dumps() && has_steps_to_come()
 }
 
-/// Brings switches in line with what has changed elsewhere: a capture has begun or ended.
-#[cfg(feature = "record")]
+/// Brings switches in line with what has changed elsewhere: a capture has begun or ended, or the program is seen to run on `torch_npu`.
 pub(crate) fn resettle() {
     settle(&state());
 }

@@ -249,7 +249,11 @@ pub(crate) fn forget_all() {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn CanUsePTACache(name: *const c_char) -> bool {
     type Can = unsafe extern "C" fn(*const c_char) -> bool;
-    TORCH_NPU.store(true, Ordering::Relaxed);
+    if !TORCH_NPU.load(Ordering::Relaxed) {
+        TORCH_NPU.store(true, Ordering::Relaxed);
+        // From here on nothing has to be followed until a step is recorded.
+        notes::guarded("torch_npu", control::resettle);
+    }
     if control::is_planning() {
         return false;
     }
