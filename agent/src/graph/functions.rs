@@ -30,12 +30,14 @@ pub(crate) unsafe extern "C" fn aclmdlRICaptureEnd(origin: *mut c_void, graph: *
     // SAFETY: the program's own call, as it made it.
     let status = unsafe { real(origin, graph) };
     notes::guarded("aclmdlRICaptureEnd", || {
+        let made = (status == 0 && !graph.is_null()).then(|| {
+            // SAFETY: CANN has just written a handle there.
+            unsafe { graph.read() }.addr()
+        });
         // It is over also where it failed.
-        // SAFETY: CANN has just written a handle there.
-        let made =
-            if status == 0 && !graph.is_null() { unsafe { graph.read() } } else { std::ptr::null_mut() };
-        if let Some(captured) = captures::ended(stream(origin), !made.is_null()) {
-            keep(made.addr(), captured);
+        let captured = captures::ended(stream(origin), made.is_some());
+        if let (Some(handle), Some(captured)) = (made, captured) {
+            keep(handle, captured);
         }
     });
     status
