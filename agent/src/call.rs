@@ -22,6 +22,9 @@ const STACK_WORDS: usize = 128;
 /// The same for launches, which take four arguments, none of them on the stack.
 const LAUNCH_WORDS: usize = 16;
 
+/// Place of the executor among the arguments of a launch.
+const EXECUTOR: usize = 2;
+
 /// The registers that hold arguments, as the assembly has put them down.
 #[repr(C)]
 #[derive(Debug)]
@@ -89,6 +92,12 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     if !followed && !ends_step {
         return None;
     }
+    #[cfg(feature = "record")]
+    if !function.plans && !ends_step && !launch::is_looked_at() {
+        // It was planned in case a step would begin before it.
+        plan::launched(registers.integers[EXECUTOR]);
+        return None;
+    }
     let thread = Stack::of_thread();
     let wanted = if function.plans { STACK_WORDS } else { LAUNCH_WORDS };
     let mut words = vec![0; wanted];
@@ -132,7 +141,7 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
         }
         #[cfg(not(feature = "record"))]
         {
-            let executor = *integers.get(2)?;
+            let executor = *integers.get(EXECUTOR)?;
             let plan = plan::launched(executor);
             watch::tell(&function.operator, plan.as_deref());
             Stage::Launch

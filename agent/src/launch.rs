@@ -77,6 +77,11 @@ thread_local! {
 /// Formats in which the elements lie as the strides say: NCHW, NHWC, ND, NDHWC, NCDHW, NCL and the undefined one.
 const PLAIN_FORMATS: [i32; 7] = [-1, 0, 1, 2, 27, 30, 47];
 
+/// Whether launches are of interest to anybody at the moment.
+pub(crate) fn is_looked_at() -> bool {
+    control::is_recording() || graph::is_any_captured() || watch::is_set()
+}
+
 /// What is done before an operator is launched; `None` where it is not recorded.
 pub(crate) fn before(function: &Function, executor: u64, stream: Stream, stack: usize) -> Option<Open> {
     let plan = plan::launched(executor);

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::device::{Context, Runtime};
 use crate::notes;
 use crate::ring::rounded;
+use crate::settings::Settings;
 
 /// A part of the memory: where it begins, and its bytes.
 type Block = (usize, usize);
@@ -49,7 +50,7 @@ pub(super) fn begin(
     if matches!(*state, State::Unasked) {
         *state = match reserve(runtime, bytes, trial) {
             Ok(memory) => {
-                notes::say(&format!(
+                say(&format!(
                     "graphs are recorded: copies of their tensors take up to {} MiB of pinned memory (--graph-memory), and are made with every replay",
                     bytes >> 20
                 ));
@@ -64,6 +65,13 @@ pub(super) fn begin(
     let State::There(memory) = &mut *state else { return false };
     memory.reclaim(runtime);
     true
+}
+
+/// A line that is no warning.
+fn say(text: &str) {
+    if Settings::get().is_some_and(|settings| !settings.quiet) {
+        notes::say(text);
+    }
 }
 
 fn reserve(

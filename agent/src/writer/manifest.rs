@@ -22,6 +22,7 @@ pub(super) fn of(settings: &Settings) -> RunManifest {
             "exclude": patterns(&settings.exclude),
             "max_tensor": settings.max_tensor,
             "ring": settings.ring,
+            "graph_memory": settings.graph_memory,
         }),
         started: now(),
         ..RunManifest::default()
