@@ -74,9 +74,9 @@ def test_every_replay_of_a_recorded_step_is_recorded_with_what_it_computed(tmp_p
 
 
 def test_a_fault_in_a_graph_is_named(tmp_path: Path, compare: Compare) -> None:
-    # Two calls warm up; the third is captured.
+    # Two calls warm up; the third is captured. Without the operator of the group, which has no values: the comparison would be incomplete.
     for name, fault in (("good", None), ("bad", "GeluV2:2:scale")):
-        done = run(tmp_path, name, task="sketch", fault=fault)
+        done = run(tmp_path, name, "--exclude", "aclnnMuls", task="sketch", fault=fault)
         assert done.code == 0 and (done.faults > 0) == (fault is not None), done.stderr
     code, report = compare(tmp_path / "good", tmp_path / "bad")
     first = report["first_divergence"]
