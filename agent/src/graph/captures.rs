@@ -8,7 +8,7 @@ use super::memory::{self, Blocks};
 use super::{Graph, trial};
 use crate::acl::Status;
 use crate::control;
-use crate::device::{Runtime, Stream};
+use crate::device::{Context, Runtime, Stream};
 use crate::launch::Record;
 use crate::notes;
 use crate::plan::{Basis, Plan};
@@ -38,6 +38,19 @@ struct Content {
     ends_step: bool,
     /// Streams with a group of operators that the program will change.
     grouped: Vec<Stream>,
+}
+
+impl Content {
+    /// Of a graph of this context, into which nothing has gone yet.
+    const fn new(context: Option<Context>) -> Self {
+        Self {
+            launches: Vec::new(),
+            memory: Blocks::new(context),
+            operators: 0,
+            ends_step: false,
+            grouped: Vec::new(),
+        }
+    }
 }
 
 static CAPTURES: Mutex<Vec<Arc<Capture>>> = Mutex::new(Vec::new());
@@ -170,13 +183,7 @@ pub(super) fn begun(origin: Stream, succeeded: bool, recorded: bool) {
         *number += 1;
         *number
     };
-    let content = Content {
-        launches: Vec::new(),
-        memory: Blocks::new(Runtime::get().map(Runtime::context).ok()),
-        operators: 0,
-        ends_step: false,
-        grouped: Vec::new(),
-    };
+    let content = Content::new(Runtime::get().map(Runtime::context).ok());
     let handle = status(origin).map_or(0, |(_, handle)| handle);
     let capture = Capture { number, origin, handle, recorded, content: Mutex::new(content) };
     locked(&CAPTURES).push(Arc::new(capture));
@@ -193,16 +200,7 @@ pub(super) fn ended(origin: Stream, succeeded: bool) -> Option<Graph> {
     withdraw();
     control::resettle();
     let mut content = locked(&capture.content);
-    let content = std::mem::replace(
-        &mut *content,
-        Content {
-            launches: Vec::new(),
-            memory: Blocks::new(None),
-            operators: 0,
-            ends_step: false,
-            grouped: Vec::new(),
-        },
-    );
+    let content = std::mem::replace(&mut *content, Content::new(None));
     succeeded.then(|| Graph::captured(capture.number, capture.recorded, content))
 }
 
