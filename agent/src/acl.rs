@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::notes::{self, Count};
 use crate::symbols::{self, Address};
 #[cfg(feature = "record")]
-use crate::{aclop, dump, graph};
+use crate::{aclop, dump, graph::functions};
 use crate::{handles, plan};
 
 /// Result of a function of CANN; 0 is success.
@@ -120,13 +120,23 @@ wrappers! {
     #[cfg(feature = "record")]
     FINALISE aclFinalize dump;
     #[cfg(feature = "record")]
-    CAPTURE_BEGIN aclmdlRICaptureBegin graph;
+    CAPTURE_BEGIN aclmdlRICaptureBegin functions;
     #[cfg(feature = "record")]
-    CAPTURE_END aclmdlRICaptureEnd graph;
+    CAPTURE_END aclmdlRICaptureEnd functions;
     #[cfg(feature = "record")]
-    EXECUTE_ASYNC aclmdlRIExecuteAsync graph;
+    EXECUTE_ASYNC aclmdlRIExecuteAsync functions;
     #[cfg(feature = "record")]
-    EXECUTE aclmdlRIExecute graph;
+    EXECUTE aclmdlRIExecute functions;
+    #[cfg(feature = "record")]
+    DESTROY aclmdlRIDestroy functions;
+    #[cfg(feature = "record")]
+    GROUP_BEGIN aclmdlRICaptureTaskGrpBegin functions;
+    #[cfg(feature = "record")]
+    GROUP_END aclmdlRICaptureTaskGrpEnd functions;
+    #[cfg(feature = "record")]
+    UPDATE_BEGIN aclmdlRICaptureTaskUpdateBegin functions;
+    #[cfg(feature = "record")]
+    UPDATE_END aclmdlRICaptureTaskUpdateEnd functions;
     #[cfg(feature = "record")]
     OP_COMPILE_AND_EXECUTE aclopCompileAndExecute aclop;
     #[cfg(feature = "record")]

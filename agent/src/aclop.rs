@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::acl::{Status, UNSUPPORTED, real};
 use crate::control;
 use crate::device::Stream;
+use crate::graph;
 use crate::handles::Tensor;
 use crate::launch::{self, Open};
 use crate::notes;
@@ -86,7 +87,8 @@ impl Call {
     /// # Safety
     /// As CANN expects of the call itself.
     unsafe fn begin(&self) -> Option<Open> {
-        if !control::is_recording() || !control::is_on_in_this_thread() || self.kind.is_null() {
+        let recorded = control::is_recording() || graph::is_any_captured();
+        if !recorded || !control::is_on_in_this_thread() || self.kind.is_null() {
             return None;
         }
         let told = Descriptions::find()?;
@@ -163,8 +165,14 @@ macro_rules! execute {
                 notes::guarded(stringify!($name), || open.after(status == 0));
             }
             if status == 0 && control::counts_launches() {
-                // SAFETY: CANN has just read it.
-                notes::guarded(stringify!($name), || control::step_ended_by("aclop", &unsafe { name_of(kind) }));
+                notes::guarded(stringify!($name), || {
+                    // SAFETY: CANN has just read it.
+                    if control::ends_step("aclop", &unsafe { name_of(kind) })
+                        && graph::is_run(Stream(stream.addr() as u64))
+                    {
+                        control::step_end_launched(true);
+                    }
+                });
             }
             status
         })*

@@ -4,6 +4,7 @@
 //! two words next to one another point to memory of which the second has changed during the call, to something that is not null. What
 //! lies beyond are locals of the caller, which may hold the same handles and must not be taken for arguments.
 
+use crate::control;
 use crate::entry::{Function, INTEGERS, Slot};
 use crate::handles;
 use crate::memory::{self, Stack};
@@ -14,12 +15,15 @@ use crate::roles::Roles;
 use crate::watch;
 
 #[cfg(feature = "record")]
-use crate::{control, launch};
+use crate::{device::Stream, graph, launch};
 
 /// Words of the caller's stack that are copied for the call: arguments beyond the registers. The longest operators known take about 40.
 const STACK_WORDS: usize = 128;
 /// The same for launches, which take four arguments, none of them on the stack.
 const LAUNCH_WORDS: usize = 16;
+
+/// Place of the executor among the arguments of a launch.
+const EXECUTOR: usize = 2;
 
 /// The registers that hold arguments, as the assembly has put them down.
 #[repr(C)]
@@ -49,7 +53,7 @@ pub(crate) struct Call {
 enum Stage {
     Plan(Box<Planned>),
     #[cfg(feature = "record")]
-    Launch(&'static Function, Option<Box<launch::Open>>),
+    Launch(&'static Function, Stream, Option<Box<launch::Open>>),
     #[cfg(not(feature = "record"))]
     Launch,
 }
@@ -59,8 +63,10 @@ struct Planned {
     function: &'static Function,
     integers: Vec<u64>,
     reals: [u64; 8],
-    /// What each word points to, where it may point to an executor.
+    /// What each word points to, where it may point to an executor. Empty where nothing is kept of the call.
     before: Vec<Option<u64>>,
+    /// Whether its launch will end a step.
+    ends_step: bool,
 }
 
 /// What is done before a call: null where it is to go on by itself.
@@ -80,8 +86,16 @@ pub(crate) unsafe extern "C" fn before(
 
 fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     let function = slot.function()?;
-    if function.plans && !handles::is_followed() {
-        // Launches alone are counted.
+    let followed = handles::is_followed();
+    let ends_step = control::ends_step("aclnn", &function.operator);
+    // Where nothing is followed nothing is recorded, and the ends of steps alone are counted.
+    if !followed && !ends_step {
+        return None;
+    }
+    #[cfg(feature = "record")]
+    if !function.plans && !ends_step && !launch::is_looked_at() {
+        // It was planned in case a step would begin before it.
+        plan::launched(registers.integers[EXECUTOR]);
         return None;
     }
     let thread = Stack::of_thread();
@@ -116,17 +130,18 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
                 .then(|| memory::word(thread, word))
                 .flatten()
         };
-        let before = integers.iter().enumerate().map(may_point).collect();
-        Stage::Plan(Box::new(Planned { function, integers, reals, before }))
+        let before = if followed { integers.iter().enumerate().map(may_point).collect() } else { Vec::new() };
+        Stage::Plan(Box::new(Planned { function, integers, reals, before, ends_step }))
     } else {
         #[cfg(feature = "record")]
         {
             let [_, _, executor, stream] = *integers.first_chunk()?;
-            Stage::Launch(function, launch::before(function, executor, stream, stack).map(Box::new))
+            let stream = Stream(stream);
+            Stage::Launch(function, stream, launch::before(function, executor, stream, stack).map(Box::new))
         }
         #[cfg(not(feature = "record"))]
         {
-            let executor = *integers.get(2)?;
+            let executor = *integers.get(EXECUTOR)?;
             let plan = plan::launched(executor);
             watch::tell(&function.operator, plan.as_deref());
             Stage::Launch
@@ -145,15 +160,18 @@ pub(crate) unsafe extern "C" fn after(call: *mut Call, result: u64) {
         Stage::Plan(planned) => {
             if succeeded {
                 planned.finish();
+                if planned.ends_step {
+                    control::step_end_planned();
+                }
             }
         }
         #[cfg(feature = "record")]
-        Stage::Launch(function, open) => {
+        Stage::Launch(function, stream, open) => {
             if let Some(open) = open {
                 open.after(succeeded);
             }
-            if succeeded {
-                control::step_ended_by("aclnn", &function.operator);
+            if control::ends_step("aclnn", &function.operator) && graph::is_run(stream) {
+                control::step_end_launched(succeeded);
             }
         }
         #[cfg(not(feature = "record"))]
@@ -165,6 +183,10 @@ pub(crate) unsafe extern "C" fn after(call: *mut Call, result: u64) {
 impl Planned {
     /// Keeps what the call was given under the executor that it made.
     fn finish(&self) {
+        // Handles were not followed all the time.
+        if self.before.is_empty() || !handles::is_followed() {
+            return;
+        }
         let thread = Stack::of_thread();
         let Some((end, executor)) = self.end(thread) else {
             notes::count(Count::Unscanned, &format!("aclnn{}", self.function.operator));

@@ -12,7 +12,7 @@ use crate::entry::WATCHING;
 use crate::{handles, links, notes, plan, watch};
 
 #[cfg(feature = "record")]
-use crate::{dump, launch, settings::Settings, writer};
+use crate::{dump, graph, launch, settings::Settings, writer};
 
 /// Version of the functions below; programs that know another leave them alone.
 const VERSION: u32 = 1;
@@ -56,11 +56,13 @@ struct State {
     over: bool,
     /// Whether the program says where steps begin and end.
     told: bool,
+    /// Launches that will end a step, and are planned and not made yet: so many steps the queue of `torch_npu` is ahead.
+    ahead: u64,
     process: i32,
 }
 
 static STATE: Mutex<State> =
-    Mutex::new(State { step: 0, in_step: false, over: true, told: false, process: 0 });
+    Mutex::new(State { step: 0, in_step: false, over: true, told: false, ahead: 0, process: 0 });
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -124,29 +126,59 @@ fn settle(state: &State) {
     let over = state.over || GIVEN_UP.load(Ordering::Acquire);
     let wanted = state.in_step && !over && wants(state.step);
     let recording = wanted && !dumps();
-    let goes_on = !over && last().is_none_or(|last| state.step <= last);
-    // Programs that keep their handles are followed while steps are still to come.
-    let ahead = goes_on && !dumps() && !plan::is_torch_npu();
-    // What is planned in front of the launch that ends a step may be launched in the next.
+    let goes_on = goes_on(state);
+    // Programs that keep their handles are followed while steps are still to come. So is everything where nobody sees the launch that ends
+    // a step being planned.
+    let ahead = goes_on && !dumps() && (!plan::is_torch_npu() || ends_unplanned());
+    // What is planned now is launched after everything that the queue holds, which may be several steps later; and one step more, where other
+    // threads plan beside the one that ends it.
     let counts = goes_on && counts_launches();
-    let borders = counts && !dumps() && wants(state.step + 1);
-    let following = recording || ahead || borders || watch::is_set();
+    let borders =
+        counts && !dumps() && (ends_unplanned() || wants_any(state.step + 1, state.step + 1 + state.ahead));
+    // Graphs are recorded as they are captured: their replays are not planned again.
+    let captures = goes_on && !dumps() && captures();
+    let following = recording || ahead || borders || captures || watch::is_set();
     if following || counts {
         notes::guarded("links", links::look);
     }
     handles::follow(following);
     if !following {
         plan::forget_all();
-    } else if !recording && !borders {
+    } else if !recording && !borders && !captures {
         plan::forget_single();
     }
     RECORDING.store(recording, Ordering::Release);
-    PLANNING.store(recording || borders, Ordering::Release);
+    PLANNING.store(recording || borders || captures, Ordering::Release);
     WATCHING.store(u8::from(following || counts), Ordering::Release);
     #[cfg(feature = "record")]
     if dumps() {
         dump::want(wanted.then_some(state.step));
     }
+}
+
+/// Whether steps are still to come that may be recorded.
+fn goes_on(state: &State) -> bool {
+    let over = state.over || GIVEN_UP.load(Ordering::Acquire);
+    !over && last().is_none_or(|last| state.step <= last)
+}
+
+/// Whether anything is recorded by this process, now or in a step that is still to come.
+#[cfg(feature = "record")]
+pub(crate) fn has_steps_to_come() -> bool {
+    let state = state();
+    // SAFETY: no condition.
+    state.process == unsafe { libc::getpid() } && goes_on(&state)
+}
+
+/// Whether launches are.
+#[cfg(feature = "record")]
+pub(crate) fn will_record() -> bool {
+    !dumps() && has_steps_to_come()
+}
+
+/// Brings switches in line with what has changed elsewhere: a capture has begun or ended, or the program is seen to run on `torch_npu`.
+pub(crate) fn resettle() {
+    settle(&state());
 }
 
 /// Whether CANN's own dumps are taken in place of launches.
@@ -161,19 +193,48 @@ pub(crate) fn counts_launches() -> bool {
     Settings::get().is_some_and(Settings::counts_launches)
 }
 
+/// Whether steps end with an operator of the older kind, which is not planned before it is launched.
+#[cfg(feature = "record")]
+fn ends_unplanned() -> bool {
+    Settings::get()
+        .is_some_and(|settings| settings.step_on.as_deref().is_some_and(|name| name.starts_with("aclop")))
+}
+
+/// Whether a graph is being captured.
+#[cfg(feature = "record")]
+fn captures() -> bool {
+    graph::is_any_captured()
+}
+
+#[cfg(not(feature = "record"))]
+const fn ends_unplanned() -> bool {
+    false
+}
+
+#[cfg(not(feature = "record"))]
+const fn captures() -> bool {
+    false
+}
+
 #[cfg(not(feature = "record"))]
 const fn dumps() -> bool {
     false
 }
 
 #[cfg(not(feature = "record"))]
-const fn counts_launches() -> bool {
+pub(crate) const fn counts_launches() -> bool {
     false
 }
 
 #[cfg(feature = "record")]
 fn wants(step: u64) -> bool {
     Settings::get().is_some_and(|settings| settings.steps.contains(step))
+}
+
+/// Whether any step from `first` to `last` is to be recorded.
+#[cfg(feature = "record")]
+fn wants_any(first: u64, last: u64) -> bool {
+    Settings::get().is_some_and(|settings| settings.steps.meets(first, last))
 }
 
 #[cfg(feature = "record")]
@@ -183,6 +244,11 @@ fn last() -> Option<u64> {
 
 #[cfg(not(feature = "record"))]
 const fn wants(_: u64) -> bool {
+    false
+}
+
+#[cfg(not(feature = "record"))]
+const fn wants_any(_: u64, _: u64) -> bool {
     false
 }
 
@@ -222,6 +288,8 @@ extern "C" fn forked() {
     if !writer::has_begun() && !dump::has_begun() {
         // SAFETY: no condition.
         state.process = unsafe { libc::getpid() };
+        // The queue is the parent's.
+        state.ahead = 0;
         return;
     }
     state.over = true;
@@ -230,21 +298,54 @@ extern "C" fn forked() {
     WATCHING.store(0, Ordering::Release);
 }
 
-/// Ends the step that runs because of a launch, where a launch was to end it; `kind` is `aclnn` or `aclop`.
+/// Whether the launch of an operator ends a step; `kind` is `aclnn` or `aclop`.
 #[cfg(feature = "record")]
-pub(crate) fn step_ended_by(kind: &str, operator: &str) {
-    if !Settings::get().is_some_and(|settings| settings.ends_step(kind, operator)) || !is_on_in_this_thread()
-    {
+pub(crate) fn ends_step(kind: &str, operator: &str) -> bool {
+    Settings::get().is_some_and(|settings| settings.ends_step(kind, operator)) && is_on_in_this_thread()
+}
+
+#[cfg(not(feature = "record"))]
+pub(crate) const fn ends_step(_: &str, _: &str) -> bool {
+    false
+}
+
+/// A launch that will end a step has been planned: what this thread plans from now on belongs to a later step.
+pub(crate) fn step_end_planned() {
+    let mut state = state();
+    // In a graph it ends steps as often as that runs.
+    if state.over || state.told || captures() {
         return;
     }
+    state.ahead += 1;
+    settle(&state);
+}
+
+/// A launch that was to end the step that runs has been made, or has failed.
+#[cfg(feature = "record")]
+pub(crate) fn step_end_launched(succeeded: bool) {
     let mut state = state();
+    state.ahead = state.ahead.saturating_sub(1);
+    if succeeded {
+        end_counted(&mut state);
+    }
+}
+
+/// A graph has run that holds launches that end a step: it ends one.
+#[cfg(feature = "record")]
+pub(crate) fn step_end_replayed() {
+    end_counted(&mut state());
+}
+
+/// Ends the step that runs, and begins the next.
+#[cfg(feature = "record")]
+fn end_counted(state: &mut State) {
     if state.over || state.told {
         return;
     }
-    end_step(&mut state);
+    end_step(state);
     state.step += 1;
     state.in_step = true;
-    settle(&state);
+    settle(state);
 }
 
 /// The number of the step that runs.

@@ -29,6 +29,7 @@ type WaitEvent = unsafe extern "C" fn(usize) -> Status;
 type MakePinned = unsafe extern "C" fn(*mut *mut c_void, usize) -> Status;
 type GetContext = unsafe extern "C" fn(*mut usize) -> Status;
 type SetContext = unsafe extern "C" fn(usize) -> Status;
+type Finish = unsafe extern "C" fn() -> Status;
 type GetDevice = unsafe extern "C" fn(*mut i32) -> Status;
 
 /// Functions of the runtime.
@@ -42,6 +43,7 @@ pub(crate) struct Runtime {
     get_context: GetContext,
     set_context: SetContext,
     get_device: GetDevice,
+    finish: Finish,
     events: Mutex<Vec<Event>>,
 }
 
@@ -76,6 +78,7 @@ impl Runtime {
             get_context: function!(GetContext, c"aclrtGetCurrentContext"),
             set_context: function!(SetContext, c"aclrtSetCurrentContext"),
             get_device: function!(GetDevice, c"aclrtGetDevice"),
+            finish: function!(Finish, c"aclrtSynchronizeDevice"),
             events: Mutex::default(),
         })
     }
@@ -123,6 +126,12 @@ impl Runtime {
         let status = unsafe { (self.wait_event)(event.0) };
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
         status
+    }
+
+    /// Waits until the device of this thread has done everything.
+    pub(crate) fn finish(&self) -> Status {
+        // SAFETY: no condition.
+        unsafe { (self.finish)() }
     }
 
     /// The context of this thread.

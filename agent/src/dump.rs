@@ -75,6 +75,8 @@ static STATE: Mutex<State> =
     Mutex::new(State { ready: false, wanted: None, running: None, steps: Vec::new() });
 static FILES: Mutex<Option<CannFiles>> = Mutex::new(None);
 static BEGUN: AtomicBool = AtomicBool::new(false);
+/// The program has ended CANN, and with it a recording that had steps to come.
+static CUT_SHORT: AtomicBool = AtomicBool::new(false);
 /// Nothing is taken any more, and why was said.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 /// Pieces that came, by which it is seen that some still come.
@@ -287,6 +289,14 @@ pub(crate) unsafe extern "C" fn aclInit(configuration: *const c_char) -> Status 
     let Some(real) = real!(INITIALISE as Initialise) else { return UNSUPPORTED };
     // SAFETY: the program's own call, as it made it.
     let status = unsafe { real(configuration) };
+    if status == 0 && CUT_SHORT.load(Ordering::Acquire) {
+        notes::guarded("aclInit", || {
+            notes::say(
+                "the program initialises CANN again after aclFinalize, with which the recording ended: what follows is NOT RECORDED",
+            );
+        });
+        return status;
+    }
     if status == 0 && Settings::dumps() {
         notes::guarded("aclInit", || {
             // Functions that are registered later run earlier: CANN, which was there before, is still there.
@@ -304,6 +314,9 @@ pub(crate) unsafe extern "C" fn aclFinalize() -> Status {
     type Finalise = unsafe extern "C" fn() -> Status;
     // What was recorded is still on its way to the host.
     notes::guarded("aclFinalize", || {
+        if control::has_steps_to_come() {
+            CUT_SHORT.store(true, Ordering::Release);
+        }
         control::process_ends();
         if Settings::dumps() {
             ready(false);

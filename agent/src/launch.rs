@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::control;
-use crate::device::{Context, Event, Stream};
+use crate::control::{self, Scope};
+use crate::device::{Context, Event, Runtime, Stream};
 use crate::entry::Function;
-use crate::graph;
+use crate::graph::{self, Destination, Share};
 use crate::handles::{Tensor, acl_size};
 use crate::notes::{self, Count};
 use crate::plan::{self, Argument, Basis, Plan};
@@ -21,7 +21,7 @@ use crate::watch;
 use crate::writer::{self, Message, Recorder};
 
 /// A tensor of a launch, with its copies.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Copied {
     pub(crate) tensor: Arc<Tensor>,
     pub(crate) role: Role,
@@ -54,8 +54,18 @@ pub(crate) struct Record {
 pub(crate) struct Open {
     record: Record,
     stream: Stream,
-    /// Its entry in the ring; `None` where it takes no room there.
-    number: Option<u64>,
+    place: Place,
+}
+
+/// Where the copies of a launch go.
+#[derive(Debug)]
+enum Place {
+    /// To an entry of the ring, by its number.
+    Ring(u64),
+    /// Into the graph that is being captured: they are made with each replay.
+    Graph(Share),
+    /// Nowhere.
+    Nowhere,
 }
 
 thread_local! {
@@ -67,37 +77,50 @@ thread_local! {
 /// Formats in which the elements lie as the strides say: NCHW, NHWC, ND, NDHWC, NCDHW, NCL and the undefined one.
 const PLAIN_FORMATS: [i32; 7] = [-1, 0, 1, 2, 27, 30, 47];
 
+/// Whether launches are of interest to anybody at the moment.
+pub(crate) fn is_looked_at() -> bool {
+    control::is_recording() || graph::is_any_captured() || watch::is_set()
+}
+
 /// What is done before an operator is launched; `None` where it is not recorded.
-pub(crate) fn before(function: &Function, executor: u64, stream: u64, stack: usize) -> Option<Open> {
+pub(crate) fn before(function: &Function, executor: u64, stream: Stream, stack: usize) -> Option<Open> {
     let plan = plan::launched(executor);
     watch::tell(&function.operator, plan.as_deref());
-    if !control::is_recording() {
+    if !control::is_recording() && !graph::is_any_captured() {
         return None;
     }
     if plan.as_ref().map_or(!control::is_on_in_this_thread(), |plan| plan.muted) {
         return None;
     }
-    let plan = plan.unwrap_or_else(|| {
+    let plan = plan.unwrap_or_else(|| Arc::new(Plan::bare(&function.operator, Basis::Unscanned)));
+    let open = begin(plan, stream, stack)?;
+    if open.record.plan.basis == Basis::Unscanned {
         notes::count(Count::UnknownExecutor, &format!("aclnn{}", function.operator));
-        Arc::new(Plan::bare(&function.operator, Basis::Unscanned))
-    });
-    begin(plan, Stream(stream), stack)
+    }
+    Some(open)
 }
 
 /// Begins to record a launch with these arguments, which was made at `stack`.
 pub(crate) fn begin(plan: Arc<Plan>, stream: Stream, stack: usize) -> Option<Open> {
     let settings = Settings::get()?;
+    let destination = graph::destination(stream);
+    if matches!(destination, Destination::Nowhere) || !destination.is_graph() && !control::is_recording() {
+        return None;
+    }
     let recorder = Recorder::get()?;
     // Stacks grow downwards: what was made below is over.
     let over = OPEN.with_borrow_mut(|open| open.extract_if(.., |(_, at)| *at <= stack).collect::<Vec<_>>());
     for (number, _) in over {
         recorder.ring.set(number, Item::Dropped);
     }
-    if !settings.wants(&plan.operator) {
-        return None;
-    }
+    let wanted = settings.wants(&plan.operator);
+    let share = match destination {
+        Destination::Graph(capture) => Some(graph::add(capture, stream, &plan, wanted)?),
+        _ if wanted => None,
+        _ => return None,
+    };
     let runtime = recorder.runtime;
-    let mut record = Record {
+    let record = Record {
         step: control::step(),
         tensors: tensors(&plan),
         plan,
@@ -106,70 +129,127 @@ pub(crate) fn begin(plan: Arc<Plan>, stream: Stream, stack: usize) -> Option<Ope
         device: runtime.device(),
         note: None,
     };
-    if graph::is_capturing(stream) {
-        // Copies would become part of the graph, and run again with every replay.
-        notes::count(Count::InGraph, &format!("aclnn{}", record.plan.operator));
-        return Some(
-            record.without(
-                "went into a graph: its values are those of replays, which are not recorded",
-                stream,
-            ),
-        );
+    match share {
+        Some(share) => Some(into_graph(record, share, stream)),
+        None => Some(into_ring(record, recorder, settings, stream, stack)),
     }
+}
+
+/// Copies what a launch reads to the ring.
+fn into_ring(
+    mut record: Record,
+    recorder: &Recorder,
+    settings: &Settings,
+    stream: Stream,
+    stack: usize,
+) -> Open {
     let limit = settings.max_tensor.unwrap_or(usize::MAX).min(recorder.ring.size() / 2);
-    let pieces: Vec<Option<Extent>> = record.tensors.iter_mut().map(|copied| wanted(copied, limit)).collect();
-    let written: Vec<Extent> = record
-        .tensors
-        .iter()
-        .zip(&pieces)
-        .filter(|(copied, _)| copied.role != Role::Input)
-        .filter_map(|(_, extent)| *extent)
-        .collect();
     let checks = record.plan.function.is_some_and(|function| {
         record.plan.basis == Basis::Table && function.checked.fetch_add(1, Ordering::Relaxed) == 0
     });
-    // The same memory twice among what is read is copied once.
-    let mut known: HashMap<(usize, usize), usize> = HashMap::new();
-    let mut total = 0;
-    let mut placed = Vec::with_capacity(pieces.len());
-    for (copied, extent) in record.tensors.iter().zip(&pieces) {
-        let Some(extent) = extent else {
-            placed.push((None, None, None));
-            continue;
-        };
-        let mut place = || {
-            let offset = total;
-            total += rounded(extent.bytes);
-            offset
-        };
-        let before = (copied.role != Role::Output)
-            .then(|| *known.entry((extent.address, extent.bytes)).or_insert_with(&mut place));
-        let after = (copied.role != Role::Input).then(&mut place);
-        let check =
-            (checks && copied.role == Role::Input && !written.iter().any(|other| other.meets(extent)))
-                .then(&mut place);
-        placed.push((before, after, check));
-    }
-    let Some(taken) = recorder.ring.take(total, Duration::from_secs(settings.patience)) else {
+    let layout = Layout::of(&mut record, limit, checks);
+    let Some(taken) = recorder.ring.take(layout.bytes, Duration::from_secs(settings.patience)) else {
         notes::count(Count::Dropped, &format!("aclnn{}", record.plan.operator));
-        return Some(record.without("the writer did not keep up", stream));
+        return record.without("the writer did not keep up", stream, Place::Nowhere);
     };
     OPEN.with_borrow_mut(|open| open.push((taken.number, stack)));
-    let mut copied_already = Vec::new();
-    for ((copied, extent), (before, after, check)) in record.tensors.iter_mut().zip(pieces).zip(placed) {
-        let Some(extent) = extent else { continue };
-        let piece = |offset: usize| Piece { offset: taken.offset + offset, bytes: extent.bytes };
-        copied.before = before.map(piece);
-        copied.after = after.map(piece);
-        copied.check = check.map(piece);
-        if let Some(piece) = copied.before
-            && !copied_already.contains(&piece.offset)
-        {
-            copied_already.push(piece.offset);
-            copy(recorder, copied, &extent, piece, stream);
+    layout.begin(&mut record, taken.address, recorder.runtime, stream);
+    Open { record, stream, place: Place::Ring(taken.number) }
+}
+
+/// The same in a graph that is being captured: the copies become part of it.
+fn into_graph(mut record: Record, share: Share, stream: Stream) -> Open {
+    let operator = format!("aclnn{}", record.plan.operator);
+    record.note = Some(share.note());
+    if let Some(scope) = record.plan.scope.clone().filter(|scope| !scope.op.is_empty()) {
+        // Calls have their numbers within a step, and replays are in other ones.
+        let scope = Scope { op: Box::default(), module: scope.module.clone() };
+        Arc::make_mut(&mut record.plan).scope = Some(Arc::new(scope));
+    }
+    if share.is_grouped() {
+        notes::count(Count::Grouped, &operator);
+        return record.without(
+            "the program gives it other arguments from replay to replay",
+            stream,
+            Place::Graph(share),
+        );
+    }
+    let limit = Settings::get().and_then(|settings| settings.max_tensor).unwrap_or(usize::MAX);
+    let layout = Layout::of(&mut record, limit, false);
+    let Some(address) = share.room(layout.bytes) else {
+        notes::count(Count::GraphFull, &format!("{operator}, {} bytes", layout.bytes));
+        return record.without(
+            "does not fit into the memory for graphs (--graph-memory)",
+            stream,
+            Place::Graph(share),
+        );
+    };
+    if let Ok(runtime) = Runtime::get() {
+        layout.begin(&mut record, address, runtime, stream);
+    }
+    Open { record, stream, place: Place::Graph(share) }
+}
+
+/// Where the copies of a launch lie, from the beginning of its memory on.
+struct Layout {
+    /// For each tensor: where its elements are on the device, and the places of the copies before and after, and of the one that checks.
+    places: Vec<(Option<Extent>, [Option<usize>; 3])>,
+    bytes: usize,
+}
+
+impl Layout {
+    /// Of the tensors that can be copied. With `checks`, what is only read is copied a second time.
+    fn of(record: &mut Record, limit: usize, checks: bool) -> Self {
+        let extents: Vec<Option<Extent>> =
+            record.tensors.iter_mut().map(|copied| wanted(copied, limit)).collect();
+        let written: Vec<Extent> = record
+            .tensors
+            .iter()
+            .zip(&extents)
+            .filter(|(copied, _)| copied.role != Role::Input)
+            .filter_map(|(_, extent)| *extent)
+            .collect();
+        // The same memory twice among what is read is copied once.
+        let mut known: HashMap<(usize, usize), usize> = HashMap::new();
+        let mut bytes = 0;
+        let mut places = Vec::with_capacity(extents.len());
+        for (copied, found) in record.tensors.iter().zip(extents) {
+            let Some(extent) = found else {
+                places.push((None, [None; 3]));
+                continue;
+            };
+            let mut place = || {
+                let offset = bytes;
+                bytes += rounded(extent.bytes);
+                offset
+            };
+            let before = (copied.role != Role::Output)
+                .then(|| *known.entry((extent.address, extent.bytes)).or_insert_with(&mut place));
+            let after = (copied.role != Role::Input).then(&mut place);
+            let check =
+                (checks && copied.role == Role::Input && !written.iter().any(|other| other.meets(&extent)))
+                    .then(&mut place);
+            places.push((found, [before, after, check]));
+        }
+        Self { places, bytes }
+    }
+
+    /// Gives the copies their places from `start` on, and makes those of what is read.
+    fn begin(self, record: &mut Record, start: usize, runtime: &Runtime, stream: Stream) {
+        let mut made = Vec::new();
+        for (copied, (extent, places)) in record.tensors.iter_mut().zip(self.places) {
+            let Some(extent) = extent else { continue };
+            let [before, after, check] = places
+                .map(|offset| offset.map(|offset| Piece { address: start + offset, bytes: extent.bytes }));
+            (copied.before, copied.after, copied.check) = (before, after, check);
+            if let Some(piece) = before
+                && !made.contains(&piece.address)
+            {
+                made.push(piece.address);
+                copy(runtime, copied, &extent, piece, stream);
+            }
         }
     }
-    Some(Open { record, stream, number: Some(taken.number) })
 }
 
 /// The tensors of a plan, in order.
@@ -252,11 +332,11 @@ fn extent(tensor: &Tensor, size: usize) -> Option<Extent> {
     Some(Extent { address, bytes: last.checked_add(1)?.checked_mul(size)? })
 }
 
-fn copy(recorder: &Recorder, copied: &mut Copied, extent: &Extent, piece: Piece, stream: Stream) {
-    let target = recorder.ring.address(piece.offset);
-    // SAFETY: the piece belongs to this launch until the writer, which waits for the stream, gives it back.
-    #[expect(unsafe_code, reason = "the device writes to memory of the ring")]
-    let status = unsafe { recorder.runtime.copy(target, extent.address, extent.bytes, stream) };
+fn copy(runtime: &Runtime, copied: &mut Copied, extent: &Extent, piece: Piece, stream: Stream) {
+    // SAFETY: the piece belongs to this launch until the writer, which waits for the stream, gives it back; that of a graph until the
+    // graph is gone.
+    #[expect(unsafe_code, reason = "the device writes to pinned memory")]
+    let status = unsafe { runtime.copy(piece.address as *mut u8, extent.address, extent.bytes, stream) };
     if status != 0 {
         let why = format!("the device refused the copy ({status})");
         notes::count(Count::CopyFailed, &why);
@@ -273,12 +353,33 @@ impl Copied {
 
 impl Record {
     /// A launch of which nothing but its name and arguments is recorded.
-    fn without(mut self, why: &str, stream: Stream) -> Open {
-        self.note = Some(why.to_owned());
+    fn without(mut self, why: &str, stream: Stream, place: Place) -> Open {
+        let note = self.note.take();
+        self.note = Some(note.map_or_else(|| why.to_owned(), |note| format!("{note}; {why}")));
         for copied in &mut self.tensors {
             copied.without.get_or_insert_with(|| why.to_owned());
         }
-        Open { record: self, stream, number: None }
+        Open { record: self, stream, place }
+    }
+
+    /// The same launch in another step, as a replay of the graph makes it.
+    pub(crate) fn again(&self, step: u64) -> Self {
+        Self {
+            step,
+            plan: self.plan.clone(),
+            tensors: self.tensors.clone(),
+            event: None,
+            context: self.context,
+            device: self.device,
+            note: self.note.clone(),
+        }
+    }
+
+    /// Nothing was copied after all.
+    pub(crate) fn lose(&mut self, why: &str) {
+        for copied in &mut self.tensors {
+            copied.lose(why.to_owned());
+        }
     }
 }
 
@@ -286,43 +387,47 @@ impl Open {
     /// What is done after the launch.
     pub(crate) fn after(mut self, succeeded: bool) {
         let Some(recorder) = Recorder::get() else { return };
-        let Some(number) = self.number else {
-            if succeeded {
-                recorder.ring.push(Message::Launch(Box::new(self.record)));
-            }
-            return;
-        };
-        OPEN.with_borrow_mut(|open| open.retain(|(other, _)| *other != number));
-        if succeeded {
-            for copied in &mut self.record.tensors {
-                let Some(extent) =
-                    acl_size(copied.tensor.dtype).and_then(|size| extent(&copied.tensor, size))
-                else {
-                    continue;
-                };
-                for piece in [copied.after, copied.check].into_iter().flatten() {
-                    copy(recorder, copied, &extent, piece, self.stream);
+        if let Place::Ring(number) = self.place {
+            OPEN.with_borrow_mut(|open| open.retain(|(other, _)| *other != number));
+        }
+        if succeeded && !matches!(self.place, Place::Nowhere) {
+            self.copy_results(recorder.runtime);
+        }
+        match self.place {
+            Place::Nowhere if succeeded => recorder.ring.push(Message::Launch(Box::new(self.record))),
+            Place::Graph(share) if succeeded => share.keep(self.record),
+            Place::Nowhere | Place::Graph(_) => {}
+            Place::Ring(number) => {
+                // Also behind a launch that failed: copies in front of it are under way.
+                match recorder.runtime.mark(self.stream) {
+                    Ok(event) => self.record.event = Some(event),
+                    Err(status) => {
+                        let why = format!("the stream takes no mark ({status})");
+                        notes::count(Count::CopyFailed, &why);
+                        self.record.lose(&why);
+                    }
                 }
-            }
-        }
-        // Also behind a launch that failed: copies in front of it are under way.
-        match recorder.runtime.mark(self.stream) {
-            Ok(event) => self.record.event = Some(event),
-            Err(status) => {
-                let why = format!("the stream takes no mark ({status})");
-                notes::count(Count::CopyFailed, &why);
-                for copied in &mut self.record.tensors {
-                    copied.lose(why.clone());
+                if !succeeded {
+                    for copied in &mut self.record.tensors {
+                        (copied.after, copied.check) = (None, None);
+                    }
+                    self.record.note = Some("the launch failed".to_owned());
                 }
+                recorder.ring.set(number, Item::Ready(Message::Launch(Box::new(self.record))));
             }
         }
-        if !succeeded {
-            for copied in &mut self.record.tensors {
-                (copied.after, copied.check) = (None, None);
+    }
+
+    fn copy_results(&mut self, runtime: &Runtime) {
+        for copied in &mut self.record.tensors {
+            let Some(extent) = acl_size(copied.tensor.dtype).and_then(|size| extent(&copied.tensor, size))
+            else {
+                continue;
+            };
+            for piece in [copied.after, copied.check].into_iter().flatten() {
+                copy(runtime, copied, &extent, piece, self.stream);
             }
-            self.record.note = Some("the launch failed".to_owned());
         }
-        recorder.ring.set(number, Item::Ready(Message::Launch(Box::new(self.record))));
     }
 }
 

@@ -60,7 +60,7 @@ mod device;
 #[expect(unsafe_code, reason = "calls the runtime of CANN, and is called back by it")]
 mod dump;
 #[cfg(feature = "record")]
-#[expect(unsafe_code, reason = "takes the place of functions of CANN that capture graphs")]
+#[expect(unsafe_code, reason = "takes the place of functions of CANN that capture and replay graphs")]
 mod graph;
 #[cfg(feature = "record")]
 mod launch;

@@ -26,10 +26,14 @@ pub(crate) enum Count {
     TooLarge,
     /// The device refused a copy.
     CopyFailed,
-    /// Launched while a graph was being captured.
+    /// Operators of graphs whose replays are not recorded.
     InGraph,
-    /// Graphs that were replayed.
+    /// Replays that are not recorded.
     Replayed,
+    /// There was no room in the memory for graphs.
+    GraphFull,
+    /// Operators of graphs that the program gives other arguments.
+    Grouped,
     /// A function of CANN was given to the program that this library cannot stand in front of.
     OtherProvider,
     /// Pieces of CANN's dumps that were not taken.
@@ -61,10 +65,14 @@ impl Count {
             Self::Dropped => "launches were not recorded: the writer did not keep up",
             Self::TooLarge => "tensors were larger than the limit or the ring; recorded without values",
             Self::CopyFailed => "tensors could not be copied from the device",
-            Self::InGraph => {
-                "launches went into graphs (NPUGraph, aclgraph): what replays compute is NOT RECORDED"
+            Self::InGraph => "operators in replays of graphs (NPUGraph, aclgraph) are NOT RECORDED",
+            Self::Replayed => "replays of graphs are NOT RECORDED",
+            Self::GraphFull => {
+                "operators of graphs did not fit into the memory for graphs (--graph-memory); recorded without values"
             }
-            Self::Replayed => "replays of graphs ran operators that are NOT RECORDED",
+            Self::Grouped => {
+                "operators of graphs are given other arguments by the program (task groups); recorded without values"
+            }
             Self::OtherProvider => {
                 "functions come from a second library as well; calls of that one are not seen"
             }
@@ -89,6 +97,8 @@ impl Count {
             Self::CopyFailed => "copy_failed",
             Self::InGraph => "in_graph",
             Self::Replayed => "replayed",
+            Self::GraphFull => "graph_full",
+            Self::Grouped => "grouped",
             Self::OtherProvider => "other_provider",
             Self::Refused => "refused",
             Self::Unfinished => "unfinished",
@@ -109,11 +119,16 @@ static TALLIES: Mutex<BTreeMap<Count, Tally>> = Mutex::new(BTreeMap::new());
 
 /// Counts, with what it happened to. Said at the first time, on standard error.
 pub(crate) fn count(what: Count, example: &str) {
+    count_many(what, 1, example);
+}
+
+/// The same, of something that happened `times` at once.
+pub(crate) fn count_many(what: Count, times: u64, example: &str) {
     let first = {
         let mut tallies = TALLIES.lock().unwrap_or_else(PoisonError::into_inner);
         let tally = tallies.entry(what).or_insert_with(|| Tally { count: 0, first: example.to_owned() });
-        tally.count += 1;
-        tally.count == 1
+        tally.count += times;
+        tally.count == times
     };
     if first {
         say(&format!("{}: {example} (further ones are counted)", what.line()));

@@ -1,7 +1,8 @@
 //! What a call of `aclnnXGetWorkspaceSize` was given, kept from there until the executor that it made is launched.
 
+use std::cell::Cell;
 use std::collections::HashMap;
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -248,12 +249,35 @@ pub(crate) fn forget_all() {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn CanUsePTACache(name: *const c_char) -> bool {
     type Can = unsafe extern "C" fn(*const c_char) -> bool;
-    TORCH_NPU.store(true, Ordering::Relaxed);
+    if !TORCH_NPU.load(Ordering::Relaxed) {
+        TORCH_NPU.store(true, Ordering::Relaxed);
+        // From here on nothing has to be followed until a step is recorded.
+        notes::guarded("torch_npu", control::resettle);
+    }
     if control::is_planning() {
         return false;
     }
+    if control::counts_launches() && !name.is_null() {
+        // SAFETY: the name of the function, a text that ends with a zero.
+        let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+        let operator = name.strip_prefix(b"aclnn").and_then(|operator| std::str::from_utf8(operator).ok());
+        LOOKED_FOR.set(operator.is_some_and(|operator| control::ends_step("aclnn", operator)));
+    }
     // SAFETY: the program's own call, as it made it.
     real!(CAN_USE_CACHE as Can).is_some_and(|real| unsafe { real(name) })
+}
+
+thread_local! {
+    /// Whether the executor that this thread looks for in the cache is one whose launch ends a step.
+    static LOOKED_FOR: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What the cache answered: an executor from there is launched without being planned.
+fn from_cache(executor: *mut c_void) -> *mut c_void {
+    if !executor.is_null() && LOOKED_FOR.take() {
+        notes::guarded("the cache of executors", control::step_end_planned);
+    }
+    executor
 }
 
 /// Whether the program runs on `torch_npu`, which makes handles for each call.
@@ -271,7 +295,7 @@ pub(crate) unsafe extern "C" fn PTAGetExecCache(hash: u64, workspace: *mut u64) 
     }
     let Some(real) = real!(GET_CACHED as Get) else { return std::ptr::null_mut() };
     // SAFETY: the program's own call, as it made it.
-    unsafe { real(hash, workspace) }
+    from_cache(unsafe { real(hash, workspace) })
 }
 
 #[unsafe(no_mangle)]
@@ -286,7 +310,7 @@ pub(crate) unsafe extern "C" fn PTAFindExecCache(
     }
     let Some(real) = real!(FIND_CACHED as Find) else { return std::ptr::null_mut() };
     // SAFETY: the program's own call, as it made it.
-    unsafe { real(key, size, workspace) }
+    from_cache(unsafe { real(key, size, workspace) })
 }
 
 #[unsafe(no_mangle)]

@@ -66,18 +66,29 @@ unsafe impl<T: Send> Send for Ring<T> {}
 // SAFETY: as above; everything else is behind a lock.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
-/// A piece of the ring, for as long as its entry is there.
+/// A piece of pinned memory: of the ring, for as long as its entry is there, or of a graph.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
-    pub(crate) offset: usize,
+    pub(crate) address: usize,
     pub(crate) bytes: usize,
 }
 
-/// Number of an entry, and the first byte of its piece.
+impl Piece {
+    /// What was copied into it.
+    ///
+    /// # Safety
+    /// The copies into it are finished, and it is not given back meanwhile.
+    pub(crate) unsafe fn content<'a>(self) -> &'a [u8] {
+        // SAFETY: as the caller vouches.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes) }
+    }
+}
+
+/// Number of an entry, and where its piece begins.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) number: u64,
-    pub(crate) offset: usize,
+    pub(crate) address: usize,
 }
 
 /// Bytes that a piece takes.
@@ -118,7 +129,7 @@ impl<T> Ring<T> {
                 state.next += 1;
                 state.taken = end;
                 state.entries.push_back(Entry { number, end, item: Item::Open });
-                return Some(Taken { number, offset });
+                return Some(Taken { number, address: self.start.wrapping_add(offset).addr() });
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -140,9 +151,12 @@ impl<T> Ring<T> {
             .then_some((offset, end))
     }
 
-    /// Puts something into the order that takes no room.
+    /// Puts something into the order that takes no room. Nobody would take it from a ring that is closed: it is dropped.
     pub(crate) fn push(&self, item: T) {
         let mut state = self.lock();
+        if state.closed {
+            return;
+        }
         let (number, end) = (state.next, state.taken);
         state.next += 1;
         state.entries.push_back(Entry { number, end, item: Item::Ready(item) });
@@ -210,20 +224,6 @@ impl<T> Ring<T> {
     /// Gives up the entry in front, which nobody will finish.
     pub(crate) fn skip(&self) {
         self.done();
-    }
-
-    /// Where a piece begins.
-    pub(crate) fn address(&self, offset: usize) -> *mut u8 {
-        self.start.wrapping_add(offset)
-    }
-
-    /// What was copied into a piece.
-    ///
-    /// # Safety
-    /// The copies into it are finished, and its entry has not been given back.
-    pub(crate) unsafe fn bytes(&self, piece: Piece) -> &[u8] {
-        // SAFETY: pieces lie within the ring, and nothing is written to this one any more.
-        unsafe { std::slice::from_raw_parts(self.address(piece.offset), piece.bytes) }
     }
 }
 

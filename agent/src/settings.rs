@@ -15,6 +15,8 @@ const VARIABLE: &str = "PROBE_RUNTIME";
 
 /// Pinned memory between streams and writer, where nobody asked for another size.
 const RING: usize = 256 << 20;
+/// Pinned memory for the tensors of graphs, likewise.
+const GRAPH_MEMORY: usize = 256 << 20;
 /// How long a launch waits for room in the ring.
 const PATIENCE_SECONDS: u64 = 60;
 
@@ -45,7 +47,9 @@ pub(crate) struct Settings {
     pub(crate) max_tensor: Option<usize>,
     /// Bytes of the ring.
     pub(crate) ring: usize,
-    /// Seconds that a launch waits for room in the ring.
+    /// Bytes for copies of tensors in graphs, which stay there for as long as the graph.
+    pub(crate) graph_memory: usize,
+    /// Seconds that a launch waits for room in the ring, or a replay until the one before it is read.
     pub(crate) patience: u64,
     pub(crate) overwrite: bool,
     pub(crate) quiet: bool,
@@ -58,6 +62,13 @@ pub(crate) struct Steps(Option<NumberSet>);
 impl Steps {
     pub(crate) fn contains(&self, step: u64) -> bool {
         self.0.as_ref().is_none_or(|set| set.contains(step))
+    }
+
+    /// Whether any from `first` to `last` is among them.
+    pub(crate) fn meets(&self, first: u64, last: u64) -> bool {
+        let Some(set) = &self.0 else { return true };
+        let ranges = set.ranges();
+        ranges.is_empty() || ranges.iter().any(|range| *range.start() <= last && first <= *range.end())
     }
 
     /// The last one; `None` where there is none.
@@ -81,6 +92,7 @@ impl Default for Settings {
             exclude: Vec::new(),
             max_tensor: None,
             ring: RING,
+            graph_memory: GRAPH_MEMORY,
             patience: PATIENCE_SECONDS,
             overwrite: false,
             quiet: false,

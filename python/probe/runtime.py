@@ -100,9 +100,12 @@ def report() -> dict[str, Any]:
 
 
 def _synchronize() -> None:
-    """Wait until torch_npu's queue of launches is empty: what is in it belongs to the step that ends."""
+    """Wait until torch_npu's queue of launches is empty: what is in it belongs to the step that ends. Not while a graph is captured, which would be the end of that."""
     import torch
 
     npu = getattr(torch, "npu", None)
-    if npu is not None and npu.is_initialized():
+    if npu is None or not npu.is_initialized():
+        return
+    captures = getattr(npu, "is_current_stream_capturing", None)
+    if captures is None or not captures():
         npu.synchronize()

@@ -36,6 +36,11 @@ def main(arguments: list[str], as_json: bool = False) -> int:
         if "error" in found:
             print(f"error: the trial did not run: {found['error']}", file=sys.stderr)
             return 2
+        # By itself: what a device makes of a capture that it refuses is its own affair.
+        found["graphs"] = _run(device, "graph", agent, Path(folder))
+        if why := found["graphs"].pop("error", None):
+            # May name a file of the user's, which has no place in the report.
+            print(f"note: the trial of graphs did not run: {why}", file=sys.stderr)
         found["idle"] = _idle(device, agent, Path(folder))
     lines = list(judge(found))
     bad = sum(not well for well, _, _ in lines)
@@ -73,9 +78,21 @@ def judge(found: dict[str, Any]) -> list[tuple[bool, str, str]]:
         (recorded.get("Muls", 0) >= REPEATED or recorded.get("Mul", 0) >= REPEATED, "cache", f"{max(recorded.get('Muls', 0), recorded.get('Mul', 0))} of {REPEATED} calls whose executor is kept were recorded"),
         (found["streams"], "streams", "values of a second stream are right" if found["streams"] else "values that were recorded in a second stream are not those that it computed"),
         (counts.get("unknown_format", 0) == 0, "formats", f"{counts.get('unknown_format', 0)} tensors in formats or types that are not measured"),
+        _judge_graphs(found["graphs"]),
         (found["same"], "results", "bit-identical with and without recording" if found["same"] else "recording changed what is computed"),
         (idle["with"] - idle["without"] <= 1.0, "cost", spread),
     ]
+
+
+def _judge_graphs(found: dict[str, Any]) -> tuple[bool, str, str]:
+    if not found:
+        return False, "graphs", "the trial did not run"
+    if found["without"]:
+        return True, "graphs", "this torch_npu captures no graphs"
+    if not found["same"]:
+        return False, "graphs", "a graph that is recorded computes something else"
+    text = "the values of every replay are recorded" if found["recorded"] else "replays are NOT RECORDED; the device takes no copies into graphs, or does not make them with each replay"
+    return found["recorded"], "graphs", text
 
 
 def _run(device: str, what: str, agent: Path | None, folder: Path) -> dict[str, Any]:
@@ -127,6 +144,9 @@ def trial(device: str, what: str) -> dict[str, Any]:
         runtime.close() if "PROBE_RUNTIME" in os.environ else None
         return {"microseconds": statistics.median(spent)}
 
+    if what == "graph":
+        return _trial_of_graphs(torch, tensor)
+
     def compute() -> tuple[Any, Any]:
         for _ in range(REPEATED):
             scaled = tensor * 3
@@ -160,6 +180,34 @@ def trial(device: str, what: str) -> dict[str, Any]:
         "same": all(torch.equal(one, other) for one, other in zip(before, after, strict=True)),
         "versions": {"torch": torch.__version__, "torch_npu": version("torch_npu") if "torch_npu" in sys.modules else None, "probe": version("probe-precision")},
     }
+
+
+def _trial_of_graphs(torch: Any, tensor: Any) -> dict[str, Any]:
+    """A graph is captured before the step that is recorded, and replayed in it with two inputs."""
+    from probe import runtime
+
+    if not hasattr(torch.npu, "NPUGraph"):
+        return {"without": True}
+    runtime.hold()
+    tensor.exp()
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        result = tensor.exp()
+    runtime.begin_step(1)
+    results = []
+    for _ in range(2):
+        graph.replay()
+        results.append(result.cpu())
+        tensor.copy_(torch.randn(64, 64))
+    runtime.end_step()
+    graph.replay()
+    same = torch.equal(result.cpu(), tensor.exp().cpu()) and not torch.equal(*results)
+    runtime.close()
+    ops = [op for part in json.loads(_inspected(os.environ["PROBE_DOCTOR_DUMP"]))["parts"] for op in part["ops"] if op["name"].startswith("Aclnn.Exp.")]
+    norms = [slot["tensor"]["statistics"]["norm"] for op in ops for slot in op["slots"] if slot["side"] == "output" and slot["tensor"].get("statistics")]
+    expected = [float(each.double().norm()) for each in results]
+    recorded = len(norms) == len(expected) and all(abs(norm - wanted) <= 1e-5 * wanted for norm, wanted in zip(norms, expected, strict=True))
+    return {"without": False, "same": same, "recorded": recorded}
 
 
 def _inspected(dump: str) -> str:

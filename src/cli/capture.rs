@@ -91,6 +91,10 @@ pub(super) struct CaptureArgs {
     #[arg(long, requires = "runtime", value_name = "SIZE", value_parser = size)]
     pub(super) ring: Option<u64>,
 
+    /// With --runtime acl: pinned memory for the tensors of graphs (`NPUGraph`); 0 leaves replays of graphs unrecorded [default: 256MiB].
+    #[arg(long, requires = "runtime", value_name = "SIZE", value_parser = size)]
+    pub(super) graph_memory: Option<u64>,
+
     /// Change the run: move weights and inputs by one rounding, at random, so that this dump shows what rounding does
     /// (`probe compare --noise`).
     #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "0", value_parser = clap::value_parser!(u32).range(..1 << 31))]
@@ -146,6 +150,7 @@ fn check(args: &CaptureArgs) -> anyhow::Result<()> {
         ("--task", args.task.as_deref().is_some_and(|task| task != "tensor")),
         ("--max-tensor", args.max_tensor.is_some()),
         ("--ring", args.ring.is_some()),
+        ("--graph-memory", args.graph_memory.is_some()),
         ("--max-bytes", args.max_bytes.is_some()),
         ("--perturb", args.perturb.is_some()),
     ];
@@ -197,8 +202,10 @@ fn below_python(
         "overwrite": args.overwrite,
         "quiet": args.quiet,
     });
-    if let Some(ring) = args.ring {
-        settings["ring"] = ring.into();
+    for (key, bytes) in [("ring", args.ring), ("graph_memory", args.graph_memory)] {
+        if let Some(bytes) = bytes {
+            settings[key] = bytes.into();
+        }
     }
     if !beside {
         settings["include"] = json!(args.include);

@@ -37,6 +37,8 @@ int aclDestroyIntArray(const aclIntArray *array) { delete array; return 0; }
 int aclSetAclOpExecutorRepeatable(aclOpExecutor *) { return 0; }
 int aclDestroyAclOpExecutor(aclOpExecutor *executor) { delete executor; return 0; }
 
+bool CanUsePTACache(const char *) { return false; }
+
 // In the table.
 int aclnnAddGetWorkspaceSize(const aclTensor *self, const aclTensor *other, const aclScalar *, aclTensor *out, uint64_t *workspace, aclOpExecutor **executor) {
     expect(self->first == 2 && other->first == 3 && out->first == 4, "Add");

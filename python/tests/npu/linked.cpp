@@ -1,5 +1,5 @@
 // A program without Python on CANN: three steps of a few operators, the last of each an `aclnnRelu`. Linked to the libraries, or, with BY_NAME, looking
-// functions up; with PLUGIN, the computing is in a library of its own that is linked and loaded late. Prints the values of each step.
+// functions up; with PLUGIN, the computing is in a library of its own that is linked and loaded late; with AGAIN, all of it twice, from `aclInit` on. Prints the values of each step.
 
 #include <dlfcn.h>
 
@@ -85,6 +85,9 @@ extern "C" int compute() {
 
 #ifndef PLUGIN
 int main(int argc, char **arguments) {
+#ifdef AGAIN
+    if (const int status = compute(); status != 0) return status;
+#endif
     if (argc == 1) return compute();
     void *plugin = dlopen(arguments[1], RTLD_LAZY | RTLD_LOCAL);
     if (plugin == nullptr) return std::fprintf(stderr, "%s\n", dlerror()), 3;

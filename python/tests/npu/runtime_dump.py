@@ -16,6 +16,10 @@ from safetensors import safe_open
 TYPES = {name: getattr(torch, name) for name in ("float64", "float32", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64")}
 
 
+#: Of these operators in graphs there are no values.
+GROUPED = "the program gives it other arguments"
+
+
 @dataclass
 class Launch:
     """An operator: what it was given and what it wrote. A tensor, a number, a text, or None in each place; lists of them in lists."""
@@ -40,7 +44,7 @@ def read(dump: Path, step: int, rank: int = 0) -> list[Launch]:
     for place, row in enumerate(rows):
         if place == 0 or row["order"] != rows[place - 1]["order"]:
             found.append(Launch(row["op"], row["scope"], row["note"] or ""))
-        if row["slot"] is None:
+        if row["slot"] is None or GROUPED in found[-1].note:
             continue
         side, *at = row["slot"].split(".")
         put(found[-1].inputs if side == "input" else found[-1].outputs, [int(part) for part in at], value(row, rows, folder, shards))

@@ -199,3 +199,52 @@ def test_the_doctor_says_what_to_do_without_cann(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "probe", "doctor"], env=variables, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert "source set_env.sh of CANN, or export TORCH_DEVICE_BACKEND_AUTOLOAD=0" in done.stderr
+
+
+def test_while_a_graph_is_captured_nothing_waits_for_the_device(tmp_path: Path) -> None:
+    text = (
+        ACL
+        + """
+torch.npu.set_device(0)
+ones = torch.ones(4).npu()
+torch.npu.synchronize()
+stream, event, host = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+acl.aclrtCreateStream(ctypes.byref(stream))
+acl.aclrtCreateEventWithFlag(ctypes.byref(event), 1)
+acl.aclrtMallocHost(ctypes.byref(host), ctypes.c_size_t(16))
+ctypes.memset(host, 0, 16)
+here, size, down = ctypes.c_void_p(), ctypes.c_size_t(16), 2
+def value():
+    return ctypes.c_float.from_address(host.value).value
+def recorded(*_):
+    acl.aclrtRecordEvent(event, stream)
+    return acl.aclrtSynchronizeEvent(event)
+attempts = {
+    "a copy": lambda: acl.aclrtMemcpyAsync(host, size, address(ones), size, down, stream),
+    "the stream": lambda: acl.aclrtSynchronizeStream(stream),
+    "the device": lambda: acl.aclrtSynchronizeDevice(),
+    "an event": recorded,
+    "a copy that waits": lambda: acl.aclrtMemcpy(host, size, address(ones), size, down),
+    "pinned memory": lambda: acl.aclrtMallocHost(ctypes.byref(here), size),
+}
+found = {}
+for name, attempt in attempts.items():
+    graph = ctypes.c_void_p()
+    begun = acl.aclmdlRICaptureBegin(stream, 0)
+    made = attempt()
+    ended = acl.aclmdlRICaptureEnd(stream, ctypes.byref(graph))
+    found[name] = [begun == 0, made == 0, ended == 0, value()]
+    if ended == 0:
+        acl.aclmdlRIExecuteAsync(graph, stream)
+        acl.aclrtSynchronizeStream(stream)
+        found["replayed"] = value()
+        ctypes.memset(host, 0, 16)
+        acl.aclmdlRIDestroy(graph)
+print(json.dumps(found))
+"""
+    )
+    found = simulator.run(tmp_path, program(tmp_path, text)).result
+    # A copy is made with the replay and not before; whatever waits is refused, and the graph with it.
+    assert found.pop("replayed") == 1.0
+    assert found.pop("a copy") == [True, True, True, 0.0]
+    assert found and all(each == [True, False, False, 0.0] for each in found.values()), found

@@ -208,6 +208,6 @@ def test_the_doctor_tries_the_agent_and_leaves_a_report(tmp_path: Path) -> None:
     done = simulator.run(tmp_path, "-m", "probe", "doctor", "--runtime", latency=0)
     lines = done.stdout.splitlines()
     # How long a call takes is the machine's affair.
-    assert all(line.startswith("ok ") for line in lines[:-1] if " cost:" not in line) and len(lines) == 10, done.stdout + done.stderr
+    assert all(line.startswith("ok ") for line in lines[:-1] if " cost:" not in line) and len(lines) == 11, done.stdout + done.stderr
     report = json.loads((tmp_path / "probe-runtime-report.json").read_text())
     assert report["checks"]["cache"][0] and str(tmp_path) not in json.dumps(report)

@@ -92,16 +92,29 @@ def test_a_launch_ends_a_step(tmp_path: Path, end: str, steps: str, names: list[
     assert torch.equal(launches[0].outputs[0], first)
 
 
-def test_in_a_python_program_a_launch_ends_a_step_too(tmp_path: Path) -> None:
+def test_what_comes_after_the_end_of_cann_is_told_of(tmp_path: Path) -> None:
+    program = build(tmp_path, "program", "-DAGAIN")
+    plain = run(tmp_path, program)
+    for output, steps, told in (("whole", "0-5", True), ("part", "0-2", False)):
+        done = run(tmp_path, program, probe=["--runtime", "acl", "--steps", steps, "--step-on", "aclnnRelu", "-o", output])
+        assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
+        assert done.stderr.count("initialises CANN again after aclFinalize") == told, done.stderr
+        assert sorted(step.name for step in (tmp_path / output).glob("step*")) == ["step0", "step1", "step2"], done.stderr
+
+
+@pytest.mark.parametrize("queue", ["1", "2"] if os.environ.get("ASCEND_SIM_ALL") else ["1"])
+def test_in_a_python_program_a_launch_ends_a_step_too(tmp_path: Path, queue: str) -> None:
     program = tmp_path / "program.py"
-    program.write_text("import torch\nx = torch.ones(3, device='npu:0')\nfor step in range(4):\n    x = torch.relu((x + step) * 2)\nprint(x.cpu().tolist())\n")
-    # With the queue of torch_npu, calls are planned ahead of the launch that ends a step.
-    done = simulator.run(tmp_path, program, probe=["--runtime", "acl", "--steps", "2", "--task", "tensor", "--step-on", "aclnnRelu", "-o", "dump"], latency=200)
-    assert done.result == [38.0] * 3, done.stderr
-    launches = runtime_dump.read(tmp_path / "dump", 2)
-    assert [launch.operator for launch in launches] == ["Adds", "Muls", "Relu"], done.stderr
-    for launch, value in zip(launches, [8.0, 16.0, 16.0], strict=True):
-        # Of what the queue planned before the recording began, the launch alone is known, and told so.
-        assert launch.outputs[0][0].item() == value if launch.outputs else "recorded without values" in done.stderr
+    program.write_text("import torch\nx = torch.ones(3, device='npu:0')\nfor step in range(6):\n    x = torch.relu((x + step) * 2)\nprint(x.cpu().tolist())\n")
+    # Launches take so long that the queue of torch_npu has planned all steps before the first of them ends.
+    done = simulator.run(
+        tmp_path, program, probe=["--runtime", "acl", "--steps", "2,4", "--task", "tensor", "--step-on", "aclnnRelu", "-o", "dump"], variables={"TASK_QUEUE_ENABLE": queue}, launch=4000
+    )
+    assert done.result == [178.0] * 3, done.stderr
+    for step, values in ((2, [8.0, 16.0, 16.0]), (4, [42.0, 84.0, 84.0])):
+        launches = runtime_dump.read(tmp_path / "dump", step)
+        assert [launch.operator for launch in launches] == ["Adds", "Muls", "Relu"], done.stderr
+        assert [launch.outputs[0][0].item() for launch in launches] == values
+    assert "without values" not in done.stderr, done.stderr
     refused = simulator.run(tmp_path, program, probe=["--runtime", "acl", "--level", "op", "--step-on", "aclnnRelu", "-o", "other"])
     assert refused.code == 2 and "leave one out" in refused.stderr, refused.stderr

@@ -8,9 +8,10 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <cstdio>
+#include <chrono>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 
 /// What is to be done at the launch.
@@ -184,18 +185,13 @@ int plan(const char *name, uint64_t *workspace, aclOpExecutor **executor, std::f
     return OK;
 }
 
-/// Writes the name of each operator in the order of launches, where that is asked for.
-void trace(const char *name) {
-    static std::FILE *file = setting("ASCEND_SIM_TRACE").empty() ? nullptr : std::fopen(setting("ASCEND_SIM_TRACE").c_str(), "a");
-    if (file == nullptr) return;
-    // One write, so that threads do not mix.
-    std::fprintf(file, "%s\n", name);
-    std::fflush(file);
-}
-
 int launch(const char *name, aclOpExecutor *executor, void *stream) {
-    count("launches", name);
-    trace(name);
+    const auto pause = std::chrono::microseconds(setting("ASCEND_SIM_LAUNCH", 0));
+    if (pause.count() > 0) std::this_thread::sleep_for(pause);
+    // What is captured is launched by replays.
+    const bool captured = is_captured(stream);
+    count(captured ? "captured" : "launches", name);
+    if (!captured) trace(name);
     const long call = next_call(name);
     const bool is_kept = executor->is_kept;
     auto body = is_kept ? executor->body : std::move(executor->body);

@@ -17,6 +17,8 @@ enum Status : int {
     OUT_OF_MEMORY = 207001,
     UNSUPPORTED = 207000,
     KERNEL_FAILED = 507035,
+    /// Not permitted while a graph is captured, which is spoiled.
+    CAPTURED = 107029,
 };
 
 /// The text of a switch; empty where it is not set.
@@ -59,6 +61,11 @@ struct Dumped {
 bool is_dumping();
 /// Dumps call `call` of an operator, by the thread that did its work.
 void dump(const char *kind, long call, const std::vector<Dumped> &tensors);
+
+/// Whether what is put into a stream becomes part of a graph, or changes one, and runs with its replays alone.
+bool is_captured(void *stream);
+/// Writes the name of an operator to the file of `ASCEND_SIM_TRACE`, where that is asked for.
+void trace(const std::string &name);
 
 /// Counts something under a name, such as a launch.
 void count(const char *group, const std::string &name, long amount = 1);

@@ -3,6 +3,7 @@
 
 #include "acl/acl.h"
 #include "device.h"
+#include "graph.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -164,10 +165,12 @@ aclError aclrtMallocAlign32(void **address, size_t size, aclrtMemMallocPolicy po
 }
 
 aclError aclrtFree(void *address) {
+    if (spoils_unsafe("aclrtFree")) return CAPTURED;
     return release(address) ? int(OK) : refuse(INVALID, "aclrtFree: no allocation begins there");
 }
 
 aclError aclrtMallocHost(void **address, size_t size) {
+    if (spoils_unsafe("aclrtMallocHost")) return CAPTURED;
     return posix_memalign(address, 64, size > 0 ? size : 64) == 0 ? OK : OUT_OF_MEMORY;
 }
 
@@ -195,6 +198,7 @@ aclError aclrtPointerGetAttributes(const void *address, aclrtPtrAttributes *attr
 
 aclError aclrtMemcpy(void *target, size_t room, const void *source, size_t size, aclrtMemcpyKind kind) {
     count("waits", "aclrtMemcpy");
+    if (spoils_unsafe("aclrtMemcpy")) return CAPTURED;
     const auto fault = fault_of(target, room, source, size);
     if (!fault.empty()) return refuse(INVALID, "aclrtMemcpy: " + fault);
     if (kind == ACL_MEMCPY_DEVICE_TO_HOST || kind == ACL_MEMCPY_DEVICE_TO_DEVICE) finish_device(current_device());
@@ -217,6 +221,7 @@ aclError aclrtMemcpyAsyncWithCondition(void *target, size_t room, const void *so
 }
 
 aclError aclrtMemset(void *target, size_t room, int32_t value, size_t size) {
+    if (spoils_unsafe("aclrtMemset")) return CAPTURED;
     const auto fault = fault_of(target, room, nullptr, size);
     if (!fault.empty()) return refuse(INVALID, "aclrtMemset: " + fault);
     finish_device(current_device());

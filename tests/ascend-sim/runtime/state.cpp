@@ -87,6 +87,14 @@ std::string last_error() {
     return error();
 }
 
+void trace(const std::string &name) {
+    static std::FILE *file = setting("ASCEND_SIM_TRACE").empty() ? nullptr : std::fopen(setting("ASCEND_SIM_TRACE").c_str(), "a");
+    if (file == nullptr) return;
+    // One write, so that threads do not mix.
+    std::fprintf(file, "%s\n", name.c_str());
+    std::fflush(file);
+}
+
 void count(const char *group, const std::string &name, long amount) {
     std::lock_guard<std::mutex> guard(lock());
     counts()[group][name] += amount;

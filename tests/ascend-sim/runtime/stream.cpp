@@ -3,6 +3,7 @@
 
 #include "acl/acl.h"
 #include "device.h"
+#include "graph.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -32,7 +33,9 @@ public:
         thread_.join();
     }
 
+    /// Puts work into the queue, or into the graph that is being captured.
     void push(std::string name, Task task) {
+        if (take_into_graph(this, name, task)) return;
         {
             std::lock_guard<std::mutex> guard(lock_);
             waiting_.push_back({std::move(name), std::move(task)});
@@ -135,10 +138,17 @@ struct Event {
     long recorded = 0;
     std::set<long> open;
     uint64_t microseconds = 0;
+    /// The graph that it was recorded in last, which alone it orders.
+    std::weak_ptr<Capture> capture;
 
     long last_recorded() {
         std::lock_guard<std::mutex> guard(lock);
         return recorded;
+    }
+
+    std::shared_ptr<Capture> captured() {
+        std::lock_guard<std::mutex> guard(lock);
+        return capture.lock();
     }
 
     bool is_done() {
@@ -164,6 +174,8 @@ uint64_t now() {
 }  // namespace
 
 int current_stream() { return stream_of_thread; }
+
+const void *real_stream(void *handle) { return &stream_of(handle); }
 
 void submit(void *stream, const std::string &name, Task task) { stream_of(stream).push(name, std::move(task)); }
 
@@ -210,20 +222,24 @@ aclError aclrtDestroyStreamForce(aclrtStream stream) { return aclrtDestroyStream
 
 aclError aclrtSynchronizeStream(aclrtStream stream) {
     count("waits", "aclrtSynchronizeStream");
-    return stream_of(stream).finish();
+    auto &waited = stream_of(stream);
+    return spoils_stream("aclrtSynchronizeStream", &waited) ? int(CAPTURED) : waited.finish();
 }
 
 aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t) { return aclrtSynchronizeStream(stream); }
 
 aclError aclrtSynchronizeDevice() {
     count("waits", "aclrtSynchronizeDevice");
+    if (spoils_all("aclrtSynchronizeDevice")) return CAPTURED;
     return finish_device(current_device());
 }
 
 aclError aclrtSynchronizeDeviceWithTimeout(int32_t) { return aclrtSynchronizeDevice(); }
 
 aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status) {
-    *status = stream_of(stream).is_idle() ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
+    auto &asked = stream_of(stream);
+    if (spoils_stream("aclrtStreamQuery", &asked)) return CAPTURED;
+    *status = asked.is_idle() ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
     return OK;
 }
 
@@ -250,9 +266,13 @@ aclError aclrtResetEvent(aclrtEvent, aclrtStream) { return OK; }
 
 aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream stream) {
     Shared event = event_of(handle);
+    auto capture = capture_of(&stream_of(stream));
     long number = 0;
     {
         std::lock_guard<std::mutex> guard(event->lock);
+        event->capture = capture;
+        // In a graph it orders what is captured, and nothing that runs.
+        if (capture != nullptr) return OK;
         number = ++event->recorded;
         event->open.insert(number);
     }
@@ -267,19 +287,23 @@ aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream stream) {
 
 aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent handle) {
     Shared event = event_of(handle);
+    auto &waits = stream_of(stream);
+    if (const int status = join_graph(&waits, event->captured()); status != NOT_CAPTURED) return status;
     const long number = event->last_recorded();
-    stream_of(stream).push("wait for an event", [event, number] { event->wait(number); });
+    waits.push("wait for an event", [event, number] { event->wait(number); });
     return OK;
 }
 
 aclError aclrtSynchronizeEvent(aclrtEvent handle) {
     count("waits", "aclrtSynchronizeEvent");
     Shared event = event_of(handle);
+    if (spoils_event("aclrtSynchronizeEvent", event->captured())) return CAPTURED;
     event->wait(event->last_recorded());
     return OK;
 }
 
 aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status) {
+    if (spoils_event("aclrtQueryEventStatus", event_of(event)->captured())) return CAPTURED;
     *status = event_of(event)->is_done() ? ACL_EVENT_RECORDED_STATUS_COMPLETE : ACL_EVENT_RECORDED_STATUS_NOT_READY;
     return OK;
 }
@@ -289,6 +313,7 @@ aclError aclQueryEventRecordedStatus(aclrtEvent event, aclrtEventRecordedStatus 
 }
 
 aclError aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus *status) {
+    if (spoils_event("aclrtQueryEventWaitStatus", event_of(event)->captured())) return CAPTURED;
     *status = event_of(event)->is_done() ? ACL_EVENT_WAIT_STATUS_COMPLETE : ACL_EVENT_WAIT_STATUS_NOT_READY;
     return OK;
 }
