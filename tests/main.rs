@@ -17,6 +17,7 @@ mod memory;
 mod native;
 mod native_format;
 mod noise;
+mod places;
 mod ranks_and_steps;
 mod reference;
 mod report_files;

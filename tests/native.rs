@@ -238,6 +238,17 @@ fn an_interrupted_capture_is_incomplete_and_says_how_far_it_goes() {
         text.contains("probe dump") && text.contains("task sketch") && text.contains("+sketch"),
         "{text}"
     );
+    // As a loop finds them.
+    let values = wave(1);
+    let best = |better: fn(&f32, &f32) -> bool| {
+        let mut best = 0;
+        for (index, value) in values.iter().enumerate() {
+            best = if better(value, &values[best]) { index } else { best };
+        }
+        format!("{:.6e} at [{}, {}]", values[best], best / COLUMNS, best % COLUMNS)
+    };
+    let places = format!("min {} max {} mean", best(f32::lt), best(f32::gt));
+    assert_eq!(text.matches(&places).count(), 2, "{places} in {text}");
 }
 
 /// Writes a sound dump and one of which 64 bytes of a tensor are zero.

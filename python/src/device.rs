@@ -105,6 +105,8 @@ fn observation((kind, counts, floats, integers, sum_error, sketch): Row<'_>) -> 
     };
     Observation {
         statistics: RecordedStatistics { min: number(0), max: number(1), mean: floats[2], norm: floats[3] },
+        // To look for the extremes would take more launches.
+        places: None,
         counts: Counts {
             elements,
             zeros,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use probe::capture::{DataLocation, SlotRecord, SlotValue, TensorFacts};
-use probe::dump::{Content, DType, NO_DATA, SMALL_TENSOR, SlotSide, TensorRef, element_count};
+use probe::dump::{Content, DType, NO_DATA, Observation, SMALL_TENSOR, SlotSide, TensorRef, element_count};
 use probe::measure::{self, Crew};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -285,7 +285,15 @@ impl Meter {
         let marks = marks.filter(|marks| self.hold(tensor, marks.storage));
         if let Some(memory) = facts.memory.as_ref().filter(|_| facts.on_host && !self.as_on_device) {
             match self.on_host(tensor, &facts, memory, how, marks) {
-                Ok((found, remark)) => (measured, note) = (Some(found), remark),
+                Ok((mut found, remark)) => {
+                    if self.content == Content::STATISTICS && how.tape.is_none() && Order::is_permuted(&facts)
+                    {
+                        // One measurement serves all transposed views; places are those of the view in the order of memory.
+                        let shared = Observation::clone(&found.observation);
+                        found.observation = Arc::new(Observation { places: None, ..shared });
+                    }
+                    (measured, note) = (Some(found), remark);
+                }
                 Err(reason) => note = Some(reason),
             }
         } else if facts.memory.is_none() {

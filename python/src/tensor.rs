@@ -127,6 +127,12 @@ impl Order {
         Self::joined(dims.into_iter())
     }
 
+    /// Whether elements come in another order in memory than in rows.
+    pub(crate) fn is_permuted(facts: &Facts) -> bool {
+        !facts.strides.is_sorted_by(|outer, inner| outer > inner)
+            && Self::of_memory(facts) != Self::of_rows(facts)
+    }
+
     fn joined(dims: impl ExactSizeIterator<Item = (usize, usize)>) -> Self {
         let (mut shape, mut strides): (Vec<usize>, Vec<usize>) =
             (Vec::with_capacity(dims.len()), Vec::with_capacity(dims.len()));

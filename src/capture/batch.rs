@@ -13,7 +13,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 
 use super::record::{OpRecord, SlotRecord, SlotValue, TensorFacts};
 use crate::dump::native::columns::{Column, Form, HASH_BYTES, SKETCH_BYTES, ops_schema};
-use crate::dump::{Number, Observation, OpName, Phase, Scalar, SlotSide};
+use crate::dump::{ExtremePlaces, Number, Observation, OpName, Phase, Scalar, SlotSide};
 
 /// Beyond this many small tensors, those before are forgotten and stored again when they are met again: memory is bounded by
 /// this, not by the length of a step.
@@ -71,6 +71,8 @@ struct Columns {
     sum_error: Float64Builder,
     /// Min, max.
     integers: [Int64Builder; 2],
+    /// Min, max.
+    places: [UInt64Builder; 2],
     hash: FixedSizeBinaryBuilder,
     sketch: BinaryBuilder,
     same_as: UInt64Builder,
@@ -113,6 +115,7 @@ impl Default for Columns {
             statistics: Default::default(),
             sum_error: Float64Builder::default(),
             integers: Default::default(),
+            places: Default::default(),
             hash,
             sketch: BinaryBuilder::default(),
             same_as: UInt64Builder::default(),
@@ -317,6 +320,7 @@ impl OpsBatch {
             columns.statistics.iter_mut().for_each(Float64Builder::append_null);
             columns.sum_error.append_null();
             columns.integers.iter_mut().for_each(Int64Builder::append_null);
+            columns.places.iter_mut().for_each(UInt64Builder::append_null);
             columns.hash.append_null();
             columns.sketch.append_null();
             return Ok(None);
@@ -342,6 +346,10 @@ impl OpsBatch {
                 Some(Number::UInt(value)) => Some(value.cast_signed()),
                 Some(Number::Float(_) | Number::Bool(_)) | None => None,
             });
+        }
+        let places = [shared.places.map(ExtremePlaces::min), shared.places.map(ExtremePlaces::max)];
+        for (builder, place) in columns.places.iter_mut().zip(places) {
+            builder.append_option(place);
         }
         match shared.hash {
             Some(hash) => columns.hash.append_value(hash.to_be_bytes())?,
@@ -390,6 +398,7 @@ impl Columns {
         let [elements, zeros, nan, pos_inf, neg_inf] = &mut self.counts;
         let [min, max, mean, norm] = &mut self.statistics;
         let [min_integer, max_integer] = &mut self.integers;
+        let [min_at, max_at] = &mut self.places;
         match column {
             Column::Order => Arc::new(self.order.finish()),
             Column::Op => Arc::new(self.op.finish()),
@@ -425,6 +434,8 @@ impl Columns {
             Column::SumError => Arc::new(self.sum_error.finish()),
             Column::MinInteger => Arc::new(min_integer.finish()),
             Column::MaxInteger => Arc::new(max_integer.finish()),
+            Column::MinAt => Arc::new(min_at.finish()),
+            Column::MaxAt => Arc::new(max_at.finish()),
             Column::Hash => Arc::new(self.hash.finish()),
             Column::Sketch => Arc::new(self.sketch.finish()),
             Column::SameAs => Arc::new(self.same_as.finish()),

@@ -235,7 +235,7 @@ fn measured_like(side: Side<'_>, other: &TensorRecord) -> Option<(TensorRecord, 
         return None;
     }
     let mut record = record.clone();
-    record.statistics = found.statistics;
+    (record.statistics, record.places) = (found.statistics, found.places);
     record.counts = Some(found.counts.into());
     record.sum_error = None;
     record.sketch = found.sketch.map(Arc::new).or(record.sketch);

@@ -176,7 +176,8 @@ impl Taken {
         }
         let mut first = record.clone();
         Arc::make_mut(&mut first.shape)[dimension] = rows;
-        (first.statistics, first.counts) = (found.statistics, Some(found.counts.into()));
+        (first.statistics, first.places) = (found.statistics, found.places);
+        first.counts = Some(found.counts.into());
         (first.checksum, first.sketch) = (found.hash.map(Checksum::Xxh3), None);
         (first.strides, first.sum_error, first.data) = (None, None, Some((&*name).into()));
         self.names[side].insert(name.clone(), (key.into(), dimension, count));

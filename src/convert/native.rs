@@ -205,6 +205,7 @@ fn facts(record: &TensorRecord) -> TensorFacts {
 fn recorded(record: &TensorRecord) -> Option<Observation> {
     Some(Observation {
         statistics: record.statistics,
+        places: record.places,
         counts: record.counts.as_deref().copied()?,
         sketch: record.sketch.as_deref().filter(|sketch| sketch.version == SketchVersion::CURRENT).cloned(),
         hash: match record.checksum {

@@ -25,7 +25,9 @@ pub use dtype::{ALL_DTYPES, DType, RecordedDType};
 pub use error::ReadError;
 pub use level::Level;
 pub use name::{OpKind, OpName, Phase};
-pub use observation::{Content, Counts, Observation, SKETCH_LANES, SMALL_TENSOR, Sketch, SketchVersion};
+pub use observation::{
+    Content, Counts, ExtremePlaces, Observation, SKETCH_LANES, SMALL_TENSOR, Sketch, SketchVersion,
+};
 pub use op::{CALLED_IN, Op, Slot, SlotSide};
 pub(crate) use repeated::{Repeated, shared};
 pub(crate) use tensor::is_row_major;
@@ -34,6 +36,7 @@ pub use tensor::{
 };
 pub use value::{
     Checksum, NO_DATA, Number, Printed, RecordedStatistics, Scalar, TensorMetadata, TensorRecord, Value,
+    coordinates,
 };
 
 /// Which process of a run wrote a part of a dump.

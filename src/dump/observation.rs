@@ -1,6 +1,7 @@
 //! What is measured of one tensor when it is captured.
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 use super::RecordedStatistics;
 
@@ -88,6 +89,39 @@ pub struct Counts {
     pub sentinels: Option<u64>,
 }
 
+/// Where the extremes of a tensor are: of the elements that equal one, the first in row-major order, as `argmax` and `argmin` of
+/// `numpy` say it of tensors without NaN.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ExtremePlaces {
+    /// Index plus 1: an `Option` of both takes no more room.
+    max: NonZeroU64,
+    min: NonZeroU64,
+}
+
+impl ExtremePlaces {
+    /// Those with these row-major indices; `None` where an index is beyond 2^64 - 2.
+    pub fn new(max: u64, min: u64) -> Option<Self> {
+        let after = |index: u64| index.checked_add(1).and_then(NonZeroU64::new);
+        Some(Self { max: after(max)?, min: after(min)? })
+    }
+
+    /// Row-major index of the greatest finite element.
+    pub const fn max(self) -> u64 {
+        self.max.get() - 1
+    }
+
+    /// Row-major index of the least finite element.
+    pub const fn min(self) -> u64 {
+        self.min.get() - 1
+    }
+}
+
+impl fmt::Debug for ExtremePlaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ExtremePlaces {{ max: {}, min: {} }}", self.max(), self.min())
+    }
+}
+
 /// Signed sums of a tensor's elements in 256 lanes: the norm of the difference of two sketches estimates the norm of the
 /// difference of their tensors. `docs/formats.md` has the function.
 #[derive(Clone, PartialEq)]
@@ -109,6 +143,8 @@ impl fmt::Debug for Sketch {
 pub struct Observation {
     /// Least and greatest of the finite elements; mean and norm of those that are no sentinels.
     pub statistics: RecordedStatistics,
+    /// Where least and greatest are, sentinels among them; `None` where there are none, and where a device measured.
+    pub places: Option<ExtremePlaces>,
     /// Elements by kind.
     pub counts: Counts,
     /// Signed sums, if wanted.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::{Counts, RecordedDType, Sketch};
+use super::{Counts, ExtremePlaces, RecordedDType, Sketch};
 
 /// A number as a dump states it, without loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -138,6 +138,8 @@ pub struct TensorRecord {
     pub metadata: Arc<TensorMetadata>,
     /// Statistics, as far as recorded.
     pub statistics: RecordedStatistics,
+    /// Where the greatest and the least element are; `None` when not recorded.
+    pub places: Option<ExtremePlaces>,
     /// Checksum of the bytes; `None` when not recorded.
     pub checksum: Option<Checksum>,
     /// Key under which the [`TensorStore`](super::TensorStore) of the rank holds the data; `None` when no data was recorded.
@@ -208,15 +210,9 @@ impl TensorRecord {
         self.shape.iter().copied().filter(|&size| size != 1).collect()
     }
 
-    /// Index in each dimension of the element at `place` in row-major order; `None` where there is none.
+    /// [`coordinates`] in this shape.
     pub fn coordinates(&self, place: u64) -> Option<Vec<u64>> {
-        let mut rest = place;
-        let mut at = vec![0; self.shape.len()];
-        for (index, &size) in at.iter_mut().zip(&*self.shape).rev() {
-            *index = rest.checked_rem(size)?;
-            rest /= size;
-        }
-        (rest == 0).then_some(at)
+        coordinates(place, &self.shape)
     }
 
     /// True for a tensor without elements.
@@ -231,12 +227,24 @@ impl From<TensorMetadata> for TensorRecord {
         Self {
             metadata: metadata.into(),
             statistics: RecordedStatistics::default(),
+            places: None,
             checksum: None,
             data: None,
             counts: None,
             sketch: None,
         }
     }
+}
+
+/// Index in each dimension of the element at `place` in row-major order; `None` where there is none.
+pub fn coordinates(place: u64, shape: &[u64]) -> Option<Vec<u64>> {
+    let mut rest = place;
+    let mut at = vec![0; shape.len()];
+    for (index, &size) in at.iter_mut().zip(shape).rev() {
+        *index = rest.checked_rem(size)?;
+        rest /= size;
+    }
+    (rest == 0).then_some(at)
 }
 
 /// A value that is not a tensor.

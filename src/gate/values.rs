@@ -148,7 +148,7 @@ fn measure_data(rank: &Rank, key: &str, record: &TensorRecord) -> Result<TensorR
         return Err(format!("{key}: {reason}"));
     }
     let mut own = record.clone();
-    own.statistics = found.statistics;
+    (own.statistics, own.places) = (found.statistics, found.places);
     own.counts = Some(found.counts.into());
     own.checksum = found.hash.map(Checksum::Xxh3);
     Ok(own)

@@ -11,7 +11,7 @@ use globset::GlobMatcher;
 use rayon::prelude::*;
 
 use crate::compare::NumberSet;
-use crate::dump::{Dump, Op, PartKey, Rank, Slot, TensorRecord};
+use crate::dump::{Content, Dump, ExtremePlaces, Op, PartKey, Rank, Slot, TensorRecord, coordinates};
 use crate::measure::{self, Histogram, TensorSummary};
 use crate::read::{Copies, ReadError, map::FileAccess};
 
@@ -107,6 +107,17 @@ pub struct Values {
     pub last: Vec<String>,
     /// Statistics and distribution.
     pub histogram: Histogram,
+    /// Where the greatest and the least element are; `None` where no element is finite.
+    pub places: Option<ExtremePlaces>,
+}
+
+impl Values {
+    /// Indices in each dimension of the least and the greatest element.
+    pub fn extremes(&self) -> [Option<Vec<u64>>; 2] {
+        let sizes: Vec<u64> = self.shape.iter().map(|&size| size as u64).collect();
+        [self.places.map(ExtremePlaces::min), self.places.map(ExtremePlaces::max)]
+            .map(|place| place.and_then(|place| coordinates(place, &sizes)))
+    }
 }
 
 impl Inspection {
@@ -239,5 +250,6 @@ fn values(data: &crate::dump::TensorData) -> Values {
         first,
         last,
         histogram: measure::histogram(view, BINS),
+        places: measure::observe(view, Content::STATISTICS).places,
     }
 }

@@ -12,7 +12,7 @@ use super::precision::Precision;
 use super::setting::Setting;
 use super::transfer;
 use super::weigh::Weighing;
-use crate::dump::{Number, OpKind, Phase, Scalar, Value};
+use crate::dump::{DType, Number, OpKind, Phase, Scalar, Value};
 use crate::measure::{Evidence, SketchEstimate};
 
 /// Probability below which noise has not flipped as many choices as were: one in ten thousand, for a run makes many.
@@ -31,6 +31,9 @@ pub(super) struct Certain<'f, 'a> {
     noise: OfPart<'f>,
     /// Something integer differs already, which no op is named for: routing and sizes follow from it.
     flipped: bool,
+    /// An op has made indices in an order that may be another one elsewhere (of what it sorts, where elements are equal), and statistics
+    /// would not show it: nor would they of what is taken by these indices.
+    reordered: bool,
     /// Largest error of any value so far.
     error: f64,
     /// What the coarsest type in use rounds by.
@@ -46,10 +49,19 @@ impl<'f, 'a> Certain<'f, 'a> {
         noise: OfPart<'f>,
     ) -> Vec<Candidate> {
         let coarse = setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
-        let mut certain =
-            Self { flow, weighing, noise, flipped: false, error: 0.0, coarse, found: Vec::new() };
-        for position in 0..flow.nodes.len() {
-            if flow.nodes[position].is_paired {
+        let mut certain = Self {
+            flow,
+            weighing,
+            noise,
+            flipped: false,
+            reordered: false,
+            error: 0.0,
+            coarse,
+            found: Vec::new(),
+        };
+        for (position, node) in flow.nodes.iter().enumerate() {
+            certain.reordered |= may_reorder(node);
+            if node.is_paired {
                 certain.op(position);
             }
         }
@@ -219,7 +231,9 @@ impl<'f, 'a> Certain<'f, 'a> {
     fn pattern(&self, place: Place, led: &[Place]) -> Option<String> {
         let node = &self.flow.nodes[place.0];
         let fact = self.flow.fact(place);
-        let open = fact.difference == Difference::Numbers && !fact.allowed && !fact.blind;
+        // What a module does that no function inside shows may have begun with an order.
+        let is_seen = !fact.blind || (fact.rearranged && !self.reordered && !node.is_module());
+        let open = fact.difference == Difference::Numbers && !fact.allowed && is_seen;
         let mut tensors =
             led.iter().map(|&place| self.flow.fact(place)).filter(|fact| fact.is_tensor).peekable();
         let open = open && !self.noise.covers(self.flow, place, fact.relative());
@@ -247,6 +261,10 @@ impl<'f, 'a> Certain<'f, 'a> {
             composite || matches!(node.traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention);
         let least = Precision::of(dtype).filter(|_| multiplies).map_or(0.0, |precision| precision.product);
         match self.flow.evidence[place.0].get(place.1)? {
+            // The reason of the value says it.
+            Evidence::Recorded(_) if fact.blind => {
+                pattern::is_misplaced(fact, dtype, node.traits.kind).then(String::new)
+            }
             Evidence::Data(metrics) => pattern::of_elements(metrics, dtype, least),
             Evidence::Recorded(recorded) => {
                 let sketch = recorded.sketch.filter(SketchEstimate::is_resolved)?;
@@ -255,6 +273,19 @@ impl<'f, 'a> Certain<'f, 'a> {
             Evidence::Unreadable(_) | Evidence::Nothing => None,
         }
     }
+}
+
+/// Whether an op makes indices of which nothing says that their order is the same everywhere: it sorts, picks or draws, or is not known.
+fn may_reorder(node: &Node<'_>) -> bool {
+    let is_open = node.traits.chooses || matches!(node.traits.kind, Kind::Other | Kind::Random);
+    let is_tensor = |slot: usize| node.facts[slot].is_tensor;
+    let is_list = |slot: usize| {
+        let fact = &node.facts[slot];
+        fact.len > 1.0 && fact.dtype.is_some_and(DType::is_integer)
+    };
+    // A range is made of numbers alone. Of an op that one side alone has, nothing is known.
+    let reads = node.traits.kind == Kind::Random || node.given().any(is_tensor);
+    is_open && (!node.is_paired || (reads && node.results().any(is_list)))
 }
 
 /// Whether more choices differ than noise flips. Those that an error of `error` flips are independent and rare, so that their number

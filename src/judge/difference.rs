@@ -113,6 +113,8 @@ pub(super) struct Fact {
     pub(super) blind: bool,
     /// Of statistics alone, the relative error that their extremes suggest if all elements are off alike; 0 otherwise.
     pub(super) likely: f64,
+    /// Of statistics alone: they are equal, those that are sums as far as they can be, and extremes that are far apart lie elsewhere.
+    pub(super) rearranged: bool,
     /// Holds sentinels (beyond 2^100) that swamp its norm.
     pub(super) swamped: bool,
     /// Its value, where something tells it.
@@ -151,6 +153,7 @@ impl Fact {
             noise: 0.0,
             blind: false,
             likely: 0.0,
+            rearranged: false,
             swamped: false,
             identity: None,
             allowed: false,

@@ -1,8 +1,11 @@
 //! Puts an op at fault into words and numbers.
 
 use super::candidate::{Beyond, Candidate};
-use super::{Cause, ErrorPlace, Finding, LargestError, OpJudgement, ReferenceErrors, frames, metric_columns};
-use crate::dump::{Op, OpKind, OpName, Phase, Rank, Slot, Stack, Value};
+use super::{
+    Cause, ErrorPlace, Extremes, Finding, LargestError, Located, OpJudgement, ReferenceErrors, frames,
+    metric_columns,
+};
+use crate::dump::{Number, Op, OpKind, OpName, Phase, Rank, Slot, Stack, TensorRecord, Value};
 use crate::measure::{Evidence, Metric, SketchEstimate};
 use crate::pair::{OpPair, Paired, PartPair};
 
@@ -42,7 +45,7 @@ pub(super) fn describe(
         metrics: metric_columns(slot_evidence),
         basis: slot_evidence.basis(),
         reference: ReferenceErrors::default(),
-        place: slot_pair.and_then(|(b, _)| place(slot_evidence, b?)),
+        place: slot_pair.and_then(|(b, c)| place(slot_evidence, b?, c?)),
         reason,
         followers: 0,
         stack,
@@ -212,16 +215,37 @@ fn errors(rel_l2: Option<f64>, [sign, basis]: [&str; 2], beyond: Option<Beyond>)
     }
 }
 
-/// Where the error is, of tensors of more than one element that differ.
-fn place(evidence: &Evidence, baseline: &Slot) -> Option<ErrorPlace> {
-    let Evidence::Data(metrics) = evidence else { return None };
-    let record = baseline.value.tensor().filter(|record| record.len() > 1 && metrics.different > 0)?;
+/// Where the error is, of tensors of more than one element that differ; where elements were not compared, where the extremes are.
+fn place(evidence: &Evidence, baseline: &Slot, candidate: &Slot) -> Option<ErrorPlace> {
+    let record = baseline.value.tensor().filter(|record| record.len() > 1)?;
+    let metrics = match evidence {
+        Evidence::Data(metrics) if metrics.different > 0 => metrics,
+        Evidence::Recorded(_) => {
+            let extremes = Some(Box::new(extremes([record, candidate.value.tensor()?])?));
+            return Some(ErrorPlace { shape: record.shape.to_vec(), largest: None, extremes, region: None });
+        }
+        _ => return None,
+    };
     let largest = || {
         metrics.max_abs_err.filter(|&error| error > 0.0)?;
         let (baseline, candidate) = metrics.max_abs_values?;
         Some(LargestError { index: record.coordinates(metrics.max_abs_index?)?, baseline, candidate })
     };
-    Some(ErrorPlace { shape: record.shape.to_vec(), largest: largest(), region: None })
+    Some(ErrorPlace { shape: record.shape.to_vec(), largest: largest(), extremes: None, region: None })
+}
+
+/// The extremes of both sides, by indices of the baseline's shape; `None` where it is not known where they are.
+fn extremes(sides: [&TensorRecord; 2]) -> Option<Extremes> {
+    let located = |place: u64, value: Option<Number>| {
+        Some(Located { index: sides[0].coordinates(place)?, value: value?.as_f64() })
+    };
+    let [b, c] = sides.map(|record| {
+        let (places, statistics) = (record.places?, &record.statistics);
+        let greatest = located(places.max(), statistics.max)?;
+        Some((greatest, located(places.min(), statistics.min)?))
+    });
+    let ((b_greatest, b_least), (c_greatest, c_least)) = (b?, c?);
+    Some(Extremes { greatest: [b_greatest, c_greatest], least: [b_least, c_least] })
 }
 
 fn arguments(pair: &PartPair, candidate: &Candidate, judged: &OpJudgement) -> Vec<String> {

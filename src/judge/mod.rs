@@ -150,7 +150,7 @@ pub struct Finding {
     pub basis: Option<Basis>,
     /// Errors of the slot against the reference run.
     pub reference: ReferenceErrors,
-    /// Where in the tensor the error lies; `None` where the elements were not compared.
+    /// Where in the tensor the error lies, or the extremes where elements were not compared; `None` where neither is known.
     pub place: Option<ErrorPlace>,
     /// Why, in words: `inputs bit-equal, rel_l2 1.0e-2, cosine 0.99995`.
     pub reason: String,
@@ -192,11 +192,31 @@ impl Finding {
 pub struct ErrorPlace {
     /// Sizes of the dimensions.
     pub shape: Vec<u64>,
-    /// The largest error among the elements that are finite on both sides; `None` where they are equal.
+    /// The largest error among the elements that are finite on both sides; `None` where they are equal or were not compared.
     pub largest: Option<LargestError>,
+    /// The greatest and the least element of both sides, where elements were not compared and the places of these were recorded.
+    pub extremes: Option<Box<Extremes>>,
     /// For each dimension the range that holds 99 % of the elements that are NaN or infinite on one side alone, or else of the squared error;
     /// `None` where it was not looked for.
     pub region: Option<Vec<Range<u64>>>,
+}
+
+/// The first of the greatest and of the least finite elements, on the baseline's side and the candidate's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Extremes {
+    /// The greatest.
+    pub greatest: [Located; 2],
+    /// The least.
+    pub least: [Located; 2],
+}
+
+/// An element and where it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Located {
+    /// Its index in each dimension.
+    pub index: Vec<u64>,
+    /// Its value; the modulus, for complex.
+    pub value: f64,
 }
 
 /// The element with the largest absolute error.

@@ -2,6 +2,7 @@
 //! Looked at where everything that led to a result is equal to the bit.
 
 use super::difference::Fact;
+use super::ops::Kind;
 use super::tolerance::DTypeTolerance;
 use crate::dump::DType;
 use crate::measure::{PairMetrics, SketchEstimate};
@@ -28,6 +29,20 @@ pub(super) fn of_elements(m: &PairMetrics, dtype: DType, least: f64) -> Option<S
     let scaled =
         slope.filter(|slope| count >= MANY && (slope - 1.0).abs() > tolerance.slope().max(noise).max(least));
     scaled.map(scaled_text).or_else(|| sparse(m.different as f64, count, error, tolerance.accumulated))
+}
+
+/// Whether rounding cannot have made elements change places, of which there are statistics alone. Copies keep every bit. Sums and products of
+/// elements round alike on every device (IEEE 754), and sums of products otherwise, but then in all elements, so that their norm would
+/// differ. Functions that saturate are another matter (softmax, sigmoid, ReLU): of many elements that are equal but for rounding, any may be the
+/// first that reaches 1 or 0.
+pub(super) fn is_misplaced(fact: &Fact, dtype: DType, kind: Kind) -> bool {
+    let is_precise = matches!(dtype, DType::F32 | DType::F64);
+    let keeps = match kind {
+        Kind::Copy => true,
+        Kind::Add | Kind::Multiply | Kind::Product => is_precise,
+        _ => false,
+    };
+    fact.rearranged && keeps && fact.len >= MANY
 }
 
 /// The same from norms, which are exact, and an estimated distance, whose square may be off by half.

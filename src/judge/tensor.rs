@@ -20,6 +20,12 @@ const SENTINEL_NORM: f64 = 1.298_074_214_633_706_8e33; // 2^110
 const ZERO_FLOOR: f64 = 1.0 / (1_u64 << 30) as f64;
 
 const DENORMAL: &str = "differs in denormal numbers only, which devices may flush to zero";
+const REARRANGED: &str = "equal statistics, but elements changed places";
+
+/// Where greatest and least element are nearer to one another than this share of the larger, all elements are nearly equal, and rounding may
+/// decide which is the greatest.
+const SPREAD: f64 = 1.0 / 1024.0;
+
 const NEAR_ZERO: &str = "the baseline is all zero, the candidate within 2^-30 of it";
 
 /// Compares two tensors by whatever evidence there is.
@@ -268,9 +274,30 @@ fn by_record(
         // Other than zero where the baseline is zero: by as much as the candidate's own norm.
         return numbers(fact, recorded_norm(c).max(f64::MIN_POSITIVE), norm);
     }
+    if fact.blind && r.rearranged {
+        fact.rearranged = is_spread(b);
+        numbers(fact, distance.max(step(dtype, b)), norm);
+        fact.judgement.reason = REARRANGED.into();
+        return;
+    }
     numbers(fact, distance, norm);
     fact.noise = b.sum_error.unwrap_or_default() + c.sum_error.unwrap_or_default();
     fact.judgement.reason = reason.into();
+}
+
+/// Whether greatest and least element are far from equal.
+fn is_spread(record: &TensorRecord) -> bool {
+    let extremes = [record.statistics.max, record.statistics.min].map(|value| value.map(Number::as_f64));
+    matches!(extremes, [Some(max), Some(min)] if max - min > SPREAD * max.abs().max(min.abs()))
+}
+
+/// By how much an element differs at least from the smaller of both extremes in magnitude where it is not equal to it: half a unit in the
+/// last place of a number in the middle of its binade, the step down to the next one where it is a power of two.
+fn step(dtype: DType, record: &TensorRecord) -> f64 {
+    let extremes = [record.statistics.max, record.statistics.min].into_iter().flatten();
+    let least = extremes.map(|value| value.as_f64().abs()).fold(f64::INFINITY, f64::min);
+    let bits = dtype.mantissa_bits().and_then(|bits| i32::try_from(bits).ok()).unwrap_or(0);
+    (least * 2_f64.powi(-bits - 1)).max(f64::MIN_POSITIVE)
 }
 
 /// Relative error of the largest and the least element, of which each is one sample of what all elements are off by. An
@@ -300,8 +327,8 @@ fn exact_record(
     let rule = exact_rule(book);
     fact.is_measured = true;
     if r.same_integers && !bits_differ {
-        settle(fact, Verdict::Close, "");
-        fact.exact = true;
+        settle(fact, Verdict::Close, if r.moved { REARRANGED } else { "" });
+        fact.exact = !r.moved;
         fact.judgement.rule = Some(rule);
         return;
     }

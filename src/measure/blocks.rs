@@ -57,6 +57,8 @@ pub(crate) fn for_chunks<T: Send>(
 pub(crate) struct Blocks<'a> {
     tensor: TensorRef<'a>,
     contiguous: Option<&'a [u8]>,
+    /// Whether the elements come in row-major order.
+    row_major: bool,
     /// Elements beyond this will not be asked for.
     end: usize,
     /// The elements that `scratch` holds.
@@ -67,13 +69,22 @@ pub(crate) struct Blocks<'a> {
 impl<'a> Blocks<'a> {
     /// Blocks of the elements of `tensor` before `end`.
     pub(crate) fn of(tensor: TensorRef<'a>, end: usize) -> Self {
-        Self { tensor, contiguous: tensor.contiguous_bytes(), end, window: 0..0, scratch: Vec::new() }
+        let contiguous = tensor.contiguous_bytes();
+        Self { tensor, contiguous, row_major: true, end, window: 0..0, scratch: Vec::new() }
     }
 
     /// Blocks of all elements of `tensor`, in the order of memory where that needs no gathering.
     pub(crate) fn in_any_order(tensor: TensorRef<'a>) -> Self {
         let blocks = Self::of(tensor, tensor.len());
-        Self { contiguous: blocks.contiguous.or_else(|| tensor.dense_bytes()), ..blocks }
+        let Some(in_memory) = tensor.dense_bytes().filter(|_| blocks.contiguous.is_none()) else {
+            return blocks;
+        };
+        Self { contiguous: Some(in_memory), row_major: false, ..blocks }
+    }
+
+    /// Whether elements come in row-major order, not in that of memory.
+    pub(crate) const fn is_row_major(&self) -> bool {
+        self.row_major
     }
 
     /// The tensor that blocks are taken from.
@@ -81,7 +92,7 @@ impl<'a> Blocks<'a> {
         self.tensor
     }
 
-    /// Bytes of the elements `range`, in row-major order.
+    /// Bytes of the elements `range`, in the order of the blocks.
     pub(crate) fn bytes(&mut self, range: Range<usize>) -> &[u8] {
         let size = self.tensor.dtype().size();
         if let Some(bytes) = self.contiguous {

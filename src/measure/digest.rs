@@ -180,7 +180,7 @@ impl Digest {
 
     /// The digest of everything pushed.
     pub fn finish(self) -> TensorDigest {
-        let Numbers { sums, lanes, sentinels } = self.numbers;
+        let Numbers { sums, peaks: _, lanes, sentinels } = self.numbers;
         let sums = sums.finish();
         let extent = SideExtent { sum: Scaled::from(sums.sum), squares: Scaled::from(sums.squares) };
         let summary = finish::summary(self.elements, &sums, extent, sentinels);

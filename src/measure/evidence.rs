@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::estimate::{SketchEstimate, sum_error};
 use super::sentinel::{is_sentinel, kept_out, summed_otherwise};
+use super::sums::{BLOCK, CHUNK, LANES};
 use super::{Metric, PairMetrics};
 use crate::dump::{Checksum, Counts, Number, RecordedStatistics, TensorRecord};
 
@@ -54,11 +55,16 @@ pub struct RecordedComparison {
     pub rel_l2_at_least: Option<f64>,
     /// Lower bound of the largest absolute error, from max and min; `None` as above.
     pub max_abs_err_at_least: Option<f64>,
+    /// True when an extreme is equal on both sides and lies elsewhere: some elements differ, whatever the statistics say.
+    pub moved: bool,
+    /// True when, beside that, everything else that was recorded is equal as far as sums can tell: in all likelihood both sides hold the
+    /// same elements, some of them in other places.
+    pub rearranged: bool,
     /// Whether the baseline's statistics or counts show a NaN or infinity.
     pub baseline_non_finite: bool,
     /// Whether the candidate's statistics or counts show a NaN or infinity.
     pub candidate_non_finite: bool,
-    /// True when nothing that both sides recorded differs, and something was recorded.
+    /// True when nothing that both sides recorded differs, places of extremes included, and something was recorded.
     pub all_same: bool,
     /// The same for integers and bool: sums that are not exact may be off by what they say of themselves.
     pub same_integers: bool,
@@ -233,10 +239,22 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
         .filter(|s| s.difference.is_finite())
         .map(|s| (s.relative - rounding).max(0.0));
     out.rel_l2_at_least = from_sums.chain(from_extremes).filter(|r| !r.is_nan()).reduce(f64::max);
+    out.moved = moved(baseline, candidate, &out);
+    let exact = baseline.sum_error.or(candidate.sum_error).is_none();
+    let alike = |sum: Option<StatisticDifference>| sum.is_some_and(|sum| sum.relative <= reordering(count));
+    out.rearranged = out.moved
+        && exact
+        && is_same(out.max)
+        && is_same(out.min)
+        && alike(out.mean)
+        && alike(out.norm)
+        && baseline.counts.is_some()
+        && baseline.counts == candidate.counts;
     let any = counted || present.iter().any(Option::is_some) || out.checksum.is_some();
     let none_differs = present.iter().flatten().all(|s| s.relative.abs().to_bits() == 0)
         && out.counts_differ.is_none()
         && out.sentinels_differ.is_none()
+        && !out.moved
         && out.sketch.is_none_or(|sketch| sketch.distance <= 0.0);
     out.all_same = any && none_differs && out.checksum != Some(ChecksumMatch::Different);
     let own = sum_error(baseline, candidate);
@@ -251,6 +269,26 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
             && [out.mean, out.norm].iter().flatten().all(|s| s.relative <= own)
             && out.sketch.is_none_or(|sketch| sketch.distance <= 0.0 || blurred(sketch));
     out
+}
+
+fn is_same(statistic: Option<StatisticDifference>) -> bool {
+    statistic.is_some_and(|statistic| statistic.relative <= 0.0)
+}
+
+/// Whether an extreme that is equal on both sides has another place.
+fn moved(baseline: &TensorRecord, candidate: &TensorRecord, found: &RecordedComparison) -> bool {
+    let places = baseline.places.zip(candidate.places);
+    let comparable = baseline.dtype == candidate.dtype && baseline.len() == candidate.len();
+    places.filter(|_| comparable).is_some_and(|(b, c)| {
+        is_same(found.max) && b.max() != c.max() || is_same(found.min) && b.min() != c.min()
+    })
+}
+
+/// What another order of the same elements changes at most of a sum in binary64, relative to what it would be of their magnitudes: on each
+/// side a lane of a block, the blocks of a chunk and the chunks round once for each of their terms, and a term once more.
+fn reordering(elements: f64) -> f64 {
+    let terms = BLOCK / LANES + LANES + CHUNK / BLOCK + 1;
+    (terms as f64 + elements / CHUNK as f64) * f64::EPSILON
 }
 
 /// Whether no sum of integers in a lane of a sketch can need more digits than binary32 has, however it was summed.
@@ -525,6 +563,70 @@ mod tests {
             assert_eq!(found.same_integers, !seen, "{scale}");
             assert!(compare_recorded(&of(&values, None), &of(&values, Some(1e-6))).same_integers);
         }
+    }
+
+    /// Elements of binary32 as a capture records them.
+    fn observed(values: &[f32]) -> TensorRecord {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let shape = [values.len()];
+        let tensor = TensorRef::strided(&bytes, DType::F32, &shape, &[1], 0).unwrap();
+        let found = observe(tensor, Content::STATISTICS);
+        TensorRecord {
+            statistics: found.statistics,
+            places: found.places,
+            counts: Some(found.counts.into()),
+            ..TensorRecord::new(RecordedDType::Known(DType::F32), [values.len() as u64].into())
+        }
+    }
+
+    #[test]
+    fn elements_in_other_places_are_told_from_other_elements() {
+        for count in [3_u64, 4000, 700_000] {
+            // All positive, of very uneven sizes: sums round most.
+            let values: Vec<f32> = (0..count)
+                .map(|index| ((index * 7919 % count) as f32 / count as f32).powi(9) + 1e-3)
+                .collect();
+            let mut other = values.clone();
+            other.reverse();
+            let found = compare_recorded(&observed(&values), &observed(&other));
+            assert!(found.moved && found.rearranged && !found.all_same, "{count} {found:?}");
+            assert!(found.rel_l2_at_least.unwrap() <= 0.0);
+            let same = compare_recorded(&observed(&values), &observed(&values));
+            assert!(!same.moved && !same.rearranged && same.all_same);
+            // One element by one rounding: of 700,000 sums do not tell.
+            let middle = values.iter().position(|value| *value > 1.01e-3).unwrap();
+            let mut off = values.clone();
+            off[middle] = off[middle].next_up();
+            off.reverse();
+            let found = compare_recorded(&observed(&values), &observed(&off));
+            assert!(found.moved && (count > 100_000 || !found.rearranged), "{count} {found:?}");
+        }
+    }
+
+    #[test]
+    fn elements_in_other_places_need_exact_sums_and_equal_counts() {
+        let values: Vec<f32> = (0..500).map(|index| (index as f32 * 0.37).sin()).collect();
+        let mut other = values.clone();
+        other.reverse();
+        let (b, c) = (observed(&values), observed(&other));
+        assert!(compare_recorded(&b, &c).rearranged);
+        let zeros = Counts { zeros: 7, ..*c.counts.clone().unwrap() };
+        let mut on_device = c.clone();
+        on_device.sum_error = Some(1e-6);
+        for changed in [
+            TensorRecord { counts: Some(zeros.into()), ..c.clone() },
+            on_device,
+            TensorRecord { counts: None, ..c.clone() },
+        ] {
+            let found = compare_recorded(&b, &changed);
+            assert!(found.moved && !found.rearranged, "{found:?}");
+        }
+        // Where a device measured, or a capture before there were places, nothing is known of them.
+        let found = compare_recorded(&b, &TensorRecord { places: None, ..c.clone() });
+        assert!(!found.moved && !found.rearranged);
+        let mut wide = c;
+        wide.dtype = RecordedDType::Known(DType::F64);
+        assert!(!compare_recorded(&b, &wide).moved);
     }
 
     /// A mask of -3.4e38 over other numbers; `apart` as a capture records it that counts sentinels.

@@ -26,6 +26,7 @@ mod look;
 mod metric;
 mod observe;
 mod overlap;
+mod places;
 mod segment;
 mod sentinel;
 mod simd;

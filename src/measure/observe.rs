@@ -12,6 +12,7 @@ use super::crew::Crew;
 use super::extent::SideExtent;
 use super::finish;
 use super::metric::TensorSummary;
+use super::places::Peaks;
 use super::segment::Numbers;
 use super::simd::{Body, DefaultFloat};
 use super::sums::{BLOCK, SEGMENT};
@@ -23,7 +24,7 @@ const SHARED: usize = 2 * SEGMENT;
 /// this much is still in cache.
 const HASHED: usize = 1 << 17;
 
-/// Measures one tensor: statistics and counts always, sketch and hash where `content` asks for them. Elements from [`SENTINEL`](super::SENTINEL)
+/// Measures one tensor: statistics with the places of the extremes, and counts always, sketch and hash where `content` asks for them. Elements from [`SENTINEL`](super::SENTINEL)
 /// on in magnitude are counted, and left out of mean, norm and sketch.
 ///
 /// Works in the calling thread, at about the speed of memory, and does not materialise strided tensors.
@@ -38,7 +39,7 @@ fn observe_on(body: Body, tensor: TensorRef<'_>, content: Content) -> Observatio
     let ordered = content.sketch.is_some() || content.hash;
     let mut numbers = Numbers::new(content.sketch);
     let mut hash = (content.hash && count > BLOCK).then(XxHash3_128::new);
-    let mut source = if ordered { Blocks::of(tensor, count) } else { Blocks::in_any_order(tensor) };
+    let mut source = source_of(tensor, ordered);
     let mut extremes = Extremes::of(dtype);
     let in_order = tensor.contiguous_bytes();
     let (mut seen, mut hashed) = (0, 0);
@@ -60,7 +61,7 @@ fn observe_on(body: Body, tensor: TensorRef<'_>, content: Content) -> Observatio
         // A single block needs no buffer.
         None => content.hash.then(|| XxHash3_128::oneshot(source.bytes(0..count))),
     };
-    observation(tensor, numbers, &extremes, hash)
+    observation(source, numbers, &extremes, hash)
 }
 
 /// [`observe`], with the help of `crew` where the tensor is large. The result is the same, to the last bit.
@@ -73,28 +74,44 @@ pub fn observe_with(crew: &Crew, tensor: TensorRef<'_>, content: Content) -> Obs
         return observe_on(body, tensor, content);
     }
     // What does not depend on order is read in the order of memory.
-    let in_memory = if content.sketch.is_some() || content.hash { None } else { tensor.dense_bytes() };
+    let ordered = content.sketch.is_some() || content.hash;
+    let in_memory = if ordered { None } else { tensor.dense_bytes() };
     let row = [tensor.len()];
     let in_memory = in_memory.and_then(|bytes| TensorRef::strided(bytes, tensor.dtype(), &row, &[1], 0).ok());
     match crew.measure(body, in_memory.unwrap_or(tensor), content) {
-        Some((numbers, hash)) => observation(tensor, numbers, &extremes, hash),
+        Some((numbers, hash)) => observation(source_of(tensor, ordered), numbers, &extremes, hash),
         None => observe_on(body, tensor, content),
     }
 }
 
-/// What is recorded of a tensor with these numbers.
+/// The blocks of a tensor, in row-major order if that matters.
+fn source_of(tensor: TensorRef<'_>, ordered: bool) -> Blocks<'_> {
+    if ordered { Blocks::of(tensor, tensor.len()) } else { Blocks::in_any_order(tensor) }
+}
+
+/// What is recorded of the tensor of these blocks, which have these numbers.
 fn observation(
-    tensor: TensorRef<'_>,
+    mut source: Blocks<'_>,
     numbers: Numbers,
     extremes: &Extremes,
     hash: Option<u128>,
 ) -> Observation {
-    let Numbers { sums, lanes, sentinels } = numbers;
+    let tensor = source.tensor();
+    let Numbers { sums, peaks, lanes, sentinels } = numbers;
     let sums = sums.finish();
     let extent = SideExtent::of(tensor, &sums, sentinels, Threads::Caller);
     let summary = finish::summary(tensor.len(), &sums, extent, sentinels);
+    let statistics = statistics(tensor.dtype(), &summary, extremes);
+    let places = match extremes {
+        // Extremes of nothing are nowhere.
+        _ if statistics.max.is_none() => None,
+        Extremes::Rounded => peaks.places(&mut source),
+        Extremes::Signed(peaks) => peaks.places(&mut source),
+        Extremes::Unsigned(peaks) => peaks.places(&mut source),
+    };
     Observation {
-        statistics: statistics(tensor.dtype(), &summary, extremes),
+        statistics,
+        places,
         counts: Counts {
             elements: summary.count,
             zeros: summary.zeros,
@@ -115,8 +132,14 @@ fn statistics(dtype: DType, summary: &TensorSummary, extremes: &Extremes) -> Rec
         return RecordedStatistics::default();
     };
     let (min, max) = match (extremes, dtype) {
-        (&Extremes::Signed { min, max }, _) => (Number::Int(min), Number::Int(max)),
-        (&Extremes::Unsigned { min, max }, _) => (unsigned(min), unsigned(max)),
+        (Extremes::Signed(peaks), _) => {
+            let (min, max) = peaks.extremes();
+            (Number::Int(min), Number::Int(max))
+        }
+        (Extremes::Unsigned(peaks), _) => {
+            let (min, max) = peaks.extremes();
+            (unsigned(min), unsigned(max))
+        }
         (Extremes::Rounded, DType::Bool) => (Number::Bool(min > 0.0), Number::Bool(max > 0.0)),
         #[expect(clippy::cast_possible_truncation, reason = "integers of up to 32 bits")]
         (Extremes::Rounded, dtype) if dtype.is_integer() => {
@@ -136,41 +159,39 @@ fn unsigned(value: u64) -> Number {
 enum Extremes {
     /// Any other type: the extremes of the sums are exact.
     Rounded,
-    Signed {
-        min: i64,
-        max: i64,
-    },
-    Unsigned {
-        min: u64,
-        max: u64,
-    },
+    Signed(Peaks<i64>),
+    Unsigned(Peaks<u64>),
 }
 
 impl Extremes {
     const fn of(dtype: DType) -> Self {
         match dtype {
-            DType::I64 => Self::Signed { min: i64::MAX, max: i64::MIN },
-            DType::U64 => Self::Unsigned { min: u64::MAX, max: u64::MIN },
+            DType::I64 => Self::Signed(Peaks::new(i64::MIN, i64::MAX)),
+            DType::U64 => Self::Unsigned(Peaks::new(u64::MIN, u64::MAX)),
             _ => Self::Rounded,
         }
     }
 
-    /// Takes the elements that `bytes` holds into account.
+    /// Takes the elements of a block into account.
     fn push(&mut self, bytes: &[u8]) {
         let (elements, _) = bytes.as_chunks::<8>();
         match self {
             Self::Rounded => {}
-            Self::Signed { min, max } => {
+            Self::Signed(peaks) => {
+                let (mut min, mut max) = (i64::MAX, i64::MIN);
                 for &element in elements {
                     let value = i64::from_le_bytes(element);
-                    (*min, *max) = ((*min).min(value), (*max).max(value));
+                    (min, max) = (min.min(value), max.max(value));
                 }
+                peaks.push(min, max);
             }
-            Self::Unsigned { min, max } => {
+            Self::Unsigned(peaks) => {
+                let (mut min, mut max) = (u64::MAX, u64::MIN);
                 for &element in elements {
                     let value = u64::from_le_bytes(element);
-                    (*min, *max) = ((*min).min(value), (*max).max(value));
+                    (min, max) = (min.min(value), max.max(value));
                 }
+                peaks.push(min, max);
             }
         }
     }

@@ -6,6 +6,7 @@ use crate::dump::{SketchVersion, TensorRef};
 
 use super::blocks::{self, Blocks, blocks_of};
 use super::kernel::one_side;
+use super::places::Peaks;
 use super::sentinel::{Sentinels, Sieve};
 use super::simd::{Body, DefaultFloat, Path};
 use super::sketch::{Lanes, SignedSums};
@@ -16,6 +17,8 @@ use super::sums::{BLOCK, LANES, RunningSums, SEGMENT, SideSums};
 pub(crate) struct Numbers {
     /// Extremes and counts of all elements; sums of those that are no sentinels.
     pub(crate) sums: RunningSums,
+    /// Extremes of all elements, rounded to binary64, and the blocks that have them.
+    pub(crate) peaks: Peaks<f64>,
     pub(crate) lanes: Option<Lanes>,
     pub(crate) sentinels: u64,
 }
@@ -31,7 +34,13 @@ pub(crate) struct Segment {
 impl Numbers {
     /// Numbers of nothing; with lanes if a sketch is wanted.
     pub(crate) fn new(sketch: Option<SketchVersion>) -> Self {
-        Self { sums: RunningSums::EMPTY, lanes: sketch.map(Lanes::empty), sentinels: 0 }
+        let peaks = Peaks::new(f64::NEG_INFINITY, f64::INFINITY);
+        Self { sums: RunningSums::EMPTY, peaks, lanes: sketch.map(Lanes::empty), sentinels: 0 }
+    }
+
+    fn push(&mut self, block: &SideSums) {
+        self.sums.push(block);
+        self.peaks.push(block.min, block.max);
     }
 
     /// Measures a whole tensor in this thread, which has entered [`DefaultFloat`], and hands every block to `each` while it is in cache.
@@ -45,7 +54,7 @@ impl Numbers {
                 version.map(|version| SignedSums::of_segment(version, start / SEGMENT, tensor.dtype()));
             let mut sieve = Sieve::new(tensor.dtype(), Sentinels::KeptOut);
             measure(body, &mut sieve, source, range, signed.as_mut(), |bytes, sums| {
-                self.sums.push(sums);
+                self.push(sums);
                 each(bytes);
             });
             self.sentinels += sieve.found;
@@ -57,7 +66,7 @@ impl Numbers {
 
     /// Adds the segment that follows.
     pub(crate) fn append(&mut self, segment: &Segment) {
-        segment.blocks.iter().for_each(|block| self.sums.push(block));
+        segment.blocks.iter().for_each(|block| self.push(block));
         self.sentinels += segment.sentinels;
         if let (Some(lanes), Some(signed)) = (&mut self.lanes, &segment.signed) {
             lanes.append(signed);

@@ -119,11 +119,54 @@ impl<'a> From<&'a FaultGroup> for Fault<'a> {
 pub struct Spot<'a> {
     /// Sizes of the dimensions.
     pub shape: &'a [u64],
-    /// The largest error among the elements that are finite on both sides; null where they are equal.
+    /// The largest error among the elements that are finite on both sides; null where they are equal or were not compared.
     pub largest: Option<Largest<'a>>,
+    /// The greatest and the least element of both sides, where elements were not compared and the places of these were recorded; null
+    /// otherwise.
+    pub extremes: Option<Extremes<'a>>,
     /// For each dimension the first index and the one after the last of the range that holds 99 % of the elements that are NaN or infinite
     /// on one side alone, or else of the squared error; null where it was not looked for.
     pub region: Option<Vec<[u64; 2]>>,
+}
+
+/// The first of the greatest and of the least finite elements.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct Extremes<'a> {
+    /// The greatest.
+    pub greatest: OfSides<'a>,
+    /// The least.
+    pub least: OfSides<'a>,
+}
+
+/// An element of each side.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct OfSides<'a> {
+    /// That of the baseline.
+    pub baseline: Located<'a>,
+    /// That of the candidate.
+    pub candidate: Located<'a>,
+}
+
+/// An element and where it is.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct Located<'a> {
+    /// Its index in each dimension.
+    pub index: &'a [u64],
+    /// Its value; the modulus, for complex.
+    pub value: f64,
+}
+
+impl<'a> OfSides<'a> {
+    fn of([baseline, candidate]: &'a [crate::judge::Located; 2]) -> Self {
+        let located = |found: &'a crate::judge::Located| Located { index: &found.index, value: found.value };
+        Self { baseline: located(baseline), candidate: located(candidate) }
+    }
 }
 
 /// The element with the largest absolute error.
@@ -150,6 +193,10 @@ impl<'a> From<&'a ErrorPlace> for Spot<'a> {
         Self {
             shape: &place.shape,
             largest: place.largest.as_ref().map(largest),
+            extremes: place.extremes.as_deref().map(|found| Extremes {
+                greatest: OfSides::of(&found.greatest),
+                least: OfSides::of(&found.least),
+            }),
             region: place.region.as_ref().map(ends),
         }
     }
@@ -187,7 +234,7 @@ pub struct Culprit<'a> {
     pub reference_error_baseline: Option<f64>,
     /// The same of the candidate.
     pub reference_error_candidate: Option<f64>,
-    /// Where in the tensor the error lies; null where the elements were not compared.
+    /// Where in the tensor the error lies, or the extremes where the elements were not compared; null where neither is known.
     pub place: Option<Spot<'a>>,
     /// Why, in words.
     pub reason: &'a str,

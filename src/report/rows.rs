@@ -359,6 +359,12 @@ impl<'a> SlotRow<'a> {
                 let value = slots.and_then(|slots| slots.get(self.index).copied().flatten());
                 value.map_or(Cell::Empty, |value| Cell::Count(value.into()))
             }
+            SlotColumn::ExtremeIndex(side, extreme) => {
+                let places = self.tensor(side).and_then(|tensor| tensor.places);
+                places.map_or(Cell::Empty, |places| {
+                    Cell::Count(if extreme == Statistic::Min { places.min() } else { places.max() })
+                })
+            }
             of_op => self.op.shared(of_op).unwrap_or(Cell::Empty),
         }
     }

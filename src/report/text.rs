@@ -14,7 +14,9 @@ pub use super::paint::Colour;
 use super::paint::{Paint, Style};
 use super::visible::{shorten, visible};
 use super::{Draft, PartReport, ReportError, ReportWriter, fault};
-use crate::judge::{Cause, ErrorPlace, Finding, LargestError, Role, RunInfo, RunVerdict, Summary, Verdict};
+use crate::judge::{
+    Cause, ErrorPlace, Extremes, Finding, LargestError, Located, Role, RunInfo, RunVerdict, Summary, Verdict,
+};
 use crate::measure::Basis;
 
 /// How to lay out the summary.
@@ -185,11 +187,14 @@ fn divergence(lines: &mut Lines, summary: &Summary, first: &Finding) {
 
 /// Where in a tensor the error of a finding lies, in words; `None` where that is not known.
 pub(in crate::report) fn whereabouts(finding: &Finding) -> Option<String> {
-    let ErrorPlace { shape, largest, region } = finding.place.as_ref()?;
+    let ErrorPlace { shape, largest, extremes, region } = finding.place.as_ref()?;
     let list = |sizes: &[u64]| sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     let slices = region.as_ref().and_then(|region| slices(region, shape));
     if finding.cause == Cause::NonFinite {
         return slices.map(|slices| format!("nearly all of them in {slices} of [{}]", list(shape)));
+    }
+    if let Some(extremes) = extremes {
+        return of_extremes(extremes, &list(shape));
     }
     let LargestError { index, baseline, candidate } = largest.as_ref()?;
     let (baseline, candidate) = (element(*baseline), element(*candidate));
@@ -199,6 +204,35 @@ pub(in crate::report) fn whereabouts(finding: &Finding) -> Option<String> {
         _ = write!(text, "; nearly all of the error is in {slices}");
     }
     Some(text)
+}
+
+/// The extremes that differ in value or place; `None` where neither does.
+fn of_extremes(extremes: &Extremes, shape: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    for (word, [b, c]) in [("greatest", &extremes.greatest), ("least", &extremes.least)] {
+        let (places, values) = (b.index != c.index, b.value.to_bits() != c.value.to_bits());
+        if !places && !values {
+            continue;
+        }
+        let at = |found: &Located| {
+            format!("[{}]", found.index.iter().map(u64::to_string).collect::<Vec<_>>().join(", "))
+        };
+        let mut text = format!("{word} element at {}", at(b));
+        if places {
+            _ = write!(text, " against {}", at(c));
+        }
+        if parts.is_empty() {
+            _ = write!(text, " of [{shape}]");
+        }
+        let value = element(b.value);
+        _ = if values {
+            write!(text, ": {value} against {}", element(c.value))
+        } else {
+            write!(text, ": {value} on both sides")
+        };
+        parts.push(text);
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// A region as one would write it to cut it out: `[3, :, 16:32]`. `None` where it is most of the tensor.

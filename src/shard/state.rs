@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::compare::{Fold, Place, SideFold};
 use crate::judge::{
-    Cause, Counts, ErrorPlace, Finding, Incomplete, LargestError, Note, ReferenceErrors, Role, RunJudge,
-    Verdict,
+    Cause, Counts, ErrorPlace, Extremes, Finding, Incomplete, LargestError, Located, Note, ReferenceErrors,
+    Role, RunJudge, Verdict,
 };
 use crate::measure::{ALL_METRICS, Basis};
 
@@ -77,8 +77,14 @@ struct Found {
 struct FoundPlace {
     shape: Vec<u64>,
     largest: Option<(Vec<u64>, Exact, Exact)>,
+    /// Greatest and least, of the baseline and the candidate.
+    #[serde(default)]
+    extremes: Option<[FoundSides; 2]>,
     region: Option<Vec<(u64, u64)>>,
 }
+
+/// Index and value of an element of the baseline and of one of the candidate.
+type FoundSides = [(Vec<u64>, Exact); 2];
 
 /// A binary64; JSON has no words for those that are not finite.
 #[derive(Debug, Clone, Copy)]
@@ -174,15 +180,21 @@ impl State {
 
 impl From<&Finding> for Found {
     fn from(finding: &Finding) -> Self {
-        let place = finding.place.as_ref().map(|ErrorPlace { shape, largest, region }| FoundPlace {
-            shape: shape.clone(),
-            largest: largest.as_ref().map(|LargestError { index, baseline, candidate }| {
-                (index.clone(), Exact(*baseline), Exact(*candidate))
-            }),
-            region: region
-                .as_ref()
-                .map(|region| region.iter().map(|range| (range.start, range.end)).collect()),
-        });
+        let place =
+            finding.place.as_ref().map(|ErrorPlace { shape, largest, extremes, region }| FoundPlace {
+                shape: shape.clone(),
+                largest: largest.as_ref().map(|LargestError { index, baseline, candidate }| {
+                    (index.clone(), Exact(*baseline), Exact(*candidate))
+                }),
+                extremes: extremes.as_deref().map(|Extremes { greatest, least }| {
+                    [greatest, least].map(|sides| {
+                        sides.each_ref().map(|Located { index, value }| (index.clone(), Exact(*value)))
+                    })
+                }),
+                region: region
+                    .as_ref()
+                    .map(|region| region.iter().map(|range| (range.start, range.end)).collect()),
+            });
         Self {
             step: finding.step,
             rank: finding.rank,
@@ -224,9 +236,14 @@ impl Found {
             metric.1 = value(*found);
         }
         let [baseline, candidate] = self.reference.map(value);
-        let place = self.place.map(|FoundPlace { shape, largest, region }| ErrorPlace {
+        let place = self.place.map(|FoundPlace { shape, largest, extremes, region }| ErrorPlace {
             shape,
             largest: largest.map(|(index, b, c)| LargestError { index, baseline: b.0, candidate: c.0 }),
+            extremes: extremes.map(|extremes| {
+                let [greatest, least] =
+                    extremes.map(|sides| sides.map(|(index, value)| Located { index, value: value.0 }));
+                Box::new(Extremes { greatest, least })
+            }),
             region: region.map(|region| region.into_iter().map(|(start, end)| start..end).collect()),
         });
         Ok(Finding {

@@ -115,6 +115,8 @@ columns! {
     SumError "sum_error" Real Maybe "How far mean, norm and sketch may be off, relative to the norm; empty where they were summed in binary64";
     MinInteger "min_integer" Signed Maybe "Exact `min` of integers; for uint64 the same 64 bits, unsigned";
     MaxInteger "max_integer" Signed Maybe "Exact `max` of integers; for uint64 the same 64 bits, unsigned";
+    MinAt "min_at" Count Maybe "Row-major index of the first element that is `min`";
+    MaxAt "max_at" Count Maybe "Row-major index of the first element that is `max`";
     Hash "hash" Hash Maybe "xxh3-128 of the contiguous bytes, big endian";
     Sketch "sketch" Sketch Maybe "256 lanes of binary32, little endian";
     SameAs "same_as" Count Maybe "Row, from 0 within the part, that holds the sketch or the elements of this one";

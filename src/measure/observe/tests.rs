@@ -24,7 +24,7 @@ fn supported() -> impl Iterator<Item = Body> {
 /// All digits and signs: what `==` on floats would let pass.
 fn exact(found: &Observation) -> String {
     let lanes = found.sketch.as_ref().map(|sketch| sketch.lanes.map(f32::to_bits));
-    format!("{:?} {:?} {lanes:?} {:?}", found.statistics, found.counts, found.hash)
+    format!("{:?} {:?} {:?} {lanes:?} {:?}", found.statistics, found.places, found.counts, found.hash)
 }
 
 #[test]
@@ -197,6 +197,8 @@ fn nothing_is_known_of_nothing() {
     let nan = flat(DType::F32, &f32::NAN.to_le_bytes(), Content::STATISTICS);
     assert!(nan.statistics.is_empty());
     assert_eq!(nan.counts.nan, 1);
+    let infinite = flat(DType::F32, &f32::NEG_INFINITY.to_le_bytes(), Content::STATISTICS);
+    assert_eq!([empty.places, nan.places, infinite.places], [None; 3]);
 }
 
 #[test]
@@ -249,6 +251,7 @@ fn strides_change_no_bit_and_storage_order_little() {
             assert_eq!(found.counts, expected.counts);
             assert_eq!(found.statistics.min, expected.statistics.min);
             assert_eq!(found.statistics.max, expected.statistics.max);
+            assert_eq!(found.places, expected.places, "{view:?}");
             let (found, expected) = (found.statistics.norm.unwrap(), expected.statistics.norm.unwrap());
             assert!(found.to_bits() == expected.to_bits() || (found - expected).abs() <= 1e-14 * expected);
         }

@@ -14,8 +14,9 @@ use super::store::{At, Place};
 use super::table::dictionary;
 use crate::dump::native::columns::{Column, Form, HASH_BYTES, SKETCH_BYTES, ops_schema};
 use crate::dump::{
-    Checksum, Counts, DType, MAX_DIMS, Number, Op, OpName, RecordedDType, RecordedStatistics, Repeated,
-    SKETCH_LANES, Scalar, Sketch, SketchVersion, Slot, SlotSide, TensorMetadata, TensorRecord, Value,
+    Checksum, Counts, DType, ExtremePlaces, MAX_DIMS, Number, Op, OpName, RecordedDType, RecordedStatistics,
+    Repeated, SKETCH_LANES, Scalar, Sketch, SketchVersion, Slot, SlotSide, TensorMetadata, TensorRecord,
+    Value,
 };
 use crate::read::tensor_file::printable;
 use crate::read::{ReadError, limits};
@@ -320,6 +321,8 @@ impl<'p> OpsBuilder<'p> {
         });
         record.counts = counts(rows, row).map(Into::into);
         record.statistics = statistics(rows, row, record.dtype.known());
+        // Places of no element say nothing.
+        record.places = places(rows, row).filter(|places| places.max().max(places.min()) < record.len());
         let hash = rows.bytes(Column::Hash, row).and_then(|bytes| <[u8; HASH_BYTES]>::try_from(bytes).ok());
         record.checksum = hash.map(|bytes| Checksum::Xxh3(u128::from_be_bytes(bytes)));
         record.sketch = self.sketch(rows, row);
@@ -417,6 +420,10 @@ fn statistics(rows: &Rows<'_>, row: usize, dtype: Option<DType>) -> RecordedStat
         mean: rows.real(Column::Mean, row),
         norm: rows.real(Column::Norm, row),
     }
+}
+
+fn places(rows: &Rows<'_>, row: usize) -> Option<ExtremePlaces> {
+    ExtremePlaces::new(rows.count(Column::MaxAt, row)?, rows.count(Column::MinAt, row)?)
 }
 
 fn number(kind: &str, text: &str) -> Option<Number> {

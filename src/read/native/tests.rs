@@ -9,8 +9,8 @@ use crate::capture::{
 };
 use crate::dump::native::{JOURNAL, OPS, STACKS, STACKS_JOURNAL, STOPPED, rank_folder};
 use crate::dump::{
-    Checksum, Counts, DType, Dump, Number, Observation, Rank, RankId, RecordedDType, RecordedStatistics,
-    SKETCH_LANES, Scalar, Sketch, SketchVersion, SlotSide, Task, TensorRef, Value,
+    Checksum, Counts, DType, Dump, ExtremePlaces, Number, Observation, Rank, RankId, RecordedDType,
+    RecordedStatistics, SKETCH_LANES, Scalar, Sketch, SketchVersion, SlotSide, Task, TensorRef, Value,
 };
 use crate::read::map::FileAccess;
 use crate::read::{ReadError, open};
@@ -33,6 +33,7 @@ fn observation(seed: f32) -> Observation {
             mean: Some(0.1),
             norm: Some(3.25),
         },
+        places: ExtremePlaces::new(5, 3),
         counts: Counts {
             elements: 6,
             zeros: 1,
@@ -134,6 +135,8 @@ fn every_kind_of_value_comes_back() {
             mean: None,
             norm: None,
         },
+        // Beyond the six elements.
+        places: ExtremePlaces::new(6, 0),
         sketch: None,
         hash: None,
         ..observation(0.0)
@@ -195,7 +198,7 @@ fn every_kind_of_value_comes_back() {
     let expected = Observation { hash: Some(hash), ..observation(1.0) };
     for slot in &a.slots[..2] {
         let record = slot.value.tensor().unwrap();
-        assert_eq!(record.statistics, expected.statistics);
+        assert_eq!((record.statistics, record.places), (expected.statistics, expected.places));
         assert_eq!(record.counts.as_deref(), Some(&expected.counts));
         assert_eq!(record.checksum, expected.hash.map(Checksum::Xxh3));
         assert_eq!(record.sketch.as_deref(), expected.sketch.as_ref());
@@ -213,7 +216,7 @@ fn every_kind_of_value_comes_back() {
         a.slots[..2].iter().map(|slot| slot.value.tensor().unwrap().sketch.clone().unwrap()).collect();
     assert!(Arc::ptr_eq(&sketches[0], &sketches[1]), "stored once");
     let record = a.slots[3].value.tensor().unwrap();
-    assert_eq!(record.statistics, integers.statistics);
+    assert_eq!((record.statistics, record.places), (integers.statistics, None));
     assert_eq!(a.slots[4].value.tensor().unwrap().dtype, RecordedDType::Other("quint8".into()));
     assert_eq!((&a.slots[5].value, &a.slots[6].value), (&Value::None, &Value::Unsupported));
     let load = |slot: usize| {

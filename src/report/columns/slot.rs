@@ -86,11 +86,13 @@ pub enum SlotColumn {
     Expected,
     /// Number of the value within its step and rank.
     Identity,
+    /// Row-major index of the greatest or the least element of one side.
+    ExtremeIndex(Side, Statistic),
 }
 
 impl SlotColumn {
     /// Columns for programs alone: what a row says of its op, and what a page is made from.
-    pub const FOR_PROGRAMS: [Self; 15] = [
+    pub const FOR_PROGRAMS: [Self; 19] = [
         Self::Phase,
         Self::Module,
         Self::Recorded,
@@ -106,6 +108,10 @@ impl SlotColumn {
         Self::Floor,
         Self::Expected,
         Self::Identity,
+        Self::ExtremeIndex(Side::Baseline, Statistic::Max),
+        Self::ExtremeIndex(Side::Baseline, Statistic::Min),
+        Self::ExtremeIndex(Side::Candidate, Statistic::Max),
+        Self::ExtremeIndex(Side::Candidate, Statistic::Min),
     ];
 
     /// The columns of files for programs: every one, then [`SlotColumn::FOR_PROGRAMS`].
@@ -180,6 +186,7 @@ impl SlotColumn {
             Self::Floor => "floor".into(),
             Self::Expected => "expected".into(),
             Self::Identity => "identity".into(),
+            Self::ExtremeIndex(side, extreme) => format!("{}_{}_index", side.name(), extreme.name()),
         }
     }
 
@@ -194,9 +201,13 @@ impl SlotColumn {
     /// What the cells hold.
     pub const fn kind(self) -> Kind {
         match self {
-            Self::Step | Self::Rank | Self::Order | Self::MaxAbsIndex | Self::Follows | Self::Identity => {
-                Kind::Count
-            }
+            Self::Step
+            | Self::Rank
+            | Self::Order
+            | Self::MaxAbsIndex
+            | Self::Follows
+            | Self::Identity
+            | Self::ExtremeIndex(..) => Kind::Count,
             Self::Verdict
             | Self::Role
             | Self::Cause
@@ -251,6 +262,7 @@ impl SlotColumn {
             Self::InputError | Self::OutputError | Self::JudgedError | Self::Floor | Self::Expected => 12,
             Self::Module | Self::Source => 26,
             Self::MaxAbsIndex
+            | Self::ExtremeIndex(..)
             | Self::MaxAbsValue(_)
             | Self::Statistic(..)
             | Self::Difference(_)
@@ -341,6 +353,11 @@ impl SlotColumn {
             Self::Identity => {
                 "number of the value: equal where the baseline's same tensor was seen in this step and rank".into()
             }
+            Self::ExtremeIndex(side, extreme) => format!(
+                "row-major index, from 0, of the first element of the {} that is its {}; empty where it was not recorded",
+                side.name(),
+                extreme.name()
+            ),
         }
     }
 }

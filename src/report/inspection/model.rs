@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::ser::Serializer;
 
 use crate::dump::{Checksum, Number, SlotSide, TensorRecord, Value};
-use crate::inspect::{InspectedOp, InspectedPart, Inspection, Measured};
+use crate::inspect::{InspectedOp, InspectedPart, Inspection, Measured, Values};
 use crate::judge::source_line;
 use crate::measure::TensorSummary;
 use crate::report::model::Tool;
@@ -148,6 +148,10 @@ pub struct Statistics {
     pub min: Real,
     /// Largest element.
     pub max: Real,
+    /// Index in each dimension of the first element that is `min`; null where not recorded.
+    pub min_at: Option<Vec<u64>>,
+    /// The same of `max`.
+    pub max_at: Option<Vec<u64>>,
     /// Mean.
     pub mean: Real,
     /// Euclidean norm.
@@ -333,6 +337,8 @@ impl Statistics {
         (!found.is_empty() || counts.is_some()).then(|| Self {
             min: Real(found.min),
             max: Real(found.max),
+            min_at: record.places.and_then(|places| record.coordinates(places.min())),
+            max_at: record.places.and_then(|places| record.coordinates(places.max())),
             mean: Real::float(found.mean),
             norm: Real::float(found.norm),
             zeros: counts.map(|counts| counts.zeros),
@@ -344,11 +350,20 @@ impl Statistics {
     }
 }
 
+impl Statistics {
+    fn of_values(values: &Values) -> Self {
+        let [min_at, max_at] = values.extremes();
+        Self { min_at, max_at, ..(&values.histogram.summary).into() }
+    }
+}
+
 impl From<&TensorSummary> for Statistics {
     fn from(summary: &TensorSummary) -> Self {
         Self {
             min: Real::float(summary.min),
             max: Real::float(summary.max),
+            min_at: None,
+            max_at: None,
             mean: Real::float(summary.mean),
             norm: Real::float(Some(summary.norm)),
             zeros: Some(summary.zeros),
@@ -374,7 +389,7 @@ impl<'a> TensorValues<'a> {
             slot: &slot.path,
             record,
             elements: values.map(|values| values.histogram.summary.count),
-            statistics: values.map(|values| (&values.histogram.summary).into()),
+            statistics: values.map(Statistics::of_values),
             first: values.map(|values| &*values.first),
             last: values.map(|values| &*values.last),
             histogram: values.map(|values| &*values.histogram.counts),

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use crate::dump::{Checksum, Number, TensorRecord, Value};
+use crate::dump::{Checksum, ExtremePlaces, Number, TensorRecord, Value};
 use crate::inspect::{InspectedOp, InspectedPart, InspectedTensor, Inspection, Measured, Values};
 use crate::measure::{Histogram, TensorSummary};
 use crate::report::number::counted;
@@ -81,9 +81,12 @@ fn describe_tensor(out: &mut String, record: &TensorRecord, measured: &Measured)
             value.map_or_else(|| "-".to_owned(), |value| format!("{:.6e}", value.as_f64()))
         };
         let float = |value: Option<f64>| number(value.map(Number::Float));
+        let place =
+            |of: fn(ExtremePlaces) -> u64| record.places.and_then(|places| record.coordinates(of(places)));
+        let [min_at, max_at] = at([place(ExtremePlaces::min), place(ExtremePlaces::max)]);
         _ = write!(
             out,
-            " min {} max {} mean {} norm {}",
+            " min {}{min_at} max {}{max_at} mean {} norm {}",
             number(recorded.min),
             number(recorded.max),
             float(recorded.mean),
@@ -92,7 +95,7 @@ fn describe_tensor(out: &mut String, record: &TensorRecord, measured: &Measured)
     }
     match measured {
         Measured::Nothing => {}
-        Measured::Summary(found) => _ = write!(out, " {}", summary(found)),
+        Measured::Summary(found) => _ = write!(out, " {}", summary(found, [None, None])),
         Measured::Unreadable(reason) => _ = write!(out, " unreadable: {}", visible(reason)),
     }
     if let Some(counts) = &record.counts {
@@ -124,10 +127,19 @@ fn describe_tensor(out: &mut String, record: &TensorRecord, measured: &Measured)
     out.push('\n');
 }
 
-fn summary(summary: &TensorSummary) -> String {
+/// Where the extremes are, in words behind their values; nothing where that is not known, and where they are one element: then all are
+/// equal.
+fn at(places: [Option<Vec<u64>>; 2]) -> [String; 2] {
+    let is_one = places[0] == places[1];
+    places.map(|place| place.filter(|_| !is_one).map_or_else(String::new, |index| format!(" at {index:?}")))
+}
+
+/// `places`: where the least and the greatest element are.
+fn summary(summary: &TensorSummary, places: [Option<Vec<u64>>; 2]) -> String {
+    let [min_at, max_at] = at(places);
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.6e}"));
     let mut text = format!(
-        "min {} max {} mean {} norm {:.6e}",
+        "min {}{min_at} max {}{max_at} mean {} norm {:.6e}",
         number(summary.min),
         number(summary.max),
         number(summary.mean),
@@ -172,9 +184,14 @@ fn show_tensor(out: &mut String, part: &InspectedPart, tensor: &InspectedTensor)
 }
 
 fn show_values(out: &mut String, values: &Values) {
-    let Values { dtype, shape, first, last, histogram } = values;
+    let Values { dtype, shape, first, last, histogram, places: _ } = values;
     _ = writeln!(out, "{dtype} {shape:?}");
-    _ = writeln!(out, "{} elements, {}", histogram.summary.count, summary(&histogram.summary));
+    _ = writeln!(
+        out,
+        "{} elements, {}",
+        histogram.summary.count,
+        summary(&histogram.summary, values.extremes())
+    );
     let between = (!last.is_empty()).then_some("…");
     let shown: Vec<&str> =
         first.iter().map(String::as_str).chain(between).chain(last.iter().map(String::as_str)).collect();

@@ -189,6 +189,7 @@ impl Part {
                 place: matches!(shown, Evidence::Data(_)).then(|| ErrorPlace {
                     shape: vec![4, 8, 16],
                     largest: Some(LargestError { index: vec![0, 3, 1], baseline: 1.5, candidate: 1.53 }),
+                    extremes: None,
                     region: Some(vec![0..4, 3..4, 0..16]),
                 }),
                 reason: reason.into(),
