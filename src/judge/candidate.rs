@@ -34,9 +34,14 @@ pub(super) struct Beyond {
 
 impl Beyond {
     pub(super) fn of(value: &Weighed, excess: &Excess) -> Self {
-        match value.gain.filter(|_| excess.by == By::Factor) {
-            Some(gain) => Self { error: gain.error, expected: gain.explained.hypot(excess.floor) },
-            None => Self { error: value.error, expected: value.explained.hypot(excess.floor) },
+        let expected = value.explained.hypot(excess.floor);
+        match (excess.by, value.gain, value.remnant) {
+            (By::Factor, Some(gain), _) => {
+                Self { error: gain.error, expected: gain.explained.hypot(excess.floor) }
+            }
+            (By::Remnant, _, Some(remnant)) => Self { error: remnant.own, expected: remnant.before },
+            (By::Extremes, ..) => Self { error: value.extremes, expected },
+            _ => Self { error: value.error, expected },
         }
     }
 }

@@ -115,6 +115,8 @@ pub(super) struct Fact {
     pub(super) likely: f64,
     /// Of statistics alone: they are equal, those that are sums as far as they can be, and extremes that are far apart lie elsewhere.
     pub(super) rearranged: bool,
+    /// Of statistics alone, the smaller of the relative errors of the largest and the least element: both are off by it at least.
+    pub(super) extremes: f64,
     /// Holds sentinels (beyond 2^100) that swamp its norm.
     pub(super) swamped: bool,
     /// Its value, where something tells it.
@@ -154,6 +156,7 @@ impl Fact {
             blind: false,
             likely: 0.0,
             rearranged: false,
+            extremes: 0.0,
             swamped: false,
             identity: None,
             allowed: false,

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::family::{Families, Learned, MANY, is_composite, is_product, median};
 use super::ops::Kind;
+use super::peers::{Peers, Seen};
 use super::precision::product_precision;
 use super::weigh::{Family, Role, Weighed};
 use crate::dump::{DType, Phase};
@@ -81,16 +82,22 @@ pub(super) enum By {
     Formula,
     /// A factor common to all elements, and nothing else.
     Factor,
+    /// A size that no other call of its kind has.
+    Alone,
+    /// Both its largest and its least element, of statistics.
+    Extremes,
+    /// Its error relative to its own size, which gradients that cancel as much do not have.
+    Remnant,
 }
 
 /// Excess of all values, in their order; `measured` is the noise that runs of the baseline show of each.
 pub(super) fn of(
     values: &[Weighed],
-    learned: &Learned,
+    learned: (&Learned, &Seen),
     measured: &[f64],
     is_late: bool,
-) -> (Vec<Excess>, Learned) {
-    let families = Families::of(values, learned);
+) -> (Vec<Excess>, (Learned, Seen)) {
+    let families = Families::of(values, learned.0);
     let own: Vec<(f64, bool)> = values.iter().map(|value| floor(value, &families)).collect();
     let floors: Vec<(f64, bool)> =
         own.iter().zip(measured).map(|(&(own, is_formula), &noise)| (own.max(noise), is_formula)).collect();
@@ -103,6 +110,7 @@ pub(super) fn of(
         })
         .collect();
     let gains = Gains::of(values, &floors, &raw);
+    let peers = Peers::of(values, &floors, &raw, learned.1, UNJUDGED);
     let found =
         values.iter().zip(&floors).zip(&own).zip(&raw).map(|(((value, &(floor, is_formula)), own), &raw)| {
             let others = gains.of_others(value);
@@ -122,15 +130,17 @@ pub(super) fn of(
                 && raw - others.middle > times * others.spread.min(1.0);
             let is_factor =
                 value.gain.is_some_and(|gain| (gain.error / floor.hypot(gain.explained)).log2() > GAIN);
-            let is_fault = judged && (stands_out || is_factor);
-            let by = match (stands_out, is_formula) {
-                (false, _) if is_fault => By::Factor,
-                (_, true) => By::Formula,
-                (_, false) => By::Size,
+            let alone = if judged { peers.stands_out(value, floor, raw) } else { None };
+            let is_fault = judged && (stands_out || is_factor || alone.is_some());
+            let by = match alone {
+                _ if !stands_out && judged && is_factor => By::Factor,
+                Some(alone) if !stands_out => alone,
+                _ if is_formula => By::Formula,
+                _ => By::Size,
             };
             Excess { floor, is_measured: floor > own.0, is_fault, by }
         });
-    (found.collect(), families.learned())
+    (found.collect(), (families.learned(), peers.seen()))
 }
 
 /// What an op may be off by on its own, and whether its family is off by more than any precision explains.

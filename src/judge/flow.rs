@@ -298,6 +298,11 @@ impl<'a> Flow<'a> {
         self.partner(self.nodes[position].op, Phase::Backward)
     }
 
+    /// Position of the forward op of a backward one.
+    pub(super) fn forward_of(&self, position: usize) -> Option<usize> {
+        self.partner(self.nodes[position].op, Phase::Forward)
+    }
+
     /// What else its results rest on: what its forward was given and made.
     pub(super) fn saved(&self, position: usize) -> Vec<Place> {
         let node = &self.nodes[position];

@@ -20,6 +20,7 @@ mod ops;
 mod origin;
 mod part;
 mod pattern;
+mod peers;
 mod precision;
 mod products;
 mod reference;

@@ -13,7 +13,7 @@ use std::path::Path;
 use super::Verdict;
 use super::difference::Difference;
 use super::excess::UNJUDGED;
-use super::family::{Learned, SHARE, median};
+use super::family::{SHARE, median};
 use super::flow::{Flow, Place};
 use super::part::{History, weigh};
 use super::rulebook::RuleBook;
@@ -129,7 +129,7 @@ pub fn measure_noise(pair: &PartPair, evidence: &[Vec<Evidence>], history: &Hist
         let places = (0..node.facts.len()).filter(varied).map(|slot| (position, slot));
         found.places.varied.extend(places.map(|place| address(&flow, place, Role::Result)));
     }
-    let next = History::after(&flow, weighing.gradients, Learned::default(), false);
+    let next = History::after(&flow, weighing.gradients, <_>::default(), false);
     (found, next)
 }
 

@@ -10,6 +10,7 @@ use super::family::Learned;
 use super::flow::{Flow, Place};
 use super::noise::Noise;
 use super::ops::Kind;
+use super::peers::{self, Seen};
 use super::rulebook::RuleBook;
 use super::setting::Setting;
 use super::tolerance::{DTypeTolerance, Rules};
@@ -29,7 +30,7 @@ const MAJORITY: f64 = 0.5;
 /// What the judgement of a step of a rank leaves to that of the next.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    learned: Learned,
+    learned: (Learned, Seen),
     weights: Weights,
     gradients: GradientErrors,
     /// Updates were judged where they were made.
@@ -45,7 +46,7 @@ impl History {
     pub(super) fn after(
         flow: &Flow<'_>,
         gradients: GradientErrors,
-        learned: Learned,
+        learned: (Learned, Seen),
         diverged: bool,
     ) -> Self {
         Self {
@@ -88,7 +89,9 @@ pub fn judge_part(
     let (weighing, drifted) = weigh(&flow, &setting, history);
     let begins = !history.any;
     let measured: Vec<f64> = weighing.values.iter().map(|value| noise.floor(&flow, value)).collect();
-    let (mut excess, learned) = excess::of(&weighing.values, &history.learned, &measured, !begins);
+    let (mut excess, learned) =
+        excess::of(&weighing.values, (&history.learned.0, &history.learned.1), &measured, !begins);
+    peers::acquit(&flow, &weighing.values, &mut excess);
     let acquitted = reference.acquit(&weighing.values, &mut excess);
     let mut candidates = Certain::of(&flow, &weighing, &setting, noise);
     candidates.extend(faults(&flow, &weighing.values, &excess));
@@ -252,6 +255,11 @@ fn said(value: &Weighed, excess: &Excess, fact: &Fact) -> String {
         _ if excess.by == By::Factor => {
             format!("all elements are scaled by {:.5}: noise has no direction", 1.0 + fact.gain())
         }
+        _ if excess.by == By::Alone => "no other call of this kind is off like this".to_owned(),
+        _ if excess.by == By::Extremes => {
+            "its largest and its least element are both off, in no other call of this kind".to_owned()
+        }
+        _ if excess.by == By::Remnant => "no gradient that cancels as much is off like this".to_owned(),
         _ if excess.by == By::Formula => {
             "other calls of this kind are off alike, by more than rounding explains: another formula or precision"
                 .to_owned()

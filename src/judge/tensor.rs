@@ -207,7 +207,9 @@ fn by_record(
     fact.norm = norm;
     fact.blind = r.sketch.is_none();
     if fact.blind {
-        fact.likely = likely(r, b);
+        let [largest, least] = off_at_extremes(r, b);
+        fact.likely = largest.max(least).min(1.0);
+        fact.extremes = largest.min(least);
     }
     if let Some((b, c)) = r.counts_differ.as_deref() {
         let words = format!("non-finite elements: baseline {}, candidate {}", count_words(b), count_words(c));
@@ -300,16 +302,15 @@ fn step(dtype: DType, record: &TensorRecord) -> f64 {
     (least * 2_f64.powi(-bits - 1)).max(f64::MIN_POSITIVE)
 }
 
-/// Relative error of the largest and the least element, of which each is one sample of what all elements are off by. An
-/// element below the root mean square is held against that.
-fn likely(r: &RecordedComparison, b: &TensorRecord) -> f64 {
+/// Relative errors of the largest and the least element, of which each is one sample of what all elements are off by. An
+/// element below the root mean square is held against that. 0 where it is not known.
+fn off_at_extremes(r: &RecordedComparison, b: &TensorRecord) -> [f64; 2] {
     let typical = recorded_norm(b) / (b.len().max(1) as f64).sqrt();
-    let extremes = [(r.max, b.statistics.max), (r.min, b.statistics.min)];
-    let errors = extremes.into_iter().filter_map(|(difference, value)| {
-        let size = value?.as_f64().abs().max(typical);
-        Some(difference?.difference.abs() / size)
-    });
-    errors.filter(|error| error.is_finite()).fold(0.0, f64::max).min(1.0)
+    [(r.max, b.statistics.max), (r.min, b.statistics.min)].map(|(difference, value)| {
+        let size = value.map(|value| value.as_f64().abs().max(typical));
+        let error = difference.zip(size).map(|(difference, size)| difference.difference.abs() / size);
+        error.filter(|error| error.is_finite()).unwrap_or(0.0)
+    })
 }
 
 /// Distance that a relative bound proves.

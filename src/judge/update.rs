@@ -156,6 +156,8 @@ fn weighed(
         elements: fact.len,
         terms: 1.0,
         gain: None,
+        remnant: None,
+        extremes: 0.0,
     };
     let is_vector = flow.shape(place).len() <= 1;
     let noise = match gradient {

@@ -10,6 +10,7 @@ use super::difference::{Fact, Identity};
 use super::family::median;
 use super::flow::{Flow, Place};
 use super::ops::Kind;
+use super::peers::Remnant;
 use super::precision::{Precision, of_sum};
 use super::scale;
 use super::setting::Setting;
@@ -88,6 +89,10 @@ pub(super) struct Weighed {
     pub(super) terms: f64,
     /// Where nearly all of the error is that the whole value is larger or smaller.
     pub(super) gain: Option<Gain>,
+    /// Of a gradient that arrives, what it is beside others.
+    pub(super) remnant: Option<Remnant>,
+    /// Of statistics, what its largest and its least element are off by at least; 0 otherwise.
+    pub(super) extremes: f64,
 }
 
 /// Error along the value itself. Noise has no direction: of many elements, hardly any of it is a common factor, so that a factor
@@ -366,17 +371,18 @@ impl<'f, 'a> Walk<'f, 'a> {
                 }
                 _ => self.worst,
             };
+            let scale = self.scale_on_arrival(position, fact);
+            // Data may have been prepared on each device, by functions that were not recorded.
+            let least = single(fact, precision)
+                .hypot(precision.least * if precision.unit < 1e-6 { 4.0 } else { 1.0 });
             self.out.values.push(Weighed {
                 place,
                 family: shared(&mut self.families, family),
                 kind: if computed { Kind::Product } else { Kind::Other },
                 precision,
-                error: (fact.relative().max(fact.likely) * fact.norm / self.scale_on_arrival(position, fact))
-                    .min(1.0),
+                error: (fact.relative().max(fact.likely) * fact.norm / scale).min(1.0),
                 explained,
-                // Data may have been prepared on each device, by functions that were not recorded.
-                least: single(fact, precision)
-                    .hypot(precision.least * if precision.unit < 1e-6 { 4.0 } else { 1.0 }),
+                least,
                 unknown: precision.unknown,
                 call: position,
                 clean: explained <= 0.0,
@@ -384,8 +390,23 @@ impl<'f, 'a> Walk<'f, 'a> {
                 elements: fact.len,
                 terms: 1.0,
                 gain: None,
+                remnant: self.remnant(place, scale, least),
+                extremes: 0.0,
             });
         }
+    }
+
+    /// What a gradient that arrives at a module is beside the largest one inside the module around, where all of that is known and no few
+    /// elements, which functions that were not recorded may let through on one side alone, are its error.
+    fn remnant(&self, place: Place, scale: f64, least: f64) -> Option<Remnant> {
+        let fact = self.flow.fact(place);
+        let arrives = self.flow.modules_alone && self.flow.nodes[place.0].op.name.phase() == Phase::Backward;
+        let known = arrives && !fact.blind && fact.norm > 0.0 && !self.may_be_few_choices(place);
+        known.then(|| Remnant {
+            own: fact.relative(),
+            share: (fact.norm / scale).min(1.0),
+            before: self.worst.hypot(least),
+        })
     }
 
     /// What an arriving value is held against: its norm; of a gradient at least the largest gradient beside it.
@@ -524,6 +545,8 @@ impl<'f, 'a> Walk<'f, 'a> {
                         && fact.len >= WITHOUT_DIRECTION
                         && gain.error >= ONE_FACTOR * error
                 }),
+                remnant: None,
+                extremes: fact.extremes * fact.norm / norm,
             });
         }
         let copies = matches!(node.traits.kind, Kind::Copy);

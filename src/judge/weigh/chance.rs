@@ -14,6 +14,10 @@ const ONE_ELEMENT: f64 = 0.9;
 /// Flips expected from which on one may have been: one in a thousand, for a run has many choices.
 const ONE_FLIP: f64 = 1e-3;
 
+/// Choices that may have flipped beside the number that is expected: where that is small, more do once in 50,000 times (0.02 of them
+/// expected, three found).
+const FEW: f64 = 2.0;
+
 /// A factor that inputs have may be squared.
 const SQUARED: f64 = 2.0;
 
@@ -31,16 +35,30 @@ impl Walk<'_, '_> {
             return false;
         }
         let fact = self.flow.fact(place);
-        let alone = match self.flow.evidence[place.0].get(place.1) {
-            Some(Evidence::Data(metrics)) => metrics.max_abs_err,
-            Some(Evidence::Recorded(recorded)) => recorded.sketch.map(|sketch| sketch.largest_lane),
-            _ => None,
-        };
+        let alone = self.largest_error(place);
         let chosen = if node.is_dispatcher() { given.get(1..).unwrap_or_default() } else { saved };
         let near = largest(chosen.iter().map(|(_, error)| error.relative));
         let incoming = given.first().map_or(0.0, |(place, _)| self.flow.fact(*place).largest);
         alone.is_some_and(|alone| alone >= ONE_ELEMENT * fact.distance && alone <= SQUARED * incoming)
             && transfer::flips(fact.len, near) > ONE_FLIP
+    }
+
+    /// Whether the error of a gradient that arrives may be that of the few elements which functions that were not recorded let through on
+    /// one side alone.
+    pub(super) fn may_be_few_choices(&self, place: Place) -> bool {
+        let fact = self.flow.fact(place);
+        let flips = FEW + transfer::flips(fact.len, self.worst);
+        let alone = self.largest_error(place).unwrap_or(fact.distance);
+        alone * flips.sqrt() >= ONE_ELEMENT * fact.distance
+    }
+
+    /// Error of the element that is off most; of a sketch, of the few that share its lane.
+    fn largest_error(&self, place: Place) -> Option<f64> {
+        match self.flow.evidence[place.0].get(place.1) {
+            Some(Evidence::Data(metrics)) => metrics.max_abs_err,
+            Some(Evidence::Recorded(recorded)) => recorded.sketch.map(|sketch| sketch.largest_lane),
+            _ => None,
+        }
     }
 
     /// Whether few of the elements of an op's results are independent of one another, so that noise may be a factor of all: rows picked
