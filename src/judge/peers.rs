@@ -248,3 +248,116 @@ fn is_behind_choice(flow: &Flow<'_>, position: usize) -> bool {
         from = outer;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::dump::DType;
+    use crate::judge::ops::Kind;
+    use crate::judge::precision::Precision;
+
+    /// A result of call `call` that is as far off as is expected.
+    fn result(call: usize) -> Weighed {
+        let family = Family {
+            role: Role::Result,
+            name: "softmax".into(),
+            is_module: false,
+            phase: Phase::Forward,
+            slot: "output".into(),
+            dtype: DType::F32,
+        };
+        Weighed {
+            place: (call, 0),
+            family: Arc::new(family),
+            kind: Kind::Exponential,
+            precision: Precision::of(DType::F32).unwrap(),
+            error: 1e-3,
+            explained: 1e-3,
+            least: 1e-7,
+            unknown: 1e-7,
+            call,
+            clean: false,
+            blind: false,
+            elements: 4096.0,
+            terms: 1.0,
+            gain: None,
+            remnant: None,
+            extremes: 0.0,
+        }
+    }
+
+    /// What gives away the last of some values, the excess of each as given.
+    fn last(values: &[Weighed], raw: &[f64], seen: &Seen) -> (Option<By>, Seen) {
+        let floors = vec![(1e-7, false); values.len()];
+        let peers = Peers::of(values, &floors, raw, seen, 0.3);
+        (peers.stands_out(values.last().unwrap(), 1e-7, *raw.last().unwrap()), peers.seen())
+    }
+
+    #[test]
+    fn a_result_that_alone_is_beyond_what_is_expected_stands_out() {
+        let values: Vec<Weighed> = (0..4).map(result).collect();
+        let by = |raw: &[f64]| last(&values[4 - raw.len()..], raw, &Seen::default()).0;
+        assert_eq!(by(&[0.1, -0.5, -3.0, 2.4]), Some(By::Alone));
+        assert_eq!(by(&[0.1, -0.5, -3.0, 2.2]), None, "so much is seen in sound pairs");
+        assert_eq!(by(&[0.1, 0.5, -3.0, 2.4]), None, "another is beyond as well");
+        assert_eq!(by(&[-0.5, -3.0, 2.4]), None, "two others say little");
+    }
+
+    #[test]
+    fn values_of_one_call_are_one_and_no_peers_of_one_another() {
+        let mut values: Vec<Weighed> = (0..4).map(result).collect();
+        values[2].call = 1;
+        assert_eq!(last(&values, &[0.0, 0.0, 0.0, 2.4], &Seen::default()).0, None, "two other calls");
+        values.insert(0, result(7));
+        values[1].call = 3;
+        values[4].call = 3;
+        let found = last(&values, &[0.0, 2.3, 0.0, 0.0, 2.4], &Seen::default()).0;
+        assert_eq!(found, None, "calls 7 and 1 alone are others");
+    }
+
+    #[test]
+    fn calls_of_the_step_before_are_others_too() {
+        let values: Vec<Weighed> = (0..2).map(result).collect();
+        let (found, seen) = last(&values, &[0.0, -0.1], &Seen::default());
+        assert_eq!(found, None);
+        let (found, seen) = last(&values, &[0.0, 2.4], &seen);
+        assert_eq!(found, Some(By::Alone));
+        assert_eq!(last(&values, &[0.0, 2.4], &seen).0, None, "it was so in the step before");
+    }
+
+    #[test]
+    fn both_extremes_of_statistics_give_away_what_a_norm_hides() {
+        let blind =
+            |call: usize, extremes: f64| Weighed { blind: true, extremes, error: 1e-6, ..result(call) };
+        let with = |extremes: f64, other: f64| {
+            let values = [blind(0, 1e-4), blind(1, other), blind(2, 5e-4), blind(3, extremes)];
+            last(&values, &[-10.0; 4], &Seen::default()).0
+        };
+        assert_eq!(with(1e-2, 1e-4), Some(By::Extremes));
+        assert_eq!(with(7e-3, 1e-4), None, "less than 3 bits beyond what its inputs explain");
+        assert_eq!(with(1e-2, 1e-3), None, "less than 4 bits beyond another call");
+        let values =
+            [blind(0, 0.0), blind(1, 0.0), blind(2, 0.0), Weighed { explained: 0.0, ..blind(3, 1e-2) }];
+        assert_eq!(last(&values, &[-10.0; 4], &Seen::default()).0, None, "what it makes itself is not known");
+    }
+
+    #[test]
+    fn a_gradient_is_held_against_those_that_cancel_as_much() {
+        let arrives = |call: usize, own: f64, share: f64| {
+            let family =
+                Family { role: Role::Arrival, phase: Phase::Backward, ..(*result(call).family).clone() };
+            let remnant = Some(Remnant { own, share, before: 1e-5 });
+            Weighed { family: Arc::new(family), remnant, explained: 0.05, error: own * share, ..result(call) }
+        };
+        let with = |own: f64, shares: [f64; 3]| {
+            let others = shares.iter().enumerate().map(|(call, &share)| arrives(call, 2e-5, share));
+            let values: Vec<Weighed> = others.chain([arrives(3, own, 1e-3)]).collect();
+            last(&values, &[-10.0; 4], &Seen::default()).0
+        };
+        assert_eq!(with(3e-3, [1e-3, 2e-3, 5e-4]), Some(By::Remnant));
+        assert_eq!(with(1.5e-4, [1e-3, 2e-3, 5e-4]), None, "less than 3 bits more than the others");
+        assert_eq!(with(3e-3, [1e-3, 2e-3, 1e-1]), None, "one of them hardly cancels");
+    }
+}
