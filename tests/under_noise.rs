@@ -190,7 +190,7 @@ fn weights_move_by_less_than_their_statistics_show() {
     );
 }
 
-/// Three layers of an attention of which the modules alone were recorded, and a ReLU in it or behind it. Gradients of queries and keys are a
+/// Three layers of an attention of which the modules alone were recorded, and a `ReLU` in it or behind it. Gradients of queries and keys are a
 /// thousandth of the one that arrives; those of the queries of layer 1 are off by `wrong`.
 fn attention(side: Side, gated: bool, wrong: f64) -> Vec<Op> {
     let value = |seed: u32, size: f64, noise: f64| {
