@@ -29,7 +29,7 @@ from probe.private import safe
 from probe.private.guards import Undisturbed
 from probe.recorder.device_chunks import Kind, elements_at_once, kind_of, pieces
 from probe.recorder.device_groups import Group, Groups
-from probe.recorder.device_rows import Measured, Row, fetched, of_rows, rows, tensors_of, tensors_of_rows
+from probe.recorder.device_rows import Measured, Row, Together, fetched, rows, rows_of_groups, tensors_of, tensors_of_groups
 from probe.recorder.device_streams import current_stream, is_capturing, wait_for
 from probe.recorder.device_sums import Part, Sums
 
@@ -213,18 +213,17 @@ class Device:
                 yield token, fetched([copy.bytes])
         copies = [(token, copy) for token, copy in copies if copy.held <= _TOGETHER]
         measured = [Measured(token.kind, token.dtype, token.parts) for _, token in tensors]
-        found = [tensors_of_rows(group.rows) for group in groups]
-        data = fetched([copy.bytes for _, copy in copies] + [each for group in found for each in group] + tensors_of(measured))
+        together = [Together(members[0].kind, members[0].dtype, group.rows) for group, members in groups.items()]
+        joint = tensors_of_groups(together)
+        data = fetched([copy.bytes for _, copy in copies] + joint + tensors_of(measured))
         end = 0
         for token, copy in copies:
             start, end = end, end + copy.held
             yield token, data[start:end]
-        for (group, members), each in zip(groups.items(), found):
-            first, size = members[0], sum(tensor.numel() * tensor.element_size() for tensor in each)
-            start, end = end, end + size
-            of_all = of_rows(first.kind, first.dtype, group.rows, data[start:end])
+        start, end = end, end + sum(tensor.numel() * tensor.element_size() for tensor in joint)
+        for members, found in zip(groups.values(), rows_of_groups(together, data[start:end])):
             for token in members:
-                yield token, of_all[token.place]
+                yield token, found[token.place]
         yield from zip((token for token, _ in tensors), rows(measured, data[end:], self._sketch))
         # Results are there.
         for group in {token.group for token in tokens if isinstance(token, Token) and token.group is not None}:

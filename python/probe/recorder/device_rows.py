@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 import torch
@@ -58,6 +58,14 @@ class Measured(NamedTuple):
     parts: Sequence[Part]
 
 
+class Together(NamedTuple):
+    """Tensors of one type and size that were measured together."""
+
+    kind: Kind
+    dtype: torch.dtype
+    found: Rows
+
+
 class _Found(NamedTuple):
     """What a part has come to."""
 
@@ -86,26 +94,31 @@ def tensors_of(measured: Sequence[Measured]) -> list[torch.Tensor]:
     return numbers + [part.lanes for part in parts if part.lanes is not None]
 
 
-def tensors_of_rows(found: Rows) -> list[torch.Tensor]:
-    """What [`of_rows`] needs of the results of several tensors."""
-    return [found.counts, *found.numbers, *([] if found.lanes is None else [found.lanes])]
+def tensors_of_groups(groups: Sequence[Together]) -> list[torch.Tensor]:
+    """What [`rows_of_groups`] needs of them: all numbers, then all lanes."""
+    numbers = [number for each in groups for number in (each.found.counts, *each.found.numbers)]
+    return numbers + [each.found.lanes for each in groups if each.found.lanes is not None]
 
 
-def of_rows(kind: Kind, dtype: torch.dtype, found: Rows, data: bytes) -> list[Row]:
-    """Rows of tensors that were measured together, from the bytes of what [`tensors_of_rows`] gave of them."""
-    number = found.counts.shape[1]
-    counted = struct.unpack_from(f"<{LIMITS * number}q", data)
-    place = 8 * len(counted)
-    extremes_and_sums = struct.unpack_from(f"<{4 * number}f", data, place)
-    place += 4 * len(extremes_and_sums)
-    sketches: Sequence[bytes | None] = [None] * number
-    if found.lanes is not None:
-        lanes = torch.frombuffer(bytearray(data[place:]), dtype=torch.float32).view(number, LANES)
-        sketches = _stored(lanes.to(torch.float64) * unit(kind, dtype))
-    measured = Measured(kind, dtype, [Part(found.elements, 0, [], (), None)])
-    return [
-        _row(measured, [_Found(list(counted[tensor::number]), *extremes_and_sums[tensor::number])], sketches[tensor]) for tensor in range(number)
-    ]
+def rows_of_groups(groups: Sequence[Together], data: bytes) -> list[list[Row]]:
+    """The rows of each group from the bytes of what [`tensors_of_groups`] gave of them."""
+    numbers, place = [], 0
+    for each in groups:
+        size = each.found.counts.shape[1]
+        counts = struct.unpack_from(f"<{LIMITS * size}q", data, place)
+        others = struct.unpack_from(f"<{4 * size}f", data, place + 8 * len(counts))
+        place += 8 * len(counts) + 4 * len(others)
+        numbers.append([_Found(list(counts[tensor::size]), *others[tensor::size]) for tensor in range(size)])
+    sketches: Iterator[bytes | None] = itertools.repeat(None)
+    if place < len(data):
+        lanes = torch.frombuffer(bytearray(data[place:]), dtype=torch.float32).view(-1, LANES).to(torch.float64)
+        units = [unit(each.kind, each.dtype) for each, own in zip(groups, numbers) for _ in own]
+        sketches = iter(_stored(lanes, units))
+    found = []
+    for each, own in zip(groups, numbers):
+        measured = Measured(each.kind, each.dtype, [Part(each.found.elements, 0, [], (), None)])
+        found.append([_row(measured, [tensor], next(sketches)) for tensor in own])
+    return found
 
 
 def rows(measured: Sequence[Measured], data: bytes, sketch: bool) -> list[Row]:
@@ -213,15 +226,15 @@ def _sketches(measured: Sequence[Measured], data: bytes, place: int) -> list[byt
             turned = [lanes.roll(width * part.first % LANES) for part, lanes in zip(each.parts, own)]
             own = torch.stack(turned).sum(0, keepdim=True) if turned else torch.zeros(1, LANES, dtype=torch.float64, device="cpu")
         totals.append(own)
-    units = torch.tensor([unit(each.kind, each.dtype) for each in measured], dtype=torch.float64, device="cpu")
+    units = [unit(each.kind, each.dtype) for each in measured]
     there = [all(part.lanes is not None for part in each.parts) for each in measured]
-    return [sketch if is_there else None for sketch, is_there in zip(_stored(torch.cat(totals) * units[:, None]), there)]
+    return [sketch if is_there else None for sketch, is_there in zip(_stored(torch.cat(totals), units), there)]
 
 
-def _stored(lanes: torch.Tensor) -> list[bytes]:
-    """Each row of lanes as it is recorded."""
+def _stored(lanes: torch.Tensor, units: Sequence[float]) -> list[bytes]:
+    """Each row of lanes, times its unit, as it is recorded."""
     stored = torch.zeros(len(lanes), _STORED, dtype=torch.float32, device="cpu")
-    stored[:, :LANES] = lanes
+    stored[:, :LANES] = lanes * torch.tensor(units, dtype=torch.float64, device="cpu")[:, None]
     stored.masked_fill_(~stored.isfinite(), math.nan)
     size = _STORED * 4
     return [ctypes.string_at(stored.data_ptr() + number * size, size) for number in range(len(lanes))]
