@@ -4,7 +4,7 @@
 //! what is expected together. A call that is so alone is at fault at a smaller excess than one that has no others to be held
 //! against, and gradients of which nobody recorded how much cancels are held against those that cancel as much.
 //!
-//! The bounds are in bits, and were met by 240,000 results, 44,000 results of statistics, and 450 arriving gradients of sound pairs
+//! The bounds are in bits, and were met by 202,000 results, 44,000 results of statistics, and 450 arriving gradients of sound pairs
 //! of 14 public models (`benches/answers`).
 
 use std::collections::HashMap;
