@@ -47,14 +47,14 @@ page_bundle() {
 }
 
 # Debian's package, where it can be had.
-chromium() {
+browser() {
     [[ -n "${PROBE_CHROMIUM:-}" ]] || command -v chromium >/dev/null && return
     [[ $EUID -eq 0 ]] && command -v apt-get >/dev/null || return 1
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null
 }
 
 page_tests() {
-    if [[ ! -d web/node_modules ]] || ! chromium; then
+    if [[ ! -d web/node_modules ]] || ! browser; then
         note "NOT TESTED: no Node.js or no Chromium: the page of results is not tested in a browser"
         return
     fi
