@@ -204,7 +204,8 @@ def main() -> int:
     for number, commit in enumerate(COMMITS):
         if not re.search(arguments.only, commit.name):
             # Later commits change what this one has made.
-            if commit.expected == "pass" and commit.edits:
+            # What changes by itself would make the answers on later commits a matter of chance.
+            if commit.expected == "pass" and commit.edits and commit.kind != "noise":
                 apply(place, commit)
                 place.git("checkout", "--quiet", "--detach", "main", where=place.base)
             continue
