@@ -1,5 +1,5 @@
 // What the agent costs an operator while nothing is recorded: handles, both functions and the release, as torch_npu calls them for an addition. In time of the
-// processor, so that others at work on the machine do not count. `PROBE_RUNTIME='{"output": "/tmp/none", "steps": "1000000", "step_on": "aclnnMul"}'` counts launches meanwhile.
+// processor, so that others at work on the machine do not count. `PROBE_RUNTIME='{"output": "unused", "steps": "1000000", "step_on": "aclnnMul"}'` counts launches meanwhile.
 // Run it with and without the agent in front: `run.sh FOLDER` builds what it needs, then `idle FOLDER/libopapi.so`. A second argument makes it a program that is not on torch_npu,
 // whose handles are followed while steps are to come.
 
