@@ -7,7 +7,7 @@ use crate::acl::{Status, UNSUPPORTED, real};
 use crate::control;
 use crate::device::Stream;
 use crate::graph;
-use crate::handles::Tensor;
+use crate::handles::{Sizes, Tensor};
 use crate::launch::{self, Open};
 use crate::notes;
 use crate::plan::{Argument, Basis, Parameter, Plan};
@@ -55,13 +55,8 @@ impl Descriptions {
             // SAFETY: as above; it writes a number.
             unsafe { (self.dim)(description, at, &raw mut *size) };
         }
-        let mut strides = vec![1_i64; shape.len()];
-        for axis in (1..shape.len()).rev() {
-            strides[axis - 1] = strides[axis].saturating_mul(shape[axis].max(1));
-        }
         Tensor {
-            shape: shape.into(),
-            strides: strides.into(),
+            sizes: Sizes::new(&shape, None, &[]),
             // SAFETY: as above.
             dtype: unsafe { (self.dtype)(description) },
             // SAFETY: as above.
@@ -94,7 +89,7 @@ impl Call {
         let told = Descriptions::find()?;
         // SAFETY: as the caller vouches.
         let kind = unsafe { name_of(self.kind) };
-        let mut plan = Plan::bare(&kind, Basis::Signature);
+        let mut plan = Plan::bare(kind, Basis::Signature);
         for ((count, descriptions, buffers), role) in
             [(self.inputs, Role::Input), (self.outputs, Role::Output)]
         {

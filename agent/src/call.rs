@@ -4,6 +4,8 @@
 //! two words next to one another point to memory of which the second has changed during the call, to something that is not null. What
 //! lies beyond are locals of the caller, which may hold the same handles and must not be taken for arguments.
 
+use std::sync::atomic::Ordering;
+
 use crate::control;
 use crate::entry::{Function, INTEGERS, Slot};
 use crate::handles;
@@ -63,10 +65,19 @@ struct Planned {
     function: &'static Function,
     integers: Vec<u64>,
     reals: [u64; 8],
-    /// What each word points to, where it may point to an executor. Empty where nothing is kept of the call.
-    before: Vec<Option<u64>>,
+    end: End,
     /// Whether its launch will end a step.
     ends_step: bool,
+}
+
+/// Where the arguments of a first function end.
+enum End {
+    /// Nothing is kept of the call.
+    Unwanted,
+    /// Behind so many words, as the table says and a call before has shown.
+    Known(usize),
+    /// Where what words point to changes: what each points to before the call, if it may point to an executor.
+    Sought(Vec<Option<u64>>),
 }
 
 /// What is done before a call: null where it is to go on by itself.
@@ -99,7 +110,14 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
         return None;
     }
     let thread = Stack::of_thread();
-    let wanted = if function.plans { STACK_WORDS } else { LAUNCH_WORDS };
+    let known =
+        function.roles.map(Roles::words).filter(|_| function.plans && function.fits.load(Ordering::Relaxed));
+    let wanted = match known {
+        // An even number, and not none: that is a stack that cannot be read.
+        Some(end) => (end + 2).saturating_sub(INTEGERS).next_multiple_of(2).clamp(2, STACK_WORDS),
+        None if function.plans => STACK_WORDS,
+        None => LAUNCH_WORDS,
+    };
     let mut words = vec![0; wanted];
     let there = if thread.holds(stack, 8) {
         let count = thread.words_above(stack).min(wanted);
@@ -117,7 +135,8 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
         return None;
     }
     let copied = words.len() as u64;
-    let mut integers = registers.integers.to_vec();
+    let mut integers = Vec::with_capacity(INTEGERS + words.len());
+    integers.extend_from_slice(&registers.integers);
     integers.append(&mut words);
     let stage = if function.plans {
         let reals = registers.reals.map(|[low, _]| low);
@@ -130,8 +149,12 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
                 .then(|| memory::word(thread, word))
                 .flatten()
         };
-        let before = if followed { integers.iter().enumerate().map(may_point).collect() } else { Vec::new() };
-        Stage::Plan(Box::new(Planned { function, integers, reals, before, ends_step }))
+        let end = match known {
+            _ if !followed => End::Unwanted,
+            Some(end) => End::Known(end),
+            None => End::Sought(integers.iter().enumerate().map(may_point).collect()),
+        };
+        Stage::Plan(Box::new(Planned { function, integers, reals, end, ends_step }))
     } else {
         #[cfg(feature = "record")]
         {
@@ -184,7 +207,7 @@ impl Planned {
     /// Keeps what the call was given under the executor that it made.
     fn finish(&self) {
         // Handles were not followed all the time.
-        if self.before.is_empty() || !handles::is_followed() {
+        if matches!(self.end, End::Unwanted) || !handles::is_followed() {
             return;
         }
         let thread = Stack::of_thread();
@@ -198,13 +221,28 @@ impl Planned {
 
     /// Number of the words that are arguments, and the executor.
     fn end(&self, thread: Stack) -> Option<(usize, u64)> {
+        let executor =
+            |end: usize| memory::word(thread, *self.integers.get(end + 1)?).filter(|&now| now != 0);
+        let before = match &self.end {
+            End::Unwanted => return None,
+            &End::Known(end) => return Some((end, executor(end)?)),
+            End::Sought(before) => before,
+        };
         let changed = |index: usize| {
-            self.before.get(index).copied().flatten()?;
-            let before = self.before.get(index + 1).copied().flatten()?;
-            let now = memory::word(thread, *self.integers.get(index + 1)?)?;
-            (now != before && now != 0).then_some((index, now))
+            before.get(index).copied().flatten()?;
+            let before = before.get(index + 1).copied().flatten()?;
+            executor(index).filter(|&now| now != before).map(|now| (index, now))
         };
         let expected = self.function.roles.map(Roles::words);
-        expected.and_then(changed).or_else(|| (0..self.integers.len()).find_map(changed))
+        let sought = expected.and_then(changed).or_else(|| (0..self.integers.len()).find_map(changed));
+        if let Some((end, _)) = sought {
+            self.function.words.store(end, Ordering::Relaxed);
+        }
+        // Nothing changes where an executor lies at the address of the one before, in the same variable.
+        sought.or_else(|| {
+            let end = self.function.words.load(Ordering::Relaxed);
+            before.get(end.checked_add(1)?).copied().flatten()?;
+            Some((end, executor(end)?))
+        })
     }
 }

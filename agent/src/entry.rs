@@ -7,7 +7,7 @@
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::notes::Count;
@@ -50,6 +50,10 @@ pub(crate) struct Function {
     pub(crate) plans: bool,
     /// What is known of its parameters.
     pub(crate) roles: Option<&'static Roles>,
+    /// Words of its arguments without the last two, as the last call has shown; `usize::MAX` before.
+    pub(crate) words: AtomicUsize,
+    /// A call was seen whose arguments are those of the table: that is its signature.
+    pub(crate) fits: AtomicBool,
     /// Launches of which it was looked at whether what is only read stays as it is.
     pub(crate) checked: AtomicU8,
     /// Something changed that the table says is only read.
@@ -131,6 +135,8 @@ pub(crate) fn stand_in_front(name: &str, real: Address) -> Address {
         operator: operator.into(),
         plans,
         roles: roles::of(operator),
+        words: AtomicUsize::new(usize::MAX),
+        fits: AtomicBool::new(false),
         checked: AtomicU8::new(0),
         distrusted: AtomicBool::new(false),
     };

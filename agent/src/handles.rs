@@ -14,11 +14,7 @@ use crate::{links, notes};
 /// A tensor as CANN was told of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Tensor {
-    pub(crate) shape: Box<[i64]>,
-    /// In elements. As many as there are dimensions.
-    pub(crate) strides: Box<[i64]>,
-    /// Sizes of the memory it lies in, which a private format lays out in another way.
-    pub(crate) storage: Box<[i64]>,
+    pub(crate) sizes: Sizes,
     /// CANN's number of the element type.
     pub(crate) dtype: i32,
     /// In elements from `data`.
@@ -29,6 +25,48 @@ pub(crate) struct Tensor {
     pub(crate) data: usize,
     /// The handle itself.
     pub(crate) handle: usize,
+}
+
+/// Shape, strides and storage of a tensor: one piece of memory, since programs make tensors for each call.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Sizes {
+    dims: usize,
+    /// Shape and strides have as many as there are dimensions; what is left is the storage.
+    all: Box<[i64]>,
+}
+
+impl Sizes {
+    /// Without strides, or with another number of them, elements lie in row-major order.
+    pub(crate) fn new(shape: &[i64], strides: Option<&[i64]>, storage: &[i64]) -> Self {
+        let dims = shape.len();
+        let mut all = Vec::with_capacity(2 * dims + storage.len());
+        all.extend_from_slice(shape);
+        match strides.filter(|strides| strides.len() == dims) {
+            Some(strides) => all.extend_from_slice(strides),
+            None => {
+                all.resize(2 * dims, 1);
+                for axis in (1..dims).rev() {
+                    all[dims + axis - 1] = all[dims + axis].saturating_mul(shape[axis].max(1));
+                }
+            }
+        }
+        all.extend_from_slice(storage);
+        Self { dims, all: all.into() }
+    }
+
+    pub(crate) fn shape(&self) -> &[i64] {
+        &self.all[..self.dims]
+    }
+
+    /// In elements. As many as there are dimensions.
+    pub(crate) fn strides(&self) -> &[i64] {
+        &self.all[self.dims..2 * self.dims]
+    }
+
+    /// Sizes of the memory it lies in, which a private format lays out in another way.
+    pub(crate) fn storage(&self) -> &[i64] {
+        &self.all[2 * self.dims..]
+    }
 }
 
 /// A number with CANN's number of its type.
@@ -57,9 +95,12 @@ static FOLLOWED: AtomicBool = AtomicBool::new(false);
 /// Parts of the table, so that threads seldom wait for one another.
 const PARTS: usize = 16;
 
-static HANDLES: [Mutex<Option<HashMap<usize, Handle>>>; PARTS] = [const { Mutex::new(None) }; PARTS];
+/// What is known by address. The program makes an entry and takes it away at each call, so that hashing counts; the addresses are its own.
+pub(crate) type ByAddress<T> = HashMap<usize, T, foldhash::fast::FixedState>;
 
-fn part(handle: usize) -> MutexGuard<'static, Option<HashMap<usize, Handle>>> {
+static HANDLES: [Mutex<Option<ByAddress<Handle>>>; PARTS] = [const { Mutex::new(None) }; PARTS];
+
+fn part(handle: usize) -> MutexGuard<'static, Option<ByAddress<Handle>>> {
     // Addresses are multiples of 16.
     HANDLES[handle / 16 % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -101,17 +142,17 @@ fn gone(handle: *const c_void) {
     }
 }
 
-/// A copy of `count` values; none where the address is null.
+/// The `count` values at an address; none where it is null.
 ///
 /// # Safety
-/// So many values lie at `values`, as CANN itself expects of them.
-unsafe fn copied<T: Copy>(values: *const T, count: u64) -> Vec<T> {
+/// So many values lie there for as long as the result is used, as CANN itself expects of them during a call.
+unsafe fn values<'a, T>(values: *const T, count: u64) -> &'a [T] {
     let count = usize::try_from(count).unwrap_or(0);
     if values.is_null() || count == 0 {
-        return Vec::new();
+        return &[];
     }
     // SAFETY: as the caller vouches.
-    unsafe { std::slice::from_raw_parts(values, count) }.to_vec()
+    unsafe { std::slice::from_raw_parts(values, count) }
 }
 
 type CreateTensor = unsafe extern "C" fn(
@@ -147,17 +188,11 @@ pub(crate) unsafe extern "C" fn aclCreateTensor(
     let handle = unsafe { real(shape, dims, dtype, strides, offset, format, storage, storage_dims, data) };
     made(handle, || {
         // SAFETY: CANN has just read as many.
-        let (shape, storage) = unsafe { (copied(shape, dims), copied(storage, storage_dims)) };
-        let strides = if strides.is_null() {
-            row_major(&shape)
-        } else {
-            // SAFETY: as above.
-            unsafe { copied(strides, dims) }
-        };
+        let (shape, storage) = unsafe { (values(shape, dims), values(storage, storage_dims)) };
+        // SAFETY: as above.
+        let strides = (!strides.is_null()).then(|| unsafe { values(strides, dims) });
         Handle::Tensor(Arc::new(Tensor {
-            shape: shape.into(),
-            strides: strides.into(),
-            storage: storage.into(),
+            sizes: Sizes::new(shape, strides, storage),
             dtype,
             offset,
             format,
@@ -165,14 +200,6 @@ pub(crate) unsafe extern "C" fn aclCreateTensor(
             handle: handle.addr(),
         }))
     })
-}
-
-fn row_major(shape: &[i64]) -> Vec<i64> {
-    let mut strides = vec![1_i64; shape.len()];
-    for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis].wrapping_mul(shape[axis].max(1));
-    }
-    strides
 }
 
 type Destroy = unsafe extern "C" fn(*const c_void) -> Status;
@@ -211,9 +238,9 @@ unsafe fn taken(items: *const *const c_void, count: u64) -> Vec<Option<Handle>> 
         return Vec::new();
     }
     // SAFETY: as the caller vouches.
-    let items = unsafe { copied(items, count) };
-    let take = |item: *const c_void| part(item.addr()).as_mut()?.remove(&item.addr());
-    items.into_iter().map(take).collect()
+    let items = unsafe { values(items, count) };
+    let take = |item: &*const c_void| part(item.addr()).as_mut()?.remove(&item.addr());
+    items.iter().map(take).collect()
 }
 
 #[unsafe(no_mangle)]
@@ -258,8 +285,8 @@ pub(crate) unsafe extern "C" fn aclCreateScalar(value: *const c_void, dtype: i32
         let mut bytes = [0; 16];
         let size = acl_size(dtype).unwrap_or(0).min(16);
         // SAFETY: CANN has just read a value of this type there.
-        let there = unsafe { copied(value.cast::<u8>(), size as u64) };
-        bytes[..there.len()].copy_from_slice(&there);
+        let there = unsafe { values(value.cast::<u8>(), size as u64) };
+        bytes[..there.len()].copy_from_slice(there);
         Handle::Scalar(Scalar { dtype, bytes })
     })
 }
@@ -274,15 +301,15 @@ macro_rules! array {
             // SAFETY: the program's own call, as it made it.
             let handle = unsafe { real(values, count) };
             // SAFETY: CANN has just read as many.
-            made(handle, || $make(unsafe { copied(values, count) }))
+            made(handle, || $make(unsafe { self::values(values, count) }))
         })*
     };
 }
 
 array! {
-    aclCreateIntArray CREATE_INT_ARRAY i64, Handle::Integers;
-    aclCreateFloatArray CREATE_FLOAT_ARRAY f32, Handle::Reals;
-    aclCreateBoolArray CREATE_BOOL_ARRAY u8, |bytes: Vec<u8>| Handle::Truths(bytes.into_iter().map(|byte| byte != 0).collect());
+    aclCreateIntArray CREATE_INT_ARRAY i64, |values: &[i64]| Handle::Integers(values.to_vec());
+    aclCreateFloatArray CREATE_FLOAT_ARRAY f32, |values: &[f32]| Handle::Reals(values.to_vec());
+    aclCreateBoolArray CREATE_BOOL_ARRAY u8, |bytes: &[u8]| Handle::Truths(bytes.iter().map(|&byte| byte != 0).collect());
 }
 
 /// Bytes of an element by CANN's number of the type; `None` for types of less than a byte and for unknown ones.

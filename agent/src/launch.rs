@@ -83,7 +83,12 @@ pub(crate) fn is_looked_at() -> bool {
 }
 
 /// What is done before an operator is launched; `None` where it is not recorded.
-pub(crate) fn before(function: &Function, executor: u64, stream: Stream, stack: usize) -> Option<Open> {
+pub(crate) fn before(
+    function: &'static Function,
+    executor: u64,
+    stream: Stream,
+    stack: usize,
+) -> Option<Open> {
     let plan = plan::launched(executor);
     watch::tell(&function.operator, plan.as_deref());
     if !control::is_recording() && !graph::is_any_captured() {
@@ -92,7 +97,7 @@ pub(crate) fn before(function: &Function, executor: u64, stream: Stream, stack: 
     if plan.as_ref().map_or(!control::is_on_in_this_thread(), |plan| plan.muted) {
         return None;
     }
-    let plan = plan.unwrap_or_else(|| Arc::new(Plan::bare(&function.operator, Basis::Unscanned)));
+    let plan = plan.unwrap_or_else(|| Arc::new(Plan::bare(&*function.operator, Basis::Unscanned)));
     let open = begin(plan, stream, stack)?;
     if open.record.plan.basis == Basis::Unscanned {
         notes::count(Count::UnknownExecutor, &format!("aclnn{}", function.operator));
@@ -295,7 +300,7 @@ fn wanted(copied: &mut Copied, limit: usize) -> Option<Extent> {
         copied.without = Some(why);
         None
     };
-    if tensor.shape.contains(&0) {
+    if tensor.sizes.shape().contains(&0) {
         return None;
     }
     let Some(size) = acl_size(tensor.dtype) else {
@@ -312,18 +317,18 @@ fn wanted(copied: &mut Copied, limit: usize) -> Option<Extent> {
         Some(extent) => Some(extent),
         None => refuse(
             Count::UnknownFormat,
-            format!("shape {:?} with strides {:?}", tensor.shape, tensor.strides),
+            format!("shape {:?} with strides {:?}", tensor.sizes.shape(), tensor.sizes.strides()),
         ),
     }
 }
 
 /// Where the elements lie; `None` where shape and strides make no sense. Steps backwards are among those.
 fn extent(tensor: &Tensor, size: usize) -> Option<Extent> {
-    if tensor.shape.len() != tensor.strides.len() || tensor.data == 0 {
+    if tensor.data == 0 {
         return None;
     }
     let mut last = 0_usize;
-    for (&count, &stride) in tensor.shape.iter().zip(&tensor.strides) {
+    for (&count, &stride) in tensor.sizes.shape().iter().zip(tensor.sizes.strides()) {
         let steps = usize::try_from(count).ok()?.checked_sub(1)?;
         last = last.checked_add(steps.checked_mul(usize::try_from(stride).ok()?)?)?;
     }

@@ -1,7 +1,7 @@
 //! What a call of `aclnnXGetWorkspaceSize` was given, kept from there until the executor that it made is launched.
 
+use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use crate::acl::{Status, UNSUPPORTED, real};
 use crate::call::Words;
 use crate::control::{self, Scope};
 use crate::entry::Function;
-use crate::handles::{self, Handle, Scalar, Tensor};
+use crate::handles::{self, ByAddress, Handle, Scalar, Tensor};
 use crate::memory;
 use crate::notes::{self, Count};
 use crate::roles::{Kind, Role, Roles};
@@ -59,7 +59,7 @@ pub(crate) enum Basis {
 /// A call that is to be launched.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    pub(crate) operator: Arc<str>,
+    pub(crate) operator: Cow<'static, str>,
     /// The function that was called; `None` for operators that are not looked up.
     pub(crate) function: Option<&'static Function>,
     pub(crate) parameters: Vec<Parameter>,
@@ -72,15 +72,15 @@ pub(crate) struct Plan {
     repeatable: bool,
 }
 
-static PLANS: Mutex<Option<HashMap<usize, Arc<Plan>>>> = Mutex::new(None);
+static PLANS: Mutex<Option<ByAddress<Arc<Plan>>>> = Mutex::new(None);
 
-fn plans() -> MutexGuard<'static, Option<HashMap<usize, Arc<Plan>>>> {
+fn plans() -> MutexGuard<'static, Option<ByAddress<Arc<Plan>>>> {
     PLANS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Plan {
     /// Without arguments.
-    pub(crate) fn bare(operator: &str, basis: Basis) -> Self {
+    pub(crate) fn bare(operator: impl Into<Cow<'static, str>>, basis: Basis) -> Self {
         Self {
             operator: operator.into(),
             function: None,
@@ -95,8 +95,11 @@ impl Plan {
     /// Of a call with these words before its executor.
     pub(crate) fn read(function: &'static Function, words: &Words<'_>, end: usize) -> Self {
         let trusted = function.roles.filter(|_| !function.distrusted.load(Ordering::Relaxed));
-        let fitting =
-            trusted.and_then(|roles| by_table(roles, words, end).or_else(|| by_tensors(roles, words, end)));
+        let in_table = trusted.and_then(|roles| by_table(roles, words, end));
+        if in_table.is_some() {
+            function.fits.store(true, Ordering::Relaxed);
+        }
+        let fitting = in_table.or_else(|| by_tensors(trusted?, words, end));
         let (parameters, basis) = match (fitting, function.roles) {
             (Some(parameters), _) => (parameters, Basis::Table),
             (None, roles) => {
@@ -105,7 +108,7 @@ impl Plan {
                 (by_handles(words, end), Basis::Difference)
             }
         };
-        Self { parameters, function: Some(function), ..Self::bare(&function.operator, basis) }
+        Self { parameters, function: Some(function), ..Self::bare(&*function.operator, basis) }
     }
 }
 

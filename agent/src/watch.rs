@@ -72,5 +72,5 @@ fn line(plan: &Plan) -> String {
 }
 
 fn shape(tensor: &Tensor) -> String {
-    format!("{:?}", tensor.shape)
+    format!("{:?}", tensor.sizes.shape())
 }

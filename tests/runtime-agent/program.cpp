@@ -102,6 +102,23 @@ int main(int, char **arguments) {
     add();
     expect("Add [2] [3] scalar:0 >[4]");
 
+    // An executor at the address of the one before, in the same variable: nothing changes there.
+    auto *release = find<int(aclOpExecutor *)>("aclDestroyAclOpExecutor");
+    auto *alpha = find<aclScalar *(void *, int)>("aclCreateScalar")(&workspace, 9);
+    aclTensor *left = tensor(2), *right = tensor(3), *sum = tensor(4), *five = tensor(5), *six = tensor(6);
+    for (int n = 0; n < 3; n++) {
+        find<Add>("aclnnAddGetWorkspaceSize")(left, right, alpha, sum, &workspace, &executor);
+        find<Launch>("aclnnAdd")(nullptr, workspace, executor, STREAM);
+        release(executor);
+    }
+    expect("Add [2] [3] scalar:9 >[4]", 3);
+    for (int n = 0; n < 3; n++) {
+        find<Mixed>("aclnnMixedGetWorkspaceSize")(left, -5, 0.5, true, right, 1.25f, list, -7, -2.5, sum, -9, false, five, 8.5f, six, &workspace, &executor);
+        find<Launch>("aclnnMixed")(nullptr, workspace, executor, STREAM);
+        release(executor);
+    }
+    expect("Mixed (no table) ?[2] ?[3] [1, 2, 3] ?[4] ?[5] ?[6]", 3);
+
     // Results of functions that fail arrive.
     if (find<One>("aclnnFailingGetWorkspaceSize")(tensor(2), tensor(3), &workspace, &executor) != 161002) return 1;
     if (find<Launch>("aclnnFailing")(nullptr, 0, nullptr, STREAM) != 561103) return 1;
@@ -109,7 +126,6 @@ int main(int, char **arguments) {
 
     // An executor that is launched again; one that lies on the heap, which only the table leads to.
     auto *heap = new aclOpExecutor *(nullptr);
-    auto *alpha = find<aclScalar *(void *, int)>("aclCreateScalar")(const_cast<int64_t *>(numbers), 9);
     find<Add>("aclnnAddGetWorkspaceSize")(tensor(2), tensor(3), alpha, tensor(4), new uint64_t(0), heap);
     find<int(aclOpExecutor *)>("aclSetAclOpExecutorRepeatable")(*heap);
     for (int time = 0; time < 3; time++) find<Launch>("aclnnAdd")(nullptr, 0, *heap, STREAM);

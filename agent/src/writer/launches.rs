@@ -1,7 +1,7 @@
 //! Steps, and the launches in them, in the order in which they were made.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) struct Writer<'a> {
     pub(super) dump: DumpWriter,
     step: Option<u64>,
     /// Calls of each operator in the step.
-    calls: HashMap<(&'static str, Arc<str>), u32>,
+    calls: HashMap<(&'static str, Cow<'static, str>), u32>,
     pub(super) known: HashMap<(u128, DType, Box<[i64]>), Measured>,
     /// Launches of each step.
     launches: Vec<(u64, u64)>,

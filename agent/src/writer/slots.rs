@@ -101,14 +101,14 @@ impl Writer<'_> {
         let mut facts = TensorFacts {
             dtype: dtype
                 .map_or_else(|| format!("acl.{}", tensor.dtype).into(), |dtype| dtype.torch_name().into()),
-            shape: tensor.shape.iter().map(|&size| size.cast_unsigned()).collect(),
-            strides: Some(tensor.strides.to_vec()),
+            shape: tensor.sizes.shape().iter().map(|&size| size.cast_unsigned()).collect(),
+            strides: Some(tensor.sizes.strides().to_vec()),
             device: format!("npu:{device}").into(),
             note: copied.without.clone().or_else(|| layout_note(tensor)),
             ..TensorFacts::default()
         };
         TENSORS.fetch_add(1, Ordering::Relaxed);
-        let empty = tensor.shape.contains(&0);
+        let empty = tensor.sizes.shape().contains(&0);
         let Some(dtype) = dtype else {
             facts.note.get_or_insert_with(|| format!("CANN's element type {} is not measured", tensor.dtype));
             return Ok(SlotValue::Tensor(facts));
@@ -124,7 +124,11 @@ impl Writer<'_> {
                 (facts.observation, facts.data, facts.bytes) = (Some(observation), data, bytes);
             }
             None => {
-                facts.note = Some(format!("shape {:?} with strides {:?}", tensor.shape, tensor.strides));
+                facts.note = Some(format!(
+                    "shape {:?} with strides {:?}",
+                    tensor.sizes.shape(),
+                    tensor.sizes.strides()
+                ));
             }
         }
         Ok(SlotValue::Tensor(facts))
@@ -141,7 +145,8 @@ impl Writer<'_> {
         let sizes = |values: &[i64]| -> Option<Vec<usize>> {
             values.iter().map(|&value| usize::try_from(value).ok()).collect()
         };
-        let (Some(shape), Some(strides)) = (sizes(&tensor.shape), sizes(&tensor.strides)) else {
+        let (Some(shape), Some(strides)) = (sizes(tensor.sizes.shape()), sizes(tensor.sizes.strides()))
+        else {
             return Ok(None);
         };
         let bytes = piece.map_or(&[][..], content);
@@ -152,7 +157,7 @@ impl Writer<'_> {
             content.sketch = None;
         }
         let observation = measure::observe(view, content);
-        let key = observation.hash.map(|hash| (hash, dtype, tensor.shape.clone()));
+        let key = observation.hash.map(|hash| (hash, dtype, Box::from(tensor.sizes.shape())));
         if let Some(known) = key.as_ref().and_then(|key| self.known.get(key)) {
             return Ok(Some(known.clone()));
         }
@@ -160,7 +165,7 @@ impl Writer<'_> {
         let whole = (stored || with_data).then(|| elements(&view));
         let data = match &whole {
             Some(whole) if with_data => {
-                let shape: Vec<u64> = tensor.shape.iter().map(|&size| size.cast_unsigned()).collect();
+                let shape: Vec<u64> = tensor.sizes.shape().iter().map(|&size| size.cast_unsigned()).collect();
                 Some(self.dump.push_tensor(&format!("{op}/{path}"), dtype.torch_name(), &shape, whole)?)
             }
             _ => None,
@@ -216,7 +221,7 @@ fn elements(view: &TensorRef<'_>) -> Vec<u8> {
 /// A remark on where a tensor lies in its memory, and in what format, where that is not what its shape says.
 fn layout_note(tensor: &Tensor) -> Option<String> {
     // What torch_npu calls a tensor of so many dimensions: NCL, NCHW, NCDHW, and ND for all others.
-    let usual = match tensor.shape.len() {
+    let usual = match tensor.sizes.shape().len() {
         3 => 47,
         4 => 0,
         5 => 30,
@@ -239,7 +244,7 @@ fn layout_note(tensor: &Tensor) -> Option<String> {
         });
     }
     if tensor.offset != 0 {
-        parts.push(format!("from element {} of {:?}", tensor.offset, tensor.storage));
+        parts.push(format!("from element {} of {:?}", tensor.offset, tensor.sizes.storage()));
     }
     (!parts.is_empty()).then(|| parts.join(", "))
 }
