@@ -9,6 +9,9 @@ nextest_version=0.9.143
 target="${CARGO_TARGET_DIR:-target}"
 mkdir -p "$target"
 target="$(cd "$target" && pwd)"
+# Byte code of what tests import, whatever the environment says: hundreds of processes import torch, and take half as long with it.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX="$target/pycache"
 
 # Runs a command under a title that says how long everything has taken so far.
 step() {
