@@ -70,15 +70,23 @@ class Groups:
         elements, dtype = tensor.numel(), tensor.dtype
         if kind is not Kind.FLOAT or dtype.itemsize == 1 or not 0 < elements <= LARGEST or self._sums.is_fused:
             return None
-        queue = self._queues.setdefault((tensor.device, stream), _Queue())
+        place = (tensor.device, stream)
+        queue = self._queues.get(place) or self._queues.setdefault(place, _Queue())
         if queue.held + elements > _HELD:
             self._make_room(queue, stream)
             if queue.held + elements > _HELD:
                 return None
-        copy = tensor.clone(memory_format=torch.contiguous_format).resolve_neg().view(-1)
+        copy = tensor.clone(memory_format=torch.contiguous_format)
+        # Operations cost more than what is asked here, also where they do nothing.
+        if copy.is_neg():
+            copy = copy.resolve_neg()
+        if copy.dim() != 1:
+            copy = copy.view(-1)
+        key = (dtype, elements)
         with self._lock:
-            new = Group(queue, (dtype, elements))
-            group = queue.open.setdefault(new.key, new)
+            group = queue.open.get(key)
+            if group is None:
+                group = queue.open[key] = Group(queue, key)
             group.copies.append(copy)
             queue.held += elements
             return group, len(group.copies) - 1

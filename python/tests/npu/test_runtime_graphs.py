@@ -41,7 +41,8 @@ def in_graphs(launches: list[runtime_dump.Launch]) -> list[runtime_dump.Launch]:
     return [launch for launch in launches if "replay of graph " in launch.note]
 
 
-@pytest.mark.parametrize("queue", ["1", "0", "2"] if EVERYTHING else ["1"])
+# With 2, torch_npu captures no graphs.
+@pytest.mark.parametrize("queue", ["1", "0"] if EVERYTHING else ["1"])
 def test_every_replay_of_a_recorded_step_is_recorded_with_what_it_computed(tmp_path: Path, plain: Any, queue: str) -> None:
     trace = tmp_path / "trace"
     # Slower than the program by far: each replay comes before the one before it has run, let alone been read.
