@@ -145,6 +145,39 @@ fn statistics_of_a_product_of_few_rows_show_no_factor() {
 }
 
 #[test]
+fn a_norm_that_parts_by_itself_is_no_factor_of_all_elements() {
+    // What is smaller of what a ReLU hands on is off, behind a normalisation, whose norm is fixed: its error does not show in front. Of all
+    // elements the same factor would be a fault.
+    let run = |factor: f64, of_all: bool| {
+        compare(Task::Statistics, &|side| {
+            let given = square(3);
+            let made = given.map(|x| x.max(0.0));
+            let scaled = made.map(|x| if of_all || x < 0.9 { x * factor } else { x });
+            vec![
+                op("Functional.layer_norm.0.forward")
+                    .input(square(2))
+                    .output(off(side, &given, 1, 3e-6, 1.0)),
+                op("Functional.relu.0.forward").input(off(side, &given, 1, 3e-6, 1.0)).output(off(
+                    side,
+                    side.pick(&made, &scaled),
+                    2,
+                    1e-7,
+                    1.0,
+                )),
+            ]
+        })
+    };
+    let relu = |factor: f64, of_all: bool| {
+        let answer = run(factor, of_all);
+        let first = answer.summary.first_divergence.as_ref();
+        first.filter(|first| first.op == "Functional.relu.0.forward").map(|first| first.reason.to_string())
+    };
+    assert_eq!(relu(1.000015, false), None);
+    assert!(relu(1.000015, true).is_some_and(|said| said.contains("all elements are scaled by 1.0000")));
+    assert!(relu(1.0001, false).is_some_and(|said| said.contains("its norm is 1.0000")));
+}
+
+#[test]
 fn a_wrong_weight_gradient_is_the_fault_of_the_function_that_made_it() {
     let answer = compare(Task::Tensor, &|side| {
         let gradient = side.scaled(&square(4), 1.5);

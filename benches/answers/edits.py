@@ -44,7 +44,9 @@ def possible(model: nn.Module) -> list[dict[str, Any]]:
             (name for name in ("eps", "variance_epsilon") if isinstance(getattr(module, name, None), float)), None
         )
         if small and "Norm" in kind:
-            found.append({"module": path, "what": "argument", "name": small, "value": 1e-3})
+            # Some models have 1e-3 as it is.
+            other = 1e-3 if getattr(module, small) < 1e-3 else 1e-2
+            found.append({"module": path, "what": "argument", "name": small, "value": other})
         if isinstance(module, nn.Linear):
             found.append({"module": path, "what": "dtype"})
         if isinstance(module, (nn.Linear, nn.LayerNorm)):

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use super::{SlotJudgement, Verdict};
 use crate::dump::{DType, SlotSide};
 
+/// Share of a factor common to all elements that the largest or the least of them is off by at least: the rest may be their own noise.
+const AT_EXTREMES: f64 = 0.5;
+
 /// Why a pair of values is not the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Difference {
@@ -194,6 +197,11 @@ impl Fact {
         let (ratio, error) = (c / b, if self.blind { 0.0 } else { self.distance / b });
         let gain = (ratio * ratio - 1.0 - error * error) / 2.0;
         if gain.is_finite() { gain } else { 0.0 }
+    }
+
+    /// Whether it is the norm alone that tells of a factor, and neither the largest nor the least element does.
+    pub(super) fn scales_norm_alone(&self) -> bool {
+        self.blind && self.likely < AT_EXTREMES * self.gain().abs()
     }
 
     /// Distance over norm, at most 1 where the norm is 0 or either is not finite.

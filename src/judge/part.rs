@@ -252,6 +252,9 @@ fn said(value: &Weighed, excess: &Excess, fact: &Fact) -> String {
     match value.family.role {
         Weight::Update => format!("the update of this parameter is off by {:.1e} of its size", value.error),
         Weight::UpdateSize => format!("the update of this parameter is {:.1} % larger or smaller", 100.0 * value.error),
+        _ if excess.by == By::Factor && fact.scales_norm_alone() => {
+            format!("its norm is {:.5} times the baseline's: noise has no direction", 1.0 + fact.gain())
+        }
         _ if excess.by == By::Factor => {
             format!("all elements are scaled by {:.5}: noise has no direction", 1.0 + fact.gain())
         }

@@ -103,6 +103,8 @@ pub(super) struct Gain {
     pub(super) error: f64,
     /// What inputs explain of it.
     pub(super) explained: f64,
+    /// It is the norm alone that tells of it.
+    pub(super) is_of_norm: bool,
 }
 
 /// Error of a gradient of a parameter, for the update that it leads to in this step or the next.
@@ -508,6 +510,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         let gain = Gain {
             error: fact.gain().abs() * fact.norm / norm,
             explained: self.gain_explained(place, given, saved, explained),
+            is_of_norm: fact.scales_norm_alone(),
         };
         let weighs = !again
             && (!given.is_empty() || !saved.is_empty() || node.op.name.phase() != Phase::ParameterGradient);
