@@ -89,7 +89,7 @@ impl Run {
             [("input.0", SlotSide::Input, given, before), ("output.0", SlotSide::Output, made, width)]
         {
             let value = Value::Tensor(Arc::new(self.record(value, width)));
-            op.slots.push(Slot { path: path.into(), side, value, identity: None });
+            op.slots.push(Slot::new(path, side, value));
         }
         self.ops.push(op);
         self.origin.push(origin);

@@ -144,12 +144,7 @@ mod tests {
     fn op(name: &str, given: &[Value], made: &[Value]) -> Op {
         let mut op = Op::new(OpName::parse(name));
         for (side, values) in [(SlotSide::Input, given), (SlotSide::Output, made)] {
-            op.slots.extend(values.iter().map(|value| Slot {
-                path: "slot".into(),
-                side,
-                value: value.clone(),
-                identity: None,
-            }));
+            op.slots.extend(values.iter().map(|value| Slot::new("slot", side, value.clone())));
         }
         op
     }

@@ -328,6 +328,9 @@ fn work_on(
             let found = reference.errors(part, &done.pair, options);
             (done.judged.reference, done.reference_fault) = (found.errors, found.fault);
         }
+        for side in [&done.pair.baseline, &done.pair.candidate] {
+            side.store.let_go();
+        }
         Ok(done)
     };
     matches.par_iter().map(compared).collect()

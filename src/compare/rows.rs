@@ -42,6 +42,10 @@ impl TensorStore for FirstRows {
     fn is_late(&self) -> bool {
         self.inner.is_late()
     }
+
+    fn let_go(&self) {
+        self.inner.let_go();
+    }
 }
 
 /// What became of the values of a part.

@@ -10,7 +10,7 @@ use crate::capture::{
     TensorFacts,
 };
 use crate::dump::{
-    Checksum, Content, DType, Dump, Level, Observation, PartKey, Rank, SketchVersion, Slot, Task,
+    Checksum, Content, DType, Dump, Level, Observation, PartKey, Rank, SeenAs, SketchVersion, Slot, Task,
     TensorRecord, Value,
 };
 use crate::measure;
@@ -94,7 +94,7 @@ impl Sink for NativeSink {
                 let value = match &slot.value {
                     Value::Tensor(found) => {
                         let mut facts = facts(found);
-                        facts.identity = slot.identity;
+                        facts.identity = slot.identity.map(SeenAs::number);
                         let part = Part { rank, op: name, slot, keep_data };
                         part.fill(&mut facts, found, writer, &mut written, counts)?;
                         SlotValue::Tensor(facts)

@@ -28,7 +28,7 @@ pub use name::{OpKind, OpName, Phase};
 pub use observation::{
     Content, Counts, ExtremePlaces, Observation, SKETCH_LANES, SMALL_TENSOR, Sketch, SketchVersion,
 };
-pub use op::{CALLED_IN, Op, Slot, SlotSide};
+pub use op::{CALLED_IN, Op, SeenAs, Slot, SlotName, SlotSide};
 pub(crate) use repeated::{Repeated, shared};
 pub(crate) use tensor::is_row_major;
 pub use tensor::{
@@ -129,6 +129,9 @@ pub trait TensorStore: Send + Sync {
     /// Hears which tensors will be loaded soon, where that can save time: those of [late files](crate::read::late) come together. What fails is told when it
     /// is loaded.
     fn expect(&self, _keys: &[&str]) {}
+
+    /// Hears that all tensors were measured: what is kept in memory for that can go. They can be loaded still, if not as fast.
+    fn let_go(&self) {}
 
     /// Whether tensors come from where [`expect`](Self::expect) saves time.
     fn is_late(&self) -> bool {

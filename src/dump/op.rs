@@ -1,5 +1,7 @@
 //! One call of an operator or module, and its slots.
 
+use std::num::NonZeroU64;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use super::{OpName, Value};
@@ -24,18 +26,58 @@ impl SlotSide {
     }
 }
 
-/// A named value of an op.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Slot {
+/// Where in an op a value is. A part has hundreds of thousands of slots, and a few dozen of these.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SlotName {
     /// Path inside the op: `input.0`, `input.0.1`, `kwarg.mask`, `output.0`, `parameter.weight`, `grad.weight`, `value`.
-    pub path: Arc<str>,
+    pub path: Box<str>,
     /// Side of the op.
     pub side: SlotSide,
+}
+
+/// A named value of an op. Reads of the name go through to it (`slot.path`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slot {
+    /// Shared by the slots that are called alike, where the reader sees to it.
+    pub name: Arc<SlotName>,
     /// What was recorded.
     pub value: Value,
-    /// Equal where the same tensor was seen in this part: same memory, not written to in between. `None` where the capture did
-    /// not tell.
-    pub identity: Option<u64>,
+    /// Equal where the same tensor was seen in this part. `None` where the capture did not tell.
+    pub identity: Option<SeenAs>,
+}
+
+impl Slot {
+    /// A slot of which no identity is known, with a name of its own.
+    pub fn new(path: impl Into<Box<str>>, side: SlotSide, value: Value) -> Self {
+        Self { name: SlotName { path: path.into(), side }.into(), value, identity: None }
+    }
+}
+
+impl Deref for Slot {
+    type Target = SlotName;
+
+    fn deref(&self) -> &SlotName {
+        &self.name
+    }
+}
+
+/// Number of a tensor within its part: same memory, not written to in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SeenAs(
+    /// Number plus 1: an `Option` of it takes no more room.
+    NonZeroU64,
+);
+
+impl SeenAs {
+    /// The number as captures record it; `None` for 2^64 - 1, which none gives.
+    pub fn new(number: u64) -> Option<Self> {
+        number.checked_add(1).and_then(NonZeroU64::new).map(Self)
+    }
+
+    /// The number as captures record it.
+    pub const fn number(self) -> u64 {
+        self.0.get() - 1
+    }
 }
 
 /// One recorded op. Its position in [`Rank::ops`](super::Rank) is its place in execution order

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
-use super::{Checksum, Counts, Number, TensorMetadata, TensorRecord};
+use super::{Checksum, Counts, Number, SlotName, SlotSide, TensorMetadata, TensorRecord};
 
 /// Gives out the record or text that it already has, where it has an equal one.
 #[derive(Debug, Default)]
@@ -18,6 +18,8 @@ pub(crate) struct Repeated {
     /// The last metadata of each key.
     metadata: HashMap<u64, Arc<TensorMetadata>>,
     texts: HashSet<Arc<str>>,
+    /// Names of slots by their paths, one for each side.
+    names: HashMap<Box<str>, [Option<Arc<SlotName>>; 4]>,
     counts: HashSet<Arc<Counts>>,
 }
 
@@ -34,6 +36,16 @@ impl Repeated {
         let record = Arc::new(record);
         self.records.insert(key, record.clone());
         record
+    }
+
+    /// The name of a slot, shared with its equals.
+    pub(crate) fn name(&mut self, path: &str, side: SlotSide) -> Arc<SlotName> {
+        if let Some(Some(known)) = self.names.get(path).map(|sides| &sides[side as usize]) {
+            return known.clone();
+        }
+        let name = Arc::new(SlotName { path: path.into(), side });
+        self.names.entry(path.into()).or_default()[side as usize] = Some(name.clone());
+        name
     }
 
     /// The text, shared with its equals.
@@ -131,6 +143,9 @@ mod tests {
         // NaN is not known to be the same.
         let (a, b) = (repeated.record(record(f64::NAN, None)), repeated.record(record(f64::NAN, None)));
         assert!(!Arc::ptr_eq(&a, &b));
-        assert!(Arc::ptr_eq(&repeated.text("input.0"), &repeated.text("input.0")));
+        let name = repeated.name("input.0", SlotSide::Input);
+        assert!(Arc::ptr_eq(&name, &repeated.name("input.0", SlotSide::Input)));
+        assert!(!Arc::ptr_eq(&name, &repeated.name("input.0", SlotSide::Parameter)));
+        assert!(Arc::ptr_eq(&repeated.text("a.b"), &repeated.text("a.b")));
     }
 }

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use super::baseline::{BoundaryValue, NonFinite, ValuePart};
 use crate::dump::{
     Checksum, Content, Counts, Dump, Number, Op, OpKind, OpName, PartKey, PartReader, Rank, RankId,
-    ReadError, RecordedDType, RecordedStatistics, Slot, SlotSide, Task, TensorData, TensorRecord,
+    ReadError, RecordedDType, RecordedStatistics, SeenAs, Slot, SlotSide, Task, TensorData, TensorRecord,
     TensorStore, Value,
 };
 use crate::judge::Incomplete;
@@ -229,11 +229,11 @@ impl TensorStore for NoData {
 
 fn rank_of(key: &PartKey, part: &ValuePart) -> Rank {
     let mut ops: Vec<Op> = Vec::new();
-    let mut by_hash: HashMap<&str, (u64, &BoundaryValue)> = HashMap::new();
+    let mut by_hash: HashMap<&str, (Option<SeenAs>, &BoundaryValue)> = HashMap::new();
     for value in &part.values {
         let Some((op, path)) = value.split() else { continue };
-        let next = by_hash.len() as u64;
-        let identity = value.hash.as_deref().map(|hash| by_hash.entry(hash).or_insert((next, value)).0);
+        let next = SeenAs::new(by_hash.len() as u64);
+        let identity = value.hash.as_deref().and_then(|hash| by_hash.entry(hash).or_insert((next, value)).0);
         if ops.last().is_none_or(|last| last.name.as_str() != op) {
             ops.push(Op::new(name_of(op, path)));
         }
@@ -241,7 +241,7 @@ fn rank_of(key: &PartKey, part: &ValuePart) -> Rank {
         for input in &value.inputs {
             let (path, hash) = input.split_once('=').unwrap_or((FIRST_INPUT, input));
             let Some(&(identity, made)) = by_hash.get(hash) else { continue };
-            last.slots.push(slot(path, made, Some(identity)));
+            last.slots.push(slot(path, made, identity));
         }
         last.slots.push(slot(path, value, identity));
     }
@@ -289,7 +289,7 @@ fn name_of(op: &str, path: &str) -> OpName {
     }
 }
 
-fn slot(path: &str, value: &BoundaryValue, identity: Option<u64>) -> Slot {
+fn slot(path: &str, value: &BoundaryValue, identity: Option<SeenAs>) -> Slot {
     let side = match path.split('.').next().unwrap_or_default() {
         "input" | "kwarg" => SlotSide::Input,
         "parameter" => SlotSide::Parameter,
@@ -311,5 +311,5 @@ fn slot(path: &str, value: &BoundaryValue, identity: Option<u64>) -> Slot {
             Counts { elements, zeros: 0, nan, positive_infinite, negative_infinite, sentinels: None };
         record.counts = Some(counts.into());
     }
-    Slot { path: path.into(), side, value: Value::Tensor(Arc::new(record)), identity }
+    Slot { identity, ..Slot::new(path, side, Value::Tensor(Arc::new(record))) }
 }

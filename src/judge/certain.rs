@@ -13,7 +13,7 @@ use super::setting::Setting;
 use super::transfer;
 use super::weigh::Weighing;
 use crate::dump::{DType, Number, OpKind, Phase, Scalar, Value};
-use crate::measure::{Evidence, SketchEstimate};
+use crate::measure::Evidence;
 
 /// Probability below which noise has not flipped as many choices as were: one in ten thousand, for a run makes many.
 const UNLIKELY: f64 = 1e-4;
@@ -267,7 +267,7 @@ impl<'f, 'a> Certain<'f, 'a> {
             }
             Evidence::Data(metrics) => pattern::of_elements(metrics, dtype, least),
             Evidence::Recorded(recorded) => {
-                let sketch = recorded.sketch.filter(SketchEstimate::is_resolved)?;
+                let sketch = recorded.sketch.as_deref().filter(|sketch| sketch.is_resolved())?;
                 pattern::of_sketch(fact, sketch, dtype, least)
             }
             Evidence::Unreadable(_) | Evidence::Nothing => None,

@@ -164,7 +164,7 @@ fn hashed(evidence: &Evidence) -> bool {
 /// The metrics that say most, beside what was expected, and the reason of the verdict where they are not it.
 fn numbers(evidence: &Evidence, said: &str, beyond: Option<Beyond>) -> String {
     let rel_l2 = evidence.metric(Metric::RelL2);
-    let resolved = |sketch: SketchEstimate| sketch.is_resolved();
+    let resolved = |sketch: &SketchEstimate| sketch.is_resolved();
     // A bound of the user's on the number that is shown already.
     let more = if said.starts_with("rel_l2") { "" } else { said };
     let mut parts = Vec::new();
@@ -179,7 +179,7 @@ fn numbers(evidence: &Evidence, said: &str, beyond: Option<Beyond>) -> String {
             }
             parts.push(more.to_owned());
         }
-        Evidence::Recorded(recorded) if recorded.sketch.is_some_and(resolved) => {
+        Evidence::Recorded(recorded) if recorded.sketch.as_deref().is_some_and(resolved) => {
             parts.extend(errors(rel_l2, ["≈", " by its sketch"], beyond));
             parts.extend(evidence.metric(Metric::Cosine).map(|cosine| format!("cosine ≈{cosine:.6}")));
             parts.push(more.to_owned());

@@ -235,7 +235,7 @@ impl<'a> Flow<'a> {
     pub(super) fn numbered(&self, (op, slot): Place) -> Option<Identity> {
         let op_pair = self.pair.ops.get(op)?;
         let (b, c) = self.pair.slot(op_pair, *op_pair.slots.get(slot)?);
-        b?.identity.zip(c?.identity)
+        b?.identity.zip(c?.identity).map(|(b, c)| (b.number(), c.number()))
     }
 
     /// Sizes of the dimensions of a tensor, the baseline's.

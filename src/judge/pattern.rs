@@ -46,7 +46,7 @@ pub(super) fn is_misplaced(fact: &Fact, dtype: DType, kind: Kind) -> bool {
 }
 
 /// The same from norms, which are exact, and an estimated distance, whose square may be off by half.
-pub(super) fn of_sketch(fact: &Fact, sketch: SketchEstimate, dtype: DType, least: f64) -> Option<String> {
+pub(super) fn of_sketch(fact: &Fact, sketch: &SketchEstimate, dtype: DType, least: f64) -> Option<String> {
     let tolerance = DTypeTolerance::of(dtype)?;
     let ((b, c), error) = (fact.norms, sketch.rel_l2);
     let ratio = c / b;

@@ -252,9 +252,10 @@ fn by_record(
         fact.exact = true;
         return;
     }
-    if let Some((in_b, in_c)) = r.sentinels_differ {
+    if let Some((in_b, in_c)) = r.sentinels_differ.as_deref() {
         // Another number in the place of one, or the other way round.
-        let distance = r.sketch.map_or(0.0, |sketch| sketch.distance).max(norm).max(recorded_norm(c));
+        let distance =
+            r.sketch.as_ref().map_or(0.0, |sketch| sketch.distance).max(norm).max(recorded_norm(c));
         numbers(fact, distance.max(f64::MIN_POSITIVE), norm);
         fact.judgement.reason = format!("elements beyond 2^100: baseline {in_b}, candidate {in_c}").into();
         return;
@@ -263,7 +264,7 @@ fn by_record(
         return settle(fact, Verdict::Close, reason);
     }
     let bound = r.rel_l2_at_least.filter(|bound| !bound.is_nan()).unwrap_or(0.0);
-    let (distance, reason) = match r.sketch {
+    let (distance, reason) = match &r.sketch {
         Some(sketch) if sketch.is_resolved() => (sketch.distance.max(proved(bound, norm)), ""),
         Some(sketch) => (
             // A distance below what storing the sketches makes is that of the sketches.
@@ -333,7 +334,7 @@ fn exact_record(
         fact.judgement.rule = Some(rule);
         return;
     }
-    if let Some(sketch) = r.sketch.filter(|sketch| sketch.distance > 0.0) {
+    if let Some(sketch) = r.sketch.as_ref().filter(|sketch| sketch.distance > 0.0) {
         // Elements of an exact type that differ do so by 1 at least, so their number is at most the squared distance;
         // where values are large, by about their own magnitude.
         let squared = sketch.distance * sketch.distance;

@@ -46,11 +46,11 @@ pub struct RecordedComparison {
     /// Difference of the norms.
     pub norm: Option<StatisticDifference>,
     /// Errors estimated from sketches; `None` when one side has none.
-    pub sketch: Option<SketchEstimate>,
+    pub sketch: Option<Box<SketchEstimate>>,
     /// Non-finite elements of either side, where both were counted and the counts differ.
     pub counts_differ: Option<Box<(Counts, Counts)>>,
     /// Sentinels of either side, where both kept them out of their sums and the counts differ.
-    pub sentinels_differ: Option<(u64, u64)>,
+    pub sentinels_differ: Option<Box<(u64, u64)>>,
     /// Lower bound of the relative l2 error that these differences prove; `None` where none of them is between finite numbers.
     pub rel_l2_at_least: Option<f64>,
     /// Lower bound of the largest absolute error, from max and min; `None` as above.
@@ -152,7 +152,7 @@ impl Evidence {
                     Metric::MaxAbsErr => recorded.max_abs_err_at_least,
                     _ => None,
                 };
-                let estimate = recorded.sketch.and_then(|sketch| sketch.metric(metric));
+                let estimate = recorded.sketch.as_ref().and_then(|sketch| sketch.metric(metric));
                 // What is proved stands above what is estimated.
                 [estimate, bound].into_iter().flatten().reduce(f64::max)
             }
@@ -183,8 +183,8 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
     let mut out = RecordedComparison {
         baseline_non_finite: holds_non_finite(baseline),
         candidate_non_finite: holds_non_finite(candidate),
-        sketch: SketchEstimate::of(baseline, candidate),
-        sentinels_differ: apart.filter(|(b, c)| b != c),
+        sketch: SketchEstimate::of(baseline, candidate).map(Box::new),
+        sentinels_differ: apart.filter(|(b, c)| b != c).map(Box::new),
         ..RecordedComparison::default()
     };
     if let (Some(x), Some(y)) = (baseline.counts.as_deref(), candidate.counts.as_deref()) {
@@ -255,10 +255,10 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
         && out.counts_differ.is_none()
         && out.sentinels_differ.is_none()
         && !out.moved
-        && out.sketch.is_none_or(|sketch| sketch.distance <= 0.0);
+        && out.sketch.as_ref().is_none_or(|sketch| sketch.distance <= 0.0);
     out.all_same = any && none_differs && out.checksum != Some(ChecksumMatch::Different);
     let own = sum_error(baseline, candidate);
-    let blurred = |sketch: SketchEstimate| {
+    let blurred = |sketch: &SketchEstimate| {
         own > 0.0 && !sketch.is_resolved() && ![baseline, candidate].into_iter().all(has_exact_lanes)
     };
     out.same_integers = out.all_same
@@ -267,7 +267,7 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
             && out.counts_differ.is_none()
             && [out.max, out.min].iter().flatten().all(|s| s.relative <= 0.0)
             && [out.mean, out.norm].iter().flatten().all(|s| s.relative <= own)
-            && out.sketch.is_none_or(|sketch| sketch.distance <= 0.0 || blurred(sketch));
+            && out.sketch.as_deref().is_none_or(|sketch| sketch.distance <= 0.0 || blurred(sketch));
     out
 }
 
@@ -653,7 +653,7 @@ mod tests {
     #[test]
     fn sentinels_on_one_side_alone_are_a_difference() {
         let found = compare_recorded(&masked(Some(1), 2.5), &masked(Some(2), 2.5));
-        assert!(found.sentinels_differ == Some((1, 2)) && !found.all_same);
+        assert!(found.sentinels_differ.as_deref() == Some(&(1, 2)) && !found.all_same);
     }
 
     #[test]

@@ -73,8 +73,7 @@ impl Run {
         {
             for (at, &tensor) in tensors.iter().enumerate() {
                 let value = Value::Tensor(Arc::new(self.record(tensor)));
-                let path = format!("{word}.{at}").into();
-                op.slots.push(Slot { path, side, value, identity: None });
+                op.slots.push(Slot::new(format!("{word}.{at}"), side, value));
             }
         }
         self.ops.push(op);

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 
 use super::{PartPair, value_key};
-use crate::dump::Slot;
+use crate::dump::{SeenAs, Slot};
 
 /// How a value is known again.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
     /// As the capture saw it: the same memory, not written to in between.
-    Seen(u64),
+    Seen(SeenAs),
     /// By a hash of its bytes, or by statistics that are equal to the bit.
     Content(u64),
 }

@@ -331,7 +331,7 @@ mod tests {
         };
         record.counts =
             Some(Counts { elements: 8, nan, positive_infinite: infinite, ..Counts::default() }.into());
-        Slot { path: path.into(), side, value: Recorded::Tensor(Arc::new(record)), identity: None }
+        Slot::new(path, side, Recorded::Tensor(Arc::new(record)))
     }
 
     fn op(name: &str, slots: Vec<Slot>) -> Op {

@@ -56,7 +56,7 @@ impl Walk<'_, '_> {
     fn largest_error(&self, place: Place) -> Option<f64> {
         match self.flow.evidence[place.0].get(place.1) {
             Some(Evidence::Data(metrics)) => metrics.max_abs_err,
-            Some(Evidence::Recorded(recorded)) => recorded.sketch.map(|sketch| sketch.largest_lane),
+            Some(Evidence::Recorded(recorded)) => recorded.sketch.as_ref().map(|sketch| sketch.largest_lane),
             _ => None,
         }
     }

@@ -85,7 +85,7 @@ fn launch(index: usize, file: &File, name: Option<&FileName>, opened: &DumpFile)
         if let Value::Tensor(record) = &mut value {
             Arc::make_mut(record).data = Some(format!("{index} {at}").into());
         }
-        Slot { path: (*entry.name).into(), side: opened.side(at), value, identity: None }
+        Slot::new(&*entry.name, opened.side(at), value)
     });
     let mut op = Op { slots: slots.collect(), ..Op::new(OpName::parse("")) };
     op.note = extras(opened);

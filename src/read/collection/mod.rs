@@ -111,7 +111,7 @@ impl PartReader for CollectionReader {
             return Err(ReadError::usage(PathBuf::from(&*key.label), "no such part in this collection"));
         }
         let op = |(name, value)| Op {
-            slots: vec![Slot { path: "value".into(), side: SlotSide::Output, value, identity: None }],
+            slots: vec![Slot::new("value", SlotSide::Output, value)],
             ..Op::new(OpName::tensor(name))
         };
         Ok(Rank {

@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::json::{Key, Node, quote_bare_numbers};
 use super::leaf::{LeafSeed, SlotSink};
-use crate::dump::{Checksum, Op, OpKind, OpName, Phase, Slot, SlotSide, Task};
+use crate::dump::{Checksum, Op, OpKind, OpName, Phase, Slot, SlotName, SlotSide, Task};
 
 /// The content of an index file.
 #[derive(Debug, Default)]
@@ -141,7 +141,7 @@ fn unwrap_single_items(slots: &mut [Slot]) {
         if let Some(stem) = slot.path.strip_suffix(".0")
             && !several.iter().any(|other| other == stem)
         {
-            slot.path = stem.into();
+            slot.name = SlotName { path: stem.into(), side: slot.side }.into();
         }
     }
 }

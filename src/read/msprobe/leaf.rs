@@ -25,7 +25,7 @@ fn damaged() -> Value {
 }
 
 /// Takes the stand-ins of damaged records out of an op; returns the paths of their slots.
-pub(super) fn take_damaged(op: &mut Op) -> Vec<Arc<str>> {
+pub(super) fn take_damaged(op: &mut Op) -> Vec<Box<str>> {
     let is_damaged =
         |value: &Value| matches!(value, Value::Scalar(Scalar::Printed(printed)) if &*printed.kind == DAMAGED);
     let damaged = op.slots.iter_mut().filter(|slot| is_damaged(&slot.value));
@@ -46,7 +46,7 @@ pub(super) struct SlotSink<'a> {
 
 impl SlotSink<'_> {
     fn push(&mut self, value: Value) {
-        self.slots.push(Slot { path: self.path.as_str().into(), side: self.side, value, identity: None });
+        self.slots.push(Slot::new(self.path.as_str(), self.side, value));
     }
 
     /// Runs `inner` with `.part` appended to the path.
@@ -434,9 +434,8 @@ mod tests {
             let text =
                 format!(r#"{{"type":"torch.Tensor","dtype":"torch.float32","shape":{shape},"Max":1.0}}"#);
             let value = only(&text);
-            let slot = Slot { path: "input.0".into(), side: SlotSide::Input, value, identity: None };
             let mut op = Op::new(crate::dump::OpName::parse("A.a.0.forward"));
-            op.slots.push(slot);
+            op.slots.push(Slot::new("input.0", SlotSide::Input, value));
             assert_eq!(take_damaged(&mut op), ["input.0".into()], "{shape}");
             assert_eq!(op.slots[0].value, Value::Unsupported);
         }

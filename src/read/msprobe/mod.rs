@@ -104,7 +104,7 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
     let mut repeated = Repeated::default();
     for op in &mut ops {
         for slot in &mut op.slots {
-            slot.path = repeated.text(&slot.path);
+            slot.name = repeated.name(&slot.path, slot.side);
             if let Value::Tensor(record) = &mut slot.value {
                 *record = repeated.record(TensorRecord::clone(record));
             }

@@ -10,6 +10,7 @@ mod layout;
 mod manifest;
 mod part;
 mod rows;
+mod small;
 mod stacks;
 mod store;
 mod table;

@@ -6,8 +6,9 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::rows::OpsBuilder;
-use super::store::{At, NativeStore};
+use super::rows::{OpsBuilder, Parsed};
+use super::small::SmallTensors;
+use super::store::NativeStore;
 use super::{PartFolder, journal, stacks, table};
 use crate::dump::native::columns::Column;
 use crate::dump::native::{JOURNAL, OPS, RunManifest, STOPPED};
@@ -41,7 +42,7 @@ pub(super) fn read(
     } else {
         Some(journal::read(&source, access, |batch| builder.add(batch))?)
     };
-    let (mut ops, places) = builder.finish();
+    let Parsed { mut ops, places, tensors, elements } = builder.finish();
     let reason = stop_reason(folder);
     let stopped = reason.as_ref().map(|reason| format!("; {reason}")).unwrap_or_default();
     let complete = matches!(end, None | Some(journal::End::Marked));
@@ -84,7 +85,12 @@ pub(super) fn read(
         level: manifest.map_or("", |manifest| manifest.level.name()).into(),
         ops,
         stacks,
-        store: Arc::new(NativeStore::new(source, access, places)),
+        store: Arc::new(NativeStore::new(
+            source,
+            access,
+            places,
+            SmallTensors::new(tensors, elements, finished),
+        )),
         faults,
         notes,
         cut: !complete || reason.is_some(),
@@ -108,7 +114,7 @@ pub(super) fn incomplete(ops: usize) -> String {
 /// What a part without a manifest recorded: the most that any of its tensors has.
 fn task_of(ops: &[Op], places: &Places) -> Task {
     let records = || ops.iter().flat_map(|op| &op.slots).filter_map(|slot| slot.value.tensor());
-    if places.values().any(|place| matches!(place.at, At::Shard { .. })) {
+    if !places.is_empty() {
         Task::Tensor
     } else if records().any(|record| record.sketch.is_some() || record.data.is_some()) {
         Task::Sketch
@@ -119,5 +125,5 @@ fn task_of(ops: &[Op], places: &Places) -> Task {
     }
 }
 
-/// Data of tensors by key.
+/// Data of tensors in shards, by key.
 pub(super) type Places = HashMap<std::sync::Arc<str>, super::store::Place>;

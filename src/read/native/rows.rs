@@ -1,6 +1,6 @@
 //! Turns rows into ops. Columns are taken by name; one that is absent is empty, one of another type is an error.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,13 +10,14 @@ use arrow_array::{Array as _, ArrayRef, DictionaryArray, RecordBatch, StringArra
 use arrow_schema::DataType;
 
 use super::part::Places;
-use super::store::{At, Place};
+use super::small::{Elements, SmallTensor, SmallTensors, find};
+use super::store::Place;
 use super::table::dictionary;
 use crate::dump::native::columns::{Column, Form, HASH_BYTES, SKETCH_BYTES, ops_schema};
 use crate::dump::{
     Checksum, Counts, DType, ExtremePlaces, MAX_DIMS, Number, Op, OpName, RecordedDType, RecordedStatistics,
-    Repeated, SKETCH_LANES, Scalar, Sketch, SketchVersion, Slot, SlotSide, TensorMetadata, TensorRecord,
-    Value,
+    Repeated, SKETCH_LANES, Scalar, SeenAs, Sketch, SketchVersion, Slot, SlotSide, TensorMetadata,
+    TensorRecord, Value, shared,
 };
 use crate::read::tensor_file::printable;
 use crate::read::{ReadError, limits};
@@ -152,6 +153,15 @@ impl<'b> Rows<'b> {
     }
 }
 
+/// What the rows of a part say.
+pub(super) struct Parsed {
+    pub(super) ops: Vec<Op>,
+    pub(super) places: Places,
+    /// Tensors whose elements lie in the table, by row.
+    pub(super) tensors: Vec<SmallTensor>,
+    pub(super) elements: Elements,
+}
+
 /// Ops made of rows as they come.
 pub(super) struct OpsBuilder<'p> {
     path: &'p Path,
@@ -167,10 +177,11 @@ pub(super) struct OpsBuilder<'p> {
     sketch_version: Option<SketchVersion>,
     /// Sketches by row, for the rows that share one.
     sketches: HashMap<u64, Arc<Sketch>>,
-    /// Elements of small tensors by row, for the rows that share them.
-    small: HashMap<u64, Arc<Vec<u8>>>,
-    /// Bytes that such tensors may still take: they lie in the file, each once.
-    small_left: u64,
+    /// Small tensors by row.
+    tensors: Vec<SmallTensor>,
+    elements: Elements,
+    /// Their shapes, each once.
+    shapes: HashSet<Arc<[u64]>>,
     places: Places,
     repeated: Repeated,
 }
@@ -187,8 +198,9 @@ impl<'p> OpsBuilder<'p> {
             said_version: sketch_version,
             sketch_version: None,
             sketches: HashMap::new(),
-            small: HashMap::new(),
-            small_left: bytes,
+            tensors: Vec::new(),
+            elements: Elements::within(bytes),
+            shapes: HashSet::new(),
             places: HashMap::new(),
             repeated: Repeated::default(),
         }
@@ -201,10 +213,11 @@ impl<'p> OpsBuilder<'p> {
         }
     }
 
-    pub(super) fn finish(mut self) -> (Vec<Op>, Places) {
+    pub(super) fn finish(mut self) -> Parsed {
         self.close();
         self.ops.shrink_to_fit();
-        (self.ops, self.places)
+        self.tensors.shrink_to_fit();
+        Parsed { ops: self.ops, places: self.places, tensors: self.tensors, elements: self.elements }
     }
 
     /// Adds the rows of one batch.
@@ -266,15 +279,17 @@ impl<'p> OpsBuilder<'p> {
 
     /// The slot of a row; `None` for the one row of an op without slots.
     fn slot(&mut self, rows: &Rows<'_>, row: usize) -> Result<Option<Slot>, ReadError> {
-        let Some(path) = self.shared(rows.text(Column::Slot, row))? else { return Ok(None) };
+        let Some(path) = rows.text(Column::Slot, row) else { return Ok(None) };
+        self.budget.take(self.path, path)?;
         let side = match rows.text(Column::Side, row) {
             Some("parameter") => SlotSide::Parameter,
             Some("output") => SlotSide::Output,
             Some("gradient") => SlotSide::Gradient,
             _ => SlotSide::Input,
         };
-        let value = self.value(rows, row)?;
-        Ok(Some(Slot { path, side, value, identity: rows.count(Column::Identity, row) }))
+        let name = self.repeated.name(path, side);
+        let identity = rows.count(Column::Identity, row).and_then(SeenAs::new);
+        Ok(Some(Slot { name, value: self.value(rows, row)?, identity }))
     }
 
     fn value(&mut self, rows: &Rows<'_>, row: usize) -> Result<Value, ReadError> {
@@ -344,18 +359,14 @@ impl<'p> OpsBuilder<'p> {
         Some(sketch)
     }
 
-    /// The elements of a small tensor, which lie in the table itself.
-    fn small(&mut self, rows: &Rows<'_>, row: usize) -> Result<Option<Arc<Vec<u8>>>, ReadError> {
+    /// Keeps the elements of a small tensor, which lie in the table itself; gives the row that has them.
+    fn small(&mut self, rows: &Rows<'_>, row: usize) -> Result<Option<u64>, ReadError> {
         if let Some(first) = rows.count(Column::SameAs, row) {
-            return Ok(self.small.get(&first).cloned());
+            return Ok(Some(first).filter(|&first| self.elements.has(first)));
         }
         let Some(bytes) = rows.bytes(Column::Data, row) else { return Ok(None) };
-        self.small_left = self.small_left.checked_sub(bytes.len() as u64).ok_or_else(|| {
-            ReadError::format(self.path, "its small tensors have more bytes than the file; capture it again")
-        })?;
-        let bytes = Arc::new(bytes.to_vec());
-        self.small.insert(self.rows, bytes.clone());
-        Ok(Some(bytes))
+        self.elements.push(self.path, self.rows, bytes)?;
+        Ok(Some(self.rows))
     }
 
     /// Notes where the data lies, under a key that is the name in the shard where that is not taken, or the number of the row.
@@ -369,25 +380,31 @@ impl<'p> OpsBuilder<'p> {
             Some(Checksum::Xxh3(hash)) => Some(hash),
             _ => None,
         };
-        let place = |at| Place { at, dtype: record.dtype.known(), shape: record.shape.clone(), hash };
+        let dtype = record.dtype.known();
         let number = |column| rows.count(column, row);
         let (Some(shard), Some(offset), Some(bytes)) =
             (rows.small(Column::Shard, row), number(Column::Offset), number(Column::Bytes))
         else {
-            let Some(bytes) = self.small(rows, row)? else { return Ok(None) };
-            let place = place(At::Table(bytes));
-            let key = |row: u64| -> Arc<str> { format!("row {row}").into() };
+            let Some(elements) = self.small(rows, row)? else { return Ok(None) };
+            let tensor = SmallTensor {
+                row: self.rows,
+                elements,
+                dtype,
+                shape: shared(&mut self.shapes, record.shape.clone()),
+                hash: hash.map(u128::to_be_bytes),
+            };
             // Under the key of the row that has the bytes, but for views of another shape.
-            let first = rows.count(Column::SameAs, row).map(key);
-            let known = first.filter(|key| self.places.get(key) == Some(&place));
-            let key = known.unwrap_or_else(|| key(self.rows));
-            self.places.insert(key.clone(), place);
-            return Ok(Some(key));
+            if find(&self.tensors, elements).is_some_and(|first| tensor.is_as(first)) {
+                return Ok(Some(SmallTensors::key(elements).into()));
+            }
+            self.tensors.push(tensor);
+            return Ok(Some(SmallTensors::key(self.rows).into()));
         };
-        let place = place(At::Shard { shard, offset, bytes });
+        let place = Place { shard, offset, bytes, dtype, shape: record.shape.clone(), hash };
         let name: Arc<str> = self.text(rows.text(Column::Tensor, row))?.unwrap_or_default().into();
         let taken = self.places.get(&name).is_some_and(|other| *other != place);
-        let key = if taken || name.is_empty() { format!("{name}@{}", self.rows).into() } else { name };
+        let taken = taken || name.is_empty() || SmallTensors::row(&name).is_some();
+        let key = if taken { format!("{name}@{}", self.rows).into() } else { name };
         self.places.insert(key.clone(), place);
         Ok(Some(key))
     }

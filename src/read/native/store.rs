@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use super::small::SmallTensors;
 use crate::dump::native::{shard_name, shard_part_name};
 use crate::dump::{DType, Storage, TensorData, TensorStore};
 use crate::measure;
@@ -13,19 +14,12 @@ use crate::read::ReadError;
 use crate::read::late::{self, Wanted};
 use crate::read::map::{FileAccess, Source};
 
-/// Where the data of one tensor lies.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum At {
-    /// In the table; here it is.
-    Table(Arc<Vec<u8>>),
-    /// At these bytes of a shard.
-    Shard { shard: u32, offset: u64, bytes: u64 },
-}
-
-/// Where the data of one tensor lies, and what it is.
+/// Where in a shard the data of one tensor lies, and what it is.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Place {
-    pub(super) at: At,
+    pub(super) shard: u32,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
     pub(super) dtype: Option<DType>,
     pub(super) shape: Arc<[u64]>,
     /// xxh3-128 of the bytes, where it was recorded.
@@ -43,15 +37,21 @@ pub(super) struct NativeStore {
     table: PathBuf,
     access: FileAccess,
     places: HashMap<Arc<str>, (Place, Intact)>,
+    small: SmallTensors,
     open: Mutex<HashMap<u32, Arc<Source>>>,
 }
 
 impl NativeStore {
-    /// The data at `places` in `table`, and in the shards of the folder that this is in.
-    pub(super) fn new(table: PathBuf, access: FileAccess, places: HashMap<Arc<str>, Place>) -> Self {
+    /// The tensors `small` of `table`, and those at `places` in the shards of the folder that this is in.
+    pub(super) fn new(
+        table: PathBuf,
+        access: FileAccess,
+        places: HashMap<Arc<str>, Place>,
+        small: SmallTensors,
+    ) -> Self {
         let folder = table.parent().map(Into::into).unwrap_or_default();
         let places = places.into_iter().map(|(key, place)| (key, (place, Intact::new()))).collect();
-        Self { folder, table, access, places, open: Mutex::new(HashMap::new()) }
+        Self { folder, table, access, places, small, open: Mutex::new(HashMap::new()) }
     }
 
     fn shard(&self, number: u32) -> Result<Arc<Source>, ReadError> {
@@ -68,63 +68,75 @@ impl NativeStore {
         Ok(source)
     }
 
-    /// The file that holds what lies at `at`.
-    fn path(&self, at: &At) -> PathBuf {
-        match at {
-            At::Table(_) => self.table.clone(),
-            At::Shard { shard, .. } => self
-                .shard(*shard)
-                .map_or_else(|_| self.folder.join(shard_name(*shard)), |source| source.path().into()),
-        }
+    /// The file that holds what lies at `place`.
+    fn path(&self, place: &Place) -> PathBuf {
+        self.shard(place.shard)
+            .map_or_else(|_| self.folder.join(shard_name(place.shard)), |source| source.path().into())
     }
+
+    fn load_small(&self, key: &str) -> Result<TensorData, ReadError> {
+        let tensor = self
+            .small
+            .get(key)
+            .ok_or_else(|| ReadError::usage(&*self.folder, format!("no tensor {key:?} in this part")))?;
+        let damaged =
+            |message: String| ReadError::format(self.table.clone(), format!("tensor {key:?}: {message}"));
+        let bytes = || self.small.bytes(&self.table, tensor);
+        let data = checked(tensor.dtype, &tensor.shape, bytes, &damaged)?;
+        // Not kept: of so few bytes the hash takes less than a look-up.
+        let same = tensor.hash.is_none_or(|hash| measure::hash(data.view()).to_be_bytes() == hash);
+        if same { Ok(data) } else { Err(damaged(OTHER_BYTES.into())) }
+    }
+}
+
+/// What is said of bytes that are not those of the hash.
+const OTHER_BYTES: &str = "its bytes are not those that were recorded, by their hash; the file is damaged, copy it or capture it again";
+
+/// A tensor of this type and shape, whose bytes are found by `bytes`.
+fn checked(
+    dtype: Option<DType>,
+    shape: &[u64],
+    bytes: impl FnOnce() -> Result<(Storage, Range<usize>), ReadError>,
+    damaged: &impl Fn(String) -> ReadError,
+) -> Result<TensorData, ReadError> {
+    let dtype = dtype.ok_or_else(|| damaged("its element type is not supported".into()))?;
+    let shape: Option<Box<[usize]>> = shape.iter().map(|&size| usize::try_from(size).ok()).collect();
+    let shape = shape.ok_or_else(|| damaged("its shape cannot be addressed".into()))?;
+    let (storage, range) = bytes()?;
+    let wanted = crate::dump::element_count(&shape).and_then(|count| count.checked_mul(dtype.size()));
+    if wanted != Some(range.len()) {
+        return Err(damaged(format!("{} bytes are not {dtype} of shape {shape:?}", range.len())));
+    }
+    TensorData::contiguous(storage, range, dtype, shape).map_err(|error| damaged(error.to_string()))
 }
 
 impl TensorStore for NativeStore {
     fn load(&self, key: &str) -> Result<TensorData, ReadError> {
-        let (place, intact) = self
-            .places
-            .get(key)
-            .ok_or_else(|| ReadError::usage(&*self.folder, format!("no tensor {key:?} in this part")))?;
+        let Some((place, intact)) = self.places.get(key) else { return self.load_small(key) };
         let damaged =
-            |message: String| ReadError::format(self.path(&place.at), format!("tensor {key:?}: {message}"));
-        let Some(dtype) = place.dtype else {
-            return Err(damaged("its element type is not supported".into()));
+            |message: String| ReadError::format(self.path(place), format!("tensor {key:?}: {message}"));
+        let bytes = || {
+            let end = place.offset.checked_add(place.bytes);
+            let end = end.ok_or_else(|| damaged("lies beyond any file".into()))?;
+            let section = self.shard(place.shard)?.section(place.offset..end, "its data")?;
+            Ok((section.storage, section.range))
         };
-        let shape: Option<Box<[usize]>> =
-            place.shape.iter().map(|&size| usize::try_from(size).ok()).collect();
-        let shape = shape.ok_or_else(|| damaged("its shape cannot be addressed".into()))?;
-        let (storage, range): (Storage, Range<usize>) = match &place.at {
-            At::Table(bytes) => (bytes.clone(), 0..bytes.len()),
-            At::Shard { shard, offset, bytes } => {
-                let end = offset.checked_add(*bytes);
-                let end = end.ok_or_else(|| damaged("lies beyond any file".into()))?;
-                let section = self.shard(*shard)?.section(*offset..end, "its data")?;
-                (section.storage, section.range)
-            }
-        };
-        let wanted = crate::dump::element_count(&shape).and_then(|count| count.checked_mul(dtype.size()));
-        if wanted != Some(range.len()) {
-            return Err(damaged(format!("{} bytes are not {dtype} of shape {shape:?}", range.len())));
-        }
-        let data = TensorData::contiguous(storage, range, dtype, shape)
-            .map_err(|error| damaged(error.to_string()))?;
+        let data = checked(place.dtype, &place.shape, bytes, &damaged)?;
         if let Some(hash) = place.hash {
             let same = *intact.get_or_init(|| measure::hash(data.view()) == hash);
             if let Some(fault) = data.fault() {
                 return Err(damaged(fault));
             }
             if !same {
-                let message = "its bytes are not those that were recorded, by their hash; the file is damaged, copy it or capture it again";
-                return Err(damaged(message.into()));
+                return Err(damaged(OTHER_BYTES.into()));
             }
         }
         Ok(data)
     }
+
     fn expect(&self, keys: &[&str]) {
         let wanted = keys.iter().filter_map(|&key| {
-            let (Place { at: At::Shard { shard, offset, bytes }, .. }, _) = self.places.get(key)? else {
-                return None;
-            };
+            let (Place { shard, offset, bytes, .. }, _) = self.places.get(key)?;
             let path = self.folder.join(shard_name(*shard));
             Some(Wanted { path, range: *offset..offset.checked_add(*bytes)? })
         });
@@ -133,5 +145,12 @@ impl TensorStore for NativeStore {
 
     fn is_late(&self) -> bool {
         late::may_be(&self.folder)
+    }
+
+    fn let_go(&self) {
+        // The copy of a table that somebody handed over may be gone when it is wanted again.
+        if !self.is_late() {
+            self.small.let_go();
+        }
     }
 }

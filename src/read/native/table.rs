@@ -27,6 +27,28 @@ pub(super) fn read(
     names: &[&str],
     mut take: impl FnMut(&RecordBatch) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
+    read_some(path, names, None, |_, batch| take(batch))
+}
+
+/// As [`read`], of the row group that `row` is in; nothing where there is no such row. `take` is told the number of the first row.
+///
+/// # Errors
+/// As for [`read`].
+pub(super) fn read_group(
+    path: &Path,
+    names: &[&str],
+    row: u64,
+    take: impl FnMut(u64, &RecordBatch) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
+    read_some(path, names, Some(row), take)
+}
+
+fn read_some(
+    path: &Path,
+    names: &[&str],
+    row: Option<u64>,
+    mut take: impl FnMut(u64, &RecordBatch) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
     let (file, len) = map::open_regular(path)?;
     guarded(path, || {
         let damaged = |error: &dyn std::fmt::Display| {
@@ -50,16 +72,39 @@ pub(super) fn read(
         let metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options)
             .map_err(|error| damaged(&error))?;
         let mask = ProjectionMask::columns(metadata.parquet_schema(), names.iter().copied());
+        let (groups, mut first) = match row {
+            Some(row) => {
+                let Some((group, first)) = group_of(metadata.metadata(), row) else { return Ok(()) };
+                (vec![group], first)
+            }
+            None => ((0..metadata.metadata().num_row_groups()).collect(), 0),
+        };
         let batches = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
             .with_batch_size(BATCH)
             .with_projection(mask)
+            .with_row_groups(groups)
             .build()
             .map_err(|error| damaged(&error))?;
         for batch in batches {
-            take(&batch.map_err(|error| damaged(&error))?)?;
+            let batch = batch.map_err(|error| damaged(&error))?;
+            take(first, &batch)?;
+            first += batch.num_rows() as u64;
         }
         Ok(())
     })
+}
+
+/// The row group that `row` is in, and the row that it begins with.
+fn group_of(metadata: &ParquetMetaData, row: u64) -> Option<(usize, u64)> {
+    let mut first = 0_u64;
+    for (index, group) in metadata.row_groups().iter().enumerate() {
+        let end = first.checked_add(u64::try_from(group.num_rows()).ok()?)?;
+        if row < end {
+            return Some((index, first));
+        }
+        first = end;
+    }
+    None
 }
 
 /// Numbered values, as tables are read.

@@ -10,7 +10,8 @@ use crate::capture::{
 use crate::dump::native::{JOURNAL, OPS, STACKS, STACKS_JOURNAL, STOPPED, rank_folder};
 use crate::dump::{
     Checksum, Counts, DType, Dump, ExtremePlaces, Number, Observation, Rank, RankId, RecordedDType,
-    RecordedStatistics, SKETCH_LANES, Scalar, Sketch, SketchVersion, SlotSide, Task, TensorRef, Value,
+    RecordedStatistics, SKETCH_LANES, Scalar, SeenAs, Sketch, SketchVersion, SlotSide, Task, TensorRef,
+    Value,
 };
 use crate::read::map::FileAccess;
 use crate::read::{ReadError, open};
@@ -193,7 +194,7 @@ fn every_kind_of_value_comes_back() {
     assert_eq!(back, wanted.iter().collect::<Vec<_>>());
     assert!(c.slots.iter().all(|slot| slot.side == SlotSide::Gradient && &*slot.path == "grad.x"));
 
-    let identities: Vec<_> = a.slots.iter().map(|slot| slot.identity).collect();
+    let identities: Vec<_> = a.slots.iter().map(|slot| slot.identity.map(SeenAs::number)).collect();
     assert_eq!(identities, [Some(7), Some(7), None, None, None, None, None]);
     let expected = Observation { hash: Some(hash), ..observation(1.0) };
     for slot in &a.slots[..2] {

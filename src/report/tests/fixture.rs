@@ -101,7 +101,7 @@ impl Part {
     pub(crate) fn push(&mut self, name: &str, role: Role, cause: Option<Cause>, slots: Vec<SlotSpec>) {
         let (mut b, mut c, mut pairs, mut evidence, mut judged) = (vec![], vec![], vec![], vec![], vec![]);
         for spec in slots {
-            let slot = |value: Value| Slot { path: spec.path.into(), side: spec.side, value, identity: None };
+            let slot = |value: Value| Slot::new(spec.path, spec.side, value);
             pairs.push(match (&spec.baseline, &spec.candidate) {
                 (Some(_), Some(_)) => Paired::Both(b.len(), c.len()),
                 (Some(_), None) => Paired::BaselineOnly(b.len()),
