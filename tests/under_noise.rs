@@ -170,11 +170,11 @@ fn a_norm_that_parts_by_itself_is_no_factor_of_all_elements() {
     let relu = |factor: f64, of_all: bool| {
         let answer = run(factor, of_all);
         let first = answer.summary.first_divergence.as_ref();
-        first.filter(|first| first.op == "Functional.relu.0.forward").map(|first| first.reason.to_string())
+        first.filter(|first| first.op == "Functional.relu.0.forward").map(|first| first.reason.clone())
     };
-    assert_eq!(relu(1.000015, false), None);
-    assert!(relu(1.000015, true).is_some_and(|said| said.contains("all elements are scaled by 1.0000")));
-    assert!(relu(1.0001, false).is_some_and(|said| said.contains("its norm is 1.0000")));
+    assert_eq!(relu(1.000_015, false), None);
+    assert!(relu(1.000_015, true).is_some_and(|said| said.contains("all elements are scaled by 1.0000")));
+    assert!(relu(1.000_1, false).is_some_and(|said| said.contains("its norm is 1.0000")));
 }
 
 #[test]

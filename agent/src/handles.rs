@@ -41,13 +41,12 @@ impl Sizes {
         let dims = shape.len();
         let mut all = Vec::with_capacity(2 * dims + storage.len());
         all.extend_from_slice(shape);
-        match strides.filter(|strides| strides.len() == dims) {
-            Some(strides) => all.extend_from_slice(strides),
-            None => {
-                all.resize(2 * dims, 1);
-                for axis in (1..dims).rev() {
-                    all[dims + axis - 1] = all[dims + axis].saturating_mul(shape[axis].max(1));
-                }
+        if let Some(strides) = strides.filter(|strides| strides.len() == dims) {
+            all.extend_from_slice(strides);
+        } else {
+            all.resize(2 * dims, 1);
+            for axis in (1..dims).rev() {
+                all[dims + axis - 1] = all[dims + axis].saturating_mul(shape[axis].max(1));
             }
         }
         all.extend_from_slice(storage);

@@ -35,7 +35,7 @@ const CALLS_FOR_KNOWN: usize = 8;
 /// Of a factor common to all elements: in sound pairs of public models none was beyond 1.4.
 const GAIN: f64 = 2.5;
 
-/// Of a factor that is one of norms alone, while the largest and the least element stay where they are. That of a ReLU behind a normalisation
+/// Of a factor that is one of norms alone, while the largest and the least element stay where they are. That of a `ReLU` behind a normalisation
 /// may be noise: the norm in front of it is what it is made to be, so that its error does not show. At most 11 in sound pairs of public models.
 const GAIN_OF_NORM: f64 = 5.0;
 
