@@ -145,7 +145,7 @@ fn gone(handle: *const c_void) {
 ///
 /// # Safety
 /// So many values lie there for as long as the result is used, as CANN itself expects of them during a call.
-unsafe fn values<'a, T>(values: *const T, count: u64) -> &'a [T] {
+unsafe fn slice_at<'a, T>(values: *const T, count: u64) -> &'a [T] {
     let count = usize::try_from(count).unwrap_or(0);
     if values.is_null() || count == 0 {
         return &[];
@@ -187,9 +187,9 @@ pub(crate) unsafe extern "C" fn aclCreateTensor(
     let handle = unsafe { real(shape, dims, dtype, strides, offset, format, storage, storage_dims, data) };
     made(handle, || {
         // SAFETY: CANN has just read as many.
-        let (shape, storage) = unsafe { (values(shape, dims), values(storage, storage_dims)) };
+        let (shape, storage) = unsafe { (slice_at(shape, dims), slice_at(storage, storage_dims)) };
         // SAFETY: as above.
-        let strides = (!strides.is_null()).then(|| unsafe { values(strides, dims) });
+        let strides = (!strides.is_null()).then(|| unsafe { slice_at(strides, dims) });
         Handle::Tensor(Arc::new(Tensor {
             sizes: Sizes::new(shape, strides, storage),
             dtype,
@@ -237,7 +237,7 @@ unsafe fn taken(items: *const *const c_void, count: u64) -> Vec<Option<Handle>> 
         return Vec::new();
     }
     // SAFETY: as the caller vouches.
-    let items = unsafe { values(items, count) };
+    let items = unsafe { slice_at(items, count) };
     let take = |item: &*const c_void| part(item.addr()).as_mut()?.remove(&item.addr());
     items.iter().map(take).collect()
 }
@@ -284,7 +284,7 @@ pub(crate) unsafe extern "C" fn aclCreateScalar(value: *const c_void, dtype: i32
         let mut bytes = [0; 16];
         let size = acl_size(dtype).unwrap_or(0).min(16);
         // SAFETY: CANN has just read a value of this type there.
-        let there = unsafe { values(value.cast::<u8>(), size as u64) };
+        let there = unsafe { slice_at(value.cast::<u8>(), size as u64) };
         bytes[..there.len()].copy_from_slice(there);
         Handle::Scalar(Scalar { dtype, bytes })
     })
@@ -300,7 +300,7 @@ macro_rules! array {
             // SAFETY: the program's own call, as it made it.
             let handle = unsafe { real(values, count) };
             // SAFETY: CANN has just read as many.
-            made(handle, || $make(unsafe { self::values(values, count) }))
+            made(handle, || $make(unsafe { slice_at(values, count) }))
         })*
     };
 }
