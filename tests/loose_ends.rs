@@ -77,3 +77,26 @@ fn what_is_computed_and_read_is_one() {
     let first = answer.summary.first_divergence.unwrap();
     assert_eq!((&*first.op, first.cause), ("Tensor.mean.0.forward", Cause::Structure));
 }
+
+#[test]
+fn a_place_that_is_named_is_not_among_those_that_agree() {
+    // One function stands for another, and only its backward pass differs: named is the forward call, whose own result agrees.
+    let answer = compare(Task::Tensor, &|side| {
+        let mut ops = vec![op("Functional.gelu.0.forward").input(wave(2)).output(wave(1))];
+        ops.push(
+            op(side.pick("Tensor.clamp.0.forward", "Tensor.mul.0.forward")).input(wave(1)).output(wave(5)),
+        );
+        ops = before_a_product(ops, &wave(5));
+        ops.push(op("Functional.linear.0.backward").input(wave(7)).output(wave(8)));
+        if side.is_candidate() {
+            ops.push(op("Tensor.mul.0.backward").input(wave(8)).output(wave(9)));
+        }
+        let (given, made) = side.pick((wave(8), wave(10)), (wave(9), wave(11)));
+        ops.push(op("Functional.gelu.0.backward").input(given).output(made));
+        ops
+    });
+    let first = answer.summary.first_divergence.unwrap();
+    assert_eq!((&*first.op, first.cause), ("Tensor.mul.0.forward", Cause::Structure));
+    let notes = &answer.summary.notes;
+    assert!(!notes.iter().any(|note| note.contains("call other ops")), "{notes:?}");
+}
