@@ -9,7 +9,8 @@ use rayon::prelude::*;
 
 use super::Progress;
 use crate::dump::{Checksum, Content, DType, Slot, TensorData, TensorRecord, TensorStore, Value};
-use crate::measure::{self, Evidence, Unreadable, compare_recorded};
+use crate::judge::PartEvidence;
+use crate::measure::{self, Evidence, KeptMetrics, Unreadable, compare_recorded};
 use crate::pair::PartPair;
 
 /// One side of a pair: what was recorded, and where its data is.
@@ -26,7 +27,7 @@ const LARGE: u64 = 1 << 20;
 
 /// What is known of every pair of slots of a part, by op and slot, and the bytes of tensor data it took. Two tensors that several
 /// slots hold on both sides are measured once.
-pub(super) fn of_part(pair: &PartPair, progress: &dyn Progress) -> (Vec<Vec<Evidence>>, u64) {
+pub(super) fn of_part(pair: &PartPair, progress: &dyn Progress) -> (PartEvidence, u64) {
     let record = |slot: Option<&'_ Slot>| match slot.map(|slot| &slot.value) {
         Some(Value::Tensor(record)) => Some(Arc::clone(record)),
         _ => None,
@@ -38,11 +39,14 @@ pub(super) fn of_part(pair: &PartPair, progress: &dyn Progress) -> (Vec<Vec<Evid
         let both = (record(b)?, record(c)?);
         Some(*known.entry((Arc::as_ptr(&both.0), Arc::as_ptr(&both.1))).or_insert_with(|| {
             distinct.push(both);
-            distinct.len() - 1
+            u32::try_from(distinct.len() - 1).unwrap_or(PartEvidence::NOTHING)
         }))
     };
-    let places: Vec<Vec<Option<usize>>> =
-        pair.ops.iter().map(|op| op.slots.iter().map(|&slots| place(op, slots)).collect()).collect();
+    let places = pair.ops.iter().map(|op| {
+        let places = op.slots.iter().map(|slots| place(op, slots).unwrap_or(PartEvidence::NOTHING));
+        places.collect::<Vec<_>>()
+    });
+    let places = places.collect();
     drop(known);
     progress.expect(distinct.len() as u64);
     let bytes = AtomicU64::new(0);
@@ -69,8 +73,7 @@ pub(super) fn of_part(pair: &PartPair, progress: &dyn Progress) -> (Vec<Vec<Evid
     } else {
         measured = measure(&distinct);
     }
-    let of = |place: &Option<usize>| place.map_or(Evidence::Nothing, |place| measured[place].clone());
-    (places.iter().map(|op| op.iter().map(of).collect()).collect(), bytes.into_inner())
+    (PartEvidence::new(measured, places), bytes.into_inner())
 }
 
 /// Takes the first pairs of `rest`, and has what will be read of them come.
@@ -193,7 +196,7 @@ fn measured(b_key: &str, x: &TensorData, c_key: &str, y: &TensorData, bytes: usi
     if baseline.is_some() || candidate.is_some() {
         return (Evidence::Unreadable(Box::new(Unreadable { baseline, candidate })), 0);
     }
-    let evidence = measured.map_or(Evidence::Nothing, |metrics| Evidence::Data(Arc::new(metrics)));
+    let evidence = measured.map_or(Evidence::Nothing, |metrics| Evidence::Data(KeptMetrics::from(&metrics)));
     (evidence, bytes as u64)
 }
 
@@ -249,7 +252,7 @@ fn recorded(b: &TensorRecord, c: &TensorRecord) -> Evidence {
     let anything = compared.checksum.is_some()
         || counted
         || [compared.max, compared.min, compared.mean, compared.norm].iter().any(Option::is_some);
-    if anything { Evidence::Recorded(Arc::new(compared)) } else { Evidence::Nothing }
+    if anything { Evidence::Recorded(Box::new(compared)) } else { Evidence::Nothing }
 }
 
 /// Opens a tensor and holds it against its record: a file that was swapped or cut must not pass for the tensor.

@@ -94,8 +94,8 @@ impl Fold {
         if let Some(fault) = &done.reference_fault {
             incomplete(fault.clone());
         }
-        for (op, judged) in pair.ops.iter().zip(&done.judged.ops) {
-            for (&slots, slot) in op.slots.iter().zip(&judged.slots) {
+        for (op, judged) in pair.ops.iter().zip(done.judged.slots.iter()) {
+            for (slots, slot) in op.slots.iter().zip(judged) {
                 if slot.verdict == Verdict::Unreadable {
                     let (b, c) = pair.slot(op, slots);
                     let path = b.or(c).map_or("", |slot| &*slot.path);

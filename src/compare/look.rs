@@ -2,7 +2,7 @@
 
 use super::collect::load;
 use crate::dump::{Slot, TensorRecord};
-use crate::judge::Finding;
+use crate::judge::{Finding, PartEvidence};
 use crate::measure::{Evidence, Look, look, look_at_sketches};
 use crate::pair::PartPair;
 use crate::report::Portrait;
@@ -18,16 +18,16 @@ const MAX_ELEMENTS: u64 = 1 << 25;
 
 /// What the values of the first of `findings`, which are those of `pair`, show. What equals to the bit, and what cannot be read again, is
 /// left out.
-pub(super) fn portraits(pair: &PartPair, evidence: &[Vec<Evidence>], findings: &[Finding]) -> Vec<Portrait> {
+pub(super) fn portraits(pair: &PartPair, evidence: &PartEvidence, findings: &[Finding]) -> Vec<Portrait> {
     let mut left = MAX_ELEMENTS;
     let mut found: Vec<Portrait> = Vec::new();
     for finding in findings.iter().take(MAX_FINDINGS) {
         let order = finding.order;
-        let (Some(op), Some(evidence)) = (pair.ops.get(order), evidence.get(order)) else { continue };
+        let Some(op) = pair.ops.get(order) else { continue };
         if found.iter().any(|portrait| portrait.order == order) {
             continue;
         }
-        let slots = op.slots.iter().map(|&slots| pair.slot(op, slots)).zip(evidence).enumerate();
+        let slots = op.slots.iter().map(|slots| pair.slot(op, slots)).zip(evidence.of_op(order)).enumerate();
         let looks = slots.filter_map(|(slot, ((b, c), evidence))| {
             let look = closer(pair, tensor(b)?, tensor(c)?, evidence, &mut left)?;
             Some(Portrait { order, slot, look })
@@ -49,13 +49,14 @@ fn closer(
     left: &mut u64,
 ) -> Option<Look> {
     match evidence {
-        Evidence::Data(metrics) if !metrics.bit_equal => {
+        Evidence::Data(kept) => {
+            let metrics = Some(kept.metrics()).filter(|metrics| !metrics.bit_equal)?;
             *left = left.checked_sub(b.len())?;
             let b = load((b, &*pair.baseline.store), b.data.as_ref()?).ok()?;
             let c = load((c, &*pair.candidate.store), c.data.as_ref()?).ok()?;
-            look(b.view(), c.view(), metrics).filter(|_| b.fault().or_else(|| c.fault()).is_none())
+            look(b.view(), c.view(), &metrics).filter(|_| b.fault().or_else(|| c.fault()).is_none())
         }
         Evidence::Recorded(_) => look_at_sketches(b.sketch.as_ref()?, c.sketch.as_ref()?),
-        Evidence::Data(_) | Evidence::Unreadable(_) | Evidence::Nothing => None,
+        Evidence::Unreadable(_) | Evidence::Nothing => None,
     }
 }

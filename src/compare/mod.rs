@@ -32,8 +32,7 @@ pub use noise::{Calibration, calibrate};
 pub use selection::{LevelFilter, NumberSet, SelectionError};
 
 use crate::dump::{Dump, Level, NATIVE, PartKey, Rank};
-use crate::judge::{History, Known, Noise, PartJudgement, Rules, Summary, judge_part};
-use crate::measure::Evidence;
+use crate::judge::{History, Known, Noise, PartEvidence, PartJudgement, Rules, Summary, judge_part};
 use crate::pair::{
     Alignment, Mapping, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels, keep_common,
     keep_common_slots, keep_first_batch, keep_reached, keep_shared_kinds, pair_parts, substitutions,
@@ -107,11 +106,9 @@ impl Progress for Quiet {
 /// A part that was measured, and judged where `judged` is no longer the default.
 struct DonePart {
     pair: PartPair,
-    evidence: Vec<Vec<Evidence>>,
+    evidence: PartEvidence,
     bytes: u64,
     judged: PartJudgement,
-    /// Numbers of its values.
-    values: Vec<Vec<Option<u32>>>,
     /// What was looked at more closely.
     portraits: Vec<Portrait>,
     /// What could not be read of the reference.
@@ -308,7 +305,8 @@ fn parts_at_a_time() -> usize {
 }
 
 fn hand_on(done: &[DonePart], parts: usize, sink: &mut PartSink<'_>) -> Result<(), CompareError> {
-    for DonePart { pair, evidence, judged, values, portraits, .. } in done {
+    for DonePart { pair, evidence, judged, portraits, .. } in done {
+        let values = &value_numbers(pair);
         sink(&PartReport { pair, evidence, judged, values, portraits, parts })?;
     }
     Ok(())
@@ -410,7 +408,6 @@ fn compare_part(
     };
     let (evidence, bytes) = collect::of_part(&pair, progress);
     Ok(DonePart {
-        values: value_numbers(&pair),
         pair,
         evidence,
         bytes,

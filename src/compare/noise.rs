@@ -149,7 +149,7 @@ impl Measuring {
 
 /// Number of values of the second run that could not be read, and why the first of them.
 fn unreadable(part: &DonePart) -> Option<(usize, &str)> {
-    let mut reasons = part.evidence.iter().flatten().filter_map(|evidence| match evidence {
+    let mut reasons = part.evidence.of_slots().filter_map(|evidence| match evidence {
         Evidence::Unreadable(why) => why.candidate.as_deref(),
         _ => None,
     });

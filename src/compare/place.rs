@@ -32,7 +32,7 @@ fn region(
         return None;
     }
     let op = pair.ops.get(order)?;
-    let (b, c) = op.slots.iter().map(|&slots| pair.slot(op, slots)).find_map(|(b, c)| {
+    let (b, c) = op.slots.iter().map(|slots| pair.slot(op, slots)).find_map(|(b, c)| {
         let (b, c) = (b?, c?);
         (*b.path == *slot).then_some((b.value.tensor()?, c.value.tensor()?))
     })?;

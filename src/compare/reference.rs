@@ -8,7 +8,7 @@ use super::{CompareError, CompareOptions, collect};
 use crate::dump::{Dump, PartKey, Rank, TensorRecord};
 use crate::judge::ReferenceErrors;
 use crate::measure::{Evidence, Metric};
-use crate::pair::{Mapping, PartMatch, PartPair, align};
+use crate::pair::{BySlot, Mapping, PartMatch, PartPair, align};
 
 /// The dump of the reference run.
 #[derive(Debug)]
@@ -19,10 +19,10 @@ pub(crate) struct Reference {
     alone: bool,
 }
 
-/// Errors of a part, by op and slot of its pairs; and what could not be read of the reference.
+/// Errors of a part, by the slots of its pairs; and what could not be read of the reference.
 #[derive(Debug, Default)]
 pub(super) struct OfPart {
-    pub(super) errors: Vec<Vec<ReferenceErrors>>,
+    pub(super) errors: BySlot<ReferenceErrors>,
     pub(super) fault: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl Reference {
         };
         let mut rank = match self.dump.reader.read(key) {
             Ok(rank) => rank,
-            Err(fault) => return OfPart { errors: Vec::new(), fault: Some(at(fault.to_string())) },
+            Err(fault) => return OfPart { errors: BySlot::default(), fault: Some(at(fault.to_string())) },
         };
         options.level.retain(&mut rank.ops);
         let (baseline, candidate) = rayon::join(
@@ -74,7 +74,7 @@ impl Reference {
                 baseline: baseline.error(op.ops.baseline(), slots.baseline()),
                 candidate: candidate.error(op.ops.candidate(), slots.candidate()),
             });
-            slots.collect()
+            slots.collect::<Vec<_>>()
         });
         OfPart { errors: errors.collect(), fault }
     }

@@ -68,9 +68,9 @@ pub(super) fn take(baseline: &mut Rank, candidate: &mut Rank, pairs: &mut [OpPai
     let stores = [Arc::clone(&baseline.store), Arc::clone(&candidate.store)];
     for pair in pairs {
         let Paired::Both(b, c) = pair.ops else { continue };
-        let mut slots = std::mem::take(&mut pair.slots);
+        let mut slots = pair.slots.iter().collect();
         taken.op([&mut baseline.ops[b], &mut candidate.ops[c]], &stores, &mut slots);
-        pair.slots = slots;
+        pair.slots = slots.into_iter().collect();
     }
     if taken.compared + taken.left_out + taken.without_data > 0 {
         let lacking = match taken.without_data {

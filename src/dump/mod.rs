@@ -5,6 +5,7 @@
 
 mod dtype;
 mod error;
+mod figure;
 mod gather;
 mod level;
 mod name;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 pub use dtype::{ALL_DTYPES, DType, RecordedDType};
 pub use error::ReadError;
+pub use figure::Figure;
 pub use level::Level;
 pub use name::{OpKind, OpName, Phase};
 pub use observation::{

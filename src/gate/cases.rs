@@ -25,10 +25,10 @@ pub(super) fn of_op(
         return None;
     }
     if let Some(finding) = finding {
-        return Some(Case { error: judged.output_error, ..of_finding(finding, kind_of(name)) });
+        return Some(Case { error: judged.output_error.get(), ..of_finding(finding, kind_of(name)) });
     }
     let mut case = Case::passed(kind_of(name), name, Some(part.pair.step), Some(part.pair.rank));
-    case.error = judged.output_error;
+    case.error = judged.output_error.get();
     match judged.role {
         Role::Unpaired => {
             op.ops.baseline()?;

@@ -187,7 +187,7 @@ impl Seen<'_> {
                 *used |= waiver.pattern.matches(name);
             }
             let mut infinite = None;
-            for (&slots, judgement) in op.slots.iter().zip(&judged.slots) {
+            for (slots, judgement) in op.slots.iter().zip(&part.judged.slots[position]) {
                 let (x, y) = part.pair.slot(op, slots);
                 let Some(slot) = x.or(y).filter(|slot| slot.value.tensor().is_some()) else { continue };
                 self.rules(name, &slot.path, slot.side.is_result());

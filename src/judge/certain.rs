@@ -160,7 +160,7 @@ impl<'f, 'a> Certain<'f, 'a> {
             // Sizes and counts may follow from choices that noise has flipped; what someone typed does not.
             Difference::Argument => (!picks && !self.flipped) || self.is_typed((position, slot)),
             Difference::ComputedArgument => {
-                let error = node.facts[slot].judgement.error.unwrap_or(1.0);
+                let error = node.facts[slot].judgement.error.get().unwrap_or(1.0);
                 !picks && !self.flipped && error > 8.0 * self.error
             }
             _ => false,
@@ -260,12 +260,12 @@ impl<'f, 'a> Certain<'f, 'a> {
         let multiplies =
             composite || matches!(node.traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention);
         let least = Precision::of(dtype).filter(|_| multiplies).map_or(0.0, |precision| precision.product);
-        match self.flow.evidence[place.0].get(place.1)? {
+        match self.flow.evidence.at(place.0, place.1) {
             // The reason of the value says it.
             Evidence::Recorded(_) if fact.blind => {
                 pattern::is_misplaced(fact, dtype, node.traits.kind).then(String::new)
             }
-            Evidence::Data(metrics) => pattern::of_elements(metrics, dtype, least),
+            Evidence::Data(kept) => pattern::of_elements(&kept.metrics(), dtype, least),
             Evidence::Recorded(recorded) => {
                 let sketch = recorded.sketch.as_deref().filter(|sketch| sketch.is_resolved())?;
                 pattern::of_sketch(fact, sketch, dtype, least)

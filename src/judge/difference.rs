@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::{SlotJudgement, Verdict};
-use crate::dump::{DType, SlotSide};
+use crate::dump::{DType, Figure, SlotSide};
 
 /// Share of a factor common to all elements that the largest or the least of them is off by at least: the rest may be their own noise.
 const AT_EXTREMES: f64 = 0.5;
@@ -139,7 +139,7 @@ impl Fact {
             difference,
             judgement: SlotJudgement {
                 verdict,
-                error: None,
+                error: Figure::NONE,
                 rule: None,
                 reason: reason.into(),
                 expectation: None,
@@ -171,13 +171,13 @@ impl Fact {
     /// Equal to the bit.
     pub(super) fn equal(mut self) -> Self {
         self.exact = true;
-        self.judgement.error = Some(0.0);
+        self.judgement.error = 0.0.into();
         self
     }
 
     /// With an error that stands in the report.
     pub(super) fn error(mut self, error: f64) -> Self {
-        self.judgement.error = Some(error);
+        self.judgement.error = error.into();
         self
     }
 

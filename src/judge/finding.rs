@@ -2,33 +2,29 @@
 
 use super::candidate::{Beyond, Candidate};
 use super::{
-    Cause, ErrorPlace, Extremes, Finding, LargestError, Located, OpJudgement, ReferenceErrors, frames,
-    metric_columns,
+    Cause, ErrorPlace, Extremes, Finding, LargestError, Located, OpJudgement, PartEvidence, ReferenceErrors,
+    SlotJudgement, frames,
 };
 use crate::dump::{Number, Op, OpKind, OpName, Phase, Rank, Slot, Stack, TensorRecord, Value};
 use crate::measure::{Evidence, Metric, SketchEstimate};
-use crate::pair::{OpPair, Paired, PartPair};
+use crate::pair::{BySlot, OpPair, Paired, PartPair};
 
 /// Describes a candidate.
 pub(super) fn describe(
     pair: &PartPair,
-    evidence: &[Vec<Evidence>],
-    ops: &[OpJudgement],
+    evidence: &PartEvidence,
+    (ops, slots): (&[OpJudgement], &BySlot<SlotJudgement>),
     candidate: &Candidate,
 ) -> Finding {
     let op_pair = &pair.ops[candidate.op];
     let (b, c) = pair.op(op_pair);
     let judged = &ops[candidate.op];
-    let slot_pair = candidate.slot.map(|slot| pair.slot(op_pair, op_pair.slots[slot]));
-    let nothing = Evidence::Nothing;
-    let slot_evidence = candidate
-        .slot
-        .and_then(|slot| evidence.get(candidate.op).and_then(|slots| slots.get(slot)))
-        .unwrap_or(&nothing);
+    let slot_pair = candidate.slot.map(|slot| pair.slot_at(candidate.op, slot));
+    let slot_evidence = candidate.slot.map_or(&Evidence::Nothing, |slot| evidence.at(candidate.op, slot));
     let slot = slot_pair.and_then(|(b, c)| b.or(c)).map_or_else(String::new, |slot| slot.path.to_string());
     let reason = match candidate.seen {
-        Some(seen) => hidden(pair, evidence, ops, seen, candidate.beyond),
-        None => reason(pair, candidate, judged, slot_evidence, &slot),
+        Some(seen) => hidden(pair, evidence, slots, seen, candidate.beyond),
+        None => reason(pair, candidate, (judged, &slots[candidate.op]), slot_evidence, &slot),
     };
     let recorded = stack_of(pair, op_pair.ops);
     let stack = recorded.map_or_else(Vec::new, |stack| frames::user_frames(stack));
@@ -42,7 +38,7 @@ pub(super) fn describe(
         slot,
         cause: candidate.cause,
         role: judged.role,
-        metrics: metric_columns(slot_evidence),
+        metrics: slot_evidence.metrics(),
         basis: slot_evidence.basis(),
         reference: ReferenceErrors::default(),
         place: slot_pair.and_then(|(b, c)| place(slot_evidence, b?, c?)),
@@ -63,16 +59,16 @@ pub(super) const ALL_ZERO: &str = "the baseline is all zero, the candidate is no
 /// What an op inside shows of a fault that the op's own results hide.
 fn hidden(
     pair: &PartPair,
-    evidence: &[Vec<Evidence>],
-    ops: &[OpJudgement],
+    evidence: &PartEvidence,
+    slots: &BySlot<SlotJudgement>,
     (op, slot): (usize, usize),
     beyond: Option<Beyond>,
 ) -> String {
     let op_pair = &pair.ops[op];
-    let (b, c) = pair.slot(op_pair, op_pair.slots[slot]);
+    let (b, c) = pair.slot_at(op, slot);
     let path = b.or(c).map_or("", |slot| &*slot.path);
-    let said = ops[op].slots.get(slot).map_or("", |slot| &*slot.reason);
-    let shown = evidence.get(op).and_then(|slots| slots.get(slot)).unwrap_or(&Evidence::Nothing);
+    let said = slots.at(op, slot).map_or("", |slot| &*slot.reason);
+    let shown = evidence.at(op, slot);
     format!(
         "inputs agree, but not what it hands to {} {path}, {}; made by something between its parts, which this level does not record",
         pair.name(op_pair),
@@ -83,12 +79,12 @@ fn hidden(
 fn reason(
     pair: &PartPair,
     candidate: &Candidate,
-    judged: &OpJudgement,
+    (judged, slots): (&OpJudgement, &[SlotJudgement]),
     evidence: &Evidence,
     slot: &str,
 ) -> String {
     let op_pair = &pair.ops[candidate.op];
-    let said = candidate.slot.and_then(|slot| judged.slots.get(slot)).map_or("", |slot| &*slot.reason);
+    let said = candidate.slot.and_then(|slot| slots.get(slot)).map_or("", |slot| &*slot.reason);
     let numbers = numbers(evidence, said, candidate.beyond);
     let mut parts: Vec<String> = Vec::new();
     match candidate.cause {
@@ -96,7 +92,7 @@ fn reason(
             parts.push(structure(op_pair.ops));
         }
         Cause::Argument => {
-            parts.extend(arguments(pair, candidate, judged));
+            parts.extend(arguments(pair, candidate, slots));
             if !slot.starts_with("input") && !slot.starts_with("kwarg") {
                 parts.push(numbers);
             } else {
@@ -148,7 +144,7 @@ fn follows_modules_alone(pair: &PartPair, position: usize) -> bool {
 
 /// How well the inputs agree.
 fn inputs(judged: &OpJudgement, evidence: &Evidence) -> String {
-    match judged.input_error {
+    match judged.input_error.get() {
         None => "no comparable inputs".to_owned(),
         Some(error) if error > 0.0 => format!("inputs agree to {error:.1e}"),
         Some(_) if evidence.is_estimate() && !hashed(evidence) => "inputs equal in statistics".to_owned(),
@@ -169,7 +165,8 @@ fn numbers(evidence: &Evidence, said: &str, beyond: Option<Beyond>) -> String {
     let more = if said.starts_with("rel_l2") { "" } else { said };
     let mut parts = Vec::new();
     match evidence {
-        Evidence::Data(metrics) => {
+        Evidence::Data(kept) => {
+            let metrics = kept.metrics();
             parts.extend(errors(rel_l2, ["", ""], beyond));
             parts.extend(metrics.cosine.map(|cosine| format!("cosine {cosine:.6}")));
             if metrics.both_finite == 1
@@ -219,7 +216,7 @@ fn errors(rel_l2: Option<f64>, [sign, basis]: [&str; 2], beyond: Option<Beyond>)
 fn place(evidence: &Evidence, baseline: &Slot, candidate: &Slot) -> Option<ErrorPlace> {
     let record = baseline.value.tensor().filter(|record| record.len() > 1)?;
     let metrics = match evidence {
-        Evidence::Data(metrics) if metrics.different > 0 => metrics,
+        Evidence::Data(kept) => Some(kept.metrics()).filter(|metrics| metrics.different > 0)?,
         Evidence::Recorded(_) => {
             let extremes = Some(Box::new(extremes([record, candidate.value.tensor()?])?));
             return Some(ErrorPlace { shape: record.shape.to_vec(), largest: None, extremes, region: None });
@@ -248,9 +245,9 @@ fn extremes(sides: [&TensorRecord; 2]) -> Option<Extremes> {
     Some(Extremes { greatest: [b_greatest, c_greatest], least: [b_least, c_least] })
 }
 
-fn arguments(pair: &PartPair, candidate: &Candidate, judged: &OpJudgement) -> Vec<String> {
+fn arguments(pair: &PartPair, candidate: &Candidate, judged: &[SlotJudgement]) -> Vec<String> {
     let op_pair = &pair.ops[candidate.op];
-    let differing = op_pair.slots.iter().zip(&judged.slots).filter_map(|(&slots, judgement)| {
+    let differing = op_pair.slots.iter().zip(judged).filter_map(|(slots, judgement)| {
         let (b, c) = pair.slot(op_pair, slots);
         let slot = b.or(c)?;
         let is_argument = !slot.side.is_result() && !judgement.verdict.is_fine() && !both_tensors(b, c);

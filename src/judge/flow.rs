@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::Verdict;
+use super::{PartEvidence, Verdict};
 use super::difference::{Difference, Fact, Identity, SlotFact};
 use super::nesting::{MAX_NESTING, Nesting};
 use super::ops::{Kind, Traits, base};
@@ -78,7 +78,7 @@ pub(super) type Place = (usize, usize);
 /// All ops of a part and how they rest on one another.
 pub(super) struct Flow<'a> {
     pub(super) pair: &'a PartPair,
-    pub(super) evidence: &'a [Vec<Evidence>],
+    pub(super) evidence: &'a PartEvidence,
     pub(super) nodes: Vec<Node<'a>>,
     by_name: HashMap<&'a str, usize>,
     /// Position of the module call around each op: the forward call of forward ops, the backward call of others.
@@ -92,24 +92,22 @@ pub(super) struct Flow<'a> {
 impl<'a> Flow<'a> {
     pub(super) fn of(
         pair: &'a PartPair,
-        evidence: &'a [Vec<Evidence>],
+        evidence: &'a PartEvidence,
         setting: &Setting,
         rules: &Rules,
         book: &mut RuleBook,
     ) -> Self {
-        let nothing = Evidence::Nothing;
         let mut shared = Shared::default();
         let nodes = pair.ops.iter().enumerate().filter_map(|(position, op_pair)| {
             let (b, c) = pair.op(op_pair);
             let op = b.or(c)?;
-            let facts = op_pair.slots.iter().enumerate().map(|(index, &slots)| {
+            let facts = op_pair.slots.iter().enumerate().map(|(index, slots)| {
                 let sides = pair.slot(op_pair, slots);
-                let found = evidence.get(position).and_then(|slots| slots.get(index));
                 let any: Option<&Slot> = sides.0.or(sides.1);
                 let view = SlotView {
                     op: op.name.as_str(),
                     uninitialised: any.is_some_and(|slot| is_uninitialised(op, slot)),
-                    evidence: found.unwrap_or(&nothing),
+                    evidence: evidence.at(position, index),
                     setting,
                     rules,
                 };
@@ -193,10 +191,10 @@ impl<'a> Flow<'a> {
         if [&self.pair.baseline, &self.pair.candidate].iter().any(|side| side.task == Task::Hash) {
             return;
         }
-        for (node, evidence) in self.nodes.iter_mut().zip(self.evidence) {
+        for (position, node) in self.nodes.iter_mut().enumerate() {
             let late = |slot: usize, fact: &Fact| {
                 fact.difference == Difference::Checksum
-                    && matches!(evidence.get(slot), Some(Evidence::Recorded(recorded))
+                    && matches!(self.evidence.at(position, slot), Evidence::Recorded(recorded)
                         if recorded.checksum == Some(ChecksumMatch::Different)
                             && recorded.rel_l2_at_least.is_some_and(|error| error <= 0.0))
             };
@@ -226,15 +224,13 @@ impl<'a> Flow<'a> {
 
     /// The slot of a place as the baseline has it, or the candidate where only that does.
     pub(super) fn slot(&self, (op, slot): Place) -> Option<&'a Slot> {
-        let op_pair = self.pair.ops.get(op)?;
-        let (b, c) = self.pair.slot(op_pair, *op_pair.slots.get(slot)?);
+        let (b, c) = self.pair.slot_at(op, slot);
         b.or(c)
     }
 
     /// What the captures numbered a tensor, where both did: the same where the same tensor was seen again, whatever it holds.
     pub(super) fn numbered(&self, (op, slot): Place) -> Option<Identity> {
-        let op_pair = self.pair.ops.get(op)?;
-        let (b, c) = self.pair.slot(op_pair, *op_pair.slots.get(slot)?);
+        let (b, c) = self.pair.slot_at(op, slot);
         b?.identity.zip(c?.identity).map(|(b, c)| (b.number(), c.number()))
     }
 

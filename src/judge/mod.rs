@@ -7,6 +7,7 @@ mod argument;
 mod candidate;
 mod certain;
 mod difference;
+mod evidence;
 mod excess;
 mod family;
 mod finding;
@@ -24,6 +25,7 @@ mod peers;
 mod precision;
 mod products;
 mod reference;
+mod remark;
 mod rulebook;
 mod run;
 mod scale;
@@ -41,6 +43,7 @@ mod verdicts;
 mod weigh;
 mod words;
 
+pub use evidence::PartEvidence;
 pub(crate) use finding::stack_of_op;
 pub use frames::{source_line, user_frames};
 pub use group::FaultGroup;
@@ -51,6 +54,8 @@ pub use part::{History, Known, judge_part};
 pub use reference::ReferenceErrors;
 #[cfg(feature = "parquet")]
 pub(crate) use run::Note;
+pub use remark::Remark;
+pub use rulebook::RuleNumber;
 pub use run::RunJudge;
 pub(crate) use tolerance::RuleEntry;
 pub use tolerance::{DTypeTolerance, Rule, Rules};
@@ -58,19 +63,21 @@ pub use words::{Cause, Role, RunVerdict, Verdict};
 
 use std::ops::Range;
 
-use crate::measure::{ALL_METRICS, Basis, Evidence, Metric};
+use crate::dump::Figure;
+use crate::measure::{ALL_METRICS, Basis, Metric};
+use crate::pair::BySlot;
 
 /// What was decided about one pair of slots.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlotJudgement {
     /// The verdict.
     pub verdict: Verdict,
-    /// The error that was judged, as relative l2 error (exact, estimated, or the bound that statistics prove); `None` where none is known.
-    pub error: Option<f64>,
-    /// Index into [`PartJudgement::rules`] of the tolerance that decided; `None` where none was needed.
-    pub rule: Option<u32>,
+    /// The error that was judged, as relative l2 error (exact, estimated, or the bound that statistics prove), where one is known.
+    pub error: Figure,
+    /// The tolerance among [`PartJudgement::rules`] that decided; `None` where none was needed.
+    pub rule: Option<RuleNumber>,
     /// Why, in words; empty for rows that need no explanation.
-    pub reason: Box<str>,
+    pub reason: Remark,
     /// What its error was held against; `None` for what is judged by other means.
     pub expectation: Option<Box<Expectation>>,
 }
@@ -95,18 +102,16 @@ pub struct OpJudgement {
     pub cause: Option<Cause>,
     /// Worst verdict among its slots.
     pub verdict: Verdict,
-    /// Largest error among what it was given; `None` when nothing comparable was.
-    pub input_error: Option<f64>,
-    /// Largest error among what it produced; `None` when nothing comparable was.
-    pub output_error: Option<f64>,
+    /// Largest error among what it was given, where anything comparable was.
+    pub input_error: Figure,
+    /// Largest error among what it produced, where anything comparable was.
+    pub output_error: Figure,
     /// Position in `slots` of the slot that decided, where one did.
     pub worst: Option<usize>,
     /// Why, in words; empty for clean ops.
-    pub reason: Box<str>,
+    pub reason: Remark,
     /// Place in execution order of the op at fault that its error comes from; `None` where there is none in this part.
     pub follows: Option<usize>,
-    /// Judgements of the slots, in the order of [`OpPair::slots`](crate::pair::OpPair::slots).
-    pub slots: Vec<SlotJudgement>,
 }
 
 /// What was decided about one step of one rank.
@@ -114,6 +119,8 @@ pub struct OpJudgement {
 pub struct PartJudgement {
     /// In the order of [`PartPair::ops`](crate::pair::PartPair::ops).
     pub ops: Vec<OpJudgement>,
+    /// Judgements of the slots.
+    pub slots: BySlot<SlotJudgement>,
     /// Texts of the tolerance rules that slots refer to: `float32 default: rel_l2 <= 6.1e-5 (...)`.
     pub rules: Vec<Box<str>>,
     /// Ops that are at fault, in execution order.
@@ -122,8 +129,8 @@ pub struct PartJudgement {
     pub notes: Vec<String>,
     /// Values that a capture could not measure.
     pub incomplete: Vec<Incomplete>,
-    /// Errors against the reference run, by op and slot as [`PartPair::ops`](crate::pair::PartPair::ops) has them; empty without one.
-    pub reference: Vec<Vec<ReferenceErrors>>,
+    /// Errors against the reference run; empty without one.
+    pub reference: BySlot<ReferenceErrors>,
     /// Tallies.
     pub counts: Counts,
 }
@@ -229,11 +236,6 @@ pub struct LargestError {
     pub baseline: f64,
     /// What the candidate holds there.
     pub candidate: f64,
-}
-
-/// The metrics of `evidence` in column order.
-pub fn metric_columns(evidence: &Evidence) -> [(Metric, Option<f64>); ALL_METRICS.len()] {
-    ALL_METRICS.map(|metric| (metric, evidence.metric(metric)))
 }
 
 /// Tallies of a part or a run.

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-use super::Verdict;
+use super::{PartEvidence, Verdict};
 use super::difference::Difference;
 use super::excess::UNJUDGED;
 use super::family::{SHARE, median};
@@ -20,7 +20,6 @@ use super::rulebook::RuleBook;
 use super::setting::Setting;
 use super::tolerance::Rules;
 use super::weigh::{Family, Role, Weighed};
-use crate::measure::Evidence;
 use crate::pair::PartPair;
 use crate::settings::SettingsError;
 
@@ -94,7 +93,7 @@ struct Call {
 type Largest = (f64, String);
 
 /// Weighs a second run, the candidate of `pair`, against the baseline. `history` is what the step before of this rank left.
-pub fn measure_noise(pair: &PartPair, evidence: &[Vec<Evidence>], history: &History) -> (PartNoise, History) {
+pub fn measure_noise(pair: &PartPair, evidence: &PartEvidence, history: &History) -> (PartNoise, History) {
     let setting = Setting::of(pair);
     let flow = Flow::of(pair, evidence, &setting, &Rules::default(), &mut RuleBook::default());
     let (weighing, _) = weigh(&flow, &setting, history);

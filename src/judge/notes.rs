@@ -8,9 +8,10 @@ use super::precision::product_precision;
 use super::setting::Setting;
 use super::verdicts::{foreign, largest_error};
 use super::weigh::{Weighed, Weighing};
-use super::{Cause, OpJudgement, family};
+use super::{Cause, SlotJudgement, family};
 use crate::dump::{DType, OpKind, Phase};
 use crate::measure::Evidence;
+use crate::pair::BySlot;
 
 /// Weights and buffers that differ because of the steps before.
 pub(super) struct Drift {
@@ -30,7 +31,7 @@ pub(super) fn of(
     weighing: &Weighing,
     excess: &[Excess],
     candidates: &[Candidate],
-    ops: &[OpJudgement],
+    slots: &BySlot<SlotJudgement>,
     drift: &Drift,
 ) -> Vec<String> {
     let mut notes = Vec::new();
@@ -42,7 +43,7 @@ pub(super) fn of(
     notes.extend(products(&weighing.values, excess));
     let collection = flow.nodes.first().is_some_and(|node| node.op.name.kind() == OpKind::Tensor);
     if candidates.iter().any(|candidate| candidate.cause == Cause::Input) && !collection {
-        let (parameters, inputs) = foreign(flow, weighing, ops);
+        let (parameters, inputs) = foreign(flow, weighing, slots);
         notes.push(format!(
             "the run's own inputs or weights already differ (parameters: {parameters}, inputs: {inputs}); each op is judged by its output error relative to its input error"
         ));
@@ -143,13 +144,13 @@ fn products(values: &[Weighed], excess: &[Excess]) -> Option<String> {
 
 fn non_finite(flow: &Flow<'_>) -> Vec<String> {
     let (mut alike, mut recorded) = (0_usize, 0_usize);
-    for (node, evidence) in flow.nodes.iter().zip(flow.evidence) {
-        for (fact, evidence) in node.facts.iter().zip(evidence) {
+    for (position, node) in flow.nodes.iter().enumerate() {
+        for (fact, evidence) in node.facts.iter().zip(flow.evidence.of_op(position)) {
             if fact.difference == Difference::NonFinite {
                 continue;
             }
             match evidence {
-                Evidence::Data(metrics) if metrics.baseline.non_finite() > 0 => alike += 1,
+                Evidence::Data(kept) if kept.metrics().baseline.non_finite() > 0 => alike += 1,
                 Evidence::Recorded(found) if found.baseline_non_finite && found.sketch.is_none() => {
                     recorded += 1;
                 }

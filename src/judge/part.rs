@@ -17,12 +17,11 @@ use super::tolerance::{DTypeTolerance, Rules};
 use super::update::{self, Weights};
 use super::weigh::{GradientErrors, Role as Weight, Walk, Weighed, Weighing};
 use super::{
-    Cause, Counts, Expectation, OpJudgement, PartJudgement, ReferenceErrors, across, family, finding, notes,
+    Cause, Counts, Expectation, OpJudgement, PartEvidence, PartJudgement, ReferenceErrors, SlotJudgement, across, family, finding, notes,
     origin, reference, structure, unmeasured, unwritten, verdicts,
 };
 use crate::dump::{OpKind, Phase};
-use crate::measure::Evidence;
-use crate::pair::{Paired, PartPair};
+use crate::pair::{BySlot, Paired, PartPair};
 
 /// Weights that must be equal to the bit (within rounding) for the others to stand out: more than half.
 const MAJORITY: f64 = 0.5;
@@ -68,14 +67,14 @@ pub struct Known<'a> {
     /// What runs of the baseline differ by among themselves.
     pub noise: &'a Noise,
     /// Errors of the part against a reference run, by op and slot; empty without one.
-    pub reference: &'a [Vec<ReferenceErrors>],
+    pub reference: &'a BySlot<ReferenceErrors>,
 }
 
 /// Judges a part. `evidence` is that of [`PartPair::ops`], slot by slot; `history` is what the step before of this rank left,
 /// the default for the first.
 pub fn judge_part(
     pair: &PartPair,
-    evidence: &[Vec<Evidence>],
+    evidence: &PartEvidence,
     known: Known<'_>,
     history: &History,
 ) -> (PartJudgement, History) {
@@ -99,27 +98,27 @@ pub fn judge_part(
     let structure = structure::of(&flow, &mut candidates);
     candidates.extend(structure.fault);
     let candidates = origin::of_candidates(&flow, candidates);
-    let mut ops = verdicts::of(&flow, &weighing, &excess, &candidates, history.diverged);
+    let (mut ops, mut slots) = verdicts::of(&flow, &weighing, &excess, &candidates, history.diverged);
     // Before the reasons of the values are completed, which say some of the same.
     let collectives = across::collectives(pair);
     let described = candidates.iter().map(|candidate| {
-        let mut finding = finding::describe(pair, evidence, &ops, candidate);
+        let mut finding = finding::describe(pair, evidence, (&ops, &slots), candidate);
         finding.collectives = collectives.partition_point(|&place| place < candidate.op) as u64;
         finding.compare_with(candidate.slot.map(|slot| reference.errors((candidate.op, slot))));
         finding
     });
     let mut findings: Vec<_> = described.collect();
     for candidate in &candidates {
-        if let Some(slot) = candidate.slot.and_then(|slot| ops[candidate.op].slots.get_mut(slot))
+        if let Some(slot) = candidate.slot.and_then(|slot| slots.at_mut(candidate.op, slot))
             && slot.reason.is_empty()
         {
             slot.reason = candidate.said.as_str().into();
         }
     }
     for place in acquitted {
-        ops[place.0].slots[place.1].reason = reference.errors(place).text().into();
+        slots[place.0][place.1].reason = reference.errors(place).text().into();
     }
-    name_rules(&flow, &weighing.values, &excess, &mut ops, &mut book);
+    name_rules(&flow, &weighing.values, &excess, &mut slots, &mut book);
     let mut followers: HashMap<usize, u64> = HashMap::new();
     for source in ops.iter().filter_map(|op| op.follows) {
         *followers.entry(source).or_default() += 1;
@@ -132,14 +131,15 @@ pub fn judge_part(
         }
     }
     let drift = notes::Drift { places: drifted, late: begins };
-    let mut notes = notes::of(&flow, &setting, &weighing, &excess, &candidates, &ops, &drift);
+    let mut notes = notes::of(&flow, &setting, &weighing, &excess, &candidates, &slots, &drift);
     notes.extend(structure.note);
-    let counts = count(pair, &ops);
+    let counts = count(pair, &ops, &slots);
     let diverged = history.diverged || !findings.is_empty();
     let next = History::after(&flow, weighing.gradients, learned, diverged);
     let incomplete = unmeasured::of(&flow);
     let rules = book.into_texts();
-    (PartJudgement { ops, rules, findings, notes, incomplete, reference: Vec::new(), counts }, next)
+    let reference = BySlot::default();
+    (PartJudgement { ops, slots, rules, findings, notes, incomplete, reference, counts }, next)
 }
 
 /// Weighs the values of a part, updates among them; gives also the weights and buffers that have drifted.
@@ -276,11 +276,11 @@ fn name_rules(
     flow: &Flow<'_>,
     values: &[Weighed],
     excess: &[Excess],
-    ops: &mut [OpJudgement],
+    slots: &mut BySlot<SlotJudgement>,
     book: &mut RuleBook,
 ) {
     for (value, excess) in values.iter().zip(excess) {
-        let slot = &mut ops[value.place.0].slots[value.place.1];
+        let slot = &mut slots[value.place.0][value.place.1];
         // An update is held against the gradient, beside which the size of the value says nothing.
         if matches!(value.family.role, Weight::Result | Weight::Arrival) {
             let Beyond { error, expected } = Beyond::of(value, excess);
@@ -300,7 +300,7 @@ fn name_rules(
     }
 }
 
-fn count(pair: &PartPair, ops: &[OpJudgement]) -> Counts {
+fn count(pair: &PartPair, ops: &[OpJudgement], slots: &BySlot<SlotJudgement>) -> Counts {
     let mut counts = Counts { parts: 1, ..Counts::default() };
     for (op_pair, judged) in pair.ops.iter().zip(ops) {
         match op_pair.ops {
@@ -309,9 +309,9 @@ fn count(pair: &PartPair, ops: &[OpJudgement]) -> Counts {
             Paired::CandidateOnly(_) => counts.ops_candidate_only += 1,
         }
         counts.roles[judged.role as usize] += 1;
-        for slot in &judged.slots {
-            counts.verdicts[slot.verdict as usize] += 1;
-        }
+    }
+    for slot in slots.values() {
+        counts.verdicts[slot.verdict as usize] += 1;
     }
     counts
 }

@@ -6,6 +6,7 @@ use super::difference::Difference;
 use super::excess::Excess;
 use super::flow::{Flow, Place};
 use super::weigh::Weighed;
+use crate::pair::BySlot;
 
 /// A candidate at most this many times as far from the reference as the baseline is as right as the baseline: the limit of
 /// the benchmark standard for the root mean square error (level L0 of the operator standards in use on Ascend, where the error of
@@ -49,12 +50,12 @@ impl ReferenceErrors {
 
 /// The errors of a part by op and slot; empty without a reference.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OfPart<'a>(pub(super) &'a [Vec<ReferenceErrors>]);
+pub(super) struct OfPart<'a>(pub(super) &'a BySlot<ReferenceErrors>);
 
 impl OfPart<'_> {
     /// The errors of a value.
     pub(super) fn errors(self, (op, slot): Place) -> ReferenceErrors {
-        self.0.get(op).and_then(|slots| slots.get(slot)).copied().unwrap_or_default()
+        self.0.at(op, slot).copied().unwrap_or_default()
     }
 
     /// Values at fault that are as near to the reference as the baseline's are none; gives them.

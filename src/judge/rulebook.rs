@@ -1,9 +1,21 @@
 //! The rules that decided something in one part, each once, so that rows can point at them.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use super::excess::Excess;
 use crate::dump::DType;
+
+/// Number of a rule of a part, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RuleNumber(NonZeroU32);
+
+impl RuleNumber {
+    /// Its place among [`PartJudgement::rules`](super::PartJudgement::rules).
+    pub const fn place(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
 
 /// Identity of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,20 +32,21 @@ pub(super) enum RuleKey {
 #[derive(Debug, Default)]
 pub(super) struct RuleBook {
     texts: Vec<Box<str>>,
-    known: HashMap<RuleKey, u32>,
+    known: HashMap<RuleKey, RuleNumber>,
 }
 
 impl RuleBook {
     /// Number of a rule; its text is made once.
-    pub(super) fn index(&mut self, key: RuleKey, text: impl FnOnce() -> String) -> u32 {
+    pub(super) fn index(&mut self, key: RuleKey, text: impl FnOnce() -> String) -> RuleNumber {
         *self.known.entry(key).or_insert_with(|| {
             self.texts.push(text().into());
-            u32::try_from(self.texts.len() - 1).unwrap_or(u32::MAX)
+            let count = u32::try_from(self.texts.len()).ok().and_then(NonZeroU32::new);
+            RuleNumber(count.unwrap_or(NonZeroU32::MAX))
         })
     }
 
     /// Number of the rule that a value is held against its floor, or against what its inputs explain where that is more.
-    pub(super) fn floor(&mut self, dtype: DType, excess: &Excess, explained: f64) -> u32 {
+    pub(super) fn floor(&mut self, dtype: DType, excess: &Excess, explained: f64) -> RuleNumber {
         let floor = excess.floor;
         #[expect(clippy::cast_possible_truncation, reason = "a logarithm of a positive double is below 2048")]
         let step = (2.0 * floor.max(f64::MIN_POSITIVE).log2()).round() as i32;

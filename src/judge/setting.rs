@@ -46,7 +46,7 @@ fn mixed_precision(pair: &PartPair) -> Option<(DType, DType, usize)> {
     let mut tally: Vec<((DType, DType), usize)> = Vec::new();
     for op in &pair.ops {
         let (mut input, mut result, mut has_result) = (false, false, false);
-        for &slots in &op.slots {
+        for slots in op.slots.iter() {
             let (Some(b), Some(c)) = pair.slot(op, slots) else { continue };
             let (Some(x), Some(y)) = (float_dtype(b), float_dtype(c)) else { continue };
             floats += 1;

@@ -2,10 +2,10 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use super::Verdict;
+use super::{Remark, Verdict};
 use super::difference::{Difference, Fact, Identity};
 use super::precision::Precision;
-use super::rulebook::{RuleBook, RuleKey};
+use super::rulebook::{RuleBook, RuleKey, RuleNumber};
 use super::slot::SlotView;
 use super::tolerance::Rule;
 use super::unmeasured;
@@ -48,7 +48,7 @@ pub(super) fn compare(
         let mut fact = Fact::certain(Verdict::Unknown, Difference::None, "");
         fact.dtype = coarser(b, c);
         match view.evidence {
-            Evidence::Data(metrics) => by_elements(&mut fact, metrics, book),
+            Evidence::Data(kept) => by_elements(&mut fact, &kept.metrics(), book),
             Evidence::Recorded(recorded) => {
                 by_record(&mut fact, recorded, (b, c), view.setting.exact_task, book);
             }
@@ -73,7 +73,7 @@ pub(super) fn compare(
     fact.is_overwritten = view.uninitialised && !side.is_result();
     fact.len = b.len() as f64;
     fact.norms = (recorded_norm(b), recorded_norm(c));
-    if let Evidence::Data(metrics) = view.evidence {
+    if let Some(metrics) = view.evidence.measured() {
         fact.norms = (metrics.baseline.norm, metrics.candidate.norm);
     }
     fact.is_float = fact.dtype.and_then(Precision::of).is_some() && fact.len > 0.0;
@@ -94,22 +94,22 @@ pub(super) fn compare(
 /// The verdict of a fact that needs no judging.
 fn settle(fact: &mut Fact, verdict: Verdict, reason: &str) {
     fact.judgement.verdict = verdict;
-    fact.judgement.error = Some(0.0);
+    fact.judgement.error = 0.0.into();
     fact.judgement.reason = reason.into();
     fact.is_measured = true;
 }
 
 fn non_finite(fact: &mut Fact, reason: &str) {
     fact.judgement.verdict = Verdict::NonFinite;
-    fact.judgement.error = Some(f64::INFINITY);
+    fact.judgement.error = f64::INFINITY.into();
     fact.judgement.reason = reason.into();
     fact.difference = Difference::NonFinite;
 }
 
 /// Elements of an exact type that differ, or checksums.
-fn unequal(fact: &mut Fact, difference: Difference, error: Option<f64>, reason: &str, rule: u32) {
+fn unequal(fact: &mut Fact, difference: Difference, error: Option<f64>, reason: &str, rule: RuleNumber) {
     fact.judgement.verdict = Verdict::Differs;
-    fact.judgement.error = error;
+    fact.judgement.error = error.into();
     fact.judgement.reason = reason.into();
     fact.judgement.rule = Some(rule);
     fact.difference = difference;
@@ -121,11 +121,11 @@ fn numbers(fact: &mut Fact, distance: f64, norm: f64) {
     fact.norm = norm;
     fact.distance = distance;
     fact.is_measured = true;
-    fact.judgement.error = Some(if distance > 0.0 { distance / norm } else { 0.0 });
+    fact.judgement.error = if distance > 0.0 { distance / norm } else { 0.0 }.into();
     fact.difference = if distance > 0.0 { Difference::Numbers } else { Difference::None };
 }
 
-fn exact_rule(book: &mut RuleBook) -> u32 {
+fn exact_rule(book: &mut RuleBook) -> RuleNumber {
     book.index(RuleKey::Exact, || {
         "integers and bool: equal, unless noise in what they were made from flips them".to_owned()
     })
@@ -444,7 +444,10 @@ fn largest((b, c): (&TensorRecord, &TensorRecord), evidence: &Evidence) -> (f64,
         of([record.statistics.max, record.statistics.min].map(|value| value.map(Number::as_f64)))
     };
     match evidence {
-        Evidence::Data(m) => (of([m.baseline.max, m.baseline.min]), of([m.candidate.max, m.candidate.min])),
+        Evidence::Data(kept) => {
+            let m = kept.metrics();
+            (of([m.baseline.max, m.baseline.min]), of([m.candidate.max, m.candidate.min]))
+        }
         _ => (recorded(b), recorded(c)),
     }
 }
@@ -501,7 +504,7 @@ fn smallest_normal(dtype: DType) -> f64 {
     }
 }
 
-fn prepend(reason: &mut Box<str>, text: &str) {
+fn prepend(reason: &mut Remark, text: &str) {
     *reason = if reason.is_empty() { text.into() } else { format!("{text}; {reason}").into() };
 }
 

@@ -7,7 +7,6 @@ use super::flow::{Flow, Node, Place};
 use super::ops::Kind;
 use super::scale::size_of_other;
 use crate::dump::{Number, Phase, Scalar, SlotSide, Value};
-use crate::measure::Evidence;
 
 /// Slope of element-wise functions: GELU and `SiLU` reach 1.13 and 1.1.
 const SLOPE: f64 = 1.2;
@@ -257,9 +256,9 @@ fn exponent(flow: &Flow<'_>, position: usize) -> Option<f64> {
 
 /// Largest element of a value of the baseline; 0 where none is positive or it is not known.
 fn positive(flow: &Flow<'_>, place: Place) -> f64 {
-    let max = match flow.evidence[place.0].get(place.1) {
-        Some(Evidence::Data(metrics)) => metrics.baseline.max,
-        _ => flow
+    let max = match flow.evidence.at(place.0, place.1).measured() {
+        Some(metrics) => metrics.baseline.max,
+        None => flow
             .slot(place)
             .and_then(|slot| slot.value.tensor())
             .and_then(|record| record.statistics.max.map(Number::as_f64)),
@@ -310,9 +309,9 @@ fn multiplied(flow: &Flow<'_>, given: &Inputs, len: f64) -> f64 {
 fn magnification(flow: &Flow<'_>, place: Place) -> f64 {
     let fact = flow.fact(place);
     let Some(record) = flow.slot(place).and_then(|slot| slot.value.tensor()) else { return 1.0 };
-    let (min, max) = match flow.evidence[place.0].get(place.1) {
-        Some(Evidence::Data(metrics)) => (metrics.baseline.min, metrics.baseline.max),
-        _ => (record.statistics.min.map(Number::as_f64), record.statistics.max.map(Number::as_f64)),
+    let (min, max) = match flow.evidence.at(place.0, place.1).measured() {
+        Some(metrics) => (metrics.baseline.min, metrics.baseline.max),
+        None => (record.statistics.min.map(Number::as_f64), record.statistics.max.map(Number::as_f64)),
     };
     let (Some(min), Some(max)) = (min, max) else { return 1.0 };
     let smallest = if min > 0.0 { min } else { -max };
@@ -329,9 +328,9 @@ pub(super) fn centring(flow: &Flow<'_>, node: &Node<'_>, place: Place) -> f64 {
 /// their size.
 pub(super) fn spread_out(flow: &Flow<'_>, place: Place) -> f64 {
     let fact = flow.fact(place);
-    let mean = match flow.evidence[place.0].get(place.1) {
-        Some(Evidence::Data(metrics)) => metrics.baseline.mean,
-        _ => flow.slot(place).and_then(|slot| slot.value.tensor()).and_then(|record| record.statistics.mean),
+    let mean = match flow.evidence.at(place.0, place.1).measured() {
+        Some(metrics) => metrics.baseline.mean,
+        None => flow.slot(place).and_then(|slot| slot.value.tensor()).and_then(|record| record.statistics.mean),
     };
     let square = fact.norm * fact.norm / fact.len.max(1.0);
     let Some(mean) = mean.filter(|mean| mean.is_finite() && square > 0.0) else { return 1.0 };

@@ -138,8 +138,8 @@ impl Uneven {
 
 /// Share of the elements of a value of the baseline that are zero; 0 where it is not known.
 fn zeros(flow: &Flow<'_>, place: Place) -> f64 {
-    let counted = match flow.evidence[place.0].get(place.1) {
-        Some(Evidence::Data(metrics)) => Some(metrics.baseline.zeros),
+    let counted = match flow.evidence.at(place.0, place.1) {
+        Evidence::Data(kept) => Some(kept.metrics().baseline.zeros),
         _ => {
             flow.slot(place).and_then(|slot| slot.value.tensor()?.counts.as_ref()).map(|counts| counts.zeros)
         }

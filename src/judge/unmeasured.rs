@@ -28,7 +28,7 @@ struct Group<'a> {
 pub(super) fn of(flow: &Flow<'_>) -> Vec<Incomplete> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for (node, op_pair) in flow.nodes.iter().zip(&flow.pair.ops) {
-        for (fact, &slots) in node.facts.iter().zip(&op_pair.slots) {
+        for (fact, slots) in node.facts.iter().zip(op_pair.slots.iter()) {
             let reason = &*fact.judgement.reason;
             let (b, c) = flow.pair.slot(op_pair, slots);
             let record =

@@ -104,8 +104,7 @@ fn common_factor(ratios: &[f64], found: &mut [Weighed]) {
 }
 
 fn sketches(flow: &Flow<'_>, place: Place) -> Option<[Arc<Sketch>; 2]> {
-    let op_pair = &flow.pair.ops[place.0];
-    let (b, c) = flow.pair.slot(op_pair, op_pair.slots[place.1]);
+    let (b, c) = flow.pair.slot_at(place.0, place.1);
     Some([sketch(&flow.pair.baseline, b?)?, sketch(&flow.pair.candidate, c?)?])
 }
 

@@ -4,13 +4,14 @@
 use std::collections::{HashMap, HashSet};
 
 use super::candidate::Candidate;
-use super::difference::{Difference, Fact, Identity};
+use super::difference::{Difference, Fact, Identity, SlotFact};
 use super::excess::Excess;
 use super::flow::{Flow, Node, Place};
 use super::transfer::{self, InputError, largest};
 use super::weigh::{Role as Weight, Weighing};
-use super::{Cause, OpJudgement, Role, Verdict};
-use crate::dump::SlotSide;
+use super::{Cause, OpJudgement, Role, Remark, SlotJudgement, Verdict};
+use crate::dump::{Figure, SlotSide};
+use crate::pair::BySlot;
 
 /// Beyond floor and clean error by this factor, a value that a fault reaches is called different.
 const BEYOND: f64 = 8.0;
@@ -54,14 +55,14 @@ impl Marks<'_, '_> {
     }
 }
 
-/// Judgements of all ops; their causes are those of `candidates`. `diverged`: a step before was at fault.
+/// Judgements of all ops and slots; the causes of ops are those of `candidates`. `diverged`: a step before was at fault.
 pub(super) fn of(
     flow: &Flow<'_>,
     weighing: &Weighing,
     excess: &[Excess],
     candidates: &[Candidate],
     diverged: bool,
-) -> Vec<OpJudgement> {
+) -> (Vec<OpJudgement>, BySlot<SlotJudgement>) {
     let by_place: HashMap<Place, usize> = weighing
         .values
         .iter()
@@ -88,12 +89,15 @@ pub(super) fn of(
     let named: HashMap<usize, &Candidate> =
         candidates.iter().map(|candidate| (candidate.op, candidate)).collect();
     let mut ops = Vec::with_capacity(flow.nodes.len());
+    let facts = flow.nodes.iter().map(|node| node.facts.len());
+    let mut slots = BySlot::with_capacity(flow.nodes.len(), facts.sum());
     // Ops at fault so far.
     let mut at_fault: Vec<usize> = Vec::new();
     for (position, node) in flow.nodes.iter().enumerate() {
         if !node.is_paired {
             at_fault.extend(named.contains_key(&position).then_some(position));
-            ops.push(unpaired(flow, position));
+            ops.push(unpaired());
+            slots.push(node.facts.iter().map(|fact| fact.judgement.clone()));
             continue;
         }
         for slot in node.given() {
@@ -150,13 +154,17 @@ pub(super) fn of(
                 marks.set(place, source);
             }
         }
-        let mut judged = judge(flow, weighing, &marks, position, named.get(&position).copied(), any_fault);
+        slots.push(node.facts.iter().enumerate().map(|(slot, fact)| {
+            let marked = marks.has((position, slot));
+            judge_slot(fact, marked, any_fault)
+        }));
+        let mut judged = judge(flow, weighing, &marks, position, named.get(&position).copied(), &slots[position]);
         let follows = matches!(judged.role, Role::Propagates | Role::Amplifies);
         judged.follows = source.filter(|&source| follows && source != position);
         at_fault.extend(named.contains_key(&position).then_some(position));
         ops.push(judged);
     }
-    ops
+    (ops, slots)
 }
 
 /// Error of an input as far as no fault led to it.
@@ -168,42 +176,37 @@ fn clean_error(flow: &Flow<'_>, marks: &Marks<'_, '_>, place: Place) -> InputErr
     InputError { relative: fact.relative(), absolute: fact.distance }
 }
 
+/// `marked`: its error comes from a fault.
+fn judge_slot(fact: &SlotFact, marked: bool, any_fault: bool) -> SlotJudgement {
+    let mut judgement = fact.judgement.clone();
+    let follows = match fact.difference {
+        _ if fact.allowed => "",
+        Difference::ComputedArgument => "computed from values that carry noise",
+        // A number that an op hands out was not chosen by anyone.
+        Difference::Argument if fact.side.is_result() => "computed from values that carry noise",
+        // Of arguments the sizes alone: of anything else an op would have been accused.
+        Difference::Elements | Difference::Shape | Difference::Argument => "choices that noise has flipped",
+        _ => "",
+    };
+    if !follows.is_empty() && !any_fault {
+        judgement.verdict = Verdict::Close;
+        judgement.reason = format!("{}, {follows}", judgement.reason).into();
+    }
+    if fact.difference == Difference::Numbers && judgement.verdict == Verdict::Close && marked && any_fault {
+        judgement.verdict = Verdict::Differs;
+    }
+    judgement
+}
+
 fn judge(
     flow: &Flow<'_>,
     weighing: &Weighing,
     marks: &Marks<'_, '_>,
     position: usize,
     named: Option<&Candidate>,
-    any_fault: bool,
+    slots: &[SlotJudgement],
 ) -> OpJudgement {
     let node = &flow.nodes[position];
-    let mut slots = Vec::with_capacity(node.facts.len());
-    for (slot, fact) in node.facts.iter().enumerate() {
-        let mut judgement = fact.judgement.clone();
-        let follows = match fact.difference {
-            _ if fact.allowed => "",
-            Difference::ComputedArgument => "computed from values that carry noise",
-            // A number that an op hands out was not chosen by anyone.
-            Difference::Argument if fact.side.is_result() => "computed from values that carry noise",
-            // Of arguments the sizes alone: of anything else an op would have been accused.
-            Difference::Elements | Difference::Shape | Difference::Argument => {
-                "choices that noise has flipped"
-            }
-            _ => "",
-        };
-        if !follows.is_empty() && !any_fault {
-            judgement.verdict = Verdict::Close;
-            judgement.reason = format!("{}, {follows}", judgement.reason).into();
-        }
-        if fact.difference == Difference::Numbers
-            && judgement.verdict == Verdict::Close
-            && marks.has((position, slot))
-            && any_fault
-        {
-            judgement.verdict = Verdict::Differs;
-        }
-        slots.push(judgement);
-    }
     let wrong = |slot: &usize| {
         !slots[*slot].verdict.is_fine()
             && slots[*slot].verdict != Verdict::Unreadable
@@ -239,20 +242,19 @@ fn judge(
     let errors = node
         .results()
         .filter(|&slot| node.facts[slot].is_tensor)
-        .filter_map(|slot| node.facts[slot].judgement.error);
+        .filter_map(|slot| node.facts[slot].judgement.error.get());
     OpJudgement {
         role,
         cause: named.map(|candidate| candidate.cause),
         verdict: slots.iter().map(|slot| slot.verdict).max().unwrap_or(Verdict::Unknown),
         input_error: weighing.input_errors[position],
-        output_error: errors.reduce(f64::max),
+        output_error: errors.reduce(f64::max).into(),
         worst: named
             .and_then(|candidate| candidate.slot)
             .or_else(|| worst(&results))
             .or_else(|| worst(&given)),
-        reason: Box::default(),
+        reason: Remark::default(),
         follows: None,
-        slots,
     }
 }
 
@@ -278,26 +280,29 @@ fn severity(fact: &Fact) -> (u8, f64) {
         Difference::Shape | Difference::DType | Difference::Missing => 2,
         _ => 1,
     };
-    (kind, fact.judgement.error.unwrap_or(0.0))
+    (kind, fact.judgement.error.get().unwrap_or(0.0))
 }
 
-fn unpaired(flow: &Flow<'_>, position: usize) -> OpJudgement {
+fn unpaired() -> OpJudgement {
     OpJudgement {
         role: Role::Unpaired,
         cause: None,
         verdict: Verdict::Missing,
-        input_error: None,
-        output_error: None,
+        input_error: Figure::NONE,
+        output_error: Figure::NONE,
         worst: None,
-        reason: Box::default(),
+        reason: Remark::default(),
         follows: None,
-        slots: flow.nodes[position].facts.iter().map(|fact| fact.judgement.clone()).collect(),
     }
 }
 
 /// Weights and inputs that no recorded op made and that differ, as counts of both.
-pub(super) fn foreign(flow: &Flow<'_>, weighing: &Weighing, ops: &[OpJudgement]) -> (usize, usize) {
-    let differs = weighing.arrivals.iter().filter(|(op, slot)| !ops[*op].slots[*slot].verdict.is_fine());
+pub(super) fn foreign(
+    flow: &Flow<'_>,
+    weighing: &Weighing,
+    slots: &BySlot<SlotJudgement>,
+) -> (usize, usize) {
+    let differs = weighing.arrivals.iter().filter(|(op, slot)| !slots[*op][*slot].verdict.is_fine());
     let (parameters, inputs): (Vec<&Place>, Vec<&Place>) =
         differs.partition(|place| flow.fact(**place).side == SlotSide::Parameter);
     (parameters.len(), inputs.len())

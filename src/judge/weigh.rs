@@ -16,7 +16,7 @@ use super::scale;
 use super::setting::Setting;
 use super::transfer::{self, InputError, centring, largest};
 use super::uneven::Uneven;
-use crate::dump::{DType, Phase, Repeated, SlotSide, shared};
+use crate::dump::{DType, Figure, Phase, Repeated, SlotSide, shared};
 use crate::measure::Evidence;
 
 /// Elements from which on noise has no direction.
@@ -115,7 +115,7 @@ pub(super) type GradientErrors = HashMap<(Box<str>, Box<str>), f64>;
 pub(super) struct Weighing {
     pub(super) values: Vec<Weighed>,
     /// Errors that inputs had in the flow, of each op: what roles are decided by.
-    pub(super) input_errors: Vec<Option<f64>>,
+    pub(super) input_errors: Vec<Figure>,
     pub(super) gradients: GradientErrors,
     /// Who made a value last, by identity.
     pub(super) made: HashMap<Identity, Made>,
@@ -204,7 +204,7 @@ impl<'f, 'a> Walk<'f, 'a> {
 
     fn op(&mut self, position: usize) {
         let node = &self.flow.nodes[position];
-        self.out.input_errors.push(None);
+        self.out.input_errors.push(Figure::NONE);
         if !node.is_paired {
             return;
         }
@@ -285,7 +285,7 @@ impl<'f, 'a> Walk<'f, 'a> {
     /// How far a weight may have moved away from its partner without it being seen; 0 for what is no weight.
     fn unseen(&self, place: Place) -> f64 {
         let fact = self.flow.fact(place);
-        let sketched = matches!(self.flow.evidence[place.0].get(place.1), Some(Evidence::Recorded(_)));
+        let sketched = matches!(self.flow.evidence.at(place.0, place.1), Evidence::Recorded(_));
         let picked = self.flow.nodes[place.0].traits.kind == Kind::Embedding;
         let unseen = if fact.blind {
             (RESOLUTION * fact.len.sqrt()).min(self.drift)
@@ -308,10 +308,10 @@ impl<'f, 'a> Walk<'f, 'a> {
             .iter()
             .chain(saved)
             .filter(|(place, _)| {
-                self.flow.fact(*place).judgement.error.is_some() && self.flow.fact(*place).is_tensor
+                self.flow.fact(*place).judgement.error.get().is_some() && self.flow.fact(*place).is_tensor
             })
-            .map(|(place, error)| error.relative.max(self.flow.fact(*place).judgement.error.unwrap_or(0.0)));
-        self.out.input_errors[position] = known.reduce(f64::max);
+            .map(|(place, error)| error.relative.max(self.flow.fact(*place).judgement.error.get().unwrap_or(0.0)));
+        self.out.input_errors[position] = known.reduce(f64::max).into();
     }
 
     fn note_made(&mut self, place: Place, path: f64) {

@@ -1,12 +1,10 @@
 //! What is known of a pair of slots: exact metrics where the data is there, estimates where sketches are, bounds where only
 //! recorded statistics or checksums are.
 
-use std::sync::Arc;
-
 use super::estimate::{SketchEstimate, sum_error};
 use super::sentinel::{is_sentinel, kept_out, summed_otherwise};
 use super::sums::{BLOCK, CHUNK, LANES};
-use super::{Metric, PairMetrics};
+use super::{ALL_METRICS, KeptMetrics, Metric, PairMetrics};
 use crate::dump::{Checksum, Counts, Number, RecordedStatistics, TensorRecord};
 
 /// Difference of one recorded statistic.
@@ -74,9 +72,9 @@ pub struct RecordedComparison {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Evidence {
     /// Both tensors were read and measured.
-    Data(Arc<PairMetrics>),
+    Data(KeptMetrics),
     /// Only recorded statistics or checksums exist.
-    Recorded(Arc<RecordedComparison>),
+    Recorded(Box<RecordedComparison>),
     /// The data of at least one side should be there and could not be read.
     Unreadable(Box<Unreadable>),
     /// Nothing to measure: not a pair of tensors, or their sizes do not match, or nothing was recorded.
@@ -142,10 +140,29 @@ impl Evidence {
         matches!(self.basis(), Some(Basis::Data | Basis::Sketch))
     }
 
+    /// The metrics of two tensors that were read.
+    pub fn measured(&self) -> Option<PairMetrics> {
+        match self {
+            Self::Data(kept) => Some(kept.metrics()),
+            Self::Recorded(_) | Self::Unreadable(_) | Self::Nothing => None,
+        }
+    }
+
     /// The value of a metric, exact or estimated; `None` where it is undefined or unknown.
     pub fn metric(&self, metric: Metric) -> Option<f64> {
+        self.metric_of(metric, self.measured().as_ref())
+    }
+
+    /// All metrics in column order.
+    pub fn metrics(&self) -> [(Metric, Option<f64>); ALL_METRICS.len()] {
+        let measured = self.measured();
+        ALL_METRICS.map(|metric| (metric, self.metric_of(metric, measured.as_ref())))
+    }
+
+    /// [`Self::metric`] beside what [`Self::measured`] gave, which is the better part of the work.
+    pub fn metric_of(&self, metric: Metric, measured: Option<&PairMetrics>) -> Option<f64> {
         match self {
-            Self::Data(metrics) => metric.of(metrics),
+            Self::Data(_) => metric.of(measured?),
             Self::Recorded(recorded) => {
                 let bound = match metric {
                     Metric::RelL2 => recorded.rel_l2_at_least,
@@ -418,9 +435,7 @@ fn exact_difference(b: Number, c: Number) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use super::*;
+        use super::*;
     use crate::dump::{Content, DType, RecordedDType, TensorMetadata, TensorRef};
     use crate::measure::observe;
 

@@ -22,6 +22,7 @@ mod golden;
 mod hashes;
 mod histogram;
 mod kernel;
+mod kept;
 mod look;
 mod metric;
 mod observe;
@@ -47,6 +48,7 @@ pub use evidence::{
 };
 pub use hashes::hash;
 pub use histogram::{Histogram, histogram};
+pub use kept::KeptMetrics;
 pub use look::{ErrorBins, ErrorMap, Look, MAP_SIZE, ValueBins, look, look_at_sketches};
 pub use metric::{ALL_METRICS, Metric, PairMetrics, TensorSummary};
 pub use observe::{observe, observe_with};

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::mapping::Mapping;
-use super::{Alignment, OpPair, Paired, align};
+use super::{Alignment, OpPair, Paired, SlotPairs, align};
 use crate::dump::{Op, OpKind, OpName, Phase, Rank, Slot};
 
 /// What names of kernels begin with: those in dumps of the runtime, and those that its interface was asked for.
@@ -111,7 +111,7 @@ fn by_kind(rank: &Rank) -> Rank {
 
 /// Slots that hold the same tensor on both sides if the ops do: results of the same place and shape, and inputs of a shape that only one
 /// input of each side has and that is not the shape of its transpose.
-fn comparable(b: &Op, c: &Op) -> Vec<Paired> {
+fn comparable(b: &Op, c: &Op) -> SlotPairs {
     let mut found = Vec::new();
     for (at_b, slot) in b.slots.iter().enumerate() {
         let Some(shape) = shape(slot) else { continue };
@@ -138,7 +138,7 @@ fn comparable(b: &Op, c: &Op) -> Vec<Paired> {
             found.push(Paired::Both(at_b, at_c));
         }
     }
-    found
+    found.into_iter().collect()
 }
 
 fn shape(slot: &Slot) -> Option<Vec<u64>> {

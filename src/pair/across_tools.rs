@@ -64,7 +64,7 @@ pub fn keep_common(baseline: &mut Rank, candidate: &mut Rank) {
 pub fn keep_common_slots(pairs: &mut [OpPair]) {
     for pair in pairs {
         if matches!(pair.ops, Paired::Both(..)) {
-            pair.slots.retain(|slots| matches!(slots, Paired::Both(..)));
+            pair.slots = pair.slots.iter().filter(|slots| matches!(slots, Paired::Both(..))).collect();
         }
     }
 }

@@ -6,12 +6,14 @@
 mod across_kernels;
 mod across_levels;
 mod across_tools;
+mod by_slot;
 mod cut;
 mod mapping;
 mod ops;
 mod parts;
 mod rows;
 mod sequence;
+mod slot_pairs;
 mod substitution;
 #[cfg(test)]
 mod tests;
@@ -20,12 +22,14 @@ mod values;
 pub use across_kernels::{align_kernels, holds_kernels};
 pub use across_levels::keep_shared_kinds;
 pub use across_tools::{keep_common, keep_common_slots};
+pub use by_slot::BySlot;
 pub use cut::keep_reached;
 pub use mapping::Mapping;
 pub use ops::{align, pair_slots};
 pub use parts::{Pairing, PartMatch, pair_parts};
 pub use rows::{keep_first_batch, shared_rows};
 pub(crate) use sequence::value_key;
+pub use slot_pairs::SlotPairs;
 pub use substitution::substitutions;
 pub use values::value_numbers;
 
@@ -66,7 +70,7 @@ pub struct OpPair {
     /// Indices into [`Rank::ops`](crate::dump::Rank::ops) of the two sides.
     pub ops: Paired,
     /// Indices into [`Op::slots`](crate::dump::Op::slots) of the two sides.
-    pub slots: Vec<Paired>,
+    pub slots: SlotPairs,
 }
 
 /// How the ops of two ranks pair.
@@ -125,6 +129,12 @@ impl PartPair {
     pub fn slot(&self, pair: &OpPair, slot: Paired) -> (Option<&Slot>, Option<&Slot>) {
         let (b, c) = self.op(pair);
         (b.and_then(|op| op.slots.get(slot.baseline()?)), c.and_then(|op| op.slots.get(slot.candidate()?)))
+    }
+
+    /// The two slots at a place of the op at a place; none where there is no such place.
+    pub fn slot_at(&self, op: usize, slot: usize) -> (Option<&Slot>, Option<&Slot>) {
+        let pair = self.ops.get(op).and_then(|op| Some((op, op.slots.get(slot)?)));
+        pair.map_or((None, None), |(op, slots)| self.slot(op, slots))
     }
 
     /// Name of the op, taken from the baseline where it has one.

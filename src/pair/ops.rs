@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::mapping::Mapping;
 use super::sequence::{Name, Names, Side, align_gap, increasing};
-use super::{Alignment, OpPair, Paired};
+use super::{Alignment, OpPair, Paired, SlotPairs};
 use crate::dump::{Op, OpKind, Phase, Rank};
 
 /// Modules listed in the note on those that were renamed.
@@ -217,7 +217,7 @@ fn differ_in_shape(b: &Op, c: &Op) -> bool {
 }
 
 /// Pairs slots by path, or as the user mapped them, in the order of the baseline with the candidate's own ones at the end of their side.
-pub fn pair_slots(baseline: &Op, candidate: &Op, mapping: &Mapping) -> Vec<Paired> {
+pub fn pair_slots(baseline: &Op, candidate: &Op, mapping: &Mapping) -> SlotPairs {
     let (b, c) = (&baseline.slots, &candidate.slots);
     let path = |index: usize| {
         let own = &*c[index].path;
@@ -225,7 +225,7 @@ pub fn pair_slots(baseline: &Op, candidate: &Op, mapping: &Mapping) -> Vec<Paire
     };
     // Nearly always both sides list the same paths in the same order.
     if b.len() == c.len() && b.iter().enumerate().all(|(index, slot)| *slot.path == *path(index)) {
-        return (0..b.len()).map(|index| Paired::Both(index, index)).collect();
+        return SlotPairs::in_order(b.len());
     }
     let by_path: HashMap<&str, usize> = (0..c.len()).map(|index| (path(index), index)).collect();
     let mut taken = vec![false; c.len()];
@@ -245,7 +245,7 @@ pub fn pair_slots(baseline: &Op, candidate: &Op, mapping: &Mapping) -> Vec<Paire
         pair.baseline().map_or_else(|| pair.candidate().map(|i| c[i].side), |i| Some(b[i].side))
     };
     pairs.sort_by_key(side);
-    pairs
+    pairs.into_iter().collect()
 }
 
 /// True when every module path begins with the prefix of a data-parallel wrapper.

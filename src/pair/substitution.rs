@@ -48,7 +48,7 @@ fn read(
     ops: (&Op, &Op),
 ) {
     for (position, slots) in pair.slots.iter().enumerate() {
-        let Paired::Both(b, c) = *slots else { continue };
+        let Paired::Both(b, c) = slots else { continue };
         let (b, c) = (&ops.0.slots[b], &ops.1.slots[c]);
         if b.side.is_result() {
             continue;

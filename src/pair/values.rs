@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{PartPair, value_key};
+use super::{BySlot, PartPair, value_key};
 use crate::dump::{SeenAs, Slot};
 
 /// How a value is known again.
@@ -15,11 +15,10 @@ enum Key {
     Content(u64),
 }
 
-/// A number from 0 for each slot of each op of `pair`, in the order of [`PartPair::ops`] and
-/// [`OpPair::slots`](super::OpPair::slots); `None` for what is no tensor, and where nothing tells it.
+/// A number from 0 for each slot of `pair`; `None` for what is no tensor, and where nothing tells it.
 ///
 /// The baseline's value counts, the candidate's where only that has the slot.
-pub fn value_numbers(pair: &PartPair) -> Vec<Vec<Option<u32>>> {
+pub fn value_numbers(pair: &PartPair) -> BySlot<Option<u32>> {
     // By side. The candidate's values go by the number of the baseline's that they are compared with.
     let mut known: HashMap<(bool, Key), u32> = HashMap::new();
     let mut count = 0;
@@ -37,11 +36,11 @@ pub fn value_numbers(pair: &PartPair) -> Vec<Vec<Option<u32>>> {
         Some(number)
     };
     let ops = pair.ops.iter().map(|op| {
-        let slots = op.slots.iter().map(|&slots| {
+        let slots = op.slots.iter().map(|slots| {
             let (baseline, candidate) = pair.slot(op, slots);
             number(baseline, candidate)
         });
-        slots.collect()
+        slots.collect::<Vec<_>>()
     });
     ops.collect()
 }

@@ -51,21 +51,20 @@ pub use set::{Extent, Format, ReportSet, UnknownFormat};
 #[cfg(feature = "parquet")]
 pub use stored::{StoredError, StoredFile, StoredRun};
 
-use crate::judge::{PartJudgement, Summary};
-use crate::measure::Evidence;
-use crate::pair::PartPair;
+use crate::judge::{PartEvidence, PartJudgement, Summary};
+use crate::pair::{BySlot, PartPair};
 
 /// Everything known of one step of one rank.
 #[derive(Debug, Clone, Copy)]
 pub struct PartReport<'a> {
     /// The two sides and their pairing.
     pub pair: &'a PartPair,
-    /// Evidence of each slot, in the order of [`PartPair::ops`] and [`OpPair::slots`](crate::pair::OpPair::slots).
-    pub evidence: &'a [Vec<Evidence>],
+    /// What is known of the slots.
+    pub evidence: &'a PartEvidence,
     /// What was decided.
     pub judged: &'a PartJudgement,
-    /// Numbers of the values, by op and slot; see [`crate::pair::value_numbers`].
-    pub values: &'a [Vec<Option<u32>>],
+    /// Numbers of the values; see [`crate::pair::value_numbers`].
+    pub values: &'a BySlot<Option<u32>>,
     /// What was looked at more closely.
     pub portraits: &'a [Portrait],
     /// Number of parts of the whole comparison, as far as it is known: what cannot be read drops out.

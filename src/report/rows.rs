@@ -44,7 +44,6 @@ pub struct OpRow<'a> {
     order: usize,
     pair: &'a OpPair,
     ops: (Option<&'a Op>, Option<&'a Op>),
-    evidence: &'a [Evidence],
     judged: &'a OpJudgement,
 }
 
@@ -52,13 +51,12 @@ pub struct OpRow<'a> {
 pub fn op_rows<'a>(part: &PartReport<'a>) -> impl Iterator<Item = OpRow<'a>> + use<'a> {
     let part = *part;
     debug_assert_eq!(part.pair.ops.len(), part.judged.ops.len(), "a judgement for every op");
-    let ops = part.pair.ops.iter().zip(part.evidence).zip(&part.judged.ops);
-    ops.enumerate().map(move |(order, ((pair, evidence), judged))| OpRow {
+    let ops = part.pair.ops.iter().zip(&part.judged.ops);
+    ops.enumerate().map(move |(order, (pair, judged))| OpRow {
         part,
         order,
         pair,
         ops: part.pair.op(pair),
-        evidence,
         judged,
     })
 }
@@ -79,6 +77,11 @@ impl<'a> OpRow<'a> {
         self.pair.ops
     }
 
+    /// The judgements of its slots.
+    pub fn judged_slots(&self) -> &'a [SlotJudgement] {
+        self.part.judged.slots.get(self.order).unwrap_or(&[])
+    }
+
     /// Number of slots, both sides together.
     pub const fn slot_count(&self) -> usize {
         self.pair.slots.len()
@@ -97,12 +100,13 @@ impl<'a> OpRow<'a> {
     /// The slots, in order.
     pub fn slots(&self) -> impl Iterator<Item = SlotRow<'a>> + use<'a> {
         self.slot_rows(self.representative())
+            .map(|row| SlotRow { measured: row.evidence.measured(), ..row })
     }
 
     fn slot_rows(&self, representative: Option<usize>) -> impl Iterator<Item = SlotRow<'a>> + use<'a> {
         let op = *self;
-        let slots = op.pair.slots.iter().zip(op.evidence).zip(&op.judged.slots);
-        slots.enumerate().map(move |(index, ((&paired, evidence), judged))| SlotRow {
+        let slots = op.pair.slots.iter().zip(op.part.evidence.of_op(op.order)).zip(op.judged_slots());
+        slots.enumerate().map(move |(index, ((paired, evidence), judged))| SlotRow {
             op,
             index,
             decides: representative == Some(index),
@@ -112,6 +116,7 @@ impl<'a> OpRow<'a> {
                 op.ops.1.and_then(|op| op.slots.get(paired.candidate()?)),
             ),
             evidence,
+            measured: None,
             judged,
         })
     }
@@ -122,7 +127,7 @@ impl<'a> OpRow<'a> {
         self.judged.worst.or_else(|| {
             let rank = |row: &SlotRow<'_>| {
                 let known = !matches!(row.evidence, Evidence::Nothing);
-                (row.judged.error.unwrap_or(-1.0), known)
+                (row.judged.error.get().unwrap_or(-1.0), known)
             };
             // The first of equals wins, so the search runs from the end.
             let results: Vec<_> =
@@ -137,7 +142,7 @@ impl<'a> OpRow<'a> {
 
     /// Content of a cell. `shown` is what [`OpRow::representative`] said.
     pub fn cell(&self, column: OpColumn, shown: Option<usize>) -> Cell<'a> {
-        let evidence = shown.and_then(|position| self.evidence.get(position));
+        let evidence = shown.map(|position| self.part.evidence.at(self.order, position));
         match column {
             OpColumn::Step => Cell::Count(self.part.pair.step),
             OpColumn::Rank => Cell::Count(self.part.pair.rank.into()),
@@ -150,7 +155,7 @@ impl<'a> OpRow<'a> {
             OpColumn::Verdict => Cell::word(self.judged.verdict.name()),
             OpColumn::Slot => shown
                 .and_then(|position| {
-                    let (b, c) = self.part.pair.slot(self.pair, *self.pair.slots.get(position)?);
+                    let (b, c) = self.part.pair.slot_at(self.order, position);
                     b.or(c)
                 })
                 .map_or(Cell::Empty, |slot| Cell::word(&slot.path)),
@@ -160,8 +165,8 @@ impl<'a> OpRow<'a> {
                 _ => Cell::Empty,
             },
             OpColumn::Basis => basis(evidence),
-            OpColumn::InputError => Cell::real(self.judged.input_error),
-            OpColumn::OutputError => Cell::real(self.judged.output_error),
+            OpColumn::InputError => Cell::real(self.judged.input_error.get()),
+            OpColumn::OutputError => Cell::real(self.judged.output_error.get()),
             OpColumn::Slots => Cell::Count(self.pair.slots.len() as u64),
             OpColumn::Source => self.source(),
             OpColumn::Reason => Cell::word(&self.judged.reason),
@@ -187,8 +192,8 @@ impl<'a> OpRow<'a> {
             }),
             SlotColumn::Source => self.source(),
             SlotColumn::Stack(side) => self.stack(side),
-            SlotColumn::InputError => Cell::real(self.judged.input_error),
-            SlotColumn::OutputError => Cell::real(self.judged.output_error),
+            SlotColumn::InputError => Cell::real(self.judged.input_error.get()),
+            SlotColumn::OutputError => Cell::real(self.judged.output_error.get()),
             SlotColumn::OpReason => Cell::word(&self.judged.reason),
             SlotColumn::Follows => follows(),
             _ => return None,
@@ -237,6 +242,8 @@ pub struct SlotRow<'a> {
     paired: Paired,
     slots: (Option<&'a Slot>, Option<&'a Slot>),
     evidence: &'a Evidence,
+    /// What [`Evidence::measured`] gives, once for all cells.
+    measured: Option<PairMetrics>,
     judged: &'a SlotJudgement,
 }
 
@@ -283,13 +290,6 @@ impl<'a> SlotRow<'a> {
         self.slots.0.or(self.slots.1).map_or("", |slot| &slot.path)
     }
 
-    fn data(&self) -> Option<&'a PairMetrics> {
-        match self.evidence {
-            Evidence::Data(metrics) => Some(metrics),
-            _ => None,
-        }
-    }
-
     fn recorded(&self) -> Option<&'a RecordedComparison> {
         match self.evidence {
             Evidence::Recorded(recorded) => Some(recorded),
@@ -308,18 +308,18 @@ impl<'a> SlotRow<'a> {
                 self.tensor(side).map_or(Cell::Empty, |tensor| Cell::Text(sizes(&tensor.shape).into()))
             }
             SlotColumn::Value(side) => self.slot(side).map_or(Cell::Empty, |slot| argument(&slot.value)),
-            SlotColumn::Metric(metric) => Cell::real(self.evidence.metric(metric)),
+            SlotColumn::Metric(metric) => Cell::real(self.evidence.metric_of(metric, self.measured.as_ref())),
             SlotColumn::Estimated => match self.evidence {
                 Evidence::Data(_) | Evidence::Recorded(_) => Cell::Flag(self.evidence.is_estimate()),
                 Evidence::Unreadable(_) | Evidence::Nothing => Cell::Empty,
             },
             SlotColumn::Basis => basis(Some(self.evidence)),
             SlotColumn::MaxAbsIndex => {
-                self.data().and_then(|data| data.max_abs_index).map_or(Cell::Empty, Cell::Count)
+                self.measured.and_then(|data| data.max_abs_index).map_or(Cell::Empty, Cell::Count)
             }
             SlotColumn::MaxAbsPosition => self.position(),
             SlotColumn::MaxAbsValue(side) => {
-                Cell::real(self.data().and_then(|data| data.max_abs_values).map(|(b, c)| match side {
+                Cell::real(self.measured.and_then(|data| data.max_abs_values).map(|(b, c)| match side {
                     Side::Baseline => b,
                     Side::Candidate => c,
                 }))
@@ -337,8 +337,7 @@ impl<'a> SlotRow<'a> {
                 self.tensor(side).and_then(|tensor| tensor.requires_grad).map_or(Cell::Empty, Cell::Flag)
             }
             SlotColumn::ReferenceError(side) => {
-                let errors = self.op.part.judged.reference.get(self.op.order);
-                let errors = errors.and_then(|slots| slots.get(self.index));
+                let errors = self.op.part.judged.reference.at(self.op.order, self.index);
                 Cell::real(errors.and_then(|errors| match side {
                     Side::Baseline => errors.baseline,
                     Side::Candidate => errors.candidate,
@@ -347,7 +346,7 @@ impl<'a> SlotRow<'a> {
             SlotColumn::Tolerance => self
                 .judged
                 .rule
-                .and_then(|rule| self.op.part.judged.rules.get(rule as usize))
+                .and_then(|rule| self.op.part.judged.rules.get(rule.place()))
                 .map_or(Cell::Empty, |rule| Cell::word(rule)),
             SlotColumn::Reason => Cell::word(&self.judged.reason),
             SlotColumn::Decides => Cell::Flag(self.decides),
@@ -355,8 +354,7 @@ impl<'a> SlotRow<'a> {
             SlotColumn::Floor => Cell::real(expectation.map(|expectation| expectation.floor)),
             SlotColumn::Expected => Cell::real(expectation.map(|expectation| expectation.expected)),
             SlotColumn::Identity => {
-                let slots = self.op.part.values.get(self.op.order);
-                let value = slots.and_then(|slots| slots.get(self.index).copied().flatten());
+                let value = self.op.part.values.at(self.op.order, self.index).copied().flatten();
                 value.map_or(Cell::Empty, |value| Cell::Count(value.into()))
             }
             SlotColumn::ExtremeIndex(side, extreme) => {
@@ -381,7 +379,7 @@ impl<'a> SlotRow<'a> {
     }
 
     fn statistic(&self, side: Side, statistic: Statistic) -> Cell<'a> {
-        if let Some(data) = self.data() {
+        if let Some(data) = self.measured {
             let summary = match side {
                 Side::Baseline => &data.baseline,
                 Side::Candidate => &data.candidate,
@@ -406,7 +404,7 @@ impl<'a> SlotRow<'a> {
     }
 
     fn position(&self) -> Cell<'a> {
-        let index = self.data().and_then(|data| data.max_abs_index);
+        let index = self.measured.and_then(|data| data.max_abs_index);
         let at = index.and_then(|index| self.tensor(Side::Baseline)?.coordinates(index));
         at.map_or(Cell::Empty, |at| Cell::Text(sizes(&at).into()))
     }

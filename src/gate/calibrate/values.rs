@@ -175,16 +175,16 @@ fn measure(
     found: &mut BTreeMap<(bool, String), ValueSpread>,
 ) -> Result<(), String> {
     let any_module = part.pair.ops.iter().any(|op| is_boundary(part.pair.name(op)));
-    for (op, judged) in part.pair.ops.iter().zip(&part.judged.ops) {
+    for (op, judged) in part.pair.ops.iter().zip(part.judged.slots.iter()) {
         let name = part.pair.name(op);
         // A baseline has no lines of an op that hands nothing on.
-        if !op.slots.iter().any(|&slots| {
+        if !op.slots.iter().any(|slots| {
             let (x, y) = part.pair.slot(op, slots);
             x.or(y).is_some_and(|slot| slot.side.is_result() && slot.value.tensor().is_some())
         }) {
             continue;
         }
-        for (&slots, judgement) in op.slots.iter().zip(&judged.slots) {
+        for (slots, judgement) in op.slots.iter().zip(judged) {
             let (x, y) = part.pair.slot(op, slots);
             // What an op was given as well: a rule for the op is for that too.
             let Some(slot) = x.or(y).filter(|slot| slot.value.tensor().is_some()) else { continue };
@@ -201,7 +201,7 @@ fn measure(
             if judgement.verdict == Verdict::BitEqual {
                 continue;
             }
-            let error = judgement.error.filter(|error| {
+            let error = judgement.error.get().filter(|error| {
                 error.is_finite() && matches!(judgement.verdict, Verdict::Close | Verdict::Differs)
             });
             let Some(error) = error else {

@@ -54,9 +54,9 @@ impl Walk<'_, '_> {
 
     /// Error of the element that is off most; of a sketch, of the few that share its lane.
     fn largest_error(&self, place: Place) -> Option<f64> {
-        match self.flow.evidence[place.0].get(place.1) {
-            Some(Evidence::Data(metrics)) => metrics.max_abs_err,
-            Some(Evidence::Recorded(recorded)) => recorded.sketch.as_ref().map(|sketch| sketch.largest_lane),
+        match self.flow.evidence.at(place.0, place.1) {
+            Evidence::Data(kept) => kept.metrics().max_abs_err,
+            Evidence::Recorded(recorded) => recorded.sketch.as_ref().map(|sketch| sketch.largest_lane),
             _ => None,
         }
     }

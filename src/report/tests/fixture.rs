@@ -8,7 +8,7 @@ use crate::dump::{
 };
 use crate::judge::{
     Cause, Counts, ErrorPlace, Expectation, Finding, Incomplete, LargestError, OpJudgement, PartJudgement,
-    ReferenceErrors, Role, RunInfo, RunVerdict, SlotJudgement, Summary, Verdict, metric_columns,
+    ReferenceErrors, Role, RunInfo, RunVerdict, SlotJudgement, Summary, Verdict,
 };
 use crate::measure::{Evidence, PairMetrics, TensorSummary, Unreadable, compare_recorded};
 use crate::pair::{OpPair, Paired, PartPair};
@@ -39,9 +39,9 @@ impl TensorStore for NoStore {
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) pair: PartPair,
-    pub(crate) evidence: Vec<Vec<Evidence>>,
+    pub(crate) evidence: PartEvidence,
     pub(crate) judged: PartJudgement,
-    pub(crate) values: Vec<Vec<Option<u32>>>,
+    pub(crate) values: BySlot<Option<u32>>,
 }
 
 impl Part {
@@ -183,7 +183,7 @@ impl Part {
                 slot: slot.unwrap_or_default(),
                 cause,
                 role,
-                metrics: metric_columns(shown),
+                metrics: shown.metrics(),
                 basis: shown.basis(),
                 reference: ReferenceErrors::default(),
                 place: matches!(shown, Evidence::Data(_)).then(|| ErrorPlace {
@@ -270,7 +270,7 @@ pub(crate) fn data(rel_l2: f64) -> Evidence {
         zeros: 7,
         ..TensorSummary::default()
     };
-    Evidence::Data(Arc::new(PairMetrics {
+    Evidence::Data(KeptMetrics::from(&PairMetrics {
         baseline: side,
         candidate: TensorSummary { nan: 2, pos_inf: 1, neg_inf: 3, ..side },
         both_finite: 506,
@@ -294,7 +294,7 @@ pub(crate) fn data(rel_l2: f64) -> Evidence {
 }
 
 fn broken() -> Evidence {
-    Evidence::Data(Arc::new(PairMetrics {
+    Evidence::Data(KeptMetrics::from(&PairMetrics {
         cosine: None,
         max_abs_err: Some(f64::NAN),
         max_rel_err: Some(f64::INFINITY),
@@ -373,7 +373,7 @@ pub(crate) fn everything() -> Part {
         Some(Cause::Gradient),
         vec![both("grad.weight", tensor(), data(5e-2), Verdict::Differs)],
     );
-    let recorded = Arc::new(compare_recorded(&record(22.5), &record(23.5)));
+    let recorded = Box::new(compare_recorded(&record(22.5), &record(23.5)));
     part.push(
         "Tensor.add.0.backward",
         Role::Propagates,

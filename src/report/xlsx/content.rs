@@ -29,7 +29,7 @@ impl Content {
     /// What `part` holds.
     pub(super) fn of(part: &PartReport<'_>) -> Self {
         let mut found = Self::default();
-        for evidence in part.evidence.iter().flatten() {
+        for evidence in part.evidence.of_slots() {
             found = found.union(match evidence {
                 Evidence::Data(_) => Self::DATA,
                 Evidence::Recorded(recorded) if recorded.sketch.is_some() => {

@@ -32,7 +32,7 @@ impl Outline {
         Self {
             values: u32::try_from(op.slot_count()).unwrap_or(u32::MAX),
             at_fault: op.judged().cause.is_some(),
-            differs: op.judged().slots.iter().any(|slot| !slot.verdict.is_fine()),
+            differs: op.judged_slots().iter().any(|slot| !slot.verdict.is_fine()),
         }
     }
 

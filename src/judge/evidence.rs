@@ -1,0 +1,54 @@
+//! The evidence of a part.
+
+use crate::measure::Evidence;
+use crate::pair::BySlot;
+
+/// What is known of every pair of slots of a part. What several slots hold is kept once: two slots of three have the tensors of another.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PartEvidence {
+    known: Vec<Evidence>,
+    /// Places in `known`; [`PartEvidence::NOTHING`] where nothing is known.
+    of_slots: BySlot<u32>,
+}
+
+impl PartEvidence {
+    /// The place of nothing.
+    pub const NOTHING: u32 = u32::MAX;
+
+    /// Of slots that have these places in `known`. A place that it lacks stands for nothing.
+    pub const fn new(known: Vec<Evidence>, of_slots: BySlot<u32>) -> Self {
+        Self { known, of_slots }
+    }
+
+    /// What is known of a slot; nothing where there is no such slot.
+    pub fn at(&self, op: usize, slot: usize) -> &Evidence {
+        self.of_slots.at(op, slot).map_or(&Evidence::Nothing, |&place| self.of(place))
+    }
+
+    /// What is known of the slots of an op.
+    pub fn of_op(&self, op: usize) -> impl Iterator<Item = &Evidence> {
+        self.of_slots.get(op).unwrap_or(&[]).iter().map(|&place| self.of(place))
+    }
+
+    /// What is known of all slots, op by op.
+    pub fn of_slots(&self) -> impl Iterator<Item = &Evidence> {
+        self.of_slots.values().iter().map(|&place| self.of(place))
+    }
+
+    fn of(&self, place: u32) -> &Evidence {
+        self.known.get(place as usize).unwrap_or(&Evidence::Nothing)
+    }
+}
+
+/// Of what is known of each op, slot by slot.
+impl<Op: IntoIterator<Item = Evidence>> FromIterator<Op> for PartEvidence {
+    fn from_iter<Ops: IntoIterator<Item = Op>>(ops: Ops) -> Self {
+        let mut known = Vec::new();
+        let mut place = |evidence| {
+            known.push(evidence);
+            u32::try_from(known.len() - 1).unwrap_or(Self::NOTHING)
+        };
+        let of_slots = ops.into_iter().map(|op| op.into_iter().map(&mut place).collect::<Vec<_>>()).collect();
+        Self { known, of_slots }
+    }
+}
