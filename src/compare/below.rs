@@ -97,8 +97,8 @@ fn tensors(op: &Op, made: bool) -> impl Iterator<Item = &TensorRecord> {
 
 /// Whether a value can be known again: constants are made everywhere.
 fn tells(value: &TensorRecord) -> bool {
-    let range = (value.statistics.min, value.statistics.max);
-    matches!(range, (Some(min), Some(max)) if min.as_f64() < max.as_f64()) && value.statistics.norm.is_some()
+    let range = (value.statistics.min(), value.statistics.max());
+    matches!(range, (Some(min), Some(max)) if min.as_f64() < max.as_f64()) && value.statistics.norm().is_some()
 }
 
 /// Whether two records are of the same elements, perhaps seen in another shape.
@@ -106,11 +106,11 @@ fn is_same(one: &TensorRecord, other: &TensorRecord) -> bool {
     let bits = |record: &TensorRecord| {
         let counts = record.counts.as_deref()?;
         let of = |number: Option<crate::dump::Number>| number.map(|number| number.as_f64().to_bits());
-        let range = (of(record.statistics.min)?, of(record.statistics.max)?);
+        let range = (of(record.statistics.min())?, of(record.statistics.max())?);
         let others = (counts.zeros, counts.nan, counts.positive_infinite, counts.negative_infinite);
         Some((counts.elements, range, others))
     };
-    let sums = |record: &TensorRecord| Some((record.statistics.norm?, record.statistics.mean?));
+    let sums = |record: &TensorRecord| Some((record.statistics.norm()?, record.statistics.mean()?));
     let (Some((norm, mean)), Some((other_norm, other_mean))) = (sums(one), sums(other)) else { return false };
     let of_means = norm / (one.len().max(1) as f64).sqrt();
     one.dtype == other.dtype

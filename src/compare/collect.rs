@@ -238,11 +238,11 @@ fn measured_like(side: Side<'_>, other: &TensorRecord) -> Option<(TensorRecord, 
         return None;
     }
     let mut record = record.clone();
-    (record.statistics, record.places) = (found.statistics, found.places);
+    (record.statistics, record.places) = (found.statistics.into(), found.places);
     record.counts = Some(found.counts.into());
     record.sum_error = None;
     record.sketch = found.sketch.map(Arc::new).or(record.sketch);
-    record.checksum = found.hash.map(Checksum::Xxh3).or(record.checksum);
+    record.checksum = found.hash.map(Checksum::of_hash).or(record.checksum);
     Some((record, bytes as u64))
 }
 
@@ -251,7 +251,7 @@ fn recorded(b: &TensorRecord, c: &TensorRecord) -> Evidence {
     let counted = b.counts.is_some() && c.counts.is_some();
     let anything = compared.checksum.is_some()
         || counted
-        || [compared.max, compared.min, compared.mean, compared.norm].iter().any(Option::is_some);
+        || [compared.max, compared.min, compared.mean, compared.norm].iter().any(|found| found.get().is_some());
     if anything { Evidence::Recorded(Box::new(compared)) } else { Evidence::Nothing }
 }
 

@@ -180,9 +180,9 @@ impl Taken {
         }
         let mut first = record.clone();
         Arc::make_mut(&mut first.shape)[dimension] = rows;
-        (first.statistics, first.places) = (found.statistics, found.places);
+        (first.statistics, first.places) = (found.statistics.into(), found.places);
         first.counts = Some(found.counts.into());
-        (first.checksum, first.sketch) = (found.hash.map(Checksum::Xxh3), None);
+        (first.checksum, first.sketch) = (found.hash.map(Checksum::of_hash), None);
         (first.strides, first.sum_error, first.data) = (None, None, Some((&*name).into()));
         self.names[side].insert(name.clone(), (key.into(), dimension, count));
         self.records.insert(name, first.clone());

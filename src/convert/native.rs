@@ -204,12 +204,12 @@ fn facts(record: &TensorRecord) -> TensorFacts {
 /// What was measured when it was recorded; `None` where elements were not counted, which the format cannot leave open.
 fn recorded(record: &TensorRecord) -> Option<Observation> {
     Some(Observation {
-        statistics: record.statistics,
+        statistics: record.statistics.get(),
         places: record.places,
         counts: record.counts.as_deref().copied()?,
         sketch: record.sketch.as_deref().filter(|sketch| sketch.version == SketchVersion::CURRENT).cloned(),
         hash: match record.checksum {
-            Some(Checksum::Xxh3(bits)) => Some(bits),
+            Some(Checksum::Xxh3(hash)) => Some(hash.bits()),
             _ => None,
         },
         sum_error: record.sum_error,

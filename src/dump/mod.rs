@@ -37,7 +37,7 @@ pub use tensor::{
     Bytes, LayoutError, MAX_DIMS, Storage, TensorData, TensorRef, contiguous_strides, element_count,
 };
 pub use value::{
-    Checksum, NO_DATA, Number, Printed, RecordedStatistics, Scalar, TensorMetadata, TensorRecord, Value,
+    Checksum, Hash128, KeptStatistics, NO_DATA, Number, Printed, RecordedStatistics, Scalar, TensorMetadata, TensorRecord, Value,
     coordinates,
 };
 

@@ -103,11 +103,11 @@ fn key(kind: u64, record: &TensorRecord) -> u64 {
     let mut hasher = DefaultHasher::new();
     (kind, &record.data).hash(&mut hasher);
     if let Some(Checksum::Xxh3(hash)) = record.checksum {
-        hasher.write_u128(hash);
+        hasher.write_u128(hash.bits());
     }
     let statistics = &record.statistics;
-    let extremes = [statistics.max, statistics.min].map(|number| number.map(Number::as_f64));
-    for number in extremes.into_iter().chain([statistics.mean, statistics.norm]) {
+    let extremes = [statistics.max(), statistics.min()].map(|number| number.map(Number::as_f64));
+    for number in extremes.into_iter().chain([statistics.mean(), statistics.norm()]) {
         // NaN and the signs of zero are equal or not whatever their bits.
         hasher
             .write_u64(number.filter(|number| !number.is_nan()).map_or(0, |number| (number + 0.0).to_bits()));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::{Counts, ExtremePlaces, RecordedDType, Sketch};
+use super::{Counts, ExtremePlaces, Figure, RecordedDType, Sketch};
 
 /// A number as a dump states it, without loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -75,6 +75,123 @@ impl RecordedStatistics {
     }
 }
 
+/// [`RecordedStatistics`] in less memory, as records hold them.
+#[derive(Clone, Copy, Default)]
+pub struct KeptStatistics {
+    extremes: [u64; 2],
+    kinds: [NumberKind; 2],
+    mean: Figure,
+    norm: Figure,
+}
+
+/// What the bits of a [`Number`] are.
+#[derive(Debug, Clone, Copy, Default)]
+enum NumberKind {
+    #[default]
+    None,
+    Int,
+    UInt,
+    Float,
+    Bool,
+}
+
+impl KeptStatistics {
+    /// The statistics.
+    pub fn get(&self) -> RecordedStatistics {
+        RecordedStatistics { max: self.max(), min: self.min(), mean: self.mean(), norm: self.norm() }
+    }
+
+    /// See [`RecordedStatistics::max`].
+    pub const fn max(&self) -> Option<Number> {
+        self.kinds[0].number(self.extremes[0])
+    }
+
+    /// See [`RecordedStatistics::min`].
+    pub const fn min(&self) -> Option<Number> {
+        self.kinds[1].number(self.extremes[1])
+    }
+
+    /// See [`RecordedStatistics::mean`].
+    pub const fn mean(&self) -> Option<f64> {
+        self.mean.get()
+    }
+
+    /// See [`RecordedStatistics::norm`].
+    pub const fn norm(&self) -> Option<f64> {
+        self.norm.get()
+    }
+
+    /// True when nothing was recorded.
+    pub const fn is_empty(&self) -> bool {
+        self.max().is_none() && self.min().is_none() && self.mean().is_none() && self.norm().is_none()
+    }
+}
+
+impl NumberKind {
+    const fn number(self, bits: u64) -> Option<Number> {
+        match self {
+            Self::None => None,
+            Self::Int => Some(Number::Int(bits.cast_signed())),
+            Self::UInt => Some(Number::UInt(bits)),
+            Self::Float => Some(Number::Float(f64::from_bits(bits))),
+            Self::Bool => Some(Number::Bool(bits > 0)),
+        }
+    }
+
+    const fn of(number: Option<Number>) -> (Self, u64) {
+        match number {
+            None => (Self::None, 0),
+            Some(Number::Int(v)) => (Self::Int, v.cast_unsigned()),
+            Some(Number::UInt(v)) => (Self::UInt, v),
+            Some(Number::Float(v)) => (Self::Float, v.to_bits()),
+            Some(Number::Bool(v)) => (Self::Bool, v as u64),
+        }
+    }
+}
+
+impl From<RecordedStatistics> for KeptStatistics {
+    fn from(of: RecordedStatistics) -> Self {
+        let ((max_kind, max), (min_kind, min)) = (NumberKind::of(of.max), NumberKind::of(of.min));
+        Self {
+            extremes: [max, min],
+            kinds: [max_kind, min_kind],
+            mean: of.mean.into(),
+            norm: of.norm.into(),
+        }
+    }
+}
+
+impl PartialEq for KeptStatistics {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl fmt::Debug for KeptStatistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+/// A hash of 128 bits; unlike a `u128`, it needs no more alignment than its halves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hash128([u64; 2]);
+
+impl Hash128 {
+    /// The hash as a number.
+    pub const fn bits(self) -> u128 {
+        (self.0[0] as u128) << 64 | self.0[1] as u128
+    }
+}
+
+impl From<u128> for Hash128 {
+    fn from(bits: u128) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "each half of the number")]
+        let halves = [(bits >> 64) as u64, bits as u64];
+        Self(halves)
+    }
+}
+
 /// Checksum of a tensor's bytes as recorded at capture.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Checksum {
@@ -85,9 +202,16 @@ pub enum Checksum {
     /// XOR mode records a 0-d float by value.
     Value(f64),
     /// xxh3-128 of the contiguous bytes, little endian, in row-major order. Equal means equal bytes.
-    Xxh3(u128),
+    Xxh3(Hash128),
     /// Some other text; compared as text.
     Text(Box<str>),
+}
+
+impl Checksum {
+    /// Of an xxh3-128.
+    pub fn of_hash(bits: u128) -> Self {
+        Self::Xxh3(bits.into())
+    }
 }
 
 impl fmt::Display for Checksum {
@@ -96,7 +220,7 @@ impl fmt::Display for Checksum {
             Self::Crc32(v) => write!(f, "{v:08x}"),
             Self::Xor(v) => write!(f, "0x{v:016x}"),
             Self::Value(v) => write!(f, "{v:?}"),
-            Self::Xxh3(v) => write!(f, "{v:032x}"),
+            Self::Xxh3(v) => write!(f, "{:032x}", v.bits()),
             Self::Text(v) => f.write_str(v),
         }
     }
@@ -137,7 +261,7 @@ pub struct TensorRecord {
     /// Shared by the tensors that are alike, where the reader sees to it: a part holds hundreds of thousands of records, and few kinds.
     pub metadata: Arc<TensorMetadata>,
     /// Statistics, as far as recorded.
-    pub statistics: RecordedStatistics,
+    pub statistics: KeptStatistics,
     /// Where the greatest and the least element are; `None` when not recorded.
     pub places: Option<ExtremePlaces>,
     /// Checksum of the bytes; `None` when not recorded.
@@ -193,7 +317,7 @@ impl TensorRecord {
     /// something is known, and where there was nothing to measure: no elements, or none in memory.
     pub fn unmeasured(&self) -> Option<&str> {
         let known = self.counts.is_some()
-            || self.statistics != RecordedStatistics::default()
+            || !self.statistics.is_empty()
             || self.checksum.is_some()
             || self.sketch.is_some()
             || self.data.is_some();
@@ -226,7 +350,7 @@ impl From<TensorMetadata> for TensorRecord {
     fn from(metadata: TensorMetadata) -> Self {
         Self {
             metadata: metadata.into(),
-            statistics: RecordedStatistics::default(),
+            statistics: KeptStatistics::default(),
             places: None,
             checksum: None,
             data: None,

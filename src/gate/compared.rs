@@ -359,9 +359,9 @@ fn whole(name: &str, cause: &'static str, reason: String) -> Culprit {
 fn holds_nonfinite(record: &TensorRecord) -> bool {
     let counted = |counts: &Counts| counts.nan + counts.positive_infinite + counts.negative_infinite > 0;
     let statistics = &record.statistics;
-    let numbers = [statistics.max, statistics.min].into_iter().flatten().map(Number::as_f64);
+    let numbers = [statistics.max(), statistics.min()].into_iter().flatten().map(Number::as_f64);
     record.counts.as_deref().map_or_else(
-        || numbers.chain(statistics.mean).chain(statistics.norm).any(|value| !value.is_finite()),
+        || numbers.chain(statistics.mean()).chain(statistics.norm()).any(|value| !value.is_finite()),
         counted,
     )
 }

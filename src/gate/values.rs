@@ -148,9 +148,9 @@ fn measure_data(rank: &Rank, key: &str, record: &TensorRecord) -> Result<TensorR
         return Err(format!("{key}: {reason}"));
     }
     let mut own = record.clone();
-    (own.statistics, own.places) = (found.statistics, found.places);
+    (own.statistics, own.places) = (found.statistics.into(), found.places);
     own.counts = Some(found.counts.into());
-    own.checksum = found.hash.map(Checksum::Xxh3);
+    own.checksum = found.hash.map(Checksum::of_hash);
     Ok(own)
 }
 
@@ -165,10 +165,10 @@ fn line(record: &TensorRecord) -> BoundaryValue {
         dtype: record.dtype.to_string(),
         shape: record.shape.to_vec(),
         hash: record.checksum.as_ref().map(short_hash),
-        max: number(statistics.max),
-        min: number(statistics.min),
-        mean: statistics.mean.map(rounded),
-        norm: statistics.norm.map(rounded),
+        max: number(statistics.max()),
+        min: number(statistics.min()),
+        mean: statistics.mean().map(rounded),
+        norm: statistics.norm().map(rounded),
         nonfinite,
         inputs: Vec::new(),
     }
@@ -269,7 +269,7 @@ fn checksum(text: &str) -> Checksum {
             .flatten()
     };
     if let Some(value) = digits(text, DIGITS) {
-        return Checksum::Xxh3(value.into());
+        return Checksum::of_hash(value.into());
     }
     if let Some(value) = digits(text, 8).and_then(|value| u32::try_from(value).ok()) {
         return Checksum::Crc32(value);
@@ -302,7 +302,8 @@ fn slot(path: &str, value: &BoundaryValue, identity: Option<SeenAs>) -> Slot {
         min: value.min.map(Number::Float),
         mean: value.mean,
         norm: value.norm,
-    };
+    }
+    .into();
     record.checksum = value.hash.as_deref().map(checksum);
     record.sum_error = Some(ROUNDING);
     if let NonFinite::Counted([nan, positive_infinite, negative_infinite]) = value.nonfinite {

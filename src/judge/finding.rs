@@ -238,8 +238,8 @@ fn extremes(sides: [&TensorRecord; 2]) -> Option<Extremes> {
     };
     let [b, c] = sides.map(|record| {
         let (places, statistics) = (record.places?, &record.statistics);
-        let greatest = located(places.max(), statistics.max)?;
-        Some((greatest, located(places.min(), statistics.min)?))
+        let greatest = located(places.max(), statistics.max())?;
+        Some((greatest, located(places.min(), statistics.min())?))
     });
     let ((b_greatest, b_least), (c_greatest, c_least)) = (b?, c?);
     Some(Extremes { greatest: [b_greatest, c_greatest], least: [b_least, c_least] })

@@ -196,7 +196,7 @@ impl<'a> Flow<'a> {
                 fact.difference == Difference::Checksum
                     && matches!(self.evidence.at(position, slot), Evidence::Recorded(recorded)
                         if recorded.checksum == Some(ChecksumMatch::Different)
-                            && recorded.rel_l2_at_least.is_some_and(|error| error <= 0.0))
+                            && recorded.rel_l2_at_least.get().is_some_and(|error| error <= 0.0))
             };
             let has_results = node.results().next().is_some();
             let equal = has_results && node.results().all(|slot| node.facts[slot].exact);

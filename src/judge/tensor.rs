@@ -10,7 +10,7 @@ use super::slot::SlotView;
 use super::tolerance::Rule;
 use super::unmeasured;
 use crate::dump::{Checksum, Counts, DType, Number, RecordedDType, SlotSide, TensorRecord};
-use crate::measure::{ChecksumMatch, Evidence, Metric, PairMetrics, RecordedComparison, SENTINEL, kept_out};
+use crate::measure::{ChecksumMatch, Evidence, KnownDifference, Metric, PairMetrics, RecordedComparison, SENTINEL, kept_out};
 
 /// Norms from which on sentinels are in a tensor, although its extremes were not recorded.
 const SENTINEL_NORM: f64 = 1.298_074_214_633_706_8e33; // 2^110
@@ -219,7 +219,7 @@ fn by_record(
         let side = if r.candidate_non_finite { "candidate" } else { "baseline" };
         return non_finite(fact, &format!("the statistics show NaN or Inf in the {side} only"));
     }
-    if r.baseline_non_finite && [r.max, r.min].into_iter().flatten().any(|s| s.relative.is_infinite()) {
+    if r.baseline_non_finite && [r.max, r.min].into_iter().filter_map(KnownDifference::get).any(|s| s.relative.is_infinite()) {
         return non_finite(fact, "the statistics show NaN or Inf on both sides, of another kind or sign");
     }
     let bits_differ = r.checksum == Some(ChecksumMatch::Different);
@@ -237,7 +237,7 @@ fn by_record(
         Some(ChecksumMatch::Different) if exact_task => {
             let rule = book.index(RuleKey::Checksum, || "checksums are equal".to_owned());
             // What the statistics prove beside it; 0 proves nothing.
-            let proved = r.rel_l2_at_least.filter(|error| *error > 0.0 && error.is_finite());
+            let proved = r.rel_l2_at_least.get().filter(|error| *error > 0.0 && error.is_finite());
             fact.is_measured = true;
             fact.distance = proved.unwrap_or(0.0) * norm;
             return unequal(fact, Difference::Checksum, proved, "checksums differ", rule);
@@ -263,7 +263,7 @@ fn by_record(
     if let Some(reason) = too_small_to_matter(dtype, b, c) {
         return settle(fact, Verdict::Close, reason);
     }
-    let bound = r.rel_l2_at_least.filter(|bound| !bound.is_nan()).unwrap_or(0.0);
+    let bound = r.rel_l2_at_least.get().filter(|bound| !bound.is_nan()).unwrap_or(0.0);
     let (distance, reason) = match &r.sketch {
         Some(sketch) if sketch.is_resolved() => (sketch.distance.max(proved(bound, norm)), ""),
         Some(sketch) => (
@@ -290,14 +290,14 @@ fn by_record(
 
 /// Whether greatest and least element are far from equal.
 fn is_spread(record: &TensorRecord) -> bool {
-    let extremes = [record.statistics.max, record.statistics.min].map(|value| value.map(Number::as_f64));
+    let extremes = [record.statistics.max(), record.statistics.min()].map(|value| value.map(Number::as_f64));
     matches!(extremes, [Some(max), Some(min)] if max - min > SPREAD * max.abs().max(min.abs()))
 }
 
 /// By how much an element differs at least from the smaller of both extremes in magnitude where it is not equal to it: half a unit in the
 /// last place of a number in the middle of its binade, the step down to the next one where it is a power of two.
 fn step(dtype: DType, record: &TensorRecord) -> f64 {
-    let extremes = [record.statistics.max, record.statistics.min].into_iter().flatten();
+    let extremes = [record.statistics.max(), record.statistics.min()].into_iter().flatten();
     let least = extremes.map(|value| value.as_f64().abs()).fold(f64::INFINITY, f64::min);
     let bits = dtype.mantissa_bits().and_then(|bits| i32::try_from(bits).ok()).unwrap_or(0);
     (least * 2_f64.powi(-bits - 1)).max(f64::MIN_POSITIVE)
@@ -307,9 +307,9 @@ fn step(dtype: DType, record: &TensorRecord) -> f64 {
 /// element below the root mean square is held against that. 0 where it is not known.
 fn off_at_extremes(r: &RecordedComparison, b: &TensorRecord) -> [f64; 2] {
     let typical = recorded_norm(b) / (b.len().max(1) as f64).sqrt();
-    [(r.max, b.statistics.max), (r.min, b.statistics.min)].map(|(difference, value)| {
+    [(r.max, b.statistics.max()), (r.min, b.statistics.min())].map(|(difference, value)| {
         let size = value.map(|value| value.as_f64().abs().max(typical));
-        let error = difference.zip(size).map(|(difference, size)| difference.difference.abs() / size);
+        let error = difference.get().zip(size).map(|(difference, size)| difference.difference.abs() / size);
         error.filter(|error| error.is_finite()).unwrap_or(0.0)
     })
 }
@@ -343,7 +343,7 @@ fn exact_record(
         fact.flipped = share.min(1.0);
         return unequal(fact, Difference::Elements, Some(sketch.rel_l2.max(share)), &reason, rule);
     }
-    let present = [r.max, r.min, r.mean, r.norm].into_iter().flatten();
+    let present = [r.max, r.min, r.mean, r.norm].into_iter().filter_map(KnownDifference::get);
     let error = present.map(|s| s.relative).fold(0.0, f64::max);
     fact.flipped = 1.0;
     let reason =
@@ -426,13 +426,13 @@ fn coarser(baseline: &TensorRecord, candidate: &TensorRecord) -> Option<DType> {
 /// capture summed in; where it overflowed or was not recorded, the largest magnitude bounds it.
 fn recorded_norm(record: &TensorRecord) -> f64 {
     let statistics = &record.statistics;
-    let largest = [statistics.max, statistics.min].into_iter().flatten().map(|number| number.as_f64().abs());
+    let largest = [statistics.max(), statistics.min()].into_iter().flatten().map(|number| number.as_f64().abs());
     let largest = largest.filter(|value| value.is_finite()).fold(0.0, f64::max);
-    if let Some(norm) = statistics.norm.filter(|norm| kept_out(record).is_some() && norm.is_finite()) {
+    if let Some(norm) = statistics.norm().filter(|norm| kept_out(record).is_some() && norm.is_finite()) {
         return norm;
     }
     let bound = largest * (record.len() as f64).sqrt();
-    statistics.norm.map(f64::abs).filter(|norm| norm.is_finite()).map_or(bound, |norm| norm.max(largest))
+    statistics.norm().map(f64::abs).filter(|norm| norm.is_finite()).map_or(bound, |norm| norm.max(largest))
 }
 
 /// Largest finite magnitudes of both sides; 0 where not known.
@@ -441,7 +441,7 @@ fn largest((b, c): (&TensorRecord, &TensorRecord), evidence: &Evidence) -> (f64,
         extremes.into_iter().flatten().map(f64::abs).filter(|value| value.is_finite()).fold(0.0, f64::max)
     };
     let recorded = |record: &TensorRecord| {
-        of([record.statistics.max, record.statistics.min].map(|value| value.map(Number::as_f64)))
+        of([record.statistics.max(), record.statistics.min()].map(|value| value.map(Number::as_f64)))
     };
     match evidence {
         Evidence::Data(kept) => {
@@ -456,7 +456,7 @@ fn largest((b, c): (&TensorRecord, &TensorRecord), evidence: &Evidence) -> (f64,
 /// scalars and exact types without a hash, of which many are equal by chance.
 fn identity((b, c): (&TensorRecord, &TensorRecord), norms: (f64, f64)) -> Option<Identity> {
     let of = |record: &TensorRecord, norm: f64| match record.checksum {
-        Some(Checksum::Xxh3(hash)) => Some(FIXED.hash_one(hash)),
+        Some(Checksum::Xxh3(hash)) => Some(FIXED.hash_one(hash.bits())),
         Some(Checksum::Crc32(sum)) => Some(FIXED.hash_one((sum, record.len()))),
         _ if norm > 0.0 => {
             let statistics = &record.statistics;
@@ -465,9 +465,9 @@ fn identity((b, c): (&TensorRecord, &TensorRecord), norms: (f64, f64)) -> Option
             for part in [
                 record.len(),
                 norm.to_bits(),
-                bits(statistics.max),
-                bits(statistics.min),
-                statistics.mean.map_or(0, f64::to_bits),
+                bits(statistics.max()),
+                bits(statistics.min()),
+                statistics.mean().map_or(0, f64::to_bits),
             ] {
                 hasher.write_u64(part);
             }
@@ -485,7 +485,7 @@ static FIXED: std::hash::BuildHasherDefault<std::collections::hash_map::DefaultH
 /// Differences that no device promises to reproduce, by what the statistics show of the elements.
 fn too_small_to_matter(dtype: DType, b: &TensorRecord, c: &TensorRecord) -> Option<&'static str> {
     let largest = |record: &TensorRecord| {
-        let (max, min) = (record.statistics.max?.as_f64().abs(), record.statistics.min?.as_f64().abs());
+        let (max, min) = (record.statistics.max()?.as_f64().abs(), record.statistics.min()?.as_f64().abs());
         (max.is_finite() && min.is_finite()).then_some(max.max(min))
     };
     let (b, c) = (largest(b)?, largest(c)?);

@@ -261,7 +261,7 @@ fn positive(flow: &Flow<'_>, place: Place) -> f64 {
         None => flow
             .slot(place)
             .and_then(|slot| slot.value.tensor())
-            .and_then(|record| record.statistics.max.map(Number::as_f64)),
+            .and_then(|record| record.statistics.max().map(Number::as_f64)),
     };
     max.unwrap_or(0.0).max(0.0)
 }
@@ -311,7 +311,7 @@ fn magnification(flow: &Flow<'_>, place: Place) -> f64 {
     let Some(record) = flow.slot(place).and_then(|slot| slot.value.tensor()) else { return 1.0 };
     let (min, max) = match flow.evidence.at(place.0, place.1).measured() {
         Some(metrics) => (metrics.baseline.min, metrics.baseline.max),
-        None => (record.statistics.min.map(Number::as_f64), record.statistics.max.map(Number::as_f64)),
+        None => (record.statistics.min().map(Number::as_f64), record.statistics.max().map(Number::as_f64)),
     };
     let (Some(min), Some(max)) = (min, max) else { return 1.0 };
     let smallest = if min > 0.0 { min } else { -max };
@@ -330,7 +330,7 @@ pub(super) fn spread_out(flow: &Flow<'_>, place: Place) -> f64 {
     let fact = flow.fact(place);
     let mean = match flow.evidence.at(place.0, place.1).measured() {
         Some(metrics) => metrics.baseline.mean,
-        None => flow.slot(place).and_then(|slot| slot.value.tensor()).and_then(|record| record.statistics.mean),
+        None => flow.slot(place).and_then(|slot| slot.value.tensor()).and_then(|record| record.statistics.mean()),
     };
     let square = fact.norm * fact.norm / fact.len.max(1.0);
     let Some(mean) = mean.filter(|mean| mean.is_finite() && square > 0.0) else { return 1.0 };

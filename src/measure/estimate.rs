@@ -44,7 +44,7 @@ impl SketchEstimate {
         let norm = |record: &TensorRecord| {
             // Without finite elements nothing was summed.
             let none = record.counts.is_some() && record.statistics.is_empty();
-            record.statistics.norm.or_else(|| none.then_some(0.0)).map(f64::abs)
+            record.statistics.norm().or_else(|| none.then_some(0.0)).map(f64::abs)
         };
         let (b, c) = (norm(baseline)?, norm(candidate)?);
         let cosine = (b > 0.0 && c > 0.0)

@@ -5,7 +5,7 @@ use super::estimate::{SketchEstimate, sum_error};
 use super::sentinel::{is_sentinel, kept_out, summed_otherwise};
 use super::sums::{BLOCK, CHUNK, LANES};
 use super::{ALL_METRICS, KeptMetrics, Metric, PairMetrics};
-use crate::dump::{Checksum, Counts, Number, RecordedStatistics, TensorRecord};
+use crate::dump::{Checksum, Counts, Figure, Number, RecordedStatistics, TensorRecord};
 
 /// Difference of one recorded statistic.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,6 +16,30 @@ pub struct StatisticDifference {
     /// magnitude for max and min); 0 when both are the same, infinite when the baseline is all zero or the
     /// finite state of the two sides differs. Never divided by the statistic itself, which may be near 0.
     pub relative: f64,
+}
+
+/// The difference of a statistic that one side may not have recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct KnownDifference {
+    difference: Figure,
+    relative: f64,
+}
+
+impl KnownDifference {
+    /// The difference; `None` when one side recorded none.
+    pub fn get(self) -> Option<StatisticDifference> {
+        Some(StatisticDifference { difference: self.difference.get()?, relative: self.relative })
+    }
+}
+
+impl From<Option<StatisticDifference>> for KnownDifference {
+    fn from(found: Option<StatisticDifference>) -> Self {
+        let known = |found: StatisticDifference| Self {
+            difference: found.difference.into(),
+            relative: found.relative,
+        };
+        found.map_or_else(Self::default, known)
+    }
 }
 
 /// What two checksums of a tensor say.
@@ -35,24 +59,24 @@ pub enum ChecksumMatch {
 pub struct RecordedComparison {
     /// What the checksums say; `None` when one side has none or they are of different kinds.
     pub checksum: Option<ChecksumMatch>,
-    /// Difference of the maxima; `None` when one side recorded none.
-    pub max: Option<StatisticDifference>,
+    /// Difference of the maxima.
+    pub max: KnownDifference,
     /// Difference of the minima.
-    pub min: Option<StatisticDifference>,
+    pub min: KnownDifference,
     /// Difference of the means.
-    pub mean: Option<StatisticDifference>,
+    pub mean: KnownDifference,
     /// Difference of the norms.
-    pub norm: Option<StatisticDifference>,
+    pub norm: KnownDifference,
     /// Errors estimated from sketches; `None` when one side has none.
     pub sketch: Option<Box<SketchEstimate>>,
     /// Non-finite elements of either side, where both were counted and the counts differ.
     pub counts_differ: Option<Box<(Counts, Counts)>>,
     /// Sentinels of either side, where both kept them out of their sums and the counts differ.
     pub sentinels_differ: Option<Box<(u64, u64)>>,
-    /// Lower bound of the relative l2 error that these differences prove; `None` where none of them is between finite numbers.
-    pub rel_l2_at_least: Option<f64>,
-    /// Lower bound of the largest absolute error, from max and min; `None` as above.
-    pub max_abs_err_at_least: Option<f64>,
+    /// Lower bound of the relative l2 error that these differences prove, where any of them is between finite numbers.
+    pub rel_l2_at_least: Figure,
+    /// Lower bound of the largest absolute error, from max and min, where one of these is.
+    pub max_abs_err_at_least: Figure,
     /// True when an extreme is equal on both sides and lies elsewhere: some elements differ, whatever the statistics say.
     pub moved: bool,
     /// True when, beside that, everything else that was recorded is equal as far as sums can tell: in all likelihood both sides hold the
@@ -165,8 +189,8 @@ impl Evidence {
             Self::Data(_) => metric.of(measured?),
             Self::Recorded(recorded) => {
                 let bound = match metric {
-                    Metric::RelL2 => recorded.rel_l2_at_least,
-                    Metric::MaxAbsErr => recorded.max_abs_err_at_least,
+                    Metric::RelL2 => recorded.rel_l2_at_least.get(),
+                    Metric::MaxAbsErr => recorded.max_abs_err_at_least.get(),
                     _ => None,
                 };
                 let estimate = recorded.sketch.as_ref().and_then(|sketch| sketch.metric(metric));
@@ -217,17 +241,17 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
     let magnitude = largest_magnitude(b);
     let root = count.sqrt();
     let scale_l2 = norm.or_else(|| magnitude.map(|m| m * root));
-    out.max = statistic(b.max, c.max, magnitude);
-    out.min = statistic(b.min, c.min, magnitude);
+    let (max, min) = (statistic(b.max, c.max, magnitude), statistic(b.min, c.min, magnitude));
     let mean_scale = scale_l2.map(|scale| if root > 0.0 { scale / root } else { scale });
-    out.mean = statistic(b.mean.map(Number::Float), c.mean.map(Number::Float), mean_scale);
-    out.norm = statistic(b.norm.map(Number::Float), c.norm.map(Number::Float), scale_l2);
+    let mean = statistic(b.mean.map(Number::Float), c.mean.map(Number::Float), mean_scale);
+    let norm = statistic(b.norm.map(Number::Float), c.norm.map(Number::Float), scale_l2);
+    (out.max, out.min, out.mean, out.norm) = (max.into(), min.into(), mean.into(), norm.into());
 
-    let present = [out.max, out.min, out.mean, out.norm];
-    let extremes = [out.max, out.min].into_iter().flatten();
+    let present = [max, min, mean, norm];
+    let extremes = [max, min].into_iter().flatten();
     // A NaN or an infinity on one side is told by its verdict; metrics are of the elements that are finite on both.
     out.max_abs_err_at_least =
-        extremes.map(|s| s.difference.abs()).filter(|d| d.is_finite()).reduce(f64::max);
+        extremes.map(|s| s.difference.abs()).filter(|d| d.is_finite()).reduce(f64::max).into();
     // An extreme of a large tensor moves the l2 error by |d| / |b| only; mean and norm bound it directly.
     // Sentinels that were kept out of the norm.
     let sentinel = |record: &TensorRecord, extreme: Option<Number>| {
@@ -236,7 +260,7 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
         is_sentinel(dtype, value).then_some(value)
     };
     let from_extremes =
-        [(out.max, b.max, c.max), (out.min, b.min, c.min)].into_iter().filter_map(|(s, x, y)| {
+        [(max, b.max, c.max), (min, b.min, c.min)].into_iter().filter_map(|(s, x, y)| {
             let difference = s?.difference.abs();
             let scale = match (sentinel(baseline, x), sentinel(candidate, y)) {
                 // Each may be the least number of its type.
@@ -250,21 +274,21 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
     // What the sums themselves may be off by proves nothing.
     let rounding = if counted { OWN_SUM_ROUNDING } else { SUM_ROUNDING * root };
     let rounding = rounding.max(sum_error(baseline, candidate));
-    let from_sums = [out.mean, out.norm]
+    let from_sums = [mean, norm]
         .into_iter()
         .flatten()
         .filter(|s| s.difference.is_finite())
         .map(|s| (s.relative - rounding).max(0.0));
-    out.rel_l2_at_least = from_sums.chain(from_extremes).filter(|r| !r.is_nan()).reduce(f64::max);
-    out.moved = moved(baseline, candidate, &out);
+    out.rel_l2_at_least = from_sums.chain(from_extremes).filter(|r| !r.is_nan()).reduce(f64::max).into();
+    out.moved = moved(baseline, candidate, [max, min]);
     let exact = baseline.sum_error.or(candidate.sum_error).is_none();
     let alike = |sum: Option<StatisticDifference>| sum.is_some_and(|sum| sum.relative <= reordering(count));
     out.rearranged = out.moved
         && exact
-        && is_same(out.max)
-        && is_same(out.min)
-        && alike(out.mean)
-        && alike(out.norm)
+        && is_same(max)
+        && is_same(min)
+        && alike(mean)
+        && alike(norm)
         && baseline.counts.is_some()
         && baseline.counts == candidate.counts;
     let any = counted || present.iter().any(Option::is_some) || out.checksum.is_some();
@@ -282,8 +306,8 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
         || any
             && out.checksum != Some(ChecksumMatch::Different)
             && out.counts_differ.is_none()
-            && [out.max, out.min].iter().flatten().all(|s| s.relative <= 0.0)
-            && [out.mean, out.norm].iter().flatten().all(|s| s.relative <= own)
+            && [max, min].iter().flatten().all(|s| s.relative <= 0.0)
+            && [mean, norm].iter().flatten().all(|s| s.relative <= own)
             && out.sketch.as_deref().is_none_or(|sketch| sketch.distance <= 0.0 || blurred(sketch));
     out
 }
@@ -293,11 +317,15 @@ fn is_same(statistic: Option<StatisticDifference>) -> bool {
 }
 
 /// Whether an extreme that is equal on both sides has another place.
-fn moved(baseline: &TensorRecord, candidate: &TensorRecord, found: &RecordedComparison) -> bool {
+fn moved(
+    baseline: &TensorRecord,
+    candidate: &TensorRecord,
+    [max, min]: [Option<StatisticDifference>; 2],
+) -> bool {
     let places = baseline.places.zip(candidate.places);
     let comparable = baseline.dtype == candidate.dtype && baseline.len() == candidate.len();
     places.filter(|_| comparable).is_some_and(|(b, c)| {
-        is_same(found.max) && b.max() != c.max() || is_same(found.min) && b.min() != c.min()
+        is_same(max) && b.max() != c.max() || is_same(min) && b.min() != c.min()
     })
 }
 
@@ -312,7 +340,7 @@ fn reordering(elements: f64) -> f64 {
 fn has_exact_lanes(record: &TensorRecord) -> bool {
     let lanes = record.sketch.as_ref().map_or(1, |sketch| sketch.version.lanes());
     let rows = (record.len() as f64 / lanes as f64).ceil();
-    largest_magnitude(&record.statistics).is_some_and(|magnitude| magnitude * rows < 16_777_216.0)
+    largest_magnitude(&record.statistics.get()).is_some_and(|magnitude| magnitude * rows < 16_777_216.0)
 }
 
 fn checksums(a: &Checksum, b: &Checksum, same_type: bool) -> Option<ChecksumMatch> {
@@ -339,7 +367,7 @@ fn on_one_footing(
     baseline: &TensorRecord,
     candidate: &TensorRecord,
 ) -> (RecordedStatistics, RecordedStatistics) {
-    let (mut b, mut c) = (baseline.statistics, candidate.statistics);
+    let (mut b, mut c) = (baseline.statistics.get(), candidate.statistics.get());
     if summed_otherwise(baseline, candidate) {
         for side in [&mut b, &mut c] {
             (side.mean, side.norm) = (None, None);
@@ -385,7 +413,7 @@ fn with_non_finite(record: &TensorRecord, mut statistics: RecordedStatistics) ->
 
 fn holds_non_finite(record: &TensorRecord) -> bool {
     record.counts.as_ref().map_or_else(
-        || shows_non_finite(&record.statistics),
+        || shows_non_finite(&record.statistics.get()),
         |counts| counts.nan + counts.positive_infinite + counts.negative_infinite > 0,
     )
 }

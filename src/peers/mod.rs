@@ -225,7 +225,7 @@ fn flaw(record: &TensorRecord) -> Option<bool> {
         return if counts.nan > 0 { Some(true) } else { infinite.then_some(false) };
     }
     let found = &record.statistics;
-    let numbers = [found.min.map(Number::as_f64), found.max.map(Number::as_f64), found.norm];
+    let numbers = [found.min().map(Number::as_f64), found.max().map(Number::as_f64), found.norm()];
     let mut numbers = numbers.into_iter().flatten();
     if numbers.clone().any(f64::is_nan) { Some(true) } else { numbers.any(f64::is_infinite).then_some(false) }
 }

@@ -370,10 +370,10 @@ impl<'a> SlotRow<'a> {
     fn difference(&self, statistic: Statistic) -> Option<crate::measure::StatisticDifference> {
         let recorded = self.recorded()?;
         match statistic {
-            Statistic::Max => recorded.max,
-            Statistic::Min => recorded.min,
-            Statistic::Mean => recorded.mean,
-            Statistic::Norm => recorded.norm,
+            Statistic::Max => recorded.max.get(),
+            Statistic::Min => recorded.min.get(),
+            Statistic::Mean => recorded.mean.get(),
+            Statistic::Norm => recorded.norm.get(),
             Statistic::Nan | Statistic::PosInf | Statistic::NegInf | Statistic::Zeros => None,
         }
     }
@@ -392,10 +392,10 @@ impl<'a> SlotRow<'a> {
             tensor.counts.as_ref().map_or(Cell::Empty, |counts| Cell::Count(of(counts)))
         };
         match statistic {
-            Statistic::Max => Cell::real(recorded.max.map(Number::as_f64)),
-            Statistic::Min => Cell::real(recorded.min.map(Number::as_f64)),
-            Statistic::Mean => Cell::real(recorded.mean),
-            Statistic::Norm => Cell::real(recorded.norm),
+            Statistic::Max => Cell::real(recorded.max().map(Number::as_f64)),
+            Statistic::Min => Cell::real(recorded.min().map(Number::as_f64)),
+            Statistic::Mean => Cell::real(recorded.mean()),
+            Statistic::Norm => Cell::real(recorded.norm()),
             Statistic::Nan => count(|counts| counts.nan),
             Statistic::PosInf => count(|counts| counts.positive_infinite),
             Statistic::NegInf => count(|counts| counts.negative_infinite),

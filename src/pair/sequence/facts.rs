@@ -104,14 +104,14 @@ fn hash(value: &impl Hash) -> u64 {
 /// A number that tensors share that have the same elements, whatever their shapes; `None` where too little was recorded to tell.
 pub(crate) fn value_key(record: &TensorRecord) -> Option<u64> {
     match record.checksum {
-        Some(Checksum::Xxh3(bits)) => return Some(hash(&(0, bits))),
+        Some(Checksum::Xxh3(bits)) => return Some(hash(&(0, bits.bits()))),
         Some(Checksum::Crc32(bits)) => return Some(hash(&(1, bits, record.len()))),
         _ => {}
     }
     let found = &record.statistics;
     let real = |number: Option<Number>| number.map(|number| number.as_f64().to_bits());
-    let (min, max) = (real(found.min)?, real(found.max)?);
-    let norm = found.norm.or(found.mean).map(f64::to_bits);
+    let (min, max) = (real(found.min())?, real(found.max())?);
+    let norm = found.norm().or(found.mean()).map(f64::to_bits);
     // Of a constant, nothing tells one from another.
     (min != max).then(|| hash(&(2, record.len(), min, max, norm)))
 }
@@ -120,11 +120,11 @@ pub(crate) fn value_key(record: &TensorRecord) -> Option<u64> {
 fn coarse_key(record: &TensorRecord) -> Option<u64> {
     let found = &record.statistics;
     let real = |number: Option<Number>| number.map(Number::as_f64);
-    let (min, max) = (real(found.min)?, real(found.max)?);
+    let (min, max) = (real(found.min())?, real(found.max())?);
     let told = min.is_finite() && max.is_finite() && max > min;
     #[expect(clippy::cast_possible_truncation, reason = "logarithms of finite numbers are below 2048")]
     let step = |value: f64| ((value.abs().log2() * STEPS).round() as i64, value < 0.0);
-    told.then(|| hash(&(record.squeezed_shape(), step(min), step(max), found.norm.map(step))))
+    told.then(|| hash(&(record.squeezed_shape(), step(min), step(max), found.norm().map(step))))
 }
 
 /// How much alike two tensors are: 0 for other shapes, 1 for the same bits.
@@ -139,7 +139,7 @@ fn alike(b: &TensorRecord, c: &TensorRecord) -> f64 {
     }
     let sizes = |record: &TensorRecord| {
         let found = &record.statistics;
-        [found.min.map(Number::as_f64), found.max.map(Number::as_f64), found.norm]
+        [found.min().map(Number::as_f64), found.max().map(Number::as_f64), found.norm()]
     };
     let ([b_min, b_max, b_norm], [c_min, c_max, c_norm]) = (sizes(b), sizes(c));
     let finite = |value: &f64| value.is_finite();

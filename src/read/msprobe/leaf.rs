@@ -303,7 +303,7 @@ impl<'a> Leaf<'a> {
     fn into_value(self, argument: &str) -> Value {
         if let (Some(dtype), Some(shape)) = (&self.dtype, self.shape) {
             return Value::Tensor(Arc::new(TensorRecord {
-                statistics: self.statistics,
+                statistics: self.statistics.into(),
                 checksum: self.checksum,
                 data: self.data.map(Into::into),
                 ..TensorRecord::from(TensorMetadata {

@@ -335,11 +335,11 @@ impl<'p> OpsBuilder<'p> {
             ..TensorMetadata::new(dtype, shape.into())
         });
         record.counts = counts(rows, row).map(Into::into);
-        record.statistics = statistics(rows, row, record.dtype.known());
+        record.statistics = statistics(rows, row, record.dtype.known()).into();
         // Places of no element say nothing.
         record.places = places(rows, row).filter(|places| places.max().max(places.min()) < record.len());
         let hash = rows.bytes(Column::Hash, row).and_then(|bytes| <[u8; HASH_BYTES]>::try_from(bytes).ok());
-        record.checksum = hash.map(|bytes| Checksum::Xxh3(u128::from_be_bytes(bytes)));
+        record.checksum = hash.map(|bytes| Checksum::of_hash(u128::from_be_bytes(bytes)));
         record.sketch = self.sketch(rows, row);
         record.data = self.place(rows, row, &record)?;
         Ok(Some(record))
@@ -377,7 +377,7 @@ impl<'p> OpsBuilder<'p> {
         record: &TensorRecord,
     ) -> Result<Option<Arc<str>>, ReadError> {
         let hash = match record.checksum {
-            Some(Checksum::Xxh3(hash)) => Some(hash),
+            Some(Checksum::Xxh3(hash)) => Some(hash.bits()),
             _ => None,
         };
         let dtype = record.dtype.known();

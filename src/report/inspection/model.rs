@@ -335,12 +335,12 @@ impl Statistics {
     fn recorded(record: &TensorRecord) -> Option<Self> {
         let (found, counts) = (&record.statistics, record.counts.as_deref());
         (!found.is_empty() || counts.is_some()).then(|| Self {
-            min: Real(found.min),
-            max: Real(found.max),
+            min: Real(found.min()),
+            max: Real(found.max()),
             min_at: record.places.and_then(|places| record.coordinates(places.min())),
             max_at: record.places.and_then(|places| record.coordinates(places.max())),
-            mean: Real::float(found.mean),
-            norm: Real::float(found.norm),
+            mean: Real::float(found.mean()),
+            norm: Real::float(found.norm()),
             zeros: counts.map(|counts| counts.zeros),
             nan: counts.map(|counts| counts.nan),
             positive_infinite: counts.map(|counts| counts.positive_infinite),

@@ -87,10 +87,10 @@ fn describe_tensor(out: &mut String, record: &TensorRecord, measured: &Measured)
         _ = write!(
             out,
             " min {}{min_at} max {}{max_at} mean {} norm {}",
-            number(recorded.min),
-            number(recorded.max),
-            float(recorded.mean),
-            float(recorded.norm)
+            number(recorded.min()),
+            number(recorded.max()),
+            float(recorded.mean()),
+            float(recorded.norm())
         );
     }
     match measured {

@@ -35,7 +35,7 @@ impl Content {
                 Evidence::Recorded(recorded) if recorded.sketch.is_some() => {
                     Self::SKETCHES.union(Self::DIFFERENCES)
                 }
-                Evidence::Recorded(recorded) if recorded.max.is_some() || recorded.mean.is_some() => {
+                Evidence::Recorded(recorded) if recorded.max.get().or(recorded.mean.get()).is_some() => {
                     Self::DIFFERENCES
                 }
                 _ => Self::default(),
