@@ -60,7 +60,7 @@ impl<'f, 'a> Certain<'f, 'a> {
             found: Vec::new(),
         };
         for (position, node) in flow.nodes.iter().enumerate() {
-            certain.reordered |= may_reorder(node);
+            certain.reordered |= may_reorder(flow, position);
             if node.is_paired {
                 certain.op(position);
             }
@@ -74,7 +74,7 @@ impl<'f, 'a> Certain<'f, 'a> {
         let mut led: Vec<Place> = self.flow.given(position);
         led.extend(self.flow.saved(position));
         if let Some(slot) = self.argument(position, &led) {
-            let shown = node.results().find(|&slot| node.facts[slot].differs()).unwrap_or(slot);
+            let shown = node.results().find(|&slot| self.flow.fact((position, slot)).differs()).unwrap_or(slot);
             self.found.push(Candidate::at(position, Some(shown), Cause::Argument));
         }
         // What tells elements apart may be much smaller than they are.
@@ -84,8 +84,8 @@ impl<'f, 'a> Certain<'f, 'a> {
         };
         let given_error = led.iter().map(beside).fold(0.0, f64::max);
         for slot in node.results() {
-            let fact = &node.facts[slot];
             let place = (position, slot);
+            let fact = self.flow.fact(place);
             if let Some(cause) = self.fault(place, &led, given_error) {
                 self.found.push(Candidate::at(position, Some(slot), cause));
             } else if let Some(said) = self.pattern(place, &led) {
@@ -156,11 +156,11 @@ impl<'f, 'a> Certain<'f, 'a> {
     fn argument(&self, position: usize, led: &[Place]) -> Option<usize> {
         let node = &self.flow.nodes[position];
         let picks = led.iter().any(|&place| self.flow.fact(place).difference == Difference::Elements);
-        node.given().find(|&slot| match node.facts[slot].difference {
+        node.given().find(|&slot| match self.flow.fact((position, slot)).difference {
             // Sizes and counts may follow from choices that noise has flipped; what someone typed does not.
             Difference::Argument => (!picks && !self.flipped) || self.is_typed((position, slot)),
             Difference::ComputedArgument => {
-                let error = node.facts[slot].judgement.error.get().unwrap_or(1.0);
+                let error = self.flow.fact((position, slot)).judgement.error.get().unwrap_or(1.0);
                 !picks && !self.flipped && error > 8.0 * self.error
             }
             _ => false,
@@ -179,7 +179,7 @@ impl<'f, 'a> Certain<'f, 'a> {
     /// What a result shows for certain that nothing led to.
     fn fault(&self, place: Place, led: &[Place], error: f64) -> Option<Cause> {
         let node = &self.flow.nodes[place.0];
-        let fact = &node.facts[place.1];
+        let fact = self.flow.fact(place);
         if fact.allowed {
             return None;
         }
@@ -192,7 +192,7 @@ impl<'f, 'a> Certain<'f, 'a> {
                 && self
                     .flow
                     .within(place.0)
-                    .any(|(op, slot)| self.flow.nodes[op].facts[slot].difference == fact.difference)
+                    .any(|inner| self.flow.fact(inner).difference == fact.difference)
         };
         match fact.difference {
             Difference::NonFinite => {
@@ -276,11 +276,12 @@ impl<'f, 'a> Certain<'f, 'a> {
 }
 
 /// Whether an op makes indices of which nothing says that their order is the same everywhere: it sorts, picks or draws, or is not known.
-fn may_reorder(node: &Node<'_>) -> bool {
+fn may_reorder(flow: &Flow<'_>, position: usize) -> bool {
+    let node = &flow.nodes[position];
     let is_open = node.traits.chooses || matches!(node.traits.kind, Kind::Other | Kind::Random);
-    let is_tensor = |slot: usize| node.facts[slot].is_tensor;
+    let is_tensor = |slot: usize| flow.fact((position, slot)).is_tensor;
     let is_list = |slot: usize| {
-        let fact = &node.facts[slot];
+        let fact = flow.fact((position, slot));
         fact.len > 1.0 && fact.dtype.is_some_and(DType::is_integer)
     };
     // A range is made of numbers alone. Of an op that one side alone has, nothing is known.

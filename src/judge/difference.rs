@@ -1,7 +1,6 @@
 //! Why two values are not the same, as far as causes depend on it, and what is known of one pair of values.
 
-use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::ops::Index;
 
 use super::{SlotJudgement, Verdict};
 use crate::dump::{DType, Figure, SlotSide};
@@ -58,25 +57,42 @@ impl Difference {
 pub(super) type Identity = (u64, u64);
 
 /// What is known of one pair of slots.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct SlotFact {
     /// On which side of its op.
     pub(super) side: SlotSide,
-    /// One where several slots hold the same two tensors, until something is said of one of them alone.
-    pub(super) fact: Arc<Fact>,
+    /// The fact: one where several slots hold the same two tensors.
+    pub(super) fact: FactNumber,
 }
 
-impl Deref for SlotFact {
-    type Target = Fact;
+/// Place of a fact among all of its part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FactNumber(u32);
 
-    fn deref(&self) -> &Fact {
-        &self.fact
+/// The facts of a part, in one piece of memory that goes as a whole.
+#[derive(Debug, Default)]
+pub(super) struct Facts(Vec<Fact>);
+
+impl Facts {
+    /// Adds a fact.
+    pub(super) fn add(&mut self, fact: Fact) -> FactNumber {
+        self.0.push(fact);
+        // More slots than that fit in no memory.
+        FactNumber(u32::try_from(self.0.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// The fact of a slot, to be changed for this slot alone.
+    pub(super) fn own(&mut self, slot: &mut SlotFact) -> &mut Fact {
+        slot.fact = self.add(self.0[slot.fact.0 as usize].clone());
+        &mut self.0[slot.fact.0 as usize]
     }
 }
 
-impl DerefMut for SlotFact {
-    fn deref_mut(&mut self) -> &mut Fact {
-        Arc::make_mut(&mut self.fact)
+impl Index<FactNumber> for Facts {
+    type Output = Fact;
+
+    fn index(&self, number: FactNumber) -> &Fact {
+        &self.0[number.0 as usize]
     }
 }
 

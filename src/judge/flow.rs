@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::{PartEvidence, Verdict};
-use super::difference::{Difference, Fact, Identity, SlotFact};
+use super::difference::{Difference, Fact, Facts, Identity, SlotFact};
 use super::nesting::{MAX_NESTING, Nesting};
 use super::ops::{Kind, Traits, base};
 use super::rulebook::RuleBook;
@@ -31,7 +31,7 @@ pub(super) struct Node<'a> {
     /// Name without what does not change what it computes.
     pub(super) base: &'a str,
     /// In the order of the slots of the pair.
-    pub(super) facts: Vec<SlotFact>,
+    facts: Box<[SlotFact]>,
 }
 
 impl Node<'_> {
@@ -61,6 +61,11 @@ impl Node<'_> {
         self.is_backward() && (self.traits.is_gradient || !self.is_dispatcher())
     }
 
+    /// Number of its slots.
+    pub(super) const fn slot_count(&self) -> usize {
+        self.facts.len()
+    }
+
     /// Positions of what it was given.
     pub(super) fn given(&self) -> impl Iterator<Item = usize> + '_ {
         self.facts.iter().enumerate().filter(|(_, fact)| !fact.side.is_result()).map(|(slot, _)| slot)
@@ -80,6 +85,7 @@ pub(super) struct Flow<'a> {
     pub(super) pair: &'a PartPair,
     pub(super) evidence: &'a PartEvidence,
     pub(super) nodes: Vec<Node<'a>>,
+    facts: Facts,
     by_name: HashMap<&'a str, usize>,
     /// Position of the module call around each op: the forward call of forward ops, the backward call of others.
     parents: Vec<Option<usize>>,
@@ -97,7 +103,7 @@ impl<'a> Flow<'a> {
         rules: &Rules,
         book: &mut RuleBook,
     ) -> Self {
-        let mut shared = Shared::default();
+        let (mut shared, mut all) = (Shared::default(), Facts::default());
         let nodes = pair.ops.iter().enumerate().filter_map(|(position, op_pair)| {
             let (b, c) = pair.op(op_pair);
             let op = b.or(c)?;
@@ -111,7 +117,7 @@ impl<'a> Flow<'a> {
                     setting,
                     rules,
                 };
-                view.shared_fact(sides, book, &mut shared)
+                view.shared_fact(sides, book, &mut shared, &mut all)
             });
             Some(Node {
                 op,
@@ -125,11 +131,13 @@ impl<'a> Flow<'a> {
             pair,
             evidence,
             nodes: nodes.collect(),
+            facts: Facts::default(),
             by_name: pair.ops.iter().enumerate().map(|(position, op)| (pair.name(op), position)).collect(),
             parents: Vec::new(),
             late_checksums: 0,
             modules_alone: false,
         };
+        flow.facts = all;
         flow.modules_alone =
             flow.nodes.iter().all(|node| node.is_module() || node.traits.kind == Kind::Optimizer);
         let nesting = Nesting::of(pair);
@@ -191,23 +199,28 @@ impl<'a> Flow<'a> {
         if [&self.pair.baseline, &self.pair.candidate].iter().any(|side| side.task == Task::Hash) {
             return;
         }
-        for (position, node) in self.nodes.iter_mut().enumerate() {
+        for position in 0..self.nodes.len() {
             let late = |slot: usize, fact: &Fact| {
                 fact.difference == Difference::Checksum
                     && matches!(self.evidence.at(position, slot), Evidence::Recorded(recorded)
                         if recorded.checksum == Some(ChecksumMatch::Different)
                             && recorded.rel_l2_at_least.get().is_some_and(|error| error <= 0.0))
             };
+            let node = &self.nodes[position];
             let has_results = node.results().next().is_some();
-            let equal = has_results && node.results().all(|slot| node.facts[slot].exact);
+            let equal = has_results && node.results().all(|slot| self.fact((position, slot)).exact);
             let forgivable = |slot: usize| {
-                let fact = &node.facts[slot];
+                let fact = self.fact((position, slot));
                 fact.difference.is_open() || late(slot, fact)
             };
             if !equal || !node.given().all(forgivable) {
                 continue;
             }
-            for fact in node.facts.iter_mut().filter(|fact| fact.difference == Difference::Checksum) {
+            for slot in 0..node.slot_count() {
+                if self.fact((position, slot)).difference != Difference::Checksum {
+                    continue;
+                }
+                let fact = self.fact_mut((position, slot));
                 fact.difference = Difference::None;
                 fact.exact = true;
                 fact.judgement.verdict = Verdict::Close;
@@ -218,8 +231,24 @@ impl<'a> Flow<'a> {
         }
     }
 
-    pub(super) fn fact(&self, (op, slot): Place) -> &SlotFact {
-        &self.nodes[op].facts[slot]
+    /// What is known of a value.
+    pub(super) fn fact(&self, (op, slot): Place) -> &Fact {
+        &self.facts[self.nodes[op].facts[slot].fact]
+    }
+
+    /// The same, to be changed.
+    pub(super) fn fact_mut(&mut self, (op, slot): Place) -> &mut Fact {
+        self.facts.own(&mut self.nodes[op].facts[slot])
+    }
+
+    /// What is known of the values of an op, slot by slot.
+    pub(super) fn facts(&self, op: usize) -> impl ExactSizeIterator<Item = &Fact> {
+        self.nodes[op].facts.iter().map(|slot| &self.facts[slot.fact])
+    }
+
+    /// On which side of its op a value is.
+    pub(super) fn side(&self, (op, slot): Place) -> SlotSide {
+        self.nodes[op].facts[slot].side
     }
 
     /// The slot of a place as the baseline has it, or the candidate where only that does.
@@ -249,7 +278,7 @@ impl<'a> Flow<'a> {
                 && !node.base.contains("add")
                 && self.slot(place).is_some_and(|slot| &*slot.path == "input.0")
         };
-        self.fact(place).side == SlotSide::Parameter
+        self.side(place) == SlotSide::Parameter
             || (node.op.name.phase() == Phase::Forward
                 && !self.modules_alone
                 && self.wants_gradient(place)
@@ -307,7 +336,7 @@ impl<'a> Flow<'a> {
             Phase::ParameterGradient => self.calls(node.op, Phase::Forward),
             Phase::Forward | Phase::None => Vec::new(),
         };
-        let all = |forward: usize| (0..self.nodes[forward].facts.len()).map(move |slot| (forward, slot));
+        let all = |forward: usize| (0..self.nodes[forward].slot_count()).map(move |slot| (forward, slot));
         forwards.into_iter().flat_map(all).collect()
     }
 

@@ -124,8 +124,8 @@ pub fn measure_noise(pair: &PartPair, evidence: &PartEvidence, history: &History
     }
     for (position, node) in flow.nodes.iter().enumerate() {
         found.paired += usize::from(node.is_paired);
-        let varied = |slot: &usize| is_exact(node.facts[*slot].difference);
-        let places = (0..node.facts.len()).filter(varied).map(|slot| (position, slot));
+        let varied = |slot: &usize| is_exact(flow.fact((position, *slot)).difference);
+        let places = (0..node.slot_count()).filter(varied).map(|slot| (position, slot));
         found.places.varied.extend(places.map(|place| address(&flow, place, Role::Result)));
     }
     let next = History::after(&flow, weighing.gradients, <_>::default(), false);
@@ -341,13 +341,13 @@ impl OfPart<'_> {
     pub(super) fn forgive(&self, flow: &mut Flow<'_>) {
         let Some(places) = self.places.filter(|places| !places.varied.is_empty()) else { return };
         let differing = flow.nodes.iter().enumerate().flat_map(|(position, node)| {
-            let exact = |slot: &usize| is_exact(node.facts[*slot].difference);
-            (0..node.facts.len()).filter(exact).map(move |slot| (position, slot))
+            let places = (0..node.slot_count()).map(move |slot| (position, slot));
+            places.filter(|&place| is_exact(flow.fact(place).difference))
         });
         let known: Vec<Place> =
             differing.filter(|&place| places.varied.contains(&address(flow, place, Role::Result))).collect();
-        for (op, slot) in known {
-            let fact = &mut flow.nodes[op].facts[slot];
+        for place in known {
+            let fact = flow.fact_mut(place);
             fact.allowed = true;
             fact.judgement.verdict = Verdict::Close;
             fact.judgement.reason =

@@ -81,7 +81,7 @@ fn drifted(flow: &Flow<'_>, drift: &Drift) -> Option<String> {
 fn flipped(flow: &Flow<'_>, candidates: &[Candidate]) -> Option<String> {
     let chosen = |position: usize| {
         let node = &flow.nodes[position];
-        let differs = |&slot: &usize| node.facts[slot].difference == Difference::Elements;
+        let differs = |&slot: &usize| flow.fact((position, slot)).difference == Difference::Elements;
         let given = flow.given(position).into_iter().any(|place| flow.fact(place).flipped > 0.0);
         // What only hands on or counts choices made before is none of its own.
         node.results().find(differs).filter(|_| !given && !node.is_module()).map(|slot| (position, slot))
@@ -144,8 +144,8 @@ fn products(values: &[Weighed], excess: &[Excess]) -> Option<String> {
 
 fn non_finite(flow: &Flow<'_>) -> Vec<String> {
     let (mut alike, mut recorded) = (0_usize, 0_usize);
-    for (position, node) in flow.nodes.iter().enumerate() {
-        for (fact, evidence) in node.facts.iter().zip(flow.evidence.of_op(position)) {
+    for position in 0..flow.nodes.len() {
+        for (fact, evidence) in flow.facts(position).zip(flow.evidence.of_op(position)) {
             if fact.difference == Difference::NonFinite {
                 continue;
             }

@@ -51,7 +51,7 @@ fn by_function(flow: &Flow<'_>, candidate: Candidate) -> Candidate {
     if node.op.name.phase() != Phase::ParameterGradient {
         return candidate;
     }
-    let Some(identity) = candidate.slot.and_then(|slot| node.facts[slot].identity) else { return candidate };
+    let Some(identity) = candidate.slot.and_then(|slot| flow.fact((candidate.op, slot)).identity) else { return candidate };
     let functions = flow.nodes.iter().enumerate().filter(|(_, function)| {
         function.is_paired && !function.is_module() && function.op.name.phase() == Phase::Backward
     });
@@ -67,8 +67,9 @@ fn by_function(flow: &Flow<'_>, candidate: Candidate) -> Candidate {
 /// none, the difference came from outside the recorded ops.
 fn made_around(flow: &Flow<'_>, candidate: Candidate) -> Candidate {
     let Some(slot) = candidate.slot.filter(|_| candidate.arrived) else { return candidate };
-    let fact = &flow.nodes[candidate.op].facts[slot];
-    if fact.side == SlotSide::Parameter {
+    let place = (candidate.op, slot);
+    let fact = flow.fact(place);
+    if flow.side(place) == SlotSide::Parameter {
         return candidate;
     }
     let error = if fact.difference.is_open() { fact.relative() } else { 1.0 };
@@ -76,8 +77,9 @@ fn made_around(flow: &Flow<'_>, candidate: Candidate) -> Candidate {
         let node = &flow.nodes[*outer];
         let mut given = node
             .given()
-            .map(|slot| &node.facts[slot])
-            .filter(|fact| fact.is_tensor && fact.side == SlotSide::Input)
+            .filter(|&slot| flow.side((*outer, slot)) == SlotSide::Input)
+            .map(|slot| flow.fact((*outer, slot)))
+            .filter(|fact| fact.is_tensor)
             .peekable();
         given.peek().is_some()
             && given.all(|given| given.difference.is_open() && given.relative() <= RIGHT * error)

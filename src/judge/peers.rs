@@ -238,8 +238,9 @@ fn is_behind_choice(flow: &Flow<'_>, position: usize) -> bool {
             return true;
         }
         let is_recorded = |op: usize| {
-            let backward = flow.backward_of(op).map(|backward| &flow.nodes[backward]);
-            backward.is_some_and(|node| node.given().any(|slot| node.facts[slot].is_float))
+            flow.backward_of(op).is_some_and(|backward| {
+                flow.nodes[backward].given().any(|slot| flow.fact((backward, slot)).is_float)
+            })
         };
         if forward().any(is_recorded) {
             return false;

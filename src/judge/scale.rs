@@ -95,7 +95,7 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
         // The gradients of its weight and bias are sums of the same terms, times numbers of size 1 for the weight.
         let beside = node
             .results()
-            .map(|slot| &node.facts[slot])
+            .map(|slot| flow.fact((place.0, slot)))
             .filter(|beside| beside.len.to_bits() == fact.len.to_bits());
         scale.norm = beside.map(|beside| beside.norm).fold(scale.norm, f64::max);
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::difference::{Difference, Fact, SlotFact};
+use super::difference::{Difference, Fact, FactNumber, Facts, SlotFact};
 use super::rulebook::{RuleBook, RuleKey};
 use super::setting::Setting;
 use super::tolerance::Rules;
@@ -30,9 +30,9 @@ pub(super) struct SlotView<'a> {
 #[derive(Default)]
 pub(super) struct Shared {
     /// By the records that they are of.
-    tensors: HashMap<(*const TensorRecord, *const TensorRecord), Arc<Fact>>,
+    tensors: HashMap<(*const TensorRecord, *const TensorRecord), FactNumber>,
     /// That of equal values that are no tensors.
-    equal: Option<Arc<Fact>>,
+    equal: Option<FactNumber>,
 }
 
 impl SlotView<'_> {
@@ -42,18 +42,19 @@ impl SlotView<'_> {
         pair: (Option<&Slot>, Option<&Slot>),
         book: &mut RuleBook,
         shared: &mut Shared,
+        facts: &mut Facts,
     ) -> SlotFact {
         let side = pair.0.or(pair.1).map_or(SlotSide::Input, |slot| slot.side);
-        let mut own = || Arc::new(self.fact(pair, book));
+        let mut own = || facts.add(self.fact(pair, book));
         // A rule speaks of slots by name, and what memory holds depends on who reads it.
         let alone = self.uninitialised || self.rules.any();
         let fact = match (pair.0.map(|slot| &slot.value), pair.1.map(|slot| &slot.value)) {
             _ if alone => own(),
             (Some(Value::Tensor(b)), Some(Value::Tensor(c))) => {
-                shared.tensors.entry((Arc::as_ptr(b), Arc::as_ptr(c))).or_insert_with(own).clone()
+                *shared.tensors.entry((Arc::as_ptr(b), Arc::as_ptr(c))).or_insert_with(own)
             }
             (Some(b @ (Value::Scalar(_) | Value::None)), Some(c)) if b == c => {
-                shared.equal.get_or_insert_with(own).clone()
+                *shared.equal.get_or_insert_with(own)
             }
             _ => own(),
         };

@@ -78,7 +78,7 @@ fn is_within_update(flow: &Flow<'_>, group: &Substitution) -> bool {
     let judged = |step: &str| {
         flow.named(step).is_some_and(|position| {
             let node = &flow.nodes[position];
-            let compared = |slot: usize| node.facts[slot].is_measured;
+            let compared = |slot: usize| flow.fact((position, slot)).is_measured;
             node.traits.optimizes && node.results().any(compared)
         })
     };

@@ -237,7 +237,7 @@ fn rows_summed(flow: &Flow<'_>, node: &Node<'_>, position: usize) -> f64 {
 /// Whether the gradient of a product rests on a value that its forward was given or made: on the factors, and that of a weight
 /// on the other factor alone. The product itself does not matter.
 fn is_factor(flow: &Flow<'_>, node: &Node<'_>, place: Place) -> bool {
-    let side = flow.fact(place).side;
+    let side = flow.side(place);
     let own = side == SlotSide::Parameter && node.op.name.phase() == Phase::ParameterGradient;
     !side.is_result() && !own
 }

@@ -125,7 +125,7 @@ impl Uneven {
             // What a module of several parts makes of its own parameters is laid beside what it was given, or added to it.
             _ if node.is_composite() => {
                 let repeated = flow.shape(place).first().map_or(1.0, |&size| size as f64);
-                let own = inputs.iter().filter(|input| flow.fact(input.0).side == SlotSide::Parameter);
+                let own = inputs.iter().filter(|input| flow.side(input.0) == SlotSide::Parameter);
                 own.map(|input| whole(input))
                     .map(|part| Part { share: (part.share * repeated).min(1.0), ..part })
                     .collect()

@@ -27,8 +27,8 @@ struct Group<'a> {
 /// All that could not be measured, each reason once with its first place and the number of values.
 pub(super) fn of(flow: &Flow<'_>) -> Vec<Incomplete> {
     let mut groups: Vec<Group<'_>> = Vec::new();
-    for (node, op_pair) in flow.nodes.iter().zip(&flow.pair.ops) {
-        for (fact, slots) in node.facts.iter().zip(op_pair.slots.iter()) {
+    for (position, (node, op_pair)) in flow.nodes.iter().zip(&flow.pair.ops).enumerate() {
+        for (fact, slots) in flow.facts(position).zip(op_pair.slots.iter()) {
             let reason = &*fact.judgement.reason;
             let (b, c) = flow.pair.slot(op_pair, slots);
             let record =

@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 
 use super::Verdict;
-use super::difference::{Difference, Fact, Identity};
-use super::flow::{Flow, Node};
+use super::difference::{Difference, Identity};
+use super::flow::{Flow, Place};
 use super::ops::Kind;
 
 /// Takes what holds such memory out of the judgement: copies and views of what `empty` handed out, and what arrives from nowhere and
@@ -17,29 +17,29 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
     for op in 0..flow.nodes.len() {
         let values: Vec<Option<Known>> = known(flow, op).collect();
         let weights: Vec<bool> = (0..values.len()).map(|slot| flow.is_weight((op, slot))).collect();
-        let node = &mut flow.nodes[op];
+        let node = &flow.nodes[op];
         let results: Vec<usize> = node.results().collect();
         if node.traits.kind == Kind::Uninitialised {
             unwritten.extend(results.iter().filter_map(|&slot| values[slot]));
-        } else if hands_on(node) {
+        } else if hands_on(flow, op) {
             let given: Vec<usize> = node.given().collect();
             for &slot in &given {
                 let arrives =
                     values[slot].is_some_and(|value| !made.contains(&value) && !used.contains(&value));
-                if arrives && !weights[slot] && set(&mut node.facts[slot]) {
+                if arrives && !weights[slot] && set(flow, (op, slot)) {
                     unwritten.extend(values[slot]);
                 }
             }
             let reads = |slot: usize| values[slot].is_some_and(|value| unwritten.contains(&value));
             let read: Vec<usize> =
-                given.into_iter().filter(|&slot| reads(slot) && !node.facts[slot].is_overwritten).collect();
+                given.into_iter().filter(|&slot| reads(slot) && !flow.fact((op, slot)).is_overwritten).collect();
             // Also what is read of it: a module would be blamed for what it seems to hand to the ops inside.
             for &slot in &read {
-                set(&mut node.facts[slot]);
+                set(flow, (op, slot));
             }
             if !read.is_empty() {
                 for &slot in &results {
-                    if set(&mut node.facts[slot]) {
+                    if set(flow, (op, slot)) {
                         unwritten.extend(values[slot]);
                     }
                 }
@@ -50,10 +50,13 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
 }
 
 /// Marks a value that differs; `false` for one that does not.
-fn set(fact: &mut Fact) -> bool {
-    let differs =
-        matches!(fact.difference, Difference::Numbers | Difference::NonFinite | Difference::Elements);
+fn set(flow: &mut Flow<'_>, place: Place) -> bool {
+    let differs = matches!(
+        flow.fact(place).difference,
+        Difference::Numbers | Difference::NonFinite | Difference::Elements
+    );
     if differs {
+        let fact = flow.fact_mut(place);
         fact.unwritten = true;
         fact.allowed = true;
         fact.judgement.verdict = Verdict::Unknown;
@@ -71,7 +74,7 @@ fn used(flow: &Flow<'_>) -> HashSet<Known> {
         if node.is_module() {
             used.extend(results());
         }
-        if !hands_on(node) || results().any(|value| used.contains(&value)) {
+        if !hands_on(flow, op) || results().any(|value| used.contains(&value)) {
             used.extend(node.given().filter_map(|slot| values[slot]));
         }
     }
@@ -79,8 +82,9 @@ fn used(flow: &Flow<'_>) -> HashSet<Known> {
 }
 
 /// Whether an op does nothing but hand on a tensor: what `item` and `tolist` read goes to the program.
-fn hands_on(node: &Node<'_>) -> bool {
-    let tensors = |slot: usize| node.facts[slot].is_tensor;
+fn hands_on(flow: &Flow<'_>, op: usize) -> bool {
+    let node = &flow.nodes[op];
+    let tensors = |slot: usize| flow.fact((op, slot)).is_tensor;
     node.traits.kind == Kind::Copy && !node.is_module() && node.is_paired && node.results().any(tensors)
 }
 
@@ -94,8 +98,7 @@ enum Known {
 /// What the values of an op are known by: what they hold, or of those that nothing can be said of, as of NaN and sentinels that a device
 /// measured, their numbers.
 fn known<'f>(flow: &'f Flow<'_>, op: usize) -> impl Iterator<Item = Option<Known>> + 'f {
-    let facts = flow.nodes[op].facts.iter().enumerate();
-    facts.map(move |(slot, fact)| {
+    flow.facts(op).enumerate().map(move |(slot, fact)| {
         fact.identity.map(Known::Content).or_else(|| flow.numbered((op, slot)).map(Known::Number))
     })
 }

@@ -196,7 +196,7 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<Weighed>) {
             let place = (position, slot);
             let Some(path) = flow.slot(place).map(|slot| &*slot.path) else { continue };
             let Some((before, led)) = led_to(path, &by_path) else { continue };
-            if adds && !led.iter().any(|&given| node.facts[given].is_float) {
+            if adds && !led.iter().any(|&given| flow.fact((position, given)).is_float) {
                 continue;
             }
             let error =
@@ -285,7 +285,7 @@ fn parameters<'f>(flow: &'f Flow<'_>) -> impl Iterator<Item = ((Box<str>, Box<st
         let slots: Vec<_> = module
             .into_iter()
             .flat_map(|module| node.given().map(move |slot| (module, slot)))
-            .filter(|&(_, slot)| node.facts[slot].side == SlotSide::Parameter && node.facts[slot].is_float)
+            .filter(|&(_, slot)| flow.side((position, slot)) == SlotSide::Parameter && flow.fact((position, slot)).is_float)
             .filter_map(|(module, slot)| {
                 let path = &flow.slot((position, slot))?.path;
                 let name = path.strip_prefix("parameter.").unwrap_or(path);

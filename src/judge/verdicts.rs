@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::candidate::Candidate;
-use super::difference::{Difference, Fact, Identity, SlotFact};
+use super::difference::{Difference, Fact, Identity};
 use super::excess::Excess;
 use super::flow::{Flow, Node, Place};
 use super::transfer::{self, InputError, largest};
@@ -80,7 +80,7 @@ pub(super) fn of(
         .map(|(value, _)| value.place)
         .chain(candidates.iter().filter_map(|candidate| {
             let slot = candidate.slot?;
-            let differs = flow.nodes[candidate.op].facts[slot].differs();
+            let differs = flow.fact((candidate.op, slot)).differs();
             differs.then_some((candidate.op, slot))
         }))
         .collect();
@@ -89,20 +89,20 @@ pub(super) fn of(
     let named: HashMap<usize, &Candidate> =
         candidates.iter().map(|candidate| (candidate.op, candidate)).collect();
     let mut ops = Vec::with_capacity(flow.nodes.len());
-    let facts = flow.nodes.iter().map(|node| node.facts.len());
-    let mut slots = BySlot::with_capacity(flow.nodes.len(), facts.sum());
+    let count = flow.nodes.iter().map(Node::slot_count).sum();
+    let mut slots = BySlot::with_capacity(flow.nodes.len(), count);
     // Ops at fault so far.
     let mut at_fault: Vec<usize> = Vec::new();
     for (position, node) in flow.nodes.iter().enumerate() {
         if !node.is_paired {
             at_fault.extend(named.contains_key(&position).then_some(position));
             ops.push(unpaired());
-            slots.push(node.facts.iter().map(|fact| fact.judgement.clone()));
+            slots.push(flow.facts(position).map(|fact| fact.judgement.clone()));
             continue;
         }
         for slot in node.given() {
             let place = (position, slot);
-            let fact = &node.facts[slot];
+            let fact = flow.fact(place);
             let drifted = (diverged || any_fault) && arrivals.contains(&place) && fact.relative() > LEAST;
             if fact.difference == Difference::Numbers && (faults.contains(&place) || drifted) {
                 marks.set(place, named.contains_key(&position).then_some(position));
@@ -130,7 +130,7 @@ pub(super) fn of(
         };
         for slot in node.results() {
             let place = (position, slot);
-            let fact = &node.facts[slot];
+            let fact = flow.fact(place);
             let differs = match fact.difference {
                 _ if fact.allowed => false,
                 Difference::Numbers if faults.contains(&place) => true,
@@ -154,10 +154,7 @@ pub(super) fn of(
                 marks.set(place, source);
             }
         }
-        slots.push(node.facts.iter().enumerate().map(|(slot, fact)| {
-            let marked = marks.has((position, slot));
-            judge_slot(fact, marked, any_fault)
-        }));
+        slots.push((0..node.slot_count()).map(|slot| judge_slot(flow, &marks, (position, slot), any_fault)));
         let mut judged = judge(flow, weighing, &marks, position, named.get(&position).copied(), &slots[position]);
         let follows = matches!(judged.role, Role::Propagates | Role::Amplifies);
         judged.follows = source.filter(|&source| follows && source != position);
@@ -176,14 +173,14 @@ fn clean_error(flow: &Flow<'_>, marks: &Marks<'_, '_>, place: Place) -> InputErr
     InputError { relative: fact.relative(), absolute: fact.distance }
 }
 
-/// `marked`: its error comes from a fault.
-fn judge_slot(fact: &SlotFact, marked: bool, any_fault: bool) -> SlotJudgement {
+fn judge_slot(flow: &Flow<'_>, marks: &Marks<'_, '_>, place: Place, any_fault: bool) -> SlotJudgement {
+    let fact = flow.fact(place);
     let mut judgement = fact.judgement.clone();
     let follows = match fact.difference {
         _ if fact.allowed => "",
         Difference::ComputedArgument => "computed from values that carry noise",
         // A number that an op hands out was not chosen by anyone.
-        Difference::Argument if fact.side.is_result() => "computed from values that carry noise",
+        Difference::Argument if flow.side(place).is_result() => "computed from values that carry noise",
         // Of arguments the sizes alone: of anything else an op would have been accused.
         Difference::Elements | Difference::Shape | Difference::Argument => "choices that noise has flipped",
         _ => "",
@@ -192,7 +189,11 @@ fn judge_slot(fact: &SlotFact, marked: bool, any_fault: bool) -> SlotJudgement {
         judgement.verdict = Verdict::Close;
         judgement.reason = format!("{}, {follows}", judgement.reason).into();
     }
-    if fact.difference == Difference::Numbers && judgement.verdict == Verdict::Close && marked && any_fault {
+    if fact.difference == Difference::Numbers
+        && judgement.verdict == Verdict::Close
+        && marks.has(place)
+        && any_fault
+    {
         judgement.verdict = Verdict::Differs;
     }
     judgement
@@ -210,13 +211,13 @@ fn judge(
     let wrong = |slot: &usize| {
         !slots[*slot].verdict.is_fine()
             && slots[*slot].verdict != Verdict::Unreadable
-            && !is_dtype_of_mixed(&node.facts[*slot])
+            && !is_dtype_of_mixed(flow.fact((position, *slot)))
     };
     let results: Vec<usize> = node.results().filter(wrong).collect();
     let given: Vec<usize> = node.given().filter(wrong).collect();
     let worst = |slots: &[usize]| {
         slots.iter().copied().reduce(|best, next| {
-            if severity(&node.facts[next]) > severity(&node.facts[best]) { next } else { best }
+            if severity(flow.fact((position, next))) > severity(flow.fact((position, best))) { next } else { best }
         })
     };
     let role = match named {
@@ -235,14 +236,15 @@ fn judge(
         }
         Some(_) => Role::Introduces,
         None if !results.is_empty() => Role::Propagates,
-        None if is_dark(node) => Role::Unknown,
+        None if is_dark(flow, position) => Role::Unknown,
         None if !given.is_empty() => Role::Recovers,
         None => Role::Clean,
     };
     let errors = node
         .results()
-        .filter(|&slot| node.facts[slot].is_tensor)
-        .filter_map(|slot| node.facts[slot].judgement.error.get());
+        .map(|slot| flow.fact((position, slot)))
+        .filter(|fact| fact.is_tensor)
+        .filter_map(|fact| fact.judgement.error.get());
     OpJudgement {
         role,
         cause: named.map(|candidate| candidate.cause),
@@ -259,8 +261,9 @@ fn judge(
 }
 
 /// Nothing says that its results agree: some could not be compared, or there are none and so it is with what it was given.
-fn is_dark(node: &Node<'_>) -> bool {
-    let unknown = |slot: usize| node.facts[slot].difference == Difference::Unreadable;
+fn is_dark(flow: &Flow<'_>, position: usize) -> bool {
+    let node = &flow.nodes[position];
+    let unknown = |slot: usize| flow.fact((position, slot)).difference == Difference::Unreadable;
     match node.results().next() {
         Some(_) => node.results().any(unknown),
         None => node.given().any(unknown),
@@ -304,7 +307,7 @@ pub(super) fn foreign(
 ) -> (usize, usize) {
     let differs = weighing.arrivals.iter().filter(|(op, slot)| !slots[*op][*slot].verdict.is_fine());
     let (parameters, inputs): (Vec<&Place>, Vec<&Place>) =
-        differs.partition(|place| flow.fact(**place).side == SlotSide::Parameter);
+        differs.partition(|place| flow.side(**place) == SlotSide::Parameter);
     (parameters.len(), inputs.len())
 }
 

@@ -240,7 +240,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         let precision = own.chain(self.precision_inside[position]).reduce(Precision::coarser);
         let Some(parent) = self.flow.parent(position) else { return };
         self.inside[parent] = self.inside[parent].max(error);
-        let flipped = largest(node.results().map(|slot| node.facts[slot].flipped));
+        let flipped = largest(node.results().map(|slot| self.flow.fact((position, slot)).flipped));
         let flipped = flipped.max(self.flipped_inside[position]);
         self.flipped_inside[parent] = self.flipped_inside[parent].max(flipped);
         self.precision_inside[parent] =
@@ -275,7 +275,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         match fact.identity.and_then(|identity| self.out.made.get(&identity)) {
             Some(made) => made.path,
             // Functions that were not recorded may have made it of a product, or computed it under autocast.
-            None if self.multiplied && fact.side == SlotSide::Input && !self.flow.is_weight(place) => {
+            None if self.multiplied && self.flow.side(place) == SlotSide::Input && !self.flow.is_weight(place) => {
                 self.setting.autocast.map_or(0.0, |coarse| coarse.least / 2.0).max(self.product)
             }
             None => 0.0,
@@ -347,14 +347,15 @@ impl<'f, 'a> Walk<'f, 'a> {
                 .coarsest
                 .filter(|_| self.setting.mixed.is_some())
                 .map_or(precision, |coarse| precision.coarser(coarse));
+            let side = self.flow.side(place);
             // What was not recorded may have computed it under autocast.
             let unrecorded =
-                self.setting.autocast.filter(|_| fact.side != SlotSide::Parameter && self.worst > 0.0);
+                self.setting.autocast.filter(|_| side != SlotSide::Parameter && self.worst > 0.0);
             let precision = unrecorded.map_or(precision, |coarse| precision.coarser(coarse));
             let phase = self.flow.nodes[position].op.name.phase();
             let family = Family {
                 role: Role::Arrival,
-                name: self.names.text(if fact.side == SlotSide::Parameter { "parameter" } else { "value" }),
+                name: self.names.text(if side == SlotSide::Parameter { "parameter" } else { "value" }),
                 is_module: false,
                 phase,
                 slot: self.names.text(""),
@@ -364,7 +365,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             // Functions that were not recorded computed it of weights: products may be among them.
             let computed =
                 phase == Phase::Forward && self.flow.wants_gradient(place) && !self.flow.is_weight(place);
-            let explained = match fact.side {
+            let explained = match side {
                 SlotSide::Parameter => 0.0,
                 _ if transfer::may_select_others(self.flow, place, self.worst.max(coarse)) => 1.0,
                 // It may have come through a function that chooses.
@@ -418,7 +419,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         let beside = beside.map_or(0.0, |parent| self.gradients_inside[parent]);
         // A running mean is held against the elements that it is the mean of; of a dispatcher op they stand behind their gradient.
         let whole =
-            node.given().map(|slot| &node.facts[slot]).filter(|given| given.is_float && given.len > fact.len);
+            node.given().map(|slot| self.flow.fact((position, slot))).filter(|given| given.is_float && given.len > fact.len);
         let size = whole.last().filter(|_| node.traits.kind == Kind::Normalisation);
         let size = size.map_or(0.0, |given| given.norm * (fact.len / given.len).sqrt());
         fact.norm.max(beside).max(size).max(f64::MIN_POSITIVE)
@@ -471,7 +472,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         // Choices that were given, made inside, or made along with this result.
         let flipped = largest(inputs().map(|(place, _)| self.flow.fact(*place).flipped))
             .max(self.flipped_inside[place.0])
-            .max(largest(node.results().map(|slot| node.facts[slot].flipped)));
+            .max(largest(node.results().map(|slot| self.flow.fact((place.0, slot)).flipped)));
         explained = explained.max(transfer::picked(flipped));
         if inputs().any(|(place, _)| self.flow.fact(*place).difference.hides_numbers()) {
             explained = explained.max(1.0);
@@ -580,12 +581,12 @@ impl<'f, 'a> Walk<'f, 'a> {
             return None;
         }
         let made =
-            self.flow.saved(place.0).into_iter().filter(|&place| self.flow.fact(place).side.is_result());
+            self.flow.saved(place.0).into_iter().filter(|&place| self.flow.side(place).is_result());
         let read = made.filter_map(|place| self.readers.get(&self.flow.fact(place).identity?)).flatten();
         let reached = read.filter_map(|&reader| {
             let backward = self.flow.backward_of(reader)?;
             let node = &self.flow.nodes[backward];
-            let gradients = node.given().filter(|&slot| node.facts[slot].is_float);
+            let gradients = node.given().filter(|&slot| self.flow.fact((backward, slot)).is_float);
             let error = gradients.map(|slot| self.error((backward, slot)).relative).reduce(f64::max)?;
             let saved = self.errors(self.flow.saved(backward));
             let near = largest(saved.iter().map(|(_, error)| error.relative));
@@ -645,7 +646,7 @@ fn readers(flow: &Flow<'_>) -> HashMap<Identity, Vec<usize>> {
     let mut readers: HashMap<Identity, Vec<usize>> = HashMap::new();
     for (position, node) in flow.nodes.iter().enumerate() {
         if node.is_paired && node.op.name.phase() == Phase::Forward && !node.is_dispatcher() {
-            for identity in node.given().filter_map(|slot| node.facts[slot].identity) {
+            for identity in node.given().filter_map(|slot| flow.fact((position, slot)).identity) {
                 readers.entry(identity).or_default().push(position);
             }
         }
@@ -660,7 +661,7 @@ fn gradients_inside(flow: &Flow<'_>) -> Vec<f64> {
         let Some(parent) = flow.parent(position).filter(|_| node.op.name.phase() == Phase::Backward) else {
             continue;
         };
-        let given = node.given().map(|slot| &node.facts[slot]).filter(|fact| fact.is_float && !fact.swamped);
+        let given = node.given().map(|slot| flow.fact((position, slot))).filter(|fact| fact.is_float && !fact.swamped);
         largest[parent] = given.map(|fact| fact.norm).fold(largest[parent], f64::max);
     }
     largest
