@@ -22,6 +22,9 @@ type Distinct = (Arc<TensorRecord>, Arc<TensorRecord>);
 /// Bytes of late tensors that are got at a time: some rounds of as many large requests as are under way, and little of what the copies may take.
 const AHEAD: u64 = 512 << 20;
 
+/// Pairs that are measured together. Small tensors are read with their neighbours in the file, some at a time.
+const WINDOW: usize = 4096;
+
 /// Elements of a tensor whose two sides are fetched by two threads.
 const LARGE: u64 = 1 << 20;
 
@@ -60,7 +63,7 @@ pub(super) fn of_part(pair: &PartPair, progress: &dyn Progress) -> (PartEvidence
         };
         pairs.par_iter().map(one).collect()
     };
-    let mut measured = Vec::with_capacity(distinct.len());
+    let mut measured: Vec<Evidence> = Vec::with_capacity(distinct.len());
     if b_store.is_late() || c_store.is_late() {
         let mut rest = &*distinct;
         let mut ahead = ahead(&mut rest, b_store, c_store);
@@ -71,7 +74,7 @@ pub(super) fn of_part(pair: &PartPair, progress: &dyn Progress) -> (PartEvidence
             ahead = next;
         }
     } else {
-        measured = measure(&distinct);
+        distinct.chunks(WINDOW).for_each(|pairs| measured.extend(measure(pairs)));
     }
     (PartEvidence::new(measured, places), bytes.into_inner())
 }

@@ -154,7 +154,7 @@ impl<'a> Peers<'a> {
             } else if value.family.role == Role::Result && !value.blind {
                 peers.results.entry(&value.family).or_default().calls.push((value.call, raw));
             }
-            if let Some(remnant) = value.remnant {
+            if let Some(remnant) = value.remnant.as_deref() {
                 peers.remnants.push((remnant.share, value.call, remnant.magnified()));
             }
         }
@@ -174,7 +174,7 @@ impl<'a> Peers<'a> {
                 && others(&self.extremes, &self.seen.extremes).leave_alone(excess, EXTREMES_BEYOND_OTHERS);
             return alone.then_some(By::Extremes);
         }
-        if let Some(remnant) = value.remnant {
+        if let Some(&remnant) = value.remnant.as_deref() {
             let magnified = remnant.magnified();
             let alone =
                 magnified > MAGNIFIED && self.as_much(value.call, remnant).leave_alone(magnified, MAGNIFIED);

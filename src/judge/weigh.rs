@@ -90,7 +90,7 @@ pub(super) struct Weighed {
     /// Where nearly all of the error is that the whole value is larger or smaller.
     pub(super) gain: Option<Gain>,
     /// Of a gradient that arrives, what it is beside others.
-    pub(super) remnant: Option<Remnant>,
+    pub(super) remnant: Option<Box<Remnant>>,
     /// Of statistics, what its largest and its least element are off by at least; 0 otherwise.
     pub(super) extremes: f64,
 }
@@ -393,7 +393,7 @@ impl<'f, 'a> Walk<'f, 'a> {
                 elements: fact.len,
                 terms: 1.0,
                 gain: None,
-                remnant: self.remnant(place, scale, least),
+                remnant: self.remnant(place, scale, least).map(Box::new),
                 extremes: 0.0,
             });
         }

@@ -4,16 +4,17 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::rows::{OpsBuilder, Parsed};
-use super::small::SmallTensors;
+use super::small::{Held, SmallTensors};
 use super::store::NativeStore;
 use super::{PartFolder, journal, stacks, table};
 use crate::dump::native::columns::Column;
 use crate::dump::native::{JOURNAL, OPS, RunManifest, STOPPED};
 use crate::dump::{Op, Rank, SketchVersion, Task};
 use crate::read::ReadError;
+use crate::read::late;
 use crate::read::map::FileAccess;
 use crate::read::tensor_file::printable;
 
@@ -34,7 +35,9 @@ pub(super) fn read(
     let source = if finished { table } else { folder.join(JOURNAL) };
     let size = source.metadata().map_err(|error| ReadError::io(&source, error))?.len();
     let sketch_version = manifest.map(|manifest| manifest.sketch_version);
-    let mut builder = OpsBuilder::new(&source, size, sketch_version);
+    // A journal has no row groups to find them by, and the copy of a table that somebody handed over may be gone when it is wanted again.
+    let keeps = !finished || late::may_be(folder);
+    let mut builder = OpsBuilder::new(&source, size, sketch_version, keeps);
     let end = if finished {
         let names: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
         table::read(&source, &names, |batch| builder.add(batch))?;
@@ -89,7 +92,7 @@ pub(super) fn read(
             source,
             access,
             places,
-            SmallTensors::new(tensors, elements, finished),
+            SmallTensors::new(tensors, if keeps { Held::All(elements) } else { Held::Groups(Mutex::default()) }),
         )),
         faults,
         notes,

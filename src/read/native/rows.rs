@@ -180,6 +180,8 @@ pub(super) struct OpsBuilder<'p> {
     /// Small tensors by row.
     tensors: Vec<SmallTensor>,
     elements: Elements,
+    /// Whether their bytes are kept, and not only counted.
+    keeps: bool,
     /// Their shapes, each once.
     shapes: HashSet<Arc<[u64]>>,
     places: Places,
@@ -187,8 +189,9 @@ pub(super) struct OpsBuilder<'p> {
 }
 
 impl<'p> OpsBuilder<'p> {
-    /// Of a file of `bytes` bytes, whose manifest says which version its sketches are of, if there is one.
-    pub(super) fn new(path: &'p Path, bytes: u64, sketch_version: Option<u32>) -> Self {
+    /// Of a file of `bytes` bytes, whose manifest says which version its sketches are of, if there is one. `keeps`: small tensors cannot be
+    /// read again.
+    pub(super) fn new(path: &'p Path, bytes: u64, sketch_version: Option<u32>, keeps: bool) -> Self {
         Self {
             path,
             budget: Budget::default(),
@@ -200,6 +203,7 @@ impl<'p> OpsBuilder<'p> {
             sketches: HashMap::new(),
             tensors: Vec::new(),
             elements: Elements::within(bytes),
+            keeps,
             shapes: HashSet::new(),
             places: HashMap::new(),
             repeated: Repeated::default(),
@@ -217,6 +221,7 @@ impl<'p> OpsBuilder<'p> {
         self.close();
         self.ops.shrink_to_fit();
         self.tensors.shrink_to_fit();
+        self.elements.close();
         Parsed { ops: self.ops, places: self.places, tensors: self.tensors, elements: self.elements }
     }
 
@@ -362,10 +367,14 @@ impl<'p> OpsBuilder<'p> {
     /// Keeps the elements of a small tensor, which lie in the table itself; gives the row that has them.
     fn small(&mut self, rows: &Rows<'_>, row: usize) -> Result<Option<u64>, ReadError> {
         if let Some(first) = rows.count(Column::SameAs, row) {
-            return Ok(Some(first).filter(|&first| self.elements.has(first)));
+            return Ok(find(&self.tensors, first).filter(|tensor| tensor.elements == first).map(|_| first));
         }
         let Some(bytes) = rows.bytes(Column::Data, row) else { return Ok(None) };
-        self.elements.push(self.path, self.rows, bytes)?;
+        if self.keeps {
+            self.elements.push(self.path, self.rows, bytes)?;
+        } else {
+            self.elements.count(self.path, bytes)?;
+        }
         Ok(Some(self.rows))
     }
 

@@ -1,6 +1,7 @@
-//! Small tensors, whose elements lie in the table itself. Once all of them were measured their bytes are let go, half a gigabyte for a
-//! million ops; what is asked for again is read again, with the row group that it is in.
+//! Small tensors, whose elements lie in the table itself. Of a million ops they take half a gigabyte: they are read with the row group that
+//! they are in when they are asked for, which is mostly in order, and some groups are held.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +14,9 @@ use super::table;
 use crate::dump::native::columns::Column;
 use crate::dump::{DType, Storage};
 use crate::read::ReadError;
+
+/// Row groups that are held at a time. Tensors are asked for nearly in order, from several threads, and some are views of earlier ones.
+const GROUPS: usize = 8;
 
 /// Bytes from which on a chunk takes no more tensors.
 const CHUNK: usize = 1 << 20;
@@ -56,14 +60,23 @@ impl Elements {
         Self { left: bytes, ..Self::default() }
     }
 
-    /// Adds the bytes that a row of the table at `path` has; rows come in order.
+    /// Counts the bytes that a row of the table at `path` has.
     ///
     /// # Errors
     /// [`ReadError::Format`] when there are more than the file has.
-    pub(super) fn push(&mut self, path: &Path, row: u64, bytes: &[u8]) -> Result<(), ReadError> {
+    pub(super) fn count(&mut self, path: &Path, bytes: &[u8]) -> Result<(), ReadError> {
         self.left = self.left.checked_sub(bytes.len() as u64).ok_or_else(|| {
             ReadError::format(path, "its small tensors have more bytes than the file; capture it again")
         })?;
+        Ok(())
+    }
+
+    /// Adds them; rows come in order.
+    ///
+    /// # Errors
+    /// As for [`count`](Self::count).
+    pub(super) fn push(&mut self, path: &Path, row: u64, bytes: &[u8]) -> Result<(), ReadError> {
+        self.count(path, bytes)?;
         let start = self.open.len();
         self.open.extend(bytes);
         // One value of a table has less than 2 GiB.
@@ -75,14 +88,11 @@ impl Elements {
         Ok(())
     }
 
-    fn close(&mut self) {
+    /// No more come for now.
+    pub(super) fn close(&mut self) {
         let mut full = std::mem::take(&mut self.open);
         full.shrink_to_fit();
         self.chunks.push(full.into());
-    }
-
-    pub(super) fn has(&self, row: u64) -> bool {
-        self.rows.binary_search_by_key(&row, |(row, ..)| *row).is_ok()
     }
 
     fn get(&self, row: u64) -> Option<(Storage, Range<usize>)> {
@@ -97,17 +107,21 @@ impl Elements {
 pub(super) struct SmallTensors {
     /// By row, ascending.
     tensors: Vec<SmallTensor>,
-    /// Of all tensors; once they were let go, of the row group that was read last.
-    elements: Mutex<Elements>,
-    /// Whether they can be read again: a journal has no groups to find them by.
-    in_table: bool,
+    elements: Held,
+}
+
+/// Bytes that are in memory.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// All of them.
+    All(Elements),
+    /// Those of some row groups, from the one that was asked for least recently to the last.
+    Groups(Mutex<VecDeque<Elements>>),
 }
 
 impl SmallTensors {
-    pub(super) fn new(tensors: Vec<SmallTensor>, mut elements: Elements, in_table: bool) -> Self {
-        elements.close();
-        elements.rows.shrink_to_fit();
-        Self { tensors, elements: Mutex::new(elements), in_table }
+    pub(super) const fn new(tensors: Vec<SmallTensor>, elements: Held) -> Self {
+        Self { tensors, elements }
     }
 
     /// The key of the tensor that a row describes.
@@ -127,26 +141,39 @@ impl SmallTensors {
     /// Where the bytes of a tensor in the table at `path` are.
     ///
     /// # Errors
-    /// [`ReadError`] when they have to be read again and cannot be.
+    /// [`ReadError`] when they have to be read and cannot be.
     pub(super) fn bytes(
         &self,
         path: &Path,
         tensor: &SmallTensor,
     ) -> Result<(Storage, Range<usize>), ReadError> {
-        let mut held = self.elements.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = held.get(tensor.elements) {
-            return Ok(found);
-        }
-        *held = group_of(path, tensor.elements)?;
-        held.get(tensor.elements).ok_or_else(|| {
-            ReadError::format(path, format!("row {} has no data any more; compare again", tensor.elements))
+        let row = tensor.elements;
+        let found = match &self.elements {
+            Held::All(elements) => elements.get(row),
+            Held::Groups(groups) => {
+                let mut groups = groups.lock().unwrap_or_else(PoisonError::into_inner);
+                let held = groups.iter().position(|group| group.get(row).is_some());
+                let group = match held.and_then(|held| groups.remove(held)) {
+                    Some(group) => group,
+                    None => group_of(path, row)?,
+                };
+                let found = group.get(row);
+                groups.push_back(group);
+                if groups.len() > GROUPS {
+                    groups.pop_front();
+                }
+                found
+            }
+        };
+        found.ok_or_else(|| {
+            ReadError::format(path, format!("row {row} has no data any more; compare again"))
         })
     }
 
-    /// Lets the bytes go.
+    /// Lets the bytes go that can be read again.
     pub(super) fn let_go(&self) {
-        if self.in_table {
-            *self.elements.lock().unwrap_or_else(PoisonError::into_inner) = Elements::default();
+        if let Held::Groups(groups) = &self.elements {
+            groups.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
 }
