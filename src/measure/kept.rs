@@ -5,7 +5,7 @@ use super::metric::{PairMetrics, TensorSummary};
 /// The metrics of a pair in less than half of their memory: of the words that they are, those that are there and not zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptMetrics(
-    /// A bit for each word that may be there, the lowest for the first; then the words.
+    /// Bits, the lowest first: of each word that may be there whether it is, and flags; then the words.
     Box<[u64]>,
 );
 
@@ -102,11 +102,8 @@ trait Words: Sized {
         *count = word.unwrap_or(0);
     }
 
-    fn flag(&mut self, flag: &mut bool) {
-        let mut count = u64::from(*flag);
-        self.count(&mut count);
-        *flag = count > 0;
-    }
+    /// A bit of its own, without a word.
+    fn flag(&mut self, flag: &mut bool);
 
     fn number(&mut self, number: &mut f64) {
         let mut bits = number.to_bits();
@@ -144,6 +141,13 @@ impl Words for Writer {
         }
         self.next <<= 1;
     }
+
+    fn flag(&mut self, flag: &mut bool) {
+        if *flag {
+            self.words[0] |= self.next;
+        }
+        self.next <<= 1;
+    }
 }
 
 struct Reader<I> {
@@ -154,7 +158,13 @@ struct Reader<I> {
 
 impl<I: Iterator<Item = u64>> Words for Reader<I> {
     fn word(&mut self, word: &mut Option<u64>) {
-        *word = if self.present & 1 == 1 { self.words.next() } else { None };
+        let mut is_there = false;
+        self.flag(&mut is_there);
+        *word = if is_there { self.words.next() } else { None };
+    }
+
+    fn flag(&mut self, flag: &mut bool) {
+        *flag = self.present & 1 == 1;
         self.present >>= 1;
     }
 }

@@ -17,6 +17,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
 
 use super::columns::{Kind, SlotColumn};
 use super::gallery::Gallery;
@@ -26,7 +27,7 @@ use super::{Draft, PartReport, ReportError, ReportWriter};
 use crate::judge::Summary;
 
 /// Rows handed over at once.
-const BATCH: usize = 8192;
+const BATCH: usize = 2048;
 /// Rows of a row group, and so the rows held in memory, compressed.
 const ROW_GROUP: usize = 32_768;
 
@@ -70,7 +71,12 @@ impl ParquetReport {
             ("tool", Tool::THIS.name.into()),
             ("tool_version", Tool::THIS.version.into()),
         ];
-        let properties = WriterProperties::builder()
+        let mut properties = WriterProperties::builder();
+        // A dictionary of numbers of which hardly any comes twice takes more memory than all else, and no less of the file.
+        for (column, _) in columns.iter().filter(|(column, _)| column.kind() == Kind::Real) {
+            properties = properties.set_column_dictionary_enabled(ColumnPath::from(column.name()), false);
+        }
+        let properties = properties
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_max_row_group_row_count(Some(ROW_GROUP))
             .set_statistics_enabled(EnabledStatistics::Chunk)

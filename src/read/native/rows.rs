@@ -10,7 +10,7 @@ use arrow_array::{Array as _, ArrayRef, DictionaryArray, RecordBatch, StringArra
 use arrow_schema::DataType;
 
 use super::part::Places;
-use super::small::{Elements, SmallTensor, SmallTensors, find};
+use super::small::{Elements, Kind, SmallTensor, SmallTensors, find};
 use super::store::Place;
 use super::table::dictionary;
 use crate::dump::native::columns::{Column, Form, HASH_BYTES, SKETCH_BYTES, ops_schema};
@@ -182,8 +182,8 @@ pub(super) struct OpsBuilder<'p> {
     elements: Elements,
     /// Whether their bytes are kept, and not only counted.
     keeps: bool,
-    /// Their shapes, each once.
-    shapes: HashSet<Arc<[u64]>>,
+    /// Their kinds, each once.
+    kinds: HashSet<Arc<Kind>>,
     places: Places,
     repeated: Repeated,
 }
@@ -204,7 +204,7 @@ impl<'p> OpsBuilder<'p> {
             tensors: Vec::new(),
             elements: Elements::within(bytes),
             keeps,
-            shapes: HashSet::new(),
+            kinds: HashSet::new(),
             places: HashMap::new(),
             repeated: Repeated::default(),
         }
@@ -398,8 +398,7 @@ impl<'p> OpsBuilder<'p> {
             let tensor = SmallTensor {
                 row: self.rows,
                 elements,
-                dtype,
-                shape: shared(&mut self.shapes, record.shape.clone()),
+                kind: shared(&mut self.kinds, Kind { dtype, shape: record.shape.clone() }),
                 hash: hash.map(u128::to_be_bytes),
             };
             // Under the key of the row that has the bytes, but for views of another shape.

@@ -28,10 +28,17 @@ pub(super) struct SmallTensor {
     pub(super) row: u64,
     /// Row that has its bytes.
     pub(super) elements: u64,
-    pub(super) dtype: Option<DType>,
-    pub(super) shape: Arc<[u64]>,
+    /// Type and shape: one where many tensors have the same.
+    pub(super) kind: Arc<Kind>,
     /// xxh3-128 of the bytes, big endian, where it was recorded.
     pub(super) hash: Option<[u8; 16]>,
+}
+
+/// Type and shape of tensors.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Kind {
+    pub(super) dtype: Option<DType>,
+    pub(super) shape: Arc<[u64]>,
 }
 
 impl SmallTensor {

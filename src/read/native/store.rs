@@ -82,7 +82,7 @@ impl NativeStore {
         let damaged =
             |message: String| ReadError::format(self.table.clone(), format!("tensor {key:?}: {message}"));
         let bytes = || self.small.bytes(&self.table, tensor);
-        let data = checked(tensor.dtype, &tensor.shape, bytes, &damaged)?;
+        let data = checked(tensor.kind.dtype, &tensor.kind.shape, bytes, &damaged)?;
         // Not kept: of so few bytes the hash takes less than a look-up.
         let same = tensor.hash.is_none_or(|hash| measure::hash(data.view()).to_be_bytes() == hash);
         if same { Ok(data) } else { Err(damaged(OTHER_BYTES.into())) }

@@ -20,7 +20,8 @@ use crate::report::rows::Cell;
 const MAX_OPS: usize = 8192;
 const MAX_SLOTS: usize = 65_536;
 
-/// Different rows of numbers that are known again; beyond it, some stand twice.
+/// Different rows of numbers that are known again; beyond it, some stand twice. Of so many, two have one hash of 64 bits by chance once in
+/// 3e7 pages.
 const MAX_KNOWN: usize = 1 << 20;
 
 /// Characters of a text, beyond which it is cut: nobody reads more, and a name may be a megabyte.
@@ -203,7 +204,7 @@ pub(super) struct Packer {
     numbers: Table,
     columns: Vec<(SlotColumn, Form)>,
     /// Rows of numbers by their hash, over all pieces.
-    known: HashMap<u128, u32>,
+    known: HashMap<u64, u32>,
     /// Rows of numbers of all pieces.
     rows: u32,
     scratch: Vec<u8>,
@@ -269,7 +270,7 @@ impl Packer {
                 _ => self.scratch.extend(coded(&mut self.texts, form, &cell).to_le_bytes()),
             }
         }
-        let row = *self.known.entry(XxHash3_128::oneshot(&self.scratch)).or_insert_with(|| {
+        let row = *self.known.entry(half_hash(&self.scratch)).or_insert_with(|| {
             self.numbers.cells.extend(&self.scratch);
             self.rows += 1;
             self.rows - 1
@@ -327,6 +328,13 @@ impl Packer {
         self.numbers.drain_to(&mut values);
         (!runs.is_empty()).then_some(Piece { ops, values })
     }
+}
+
+/// Half of a hash of 128 bits.
+fn half_hash(bytes: &[u8]) -> u64 {
+    #[expect(clippy::cast_possible_truncation, reason = "the other half is not needed")]
+    let half = XxHash3_128::oneshot(bytes) as u64;
+    half
 }
 
 fn header_of(header: &impl Serialize) -> Vec<u8> {
