@@ -71,7 +71,8 @@ impl Run {
             max: Some(Number::Float(of(1))),
             mean: Some(of(2) / 10.0),
             norm: Some(of(3) * (record.len() as f64).sqrt()),
-        };
+        }
+        .into();
         record
     }
 

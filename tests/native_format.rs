@@ -179,7 +179,7 @@ fn the_committed_dumps_read_as_one_written_now() {
     };
     let (mut ours, mut theirs) = (now.3.clone(), version_2.3.clone());
     assert_eq!((half(&mut ours).0, half(&mut theirs).0), (Some(2), Some(1)));
-    assert_eq!(half(&mut now.3.clone()).1.max, half(&mut version_2.3.clone()).1.max);
+    assert_eq!(half(&mut now.3.clone()).1.max(), half(&mut version_2.3.clone()).1.max());
     if let Value::Tensor(record) = &mut ours.last_mut().unwrap().slots[1].value {
         Arc::make_mut(Arc::make_mut(record).counts.as_mut().unwrap()).sentinels = Some(1);
     }

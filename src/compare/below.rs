@@ -98,7 +98,8 @@ fn tensors(op: &Op, made: bool) -> impl Iterator<Item = &TensorRecord> {
 /// Whether a value can be known again: constants are made everywhere.
 fn tells(value: &TensorRecord) -> bool {
     let range = (value.statistics.min(), value.statistics.max());
-    matches!(range, (Some(min), Some(max)) if min.as_f64() < max.as_f64()) && value.statistics.norm().is_some()
+    matches!(range, (Some(min), Some(max)) if min.as_f64() < max.as_f64())
+        && value.statistics.norm().is_some()
 }
 
 /// Whether two records are of the same elements, perhaps seen in another shape.
@@ -137,7 +138,8 @@ mod tests {
             max: Some(Number::Float(seed)),
             mean: Some(seed / 100.0 * (1.0 + error)),
             norm: Some(seed * 3.0 * (1.0 + error)),
-        };
+        }
+        .into();
         Value::Tensor(Arc::new(record))
     }
 

@@ -254,7 +254,9 @@ fn recorded(b: &TensorRecord, c: &TensorRecord) -> Evidence {
     let counted = b.counts.is_some() && c.counts.is_some();
     let anything = compared.checksum.is_some()
         || counted
-        || [compared.max, compared.min, compared.mean, compared.norm].iter().any(|found| found.get().is_some());
+        || [compared.max, compared.min, compared.mean, compared.norm]
+            .iter()
+            .any(|found| found.get().is_some());
     if anything { Evidence::Recorded(Box::new(compared)) } else { Evidence::Nothing }
 }
 

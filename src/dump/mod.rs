@@ -37,8 +37,8 @@ pub use tensor::{
     Bytes, LayoutError, MAX_DIMS, Storage, TensorData, TensorRef, contiguous_strides, element_count,
 };
 pub use value::{
-    Checksum, Hash128, KeptStatistics, NO_DATA, Number, Printed, RecordedStatistics, Scalar, TensorMetadata, TensorRecord, Value,
-    coordinates,
+    Checksum, Hash128, KeptStatistics, NO_DATA, Number, Printed, RecordedStatistics, Scalar, TensorMetadata,
+    TensorRecord, Value, coordinates,
 };
 
 /// Which process of a run wrote a part of a dump.

@@ -118,11 +118,12 @@ fn key(kind: u64, record: &TensorRecord) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dump::{DType, RecordedDType};
+    use crate::dump::{DType, RecordedDType, RecordedStatistics};
 
     fn record(max: f64, note: Option<&str>) -> TensorRecord {
         let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), [2, 3].into());
-        record.statistics.max = Some(Number::Float(max));
+        record.statistics =
+            RecordedStatistics { max: Some(Number::Float(max)), ..record.statistics.get() }.into();
         record.note = note.map(Into::into);
         record
     }

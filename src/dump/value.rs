@@ -152,12 +152,7 @@ impl NumberKind {
 impl From<RecordedStatistics> for KeptStatistics {
     fn from(of: RecordedStatistics) -> Self {
         let ((max_kind, max), (min_kind, min)) = (NumberKind::of(of.max), NumberKind::of(of.min));
-        Self {
-            extremes: [max, min],
-            kinds: [max_kind, min_kind],
-            mean: of.mean.into(),
-            norm: of.norm.into(),
-        }
+        Self { extremes: [max, min], kinds: [max_kind, min_kind], mean: of.mean.into(), norm: of.norm.into() }
     }
 }
 

@@ -74,7 +74,8 @@ impl<'f, 'a> Certain<'f, 'a> {
         let mut led: Vec<Place> = self.flow.given(position);
         led.extend(self.flow.saved(position));
         if let Some(slot) = self.argument(position, &led) {
-            let shown = node.results().find(|&slot| self.flow.fact((position, slot)).differs()).unwrap_or(slot);
+            let shown =
+                node.results().find(|&slot| self.flow.fact((position, slot)).differs()).unwrap_or(slot);
             self.found.push(Candidate::at(position, Some(shown), Cause::Argument));
         }
         // What tells elements apart may be much smaller than they are.
@@ -189,10 +190,7 @@ impl<'f, 'a> Certain<'f, 'a> {
         // Asked where something differs alone: it looks through all ops before.
         let inner = || {
             node.is_module()
-                && self
-                    .flow
-                    .within(place.0)
-                    .any(|inner| self.flow.fact(inner).difference == fact.difference)
+                && self.flow.within(place.0).any(|inner| self.flow.fact(inner).difference == fact.difference)
         };
         match fact.difference {
             Difference::NonFinite => {

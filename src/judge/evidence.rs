@@ -20,6 +20,14 @@ impl PartEvidence {
         Self { known, of_slots }
     }
 
+    /// Adds what is known of the slots of the next op.
+    pub fn push(&mut self, of_op: impl IntoIterator<Item = Evidence>) {
+        let first = self.known.len();
+        self.known.extend(of_op);
+        let places = first..self.known.len();
+        self.of_slots.push(places.map(|place| u32::try_from(place).unwrap_or(Self::NOTHING)));
+    }
+
     /// What is known of a slot; nothing where there is no such slot.
     pub fn at(&self, op: usize, slot: usize) -> &Evidence {
         self.of_slots.at(op, slot).map_or(&Evidence::Nothing, |&place| self.of(place))
@@ -37,18 +45,5 @@ impl PartEvidence {
 
     fn of(&self, place: u32) -> &Evidence {
         self.known.get(place as usize).unwrap_or(&Evidence::Nothing)
-    }
-}
-
-/// Of what is known of each op, slot by slot.
-impl<Op: IntoIterator<Item = Evidence>> FromIterator<Op> for PartEvidence {
-    fn from_iter<Ops: IntoIterator<Item = Op>>(ops: Ops) -> Self {
-        let mut known = Vec::new();
-        let mut place = |evidence| {
-            known.push(evidence);
-            u32::try_from(known.len() - 1).unwrap_or(Self::NOTHING)
-        };
-        let of_slots = ops.into_iter().map(|op| op.into_iter().map(&mut place).collect::<Vec<_>>()).collect();
-        Self { known, of_slots }
     }
 }

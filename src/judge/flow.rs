@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 
-use super::{PartEvidence, Verdict};
 use super::difference::{Difference, Fact, Facts, Identity, SlotFact};
 use super::nesting::{MAX_NESTING, Nesting};
 use super::ops::{Kind, Traits, base};
@@ -14,6 +13,7 @@ use super::rulebook::RuleBook;
 use super::setting::{Setting, is_uninitialised};
 use super::slot::{Shared, SlotView};
 use super::tolerance::Rules;
+use super::{PartEvidence, Verdict};
 use crate::dump::{Op, OpKind, OpName, Phase, Slot, SlotSide, Task};
 use crate::measure::{ChecksumMatch, Evidence};
 use crate::pair::{Paired, PartPair};

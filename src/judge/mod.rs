@@ -52,10 +52,10 @@ pub(crate) use group::groups as fault_groups;
 pub use noise::{Noise, NoiseMeter, PartNoise, measure_noise};
 pub use part::{History, Known, judge_part};
 pub use reference::ReferenceErrors;
-#[cfg(feature = "parquet")]
-pub(crate) use run::Note;
 pub use remark::Remark;
 pub use rulebook::RuleNumber;
+#[cfg(feature = "parquet")]
+pub(crate) use run::Note;
 pub use run::RunJudge;
 pub(crate) use tolerance::RuleEntry;
 pub use tolerance::{DTypeTolerance, Rule, Rules};

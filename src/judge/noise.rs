@@ -10,7 +10,6 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-use super::{PartEvidence, Verdict};
 use super::difference::Difference;
 use super::excess::UNJUDGED;
 use super::family::{SHARE, median};
@@ -20,6 +19,7 @@ use super::rulebook::RuleBook;
 use super::setting::Setting;
 use super::tolerance::Rules;
 use super::weigh::{Family, Role, Weighed};
+use super::{PartEvidence, Verdict};
 use crate::pair::PartPair;
 use crate::settings::SettingsError;
 

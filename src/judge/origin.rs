@@ -51,7 +51,9 @@ fn by_function(flow: &Flow<'_>, candidate: Candidate) -> Candidate {
     if node.op.name.phase() != Phase::ParameterGradient {
         return candidate;
     }
-    let Some(identity) = candidate.slot.and_then(|slot| flow.fact((candidate.op, slot)).identity) else { return candidate };
+    let Some(identity) = candidate.slot.and_then(|slot| flow.fact((candidate.op, slot)).identity) else {
+        return candidate;
+    };
     let functions = flow.nodes.iter().enumerate().filter(|(_, function)| {
         function.is_paired && !function.is_module() && function.op.name.phase() == Phase::Backward
     });

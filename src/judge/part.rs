@@ -17,8 +17,8 @@ use super::tolerance::{DTypeTolerance, Rules};
 use super::update::{self, Weights};
 use super::weigh::{GradientErrors, Role as Weight, Walk, Weighed, Weighing};
 use super::{
-    Cause, Counts, Expectation, OpJudgement, PartEvidence, PartJudgement, ReferenceErrors, SlotJudgement, across, family, finding, notes,
-    origin, reference, structure, unmeasured, unwritten, verdicts,
+    Cause, Counts, Expectation, OpJudgement, PartEvidence, PartJudgement, ReferenceErrors, SlotJudgement,
+    across, family, finding, notes, origin, reference, structure, unmeasured, unwritten, verdicts,
 };
 use crate::dump::{OpKind, Phase};
 use crate::pair::{BySlot, Paired, PartPair};

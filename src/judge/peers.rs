@@ -350,7 +350,13 @@ mod tests {
             let family =
                 Family { role: Role::Arrival, phase: Phase::Backward, ..(*result(call).family).clone() };
             let remnant = Some(Remnant { own, share, before: 1e-5 });
-            Weighed { family: Arc::new(family), remnant, explained: 0.05, error: own * share, ..result(call) }
+            Weighed {
+                family: Arc::new(family),
+                remnant: remnant.map(Box::new),
+                explained: 0.05,
+                error: own * share,
+                ..result(call)
+            }
         };
         let with = |own: f64, shares: [f64; 3]| {
             let others = shares.iter().enumerate().map(|(call, &share)| arrives(call, 2e-5, share));

@@ -11,6 +11,12 @@ use crate::dump::DType;
 pub struct RuleNumber(NonZeroU32);
 
 impl RuleNumber {
+    /// The number of the rule at this place.
+    pub(crate) fn of_place(place: usize) -> Self {
+        // No part has so many rules that it saturates.
+        Self(NonZeroU32::MIN.saturating_add(u32::try_from(place).unwrap_or(u32::MAX)))
+    }
+
     /// Its place among [`PartJudgement::rules`](super::PartJudgement::rules).
     pub const fn place(self) -> usize {
         self.0.get() as usize - 1
@@ -40,8 +46,7 @@ impl RuleBook {
     pub(super) fn index(&mut self, key: RuleKey, text: impl FnOnce() -> String) -> RuleNumber {
         *self.known.entry(key).or_insert_with(|| {
             self.texts.push(text().into());
-            let count = u32::try_from(self.texts.len()).ok().and_then(NonZeroU32::new);
-            RuleNumber(count.unwrap_or(NonZeroU32::MAX))
+            RuleNumber::of_place(self.texts.len() - 1)
         })
     }
 

@@ -177,7 +177,8 @@ fn ends_alike(flow: &Flow<'_>, group: &Substitution) -> bool {
     let number = |number: Option<Number>| number.map(Number::as_f64);
     let alike = |x: &TensorRecord, y: &TensorRecord| {
         let (x_has, y_has) = (&x.statistics, &y.statistics);
-        let extremes = [(number(x_has.max()), number(y_has.max())), (number(x_has.min()), number(y_has.min()))];
+        let extremes =
+            [(number(x_has.max()), number(y_has.max())), (number(x_has.min()), number(y_has.min()))];
         let largest = extremes.iter().filter_map(|(x, _)| *x).map(f64::abs).fold(0.0, f64::max);
         let close = |x: f64, y: f64| (x - y).abs() <= ALIKE * largest || (x.is_nan() && y.is_nan());
         x.len() == y.len() && extremes.iter().all(|pair| matches!(*pair, (Some(x), Some(y)) if close(x, y)))

@@ -2,15 +2,17 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use super::{Remark, Verdict};
 use super::difference::{Difference, Fact, Identity};
 use super::precision::Precision;
 use super::rulebook::{RuleBook, RuleKey, RuleNumber};
 use super::slot::SlotView;
 use super::tolerance::Rule;
 use super::unmeasured;
+use super::{Remark, Verdict};
 use crate::dump::{Checksum, Counts, DType, Number, RecordedDType, SlotSide, TensorRecord};
-use crate::measure::{ChecksumMatch, Evidence, KnownDifference, Metric, PairMetrics, RecordedComparison, SENTINEL, kept_out};
+use crate::measure::{
+    ChecksumMatch, Evidence, KnownDifference, Metric, PairMetrics, RecordedComparison, SENTINEL, kept_out,
+};
 
 /// Norms from which on sentinels are in a tensor, although its extremes were not recorded.
 const SENTINEL_NORM: f64 = 1.298_074_214_633_706_8e33; // 2^110
@@ -219,7 +221,9 @@ fn by_record(
         let side = if r.candidate_non_finite { "candidate" } else { "baseline" };
         return non_finite(fact, &format!("the statistics show NaN or Inf in the {side} only"));
     }
-    if r.baseline_non_finite && [r.max, r.min].into_iter().filter_map(KnownDifference::get).any(|s| s.relative.is_infinite()) {
+    if r.baseline_non_finite
+        && [r.max, r.min].into_iter().filter_map(KnownDifference::get).any(|s| s.relative.is_infinite())
+    {
         return non_finite(fact, "the statistics show NaN or Inf on both sides, of another kind or sign");
     }
     let bits_differ = r.checksum == Some(ChecksumMatch::Different);
@@ -426,7 +430,8 @@ fn coarser(baseline: &TensorRecord, candidate: &TensorRecord) -> Option<DType> {
 /// capture summed in; where it overflowed or was not recorded, the largest magnitude bounds it.
 fn recorded_norm(record: &TensorRecord) -> f64 {
     let statistics = &record.statistics;
-    let largest = [statistics.max(), statistics.min()].into_iter().flatten().map(|number| number.as_f64().abs());
+    let largest =
+        [statistics.max(), statistics.min()].into_iter().flatten().map(|number| number.as_f64().abs());
     let largest = largest.filter(|value| value.is_finite()).fold(0.0, f64::max);
     if let Some(norm) = statistics.norm().filter(|norm| kept_out(record).is_some() && norm.is_finite()) {
         return norm;

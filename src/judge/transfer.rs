@@ -330,7 +330,9 @@ pub(super) fn spread_out(flow: &Flow<'_>, place: Place) -> f64 {
     let fact = flow.fact(place);
     let mean = match flow.evidence.at(place.0, place.1).measured() {
         Some(metrics) => metrics.baseline.mean,
-        None => flow.slot(place).and_then(|slot| slot.value.tensor()).and_then(|record| record.statistics.mean()),
+        None => {
+            flow.slot(place).and_then(|slot| slot.value.tensor()).and_then(|record| record.statistics.mean())
+        }
     };
     let square = fact.norm * fact.norm / fact.len.max(1.0);
     let Some(mean) = mean.filter(|mean| mean.is_finite() && square > 0.0) else { return 1.0 };

@@ -31,8 +31,10 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
                 }
             }
             let reads = |slot: usize| values[slot].is_some_and(|value| unwritten.contains(&value));
-            let read: Vec<usize> =
-                given.into_iter().filter(|&slot| reads(slot) && !flow.fact((op, slot)).is_overwritten).collect();
+            let read: Vec<usize> = given
+                .into_iter()
+                .filter(|&slot| reads(slot) && !flow.fact((op, slot)).is_overwritten)
+                .collect();
             // Also what is read of it: a module would be blamed for what it seems to hand to the ops inside.
             for &slot in &read {
                 set(flow, (op, slot));

@@ -285,7 +285,9 @@ fn parameters<'f>(flow: &'f Flow<'_>) -> impl Iterator<Item = ((Box<str>, Box<st
         let slots: Vec<_> = module
             .into_iter()
             .flat_map(|module| node.given().map(move |slot| (module, slot)))
-            .filter(|&(_, slot)| flow.side((position, slot)) == SlotSide::Parameter && flow.fact((position, slot)).is_float)
+            .filter(|&(_, slot)| {
+                flow.side((position, slot)) == SlotSide::Parameter && flow.fact((position, slot)).is_float
+            })
             .filter_map(|(module, slot)| {
                 let path = &flow.slot((position, slot))?.path;
                 let name = path.strip_prefix("parameter.").unwrap_or(path);

@@ -9,7 +9,7 @@ use super::excess::Excess;
 use super::flow::{Flow, Node, Place};
 use super::transfer::{self, InputError, largest};
 use super::weigh::{Role as Weight, Weighing};
-use super::{Cause, OpJudgement, Role, Remark, SlotJudgement, Verdict};
+use super::{Cause, OpJudgement, Remark, Role, SlotJudgement, Verdict};
 use crate::dump::{Figure, SlotSide};
 use crate::pair::BySlot;
 
@@ -155,7 +155,8 @@ pub(super) fn of(
             }
         }
         slots.push((0..node.slot_count()).map(|slot| judge_slot(flow, &marks, (position, slot), any_fault)));
-        let mut judged = judge(flow, weighing, &marks, position, named.get(&position).copied(), &slots[position]);
+        let mut judged =
+            judge(flow, weighing, &marks, position, named.get(&position).copied(), &slots[position]);
         let follows = matches!(judged.role, Role::Propagates | Role::Amplifies);
         judged.follows = source.filter(|&source| follows && source != position);
         at_fault.extend(named.contains_key(&position).then_some(position));
@@ -217,7 +218,11 @@ fn judge(
     let given: Vec<usize> = node.given().filter(wrong).collect();
     let worst = |slots: &[usize]| {
         slots.iter().copied().reduce(|best, next| {
-            if severity(flow.fact((position, next))) > severity(flow.fact((position, best))) { next } else { best }
+            if severity(flow.fact((position, next))) > severity(flow.fact((position, best))) {
+                next
+            } else {
+                best
+            }
         })
     };
     let role = match named {
@@ -300,11 +305,7 @@ fn unpaired() -> OpJudgement {
 }
 
 /// Weights and inputs that no recorded op made and that differ, as counts of both.
-pub(super) fn foreign(
-    flow: &Flow<'_>,
-    weighing: &Weighing,
-    slots: &BySlot<SlotJudgement>,
-) -> (usize, usize) {
+pub(super) fn foreign(flow: &Flow<'_>, weighing: &Weighing, slots: &BySlot<SlotJudgement>) -> (usize, usize) {
     let differs = weighing.arrivals.iter().filter(|(op, slot)| !slots[*op][*slot].verdict.is_fine());
     let (parameters, inputs): (Vec<&Place>, Vec<&Place>) =
         differs.partition(|place| flow.side(**place) == SlotSide::Parameter);

@@ -275,7 +275,10 @@ impl<'f, 'a> Walk<'f, 'a> {
         match fact.identity.and_then(|identity| self.out.made.get(&identity)) {
             Some(made) => made.path,
             // Functions that were not recorded may have made it of a product, or computed it under autocast.
-            None if self.multiplied && self.flow.side(place) == SlotSide::Input && !self.flow.is_weight(place) => {
+            None if self.multiplied
+                && self.flow.side(place) == SlotSide::Input
+                && !self.flow.is_weight(place) =>
+            {
                 self.setting.autocast.map_or(0.0, |coarse| coarse.least / 2.0).max(self.product)
             }
             None => 0.0,
@@ -310,7 +313,9 @@ impl<'f, 'a> Walk<'f, 'a> {
             .filter(|(place, _)| {
                 self.flow.fact(*place).judgement.error.get().is_some() && self.flow.fact(*place).is_tensor
             })
-            .map(|(place, error)| error.relative.max(self.flow.fact(*place).judgement.error.get().unwrap_or(0.0)));
+            .map(|(place, error)| {
+                error.relative.max(self.flow.fact(*place).judgement.error.get().unwrap_or(0.0))
+            });
         self.out.input_errors[position] = known.reduce(f64::max).into();
     }
 
@@ -418,8 +423,10 @@ impl<'f, 'a> Walk<'f, 'a> {
         let beside = self.flow.parent(position).filter(|_| node.is_backward());
         let beside = beside.map_or(0.0, |parent| self.gradients_inside[parent]);
         // A running mean is held against the elements that it is the mean of; of a dispatcher op they stand behind their gradient.
-        let whole =
-            node.given().map(|slot| self.flow.fact((position, slot))).filter(|given| given.is_float && given.len > fact.len);
+        let whole = node
+            .given()
+            .map(|slot| self.flow.fact((position, slot)))
+            .filter(|given| given.is_float && given.len > fact.len);
         let size = whole.last().filter(|_| node.traits.kind == Kind::Normalisation);
         let size = size.map_or(0.0, |given| given.norm * (fact.len / given.len).sqrt());
         fact.norm.max(beside).max(size).max(f64::MIN_POSITIVE)
@@ -580,8 +587,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         if !self.flow.lacks_gradient(place.0, given.iter().map(|(place, _)| *place)) {
             return None;
         }
-        let made =
-            self.flow.saved(place.0).into_iter().filter(|&place| self.flow.side(place).is_result());
+        let made = self.flow.saved(place.0).into_iter().filter(|&place| self.flow.side(place).is_result());
         let read = made.filter_map(|place| self.readers.get(&self.flow.fact(place).identity?)).flatten();
         let reached = read.filter_map(|&reader| {
             let backward = self.flow.backward_of(reader)?;
@@ -661,7 +667,10 @@ fn gradients_inside(flow: &Flow<'_>) -> Vec<f64> {
         let Some(parent) = flow.parent(position).filter(|_| node.op.name.phase() == Phase::Backward) else {
             continue;
         };
-        let given = node.given().map(|slot| flow.fact((position, slot))).filter(|fact| fact.is_float && !fact.swamped);
+        let given = node
+            .given()
+            .map(|slot| flow.fact((position, slot)))
+            .filter(|fact| fact.is_float && !fact.swamped);
         largest[parent] = given.map(|fact| fact.norm).fold(largest[parent], f64::max);
     }
     largest

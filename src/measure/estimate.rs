@@ -117,7 +117,7 @@ mod tests {
         let tensor = TensorRef::strided(&bytes, DType::F32, &shape, &[1], 0).unwrap();
         let found = observe(tensor, Content::SKETCH);
         TensorRecord {
-            statistics: found.statistics,
+            statistics: found.statistics.into(),
             counts: Some(found.counts.into()),
             sketch: found.sketch.map(Arc::new),
             ..TensorRecord::new(RecordedDType::Known(DType::F32), [values.len() as u64].into())

@@ -43,8 +43,12 @@ fn relative(metrics: &mut PairMetrics, apply: fn(u64, u64) -> u64) {
 fn walk(metrics: &mut PairMetrics, words: &mut impl Words) {
     for side in [&mut metrics.baseline, &mut metrics.candidate] {
         let TensorSummary { count, min, max, mean, norm, zeros, nan, pos_inf, neg_inf } = side;
-        [count, zeros, nan, pos_inf, neg_inf].into_iter().for_each(|count| words.count(count));
-        [min, max, mean].into_iter().for_each(|value| words.real(value));
+        for count in [count, zeros, nan, pos_inf, neg_inf] {
+            words.count(count);
+        }
+        for value in [min, max, mean] {
+            words.real(value);
+        }
         words.number(norm);
     }
     let PairMetrics {
@@ -78,7 +82,9 @@ fn walk(metrics: &mut PairMetrics, words: &mut impl Words) {
     for value in errors.into_iter().chain([cosine, within_1e3, within_5e3]) {
         words.real(value);
     }
-    [max_abs_index, max_ulp].into_iter().for_each(|word| words.word(word));
+    for word in [max_abs_index, max_ulp] {
+        words.word(word);
+    }
     words.both(max_abs_values, |words, (baseline, candidate)| {
         words.number(baseline);
         words.number(candidate);
@@ -166,5 +172,91 @@ impl<I: Iterator<Item = u64>> Words for Reader<I> {
     fn flag(&mut self, flag: &mut bool) {
         *flag = self.present & 1 == 1;
         self.present >>= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::measure::Overlap;
+
+    fn summary() -> impl Strategy<Value = TensorSummary> {
+        let numbers = any::<[Option<f64>; 3]>();
+        (any::<[u64; 2]>(), numbers, any::<f64>(), proptest::array::uniform4(0..3_u64)).prop_map(
+            |([count, _], [min, max, mean], norm, [zeros, nan, pos_inf, neg_inf])| TensorSummary {
+                count,
+                min,
+                max,
+                mean,
+                norm,
+                zeros,
+                nan,
+                pos_inf,
+                neg_inf,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn metrics_come_back_to_the_bit(
+            baseline in summary(),
+            candidate in summary(),
+            counts in proptest::array::uniform4(any::<u64>()),
+            bit_equal: bool,
+            reals in proptest::array::uniform10(any::<Option<f64>>()),
+            words in any::<[Option<u64>; 2]>(),
+            max_abs_values: Option<(f64, f64)>,
+            overlap in any::<Option<[u64; 3]>>(),
+        ) {
+            let metrics = PairMetrics {
+                baseline,
+                candidate,
+                both_finite: counts[0],
+                bit_equal,
+                different: counts[1],
+                non_finite_mismatch: counts[2],
+                zero_baseline: counts[3],
+                cosine: reals[0],
+                max_abs_err: reals[1],
+                max_abs_index: words[0],
+                max_abs_values,
+                mean_abs_err: reals[2],
+                max_rel_err: reals[3],
+                mean_rel_err: reals[4],
+                rmse: reals[5],
+                euclidean: reals[6],
+                rel_l2: reals[7],
+                within_1e3: reals[8],
+                within_5e3: reals[9],
+                max_ulp: words[1],
+                overlap: overlap.map(|[rows, apart, shared]| Overlap { rows, apart, shared }),
+            };
+            let kept = KeptMetrics::from(&metrics);
+            // NaN and the signs of zero too.
+            prop_assert_eq!(format!("{:?}", kept.metrics()), format!("{metrics:?}"));
+        }
+    }
+
+    #[test]
+    fn what_is_zero_or_missing_takes_nothing() {
+        let side = TensorSummary {
+            count: 64,
+            min: Some(-1.0),
+            max: Some(1.0),
+            mean: Some(0.5),
+            norm: 3.0,
+            ..TensorSummary::default()
+        };
+        let metrics = PairMetrics {
+            baseline: side,
+            candidate: side,
+            both_finite: 64,
+            different: 64,
+            ..PairMetrics::default()
+        };
+        assert_eq!(KeptMetrics::from(&metrics).0.len(), 1 + 1 + 2 * 4);
     }
 }

@@ -21,8 +21,8 @@ mod finish;
 mod golden;
 mod hashes;
 mod histogram;
-mod kernel;
 mod kept;
+mod kernel;
 mod look;
 mod metric;
 mod observe;
@@ -44,7 +44,8 @@ pub use decode::widened;
 pub use digest::{Digest, DigestContent, PIECE, PieceError, TensorDigest, digest, hash_bytes};
 pub use estimate::{SKETCH_MARGIN, SKETCH_NOISE, SketchEstimate};
 pub use evidence::{
-    Basis, ChecksumMatch, Evidence, KnownDifference, RecordedComparison, StatisticDifference, Unreadable, compare_recorded,
+    Basis, ChecksumMatch, Evidence, KnownDifference, RecordedComparison, StatisticDifference, Unreadable,
+    compare_recorded,
 };
 pub use hashes::hash;
 pub use histogram::{Histogram, histogram};

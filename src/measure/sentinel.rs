@@ -107,7 +107,8 @@ pub(crate) fn summed_otherwise(baseline: &TensorRecord, candidate: &TensorRecord
 
 /// Whether the extremes of a record are sentinels.
 fn shows(record: &TensorRecord) -> bool {
-    let extremes = [record.statistics.max(), record.statistics.min()].into_iter().flatten().map(Number::as_f64);
+    let extremes =
+        [record.statistics.max(), record.statistics.min()].into_iter().flatten().map(Number::as_f64);
     record.dtype.known().is_some_and(|dtype| extremes.into_iter().any(|value| is_sentinel(dtype, value)))
 }
 

@@ -71,7 +71,7 @@ pub fn align_kernels(baseline: &mut Rank, candidate: &mut Rank) -> Alignment {
         let slots = comparable(&baseline.ops[b], &candidate.ops[c]);
         let has_result = slots
             .iter()
-            .filter_map(|slots| slots.baseline())
+            .filter_map(Paired::baseline)
             .any(|b_slot| baseline.ops[b].slots.get(b_slot).is_some_and(|slot| slot.side.is_result()));
         has_result.then_some(OpPair { ops: pair.ops, slots })
     });

@@ -328,7 +328,8 @@ mod tests {
             max: number(f64::from(seed)),
             mean: None,
             norm: Some(2.0),
-        };
+        }
+        .into();
         record.counts =
             Some(Counts { elements: 8, nan, positive_infinite: infinite, ..Counts::default() }.into());
         Slot::new(path, side, Recorded::Tensor(Arc::new(record)))

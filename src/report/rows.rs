@@ -99,8 +99,7 @@ impl<'a> OpRow<'a> {
 
     /// The slots, in order.
     pub fn slots(&self) -> impl Iterator<Item = SlotRow<'a>> + use<'a> {
-        self.slot_rows(self.representative())
-            .map(|row| SlotRow { measured: row.evidence.measured(), ..row })
+        self.slot_rows(self.representative()).map(|row| SlotRow { measured: row.evidence.measured(), ..row })
     }
 
     fn slot_rows(&self, representative: Option<usize>) -> impl Iterator<Item = SlotRow<'a>> + use<'a> {

@@ -41,8 +41,9 @@ impl Answer {
     pub(crate) fn with(baseline: &Path, candidate: &Path, options: &CompareOptions) -> Self {
         let mut rows = Vec::new();
         let summary = compare(baseline, candidate, options, &Quiet, &mut |part| {
-            for ((pair, judged), evidence) in part.pair.ops.iter().zip(&part.judged.ops).zip(part.evidence) {
-                for ((&slots, slot), evidence) in pair.slots.iter().zip(&judged.slots).zip(evidence) {
+            for (order, (pair, judged)) in part.pair.ops.iter().zip(&part.judged.ops).enumerate() {
+                let slots = pair.slots.iter().zip(&part.judged.slots[order]);
+                for ((slots, slot), evidence) in slots.zip(part.evidence.of_op(order)) {
                     let (b, c) = part.pair.slot(pair, slots);
                     rows.push(Row {
                         op: part.pair.name(pair).to_owned(),
@@ -50,8 +51,8 @@ impl Answer {
                         verdict: slot.verdict,
                         role: judged.role,
                         reason: slot.reason.to_string(),
-                        rule: slot.rule.map(|rule| part.judged.rules[rule as usize].to_string()),
-                        metrics: probe::judge::metric_columns(evidence).to_vec(),
+                        rule: slot.rule.map(|rule| part.judged.rules[rule.place()].to_string()),
+                        metrics: evidence.metrics().to_vec(),
                     });
                 }
             }

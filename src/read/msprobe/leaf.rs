@@ -385,10 +385,10 @@ mod tests {
             let Value::Tensor(record) = only(text) else { panic!("a tensor") };
             assert_eq!(record.dtype, RecordedDType::Known(crate::dump::DType::F32));
             assert_eq!(*record.shape, [3, 4]);
-            assert_eq!(record.statistics.max, Some(Number::Float(1.5)));
-            assert_eq!(record.statistics.min, Some(Number::Float(f64::NEG_INFINITY)));
-            assert!(record.statistics.mean.unwrap().is_nan());
-            assert_eq!(record.statistics.norm, None);
+            assert_eq!(record.statistics.max(), Some(Number::Float(1.5)));
+            assert_eq!(record.statistics.min(), Some(Number::Float(f64::NEG_INFINITY)));
+            assert!(record.statistics.mean().unwrap().is_nan());
+            assert_eq!(record.statistics.norm(), None);
             assert_eq!(record.checksum, Some(Checksum::Crc32(0x00c0_ffee)));
             assert_eq!(record.data.as_deref(), Some("x.pt"));
             assert_eq!(record.requires_grad, Some(true));

@@ -92,7 +92,10 @@ pub(super) fn read(
             source,
             access,
             places,
-            SmallTensors::new(tensors, if keeps { Held::All(elements) } else { Held::Groups(Mutex::default()) }),
+            SmallTensors::new(
+                tensors,
+                if keeps { Held::All(elements) } else { Held::Groups(Mutex::default()) },
+            ),
         )),
         faults,
         notes,

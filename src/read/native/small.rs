@@ -172,9 +172,7 @@ impl SmallTensors {
                 found
             }
         };
-        found.ok_or_else(|| {
-            ReadError::format(path, format!("row {row} has no data any more; compare again"))
-        })
+        found.ok_or_else(|| ReadError::format(path, format!("row {row} has no data any more; compare again")))
     }
 
     /// Lets the bytes go that can be read again.

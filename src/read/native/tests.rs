@@ -199,7 +199,7 @@ fn every_kind_of_value_comes_back() {
     let expected = Observation { hash: Some(hash), ..observation(1.0) };
     for slot in &a.slots[..2] {
         let record = slot.value.tensor().unwrap();
-        assert_eq!((record.statistics, record.places), (expected.statistics, expected.places));
+        assert_eq!((record.statistics.get(), record.places), (expected.statistics, expected.places));
         assert_eq!(record.counts.as_deref(), Some(&expected.counts));
         assert_eq!(record.checksum, expected.hash.map(Checksum::of_hash));
         assert_eq!(record.sketch.as_deref(), expected.sketch.as_ref());
@@ -217,7 +217,7 @@ fn every_kind_of_value_comes_back() {
         a.slots[..2].iter().map(|slot| slot.value.tensor().unwrap().sketch.clone().unwrap()).collect();
     assert!(Arc::ptr_eq(&sketches[0], &sketches[1]), "stored once");
     let record = a.slots[3].value.tensor().unwrap();
-    assert_eq!((record.statistics, record.places), (integers.statistics, None));
+    assert_eq!((record.statistics.get(), record.places), (integers.statistics, None));
     assert_eq!(a.slots[4].value.tensor().unwrap().dtype, RecordedDType::Other("quint8".into()));
     assert_eq!((&a.slots[5].value, &a.slots[6].value), (&Value::None, &Value::Unsupported));
     let load = |slot: usize| {

@@ -7,11 +7,11 @@ use crate::dump::{
     Slot, SlotSide, Task, TensorData, TensorMetadata, TensorRecord, TensorStore, Value,
 };
 use crate::judge::{
-    Cause, Counts, ErrorPlace, Expectation, Finding, Incomplete, LargestError, OpJudgement, PartJudgement,
-    ReferenceErrors, Role, RunInfo, RunVerdict, SlotJudgement, Summary, Verdict,
+    Cause, Counts, ErrorPlace, Expectation, Finding, Incomplete, LargestError, OpJudgement, PartEvidence,
+    PartJudgement, ReferenceErrors, Role, RuleNumber, RunInfo, RunVerdict, SlotJudgement, Summary, Verdict,
 };
-use crate::measure::{Evidence, PairMetrics, TensorSummary, Unreadable, compare_recorded};
-use crate::pair::{OpPair, Paired, PartPair};
+use crate::measure::{Evidence, KeptMetrics, PairMetrics, TensorSummary, Unreadable, compare_recorded};
+use crate::pair::{BySlot, OpPair, Paired, PartPair, SlotPairs};
 use crate::read::ReadError;
 use crate::report::PartReport;
 
@@ -88,8 +88,8 @@ impl Part {
                 ops: Vec::new(),
                 substitutions: Vec::new(),
             },
-            evidence: Vec::new(),
-            values: Vec::new(),
+            evidence: PartEvidence::default(),
+            values: BySlot::default(),
             judged: PartJudgement {
                 rules: vec!["float32 default: rel_l2 <= 6.1e-5 (sqrt(n) roundings)".into()],
                 ..PartJudgement::default()
@@ -111,8 +111,9 @@ impl Part {
             c.extend(spec.candidate.map(slot));
             judged.push(SlotJudgement {
                 verdict: spec.verdict,
-                error: spec.evidence.metric(crate::measure::Metric::RelL2),
-                rule: matches!(spec.verdict, Verdict::Close | Verdict::Differs).then_some(0),
+                error: spec.evidence.metric(crate::measure::Metric::RelL2).into(),
+                rule: matches!(spec.verdict, Verdict::Close | Verdict::Differs)
+                    .then(|| RuleNumber::of_place(0)),
                 reason: if spec.verdict.is_fine() {
                     "".into()
                 } else {
@@ -146,10 +147,10 @@ impl Part {
         }
         let error = |result: bool| {
             let of = judged.iter().zip(&pairs).filter(|(_, pair)| {
-                let (b, c) = self.pair.slot(&OpPair { ops: paired, slots: vec![] }, **pair);
+                let (b, c) = self.pair.slot(&OpPair { ops: paired, slots: SlotPairs::in_order(0) }, **pair);
                 b.or(c).is_some_and(|slot| slot.side.is_result() == result)
             });
-            of.filter_map(|(judged, _)| judged.error).reduce(f64::max)
+            of.filter_map(|(judged, _)| judged.error.get()).reduce(f64::max).into()
         };
         let (input_error, output_error) = (error(false), error(true));
         let worst = judged
@@ -171,7 +172,8 @@ impl Part {
         let reason = if role == Role::Clean { "" } else { "inputs bit-equal, rel_l2 1.0e-2, cosine 0.99995" };
         if let Some(cause) = cause {
             let slot = worst.and_then(|position| {
-                let (b, c) = self.pair.slot(&OpPair { ops: paired, slots: vec![] }, pairs[position]);
+                let (b, c) =
+                    self.pair.slot(&OpPair { ops: paired, slots: SlotPairs::in_order(0) }, pairs[position]);
                 b.or(c).map(|slot| slot.path.to_string())
             });
             let shown = worst.map_or(&Evidence::Nothing, |position| &evidence[position]);
@@ -211,11 +213,11 @@ impl Part {
             worst,
             reason: reason.into(),
             follows: None,
-            slots: judged,
         });
+        self.judged.slots.push(judged);
         self.evidence.push(evidence);
-        self.values.push((0_u32..).take(pairs.len()).map(Some).collect());
-        self.pair.ops.push(OpPair { ops: paired, slots: pairs });
+        self.values.push((0_u32..).take(pairs.len()).map(Some));
+        self.pair.ops.push(OpPair { ops: paired, slots: pairs.into_iter().collect() });
     }
 }
 
@@ -247,7 +249,8 @@ pub(crate) fn record(norm: f64) -> TensorRecord {
             min: Some(Number::Float(-3.0)),
             mean: Some(0.012_345_678_901_234_5),
             norm: Some(norm),
-        },
+        }
+        .into(),
         ..TensorRecord::from(TensorMetadata {
             requires_grad: Some(true),
             ..TensorMetadata::new(RecordedDType::Known(DType::F32), [4, 8, 16].into())
