@@ -7,6 +7,7 @@ mod dtype;
 mod error;
 mod figure;
 mod gather;
+mod key;
 mod level;
 mod name;
 #[cfg(feature = "native")]
@@ -25,6 +26,7 @@ use std::sync::Arc;
 pub use dtype::{ALL_DTYPES, DType, RecordedDType};
 pub use error::ReadError;
 pub use figure::Figure;
+pub use key::DataKey;
 pub use level::Level;
 pub use name::{OpKind, OpName, Phase};
 pub use observation::{

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::{Counts, ExtremePlaces, Figure, RecordedDType, Sketch};
+use super::{Counts, DataKey, ExtremePlaces, Figure, RecordedDType, Sketch};
 
 /// A number as a dump states it, without loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -262,7 +262,7 @@ pub struct TensorRecord {
     /// Checksum of the bytes; `None` when not recorded.
     pub checksum: Option<Checksum>,
     /// Key under which the [`TensorStore`](super::TensorStore) of the rank holds the data; `None` when no data was recorded.
-    pub data: Option<Arc<str>>,
+    pub data: Option<DataKey>,
     /// Elements by kind; `None` when not recorded. Where they are, the statistics are those of the finite elements. Shared like the metadata.
     pub counts: Option<Arc<Counts>>,
     /// Signed sums; `None` when not recorded. Shared by the slots that hold the same tensor.

@@ -63,13 +63,14 @@ pub(super) fn of(
     candidates: &[Candidate],
     diverged: bool,
 ) -> (Vec<OpJudgement>, BySlot<SlotJudgement>) {
-    let by_place: HashMap<Place, usize> = weighing
-        .values
-        .iter()
-        .enumerate()
-        .filter(|(_, value)| value.family.role == Weight::Result)
-        .map(|(index, value)| (value.place, index))
+    // In order of place, as they were weighed.
+    let results: Vec<usize> = (0..weighing.values.len())
+        .filter(|&index| weighing.values[index].family.role == Weight::Result)
         .collect();
+    let weighed = |place: Place| {
+        let found = results.binary_search_by_key(&place, |&index| weighing.values[index].place);
+        found.ok().map(|found| (&weighing.values[results[found]], excess[results[found]]))
+    };
     let mut marks =
         Marks { flow, values: HashMap::new(), around: vec![None; flow.nodes.len()], places: HashMap::new() };
     let faults: HashSet<Place> = weighing
@@ -138,7 +139,7 @@ pub(super) fn of(
                     let clean = |places: &[Place]| -> Vec<(Place, InputError)> {
                         places.iter().map(|&place| (place, clean_error(flow, &marks, place))).collect()
                     };
-                    match by_place.get(&place).map(|&index| (&weighing.values[index], excess[index])) {
+                    match weighed(place) {
                         Some((value, excess)) => {
                             let scale = fact.distance / value.error;
                             let explained =

@@ -117,17 +117,15 @@ pub(super) struct Weighing {
     /// Errors that inputs had in the flow, of each op: what roles are decided by.
     pub(super) input_errors: Vec<Figure>,
     pub(super) gradients: GradientErrors,
-    /// Who made a value last, by identity.
-    pub(super) made: HashMap<Identity, Made>,
     /// What arrived, each value where it was first read, in execution order.
     pub(super) arrivals: Vec<Place>,
 }
 
 /// A value that a recorded op made.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Made {
+struct Made {
     /// Position of the first op that made it.
-    pub(super) by: usize,
+    by: usize,
     /// Error of the path that leads to it, at least: statistics do not see all of it.
     path: f64,
 }
@@ -137,6 +135,8 @@ pub(super) struct Walk<'f, 'a> {
     flow: &'f Flow<'a>,
     setting: &'f Setting,
     out: Weighing,
+    /// Who made a value last, by identity.
+    made: HashMap<Identity, Made>,
     /// Names of families, each once.
     names: Repeated,
     families: HashSet<Arc<Family>>,
@@ -178,6 +178,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             flow,
             setting,
             out: Weighing::default(),
+            made: HashMap::new(),
             names: Repeated::default(),
             families: HashSet::new(),
             hidden: HashMap::new(),
@@ -272,7 +273,7 @@ impl<'f, 'a> Walk<'f, 'a> {
     /// Error of the path that leads to a value, at least.
     fn path(&self, place: Place) -> f64 {
         let fact = self.flow.fact(place);
-        match fact.identity.and_then(|identity| self.out.made.get(&identity)) {
+        match fact.identity.and_then(|identity| self.made.get(&identity)) {
             Some(made) => made.path,
             // Functions that were not recorded may have made it of a product, or computed it under autocast.
             None if self.multiplied
@@ -321,7 +322,7 @@ impl<'f, 'a> Walk<'f, 'a> {
 
     fn note_made(&mut self, place: Place, path: f64) {
         if let Some(identity) = self.flow.fact(place).identity {
-            let made = self.out.made.entry(identity).or_insert(Made { by: place.0, path });
+            let made = self.made.entry(identity).or_insert(Made { by: place.0, path });
             made.path = path;
         }
     }
@@ -330,7 +331,7 @@ impl<'f, 'a> Walk<'f, 'a> {
     fn arrivals(&mut self, position: usize, given: &[(Place, InputError)]) {
         for &(place, _) in given {
             let fact = self.flow.fact(place);
-            let known = fact.identity.is_some_and(|identity| self.out.made.contains_key(&identity));
+            let known = fact.identity.is_some_and(|identity| self.made.contains_key(&identity));
             // What a parameter gradient rests on was given to other ops.
             if place.0 != position || known || !fact.is_tensor {
                 continue;
@@ -507,7 +508,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             let fact = self.flow.fact(*place);
             fact.exact || !fact.is_tensor || !fact.differs()
         }) && unseen.is_none();
-        let by = fact.identity.and_then(|identity| self.out.made.get(&identity)).map(|made| made.by);
+        let by = fact.identity.and_then(|identity| self.made.get(&identity)).map(|made| made.by);
         let again = by.is_some() && node.is_module();
         let call = by.filter(|_| node.op.name.phase() != Phase::Forward && !fact.exact).unwrap_or(place.0);
         // Sums of nothing say nothing of how sums are made; a bias that is zero does not matter.

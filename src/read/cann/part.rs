@@ -83,7 +83,7 @@ fn launch(index: usize, file: &File, name: Option<&FileName>, opened: &DumpFile)
     let slots = opened.entries().iter().enumerate().map(|(at, entry)| {
         let mut value = entry.value.clone();
         if let Value::Tensor(record) = &mut value {
-            Arc::make_mut(record).data = Some(format!("{index} {at}").into());
+            Arc::make_mut(record).data = Some(format!("{index} {at}").as_str().into());
         }
         Slot::new(&*entry.name, opened.side(at), value)
     });

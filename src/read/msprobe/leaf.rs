@@ -305,7 +305,7 @@ impl<'a> Leaf<'a> {
             return Value::Tensor(Arc::new(TensorRecord {
                 statistics: self.statistics.into(),
                 checksum: self.checksum,
-                data: self.data.map(Into::into),
+                data: self.data.as_deref().map(Into::into),
                 ..TensorRecord::from(TensorMetadata {
                     requires_grad: self.requires_grad,
                     placement: self.placement.map(|text| text.trim_end().into()),

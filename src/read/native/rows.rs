@@ -1,6 +1,6 @@
 //! Turns rows into ops. Columns are taken by name; one that is absent is empty, one of another type is an error.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use arrow_array::{Array as _, ArrayRef, DictionaryArray, RecordBatch, StringArra
 use arrow_schema::DataType;
 
 use super::part::Places;
-use super::small::{Elements, Kind, SmallTensor, SmallTensors, find};
+use super::small::{Elements, SmallTensor, SmallTensors, find};
 use super::store::Place;
 use super::table::dictionary;
 use crate::dump::native::columns::{Column, Form, HASH_BYTES, SKETCH_BYTES, ops_schema};
 use crate::dump::{
-    Checksum, Counts, DType, ExtremePlaces, MAX_DIMS, Number, Op, OpName, RecordedDType, RecordedStatistics,
-    Repeated, SKETCH_LANES, Scalar, SeenAs, Sketch, SketchVersion, Slot, SlotSide, TensorMetadata,
-    TensorRecord, Value, shared,
+    Checksum, Counts, DType, DataKey, ExtremePlaces, MAX_DIMS, Number, Op, OpName, RecordedDType,
+    RecordedStatistics, Repeated, SKETCH_LANES, Scalar, SeenAs, Sketch, SketchVersion, Slot, SlotSide,
+    TensorMetadata, TensorRecord, Value,
 };
 use crate::read::tensor_file::printable;
 use crate::read::{ReadError, limits};
@@ -182,8 +182,6 @@ pub(super) struct OpsBuilder<'p> {
     elements: Elements,
     /// Whether their bytes are kept, and not only counted.
     keeps: bool,
-    /// Their kinds, each once.
-    kinds: HashSet<Arc<Kind>>,
     places: Places,
     repeated: Repeated,
 }
@@ -204,7 +202,6 @@ impl<'p> OpsBuilder<'p> {
             tensors: Vec::new(),
             elements: Elements::within(bytes),
             keeps,
-            kinds: HashSet::new(),
             places: HashMap::new(),
             repeated: Repeated::default(),
         }
@@ -302,9 +299,18 @@ impl<'p> OpsBuilder<'p> {
         let text =
             |builder: &mut Self| builder.text(rows.text(Column::Value, row)).map(Option::unwrap_or_default);
         Ok(match kind {
-            Some("tensor") => self
-                .tensor(rows, row)?
-                .map_or(Value::Unsupported, |record| Value::Tensor(self.repeated.record(record))),
+            Some("tensor") => match self.tensor(rows, row)? {
+                Some((record, small)) => {
+                    let record = self.repeated.record(record);
+                    self.tensors.extend(small.map(|elements| SmallTensor {
+                        row: self.rows,
+                        elements,
+                        record: record.clone(),
+                    }));
+                    Value::Tensor(record)
+                }
+                None => Value::Unsupported,
+            },
             Some("none") => Value::None,
             Some(kind @ ("int" | "float" | "bool")) => {
                 let value = rows.text(Column::Value, row).unwrap_or_default();
@@ -320,8 +326,12 @@ impl<'p> OpsBuilder<'p> {
         })
     }
 
-    /// A tensor; `None` when its shape is no shape.
-    fn tensor(&mut self, rows: &Rows<'_>, row: usize) -> Result<Option<TensorRecord>, ReadError> {
+    /// A tensor, and of a small one that was not met before the row that has its bytes; `None` when its shape is no shape.
+    fn tensor(
+        &mut self,
+        rows: &Rows<'_>,
+        row: usize,
+    ) -> Result<Option<(TensorRecord, Option<u64>)>, ReadError> {
         let dtype = RecordedDType::parse(rows.text(Column::DType, row).unwrap_or_default());
         if let RecordedDType::Other(text) = &dtype {
             self.budget.take(self.path, text)?;
@@ -346,8 +356,9 @@ impl<'p> OpsBuilder<'p> {
         let hash = rows.bytes(Column::Hash, row).and_then(|bytes| <[u8; HASH_BYTES]>::try_from(bytes).ok());
         record.checksum = hash.map(|bytes| Checksum::of_hash(u128::from_be_bytes(bytes)));
         record.sketch = self.sketch(rows, row);
-        record.data = self.place(rows, row, &record)?;
-        Ok(Some(record))
+        let mut small = None;
+        record.data = self.place(rows, row, &record, &mut small)?;
+        Ok(Some((record, small)))
     }
 
     fn sketch(&mut self, rows: &Rows<'_>, row: usize) -> Option<Arc<Sketch>> {
@@ -378,13 +389,15 @@ impl<'p> OpsBuilder<'p> {
         Ok(Some(self.rows))
     }
 
-    /// Notes where the data lies, under a key that is the name in the shard where that is not taken, or the number of the row.
+    /// Notes where the data lies, under a key that is the name in the shard where that is not taken, or the number of the row. `small`
+    /// becomes the row that has the bytes of a small tensor that was not met before.
     fn place(
         &mut self,
         rows: &Rows<'_>,
         row: usize,
         record: &TensorRecord,
-    ) -> Result<Option<Arc<str>>, ReadError> {
+        small: &mut Option<u64>,
+    ) -> Result<Option<DataKey>, ReadError> {
         let hash = match record.checksum {
             Some(Checksum::Xxh3(hash)) => Some(hash.bits()),
             _ => None,
@@ -395,18 +408,15 @@ impl<'p> OpsBuilder<'p> {
             (rows.small(Column::Shard, row), number(Column::Offset), number(Column::Bytes))
         else {
             let Some(elements) = self.small(rows, row)? else { return Ok(None) };
-            let tensor = SmallTensor {
-                row: self.rows,
-                elements,
-                kind: shared(&mut self.kinds, Kind { dtype, shape: record.shape.clone() }),
-                hash: hash.map(u128::to_be_bytes),
-            };
             // Under the key of the row that has the bytes, but for views of another shape.
-            if find(&self.tensors, elements).is_some_and(|first| tensor.is_as(first)) {
-                return Ok(Some(SmallTensors::key(elements).into()));
-            }
-            self.tensors.push(tensor);
-            return Ok(Some(SmallTensors::key(self.rows).into()));
+            let key = match find(&self.tensors, elements).filter(|first| first.is_as(record)) {
+                Some(first) => first.row,
+                None => {
+                    *small = Some(elements);
+                    self.rows
+                }
+            };
+            return Ok(Some(SmallTensors::key(key).as_str().into()));
         };
         let place = Place { shard, offset, bytes, dtype, shape: record.shape.clone(), hash };
         let name: Arc<str> = self.text(rows.text(Column::Tensor, row))?.unwrap_or_default().into();
@@ -414,7 +424,7 @@ impl<'p> OpsBuilder<'p> {
         let taken = taken || name.is_empty() || SmallTensors::row(&name).is_some();
         let key = if taken { format!("{name}@{}", self.rows).into() } else { name };
         self.places.insert(key.clone(), place);
-        Ok(Some(key))
+        Ok(Some(key.into()))
     }
 }
 

@@ -12,7 +12,7 @@ use arrow_array::types::Int32Type;
 
 use super::table;
 use crate::dump::native::columns::Column;
-use crate::dump::{DType, Storage};
+use crate::dump::{Storage, TensorRecord};
 use crate::read::ReadError;
 
 /// Row groups that are held at a time. Tensors are asked for nearly in order, from several threads, and some are views of earlier ones.
@@ -22,29 +22,21 @@ const GROUPS: usize = 8;
 const CHUNK: usize = 1 << 20;
 
 /// A tensor in the table.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub(super) struct SmallTensor {
     /// Row that describes it.
     pub(super) row: u64,
     /// Row that has its bytes.
     pub(super) elements: u64,
-    /// Type and shape: one where many tensors have the same.
-    pub(super) kind: Arc<Kind>,
-    /// xxh3-128 of the bytes, big endian, where it was recorded.
-    pub(super) hash: Option<[u8; 16]>,
-}
-
-/// Type and shape of tensors.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Kind {
-    pub(super) dtype: Option<DType>,
-    pub(super) shape: Arc<[u64]>,
+    /// What the row says of it.
+    pub(super) record: Arc<TensorRecord>,
 }
 
 impl SmallTensor {
-    /// Whether both rows describe the same tensor.
-    pub(super) fn is_as(&self, other: &Self) -> bool {
-        Self { row: other.row, ..self.clone() } == *other
+    /// Whether `record` describes the same tensor, if its bytes are the same.
+    pub(super) fn is_as(&self, record: &TensorRecord) -> bool {
+        let own = &self.record;
+        (&own.dtype, &own.shape, &own.checksum) == (&record.dtype, &record.shape, &record.checksum)
     }
 }
 
