@@ -1,5 +1,6 @@
 //! Why two values are not the same, as far as causes depend on it, and what is known of one pair of values.
 
+use std::num::NonZeroU64;
 use std::ops::Index;
 
 use super::{SlotJudgement, Verdict};
@@ -54,7 +55,16 @@ impl Difference {
 
 /// The value of a tensor on both sides, each as a hash: equal where the same tensor was seen again. Of a million tensors in a
 /// part, two meet by chance once in 4e7 parts.
-pub(super) type Identity = (u64, u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Identity(NonZeroU64, u64);
+
+impl Identity {
+    /// Of these hashes of the baseline's tensor and the candidate's.
+    pub(super) fn new(baseline: u64, candidate: u64) -> Self {
+        // Never 0, so that an `Option` of it takes no more room.
+        Self(NonZeroU64::MIN.saturating_add(baseline), candidate)
+    }
+}
 
 /// What is known of one pair of slots.
 #[derive(Debug, Clone, Copy)]
@@ -153,13 +163,7 @@ impl Fact {
     pub(super) fn certain(verdict: Verdict, difference: Difference, reason: &str) -> Self {
         Self {
             difference,
-            judgement: SlotJudgement {
-                verdict,
-                error: Figure::NONE,
-                rule: None,
-                reason: reason.into(),
-                expectation: None,
-            },
+            judgement: SlotJudgement { verdict, error: Figure::NONE, rule: None, reason: reason.into() },
             dtype: None,
             is_float: false,
             is_tensor: false,

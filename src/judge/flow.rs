@@ -260,7 +260,7 @@ impl<'a> Flow<'a> {
     /// What the captures numbered a tensor, where both did: the same where the same tensor was seen again, whatever it holds.
     pub(super) fn numbered(&self, (op, slot): Place) -> Option<Identity> {
         let (b, c) = self.pair.slot_at(op, slot);
-        b?.identity.zip(c?.identity).map(|(b, c)| (b.number(), c.number()))
+        b?.identity.zip(c?.identity).map(|(b, c)| Identity::new(b.number(), c.number()))
     }
 
     /// Sizes of the dimensions of a tensor, the baseline's.

@@ -9,6 +9,7 @@ mod certain;
 mod difference;
 mod evidence;
 mod excess;
+mod expectation;
 mod family;
 mod finding;
 mod flow;
@@ -44,6 +45,7 @@ mod weigh;
 mod words;
 
 pub use evidence::PartEvidence;
+pub use expectation::{Expectation, Expectations};
 pub(crate) use finding::stack_of_op;
 pub use frames::{source_line, user_frames};
 pub use group::FaultGroup;
@@ -78,19 +80,6 @@ pub struct SlotJudgement {
     pub rule: Option<RuleNumber>,
     /// Why, in words; empty for rows that need no explanation.
     pub reason: Remark,
-    /// What its error was held against; `None` for what is judged by other means.
-    pub expectation: Option<Box<Expectation>>,
-}
-
-/// What the error of a value was held against. All are relative to the scale of the value.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Expectation {
-    /// The error, 0 or more.
-    pub error: f64,
-    /// What the op may be off by on its own: rounding, the level of its kind of call, measured noise.
-    pub floor: f64,
-    /// What the op may be off by together with what its inputs explain.
-    pub expected: f64,
 }
 
 /// What was decided about one op.
@@ -121,6 +110,8 @@ pub struct PartJudgement {
     pub ops: Vec<OpJudgement>,
     /// Judgements of the slots.
     pub slots: BySlot<SlotJudgement>,
+    /// What errors were held against; nothing of what was judged by other means.
+    pub expectations: Expectations,
     /// Texts of the tolerance rules that slots refer to: `float32 default: rel_l2 <= 6.1e-5 (...)`.
     pub rules: Vec<Box<str>>,
     /// Ops that are at fault, in execution order.

@@ -17,8 +17,9 @@ use super::tolerance::{DTypeTolerance, Rules};
 use super::update::{self, Weights};
 use super::weigh::{GradientErrors, Role as Weight, Walk, Weighed, Weighing};
 use super::{
-    Cause, Counts, Expectation, OpJudgement, PartEvidence, PartJudgement, ReferenceErrors, SlotJudgement,
-    across, family, finding, notes, origin, reference, structure, unmeasured, unwritten, verdicts,
+    Cause, Counts, Expectation, Expectations, OpJudgement, PartEvidence, PartJudgement, ReferenceErrors,
+    SlotJudgement, across, family, finding, notes, origin, reference, structure, unmeasured, unwritten,
+    verdicts,
 };
 use crate::dump::{OpKind, Phase};
 use crate::pair::{BySlot, Paired, PartPair};
@@ -118,6 +119,7 @@ pub fn judge_part(
     for place in acquitted {
         slots[place.0][place.1].reason = reference.errors(place).text().into();
     }
+    let expectations = expectations(&weighing.values, &excess);
     name_rules(&flow, &weighing.values, &excess, &mut slots, &mut book);
     let mut followers: HashMap<usize, u64> = HashMap::new();
     for source in ops.iter().filter_map(|op| op.follows) {
@@ -139,7 +141,7 @@ pub fn judge_part(
     let incomplete = unmeasured::of(&flow);
     let rules = book.into_texts();
     let reference = BySlot::default();
-    (PartJudgement { ops, slots, rules, findings, notes, incomplete, reference, counts }, next)
+    (PartJudgement { ops, slots, expectations, rules, findings, notes, incomplete, reference, counts }, next)
 }
 
 /// Weighs the values of a part, updates among them; gives also the weights and buffers that have drifted.
@@ -271,7 +273,18 @@ fn said(value: &Weighed, excess: &Excess, fact: &Fact) -> String {
     }
 }
 
-/// Says of each judged value what it was held against.
+/// What the judged values were held against. An update is held against the gradient, beside which the size of the value says nothing.
+fn expectations(values: &[Weighed], excess: &[Excess]) -> Expectations {
+    let judged = values.iter().zip(excess);
+    let held = judged.filter(|(value, _)| matches!(value.family.role, Weight::Result | Weight::Arrival));
+    held.map(|(value, excess)| {
+        let Beyond { error, expected } = Beyond::of(value, excess);
+        (value.place, Expectation { error, floor: excess.floor, expected })
+    })
+    .collect()
+}
+
+/// Says of each judged value by which rule.
 fn name_rules(
     flow: &Flow<'_>,
     values: &[Weighed],
@@ -281,11 +294,6 @@ fn name_rules(
 ) {
     for (value, excess) in values.iter().zip(excess) {
         let slot = &mut slots[value.place.0][value.place.1];
-        // An update is held against the gradient, beside which the size of the value says nothing.
-        if matches!(value.family.role, Weight::Result | Weight::Arrival) {
-            let Beyond { error, expected } = Beyond::of(value, excess);
-            slot.expectation = Some(Box::new(Expectation { error, floor: excess.floor, expected }));
-        }
         if slot.rule.is_none() && value.error > 0.0 {
             slot.rule = Some(book.floor(value.family.dtype, excess, value.explained));
             if excess.is_fault {

@@ -480,7 +480,7 @@ fn identity((b, c): (&TensorRecord, &TensorRecord), norms: (f64, f64)) -> Option
         }
         _ => None,
     };
-    Some((of(b, norms.0)?, of(c, norms.1)?))
+    Some(Identity::new(of(b, norms.0)?, of(c, norms.1)?))
 }
 
 /// The same in every process.

@@ -30,6 +30,8 @@ use crate::judge::Summary;
 const BATCH: usize = 2048;
 /// Rows of a row group, and so the rows held in memory, compressed.
 const ROW_GROUP: usize = 32_768;
+/// Rows of a page, and so the rows of each column held in memory as they are.
+const PAGE: usize = 4096;
 
 /// Writer of `result.parquet`.
 pub struct ParquetReport {
@@ -79,6 +81,7 @@ impl ParquetReport {
         let properties = properties
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_max_row_group_row_count(Some(ROW_GROUP))
+            .set_data_page_row_count_limit(PAGE)
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_created_by(format!("{} {}", Tool::THIS.name, Tool::THIS.version))
             .set_key_value_metadata(Some(

@@ -298,7 +298,7 @@ impl<'a> SlotRow<'a> {
 
     /// Content of a cell.
     pub fn cell(&self, column: SlotColumn) -> Cell<'a> {
-        let expectation = self.judged.expectation.as_deref();
+        let expectation = || self.op.part.judged.expectations.at(self.op.order, self.index);
         match column {
             SlotColumn::Slot => Cell::word(self.path()),
             SlotColumn::Verdict => Cell::word(self.judged.verdict.name()),
@@ -349,9 +349,9 @@ impl<'a> SlotRow<'a> {
                 .map_or(Cell::Empty, |rule| Cell::word(rule)),
             SlotColumn::Reason => Cell::word(&self.judged.reason),
             SlotColumn::Decides => Cell::Flag(self.decides),
-            SlotColumn::JudgedError => Cell::real(expectation.map(|expectation| expectation.error)),
-            SlotColumn::Floor => Cell::real(expectation.map(|expectation| expectation.floor)),
-            SlotColumn::Expected => Cell::real(expectation.map(|expectation| expectation.expected)),
+            SlotColumn::JudgedError => Cell::real(expectation().map(|expectation| expectation.error)),
+            SlotColumn::Floor => Cell::real(expectation().map(|expectation| expectation.floor)),
+            SlotColumn::Expected => Cell::real(expectation().map(|expectation| expectation.expected)),
             SlotColumn::Identity => {
                 let value = self.op.part.values.at(self.op.order, self.index).copied().flatten();
                 value.map_or(Cell::Empty, |value| Cell::Count(value.into()))

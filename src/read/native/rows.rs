@@ -356,9 +356,10 @@ impl<'p> OpsBuilder<'p> {
         let hash = rows.bytes(Column::Hash, row).and_then(|bytes| <[u8; HASH_BYTES]>::try_from(bytes).ok());
         record.checksum = hash.map(|bytes| Checksum::of_hash(u128::from_be_bytes(bytes)));
         record.sketch = self.sketch(rows, row);
-        let mut small = None;
-        record.data = self.place(rows, row, &record, &mut small)?;
-        Ok(Some((record, small)))
+        let place = self.place(rows, row, &record)?;
+        let elements = place.as_ref().and_then(|(_, elements)| *elements);
+        record.data = place.map(|(key, _)| key);
+        Ok(Some((record, elements)))
     }
 
     fn sketch(&mut self, rows: &Rows<'_>, row: usize) -> Option<Arc<Sketch>> {
@@ -389,15 +390,14 @@ impl<'p> OpsBuilder<'p> {
         Ok(Some(self.rows))
     }
 
-    /// Notes where the data lies, under a key that is the name in the shard where that is not taken, or the number of the row. `small`
-    /// becomes the row that has the bytes of a small tensor that was not met before.
+    /// Notes where the data lies, under a key that is the name in the shard where that is not taken, or the number of the row. Of a small tensor
+    /// that was not met before gives also the row that has its bytes.
     fn place(
         &mut self,
         rows: &Rows<'_>,
         row: usize,
         record: &TensorRecord,
-        small: &mut Option<u64>,
-    ) -> Result<Option<DataKey>, ReadError> {
+    ) -> Result<Option<(DataKey, Option<u64>)>, ReadError> {
         let hash = match record.checksum {
             Some(Checksum::Xxh3(hash)) => Some(hash.bits()),
             _ => None,
@@ -409,14 +409,9 @@ impl<'p> OpsBuilder<'p> {
         else {
             let Some(elements) = self.small(rows, row)? else { return Ok(None) };
             // Under the key of the row that has the bytes, but for views of another shape.
-            let key = match find(&self.tensors, elements).filter(|first| first.is_as(record)) {
-                Some(first) => first.row,
-                None => {
-                    *small = Some(elements);
-                    self.rows
-                }
-            };
-            return Ok(Some(SmallTensors::key(key).as_str().into()));
+            let known = find(&self.tensors, elements).filter(|first| first.is_as(record));
+            let key = SmallTensors::key(known.map_or(self.rows, |first| first.row));
+            return Ok(Some((key.as_str().into(), known.is_none().then_some(elements))));
         };
         let place = Place { shard, offset, bytes, dtype, shape: record.shape.clone(), hash };
         let name: Arc<str> = self.text(rows.text(Column::Tensor, row))?.unwrap_or_default().into();
@@ -424,7 +419,7 @@ impl<'p> OpsBuilder<'p> {
         let taken = taken || name.is_empty() || SmallTensors::row(&name).is_some();
         let key = if taken { format!("{name}@{}", self.rows).into() } else { name };
         self.places.insert(key.clone(), place);
-        Ok(Some(key.into()))
+        Ok(Some((key.into(), None)))
     }
 }
 

@@ -17,8 +17,8 @@ use crate::report::columns::{Side, SlotColumn, Statistic};
 use crate::report::rows::Cell;
 
 /// Ops and slots of a piece, roughly: what is held in memory.
-const MAX_OPS: usize = 8192;
-const MAX_SLOTS: usize = 65_536;
+const MAX_OPS: usize = 4096;
+const MAX_SLOTS: usize = 32_768;
 
 /// Different rows of numbers that are known again; beyond it, some stand twice. Of so many, two have one hash of 64 bits by chance once in
 /// 3e7 pages.

@@ -42,6 +42,7 @@ pub(crate) struct Part {
     pub(crate) evidence: PartEvidence,
     pub(crate) judged: PartJudgement,
     pub(crate) values: BySlot<Option<u32>>,
+    expected: Vec<((usize, usize), Expectation)>,
 }
 
 impl Part {
@@ -90,6 +91,7 @@ impl Part {
             },
             evidence: PartEvidence::default(),
             values: BySlot::default(),
+            expected: Vec::new(),
             judged: PartJudgement {
                 rules: vec!["float32 default: rel_l2 <= 6.1e-5 (sqrt(n) roundings)".into()],
                 ..PartJudgement::default()
@@ -109,9 +111,13 @@ impl Part {
             });
             b.extend(spec.baseline.map(slot));
             c.extend(spec.candidate.map(slot));
+            let expected = |error| Expectation { error, floor: 3e-7, expected: 4e-7 };
+            let place = (self.pair.ops.len(), judged.len());
+            let error = spec.evidence.metric(crate::measure::Metric::RelL2);
+            self.expected.extend(error.map(|error| (place, expected(error))));
             judged.push(SlotJudgement {
                 verdict: spec.verdict,
-                error: spec.evidence.metric(crate::measure::Metric::RelL2).into(),
+                error: error.into(),
                 rule: matches!(spec.verdict, Verdict::Close | Verdict::Differs)
                     .then(|| RuleNumber::of_place(0)),
                 reason: if spec.verdict.is_fine() {
@@ -119,10 +125,6 @@ impl Part {
                 } else {
                     format!("made {}", spec.verdict).into()
                 },
-                expectation: spec
-                    .evidence
-                    .metric(crate::measure::Metric::RelL2)
-                    .map(|error| Box::new(Expectation { error, floor: 3e-7, expected: 4e-7 })),
             });
             evidence.push(spec.evidence);
         }
@@ -215,6 +217,7 @@ impl Part {
             follows: None,
         });
         self.judged.slots.push(judged);
+        self.judged.expectations = self.expected.iter().copied().collect();
         self.evidence.push(evidence);
         self.values.push((0_u32..).take(pairs.len()).map(Some));
         self.pair.ops.push(OpPair { ops: paired, slots: pairs.into_iter().collect() });

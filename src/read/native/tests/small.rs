@@ -176,7 +176,7 @@ fn small_tensors_take_no_more_memory_than_the_table_has_bytes() {
     let dump = open(&path, FileAccess::Read).unwrap();
     let fault = dump.reader.read(&dump.parts[0]).unwrap_err().to_string();
     assert!(fault.contains("its small tensors have more bytes than the file"), "{fault}");
-    // Rows that say that another has the bytes are not counted, and not believed either when the group is read again.
+    // Rows that say that another has the bytes are not counted, and not believed either when their group is read.
     let of = |row| (row > 0).then_some(0_u64);
     let more: Vec<(&str, ArrayRef)> = vec![
         ("dtype", Arc::new(StringArray::from_iter_values((0..rows).map(|_| "torch.uint8")))),
@@ -185,8 +185,6 @@ fn small_tensors_take_no_more_memory_than_the_table_has_bytes() {
     write(&path, columns.into_iter().chain(more).collect());
     let dump = open(&path, FileAccess::Read).unwrap();
     let rank = dump.reader.read(&dump.parts[0]).unwrap();
-    assert_eq!(rank.store.load("row 0").unwrap().view().to_bytes(), value);
-    rank.store.let_go();
     let fault = rank.store.load("row 0").unwrap_err().to_string();
     assert!(fault.contains("its small tensors have more bytes than the file"), "{fault}");
 }
