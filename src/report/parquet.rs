@@ -29,7 +29,7 @@ use crate::judge::Summary;
 /// Rows handed over at once.
 const BATCH: usize = 2048;
 /// Rows of a row group, and so the rows held in memory, compressed.
-const ROW_GROUP: usize = 32_768;
+const ROW_GROUP: usize = 16_384;
 /// Rows of a page, and so the rows of each column held in memory as they are.
 const PAGE: usize = 4096;
 
