@@ -87,7 +87,7 @@ impl Sink for NativeSink {
                 stack: op.stack.and_then(|stack| stacks.get(stack as usize).copied().flatten()),
                 recomputed: op.recomputed,
                 raised: op.raised,
-                note: op.note.as_deref().map(str::to_owned),
+                note: op.note.said().map(str::to_owned),
                 slots: Vec::with_capacity(op.slots.len()),
             };
             for slot in &op.slots {

@@ -14,6 +14,8 @@ mod name;
 pub mod native;
 mod observation;
 mod op;
+mod ordinal;
+mod remark;
 mod repeated;
 mod tensor;
 mod value;
@@ -33,6 +35,8 @@ pub use observation::{
     Content, Counts, ExtremePlaces, Observation, SKETCH_LANES, SMALL_TENSOR, Sketch, SketchVersion,
 };
 pub use op::{CALLED_IN, Op, SeenAs, Slot, SlotName, SlotSide};
+pub use ordinal::Ordinal;
+pub use remark::Remark;
 pub(crate) use repeated::{Repeated, shared};
 pub(crate) use tensor::is_row_major;
 pub use tensor::{

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::{OpName, Value};
+use super::{OpName, Remark, Value};
 
 /// On which side of an op a slot lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,8 +96,8 @@ pub struct Op {
     pub recomputed: bool,
     /// True when the op ended in an exception, so that it has no results.
     pub raised: bool,
-    /// A remark of the capture (`compiled region`).
-    pub note: Option<Box<str>>,
+    /// A remark of the capture (`compiled region`); empty where it made none.
+    pub note: Remark,
 }
 
 /// How the remark begins on an operator that was recorded below the framework, in front of the op that called it.
@@ -106,7 +106,7 @@ pub const CALLED_IN: &str = "in ";
 impl Op {
     /// Of an operator that was recorded below the framework, the op that called it.
     pub fn caller(&self) -> Option<&str> {
-        self.note.as_deref()?.split("; ").next()?.strip_prefix(CALLED_IN)
+        self.note.split("; ").next()?.strip_prefix(CALLED_IN)
     }
 
     /// An op without slots, of which only the name is known.
@@ -118,7 +118,7 @@ impl Op {
             stack: None,
             recomputed: false,
             raised: false,
-            note: None,
+            note: Remark::NONE,
         }
     }
 }

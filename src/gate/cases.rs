@@ -36,7 +36,7 @@ pub(super) fn of_op(
             case.message = "the candidate has no such op".into();
         }
         Role::Propagates | Role::Amplifies => {
-            let source = judged.follows.and_then(|place| part.pair.ops.get(place));
+            let source = judged.follows.and_then(|order| part.pair.ops.get(order.place()));
             case.status = Status::Follows;
             case.message = source.map_or_else(
                 || "differs because of what it was given".to_owned(),

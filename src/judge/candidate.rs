@@ -35,7 +35,7 @@ pub(super) struct Beyond {
 impl Beyond {
     pub(super) fn of(value: &Weighed, excess: &Excess) -> Self {
         let expected = value.explained.hypot(excess.floor);
-        match (excess.by, value.gain, value.remnant.as_deref()) {
+        match (excess.by, value.gain.as_deref(), value.remnant.as_deref()) {
             (By::Factor, Some(gain), _) => {
                 Self { error: gain.error, expected: gain.explained.hypot(excess.floor) }
             }

@@ -132,7 +132,7 @@ pub(super) fn of(
             let times = if value.blind { SPREAD_OF_STATISTICS } else { SPREAD };
             let stands_out = raw - others.middle.max(least) > threshold(value, others.calls, is_late)
                 && raw - others.middle > times * others.spread.min(1.0);
-            let is_factor = value.gain.is_some_and(|gain| {
+            let is_factor = value.gain.as_deref().is_some_and(|gain| {
                 let threshold = if gain.is_of_norm { GAIN_OF_NORM } else { GAIN };
                 (gain.error / floor.hypot(gain.explained)).log2() > threshold
             });

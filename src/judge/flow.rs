@@ -14,7 +14,7 @@ use super::setting::{Setting, is_uninitialised};
 use super::slot::{Shared, SlotView};
 use super::tolerance::Rules;
 use super::{PartEvidence, Verdict};
-use crate::dump::{Op, OpKind, OpName, Phase, Slot, SlotSide, Task};
+use crate::dump::{Op, OpKind, OpName, Ordinal, Phase, Slot, SlotSide, Task};
 use crate::measure::{ChecksumMatch, Evidence};
 use crate::pair::{Paired, PartPair};
 
@@ -88,7 +88,7 @@ pub(super) struct Flow<'a> {
     facts: Facts,
     by_name: HashMap<&'a str, usize>,
     /// Position of the module call around each op: the forward call of forward ops, the backward call of others.
-    parents: Vec<Option<usize>>,
+    parents: Vec<Option<Ordinal>>,
     /// Inputs whose checksum alone differed, and which were forgiven.
     pub(super) late_checksums: usize,
     /// Nothing but calls of modules and steps of optimizers was recorded.
@@ -142,8 +142,8 @@ impl<'a> Flow<'a> {
             flow.nodes.iter().all(|node| node.is_module() || node.traits.kind == Kind::Optimizer);
         let nesting = Nesting::of(pair);
         let paths = flow.modules_by_path();
-        flow.parents =
-            (0..flow.nodes.len()).map(|position| flow.parent_of(position, &nesting, &paths)).collect();
+        let parents = (0..flow.nodes.len()).map(|position| flow.parent_of(position, &nesting, &paths));
+        flow.parents = parents.map(|parent| parent.map(Ordinal::of)).collect();
         flow.forgive_late_checksums();
         flow
     }
@@ -355,12 +355,12 @@ impl<'a> Flow<'a> {
 
     /// Position of the innermost module call around an op.
     pub(super) fn parent(&self, position: usize) -> Option<usize> {
-        self.parents[position]
+        self.parents[position].map(Ordinal::place)
     }
 
     /// Positions of the module calls around an op, innermost first.
     pub(super) fn around(&self, position: usize) -> impl Iterator<Item = usize> + '_ {
-        std::iter::successors(self.parents[position], |&outer| self.parents[outer]).take(MAX_NESTING)
+        std::iter::successors(self.parent(position), |&outer| self.parent(outer)).take(MAX_NESTING)
     }
 
     /// Results of the ops inside a module call.

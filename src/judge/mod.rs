@@ -26,7 +26,6 @@ mod peers;
 mod precision;
 mod products;
 mod reference;
-mod remark;
 mod rulebook;
 mod run;
 mod scale;
@@ -54,8 +53,6 @@ pub(crate) use group::groups as fault_groups;
 pub use noise::{Noise, NoiseMeter, PartNoise, measure_noise};
 pub use part::{History, Known, judge_part};
 pub use reference::ReferenceErrors;
-pub use remark::Remark;
-pub use rulebook::RuleNumber;
 #[cfg(feature = "parquet")]
 pub(crate) use run::Note;
 pub use run::RunJudge;
@@ -65,7 +62,7 @@ pub use words::{Cause, Role, RunVerdict, Verdict};
 
 use std::ops::Range;
 
-use crate::dump::Figure;
+use crate::dump::{Figure, Ordinal, Remark};
 use crate::measure::{ALL_METRICS, Basis, Metric};
 use crate::pair::BySlot;
 
@@ -77,7 +74,7 @@ pub struct SlotJudgement {
     /// The error that was judged, as relative l2 error (exact, estimated, or the bound that statistics prove), where one is known.
     pub error: Figure,
     /// The tolerance among [`PartJudgement::rules`] that decided; `None` where none was needed.
-    pub rule: Option<RuleNumber>,
+    pub rule: Option<Ordinal>,
     /// Why, in words; empty for rows that need no explanation.
     pub reason: Remark,
 }
@@ -96,11 +93,11 @@ pub struct OpJudgement {
     /// Largest error among what it produced, where anything comparable was.
     pub output_error: Figure,
     /// Position in `slots` of the slot that decided, where one did.
-    pub worst: Option<usize>,
+    pub worst: Option<Ordinal>,
     /// Why, in words; empty for clean ops.
     pub reason: Remark,
     /// Place in execution order of the op at fault that its error comes from; `None` where there is none in this part.
-    pub follows: Option<usize>,
+    pub follows: Option<Ordinal>,
 }
 
 /// What was decided about one step of one rank.

@@ -21,7 +21,7 @@ use super::{
     SlotJudgement, across, family, finding, notes, origin, reference, structure, unmeasured, unwritten,
     verdicts,
 };
-use crate::dump::{OpKind, Phase};
+use crate::dump::{OpKind, Ordinal, Phase};
 use crate::pair::{BySlot, Paired, PartPair};
 
 /// Weights that must be equal to the bit (within rounding) for the others to stand out: more than half.
@@ -91,6 +91,7 @@ pub fn judge_part(
     let measured: Vec<f64> = weighing.values.iter().map(|value| noise.floor(&flow, value)).collect();
     let (mut excess, learned) =
         excess::of(&weighing.values, (&history.learned.0, &history.learned.1), &measured, !begins);
+    drop(measured);
     peers::acquit(&flow, &weighing.values, &mut excess);
     let acquitted = reference.acquit(&weighing.values, &mut excess);
     let mut candidates = Certain::of(&flow, &weighing, &setting, noise);
@@ -122,7 +123,7 @@ pub fn judge_part(
     let expectations = expectations(&weighing.values, &excess);
     name_rules(&flow, &weighing.values, &excess, &mut slots, &mut book);
     let mut followers: HashMap<usize, u64> = HashMap::new();
-    for source in ops.iter().filter_map(|op| op.follows) {
+    for source in ops.iter().filter_map(|op| op.follows).map(Ordinal::place) {
         *followers.entry(source).or_default() += 1;
     }
     for finding in &mut findings {

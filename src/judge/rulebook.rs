@@ -1,27 +1,9 @@
 //! The rules that decided something in one part, each once, so that rows can point at them.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 
 use super::excess::Excess;
-use crate::dump::DType;
-
-/// Number of a rule of a part, from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RuleNumber(NonZeroU32);
-
-impl RuleNumber {
-    /// The number of the rule at this place.
-    pub(crate) fn of_place(place: usize) -> Self {
-        // No part has so many rules that it saturates.
-        Self(NonZeroU32::MIN.saturating_add(u32::try_from(place).unwrap_or(u32::MAX)))
-    }
-
-    /// Its place among [`PartJudgement::rules`](super::PartJudgement::rules).
-    pub const fn place(self) -> usize {
-        self.0.get() as usize - 1
-    }
-}
+use crate::dump::{DType, Ordinal};
 
 /// Identity of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,20 +20,20 @@ pub(super) enum RuleKey {
 #[derive(Debug, Default)]
 pub(super) struct RuleBook {
     texts: Vec<Box<str>>,
-    known: HashMap<RuleKey, RuleNumber>,
+    known: HashMap<RuleKey, Ordinal>,
 }
 
 impl RuleBook {
     /// Number of a rule; its text is made once.
-    pub(super) fn index(&mut self, key: RuleKey, text: impl FnOnce() -> String) -> RuleNumber {
+    pub(super) fn index(&mut self, key: RuleKey, text: impl FnOnce() -> String) -> Ordinal {
         *self.known.entry(key).or_insert_with(|| {
             self.texts.push(text().into());
-            RuleNumber::of_place(self.texts.len() - 1)
+            Ordinal::of(self.texts.len() - 1)
         })
     }
 
     /// Number of the rule that a value is held against its floor, or against what its inputs explain where that is more.
-    pub(super) fn floor(&mut self, dtype: DType, excess: &Excess, explained: f64) -> RuleNumber {
+    pub(super) fn floor(&mut self, dtype: DType, excess: &Excess, explained: f64) -> Ordinal {
         let floor = excess.floor;
         #[expect(clippy::cast_possible_truncation, reason = "a logarithm of a positive double is below 2048")]
         let step = (2.0 * floor.max(f64::MIN_POSITIVE).log2()).round() as i32;

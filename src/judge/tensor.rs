@@ -2,14 +2,14 @@
 
 use std::hash::{BuildHasher, Hasher};
 
+use super::Verdict;
 use super::difference::{Difference, Fact, Identity};
 use super::precision::Precision;
-use super::rulebook::{RuleBook, RuleKey, RuleNumber};
+use super::rulebook::{RuleBook, RuleKey};
 use super::slot::SlotView;
 use super::tolerance::Rule;
 use super::unmeasured;
-use super::{Remark, Verdict};
-use crate::dump::{Checksum, Counts, DType, Number, RecordedDType, SlotSide, TensorRecord};
+use crate::dump::{Checksum, Counts, DType, Number, Ordinal, RecordedDType, Remark, SlotSide, TensorRecord};
 use crate::measure::{
     ChecksumMatch, Evidence, KnownDifference, Metric, PairMetrics, RecordedComparison, SENTINEL, kept_out,
 };
@@ -109,7 +109,7 @@ fn non_finite(fact: &mut Fact, reason: &str) {
 }
 
 /// Elements of an exact type that differ, or checksums.
-fn unequal(fact: &mut Fact, difference: Difference, error: Option<f64>, reason: &str, rule: RuleNumber) {
+fn unequal(fact: &mut Fact, difference: Difference, error: Option<f64>, reason: &str, rule: Ordinal) {
     fact.judgement.verdict = Verdict::Differs;
     fact.judgement.error = error.into();
     fact.judgement.reason = reason.into();
@@ -127,7 +127,7 @@ fn numbers(fact: &mut Fact, distance: f64, norm: f64) {
     fact.difference = if distance > 0.0 { Difference::Numbers } else { Difference::None };
 }
 
-fn exact_rule(book: &mut RuleBook) -> RuleNumber {
+fn exact_rule(book: &mut RuleBook) -> Ordinal {
     book.index(RuleKey::Exact, || {
         "integers and bool: equal, unless noise in what they were made from flips them".to_owned()
     })

@@ -9,8 +9,8 @@ use super::excess::Excess;
 use super::flow::{Flow, Node, Place};
 use super::transfer::{self, InputError, largest};
 use super::weigh::{Role as Weight, Weighing};
-use super::{Cause, OpJudgement, Remark, Role, SlotJudgement, Verdict};
-use crate::dump::{Figure, SlotSide};
+use super::{Cause, OpJudgement, Role, SlotJudgement, Verdict};
+use crate::dump::{Figure, Ordinal, Remark, SlotSide};
 use crate::pair::BySlot;
 
 /// Beyond floor and clean error by this factor, a value that a fault reaches is called different.
@@ -64,12 +64,13 @@ pub(super) fn of(
     diverged: bool,
 ) -> (Vec<OpJudgement>, BySlot<SlotJudgement>) {
     // In order of place, as they were weighed.
-    let results: Vec<usize> = (0..weighing.values.len())
-        .filter(|&index| weighing.values[index].family.role == Weight::Result)
-        .collect();
+    let results =
+        (0..weighing.values.len()).filter(|&index| weighing.values[index].family.role == Weight::Result);
+    let results: Vec<Ordinal> = results.map(Ordinal::of).collect();
     let weighed = |place: Place| {
-        let found = results.binary_search_by_key(&place, |&index| weighing.values[index].place);
-        found.ok().map(|found| (&weighing.values[results[found]], excess[results[found]]))
+        let found = results.binary_search_by_key(&place, |index| weighing.values[index.place()].place);
+        let index = results[found.ok()?].place();
+        Some((&weighing.values[index], excess[index]))
     };
     let mut marks =
         Marks { flow, values: HashMap::new(), around: vec![None; flow.nodes.len()], places: HashMap::new() };
@@ -159,7 +160,7 @@ pub(super) fn of(
         let mut judged =
             judge(flow, weighing, &marks, position, named.get(&position).copied(), &slots[position]);
         let follows = matches!(judged.role, Role::Propagates | Role::Amplifies);
-        judged.follows = source.filter(|&source| follows && source != position);
+        judged.follows = source.filter(|&source| follows && source != position).map(Ordinal::of);
         at_fault.extend(named.contains_key(&position).then_some(position));
         ops.push(judged);
     }
@@ -260,7 +261,8 @@ fn judge(
         worst: named
             .and_then(|candidate| candidate.slot)
             .or_else(|| worst(&results))
-            .or_else(|| worst(&given)),
+            .or_else(|| worst(&given))
+            .map(Ordinal::of),
         reason: Remark::default(),
         follows: None,
     }

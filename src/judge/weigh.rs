@@ -88,7 +88,7 @@ pub(super) struct Weighed {
     /// Terms of the sums that each element is; 1 where nothing is summed.
     pub(super) terms: f64,
     /// Where nearly all of the error is that the whole value is larger or smaller.
-    pub(super) gain: Option<Gain>,
+    pub(super) gain: Option<Box<Gain>>,
     /// Of a gradient that arrives, what it is beside others.
     pub(super) remnant: Option<Box<Remnant>>,
     /// Of statistics, what its largest and its least element are off by at least; 0 otherwise.
@@ -549,14 +549,16 @@ impl<'f, 'a> Walk<'f, 'a> {
                 blind: fact.blind,
                 elements: fact.len,
                 terms: if nothing { 1.0 } else { scale.terms },
-                gain: Some(gain).filter(|gain| {
-                    !node.is_composite()
-                        && fact.norm >= CANCELS * norm
-                        && !(fact.blind && self.has_few_directions(place.0))
-                        && unseen.is_none()
-                        && fact.len >= WITHOUT_DIRECTION
-                        && gain.error >= ONE_FACTOR * error
-                }),
+                gain: Some(gain)
+                    .filter(|gain| {
+                        !node.is_composite()
+                            && fact.norm >= CANCELS * norm
+                            && !(fact.blind && self.has_few_directions(place.0))
+                            && unseen.is_none()
+                            && fact.len >= WITHOUT_DIRECTION
+                            && gain.error >= ONE_FACTOR * error
+                    })
+                    .map(Box::new),
                 remnant: None,
                 extremes: fact.extremes * fact.norm / norm,
             });

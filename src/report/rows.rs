@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::PartReport;
 use super::columns::{OpColumn, Side, SlotColumn, Statistic};
-use crate::dump::{Counts, Number, Op, OpName, Phase, Scalar, Slot, TensorRecord, Value};
+use crate::dump::{Counts, Number, Op, OpName, Ordinal, Phase, Scalar, Slot, TensorRecord, Value};
 use crate::judge::{OpJudgement, SlotJudgement, source_line, user_frames};
 use crate::measure::{Evidence, PairMetrics, RecordedComparison, TensorSummary};
 use crate::pair::{OpPair, Paired};
@@ -123,7 +123,7 @@ impl<'a> OpRow<'a> {
     /// Position of the slot that stands for the op: the one that decided, else the result with the largest error,
     /// else any result whose metrics are known.
     pub fn representative(&self) -> Option<usize> {
-        self.judged.worst.or_else(|| {
+        self.judged.worst.map(Ordinal::place).or_else(|| {
             let rank = |row: &SlotRow<'_>| {
                 let known = !matches!(row.evidence, Evidence::Nothing);
                 (row.judged.error.get().unwrap_or(-1.0), known)
@@ -174,7 +174,7 @@ impl<'a> OpRow<'a> {
 
     /// Content of a cell that says something of the op; `None` for columns of values.
     pub fn shared(&self, column: SlotColumn) -> Option<Cell<'a>> {
-        let follows = || self.judged.follows.map_or(Cell::Empty, |order| Cell::Count(order as u64));
+        let follows = || self.judged.follows.map_or(Cell::Empty, |order| Cell::Count(order.place() as u64));
         Some(match column {
             SlotColumn::Step => Cell::Count(self.part.pair.step),
             SlotColumn::Rank => Cell::Count(self.part.pair.rank.into()),

@@ -88,7 +88,7 @@ fn launch(index: usize, file: &File, name: Option<&FileName>, opened: &DumpFile)
         Slot::new(&*entry.name, opened.side(at), value)
     });
     let mut op = Op { slots: slots.collect(), ..Op::new(OpName::parse("")) };
-    op.note = extras(opened);
+    op.note = extras(opened).as_deref().unwrap_or_default().into();
     let fallback = if opened.op_name().is_empty() { &*file.full_name } else { opened.op_name() };
     let (op_type, op_name, time) = match name {
         Some(name) => (name.op_type.clone(), &*name.op_name, name.time),
@@ -154,12 +154,12 @@ fn attach(launched: &mut [Launched], overflow: &Overflow) -> String {
         return format!("an op that was not dumped (stream {}, task {})", number(stream), number(task));
     };
     let mark = format!("overflow ({})", overflow.unit);
-    op.op.note = Some(match op.op.note.take() {
+    match op.op.note.said() {
         // Several cores tell of one op: the notes of the part hold what each said.
-        Some(note) if note.split("; ").any(|told| told == mark) => note,
-        Some(note) => format!("{note}; {mark}").into(),
-        None => mark.into(),
-    });
+        Some(note) if note.split("; ").any(|told| told == mark) => {}
+        Some(note) => op.op.note = format!("{note}; {mark}").into(),
+        None => op.op.note = mark.into(),
+    }
     op.op.name.to_string()
 }
 

@@ -274,7 +274,7 @@ impl<'p> OpsBuilder<'p> {
             stack: rows.small(Column::Stack, row),
             recomputed: rows.flag(Column::Recomputed, row).unwrap_or_default(),
             raised: rows.flag(Column::Raised, row).unwrap_or_default(),
-            note: self.text(rows.text(Column::Note, row))?,
+            note: self.text(rows.text(Column::Note, row))?.as_deref().unwrap_or_default().into(),
             ..Op::new(OpName::parse(&name))
         })
     }
@@ -302,11 +302,9 @@ impl<'p> OpsBuilder<'p> {
             Some("tensor") => match self.tensor(rows, row)? {
                 Some((record, small)) => {
                     let record = self.repeated.record(record);
-                    self.tensors.extend(small.map(|elements| SmallTensor {
-                        row: self.rows,
-                        elements,
-                        record: record.clone(),
-                    }));
+                    let small =
+                        small.and_then(|elements| SmallTensor::new(self.rows, elements, record.clone()));
+                    self.tensors.extend(small);
                     Value::Tensor(record)
                 }
                 None => Value::Unsupported,
@@ -379,7 +377,7 @@ impl<'p> OpsBuilder<'p> {
     /// Keeps the elements of a small tensor, which lie in the table itself; gives the row that has them.
     fn small(&mut self, rows: &Rows<'_>, row: usize) -> Result<Option<u64>, ReadError> {
         if let Some(first) = rows.count(Column::SameAs, row) {
-            return Ok(find(&self.tensors, first).filter(|tensor| tensor.elements == first).map(|_| first));
+            return Ok(find(&self.tensors, first).filter(|tensor| tensor.elements() == first).map(|_| first));
         }
         let Some(bytes) = rows.bytes(Column::Data, row) else { return Ok(None) };
         if self.keeps {
@@ -410,7 +408,7 @@ impl<'p> OpsBuilder<'p> {
             let Some(elements) = self.small(rows, row)? else { return Ok(None) };
             // Under the key of the row that has the bytes, but for views of another shape.
             let known = find(&self.tensors, elements).filter(|first| first.is_as(record));
-            let key = SmallTensors::key(known.map_or(self.rows, |first| first.row));
+            let key = SmallTensors::key(known.map_or(self.rows, SmallTensor::row));
             return Ok(Some((key.as_str().into(), known.is_none().then_some(elements))));
         };
         let place = Place { shard, offset, bytes, dtype, shape: record.shape.clone(), hash };

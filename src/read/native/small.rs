@@ -24,15 +24,28 @@ const CHUNK: usize = 1 << 20;
 /// A tensor in the table.
 #[derive(Debug)]
 pub(super) struct SmallTensor {
-    /// Row that describes it.
-    pub(super) row: u64,
-    /// Row that has its bytes.
-    pub(super) elements: u64,
+    row: u32,
+    elements: u32,
     /// What the row says of it.
     pub(super) record: Arc<TensorRecord>,
 }
 
 impl SmallTensor {
+    /// What `row` describes, and `elements` has the bytes of. `None` beyond 2^32, which no table has.
+    pub(super) fn new(row: u64, elements: u64, record: Arc<TensorRecord>) -> Option<Self> {
+        Some(Self { row: row.try_into().ok()?, elements: elements.try_into().ok()?, record })
+    }
+
+    /// Row that describes it.
+    pub(super) fn row(&self) -> u64 {
+        self.row.into()
+    }
+
+    /// Row that has its bytes.
+    pub(super) fn elements(&self) -> u64 {
+        self.elements.into()
+    }
+
     /// Whether `record` describes the same tensor, if its bytes are the same.
     pub(super) fn is_as(&self, record: &TensorRecord) -> bool {
         let own = &self.record;
@@ -146,7 +159,7 @@ impl SmallTensors {
         path: &Path,
         tensor: &SmallTensor,
     ) -> Result<(Storage, Range<usize>), ReadError> {
-        let row = tensor.elements;
+        let row = tensor.elements();
         let found = match &self.elements {
             Held::All(elements) => elements.get(row),
             Held::Groups(groups) => {
@@ -177,7 +190,7 @@ impl SmallTensors {
 
 /// The tensor that `row` describes.
 pub(super) fn find(tensors: &[SmallTensor], row: u64) -> Option<&SmallTensor> {
-    tensors.get(tensors.binary_search_by_key(&row, |tensor| tensor.row).ok()?)
+    tensors.get(tensors.binary_search_by_key(&row, SmallTensor::row).ok()?)
 }
 
 /// The elements that lie in the row group of `row`.

@@ -187,7 +187,7 @@ fn every_kind_of_value_comes_back() {
     let [a, b, c] = rank.ops.as_slice() else { panic!("{:?}", rank.ops) };
     assert_eq!(a.name.as_str(), "Module.layers.0.mlp.MLP.forward.3");
     assert_eq!(a.parent.as_deref(), Some("Module.layers.0.Block.forward.3"));
-    assert_eq!((a.recomputed, a.raised, a.note.as_deref()), (true, true, Some("compiled region")));
+    assert_eq!((a.recomputed, a.raised, a.note.said()), (true, true, Some("compiled region")));
     assert_eq!((b.name.as_str(), b.slots.len()), ("Tensor.empty.0.forward", 0));
     let back: Vec<&Value> = c.slots.iter().map(|slot| &slot.value).collect();
     let wanted: Vec<Value> = scalars.iter().cloned().map(Value::Scalar).collect();

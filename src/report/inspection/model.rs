@@ -276,7 +276,7 @@ impl<'a> Op<'a> {
             scope: op.parent.as_deref(),
             recomputed: op.recomputed,
             raised: op.raised,
-            note: op.note.as_deref(),
+            note: op.note.said(),
             source: stack.and_then(|stack| source_line(stack)),
             slots: op.slots.iter().zip(&inspected.measured).map(Into::into).collect(),
         }

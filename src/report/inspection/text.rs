@@ -58,7 +58,7 @@ fn describe_op(out: &mut String, part: &InspectedPart, inspected: &InspectedOp) 
     out.push_str(&visible(op.name.as_str()));
     let marks = [(op.recomputed, "recomputed"), (op.raised, "ended in an exception")];
     let words = marks.iter().filter(|(holds, _)| *holds).map(|(_, word)| *word);
-    for word in words.chain(op.note.as_deref()) {
+    for word in words.chain(op.note.said()) {
         _ = write!(out, " ({})", visible(word));
     }
     out.push('\n');

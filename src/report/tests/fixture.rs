@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::dump::{
-    Checksum, DType, Number, Op, OpName, PartKey, Rank, RankId, RecordedDType, RecordedStatistics, Scalar,
-    Slot, SlotSide, Task, TensorData, TensorMetadata, TensorRecord, TensorStore, Value,
+    Checksum, DType, Number, Op, OpName, Ordinal, PartKey, Rank, RankId, RecordedDType, RecordedStatistics,
+    Scalar, Slot, SlotSide, Task, TensorData, TensorMetadata, TensorRecord, TensorStore, Value,
 };
 use crate::judge::{
     Cause, Counts, ErrorPlace, Expectation, Finding, Incomplete, LargestError, OpJudgement, PartEvidence,
-    PartJudgement, ReferenceErrors, Role, RuleNumber, RunInfo, RunVerdict, SlotJudgement, Summary, Verdict,
+    PartJudgement, ReferenceErrors, Role, RunInfo, RunVerdict, SlotJudgement, Summary, Verdict,
 };
 use crate::measure::{Evidence, KeptMetrics, PairMetrics, TensorSummary, Unreadable, compare_recorded};
 use crate::pair::{BySlot, OpPair, Paired, PartPair, SlotPairs};
@@ -118,8 +118,7 @@ impl Part {
             judged.push(SlotJudgement {
                 verdict: spec.verdict,
                 error: error.into(),
-                rule: matches!(spec.verdict, Verdict::Close | Verdict::Differs)
-                    .then(|| RuleNumber::of_place(0)),
+                rule: matches!(spec.verdict, Verdict::Close | Verdict::Differs).then(|| Ordinal::of(0)),
                 reason: if spec.verdict.is_fine() {
                     "".into()
                 } else {
@@ -212,7 +211,7 @@ impl Part {
             verdict,
             input_error,
             output_error,
-            worst,
+            worst: worst.map(Ordinal::of),
             reason: reason.into(),
             follows: None,
         });

@@ -1,4 +1,4 @@
-//! What is said of a value or an op, where anything is.
+//! What is said of an op or a value, where anything is.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,6 +6,16 @@ use std::ops::Deref;
 /// A text that is mostly empty, in the memory of a pointer.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Remark(Option<Box<Box<str>>>);
+
+impl Remark {
+    /// The empty text.
+    pub const NONE: Self = Self(None);
+
+    /// The text, where it is not empty.
+    pub fn said(&self) -> Option<&str> {
+        Some(&**self).filter(|text| !text.is_empty())
+    }
+}
 
 impl Deref for Remark {
     type Target = str;
