@@ -47,3 +47,26 @@ impl PartEvidence {
         self.known.get(place as usize).unwrap_or(&Evidence::Nothing)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::RecordedComparison;
+
+    #[test]
+    fn what_slots_share_is_found_by_each() {
+        let recorded = |moved| {
+            Evidence::Recorded(Box::new(RecordedComparison { moved, ..RecordedComparison::default() }))
+        };
+        let places = [vec![1, PartEvidence::NOTHING], vec![], vec![0, 1, 7]];
+        let mut all = PartEvidence::new(vec![recorded(false), recorded(true)], places.into_iter().collect());
+        all.push([recorded(false)]);
+        assert_eq!((all.at(0, 0), all.at(0, 1)), (&recorded(true), &Evidence::Nothing));
+        assert_eq!(all.of_op(2).collect::<Vec<_>>(), [&recorded(false), &recorded(true), &Evidence::Nothing]);
+        assert_eq!(
+            (all.at(3, 0), all.at(3, 1), all.at(4, 0)),
+            (&recorded(false), &Evidence::Nothing, &Evidence::Nothing)
+        );
+        assert_eq!(all.of_slots().count(), 6);
+    }
+}

@@ -67,6 +67,10 @@ pub(super) fn of(
     let results =
         (0..weighing.values.len()).filter(|&index| weighing.values[index].family.role == Weight::Result);
     let results: Vec<Ordinal> = results.map(Ordinal::of).collect();
+    debug_assert!(
+        results.is_sorted_by_key(|index| weighing.values[index.place()].place),
+        "in order of place"
+    );
     let weighed = |place: Place| {
         let found = results.binary_search_by_key(&place, |index| weighing.values[index.place()].place);
         let index = results[found.ok()?].place();
