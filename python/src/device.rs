@@ -9,7 +9,8 @@ use probe::measure;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::measure::{Meter, SMALL, Token};
+use crate::measure::{Meter, SMALL};
+use crate::token::Token;
 
 /// One tensor's numbers as `probe.recorder.device_rows` gives them: whether they are integers or truth values, count and kinds,
 /// least, greatest, mean, norm, how far sums may be off, and the sketch's lanes as little-endian f32.

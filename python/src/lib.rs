@@ -36,6 +36,7 @@ mod recorder;
 mod stack;
 mod tape;
 mod tensor;
+mod token;
 
 use std::path::PathBuf;
 

@@ -24,6 +24,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use crate::agent;
 use crate::call::{Call, OpInfo};
 use crate::compiled::CompiledNodes;
+use crate::flatten::Style;
 use crate::measure::{Meter, short};
 use crate::names::{Names, Origin, Region};
 use crate::options::Options;
@@ -390,7 +391,7 @@ impl Recorder {
             if wanted && self.options.inputs {
                 self.arguments(&mut call, args, kwargs, false);
                 let mut path = String::from("parameter");
-                self.walk(&mut call, SlotSide::Parameter, false, |walk| {
+                self.walk(py, &mut call, Style { side: SlotSide::Parameter, join_numbers: false }, |walk| {
                     for (key, value) in parameters.iter() {
                         if let Ok(key) = key.extract::<String>() {
                             walk.below(&mut path, &key, &value, 0);
@@ -481,8 +482,14 @@ impl Recorder {
         })
     }
 
-    /// Adds `value` to an open record. `side` is `input`, `output`, `parameter` or `gradient`.
-    fn add(&self, py: Python<'_>, call: &Bound<'_, Call>, side: &str, path: &str, value: &Bound<'_, PyAny>) {
+    /// Adds values to an open record, each under its path. `side` is `input`, `output`, `parameter` or `gradient`.
+    fn add(
+        &self,
+        py: Python<'_>,
+        call: &Bound<'_, Call>,
+        side: &str,
+        values: Vec<(String, Bound<'_, PyAny>)>,
+    ) {
         self.guarded(py, || {
             let side = match side {
                 "input" => SlotSide::Input,
@@ -493,8 +500,11 @@ impl Recorder {
             let wanted = if side.is_result() { self.options.outputs } else { self.options.inputs };
             if wanted {
                 let mut call = call.try_borrow_mut()?;
-                let mut path = path.to_owned();
-                self.walk(&mut call, side, false, |walk| walk.value(value, &mut path, 0));
+                self.walk(py, &mut call, Style { side, join_numbers: false }, |walk| {
+                    for (mut path, value) in values {
+                        walk.value(&value, &mut path, 0);
+                    }
+                });
             }
             Ok(None::<()>)
         });
@@ -626,10 +636,12 @@ impl Recorder {
                 self.results(call, result);
                 if result.is_none() {
                     // In-place ops on lists return nothing: what they wrote is in their arguments.
-                    for (index, value) in written.iter().enumerate() {
-                        let mut path = format!("output.{index}");
-                        self.walk(call, SlotSide::Output, true, |walk| walk.value(value, &mut path, 0));
-                    }
+                    self.walk(py, call, Style { side: SlotSide::Output, join_numbers: true }, |walk| {
+                        let mut path = String::from("output");
+                        for (index, value) in written.iter().enumerate() {
+                            walk.at(&mut path, index, value, 0);
+                        }
+                    });
                 }
             }
             self.file(py, call);

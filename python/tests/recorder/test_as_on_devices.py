@@ -34,11 +34,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     held: list[Any] = []
 
     def noting(method: Any) -> Any:
-        def call(self: Device, tensor: torch.Tensor) -> Any:
-            held.append(tensor.untyped_storage())
-            place = (held[-1].data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
-            found.measured.append((*place, tensor._version, tensor.dtype))
-            return method(self, tensor)
+        def call(self: Device, tensors: list[torch.Tensor]) -> Any:
+            for tensor in tensors:
+                held.append(tensor.untyped_storage())
+                place = (held[-1].data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+                found.measured.append((*place, tensor._version, tensor.dtype))
+            return method(self, tensors)
 
         return call
 
@@ -159,7 +160,7 @@ def test_training_is_not_changed(record: Record, calls: Calls) -> None:
 def test_memory_that_ends_while_measuring_is_said_and_training_goes_on(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_session, "_AS_ON_DEVICE", True)
 
-    def full(self: Device, tensor: torch.Tensor) -> Any:
+    def full(self: Device, tensors: list[torch.Tensor]) -> Any:
         raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(Device, "observe", full)
