@@ -9,6 +9,7 @@ use probe::measure;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::interrupt;
 use crate::measure::{Meter, SMALL};
 use crate::token::Token;
 
@@ -58,7 +59,7 @@ pub(crate) fn fetch<'t>(
         return Ok(());
     }
     let answers: Vec<Option<Answer<'_>>> =
-        meter.device.bind(py).call_method1("fetch", (objects,))?.extract()?;
+        interrupt::asked(py, || meter.device.bind(py).call_method1("fetch", (&objects,)))?.extract()?;
     for (answer, token) in answers.into_iter().zip(tokens) {
         token.keep(match answer {
             Some(Answer::Numbers(row)) => {

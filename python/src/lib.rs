@@ -27,6 +27,7 @@ mod digest;
 mod distributed;
 mod flatten;
 mod identity;
+mod interrupt;
 mod measure;
 mod mersenne;
 mod names;

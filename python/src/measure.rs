@@ -13,6 +13,7 @@ use pyo3::types::PyDict;
 use crate::cache::{Cache, Entry, Layout, Measured, sample};
 use crate::flatten::{TensorSink, class_name};
 use crate::identity::{Identities, print_of, view_of};
+use crate::interrupt;
 use crate::tape::Tape;
 use crate::tensor::{Facts, Marks, Memory, Order, TensorKind, Torch, storage};
 use crate::token::{Pending, Request, Token};
@@ -394,7 +395,8 @@ impl<'py> Collector<'_, 'py> {
             return Ok(());
         }
         // Something else than plain strided memory: Python says what it is made of.
-        let description = self.meter.parts.bind(tensor.py()).call1((tensor,))?;
+        let description =
+            interrupt::asked(tensor.py(), || self.meter.parts.bind(tensor.py()).call1((tensor,)))?;
         let description = description.cast_into::<PyDict>().map_err(PyErr::from)?;
         let get = |key: &str| description.get_item(key).ok().flatten();
         let note = get("note").and_then(|note| note.extract::<String>().ok());

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::device::{Fetched, LOST};
+use crate::interrupt;
 use crate::measure::{DataName, short};
 use crate::tape::Tape;
 
@@ -140,7 +141,7 @@ impl<'py> Request<'py> {
                 continue;
             }
             let answers = PyList::new(py, asked.iter().map(|asked| &asked.tensor))
-                .and_then(|tensors| device.call_method1(method, (tensors,)))
+                .and_then(|tensors| interrupt::asked(py, || device.call_method1(method, (&tensors,))))
                 .and_then(|answers| answers.extract::<Vec<Bound<'_, PyAny>>>());
             let (mut answers, reason) = match answers {
                 Ok(answers) => (answers.into_iter(), String::new()),
