@@ -24,6 +24,7 @@ mod peers;
 mod precision;
 mod products;
 mod reference;
+mod repeated;
 mod rulebook;
 mod run;
 mod scale;
