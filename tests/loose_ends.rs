@@ -2,7 +2,7 @@
 
 use crate::support::dump_builder::{Op, Side, Task, Tensor, op};
 use crate::support::runs::compare;
-use probe::judge::Cause;
+use probe::judge::{Cause, RunVerdict};
 
 fn wave(seed: u32) -> Tensor {
     Tensor::wave(seed, 64).shaped(&[8, 8])
@@ -99,4 +99,80 @@ fn a_place_that_is_named_is_not_among_those_that_agree() {
     assert_eq!((&*first.op, first.cause), ("Tensor.mul.0.forward", Cause::Structure));
     let notes = &answer.summary.notes;
     assert!(!notes.iter().any(|note| note.contains("call other ops")), "{notes:?}");
+}
+
+/// Grouped attention: one side's kernel shares keys between heads, the other side repeats them for each head, and adds up their gradients.
+/// `bent` changes what the candidate's attention makes.
+fn grouped(side: Side, repeats: Side, bent: f64) -> Vec<Op> {
+    let shared = |seed: u32| Tensor::wave(seed, 16).shaped(&[2, 8]);
+    let (keys, gradient) = (shared(1), shared(2));
+    let (each, each_gradient) = (wave(3), wave(4));
+    let mut ops = vec![op("Tensor.transpose.0.forward").input(shared(5)).output(&keys)];
+    let repeated = side == repeats;
+    if repeated {
+        ops.push(op("Tensor.expand.0.forward").input(&keys).output(&each));
+    }
+    let read = if repeated { &each } else { &keys };
+    let made = side.pick(wave(6), wave(6).map(|x| x * (1.0 + bent)));
+    ops.push(op("Functional.scaled_dot_product_attention.0.forward").input(wave(7)).input(read).output(made));
+    let read = if repeated { &each_gradient } else { &gradient };
+    ops.push(
+        op("Functional.scaled_dot_product_attention.0.backward").input(wave(8)).output(wave(9)).output(read),
+    );
+    if repeated {
+        ops.push(op("Tensor.expand.0.backward").input(&each_gradient).output(&gradient));
+    }
+    ops.push(op("Tensor.transpose.0.backward").input(&gradient).output(shared(10)));
+    ops
+}
+
+#[test]
+fn what_one_side_repeats_for_its_kernel_is_no_divergence() {
+    for task in [Task::Tensor, Task::Statistics] {
+        for repeats in [Side::Baseline, Side::Candidate] {
+            let answer = compare(task, &|side| grouped(side, repeats, 0.0));
+            assert_eq!(
+                answer.summary.verdict,
+                RunVerdict::Agree,
+                "{task:?} {repeats:?} {:?}",
+                answer.summary
+            );
+            let said = "the runs call other ops at 2 places, and what these hand on agrees";
+            assert!(
+                answer.summary.notes.iter().any(|note| note.contains(said)),
+                "{:?}",
+                answer.summary.notes
+            );
+        }
+    }
+}
+
+#[test]
+fn a_kernel_that_is_given_repeated_values_may_be_at_fault() {
+    for repeats in [Side::Baseline, Side::Candidate] {
+        let first =
+            compare(Task::Tensor, &|side| grouped(side, repeats, 0.01)).summary.first_divergence.unwrap();
+        assert_eq!(
+            (&*first.op, first.cause),
+            ("Functional.scaled_dot_product_attention.0.forward", Cause::Numerics)
+        );
+        let said = "inputs bit-equal but for the shapes of input.1, made by ops of one side alone";
+        assert!(first.reason.contains(said), "{}", first.reason);
+    }
+}
+
+#[test]
+fn what_is_computed_before_it_is_repeated_is_one() {
+    let answer = compare(Task::Tensor, &|side| {
+        let mut ops = grouped(side, Side::Candidate, 0.0);
+        if side.is_candidate() {
+            ops[1] = op("Tensor.mul.0.forward")
+                .input(Tensor::wave(1, 16).shaped(&[2, 8]))
+                .input(1.02)
+                .output(wave(3));
+        }
+        ops
+    });
+    let first = answer.summary.first_divergence.unwrap();
+    assert_eq!((&*first.op, first.cause), ("Tensor.mul.0.forward", Cause::Structure));
 }

@@ -1,10 +1,9 @@
-"""What capture costs on a device, counted: launches and the host's time to enqueue them, per op and per step, for each level and task.
+"""What capture costs on a device, counted: launches per tensor, op and step, for each level and task.
 
 usage: device.py [--device KIND]
 
 A step of a GPT (`cost.py`) is recorded. Without `--device` its tensors are in host memory and are measured as those on a device are:
-launches are operations that are dispatched, without views, and need no hardware to be counted. The host's time is that of `observe` for
-tensors of the same types and as many dimensions, of so few elements that it is spent on launching. Results: docs/capture.md.
+launches are operations that are dispatched, without views, and need no hardware to be counted. Results: docs/capture.md.
 """
 
 from __future__ import annotations
@@ -12,9 +11,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 import shutil
-import statistics
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -47,12 +44,10 @@ class Tally:
     """What the recorder has asked of the device."""
 
     def __init__(self) -> None:
-        self.tensors: list[tuple[str, torch.dtype, torch.Size, tuple[int, ...]]] = []
+        self.tensors = 0
+        #: Launches to measure them, and to fetch the numbers.
         self.observed = 0
-        #: Groups of tensors that were measured together, whose launches are among those.
-        self.groups = 0
         self.fetched = 0
-        self.fetches = 0
 
 
 @contextmanager
@@ -66,7 +61,6 @@ def counted() -> Iterator[Tally]:
     def together(self: Any, group: Any, stream: Any) -> None:
         with _disable_current_modes(), Launches() as launches:
             measure(self, group, stream)
-        tally.groups += launches.count > 0
         tally.observed += launches.count
 
     def call(name: str, self: Any, argument: Any) -> Any:
@@ -74,10 +68,9 @@ def counted() -> Iterator[Tally]:
             found = plain[name](self, argument)
         if name == "fetch":
             tally.fetched += launches.count
-            tally.fetches += 1
         else:
             tally.observed += launches.count
-            tally.tensors.append((name, argument.dtype, argument.shape, argument.stride()))
+            tally.tensors += len(argument)
         return found
 
     try:
@@ -93,35 +86,6 @@ def counted() -> Iterator[Tally]:
             setattr(device.Device, name, method)
 
 
-def enqueue(tally: Tally, sketch: bool) -> float:
-    """The host's microseconds for a tensor: the median of one of each kind, weighted by how many there are, and its share of what groups
-    take."""
-    made = device.Device(sketch)
-    times: dict[Any, float] = {}
-    for key in dict.fromkeys(tally.tensors):
-        name, dtype, shape, strides = key
-        # As many dimensions, in the same order, and so few elements that computing takes no time.
-        order = sorted(range(len(shape)), key=lambda place: -strides[place])
-        small = torch.zeros([min(shape[place], 4) for place in order], dtype=dtype)
-        tensor = small.permute([order.index(place) for place in range(len(shape))])
-        call = getattr(made, name)
-        runs = []
-        for _ in range(30):
-            start = time.thread_time()
-            call(tensor)
-            runs.append(time.thread_time() - start)
-        times[key] = statistics.median(runs) * 1e6
-    runs = []
-    for _ in range(30):
-        tokens = [made.observe(torch.zeros(4)) for _ in range(2)]
-        start = time.thread_time()
-        with device.Undisturbed():
-            made._groups.measure(tokens[0].group, None)
-        runs.append(time.thread_time() - start)
-    groups = statistics.median(runs) * 1e6 * tally.groups
-    return statistics.fmean(times[key] for key in tally.tensors) + groups / len(tally.tensors)
-
-
 def main() -> None:
     """Prints a row for each level and task."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -131,8 +95,8 @@ def main() -> None:
     if given.device:
         torch.set_default_device(given.device)
     _session._AS_ON_DEVICE = not given.device
-    print("| level | task | ops | tensors measured | launches a tensor | an op | a step | to fetch them | host, us a tensor | ms a step |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| level | task | ops | tensors measured | launches a tensor | an op | a step | to fetch them |")
+    print("|---|---|---|---|---|---|---|---|")
     for level in ("module", "api", "mix", "op"):
         for task in ("statistics", "sketch"):
             model, step = cost.make("gpt")
@@ -147,11 +111,9 @@ def main() -> None:
             capture.close()
             ops = pq.read_table(next(pathlib.Path(folder).rglob("ops.parquet")), columns=["order"])["order"].to_numpy().max() + 1
             shutil.rmtree(folder)
-            time_of_one = enqueue(tally, task == "sketch")
-            count = len(tally.tensors)
             print(
-                f"| `{level}` | {task} | {ops} | {count} | {tally.observed / count:.1f} | {tally.observed / ops:.1f} "
-                f"| {tally.observed} | {tally.fetched} | {time_of_one:.0f} | {time_of_one * count / 1e3:.0f} |"
+                f"| `{level}` | {task} | {ops} | {tally.tensors} | {tally.observed / tally.tensors:.1f} | {tally.observed / ops:.1f} "
+                f"| {tally.observed} | {tally.fetched} |"
             )
 
 

@@ -78,17 +78,21 @@ class Watched:
 
     def __init__(self, device: type, groups: type) -> None:
         self.tensors, self.seconds = 0, 0.0
-        for kind, name, counts in ((device, "observe", 1), (device, "copy", 1), (groups, "measure", 0)):
+        self._inside = False
+        for kind, name, counts in ((device, "observe", True), (device, "copy", True), (groups, "measure", False)):
             setattr(kind, name, self._timed(getattr(kind, name), counts))
 
-    def _timed(self, plain: Callable[..., Any], counts: int) -> Callable[..., Any]:
+    def _timed(self, plain: Callable[..., Any], counts: bool) -> Callable[..., Any]:
         def call(*given: Any) -> Any:
-            start = time.thread_time()
+            if self._inside:
+                return plain(*given)
+            self._inside, start = True, time.thread_time()
             try:
                 return plain(*given)
             finally:
                 self.seconds += time.thread_time() - start
-                self.tensors += counts
+                self.tensors += len(given[1]) if counts else 0
+                self._inside = False
 
         return call
 

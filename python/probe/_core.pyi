@@ -134,8 +134,8 @@ class Recorder:
         self, name: str, scope: str | None = None, stack: int | None = None, recomputed: bool = False
     ) -> Call | None:
         """Opens a record without arguments: a gradient, or a value that the user saves."""
-    def add(self, call: Call, side: str, path: str, value: Any) -> None:
-        """Adds a value to an open record; `side` is input, output, parameter or gradient."""
+    def add(self, call: Call, side: str, values: list[tuple[str, Any]]) -> None:
+        """Adds values to an open record, each under its path; `side` is input, output, parameter or gradient. Together they cost less."""
     def finish(self, call: Call) -> None:
         """Files a record that was opened with `open`."""
     def forget(self, value: Any) -> None:

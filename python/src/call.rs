@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::agent;
-use crate::measure::Pending;
+use crate::token::Pending;
 
 /// Which arguments an op writes to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

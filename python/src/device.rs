@@ -9,7 +9,9 @@ use probe::measure;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::measure::{Meter, SMALL, Token};
+use crate::interrupt;
+use crate::measure::{Meter, SMALL};
+use crate::token::Token;
 
 /// One tensor's numbers as `probe.recorder.device_rows` gives them: whether they are integers or truth values, count and kinds,
 /// least, greatest, mean, norm, how far sums may be off, and the sketch's lanes as little-endian f32.
@@ -57,7 +59,7 @@ pub(crate) fn fetch<'t>(
         return Ok(());
     }
     let answers: Vec<Option<Answer<'_>>> =
-        meter.device.bind(py).call_method1("fetch", (objects,))?.extract()?;
+        interrupt::asked(py, || meter.device.bind(py).call_method1("fetch", (&objects,)))?.extract()?;
     for (answer, token) in answers.into_iter().zip(tokens) {
         token.keep(match answer {
             Some(Answer::Numbers(row)) => {

@@ -22,11 +22,11 @@ const MAX_SLOTS: usize = 20_000;
 const MAX_TEXT: usize = 1000;
 
 /// What happens to a tensor that is met on the way.
-pub(crate) trait TensorSink {
+pub(crate) trait TensorSink<'py> {
     /// Records `tensor` under `path`; pushes one slot, or several for a tensor that is made of others.
     fn tensor(
         &mut self,
-        tensor: &Bound<'_, PyAny>,
+        tensor: &Bound<'py, PyAny>,
         kind: TensorKind,
         path: &str,
         side: SlotSide,
@@ -50,9 +50,9 @@ pub(crate) struct Walk<'a, S> {
     pub(crate) slots: &'a mut Vec<SlotRecord>,
 }
 
-impl<S: TensorSink> Walk<'_, S> {
+impl<'py, S: TensorSink<'py>> Walk<'_, S> {
     /// Adds `value` and everything in it under `path`.
-    pub(crate) fn value(&mut self, value: &Bound<'_, PyAny>, path: &mut String, depth: usize) {
+    pub(crate) fn value(&mut self, value: &Bound<'py, PyAny>, path: &mut String, depth: usize) {
         if self.slots.len() >= MAX_SLOTS {
             return;
         }
@@ -102,7 +102,7 @@ impl<S: TensorSink> Walk<'_, S> {
         self.push(path, self.scalar(value));
     }
 
-    fn items(&mut self, items: &[Bound<'_, PyAny>], path: &mut String, depth: usize) {
+    fn items(&mut self, items: &[Bound<'py, PyAny>], path: &mut String, depth: usize) {
         if self.style.join_numbers && !items.is_empty() && items.iter().all(is_plain_number) {
             let numbers: Vec<String> = items
                 .iter()
@@ -120,7 +120,7 @@ impl<S: TensorSink> Walk<'_, S> {
     }
 
     /// Adds `item` under `path.part`.
-    pub(crate) fn below(&mut self, path: &mut String, part: &str, item: &Bound<'_, PyAny>, depth: usize) {
+    pub(crate) fn below(&mut self, path: &mut String, part: &str, item: &Bound<'py, PyAny>, depth: usize) {
         let length = path.len();
         path.push('.');
         path.push_str(part);
@@ -129,7 +129,7 @@ impl<S: TensorSink> Walk<'_, S> {
     }
 
     /// Adds `item` under `path.index`.
-    pub(crate) fn at(&mut self, path: &mut String, index: usize, item: &Bound<'_, PyAny>, depth: usize) {
+    pub(crate) fn at(&mut self, path: &mut String, index: usize, item: &Bound<'py, PyAny>, depth: usize) {
         let length = path.len();
         // Into a string, which never fails.
         _ = write!(path, ".{index}");

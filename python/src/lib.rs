@@ -27,6 +27,7 @@ mod digest;
 mod distributed;
 mod flatten;
 mod identity;
+mod interrupt;
 mod measure;
 mod mersenne;
 mod names;
@@ -36,6 +37,7 @@ mod recorder;
 mod stack;
 mod tape;
 mod tensor;
+mod token;
 
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
 //! Measures the tensors of a call: once each, and not again while they stay unchanged.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use probe::capture::{DataLocation, SlotRecord, SlotValue, TensorFacts};
+use probe::capture::{SlotRecord, SlotValue, TensorFacts};
 use probe::dump::{Content, DType, NO_DATA, Observation, SMALL_TENSOR, SlotSide, TensorRef, element_count};
 use probe::measure::{self, Crew};
 use pyo3::intern;
@@ -11,11 +11,12 @@ use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
 
 use crate::cache::{Cache, Entry, Layout, Measured, sample};
-use crate::device::{Fetched, LOST};
 use crate::flatten::{TensorSink, class_name};
 use crate::identity::{Identities, print_of, view_of};
+use crate::interrupt;
 use crate::tape::Tape;
 use crate::tensor::{Facts, Marks, Memory, Order, TensorKind, Torch, storage};
+use crate::token::{Pending, Request, Token};
 
 /// Tensors below this size are measured without giving up the interpreter lock: taking it back costs more.
 const DETACH_BYTES: usize = 64 << 10;
@@ -229,15 +230,16 @@ impl Meter {
         Ok((measured, note))
     }
 
-    /// Starts to measure a tensor on its device, unless that was done, or to copy it where its elements are wanted. `Err` says why
-    /// it cannot be.
-    fn on_device(
+    /// What stands for a tensor that is on a device: it is measured there with the others of `request`, or copied where its elements
+    /// are wanted, unless that was done before.
+    fn on_device<'py>(
         &self,
-        tensor: &Bound<'_, PyAny>,
+        tensor: &Bound<'py, PyAny>,
         facts: &Facts,
         How { tape, rewritten, .. }: How<'_>,
         marks: Option<Marks>,
-    ) -> Result<Arc<Token>, String> {
+        request: &mut Request<'py>,
+    ) -> Arc<Token> {
         let py = tensor.py();
         let marks = marks.filter(|marks| marks.is_torchs_alone && marks.version >= 0).zip(facts.dtype);
         let layout = marks.map(|(marks, dtype)| {
@@ -249,20 +251,15 @@ impl Meter {
             && let Some(known) = self.tokens(py).get(*storage, layout, 0)
             && (known.with_data || !with_data)
         {
-            return Ok(known);
+            return known;
         }
         // What is measured here, when its elements arrive: a small one, and where there is no other way to what is wanted.
         let is_copied = facts.dtype.is_some_and(|dtype| {
             with_data || self.content == Content::HASH || self.stores(size_of(facts, dtype))
         });
-        let method = if is_copied { intern!(py, "copy") } else { intern!(py, "observe") };
-        let object = self.device.bind(py).call_method1(method, (tensor,)).map_err(|error| short(&error))?;
-        if object.is_none() {
-            return Err(format!("{} is not measured on {}", facts.dtype_name, facts.device));
-        }
-        let held = object.getattr(intern!(py, "held")).and_then(|held| held.extract());
-        let held = held.map_err(|error| short(&error))?;
-        let token = Arc::new(Token::new(object.unbind(), facts.dtype, with_data, held));
+        let token = Arc::new(Token::new(facts.dtype, with_data));
+        let storage = layout.as_ref().map(|(storage, _)| *storage);
+        request.add(tensor.clone(), is_copied, token.clone(), storage);
         if let Some((storage, layout)) = layout {
             let mut tokens = self.tokens(py);
             if tokens.is_full() {
@@ -270,15 +267,24 @@ impl Meter {
             }
             tokens.insert(storage, Entry { layout, rewritten, sample: 0, measured: token.clone() });
         }
-        Ok(token)
+        token
+    }
+
+    /// Has the device measure what is asked for.
+    pub(crate) fn send(&self, py: Python<'_>, request: Request<'_>) {
+        for storage in request.send(self.device.bind(py)) {
+            // Nothing stands for a tensor in it: it is tried again.
+            self.tokens(py).forget(storage);
+        }
     }
 
     /// The record of a plainly strided tensor. Measurements on a device come later, from [`Pending`].
-    fn plain(
+    fn plain<'py>(
         &self,
-        tensor: &Bound<'_, PyAny>,
+        tensor: &Bound<'py, PyAny>,
         facts: Facts,
         how: How<'_>,
+        request: &mut Request<'py>,
     ) -> (TensorFacts, Option<Arc<Token>>) {
         let (mut measured, mut note, mut token) = (None, None, None);
         let marks = facts.memory.as_ref().and_then(|_| facts.marks.or_else(|| Marks::of(tensor).ok()));
@@ -299,10 +305,7 @@ impl Meter {
         } else if facts.memory.is_none() {
             note = Some(NO_DATA.into());
         } else {
-            match self.on_device(tensor, &facts, how, marks) {
-                Ok(found) => token = Some(found),
-                Err(reason) => note = Some(reason),
-            }
+            token = Some(self.on_device(tensor, &facts, how, marks, request));
         }
         let (observation, data, bytes) = measured.map_or((None, None, None), |measured| {
             (Some(measured.observation), measured.data, measured.bytes)
@@ -346,90 +349,26 @@ fn elements(tensor: &TensorRef<'_>) -> Arc<[u8]> {
     tensor.contiguous_bytes().map_or_else(|| tensor.to_bytes().into(), Into::into)
 }
 
-/// What a device gave in place of the numbers of a tensor, for all slots that hold it.
-#[derive(Debug)]
-pub(crate) struct Token {
-    /// Until it is fetched.
-    object: Mutex<Option<Py<PyAny>>>,
-    /// The type of the elements, for those that are fetched and measured here.
-    pub(crate) dtype: Option<DType>,
-    /// Whether the data is written.
-    pub(crate) with_data: bool,
-    /// Bytes that wait on the device beside the numbers.
-    pub(crate) held: usize,
-    fetched: OnceLock<Result<Fetched, String>>,
-    written: OnceLock<Written>,
-}
-
-impl Token {
-    const fn new(object: Py<PyAny>, dtype: Option<DType>, with_data: bool, held: usize) -> Self {
-        let object = Mutex::new(Some(object));
-        Self { object, dtype, with_data, held, fetched: OnceLock::new(), written: OnceLock::new() }
-    }
-
-    /// Where the data is, once it was fetched; the first call writes it.
-    pub(crate) fn written(
-        &self,
-        tape: &Tape,
-        py: Python<'_>,
-        name: DataName<'_>,
-        facts: &TensorFacts,
-    ) -> Written {
-        let write = || {
-            let fetched = self.fetched().ok()?;
-            let (elements, dtype) = fetched.take_elements().zip(self.dtype)?;
-            let elements = elements.bind(py).as_bytes();
-            let shape = [elements.len() / dtype.size()];
-            let row = TensorRef::strided(elements, dtype, &shape, &[1], 0).ok()?;
-            let small = fetched.bytes.is_some();
-            Some(py.detach(|| tape.write_data(name, (&facts.dtype, &facts.shape), &row, small)))
-        };
-        self.written.get_or_init(|| write().unwrap_or_default()).clone()
-    }
-
-    /// Takes what is to be fetched, if that was not done yet.
-    pub(crate) fn take(&self) -> Option<Py<PyAny>> {
-        self.object.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
-    }
-
-    /// Keeps what was fetched, or why nothing was.
-    pub(crate) fn keep(&self, fetched: Result<Fetched, String>) {
-        // Whoever took the object comes once.
-        _ = self.fetched.set(fetched);
-    }
-
-    /// What was fetched, or why nothing was.
-    pub(crate) fn fetched(&self) -> Result<&Fetched, &str> {
-        self.fetched.get().map_or(Err(LOST), |fetched| fetched.as_ref().map_err(String::as_str))
-    }
-}
-
-/// A slot whose numbers are still on a device.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    /// Index of the slot in its op.
-    pub(crate) slot: usize,
-    pub(crate) token: Arc<Token>,
-}
-
 /// Puts the tensors of one op into its slots.
 #[derive(Debug)]
-pub(crate) struct Collector<'a> {
+pub(crate) struct Collector<'a, 'py> {
     pub(crate) meter: &'a Meter,
     pub(crate) tape: &'a Tape,
     /// Name of the op, for the names of data.
     pub(crate) op: &'a str,
     pub(crate) pending: &'a mut Vec<Pending>,
+    /// What is asked of the device, once all have been met.
+    pub(crate) request: Request<'py>,
     /// Addresses of tensors whose last write torch has not counted yet.
     pub(crate) rewritten: &'a [usize],
     /// Whether data is written as well.
     pub(crate) with_data: bool,
 }
 
-impl Collector<'_> {
+impl<'py> Collector<'_, 'py> {
     fn part(
         &mut self,
-        tensor: &Bound<'_, PyAny>,
+        tensor: &Bound<'py, PyAny>,
         path: &str,
         side: SlotSide,
         slots: &mut Vec<SlotRecord>,
@@ -444,7 +383,7 @@ impl Collector<'_> {
                 tape: self.with_data.then_some(self.tape),
                 rewritten: self.rewritten.contains(&tensor.as_ptr().addr()),
             };
-            let (record, token) = self.meter.plain(tensor, facts, how);
+            let (record, token) = self.meter.plain(tensor, facts, how, &mut self.request);
             if let Some(token) = token {
                 self.pending.push(Pending { slot: slots.len(), token });
             }
@@ -456,14 +395,15 @@ impl Collector<'_> {
             return Ok(());
         }
         // Something else than plain strided memory: Python says what it is made of.
-        let description = self.meter.parts.bind(tensor.py()).call1((tensor,))?;
+        let description =
+            interrupt::asked(tensor.py(), || self.meter.parts.bind(tensor.py()).call1((tensor,)))?;
         let description = description.cast_into::<PyDict>().map_err(PyErr::from)?;
         let get = |key: &str| description.get_item(key).ok().flatten();
         let note = get("note").and_then(|note| note.extract::<String>().ok());
         let placement = get("placement").and_then(|text| text.extract::<String>().ok());
         if let Some(parts) = get("parts") {
             for item in parts.cast::<PyDict>().map_err(PyErr::from)?.iter() {
-                let (suffix, part): (String, Bound<'_, PyAny>) = (item.0.extract()?, item.1);
+                let (suffix, part): (String, Bound<'py, PyAny>) = (item.0.extract()?, item.1);
                 let path = if suffix.is_empty() { path.to_owned() } else { format!("{path}.{suffix}") };
                 let first = slots.len();
                 let kind = self.meter.torch.kind(&part);
@@ -495,10 +435,10 @@ impl Collector<'_> {
     }
 }
 
-impl TensorSink for Collector<'_> {
+impl<'py> TensorSink<'py> for Collector<'_, 'py> {
     fn tensor(
         &mut self,
-        tensor: &Bound<'_, PyAny>,
+        tensor: &Bound<'py, PyAny>,
         kind: TensorKind,
         path: &str,
         side: SlotSide,
@@ -522,6 +462,3 @@ pub(crate) fn short(error: &PyErr) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().chars().take(200).collect()
 }
-
-/// A place where data was written, or why it was not.
-pub(crate) type Written = (Option<DataLocation>, Option<String>);

@@ -3,14 +3,15 @@
 //! Every entry catches what goes wrong in it: a fault of the recorder costs a record, never the user's call.
 
 mod filing;
+mod place;
 mod slots;
+mod thread;
 
-use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use probe::capture::{DumpWriter, OpRecord, RunManifest};
 use probe::dump::{OpName, Phase, SlotSide};
@@ -21,49 +22,20 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
-use crate::agent;
 use crate::call::{Call, OpInfo};
 use crate::compiled::CompiledNodes;
+use crate::flatten::Style;
+use crate::interrupt;
 use crate::measure::{Meter, short};
 use crate::names::{Names, Origin, Region};
 use crate::options::Options;
 use crate::private::{Frames, are_quick_ways_taken};
-use crate::stack::{CheckpointFrame, Found, Stacks};
+use crate::stack::Stacks;
 use crate::tape::{Tally, Tape};
 use crate::tensor::Torch;
 use filing::Queue;
-
-thread_local! {
-    /// Module calls that this thread is in, outermost first.
-    static SCOPES: RefCell<Vec<Arc<str>>> = const { RefCell::new(Vec::new()) };
-    /// True while this thread is inside the recorder: what runs then (a finaliser, say) is not recorded.
-    static BUSY: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Marks this thread as busy until dropped, and counts the time.
-struct Busy<'a> {
-    spent: &'a AtomicU64,
-    since: Instant,
-}
-
-impl<'a> Busy<'a> {
-    /// None where the thread is busy already. The nanoseconds are added to `spent`.
-    fn enter(spent: &'a AtomicU64) -> Option<Self> {
-        (!BUSY.replace(true)).then(|| {
-            agent::mute();
-            Self { spent, since: Instant::now() }
-        })
-    }
-}
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        BUSY.set(false);
-        agent::unmute();
-        let spent = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.spent.fetch_add(spent, Ordering::Relaxed);
-    }
-}
+use place::{Here, LastRegion};
+use thread::{Busy, enter, leave, scope};
 
 /// Python functions that the recorder asks.
 #[derive(Debug)]
@@ -84,13 +56,6 @@ struct Questions {
     stores: Option<Py<PyAny>>,
 }
 
-/// The checkpointed region of the last call, so that it need not be looked up for each.
-#[derive(Debug)]
-struct LastRegion {
-    frame: Py<PyAny>,
-    region: Region,
-}
-
 /// An exception that ended a call.
 #[derive(Debug)]
 struct Raised {
@@ -102,18 +67,6 @@ struct Raised {
     text: String,
     /// Calls that had returned by then.
     returned: u64,
-}
-
-/// Where the program is when an op begins.
-struct Here<'py> {
-    /// The node of the backward pass that runs, or None.
-    node: Bound<'py, PyAny>,
-    found: Option<Found>,
-    region: Region,
-    /// A checkpointed region runs again.
-    recomputed: bool,
-    /// What runs belongs to the backward pass itself.
-    backward: bool,
 }
 
 /// Records the ops of one process.
@@ -390,7 +343,7 @@ impl Recorder {
             if wanted && self.options.inputs {
                 self.arguments(&mut call, args, kwargs, false);
                 let mut path = String::from("parameter");
-                self.walk(&mut call, SlotSide::Parameter, false, |walk| {
+                self.walk(py, &mut call, Style { side: SlotSide::Parameter, join_numbers: false }, |walk| {
                     for (key, value) in parameters.iter() {
                         if let Ok(key) = key.extract::<String>() {
                             walk.below(&mut path, &key, &value, 0);
@@ -481,8 +434,14 @@ impl Recorder {
         })
     }
 
-    /// Adds `value` to an open record. `side` is `input`, `output`, `parameter` or `gradient`.
-    fn add(&self, py: Python<'_>, call: &Bound<'_, Call>, side: &str, path: &str, value: &Bound<'_, PyAny>) {
+    /// Adds values to an open record, each under its path. `side` is `input`, `output`, `parameter` or `gradient`.
+    fn add(
+        &self,
+        py: Python<'_>,
+        call: &Bound<'_, Call>,
+        side: &str,
+        values: Vec<(String, Bound<'_, PyAny>)>,
+    ) {
         self.guarded(py, || {
             let side = match side {
                 "input" => SlotSide::Input,
@@ -493,8 +452,11 @@ impl Recorder {
             let wanted = if side.is_result() { self.options.outputs } else { self.options.inputs };
             if wanted {
                 let mut call = call.try_borrow_mut()?;
-                let mut path = path.to_owned();
-                self.walk(&mut call, side, false, |walk| walk.value(value, &mut path, 0));
+                self.walk(py, &mut call, Style { side, join_numbers: false }, |walk| {
+                    for (mut path, value) in values {
+                        walk.value(&value, &mut path, 0);
+                    }
+                });
             }
             Ok(None::<()>)
         });
@@ -539,7 +501,10 @@ impl Recorder {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
         let fault = match outcome {
             Ok(Ok(value)) => return value,
-            Ok(Err(error)) => short(&error),
+            Ok(Err(error)) => {
+                interrupt::kept(py, &error);
+                short(&error)
+            }
             Err(_) => "a panic in the recorder".to_owned(),
         };
         self.faults.fetch_add(1, Ordering::Relaxed);
@@ -626,10 +591,12 @@ impl Recorder {
                 self.results(call, result);
                 if result.is_none() {
                     // In-place ops on lists return nothing: what they wrote is in their arguments.
-                    for (index, value) in written.iter().enumerate() {
-                        let mut path = format!("output.{index}");
-                        self.walk(call, SlotSide::Output, true, |walk| walk.value(value, &mut path, 0));
-                    }
+                    self.walk(py, call, Style { side: SlotSide::Output, join_numbers: true }, |walk| {
+                        let mut path = String::from("output");
+                        for (index, value) in written.iter().enumerate() {
+                            walk.at(&mut path, index, value, 0);
+                        }
+                    });
                 }
             }
             self.file(py, call);
@@ -702,65 +669,10 @@ impl Recorder {
         if let Some(info) = lock(py, &self.ops).get(&address) {
             return Ok(Arc::clone(info));
         }
-        let described = self.questions.describe_op.bind(py).call1((func,))?;
+        let described = interrupt::asked(py, || self.questions.describe_op.bind(py).call1((func,)))?;
         let info = Arc::new(OpInfo::new(func, &described)?);
         lock(py, &self.ops).insert(address, Arc::clone(&info));
         Ok(info)
-    }
-
-    /// Where the program is. None where nothing is recorded: in the backward of compiled code, in the recorder's own calls.
-    fn here<'py>(&self, py: Python<'py>) -> PyResult<Option<Here<'py>>> {
-        let node = self.questions.autograd_node.bind(py).call0()?;
-        if !node.is_none() && self.compiled.contain(&node)? {
-            return Ok(None);
-        }
-        let found = self.found(py)?;
-        if found.as_ref().is_some_and(|found| found.own) {
-            return Ok(None);
-        }
-        let region = self.region(py, found.as_ref())?;
-        let recomputed = matches!(region, Region::Recompute(_));
-        let backward = !node.is_none() && !recomputed;
-        Ok(Some(Here { node, found, region, recomputed, backward }))
-    }
-
-    fn found(&self, py: Python<'_>) -> PyResult<Option<Found>> {
-        lock(py, &self.stacks).here(py).map(Some)
-    }
-
-    fn region(&self, py: Python<'_>, found: Option<&Found>) -> PyResult<Region> {
-        let Some((kind, frame)) = found.and_then(|found| found.checkpoint.as_ref()) else {
-            let mut last = lock(py, &self.last_region);
-            if last.is_some() {
-                *last = None;
-            }
-            return Ok(Region::None);
-        };
-        if let Some(last) = &*lock(py, &self.last_region)
-            && last.frame.is(frame)
-        {
-            return Ok(last.region);
-        }
-        let identity: isize = self.questions.region.bind(py).call1((frame,))?.extract()?;
-        let region = match kind {
-            CheckpointFrame::Forward => Region::Forward(identity),
-            CheckpointFrame::Recompute => Region::Recompute(identity),
-            CheckpointFrame::Own | CheckpointFrame::Engine => Region::None,
-        };
-        *lock(py, &self.last_region) = Some(LastRegion { frame: frame.clone_ref(py), region });
-        Ok(region)
-    }
-
-    /// Number of a place in the writer.
-    fn stack(&self, py: Python<'_>, place: Option<usize>) -> Option<u32> {
-        let place = place.filter(|_| self.options.stacks)?;
-        if let Some(&number) = lock(py, &self.written_stacks).get(&place) {
-            return Some(number);
-        }
-        let frames = lock(py, &self.stacks).frames(place)?;
-        let number = self.tape.push_stack(py, &frames)?;
-        lock(py, &self.written_stacks).insert(place, number);
-        Some(number)
     }
 }
 
@@ -776,23 +688,7 @@ fn full_manifest(run: &str) -> serde_json::Result<RunManifest> {
 
 /// The answer of a Python function; a fault of it is a no.
 fn asked(py: Python<'_>, question: &Py<PyAny>, name: &str, scope: Option<&str>) -> bool {
-    question.call1(py, (name, scope)).and_then(|answer| answer.is_truthy(py)).unwrap_or(false)
-}
-
-/// This thread is in the call `name` from now on.
-fn enter(name: &str) {
-    SCOPES.with_borrow_mut(|scopes| scopes.push(name.into()));
-    agent::enter(None, Some(name));
-}
-
-/// The call that was entered last has ended.
-fn leave() {
-    if SCOPES.with_borrow_mut(Vec::pop).is_some() {
-        agent::leave();
-    }
-}
-
-/// The innermost module call of this thread.
-fn scope() -> Option<Arc<str>> {
-    SCOPES.with_borrow(|scopes| scopes.last().cloned())
+    interrupt::asked(py, || question.call1(py, (name, scope)))
+        .and_then(|answer| answer.is_truthy(py))
+        .unwrap_or(false)
 }

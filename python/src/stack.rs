@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use crate::interrupt;
 use crate::private::Frames;
 
 /// What a walk over the frames found.
@@ -169,7 +170,7 @@ impl Stacks {
             frames.push(frame);
         }
         let (texts, operator, engine_only): (Vec<Bound<'_, PyString>>, bool, bool) =
-            self.describe.bind(py).call1((frames,))?.extract()?;
+            interrupt::asked(py, || self.describe.bind(py).call1((&frames,)))?.extract()?;
         let texts: Result<Vec<String>, _> = texts.iter().map(|text| text.extract::<String>()).collect();
         Ok(Place { frames: texts?.into(), operator, engine_only, _code: code })
     }

@@ -15,7 +15,8 @@ use probe::dump::{NO_DATA, TensorRef};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
-use crate::measure::{DataName, Written};
+use crate::measure::DataName;
+use crate::token::Written;
 
 /// Most records that wait; …
 const BATCH: usize = 32;

@@ -55,6 +55,12 @@ def measured(device: Device, tensor: Any) -> Any:
     return row
 
 
+def one(found: Any) -> Any:
+    """What was found of one tensor."""
+    (only,) = found
+    return only
+
+
 def lanes_of(row: Any) -> Any:
     return np.frombuffer(row[5], "<f4")
 
@@ -341,7 +347,7 @@ def test_the_same_numbers_every_time(device: Device) -> None:
 
 
 def test_what_was_observed_may_change_afterwards(device: Device) -> None:
-    for start in (device.observe, device.measure):
+    for start in (lambda tensor: one(device.observe([tensor])), device.measure):
         tensor = torch.ones(10)
         tokens = [start(tensor), start(tensor)]
         tensor.zero_()
@@ -358,7 +364,8 @@ def test_statistics_alone() -> None:
 
 
 def test_types_without_numbers_are_left_out(device: Device) -> None:
-    assert device.observe(torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)) is None
+    tensors = [torch.ones(3), torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)]
+    assert device.observe(tensors)[1] == "torch.qint8 is not measured on cpu"
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -369,13 +376,14 @@ def test_small_tensors_are_copied(device: Device, dtype: Any) -> None:
         tensors = [tensor.logical_not() for tensor in tensors]
     if dtype.is_complex:
         tensors += [tensors[3].conj(), tensors[4].conj()]
-    found = device.fetch([device.copy(tensor) for tensor in tensors])
-    assert found == [as_numpy(tensor).tobytes() for tensor in tensors]
+    expected = [as_numpy(tensor).tobytes() for tensor in tensors]
+    assert device.fetch([one(device.copy([tensor])) for tensor in tensors]) == expected
+    assert device.fetch(device.copy([*tensors, *tensors])) == expected * 2
 
 
 def test_copies_and_numbers_come_in_the_order_of_their_tokens(device: Device) -> None:
     tensors = [torch.full((3,), float(n)) for n in range(9)]
-    tokens = [device.copy(tensor) if n % 2 else device.observe(tensor) for n, tensor in enumerate(tensors)]
+    tokens = [one(device.copy([tensor]) if n % 2 else device.observe([tensor])) for n, tensor in enumerate(tensors)]
     for tensor in tensors:
         # What was copied is what the tensor was then.
         tensor.fill_(-1.0)
@@ -467,10 +475,10 @@ def test_few_launches_for_large_tensors(dtype: Any, shape: tuple[int, int], laun
     tensor = torch.zeros(shape, dtype=dtype, device="meta")
     for sketch in (False, True):
         device = Device(sketch)
-        device.observe(tensor[: shape[0] // 2])
+        device.observe([tensor[: shape[0] // 2]])
         for view in (tensor, tensor.t()):
             with Watch() as watch:
-                device.observe(view)
+                device.observe([view])
             assert len(watch.seen) <= launches[sketch], watch.seen
             # And the room behind the last row.
             assert watch.largest <= (128 << 20) + 4096
@@ -480,7 +488,7 @@ def test_few_launches_for_large_tensors(dtype: Any, shape: tuple[int, int], laun
 def test_a_thousand_tensors_are_fetched_in_one_copy() -> None:
     device = Device(sketch=True)
     tensors = [torch.full((3, 100 + number % 7), 1.5) for number in range(1000)]
-    tokens = [device.copy(tensor) if number % 2 else device.observe(tensor) for number, tensor in enumerate(tensors)]
+    tokens = [one(device.copy([tensor]) if number % 2 else device.observe([tensor])) for number, tensor in enumerate(tensors)]
 
     class Copies(TorchDispatchMode):
         seen: list[str] = []
@@ -500,11 +508,11 @@ def test_a_thousand_tensors_are_fetched_in_one_copy() -> None:
 def test_nothing_waits(device: Device) -> None:
     for dtype in DTYPES:
         for shape in [(), (0,), (300,), (40, 90)]:
-            for start in (device.observe, device.measure):
+            for start in (lambda tensor: device.observe([tensor, tensor]), device.measure):
                 with Watch():
                     start(outside(lambda: random(dtype, *shape).t() if len(shape) == 2 else random(dtype, *shape)))  # noqa: B023
             with Watch() as watch:
-                device.copy(outside(lambda: random(dtype, *shape)))  # noqa: B023
+                device.copy([outside(lambda: random(dtype, *shape))])  # noqa: B023
             # Those beside the copy only name its memory otherwise.
             assert watch.seen == ["clone"], watch.seen
 
@@ -515,7 +523,7 @@ def test_the_program_does_not_see_it(device: Device) -> None:
     expected = measured(device, tensor)
     with Watch() as watch, torch.autocast("cpu", torch.bfloat16):
         assert measured(device, tensor) == expected
-        together = device.fetch([device.observe(tensor), device.observe(tensor)])
+        together = device.fetch([*device.observe([tensor]), *device.observe([tensor])])
     assert watch.seen == [] and all(isinstance(row, tuple) and row[:2] == expected[:2] for row in together)
     with torch.inference_mode():
         assert measured(device, tensor) == expected

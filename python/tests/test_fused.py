@@ -110,7 +110,7 @@ def test_without_a_way_to_run_it_operations_measure() -> None:
 import torch
 from probe.recorder.device import Device
 device = Device(True, fused=True)
-(row,) = device.fetch([device.observe(torch.ones(300))])
+(row,) = device.fetch(device.observe([torch.ones(300)]))
 assert row[1][0] == 300 and row[2][3] > 17
 """
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)

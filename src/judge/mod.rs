@@ -26,6 +26,7 @@ mod peers;
 mod precision;
 mod products;
 mod reference;
+mod repeated;
 mod rulebook;
 mod run;
 mod scale;

@@ -18,8 +18,8 @@ use super::update::{self, Weights};
 use super::weigh::{GradientErrors, Role as Weight, Walk, Weighed, Weighing};
 use super::{
     Cause, Counts, Expectation, Expectations, OpJudgement, PartEvidence, PartJudgement, ReferenceErrors,
-    SlotJudgement, across, family, finding, notes, origin, reference, structure, unmeasured, unwritten,
-    verdicts,
+    SlotJudgement, across, family, finding, notes, origin, reference, repeated, structure, unmeasured,
+    unwritten, verdicts,
 };
 use crate::dump::{OpKind, Ordinal, Phase};
 use crate::pair::{BySlot, Paired, PartPair};
@@ -86,6 +86,7 @@ pub fn judge_part(
     let reference = reference::OfPart(known.reference);
     noise.forgive(&mut flow);
     unwritten::set_aside(&mut flow);
+    repeated::bring_together(&mut flow);
     let (weighing, drifted) = weigh(&flow, &setting, history);
     let begins = !history.any;
     let measured: Vec<f64> = weighing.values.iter().map(|value| noise.floor(&flow, value)).collect();

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch._C._functorch import peek_interpreter_stack, pop_dynamic_layer_stack, push_dynamic_layer_stack
 from torch.utils._python_dispatch import _disable_current_modes
+
+from probe.private import safe
 
 #: Context manager: functions and methods are not intercepted.
 without_functions = torch._C.DisableTorchFunction
@@ -27,6 +30,23 @@ def without_dispatch() -> Iterator[None]:
         yield
 
 
+#: Below modes, casts and autograd, which would be asked of every operation and view.
+_BELOW = (torch._C._DisableTorchDispatch, torch._C._DisableAutocast, torch._C._AutoDispatchBelowAutograd)
+
+
+def _below() -> tuple[Callable[[], Any], ...]:
+    """Guards that do what those of [`_BELOW`] do: one that excludes all that they exclude, as torch says, where there is such a guard. To
+    enter three takes longer than to ask all the rest that is asked of a tensor."""
+    one, excluded = getattr(torch._C, "_ExcludeDispatchKeyGuard", None), getattr(torch._C, "_dispatch_tls_local_exclude_set", None)
+    if safe() or one is None or excluded is None:
+        return _BELOW
+    with contextlib.ExitStack() as stack:
+        for guard in _BELOW:
+            stack.enter_context(guard())
+        keys = excluded()
+    return (lambda: one(keys),)
+
+
 class Undisturbed:
     """Operations are the device's alone: no modes of the program's or the recorder's, no gradients, no casts.
 
@@ -35,18 +55,16 @@ class Undisturbed:
 
     __slots__ = ("_guards", "_layers")
 
+    _makes: tuple[Callable[[], Any], ...] = ()
+
     def __enter__(self) -> None:
         # Transforms that the program is in, such as `vmap`: the last one in is the first one out.
         self._layers = []
         while peek_interpreter_stack() is not None:
             self._layers.append(pop_dynamic_layer_stack())
-        # Below autograd, which would be asked of every operation and view.
-        self._guards = (
-            torch._C.DisableTorchFunction(),
-            torch._C._DisableTorchDispatch(),
-            torch._C._DisableAutocast(),
-            torch._C._AutoDispatchBelowAutograd(),
-        )
+        # Looked for when first wanted: by then the program has imported all that has a say.
+        makes = Undisturbed._makes = Undisturbed._makes or (without_functions, *_below())
+        self._guards = [make() for make in makes]
         for guard in self._guards:
             guard.__enter__()
 

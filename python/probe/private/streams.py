@@ -16,15 +16,21 @@ Numbers = tuple[int, int, int]
 Ask = Optional[Callable[[int], Numbers]]
 
 
-def _numbers(kind: str) -> Ask:
-    """The function that says them for a device of this kind; None where there is none or it is not to be used."""
+def _function(kind: str, name: str) -> Any:
+    """Torch's own function of this name for devices of this kind; None where there is none or it is not to be used."""
     if safe():
         return None
     if kind == "cuda":
-        return getattr(torch._C, "_cuda_getCurrentStream", None)
+        return getattr(torch._C, f"_cuda_{name}", None)
     if kind == "npu":
-        return getattr(getattr(sys.modules.get("torch_npu"), "_C", None), "_npu_getCurrentStream", None)
+        return getattr(getattr(sys.modules.get("torch_npu"), "_C", None), f"_npu_{name}", None)
     return None
+
+
+def capturing(kind: str, module: Any) -> Callable[[], bool]:
+    """What says whether operations of devices of this kind are being recorded into a graph; `module` is `torch.cuda` or the like."""
+    asked = _function(kind, "isCurrentStreamCapturing") or getattr(module, "is_current_stream_capturing", None)
+    return asked or (lambda: False)
 
 
 class Streams:
@@ -38,7 +44,7 @@ class Streams:
         """The stream that operations on `device` go to now; `module` is `torch.cuda` or the like."""
         kind, index = device.type, device.index
         if kind not in self._asked:
-            self._asked[kind] = _numbers(kind)
+            self._asked[kind] = _function(kind, "getCurrentStream")
         ask = self._asked[kind]
         if ask is None or index is None:
             return module.current_stream(device)

@@ -184,7 +184,7 @@ class Session:
     def _save(self, core: Recorder, name: str, value: Any) -> None:
         call = core.open(f"{name}.{core.number(name)}.debug")
         if call is not None:
-            core.add(call, "output", "value", value)
+            core.add(call, "output", [("value", value)])
             core.finish(call)
 
     def _save_gradients(self, core: Recorder, name: str, value: Any) -> None:

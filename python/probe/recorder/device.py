@@ -1,7 +1,7 @@
 """Numbers of tensors that are not in host memory, computed where they are.
 
-`observe` puts the work in the device's queue and comes back at once: nothing in it waits for the device, and no shape in
-it depends on data. `copy` does so for a small tensor, whose elements are measured on the host. `fetch` brings the numbers and
+`observe` puts the work for the tensors of a call in the device's queue and comes back at once: nothing in it waits for the device, and no
+shape in it depends on data. `copy` does so for small tensors, whose elements are measured on the host. `fetch` brings the numbers and
 elements of many tensors to the host in one copy.
 
 One implementation for all devices, of tensor operations, as few as can be:
@@ -19,8 +19,8 @@ One implementation for all devices, of tensor operations, as few as can be:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any, Optional
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Optional, TypeVar
 
 import torch
 
@@ -28,11 +28,13 @@ from probe.messages import say_once
 from probe.private import safe
 from probe.private.guards import Undisturbed
 from probe.recorder.device_chunks import Kind, elements_at_once, kind_of, pieces
-from probe.recorder.device_groups import Group, Groups
+from probe.recorder.device_groups import Group, Groups, alike, in_rows
 from probe.recorder.device_rows import Measured, Row, Together, fetched, rows, rows_of_groups, tensors_of, tensors_of_groups
 from probe.recorder.device_streams import current_stream, is_capturing, wait_for
 from probe.recorder.device_sums import Part, Sums
 
+
+T = TypeVar("T")
 
 #: Bytes of all copies that are put together on the device before they are fetched; larger ones come alone.
 _TOGETHER = 1 << 20
@@ -111,24 +113,44 @@ class Device:
         return [f"{kind} cannot measure {_name(dtype)}, which the host did instead: {why}" for (kind, dtype), why in self._missing.items()]
 
     def measure(self, tensor: torch.Tensor) -> Token | None:
-        """As `observe`, by the device or not at all: raises RuntimeError where it lacks something."""
+        """As `observe`, by the device and alone, or not at all: raises RuntimeError where it lacks something."""
         kind = kind_of(tensor.dtype)
-        return None if kind is None else self._measured(self._sums, kind, tensor)
+        with Undisturbed():
+            return None if kind is None else self._measured(self._sums, kind, tensor, current_stream(tensor.device))
 
-    def observe(self, tensor: torch.Tensor) -> Token | Copy | None:
-        """Starts to measure `tensor` as it is now, or copies it, to be measured with others. `None` where that cannot be done: its type
-        has no numbers, or the device is recording a graph. Raises what torch raises, such as running out of memory."""
-        return self._observed(tensor, together=True)
+    def observe(self, tensors: Sequence[torch.Tensor]) -> list[Token | Copy | str]:
+        """Starts to measure `tensors` as they are now, each alone or with others. What stands for each of them, in their order, or why
+        nothing does: its type has no numbers, the device is recording a graph, it is out of memory."""
+        with Undisturbed():
+            return _for_each_kind(tensors, self._start)
 
-    def _observed(self, tensor: torch.Tensor, together: bool) -> Token | Copy | None:
-        kind = kind_of(tensor.dtype)
-        if kind is None or is_capturing(tensor.device):
-            return None
+    def _start(self, tensors: Sequence[torch.Tensor], stream: Any) -> list[Token | Copy | str]:
+        """Of tensors that are alike, in `stream`, which is the current one."""
+        first = tensors[0]
+        kind = kind_of(first.dtype)
+        if kind is None:
+            return [f"{first.dtype} is not measured on {first.device}"] * len(tensors)
+        found: list[Token | Copy | str] = []
+        if self._groups.takes(kind, first) and (first.device.type, first.dtype) not in self._missing:
+            try:
+                found += [Token(kind, first, stream, group, place) for group, place in self._groups.take(tensors, stream)]
+            except RuntimeError:
+                # What is missing is found out and said where each is measured by itself.
+                found = []
+        return found + [self._alone(kind, tensor, stream) for tensor in tensors[len(found) :]]
+
+    def _alone(self, kind: Kind, tensor: torch.Tensor, stream: Any) -> Token | Copy | str:
+        """What stands for a tensor that is measured by itself, or why nothing does."""
+        try:
+            return self._observed(kind, tensor, stream)
+        except Exception as error:
+            return _first_line(error)
+
+    def _observed(self, kind: Kind, tensor: torch.Tensor, stream: Any) -> Token | Copy:
         known = (tensor.device.type, tensor.dtype)
         if known not in self._missing:
             try:
-                token = self._grouped(kind, tensor) if together else None
-                return token or self._measured(self._sums, kind, tensor)
+                return self._measured(self._sums, kind, tensor, stream)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
@@ -141,41 +163,26 @@ class Device:
         size = tensor.numel() * tensor.dtype.itemsize
         if self._copied + size <= self._host_bytes:
             self._copied += size
-            return self.copy(tensor)
+            return _copy(tensor, stream)
         try:
-            return self._measured(self._statistics, kind, tensor)
+            return self._measured(self._statistics, kind, tensor, stream)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:
             raise RuntimeError(f"{self._missing[known]}; and host_bytes of the step are used up") from None
 
-    def _grouped(self, kind: Kind, tensor: torch.Tensor) -> Token | None:
-        with Undisturbed():
-            stream = current_stream(tensor.device)
-            taken = self._groups.take(kind, tensor, stream)
-        return None if taken is None else Token(kind, tensor, stream, *taken)
-
-    def _measured(self, sums: Sums, kind: Kind, tensor: torch.Tensor) -> Token:
-        with Undisturbed():
-            token = Token(kind, tensor, current_stream(tensor.device))
-            if tensor.numel():
-                for piece in pieces(tensor, elements_at_once(tensor.dtype)):
-                    token.parts.append(sums.of(kind, piece, token.stream))
+    def _measured(self, sums: Sums, kind: Kind, tensor: torch.Tensor, stream: Any) -> Token:
+        token = Token(kind, tensor, stream)
+        if tensor.numel():
+            for piece in pieces(tensor, elements_at_once(tensor.dtype)):
+                token.parts.append(sums.of(kind, piece, stream))
         return token
 
-    def copy(self, tensor: torch.Tensor) -> Copy | None:
-        """Copies a tensor as it is now; a large one waits for the device if that has no room. `None` where the device is recording
-        a graph. Raises what torch raises."""
-        if is_capturing(tensor.device):
-            return None
+    def copy(self, tensors: Sequence[torch.Tensor]) -> list[Copy | str]:
+        """Copies tensors as they are now; large ones wait for the device if that has no room. What stands for each of them, in their
+        order, or why nothing does."""
         with Undisturbed():
-            try:
-                same = tensor.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
-            except torch.OutOfMemoryError:
-                if tensor.numel() * tensor.dtype.itemsize <= _TOGETHER:
-                    raise
-                same = tensor.cpu().contiguous().resolve_conj().resolve_neg()
-            return Copy(same.view(-1).view(torch.uint8), tensor.device, current_stream(tensor.device))
+            return _for_each_kind(tensors, _copies)
 
     def fetch(self, tokens: Sequence[Token | Copy]) -> list[Row | bytes | str | None]:
         """The numbers or elements that `tokens` stand for, in their order, or why there are none; waits for the device. `None` where it
@@ -236,23 +243,55 @@ class Device:
             return token
         group = token.group
         if not group.measured and group.rows is None:
+            stream = current_stream(token.device)
             try:
-                self._groups.measure(group, current_stream(token.device))
+                self._groups.measure(group, stream)
             except RuntimeError:
                 # One by one; what is missing is found out and said there.
-                group.measured = [self._alone(copy) for copy in group.copies]
+                group.measured = [self._alone(token.kind, copy, stream) for copy in group.copies()]
         if group.measured:
             return group.measured[token.place]
         if group.rows is None:
-            return Copy(group.copies[0].view(torch.uint8), token.device, token.stream)
+            return Copy(group.blocks[0].view(-1).view(torch.uint8), token.device, token.stream)
         return token
 
-    def _alone(self, tensor: torch.Tensor) -> Token | Copy | str:
-        """What is made of a tensor whose group cannot be measured, or why nothing can."""
+
+def _for_each_kind(tensors: Sequence[torch.Tensor], start: Callable[[Sequence[torch.Tensor], Any], Sequence[T | str]]) -> list[T | str]:
+    """What `start` gives for `tensors`, in their order: it is called for those that are alike, and the current queue of their device."""
+    found: dict[int, T | str] = {}
+    queues: dict[torch.device, tuple[bool, Any]] = {}
+    for (device, _, _), places in alike(tensors).items():
+        captures, stream = queues.get(device) or queues.setdefault(device, (is_capturing(device), current_stream(device)))
+        stand = ["the device is recording a graph"] * len(places) if captures else start([tensors[place] for place in places], stream)
+        found.update(zip(places, stand))
+    return [found[place] for place in range(len(tensors))]
+
+
+def _copies(tensors: Sequence[torch.Tensor], stream: Any) -> list[Copy | str]:
+    """Copies of tensors that are alike, or why there are none: by one launch where they are small."""
+    first = tensors[0]
+    if len(tensors) > 1 and 0 < len(tensors) * first.numel() * first.dtype.itemsize <= _TOGETHER:
+        with contextlib.suppress(RuntimeError):
+            rows = in_rows(tensors)
+            if rows is not None:
+                return [Copy(row, first.device, stream) for row in rows.view(torch.uint8).unbind(0)]
+    found: list[Copy | str] = []
+    for tensor in tensors:
         try:
-            return self._observed(tensor, together=False) or "the device is recording a graph"
-        except RuntimeError as error:
-            return _first_line(error)
+            found.append(_copy(tensor, stream))
+        except Exception as error:
+            found.append(_first_line(error))
+    return found
+
+
+def _copy(tensor: torch.Tensor, stream: Any) -> Copy:
+    try:
+        same = tensor.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
+    except torch.OutOfMemoryError:
+        if tensor.numel() * tensor.dtype.itemsize <= _TOGETHER:
+            raise
+        same = tensor.cpu().contiguous().resolve_conj().resolve_neg()
+    return Copy(same.view(-1).view(torch.uint8), tensor.device, stream)
 
 
 def _kernel() -> Any:

@@ -1,13 +1,14 @@
 """Small tensors of one type and size, copied on their device as they come and measured together.
 
-To copy a tensor is one launch, and to measure many rows takes hardly more of them than to measure one tensor. What is still alone when numbers
-are fetched is fetched as it is, and measured on the host.
+To copy a tensor is one launch, or to copy all of a call that have the same shape, and to measure many rows takes hardly more of them than to
+measure one tensor. What is still alone when numbers are fetched is fetched as it is, and measured on the host.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Iterator, Sequence
 from typing import Any, Optional
 
 import torch
@@ -37,18 +38,25 @@ class _Queue:
 class Group:
     """Tensors of one type and size, in one queue."""
 
-    __slots__ = ("copies", "key", "measured", "queue", "rows")
+    __slots__ = ("blocks", "key", "measured", "queue", "rows", "size")
 
     def __init__(self, queue: _Queue, key: tuple[torch.dtype, int]) -> None:
         self.queue = queue
         #: Type, and elements of each.
         self.key = key
-        #: The elements of each in row-major order, until they are released.
-        self.copies: list[torch.Tensor] = []
+        #: Their elements, a row for each in row-major order, in as many pieces as they came in; until they are released.
+        self.blocks: list[torch.Tensor] = []
+        #: How many there are.
+        self.size = 0
         #: What was measured of them together.
         self.rows: Optional[Rows] = None
         #: Or what stands for each, or why nothing does, where that could not be done.
         self.measured: list[Any] = []
+
+    def copies(self) -> Iterator[torch.Tensor]:
+        """The elements of each."""
+        for block in self.blocks:
+            yield from block.view(-1, self.key[1]).unbind(0)
 
 
 class Groups:
@@ -64,32 +72,35 @@ class Groups:
         """Begins a step: what was not fetched of others takes no more."""
         self._queues = {}
 
-    def take(self, kind: Kind, tensor: torch.Tensor, stream: Any) -> tuple[Group, int] | None:
-        """Copies `tensor` in `stream`, which is the current one: its group, and its place there. None where it is better measured by
-        itself. Raises what torch raises."""
-        elements, dtype = tensor.numel(), tensor.dtype
-        if kind is not Kind.FLOAT or dtype.itemsize == 1 or not 0 < elements <= LARGEST or self._sums.is_fused:
-            return None
-        place = (tensor.device, stream)
+    def takes(self, kind: Kind, tensor: torch.Tensor) -> bool:
+        """Whether tensors such as this one are better measured with others."""
+        return kind is Kind.FLOAT and 0 < tensor.numel() <= LARGEST and tensor.dtype.itemsize > 1 and not self._sums.is_fused
+
+    def take(self, tensors: Sequence[torch.Tensor], stream: Any) -> list[tuple[Group, int]]:
+        """Copies `tensors`, which are alike, in `stream`, which is the current one: the group of each and its place there, of as many as there
+        is room for. Raises what torch raises."""
+        elements, place = tensors[0].numel(), (tensors[0].device, stream)
         queue = self._queues.get(place) or self._queues.setdefault(place, _Queue())
-        if queue.held + elements > _HELD:
-            self._make_room(queue, stream)
+        key = (tensors[0].dtype, elements)
+        taken: list[tuple[Group, int]] = []
+        while len(taken) < len(tensors):
             if queue.held + elements > _HELD:
-                return None
-        copy = tensor.clone(memory_format=torch.contiguous_format)
-        # Operations cost more than what is asked here, also where they do nothing.
-        if copy.is_neg():
-            copy = copy.resolve_neg()
-        if copy.dim() != 1:
-            copy = copy.view(-1)
-        key = (dtype, elements)
-        with self._lock:
-            group = queue.open.get(key)
-            if group is None:
-                group = queue.open[key] = Group(queue, key)
-            group.copies.append(copy)
-            queue.held += elements
-            return group, len(group.copies) - 1
+                self._make_room(queue, stream)
+            room = (_HELD - queue.held) // elements
+            if room <= 0:
+                break
+            some = tensors[len(taken) : len(taken) + room]
+            rows = in_rows(some) if len(some) > 1 else None
+            blocks = [_in_row(tensor) for tensor in some] if rows is None else [rows]
+            with self._lock:
+                group = queue.open.get(key)
+                if group is None:
+                    group = queue.open[key] = Group(queue, key)
+                group.blocks += blocks
+                taken += [(group, group.size + place) for place in range(len(some))]
+                group.size += len(some)
+                queue.held += len(some) * elements
+        return taken
 
     def measure(self, group: Group, stream: Any) -> None:
         """Starts to measure the tensors of `group` in `stream`, which is the current one and waits for theirs, unless there is one
@@ -97,20 +108,44 @@ class Groups:
         with self._lock:
             if group.queue.open.get(group.key) is group:
                 del group.queue.open[group.key]
-        if group.rows is None and len(group.copies) > 1:
-            group.rows = self._sums.of_rows(torch.stack(group.copies), stream)
+        if group.rows is None and group.size > 1:
+            blocks = [block.view(-1, group.key[1]) for block in group.blocks]
+            group.rows = self._sums.of_rows(blocks[0] if len(blocks) == 1 else torch.cat(blocks), stream)
 
     def release(self, group: Group) -> None:
         """Gives back the memory of the copies."""
         with self._lock:
-            group.queue.held -= len(group.copies) * group.key[1]
-            group.copies = []
+            group.queue.held -= group.size * group.key[1]
+            group.blocks, group.size = [], 0
 
     def _make_room(self, queue: _Queue, stream: Any) -> None:
         """Measures what can be measured together. What that fails for is tried again when it is fetched."""
         with self._lock:
-            several = [group for group in queue.open.values() if len(group.copies) > 1]
+            several = [group for group in queue.open.values() if group.size > 1]
         for group in several:
             with contextlib.suppress(RuntimeError):
                 self.measure(group, stream)
                 self.release(group)
+
+
+def alike(tensors: Sequence[torch.Tensor]) -> dict[tuple[torch.device, torch.dtype, torch.Size], list[int]]:
+    """Which of `tensors` are on the same device and have the same type and shape."""
+    found: dict[tuple[torch.device, torch.dtype, torch.Size], list[int]] = {}
+    for place, tensor in enumerate(tensors):
+        found.setdefault((tensor.device, tensor.dtype, tensor.shape), []).append(place)
+    return found
+
+
+def in_rows(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """A copy of tensors that are alike and have elements, a row for each, by one launch; None where their elements are not as they lie in
+    memory."""
+    if all(tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj() for tensor in tensors):
+        return torch.stack(tensors).reshape(len(tensors), -1)  # type: ignore[arg-type]
+    return None
+
+
+def _in_row(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy, in row-major order."""
+    copy = tensor.clone(memory_format=torch.contiguous_format)
+    # Operations cost more than what is asked here, also where they do nothing.
+    return copy.resolve_neg() if copy.is_neg() else copy

@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 
 import torch
 
-from probe.private.streams import Streams
+from probe.private.streams import Streams, capturing
 
 T = TypeVar("T")
 
 _STREAMS = Streams()
+#: By kind of device, what says whether a graph is recorded.
+_CAPTURING: dict[str, Callable[[], bool]] = {}
 
 
 def _module(device: torch.device) -> Any:
@@ -28,9 +30,11 @@ def current_stream(device: torch.device) -> Any:
 
 def is_capturing(device: torch.device) -> bool:
     """Whether operations are being recorded into a graph, to be run later and again."""
-    module = None if device.type == "cpu" else getattr(torch, device.type, None)
-    asked = getattr(module, "is_current_stream_capturing", None)
-    return asked is not None and bool(asked())
+    kind = device.type
+    asked = _CAPTURING.get(kind)
+    if asked is None:
+        asked = _CAPTURING[kind] = capturing(kind, None if kind == "cpu" else getattr(torch, kind, None))
+    return bool(asked())
 
 
 def wait_for(device: torch.device, streams: Iterable[Any]) -> None:

@@ -238,7 +238,7 @@ class _Tap:
             self._call = core.open(name, scope, stack, recomputed)
             self._backward = self._gradients._start(self)
         if self._call is not None:
-            core.add(self._call, side, path, gradient)
+            core.add(self._call, side, [(path, gradient)])
         self._missing.discard(path)
         if not self._missing:
             self._gradients._done(self, self._backward)
@@ -298,7 +298,7 @@ class _ParameterGroup:
             self._call = core.open(f"{self._stem}.parameters_grad.{number}", None, None, False)
             self._backward = self._gradients._start(self)
         if self._call is not None:
-            core.add(self._call, "gradient", f"grad.{name}", parameter.grad)
+            core.add(self._call, "gradient", [(f"grad.{name}", parameter.grad)])
         self._missing.discard(name)
         if not self._missing:
             self._gradients._done(self, self._backward)

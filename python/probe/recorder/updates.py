@@ -49,25 +49,24 @@ class Update:
 
     def given(self) -> None:
         """Adds what the step is given."""
-        for path, option in _options(self._optimizer):
-            self._core.add(self.call, "input", f"kwarg.{path}", option)
+        given: list[tuple[str, Any]] = [(f"kwarg.{path}", option) for path, option in _options(self._optimizer)]
         for name, parameter in self._parameters:
-            self._core.add(self.call, "input", f"input.grad.{name}", parameter.grad)
-            for state, value in self._state(parameter):
-                self._core.add(self.call, "input", f"input.{state}.{name}", value)
-        for name, parameter in self._parameters:
-            self._core.add(self.call, "parameter", f"parameter.{name}", parameter)
+            given.append((f"input.grad.{name}", parameter.grad))
+            given += ((f"input.{state}.{name}", value) for state, value in self._state(parameter))
+        self._core.add(self.call, "input", given)
+        self._core.add(self.call, "parameter", [(f"parameter.{name}", parameter) for name, parameter in self._parameters])
 
     def made(self) -> None:
         """Adds what the step has made."""
         with without_functions():
+            made = []
             for name, parameter in self._parameters:
+                made.append((f"output.parameter.{name}", parameter))
+                made += ((f"output.{state}.{name}", value) for state, value in self._state(parameter))
+            for _, value in made:
                 # Not every kernel tells torch that it has written.
-                self._core.forget(memory_of(parameter))
-                self._core.add(self.call, "output", f"output.parameter.{name}", parameter)
-                for state, value in self._state(parameter):
-                    self._core.forget(memory_of(value))
-                    self._core.add(self.call, "output", f"output.{state}.{name}", value)
+                self._core.forget(memory_of(value))
+            self._core.add(self.call, "output", made)
 
     def _state(self, parameter: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         """Tensors that the optimizer keeps of a parameter. Not counts of steps: some devices keep them as tensors, some do not."""

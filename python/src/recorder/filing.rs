@@ -9,8 +9,9 @@ use pyo3::prelude::*;
 use super::{Recorder, lock};
 use crate::call::Call;
 use crate::device;
-use crate::measure::{DataName, Pending, short};
+use crate::measure::{DataName, short};
 use crate::tape::Due;
+use crate::token::Pending;
 
 /// Tensors on devices whose numbers wait there until they are fetched: about 4 KiB each. The program waits for the device while
 /// they are, so that it is done at the end of a step and not before, unless there are this many. What waits is lost where the
@@ -44,7 +45,7 @@ impl Recorder {
             // Those that were measured for another slot take no more room.
             for pending in pending.iter().filter(|pending| Arc::strong_count(&pending.token) <= 2) {
                 queue.waiting += 1;
-                queue.held += pending.token.held;
+                queue.held += pending.token.held();
             }
             queue.records.push((record, pending));
             queue.waiting >= WAITING || queue.held >= WAITING_BYTES

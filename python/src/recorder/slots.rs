@@ -8,14 +8,16 @@ use super::Recorder;
 use crate::call::Call;
 use crate::flatten::{Style, Walk};
 use crate::measure::Collector;
+use crate::token::Request;
 
 impl Recorder {
-    pub(super) fn walk(
+    /// Adds what `walk` meets; tensors on a device are asked for when it has met them all.
+    pub(super) fn walk<'py>(
         &self,
+        py: Python<'py>,
         call: &mut Call,
-        side: SlotSide,
-        join_numbers: bool,
-        walk: impl FnOnce(&mut Walk<'_, Collector<'_>>),
+        style: Style,
+        walk: impl FnOnce(&mut Walk<'_, Collector<'_, 'py>>),
     ) {
         let Call { record, pending, rewritten, stored, .. } = call;
         let mut collector = Collector {
@@ -23,15 +25,12 @@ impl Recorder {
             tape: &self.tape,
             op: &record.name,
             pending,
+            request: Request::default(),
             rewritten,
             with_data: *stored,
         };
-        walk(&mut Walk {
-            torch: &self.meter.torch,
-            sink: &mut collector,
-            style: Style { side, join_numbers },
-            slots: &mut record.slots,
-        });
+        walk(&mut Walk { torch: &self.meter.torch, sink: &mut collector, style, slots: &mut record.slots });
+        self.meter.send(py, collector.request);
     }
 
     pub(super) fn arguments(
@@ -41,7 +40,7 @@ impl Recorder {
         kwargs: &Bound<'_, PyDict>,
         join_numbers: bool,
     ) {
-        self.walk(call, SlotSide::Input, join_numbers, |walk| {
+        self.walk(args.py(), call, Style { side: SlotSide::Input, join_numbers }, |walk| {
             let mut path = String::from("input");
             for (index, value) in args.iter().enumerate() {
                 walk.at(&mut path, index, &value, 0);
@@ -58,7 +57,7 @@ impl Recorder {
 
     /// A tuple of results has a slot each; anything else is `output.0`.
     pub(super) fn results(&self, call: &mut Call, result: &Bound<'_, PyAny>) {
-        self.walk(call, SlotSide::Output, true, |walk| {
+        self.walk(result.py(), call, Style { side: SlotSide::Output, join_numbers: true }, |walk| {
             let mut path = String::from("output");
             if let Ok(items) = result.cast::<PyTuple>() {
                 for (index, value) in items.iter().enumerate() {

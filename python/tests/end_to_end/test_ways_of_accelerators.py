@@ -69,6 +69,44 @@ def test_an_optimizer_that_steps_all_parameters_at_once(tmp_path: Path, compare:
     assert (code, report["verdict"], report["culprits"]) == (0, "agree", [])
 
 
+@pytest.mark.parametrize("task", ["statistics", "sketch"])
+def test_keys_that_are_repeated_for_each_head(tmp_path: Path, compare: Any, monkeypatch: pytest.MonkeyPatch, task: str) -> None:
+    """transformers has a kernel share keys and values between heads on GPUs and hosts, and repeats them by ops of its own on NPUs."""
+    transformers = pytest.importorskip("transformers")
+    from transformers.integrations import sdpa_attention
+
+    def record(name: str) -> Path:
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+        model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(vocab_size=64, head_dim=8, max_position_embeddings=32, **sizes)).bfloat16()
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+        words = torch.randint(0, 64, (2, 12), generator=torch.Generator().manual_seed(1))
+        with probe.capture(tmp_path / name, model=model, steps=[0, 2], level="mix", task=task, quiet=True):
+            for _ in range(3):
+                model(input_ids=words, labels=words).loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        return tmp_path / name
+
+    def answer(name: str) -> Any:
+        return compare(tmp_path / "shared", record(name))[1]
+
+    record("shared")
+    repeat = sdpa_attention.repeat_kv
+    monkeypatch.setattr(sdpa_attention, "use_gqa_in_sdpa", lambda *_: False)
+    report = answer("repeated")
+    assert (report["verdict"], report["culprits"]) == ("agree", [])
+    monkeypatch.setattr(sdpa_attention, "repeat_kv", lambda values, times: repeat(values * 1.02, times))
+    first = answer("larger")["first_divergence"]
+    assert (first["step"], first["op"].rpartition(".")[0][:14]) == (0, "Tensor.__mul__")
+    # The second head reads what is the first one's: of statistics, nothing shows.
+    if task == "sketch":
+        monkeypatch.setattr(sdpa_attention, "repeat_kv", lambda values, times: values.repeat(1, times, 1, 1))
+        first = answer("of other heads")["first_divergence"]
+        assert (first["step"], first["op"]) == (0, "Functional.scaled_dot_product_attention.0.forward")
+        assert "but for the shapes of input.1 and input.2" in first["reason"]
+
+
 def test_values_that_cannot_be_measured_are_not_clean(tmp_path: Path, compare: Any) -> None:
     for name in ("one", "two"):
         with probe.capture(tmp_path / name, steps="all", level="api", step_on="program") as capture:

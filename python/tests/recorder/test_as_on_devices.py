@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+import probe
 from dumps import Dump
 from probe.recorder import _session, device_sums
 from probe.recorder.device import Copy, Device, Token
@@ -34,11 +38,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     held: list[Any] = []
 
     def noting(method: Any) -> Any:
-        def call(self: Device, tensor: torch.Tensor) -> Any:
-            held.append(tensor.untyped_storage())
-            place = (held[-1].data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
-            found.measured.append((*place, tensor._version, tensor.dtype))
-            return method(self, tensor)
+        def call(self: Device, tensors: list[torch.Tensor]) -> Any:
+            for tensor in tensors:
+                held.append(tensor.untyped_storage())
+                place = (held[-1].data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+                found.measured.append((*place, tensor._version, tensor.dtype))
+            return method(self, tensors)
 
         return call
 
@@ -159,7 +164,7 @@ def test_training_is_not_changed(record: Record, calls: Calls) -> None:
 def test_memory_that_ends_while_measuring_is_said_and_training_goes_on(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_session, "_AS_ON_DEVICE", True)
 
-    def full(self: Device, tensor: torch.Tensor) -> Any:
+    def full(self: Device, tensors: list[torch.Tensor]) -> Any:
         raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(Device, "observe", full)
@@ -327,3 +332,43 @@ def test_weights_that_fsdp_moves(record: Record, calls: Calls, monkeypatch: pyte
                     assert same[path].norm == pytest.approx(slot.norm, rel=SUM_ERROR), (op.name, path)
                     compared += 1
     assert compared > 12
+
+
+@pytest.mark.parametrize("name", ["observe", "copy", "fetch"])
+def test_what_interrupts_the_recorder_reaches_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(_session, "_AS_ON_DEVICE", True)
+    handled: list[int] = []
+    plain = getattr(Device, name)
+
+    def handle(*_: Any) -> None:
+        handled.append(1)
+        # As a handler of SIGTERM may do.
+        sys.exit("enough")
+
+    def interrupted(self: Device, given: Any) -> Any:
+        if not handled:
+            signal.raise_signal(signal.SIGINT)
+        return plain(self, given)
+
+    def work() -> None:
+        for _ in range(3):
+            torch.ones(3000).sin()
+            torch.ones(30).cos()
+
+    monkeypatch.setattr(Device, name, interrupted)
+    before = signal.signal(signal.SIGINT, handle)
+    capture = probe.Capture(tmp_path / "dump", level="api", task="sketch")
+    try:
+        capture.start()
+        with pytest.raises(SystemExit, match="enough"):
+            work()
+            capture.step()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        capture.close()
+    dump = Dump(tmp_path / "dump")
+    assert handled == [1] and dump.manifest["notes"] == []
+    # What was being recorded is there, and what came later is not where the program did not go on.
+    slots = [slot for op in dump.ops for slot in op.slots.values() if slot.row["shape"]]
+    assert slots and all(slot.row["elements"] for slot in slots)
+    assert ("Tensor.cos.2.forward" in dump) == (name == "fetch")

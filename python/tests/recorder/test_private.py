@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 import probe
 from dumps import Dump
 from probe import private
+from probe.private import guards
 from probe.private.streams import Streams
 
 #: What torch promises to nobody. `_core` is our own, and `__torch_function__` and the like are public.
@@ -89,6 +90,24 @@ class Module:
     def current_stream(self, device: torch.device) -> Any:
         self.made += 1
         return SimpleNamespace(stream_id=self.current[0], device_index=self.current[1], device_type=self.current[2])
+
+
+def test_one_guard_keeps_away_what_three_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept_away(makes: tuple[Callable[[], Any], ...]) -> int:
+        entered = [make() for make in makes]
+        for guard in entered:
+            guard.__enter__()
+        keys: int = torch._C._dispatch_tls_local_exclude_set().raw_repr()
+        for guard in reversed(entered):
+            guard.__exit__(None, None, None)
+        return keys
+
+    before = kept_away(())
+    three = kept_away(guards._BELOW)
+    quick = guards._below()
+    assert len(quick) == 1 and kept_away(quick) == three != before == kept_away(())
+    monkeypatch.setenv(private.VARIABLE, "1")
+    assert guards._below() == guards._BELOW
 
 
 def test_an_object_of_a_stream_is_asked_for_once() -> None:

@@ -1,0 +1,130 @@
+//! Values that one side alone repeats, by ops of its own, before both sides compute the same: keys and values of grouped attention are read
+//! as they are by a kernel that shares them between heads, and repeated for each head for one that does not. Their shapes differ, and so
+//! do those of their gradients, of which one side makes one for each head and adds them up by itself.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Verdict;
+use super::difference::{Difference, Fact};
+use super::flow::{Flow, Place};
+use super::ops::Kind;
+use crate::dump::{Figure, TensorRecord};
+use crate::pair::{PartPair, Substitution, value_key};
+
+/// Values of the baseline and of the candidate.
+type Sides = [Option<u64>; 2];
+
+/// Gives values whose shapes differ for that reason what is known of the same values where both sides have them in one shape: what one side's
+/// copies read, or what they made.
+pub(super) fn bring_together(flow: &mut Flow<'_>) {
+    let reshaped: Vec<Place> = (0..flow.nodes.len())
+        .filter(|&op| flow.nodes[op].is_paired)
+        .flat_map(|op| (0..flow.nodes[op].slot_count()).map(move |slot| (op, slot)))
+        .filter(|&place| flow.fact(place).difference == Difference::Shape)
+        .collect();
+    if reshaped.is_empty() {
+        return;
+    }
+    let groups: Vec<Copies> =
+        flow.pair.substitutions.iter().filter_map(|group| Copies::of(flow, group)).collect();
+    let mut known: HashMap<(u64, u64), Place> = HashMap::new();
+    for op in (0..flow.nodes.len()).filter(|&op| flow.nodes[op].is_paired) {
+        for slot in 0..flow.nodes[op].slot_count() {
+            let fact = flow.fact((op, slot));
+            if fact.is_tensor
+                && fact.is_measured
+                && fact.difference.is_open()
+                && let [Some(b), Some(c)] = sides(flow, (op, slot))
+            {
+                known.entry((b, c)).or_insert((op, slot));
+            }
+        }
+    }
+    let known = &known;
+    let together: Vec<(Place, Place)> = reshaped
+        .into_iter()
+        .filter_map(|place| {
+            let [Some(b), Some(c)] = sides(flow, place) else { return None };
+            // The first in execution order, whatever order sets have.
+            let same = groups
+                .iter()
+                .flat_map(|group| {
+                    let own = if group.side == 0 { b } else { c };
+                    let key = move |other| if group.side == 0 { (other, c) } else { (b, other) };
+                    group.across(own).filter_map(move |other| known.get(&key(other)))
+                })
+                .min()
+                .copied();
+            Some((place, same?))
+        })
+        .collect();
+    for (place, same) in together {
+        let mut fact = Fact { difference: Difference::None, ..Fact::clone(flow.fact(same)) };
+        let shapes = flow.fact(place).judgement.reason.clone();
+        let name = flow.nodes[same.0].op.name.as_str();
+        let path = flow.slot(same).map_or("", |slot| &*slot.path);
+        fact.judgement.verdict = Verdict::Unknown;
+        fact.judgement.error = Figure::NONE;
+        fact.judgement.reason =
+            format!("{shapes}: one side repeats it by ops of its own; judged as {path} of {name}").into();
+        *flow.fact_mut(place) = fact;
+    }
+}
+
+/// Paths of what an op reads that has not as many elements on both sides.
+pub(super) fn inputs(pair: &PartPair, position: usize) -> Vec<&str> {
+    let op_pair = &pair.ops[position];
+    let slots = op_pair.slots.iter().filter_map(|slots| {
+        let (b, c) = pair.slot(op_pair, slots);
+        let (b, c) = (b?, c?);
+        let other = b.value.tensor()?.len() != c.value.tensor()?.len();
+        (other && !b.side.is_result()).then_some(&*b.path)
+    });
+    slots.collect()
+}
+
+/// A group of ops of one side alone that copy what they read, or hand on gradients of such copies.
+struct Copies {
+    /// 0 for the baseline, 1 for the candidate.
+    side: usize,
+    read: HashSet<u64>,
+    made: HashSet<u64>,
+}
+
+impl Copies {
+    fn of(flow: &Flow<'_>, group: &Substitution) -> Option<Self> {
+        let (side, members) = match (&*group.baseline, &*group.candidate) {
+            (members, []) => (0, members),
+            ([], members) => (1, members),
+            _ => return None,
+        };
+        if !members.iter().all(|&op| flow.nodes[op].traits.kind == Kind::Copy) {
+            return None;
+        }
+        let values = |results: bool| -> HashSet<u64> {
+            let slots = members.iter().flat_map(|&op| &flow.nodes[op].op.slots);
+            slots
+                .filter(|slot| slot.side.is_result() == results)
+                .filter_map(|slot| slot.value.tensor().and_then(value_key))
+                .collect()
+        };
+        Some(Self { side, read: values(false), made: values(true) })
+    }
+
+    /// Values on the other end of the group: what it read, of one that it made; what it made, of one that it read.
+    fn across(&self, value: u64) -> impl Iterator<Item = u64> {
+        let ends = match (self.made.contains(&value), self.read.contains(&value)) {
+            (true, _) => Some(&self.read),
+            (false, true) => Some(&self.made),
+            (false, false) => None,
+        };
+        ends.into_iter().flatten().copied()
+    }
+}
+
+fn sides(flow: &Flow<'_>, (op, slot): Place) -> Sides {
+    let op_pair = &flow.pair.ops[op];
+    let (b, c) = op_pair.slots.get(slot).map_or((None, None), |slots| flow.pair.slot(op_pair, slots));
+    let key = |record: Option<&TensorRecord>| record.and_then(value_key);
+    [key(b.and_then(|slot| slot.value.tensor())), key(c.and_then(|slot| slot.value.tensor()))]
+}
