@@ -176,3 +176,21 @@ fn what_is_computed_before_it_is_repeated_is_one() {
     let first = answer.summary.first_divergence.unwrap();
     assert_eq!((&*first.op, first.cause), ("Tensor.mul.0.forward", Cause::Structure));
 }
+
+#[test]
+fn what_is_cut_off_or_repeated_for_an_op_whose_results_show_it_is_one() {
+    let rows = |seed: u32, rows: usize| Tensor::wave(seed, rows * 8).shaped(&[rows, 8]);
+    for (name, read, made) in [("Tensor.__getitem__.0.forward", 4, 4), ("Tensor.repeat.0.forward", 16, 16)] {
+        let answer = compare(Task::Tensor, &|side| {
+            let mut ops = vec![op("Functional.gelu.0.forward").input(rows(1, 8)).output(rows(2, 8))];
+            if side.is_candidate() {
+                ops.push(op(name).input(rows(2, 8)).output(rows(3, read)));
+            }
+            let (given, result) = side.pick((rows(2, 8), rows(4, 8)), (rows(3, read), rows(5, made)));
+            ops.push(op("Functional.linear.0.forward").input(given).input(wave(6)).output(result));
+            ops
+        });
+        let first = answer.summary.first_divergence.unwrap();
+        assert_eq!((&*first.op, first.cause), (name, Cause::Structure));
+    }
+}

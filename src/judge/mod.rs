@@ -1,6 +1,6 @@
 //! From numbers to statements: a verdict for every tensor pair, a role for every op, the first divergence and its cause.
 //!
-//! Knows no file format and does no arithmetic on tensors; everything rests on the [`Evidence`] of `measure`.
+//! Knows no file format and does no arithmetic on tensors; everything rests on the [`Evidence`](crate::measure::Evidence) of `measure`.
 
 mod across;
 mod argument;

@@ -20,7 +20,7 @@ pub(super) fn bring_together(flow: &mut Flow<'_>) {
     let reshaped: Vec<Place> = (0..flow.nodes.len())
         .filter(|&op| flow.nodes[op].is_paired)
         .flat_map(|op| (0..flow.nodes[op].slot_count()).map(move |slot| (op, slot)))
-        .filter(|&place| flow.fact(place).difference == Difference::Shape)
+        .filter(|&place| flow.fact(place).difference == Difference::Shape && ends_there(flow, place))
         .collect();
     if reshaped.is_empty() {
         return;
@@ -45,9 +45,11 @@ pub(super) fn bring_together(flow: &mut Flow<'_>) {
         .into_iter()
         .filter_map(|place| {
             let [Some(b), Some(c)] = sides(flow, place) else { return None };
+            let more = more_elements(flow, place)?;
             // The first in execution order, whatever order sets have.
             let same = groups
                 .iter()
+                .filter(|group| group.side == more)
                 .flat_map(|group| {
                     let own = if group.side == 0 { b } else { c };
                     let key = move |other| if group.side == 0 { (other, c) } else { (b, other) };
@@ -68,6 +70,27 @@ pub(super) fn bring_together(flow: &mut Flow<'_>) {
         fact.judgement.reason =
             format!("{shapes}: one side repeats it by ops of its own; judged as {path} of {name}").into();
         *flow.fact_mut(place) = fact;
+    }
+}
+
+/// Whether results do not have other shapes for it: of what an op reads, those that it makes; a gradient has the shape of what it is of.
+fn ends_there(flow: &Flow<'_>, (op, slot): Place) -> bool {
+    let node = &flow.nodes[op];
+    let reshaped = |slot: usize| flow.fact((op, slot)).difference == Difference::Shape;
+    if node.results().any(|result| result == slot) {
+        node.is_backward()
+    } else {
+        !node.results().any(reshaped)
+    }
+}
+
+/// The side that has a whole number of times as many elements as the other: 0 for the baseline, 1 for the candidate.
+fn more_elements(flow: &Flow<'_>, place: Place) -> Option<usize> {
+    let [b, c] = records(flow, place).map(|record| record.map(TensorRecord::len));
+    let (b, c) = (b?, c?);
+    match (b.min(c), b.max(c)) {
+        (few, many) if few == 0 || few == many || many % few > 0 => None,
+        _ => Some(usize::from(c > b)),
     }
 }
 
@@ -122,9 +145,12 @@ impl Copies {
     }
 }
 
-fn sides(flow: &Flow<'_>, (op, slot): Place) -> Sides {
+fn sides(flow: &Flow<'_>, place: Place) -> Sides {
+    records(flow, place).map(|record| record.and_then(value_key))
+}
+
+fn records<'a>(flow: &Flow<'a>, (op, slot): Place) -> [Option<&'a TensorRecord>; 2] {
     let op_pair = &flow.pair.ops[op];
     let (b, c) = op_pair.slots.get(slot).map_or((None, None), |slots| flow.pair.slot(op_pair, slots));
-    let key = |record: Option<&TensorRecord>| record.and_then(value_key);
-    [key(b.and_then(|slot| slot.value.tensor())), key(c.and_then(|slot| slot.value.tensor()))]
+    [b, c].map(|slot| slot.and_then(|slot| slot.value.tensor()))
 }
