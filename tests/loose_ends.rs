@@ -156,7 +156,7 @@ fn a_kernel_that_is_given_repeated_values_may_be_at_fault() {
             (&*first.op, first.cause),
             ("Functional.scaled_dot_product_attention.0.forward", Cause::Numerics)
         );
-        let said = "inputs bit-equal but for the shapes of input.1, made by ops of one side alone";
+        let said = "inputs bit-equal but for the shapes of input.1, which one side repeats by ops of its own";
         assert!(first.reason.contains(said), "{}", first.reason);
     }
 }

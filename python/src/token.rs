@@ -144,7 +144,7 @@ impl<'py> Request<'py> {
                 .and_then(|tensors| interrupt::asked(py, || device.call_method1(method, (&tensors,))))
                 .and_then(|answers| answers.extract::<Vec<Bound<'_, PyAny>>>());
             let (mut answers, reason) = match answers {
-                Ok(answers) => (answers.into_iter(), String::new()),
+                Ok(answers) => (answers.into_iter(), LOST.to_owned()),
                 Err(error) => (Vec::new().into_iter(), short(&error)),
             };
             for Asked { token, storage, .. } in asked {

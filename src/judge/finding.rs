@@ -1,10 +1,9 @@
 //! Puts an op at fault into words and numbers.
 
 use super::candidate::{Beyond, Candidate};
-use super::repeated;
 use super::{
     Cause, ErrorPlace, Extremes, Finding, LargestError, Located, OpJudgement, PartEvidence, ReferenceErrors,
-    SlotJudgement, frames,
+    SlotJudgement, frames, repeated,
 };
 use crate::dump::{Number, Op, OpKind, OpName, Phase, Rank, Slot, Stack, TensorRecord, Value};
 use crate::measure::{Evidence, Metric, SketchEstimate};
@@ -119,11 +118,15 @@ fn reason(
             parts.push(if candidate.cause == Cause::NonFinite { said.to_owned() } else { numbers });
         }
         Cause::NonFinite | Cause::DType | Cause::Structure => {
-            parts.extend([inputs(pair, candidate.op, judged, evidence), said.to_owned()]);
+            parts.extend([inputs(pair, candidate.op, (judged, slots), evidence), said.to_owned()]);
         }
         Cause::Optimizer if !candidate.said.is_empty() => parts.push(candidate.said.clone()),
         Cause::Numerics | Cause::Gradient | Cause::Optimizer => {
-            parts.extend([inputs(pair, candidate.op, judged, evidence), numbers, candidate.said.clone()]);
+            parts.extend([
+                inputs(pair, candidate.op, (judged, slots), evidence),
+                numbers,
+                candidate.said.clone(),
+            ]);
             if let Some(hint) = random_hint(pair.name(op_pair)) {
                 parts.push(hint.to_owned());
             }
@@ -144,17 +147,25 @@ fn follows_modules_alone(pair: &PartPair, position: usize) -> bool {
 }
 
 /// How well the inputs agree.
-fn inputs(pair: &PartPair, position: usize, judged: &OpJudgement, evidence: &Evidence) -> String {
+fn inputs(
+    pair: &PartPair,
+    position: usize,
+    (judged, slots): (&OpJudgement, &[SlotJudgement]),
+    evidence: &Evidence,
+) -> String {
     let agree = match judged.input_error.get() {
         None => return "no comparable inputs".to_owned(),
         Some(error) if error > 0.0 => format!("inputs agree to {error:.1e}"),
         Some(_) if evidence.is_estimate() && !hashed(evidence) => "inputs equal in statistics".to_owned(),
         Some(_) => "inputs bit-equal".to_owned(),
     };
-    match &*repeated::inputs(pair, position) {
+    match &*repeated::inputs(pair, position, slots) {
         [] => agree,
         paths => {
-            format!("{agree} but for the shapes of {}, made by ops of one side alone", paths.join(" and "))
+            format!(
+                "{agree} but for the shapes of {}, which one side repeats by ops of its own",
+                paths.join(" and ")
+            )
         }
     }
 }

@@ -127,17 +127,17 @@ impl<'a> Flow<'a> {
                 facts: facts.collect(),
             })
         });
+        let nodes = nodes.collect();
         let mut flow = Self {
             pair,
             evidence,
-            nodes: nodes.collect(),
-            facts: Facts::default(),
+            nodes,
+            facts: all,
             by_name: pair.ops.iter().enumerate().map(|(position, op)| (pair.name(op), position)).collect(),
             parents: Vec::new(),
             late_checksums: 0,
             modules_alone: false,
         };
-        flow.facts = all;
         flow.modules_alone =
             flow.nodes.iter().all(|node| node.is_module() || node.traits.kind == Kind::Optimizer);
         let nesting = Nesting::of(pair);

@@ -4,10 +4,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Verdict;
 use super::difference::{Difference, Fact};
 use super::flow::{Flow, Place};
 use super::ops::Kind;
+use super::{SlotJudgement, Verdict};
 use crate::dump::{Figure, TensorRecord};
 use crate::pair::{PartPair, Substitution, value_key};
 
@@ -94,14 +94,15 @@ fn more_elements(flow: &Flow<'_>, place: Place) -> Option<usize> {
     }
 }
 
-/// Paths of what an op reads that has not as many elements on both sides.
-pub(super) fn inputs(pair: &PartPair, position: usize) -> Vec<&str> {
-    let op_pair = &pair.ops[position];
-    let slots = op_pair.slots.iter().filter_map(|slots| {
-        let (b, c) = pair.slot(op_pair, slots);
+/// Paths of what an op reads that one side repeats.
+pub(super) fn inputs<'a>(pair: &'a PartPair, op: usize, judged: &[SlotJudgement]) -> Vec<&'a str> {
+    let slots = judged.iter().enumerate().filter_map(|(slot, judged)| {
+        let (b, c) = pair.slot_at(op, slot);
         let (b, c) = (b?, c?);
-        let other = b.value.tensor()?.len() != c.value.tensor()?.len();
-        (other && !b.side.is_result()).then_some(&*b.path)
+        // Shapes that differ for another reason have a verdict of their own.
+        let is_other =
+            b.value.tensor()?.len() != c.value.tensor()?.len() && judged.verdict == Verdict::Unknown;
+        (is_other && !b.side.is_result()).then_some(&*b.path)
     });
     slots.collect()
 }
@@ -150,7 +151,6 @@ fn sides(flow: &Flow<'_>, place: Place) -> Sides {
 }
 
 fn records<'a>(flow: &Flow<'a>, (op, slot): Place) -> [Option<&'a TensorRecord>; 2] {
-    let op_pair = &flow.pair.ops[op];
-    let (b, c) = op_pair.slots.get(slot).map_or((None, None), |slots| flow.pair.slot(op_pair, slots));
+    let (b, c) = flow.pair.slot_at(op, slot);
     [b, c].map(|slot| slot.and_then(|slot| slot.value.tensor()))
 }

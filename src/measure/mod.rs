@@ -28,6 +28,7 @@ mod metric;
 mod observe;
 mod overlap;
 mod places;
+mod recorded;
 mod segment;
 mod sentinel;
 mod simd;
@@ -43,10 +44,7 @@ pub use crew::Crew;
 pub use decode::widened;
 pub use digest::{Digest, DigestContent, PIECE, PieceError, TensorDigest, digest, hash_bytes};
 pub use estimate::{SKETCH_MARGIN, SKETCH_NOISE, SketchEstimate};
-pub use evidence::{
-    Basis, ChecksumMatch, Evidence, KnownDifference, RecordedComparison, StatisticDifference, Unreadable,
-    compare_recorded,
-};
+pub use evidence::{Basis, Evidence, Unreadable};
 pub use hashes::hash;
 pub use histogram::{Histogram, histogram};
 pub use kept::KeptMetrics;
@@ -54,6 +52,9 @@ pub use look::{ErrorBins, ErrorMap, Look, MAP_SIZE, ValueBins, look, look_at_ske
 pub use metric::{ALL_METRICS, Metric, PairMetrics, TensorSummary};
 pub use observe::{observe, observe_with};
 pub use overlap::Overlap;
+pub use recorded::{
+    ChecksumMatch, KnownDifference, RecordedComparison, StatisticDifference, compare_recorded,
+};
 pub use sentinel::{SENTINEL, kept_out};
 pub use sketch::sketch_distance;
 pub use spread::spread;

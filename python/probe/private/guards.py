@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,6 +48,12 @@ def _below() -> tuple[Callable[[], Any], ...]:
     return (lambda: one(keys),)
 
 
+@functools.cache
+def _makes() -> tuple[Callable[[], Any], ...]:
+    # Looked for when first wanted: by then all is imported that has a say.
+    return (without_functions, *_below())
+
+
 class Undisturbed:
     """Operations are the device's alone: no modes of the program's or the recorder's, no gradients, no casts.
 
@@ -55,16 +62,12 @@ class Undisturbed:
 
     __slots__ = ("_guards", "_layers")
 
-    _makes: tuple[Callable[[], Any], ...] = ()
-
     def __enter__(self) -> None:
         # Transforms that the program is in, such as `vmap`: the last one in is the first one out.
         self._layers = []
         while peek_interpreter_stack() is not None:
             self._layers.append(pop_dynamic_layer_stack())
-        # Looked for when first wanted: by then the program has imported all that has a say.
-        makes = Undisturbed._makes = Undisturbed._makes or (without_functions, *_below())
-        self._guards = [make() for make in makes]
+        self._guards = [make() for make in _makes()]
         for guard in self._guards:
             guard.__enter__()
 
