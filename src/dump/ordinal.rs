@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 /// A place in a list, from 0, in 4 bytes also where there may be none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ordinal(
     /// The place plus 1.
     NonZeroU32,

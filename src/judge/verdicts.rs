@@ -20,7 +20,7 @@ const BEYOND: f64 = 8.0;
 const LEAST: f64 = 1e-5;
 
 /// The op at fault that a mark comes from, by position; `None` where it comes from before this step or is not known.
-type Source = Option<usize>;
+type Source = Option<Ordinal>;
 
 /// What marks a value: at fault, or reached by what is.
 struct Marks<'f, 'a> {
@@ -28,10 +28,15 @@ struct Marks<'f, 'a> {
     values: HashMap<Identity, Source>,
     /// Module calls with something marked inside.
     around: Vec<Option<Source>>,
-    places: HashMap<Place, Source>,
+    places: BySlot<Option<Source>>,
 }
 
-impl Marks<'_, '_> {
+impl<'f, 'a> Marks<'f, 'a> {
+    fn none(flow: &'f Flow<'a>) -> Self {
+        let places = flow.nodes.iter().map(|node| std::iter::repeat_n(None, node.slot_count())).collect();
+        Self { flow, values: HashMap::new(), around: vec![None; flow.nodes.len()], places }
+    }
+
     fn has(&self, place: Place) -> bool {
         self.source(place).is_some()
     }
@@ -39,12 +44,12 @@ impl Marks<'_, '_> {
     /// Where the mark of a value comes from, if it has one.
     fn source(&self, place: Place) -> Option<Source> {
         let fact = self.flow.fact(place);
-        let known = self.places.get(&place).or_else(|| self.values.get(&fact.identity?));
-        known.copied().or_else(|| (!fact.difference.is_open()).then_some(None))
+        let known = self.places[place.0][place.1].or_else(|| self.values.get(&fact.identity?).copied());
+        known.or_else(|| (!fact.difference.is_open()).then_some(None))
     }
 
     fn set(&mut self, place: Place, source: Source) {
-        self.places.insert(place, source);
+        self.places[place.0][place.1] = Some(source);
         for outer in self.flow.around(place.0) {
             self.around[outer].get_or_insert(source);
         }
@@ -76,8 +81,7 @@ pub(super) fn of(
         let index = results[found.ok()?].place();
         Some((&weighing.values[index], excess[index]))
     };
-    let mut marks =
-        Marks { flow, values: HashMap::new(), around: vec![None; flow.nodes.len()], places: HashMap::new() };
+    let mut marks = Marks::none(flow);
     let faults: HashSet<Place> = weighing
         .values
         .iter()
@@ -106,12 +110,13 @@ pub(super) fn of(
             slots.push(flow.facts(position).map(|fact| fact.judgement.clone()));
             continue;
         }
+        let here = Ordinal::of(position);
         for slot in node.given() {
             let place = (position, slot);
             let fact = flow.fact(place);
             let drifted = (diverged || any_fault) && arrivals.contains(&place) && fact.relative() > LEAST;
             if fact.difference == Difference::Numbers && (faults.contains(&place) || drifted) {
-                marks.set(place, named.contains_key(&position).then_some(position));
+                marks.set(place, named.contains_key(&position).then_some(here));
             }
         }
         let given = flow.given(position);
@@ -128,10 +133,10 @@ pub(super) fn of(
             [only] if !led.is_empty() && !diverged => Some(only),
             _ => None,
         };
-        let earlier = led.into_iter().flatten().min().or(only);
+        let earlier = led.into_iter().flatten().min().or(only.map(Ordinal::of));
         let source = match named.get(&position) {
-            Some(candidate) if candidate.cause == Cause::Argument => Some(position),
-            Some(_) => earlier.or(Some(position)),
+            Some(candidate) if candidate.cause == Cause::Argument => Some(here),
+            Some(_) => earlier.or(Some(here)),
             None => earlier,
         };
         for slot in node.results() {
@@ -164,7 +169,7 @@ pub(super) fn of(
         let mut judged =
             judge(flow, weighing, &marks, position, named.get(&position).copied(), &slots[position]);
         let follows = matches!(judged.role, Role::Propagates | Role::Amplifies);
-        judged.follows = source.filter(|&source| follows && source != position).map(Ordinal::of);
+        judged.follows = source.filter(|&source| follows && source != here);
         at_fault.extend(named.contains_key(&position).then_some(position));
         ops.push(judged);
     }
