@@ -56,9 +56,33 @@ Parts parts_of(const Attention &given) {
     return parts;
 }
 
+/// Calls `act` with each sequence of the layout `TND` as a batch of one, and the range of its queries and of its keys.
+template <class Act>
+void for_each_sequence(const Attention &given, const Act &act) {
+    TORCH_CHECK(given.query_ends.size() == given.key_ends.size(), "as many sequences of queries as of keys");
+    int64_t query_start = 0, key_start = 0;
+    for (size_t index = 0; index < given.query_ends.size(); index++) {
+        const at::indexing::Slice queries(query_start, given.query_ends[index]), keys(key_start, given.key_ends[index]);
+        const auto of = [](const at::Tensor &tensor, const at::indexing::Slice &range) { return tensor.index({range}).unsqueeze(0); };
+        auto one = given;
+        one.query = of(given.query, queries), one.key = of(given.key, keys), one.value = of(given.value, keys);
+        one.layout = "BSND";
+        act(one, queries, keys);
+        query_start = given.query_ends[index], key_start = given.key_ends[index];
+    }
+}
+
 }  // namespace
 
 void attention(const Attention &given, const at::Tensor &greatest, const at::Tensor &total, const at::Tensor &out) {
+    if (given.layout == "TND") {
+        for_each_sequence(given, [&](const Attention &one, const auto &queries, const auto &) {
+            // Heads come behind the places here, as in the result.
+            const auto turned = [&](const at::Tensor &tensor) { return tensor.defined() && tensor.numel() > 0 ? tensor.index({queries}).transpose(0, 1).unsqueeze(0) : tensor; };
+            attention(one, turned(greatest), turned(total), out.index({queries}).unsqueeze(0));
+        });
+        return;
+    }
     const auto parts = parts_of(given);
     const auto most = parts.scores.amax(-1, true);
     if (greatest.defined() && greatest.numel() > 0) greatest.copy_(most.expand(greatest.sizes()));
@@ -67,6 +91,13 @@ void attention(const Attention &given, const at::Tensor &greatest, const at::Ten
 }
 
 void attention_backward(const Attention &given, const at::Tensor &gradient, const at::Tensor &of_query, const at::Tensor &of_key, const at::Tensor &of_value) {
+    if (given.layout == "TND") {
+        for_each_sequence(given, [&](const Attention &one, const auto &queries, const auto &keys) {
+            const auto of = [](const at::Tensor &tensor, const auto &range) { return tensor.index({range}).unsqueeze(0); };
+            attention_backward(one, of(gradient, queries), of(of_query, queries), of(of_key, keys), of(of_value, keys));
+        });
+        return;
+    }
     const auto parts = parts_of(given);
     const auto of_out = in_heads(gradient, given);
     const auto of_weights = product(of_out, parts.value.transpose(-1, -2), 0);

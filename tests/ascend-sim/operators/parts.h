@@ -50,11 +50,18 @@ at::Tensor scatter(const at::Tensor &self, int64_t dim, const at::Tensor &index,
     return at::scatter(self, dim, at, source, reduction == 1 ? "add" : "multiply");
 }
 
-inline std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor &input, const at::Tensor &weight, double epsilon) {
-    const auto wide = input.to(at::kFloat);
-    const auto deviation = at::rsqrt(wide.square().mean(-1, true).add(epsilon));
-    return {wide.mul(deviation).mul(weight.to(at::kFloat)), deviation};
-}
+/// Results and what the backward pass is given of them.
+std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor &input, const at::Tensor &weight, double epsilon);
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor &gradient, const at::Tensor &input, const at::Tensor &deviation, const at::Tensor &weight);
+std::tuple<at::Tensor, at::Tensor, at::Tensor> add_rms_norm(const at::Tensor &first, const at::Tensor &second, const at::Tensor &weight, double epsilon);
+at::Tensor rotary(const at::Tensor &self, const at::Tensor &cosine, const at::Tensor &sine, int64_t mode);
+void rotary_backward(const at::Tensor &gradient, const at::Tensor &cosine, const at::Tensor &sine, const at::Tensor &self, int64_t mode, const at::Tensor &out,
+                     const at::Tensor &of_cosine, const at::Tensor &of_sine);
+at::Tensor swiglu(const at::Tensor &self, int64_t dim);
+at::Tensor swiglu_backward(const at::Tensor &gradient, const at::Tensor &self, int64_t dim);
+/// Ones of the mask are left out; of a triangle what lies above the diagonal.
+at::Tensor scaled_masked_softmax(const at::Tensor &self, const at::Tensor &mask, double scale, bool is_triangle);
+at::Tensor scaled_masked_softmax_backward(const at::Tensor &gradient, const at::Tensor &result, const at::Tensor &mask, double scale);
 
 /// Writes a result whose size the caller asks for afterwards, through the handle.
 void grow(aclTensor *handle, const at::Tensor &result);
@@ -79,6 +86,8 @@ struct Attention {
     int64_t heads;
     std::string layout;
     int64_t sparse;
+    /// Of the layout `TND`, where sequences follow one another: where each of them ends, of queries and of keys.
+    std::vector<int64_t> query_ends, key_ends;
 };
 void attention(const Attention &given, const at::Tensor &greatest, const at::Tensor &total, const at::Tensor &out);
 void attention_backward(const Attention &given, const at::Tensor &gradient, const at::Tensor &of_query, const at::Tensor &of_key, const at::Tensor &of_value);

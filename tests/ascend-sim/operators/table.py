@@ -144,6 +144,9 @@ op("Std", "self:t dims:a correction:i keep:b out:o", "at::std(self, dims, correc
 op("StdMeanCorrection", "self:t dims:a correction:i keep:b out:o mean_:o", "at::std_mean(self, dims, correction, keep)")
 op("Softmax", "self:t dim:i out:o", "at::softmax(self, dim)")
 op("LogSoftmax", "self:t dim:i out:o", "at::log_softmax(self, dim)")
+op("ScaledMaskedSoftmax", "self:t mask:t scale:d fixed:b out:o", "scaled_masked_softmax(self, mask, scale, fixed)")
+op("ScaledMaskedSoftmaxBackward", "gradient:t result:t mask:t scale:d fixed:b out:o",
+   "scaled_masked_softmax_backward(gradient, result, mask, scale)")
 op("SoftmaxBackward", "gradient:t result:t dim:i out:o", "at::_softmax_backward_data(gradient, result, dim, result.scalar_type())")
 op("LogSoftmaxBackward", "gradient:t result:t dim:i out:o", "at::_log_softmax_backward_data(gradient, result, dim, result.scalar_type())")
 op("LogSumExp", "self:t dims:a keep:b out:o", "at::logsumexp(self, dims, keep)")
@@ -184,6 +187,13 @@ op("BatchNorm", "input:t weight:t bias:t runningMean:v runningVariance:v trainin
 op("BatchNormBackward", "gradient:t input:t weight:t runningMean:t runningVariance:t mean_:t deviation:t training:b epsilon:d mask:B ofInput:o ofWeight:o ofBias:o",
    "at::native_batch_norm_backward(gradient, input, optional(weight), optional(runningMean), optional(runningVariance), optional(mean_), optional(deviation), training, epsilon, three(mask))")
 op("RmsNorm", "input:t weight:t epsilon:d out:o deviation:o", "rms_norm(input, weight, epsilon)")
+op("RmsNormGrad", "gradient:t input:t deviation:t weight:t ofInput:o ofWeight:o", "rms_norm_backward(gradient, input, deviation, weight)")
+op("AddRmsNorm", "first:t second:t weight:t epsilon:d out:o deviation:o sum:o", "add_rms_norm(first, second, weight, epsilon)")
+op("RotaryPositionEmbedding", "self:t cosine:t sine:t mode:i out:o", "rotary(self, cosine, sine, mode)")
+op("RotaryPositionEmbeddingGrad", "gradient:t cosine:t sine:t self:t mode:i out:o ofCosine:o ofSine:o",
+   "{ rotary_backward(gradient, cosine, sine, self, mode, out, ofCosine, ofSine); }")
+op("SwiGlu", "self:t dim:i out:o", "swiglu(self, dim)")
+op("SwiGluGrad", "gradient:t self:t dim:i out:o", "swiglu_backward(gradient, self, dim)")
 op("Embedding", "weight:t indices:t out:o", "at::embedding(weight, indices.to(at::kLong))")
 op("EmbeddingDenseBackward", "gradient:t indices:t count:i padding:i scales:b out:o",
    "at::embedding_dense_backward(gradient, indices.to(at::kLong), count, padding, scales)")
@@ -208,12 +218,12 @@ _ATTENTION = (
 op("FlashAttentionScoreV4",
    "query:t key:t value:t " + _ATTENTION.format(more="queryRope:t keyRope:t scaleQ:t scaleK:t scaleV:t sink:t")
    + "layout:c precise:i sparse:i dtype:i shiftKind:i softmaxLayout:c seed:i offset:i greatest:o total:o softmax:o out:o",
-   "{ attention({query, key, value, shift, mask, scale, keeps, heads, layout, sparse}, greatest, total, out); }")
+   "{ attention({query, key, value, shift, mask, scale, keeps, heads, layout, sparse, queryLengths, keyLengths}, greatest, total, out); }")
 op("FlashAttentionScoreGradV4",
    "query:t key:t value:t gradient:t " + _ATTENTION.format(
        more="greatest:t total:t softmax:t result:t sink:t queryRope:t keyRope:t scaleQ:t scaleK:t scaleV:t scaleG:t scaleO:t")
    + "layout:c softmaxLayout:c precise:i sparse:i shiftKind:i seed:i offset:i dtype:i ofQuery:o ofKey:o ofValue:o ofQueryRope:o ofKeyRope:o ofShift:o ofSink:o",
-   "{ attention_backward({query, key, value, shift, mask, scale, keeps, heads, layout, sparse}, gradient, ofQuery, ofKey, ofValue); }")
+   "{ attention_backward({query, key, value, shift, mask, scale, keeps, heads, layout, sparse, queryLengths, keyLengths}, gradient, ofQuery, ofKey, ofValue); }")
 
 # Losses.
 op("MseLoss", "self:t target:t reduction:i out:o", "at::mse_loss(self, target, reduction)")
