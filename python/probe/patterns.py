@@ -21,12 +21,15 @@ PHASES = ("forward", "backward", "gradients")
 #: Names of torch's namespaces and what the first word of an op's name is for them; the longest comes first.
 NAMESPACES = {
     "torch.nn.functional.": "Functional.",
+    # Both are the same functions; the older tool writes them so.
+    "torch.ops.npu.": "NPU.",
+    "torch_npu.": "NPU.",
     "torch.distributed.": "Distributed.",
     "torch.Tensor.": "Tensor.",
     "torch.": "Torch.",
 }
 
-#: Below it lie the namespaces of the dispatcher: `torch.ops.aten.addmm` is `Aten.addmm`, `torch.ops.mine.f` is `Mine.f`.
+#: Below it lie the other namespaces of the dispatcher: `torch.ops.aten.addmm` is `Aten.addmm`, `torch.ops.mine.f` is `Mine.f`.
 _DISPATCHER = "torch.ops."
 
 #: Words in a module's path that a wrapper put there; the user never wrote them.
@@ -83,12 +86,12 @@ class Pattern:
 
 def op_spelling(text: str) -> str:
     """A torch name in the spelling of op names (`torch.relu` becomes `Torch.relu`); any other text as it is."""
+    for namespace, prefix in NAMESPACES.items():
+        if text.startswith(namespace) and not (prefix == "Torch." and text.startswith(_DISPATCHER)):
+            return prefix + text[len(namespace):]
     if text.startswith(_DISPATCHER):
         rest = text.removeprefix(_DISPATCHER)
         return rest[:1].upper() + rest[1:]
-    for namespace, prefix in NAMESPACES.items():
-        if text.startswith(namespace):
-            return prefix + text[len(namespace):]
     return text
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket
 
 from probe.private import safe
 
@@ -15,6 +15,10 @@ FUNCTIONAL: Any = torch._C._nn
 
 #: Recurrent layers and the like.
 VF: Any = torch._VF if hasattr(torch._VF, "lstm") else torch
+
+
+#: What ops are below `torch.ops`: by name, and one overload of a name.
+OPERATORS = (OpOverloadPacket, OpOverload)
 
 
 def all_names() -> list[str]:
@@ -27,14 +31,22 @@ def schema_of(func: Any) -> Any:
     return func._schema
 
 
+def schemas_of(func: Any) -> list[Any]:
+    """Those of an op as a program calls it, `torch.ops.mine.f` or one overload of it; none of any other function."""
+    if isinstance(func, OpOverloadPacket):
+        return [getattr(func, overload)._schema for overload in func.overloads()]
+    return [func._schema] if isinstance(func, OpOverload) else []
+
+
 def written(func: Any) -> list[tuple[int, str]]:
-    """Place and name of the arguments that an op writes to."""
-    schema = getattr(func, "_schema", None)
-    return [
-        (place, argument.name)
-        for place, argument in enumerate(schema.arguments if schema is not None else ())
+    """Place and name of the arguments that an op writes to; of several overloads, that one of them does."""
+    found = {
+        (place, argument.name): None
+        for schema in schemas_of(func)
+        for place, argument in enumerate(schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
-    ]
+    }
+    return list(found)
 
 
 def behind(func: Any) -> Callable[..., Any]:

@@ -14,9 +14,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from probe.private.dispatcher import OPERATORS
 from probe.private.modes import SEED, handles, remove, without_overrides
 from probe.private.tensors import memory_of
-from probe.recorder.naming import BACKWARD, api_names
+from probe.recorder.naming import BACKWARD, Operator, api_names, operator
 
 if TYPE_CHECKING:
     from probe._core import Recorder
@@ -57,10 +58,14 @@ class ApiMode(TorchFunctionMode):
         except TypeError:
             # Not hashable, so it is none of torch's.
             return func(*args, **kwargs)
+        op: Operator | None = None
         if name is None:
             if func in BACKWARD:
                 return self._backward(func, types, args, kwargs)
-            return func(*args, **kwargs)
+            op = operator(func) if isinstance(func, OPERATORS) else None
+            if op is None:
+                return func(*args, **kwargs)
+            name = op.name, None
         if func in self._questions or not self.on or (func is torch.ones_like and sys._getframe(1).f_code is SEED):
             return func(*args, **kwargs)
         call = self._before(name[0], name[1], args, kwargs)
@@ -73,13 +78,14 @@ class ApiMode(TorchFunctionMode):
             self._core.raised(call, error)
             raise
         out = kwargs.get("out")
-        if out is None and not _holds_tensor(result) and not name[0].endswith("__setitem__"):
+        changed = _changed(op, args, kwargs) if op is not None else []
+        if out is None and not changed and not _holds_tensor(result) and not name[0].endswith("__setitem__"):
             # A question about a tensor (its size, whether it is a leaf), not a computation.
             self._core.withdraw(call)
             self._questions.add(func)
             return result
-        written = out if out is not None else args[0] if args else result
-        if out is not None or _writes(name[0]):
+        written = out if out is not None else tuple(changed) if changed else args[0] if args else result
+        if out is not None or changed or _writes(name[0]):
             self._core.forget(memory_of(written))
         self._after(call, written if result is None else result)
         if edges is not None and self._gradients is not None:
@@ -97,6 +103,13 @@ class ApiMode(TorchFunctionMode):
         finally:
             # The recording may have been stopped meanwhile.
             remove(self)
+
+
+def _changed(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors that an op was given and writes to."""
+    given = [args[place] if place < len(args) else kwargs.get(name) for place, name in op.writes]
+    lists = (each if isinstance(each, (tuple, list)) else (each,) for each in given)
+    return [tensor for each in lists for tensor in each if isinstance(tensor, torch.Tensor)]
 
 
 #: Operators that write to their first operand: `x += y`.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, Optional
 
 import torch
 
-from probe.private.dispatcher import FUNCTIONAL, VF, behind, schema_of, written
+from probe.patterns import op_spelling
+from probe.private.dispatcher import FUNCTIONAL, VF, behind, schema_of, schemas_of, written
 from probe.recorder.collectives import collectives
 
 #: Methods that the interpreter calls for an operator, and the operator's own name: `x + y` arrives as `Tensor.add`.
@@ -89,12 +90,49 @@ def describe_op(func: Any) -> tuple[str, list[tuple[int, str]], Callable[..., An
     Its name (`aten.addmm.default` is `Aten.addmm`; empty for ops that compute nothing), position and name of the arguments
     it writes to, what a call of it comes to, and whether it is a collective, which is not done when it returns.
     """
-    schema = schema_of(func)
-    namespace, _, name = schema.name.partition("::")
-    if namespace == "profiler":
+    name = schema_of(func).name
+    if name.startswith("profiler::"):
         return "", [], func, False
-    stem = f"{namespace[:1].upper()}{namespace[1:]}.{name}"
-    return stem, written(func), behind(func), func in collectives()
+    return _stem(name), written(func), behind(func), func in collectives()
+
+
+def _stem(name: str) -> str:
+    """The name in a dump of an op that is registered as `name`: `aten::addmm` is `Aten.addmm`."""
+    return op_spelling("torch.ops." + name.replace("::", "."))
+
+
+#: Namespaces of ops by which torch itself moves data, brings ranks together, and compiles.
+_OF_TORCH = frozenset({
+    "prim", "prims", "rngprims", "debugprims", "profiler", "inductor", "fsdp", "symm_mem", "c10d", "_c10d_functional",
+    "_c10d_functional_autograd", "_dtensor", "_quantized",
+})  # fmt: skip
+
+
+class Operator(NamedTuple):
+    """An op that a program calls by itself: those of extensions, such as the fused ones of torch_npu, have no other name in Python."""
+
+    name: str
+    #: Place and name of the arguments that it writes to.
+    writes: list[tuple[int, str]]
+
+
+@functools.cache
+def operator(func: Any) -> Optional[Operator]:
+    """What is known of `torch.ops.mine.f` or one overload of it; None for any other function, and for what torch calls for its own ends.
+
+    Torch's own ops have the names of its functions: `torch.ops.aten.gelu` is `Functional.gelu`.
+    """
+    schema = next(iter(schemas_of(func)), None)
+    if schema is None:
+        return None
+    namespace, _, name = schema.name.partition("::")
+    if namespace in _OF_TORCH:
+        return None
+    if namespace != "aten":
+        return Operator(_stem(schema.name), written(func))
+    known = {name for name, _ in api_names().values()}
+    spellings = [f"{place}.{name}" for place in ("Functional", "Torch", "Tensor")]
+    return Operator(next((each for each in spellings if each in known), spellings[1]), written(func))
 
 
 def module_stem(path: str, module: torch.nn.Module) -> str:
