@@ -3,6 +3,7 @@
 //! Knows no file format and does no arithmetic on tensors; everything rests on the [`Evidence`](crate::measure::Evidence) of `measure`.
 
 mod across;
+mod alone;
 mod argument;
 mod candidate;
 mod certain;

@@ -1,11 +1,12 @@
 //! Ops that one side alone has: a fault where what they hand on differs, else a remark. Devices and versions dispatch the same
 //! function as other ops: `matmul` is one op here, and `expand`, `bmm`, `view` there.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::Cause;
+use super::alone::{MadeAlone, key};
 use super::candidate::Candidate;
-use super::difference::Difference;
+use super::difference::{Difference, Fact};
 use super::flow::{Flow, Node, Place};
 use super::ops::Kind;
 use super::precision::Precision;
@@ -14,6 +15,9 @@ use crate::pair::{Substitution, value_key};
 
 /// Statistics that differ by less than this share of the largest element are about the same.
 const ALIKE: f64 = 0.01;
+
+/// Factor by which a group is off by more than another one of the same products, which no precision of these explains.
+const ALONE: f64 = 8.0;
 
 /// Ops named in the remark, of each side.
 const NAMED: usize = 4;
@@ -34,16 +38,21 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
         return Structure { fault: None, note: None };
     }
     let idle = idle(flow);
+    let answered = answered(flow);
+    let levels = Levels::of(flow);
     let mut fault: Option<Candidate> = None;
     let mut harmless: Vec<&Substitution> = Vec::new();
-    for group in &flow.pair.substitutions {
+    for (place, group) in flow.pair.substitutions.iter().enumerate() {
         let Some(first) = group.baseline.iter().chain(&group.candidate).copied().min() else { continue };
         let behind = |candidate: &Candidate| {
             let place = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?)));
             place.is_some_and(|place| group.boundary.contains(&place))
         };
-        candidates.retain(|candidate| !behind(candidate) || !is_rounding_of_products(flow, group, candidate));
-        let differs = if group.boundary.is_empty() {
+        candidates.retain(|candidate| !behind(candidate) || !levels.explain(flow, group, candidate));
+        let differs = if group.boundary.is_empty() && !group.feeds.is_empty() {
+            // What is made of it there tells.
+            false
+        } else if group.boundary.is_empty() {
             // Nobody recorded reads it: what both sides made of it tells, and what the module around hands on.
             let around: Vec<usize> = flow.around(first).take(1).collect();
             let reached = candidates.iter().any(|candidate| {
@@ -54,10 +63,11 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
         } else {
             let certain = |&place: &Place| {
                 let difference = flow.fact(place).difference;
-                difference.hides_numbers() || difference == Difference::DType
+                (difference.hides_numbers() || difference == Difference::DType)
+                    && !comes_to_the_same(flow, place.0, candidates)
             };
             candidates.iter().any(behind) || group.boundary.iter().any(certain)
-        } || !hands_on(flow, group, &idle);
+        } || !(answered[place] || hands_on(flow, group, &idle));
         if differs && !is_within_update(flow, group) {
             candidates.retain(|candidate| !behind(candidate));
             fault.get_or_insert_with(|| Candidate::at(forward_of(flow, first), None, Cause::Structure));
@@ -70,6 +80,14 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
         harmless.retain(|group| !group.baseline.iter().chain(&group.candidate).any(|&op| op == fault.op));
     }
     Structure { note: remark(flow, &harmless), fault }
+}
+
+/// Whether an op makes the same of what it is given otherwise: an attention that is given a mask here, and there makes its own.
+fn comes_to_the_same(flow: &Flow<'_>, op: usize, candidates: &[Candidate]) -> bool {
+    let mut results = flow.nodes[op].results().peekable();
+    results.peek().is_some()
+        && results.all(|slot| flow.fact((op, slot)).difference.is_open())
+        && !candidates.iter().any(|candidate| candidate.op == op)
 }
 
 /// Whether the ops are those of an optimizer's step that is judged as a whole, by what it changed. Devices step in other ways: all
@@ -96,15 +114,12 @@ fn forward_of(flow: &Flow<'_>, op: usize) -> usize {
 }
 
 /// Whether ops of one side alone hand on what they read, as `detach` and `view` do, and `relu` of what is positive. Others
-/// compute something that the other side does not, however little it changes. Where both sides have ops, either may
-/// compute what the other does. What nobody reads makes no difference: a mean that is logged. Tensors of a checkpoint and saved variables stand for themselves.
+/// compute something that the other side does not, however little it changes. What nobody reads makes no difference: a mean
+/// that is logged. Tensors of a checkpoint and saved variables stand for themselves.
 fn hands_on(flow: &Flow<'_>, group: &Substitution, idle: &HashSet<usize>) -> bool {
     let mut kinds = group.baseline.iter().chain(&group.candidate).map(|&op| flow.nodes[op].op.name.kind());
     if kinds.any(|kind| matches!(kind, OpKind::Tensor | OpKind::Saved)) {
         return false;
-    }
-    if !group.baseline.is_empty() && !group.candidate.is_empty() {
-        return true;
     }
     group.baseline.iter().chain(&group.candidate).filter(|op| !idle.contains(op)).all(|&op| {
         let node = &flow.nodes[op];
@@ -114,6 +129,61 @@ fn hands_on(flow: &Flow<'_>, group: &Substitution, idle: &HashSet<usize>) -> boo
         let handed_on = |record| value_key(record).is_some_and(|made| read.contains(&made));
         again || node.traits.kind == Kind::Copy || tensors(node, true).all(handed_on)
     })
+}
+
+/// For each group, whether the other side computes there as well: by ops of its own, of this group or of one that reads what this one made; or by
+/// something that was not recorded (a kernel of an extension), so that what both sides read behind the group appears there for the
+/// first time on the other side. Where that side hands on a value that was there before, it computes nothing.
+fn answered(flow: &Flow<'_>) -> Vec<bool> {
+    let groups = &flow.pair.substitutions;
+    let mut answered = vec![false; groups.len()];
+    if groups.is_empty() {
+        return answered;
+    }
+    let appearance = Appearance::of(flow);
+    for (place, group) in groups.iter().enumerate().rev() {
+        answered[place] = match (group.baseline.first(), group.candidate.first()) {
+            (Some(_), Some(_)) => true,
+            (Some(&first), None) => appearance.is_new(flow, group, 1, first),
+            (None, Some(&first)) => appearance.is_new(flow, group, 0, first),
+            (None, None) => false,
+        } || group.feeds.iter().any(|&next| answered[next]);
+    }
+    answered
+}
+
+/// Where the values of each side appear first.
+struct Appearance {
+    /// Among the ops that both sides have.
+    paired: [HashMap<u64, usize>; 2],
+    alone: MadeAlone,
+}
+
+impl Appearance {
+    fn of(flow: &Flow<'_>) -> Self {
+        let mut paired = [HashMap::new(), HashMap::new()];
+        for (position, op_pair) in flow.pair.ops.iter().enumerate() {
+            let (Some(b), Some(c)) = flow.pair.op(op_pair) else { continue };
+            for (side, op) in [b, c].into_iter().enumerate() {
+                for key in op.slots.iter().filter_map(key) {
+                    paired[side].entry(key).or_insert(position);
+                }
+            }
+        }
+        Self { paired, alone: MadeAlone::of(flow) }
+    }
+
+    /// Whether all that is read behind a group, of which `side` has no op, is new on that side: no op that both have knew it before `first`.
+    fn is_new(&self, flow: &Flow<'_>, group: &Substitution, side: usize, first: usize) -> bool {
+        let new = |&(op, slot): &Place| {
+            let (b, c) = flow.pair.slot_at(op, slot);
+            let read = if side == 0 { b } else { c };
+            read.and_then(key).is_some_and(|key| {
+                self.alone.has(side, key) || self.paired[side].get(&key).is_some_and(|&seen| seen >= first)
+            })
+        };
+        !group.boundary.is_empty() && group.boundary.iter().all(new)
+    }
 }
 
 /// Ops of one side alone of whose results no op that both sides have makes anything. Between modules not everything is recorded, so that
@@ -188,16 +258,44 @@ fn ends_alike(flow: &Flow<'_>, group: &Substitution) -> bool {
     !c.is_empty() && c.iter().all(|y| b.iter().any(|x| alike(x, y)))
 }
 
-/// Whether a difference behind a group that multiplies is one that another precision of its products makes.
-fn is_rounding_of_products(flow: &Flow<'_>, group: &Substitution, candidate: &Candidate) -> bool {
-    let Some(slot) = candidate.slot else { return false };
-    let fact = flow.fact(candidate.seen.unwrap_or((candidate.op, slot)));
-    let multiplies =
-        group.baseline.iter().chain(&group.candidate).any(|&op| {
-            matches!(flow.nodes[op].traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention)
-        });
-    let product = fact.dtype.and_then(Precision::of).map_or(0.0, |precision| precision.product);
-    multiplies && fact.difference == Difference::Numbers && fact.relative() <= product
+/// Names of the ops of both sides that multiply: groups of the same ones compute in the same precision, such as the attention of every layer.
+type Products<'a> = [Vec<&'a str>; 2];
+
+/// The least that any group of the same products is off by.
+struct Levels<'a>(HashMap<Products<'a>, f64>);
+
+impl<'a> Levels<'a> {
+    fn of(flow: &Flow<'a>) -> Self {
+        let mut levels: HashMap<Products<'_>, f64> = HashMap::new();
+        for group in &flow.pair.substitutions {
+            let Some(products) = Self::products(flow, group) else { continue };
+            let facts = group.boundary.iter().map(|&place| flow.fact(place)).filter(|fact| fact.is_measured);
+            if let Some(error) = facts.map(Fact::relative).reduce(f64::max) {
+                levels.entry(products).and_modify(|least| *least = least.min(error)).or_insert(error);
+            }
+        }
+        Self(levels)
+    }
+
+    /// `None` where a group has no products.
+    fn products(flow: &Flow<'a>, group: &Substitution) -> Option<Products<'a>> {
+        let multiplies =
+            |op: &&usize| matches!(flow.nodes[**op].traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention);
+        let names =
+            |ops: &[usize]| ops.iter().filter(multiplies).map(|&op| flow.nodes[op].op.name.stem()).collect();
+        let products: Products<'_> = [names(&group.baseline), names(&group.candidate)];
+        products.iter().any(|names| !names.is_empty()).then_some(products)
+    }
+
+    /// Whether a difference behind a group that multiplies is one that another precision of its products makes: all groups of the same
+    /// products have it then.
+    fn explain(&self, flow: &Flow<'a>, group: &Substitution, candidate: &Candidate) -> bool {
+        let Some((slot, products)) = candidate.slot.zip(Self::products(flow, group)) else { return false };
+        let fact = flow.fact(candidate.seen.unwrap_or((candidate.op, slot)));
+        let product = fact.dtype.and_then(Precision::of).map_or(0.0, |precision| precision.product);
+        let level = self.0.get(&products).map_or(product, |least| ALONE * least);
+        fact.difference == Difference::Numbers && fact.relative() <= product.min(level)
+    }
 }
 
 fn remark(flow: &Flow<'_>, groups: &[&Substitution]) -> Option<String> {

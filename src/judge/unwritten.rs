@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use super::Verdict;
+use super::alone::MadeAlone;
 use super::difference::{Difference, Identity};
 use super::flow::{Flow, Place};
 use super::ops::Kind;
@@ -12,6 +13,7 @@ use super::ops::Kind;
 /// is viewed, but never read by anything that computes.
 pub(super) fn set_aside(flow: &mut Flow<'_>) {
     let used = used(flow);
+    let alone = MadeAlone::of(flow);
     let mut unwritten: HashSet<Known> = HashSet::new();
     let mut made: HashSet<Known> = HashSet::new();
     for op in 0..flow.nodes.len() {
@@ -26,7 +28,8 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
             for &slot in &given {
                 let arrives =
                     values[slot].is_some_and(|value| !made.contains(&value) && !used.contains(&value));
-                if arrives && !weights[slot] && set(flow, (op, slot)) {
+                let from_nowhere = arrives && !weights[slot] && !alone.arrives_at(flow, (op, slot));
+                if from_nowhere && set(flow, (op, slot)) {
                     unwritten.extend(values[slot]);
                 }
             }

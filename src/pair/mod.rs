@@ -14,6 +14,7 @@ mod parts;
 mod rows;
 mod sequence;
 mod slot_pairs;
+mod strangers;
 mod substitution;
 #[cfg(test)]
 mod tests;
@@ -95,6 +96,9 @@ pub struct Substitution {
     /// Where ops that both sides have read what the group made on either side: positions in [`Alignment::ops`] and in
     /// [`OpPair::slots`]; the nearest few. Empty where no such op reads any of it, or too little was recorded to tell.
     pub boundary: Vec<(usize, usize)>,
+    /// Places among [`PartPair::substitutions`] of later groups whose ops read what this one made; the nearest few. An
+    /// activation here and the product with it there may together stand in the place of one op of the other side.
+    pub feeds: Vec<usize>,
 }
 
 /// One step of one rank on both sides, with its ops paired in execution order.

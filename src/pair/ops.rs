@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::mapping::Mapping;
 use super::sequence::{Name, Names, Side, align_gap, increasing};
-use super::{Alignment, OpPair, Paired, SlotPairs};
+use super::{Alignment, OpPair, Paired, SlotPairs, strangers};
 use crate::dump::{Op, OpKind, Phase, Rank};
 
 /// Modules listed in the note on those that were renamed.
@@ -36,6 +36,7 @@ pub fn align(baseline: &Rank, candidate: &Rank, mapping: &Mapping) -> Alignment 
     pairs.by_mapping(&baseline.ops, &candidate.ops, mapping);
     pairs.by_name((&baseline.ops, &b_names), (&candidate.ops, &c_names));
     pairs.by_sequence((&baseline.ops, &b_names), (&candidate.ops, &c_names));
+    pairs.without_strangers(&baseline.ops, &candidate.ops, mapping);
     let renamed = pairs.by_renamed_module((&baseline.ops, &b_stems), (&candidate.ops, &c_stems));
 
     let ops = pairs.in_order(&baseline.ops, &candidate.ops, mapping);
@@ -126,6 +127,15 @@ impl Pairs {
             let candidate = Side { ops: c_ops, names: c_names, free: gap_c };
             for (b, c) in align_gap(baseline, candidate) {
                 self.add(b, c);
+            }
+        }
+    }
+
+    /// Takes pairs apart of which each hands on something else, unless the user mapped them.
+    fn without_strangers(&mut self, baseline: &[Op], candidate: &[Op], mapping: &Mapping) {
+        for b in strangers::find(baseline, candidate, &self.of_baseline) {
+            if let Some(c) = self.of_baseline[b].filter(|&c| mapping.op(&candidate[c]).is_none()) {
+                (self.of_baseline[b], self.of_candidate[c]) = (None, None);
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::dump::{Op, Rank};
 /// Readers looked at of what a group hands on, the nearest first: enough to tell, and not what uses it much later.
 const READERS: usize = 8;
 
-/// Every run of ops without a partner between two pairs, with where what it hands on is read by ops that have one.
+/// Every run of ops without a partner between two pairs, with where what it hands on is read: by ops that have one, and by other runs.
 pub fn substitutions(baseline: &Rank, candidate: &Rank, ops: &[OpPair]) -> Vec<Substitution> {
     let mut found: Vec<Substitution> = Vec::new();
     let mut made = [HashMap::new(), HashMap::new()];
@@ -32,7 +32,17 @@ pub fn substitutions(baseline: &Rank, candidate: &Rank, ops: &[OpPair]) -> Vec<S
         };
         let members = if side == 0 { &mut found[group].baseline } else { &mut found[group].candidate };
         members.push(at);
-        for key in results(op) {
+        for key in values(op, false) {
+            if let Some(&maker) = made[side].get(&key)
+                && maker != group
+            {
+                let feeds: &mut Vec<usize> = &mut found[maker].feeds;
+                if feeds.len() < READERS && feeds.last() != Some(&group) {
+                    feeds.push(group);
+                }
+            }
+        }
+        for key in values(op, true) {
             made[side].insert(key, group);
         }
     }
@@ -66,6 +76,8 @@ fn read(
     }
 }
 
-fn results(op: &Op) -> impl Iterator<Item = u64> {
-    op.slots.iter().filter(|slot| slot.side.is_result()).filter_map(|slot| value_key(slot.value.tensor()?))
+/// Keys of what an op was given, or made.
+fn values(op: &Op, results: bool) -> impl Iterator<Item = u64> {
+    let slots = op.slots.iter().filter(move |slot| slot.side.is_result() == results);
+    slots.filter_map(|slot| value_key(slot.value.tensor()?))
 }

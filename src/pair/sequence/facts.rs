@@ -137,6 +137,11 @@ fn alike(b: &TensorRecord, c: &TensorRecord) -> f64 {
     {
         return 1.0;
     }
+    apart(b, c).map_or(UNKNOWN, |off| SAME_SHAPE + (NEARLY - SAME_SHAPE) / (1.0 + 10.0 * off))
+}
+
+/// How far extremes and norms of two tensors are apart, whichever most, relative to the larger: from 0 to 1, or `None` where neither is known.
+pub(in crate::pair) fn apart(b: &TensorRecord, c: &TensorRecord) -> Option<f64> {
     let sizes = |record: &TensorRecord| {
         let found = &record.statistics;
         [found.min().map(Number::as_f64), found.max().map(Number::as_f64), found.norm()]
@@ -148,10 +153,9 @@ fn alike(b: &TensorRecord, c: &TensorRecord) -> f64 {
         [b_min, b_max, c_min, c_max].into_iter().flatten().filter(finite).map(f64::abs).fold(0.0, f64::max);
     let norm = [b_norm, c_norm].into_iter().flatten().filter(finite).map(f64::abs).fold(0.0, f64::max);
     let pairs = [(b_min, c_min, extent), (b_max, c_max, extent), (b_norm, c_norm, norm)];
-    let off = pairs
+    pairs
         .into_iter()
         .filter_map(|(x, y, size)| Some(((x? - y?).abs() / size.max(f64::MIN_POSITIVE)).min(1.0)))
         .filter(finite)
-        .reduce(f64::max);
-    off.map_or(UNKNOWN, |off| SAME_SHAPE + (NEARLY - SAME_SHAPE) / (1.0 + 10.0 * off))
+        .reduce(f64::max)
 }

@@ -11,7 +11,7 @@ mod gap;
 use std::ops::Range;
 
 pub(crate) use facts::value_key;
-pub(super) use facts::{Name, Names};
+pub(super) use facts::{Name, Names, apart};
 
 use crate::dump::Op;
 use facts::Facts;

@@ -1,0 +1,66 @@
+//! Ops that hand on what they read, and were paired although what they read is something else: a transpose of the queries in front of a fused
+//! attention here, one of the result of another attention there. They compute nothing by which they could be told, and have the same name
+//! and module.
+
+use std::collections::HashMap;
+
+use super::sequence::{apart, value_key};
+use crate::dump::{Op, OpKind, TensorRecord};
+
+/// What two ops read is something else from here on: extremes or norms that differ by a tenth.
+const STRANGE: f64 = 0.1;
+
+/// Pairs in `partners`, by position in `baseline`, of ops that hand on values which are not about the same or have another shape, and were not made
+/// by a pair of ops either: positions in `baseline`.
+pub(super) fn find(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]) -> Vec<usize> {
+    let mut partners = partners.to_vec();
+    let makers = [makers(baseline), makers(candidate)];
+    let mut found = Vec::new();
+    for b in 0..baseline.len() {
+        let Some(c) = partners[b] else { continue };
+        let (Some(x), Some(y)) = (handed_on(&baseline[b]), handed_on(&candidate[c])) else { continue };
+        let reshaped = x.squeezed_shape() != y.squeezed_shape();
+        if !reshaped && apart(x, y).is_none_or(|off| off <= STRANGE) {
+            continue;
+        }
+        let maker = |side: usize, record: &TensorRecord, reader: usize| {
+            makers[side].get(&value_key(record)?).copied().filter(|&maker| maker < reader)
+        };
+        let of_a_pair = match (maker(0, x, b), maker(1, y, c)) {
+            (Some(x), Some(y)) => partners[x] == Some(y),
+            // Nothing is known of where they come from.
+            (None, None) => true,
+            _ => false,
+        };
+        if !of_a_pair {
+            partners[b] = None;
+            found.push(b);
+        }
+    }
+    found
+}
+
+/// Which op made each value first.
+fn makers(ops: &[Op]) -> HashMap<u64, usize> {
+    let mut makers = HashMap::new();
+    for (position, op) in ops.iter().enumerate().filter(|(_, op)| op.name.kind() == OpKind::Api) {
+        for slot in op.slots.iter().filter(|slot| slot.side.is_result()) {
+            if let Some(key) = slot.value.tensor().and_then(value_key) {
+                makers.entry(key).or_insert(position);
+            }
+        }
+    }
+    makers
+}
+
+/// The tensor that an op of one tensor makes another of, with as many elements and the same extremes.
+fn handed_on(op: &Op) -> Option<&TensorRecord> {
+    let only = |results: bool| {
+        let slots = op.slots.iter().filter(move |slot| slot.side.is_result() == results);
+        let mut tensors = slots.filter_map(|slot| slot.value.tensor());
+        tensors.next().filter(|_| tensors.next().is_none())
+    };
+    let (read, made) = (only(false)?, only(true)?);
+    let extremes = |record: &TensorRecord| Some((record.statistics.min()?.as_f64(), record.statistics.max()?.as_f64()));
+    (op.name.kind() == OpKind::Api && read.len() == made.len() && extremes(read)? == extremes(made)?).then_some(read)
+}
