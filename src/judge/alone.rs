@@ -32,7 +32,10 @@ impl MadeAlone {
     /// Whether what is read at a place was made by ops of one side alone, on either side.
     pub(super) fn arrives_at(&self, flow: &Flow<'_>, (op, slot): Place) -> bool {
         let (b, c) = flow.pair.slot_at(op, slot);
-        [b, c].into_iter().enumerate().any(|(side, slot)| slot.and_then(key).is_some_and(|key| self.has(side, key)))
+        [b, c]
+            .into_iter()
+            .enumerate()
+            .any(|(side, slot)| slot.and_then(key).is_some_and(|key| self.has(side, key)))
     }
 }
 

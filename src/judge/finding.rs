@@ -89,7 +89,7 @@ fn reason(
     let mut parts: Vec<String> = Vec::new();
     match candidate.cause {
         Cause::Structure if !matches!(op_pair.ops, Paired::Both(..)) || candidate.slot.is_none() => {
-            parts.push(structure(op_pair.ops));
+            parts.extend([structure(op_pair.ops), candidate.said.clone()]);
         }
         Cause::Argument => {
             parts.extend(arguments(pair, candidate, slots));

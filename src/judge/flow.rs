@@ -171,7 +171,8 @@ impl<'a> Flow<'a> {
         let node = &self.nodes[position];
         let phase = if node.is_backward() { Phase::Backward } else { Phase::Forward };
         let mut outermost: Option<OpName> = None;
-        for name in nesting.ancestors(node.op.name.as_str()) {
+        let of_baseline = self.pair.op(&self.pair.ops[position]).0.is_some();
+        for name in nesting.ancestors(node.op, of_baseline) {
             let outer = OpName::parse(name);
             let name = if outer.phase() == phase { Some(name.to_owned()) } else { outer.in_phase(phase) };
             let found = name.and_then(|name| self.named(&name)).filter(|&outer| outer != position);

@@ -19,7 +19,7 @@ const ALIKE: f64 = 0.01;
 /// Factor by which a group is off by more than another one of the same products, which no precision of these explains.
 const ALONE: f64 = 8.0;
 
-/// Ops named in the remark, of each side.
+/// Ops named of each side, in the remark and of a fault.
 const NAMED: usize = 4;
 
 /// What the ops without a partner come to.
@@ -59,7 +59,8 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
                 let inside = flow.around(candidate.op).take(1).eq(around.iter().copied());
                 candidate.op >= first && (around.contains(&candidate.op) || inside)
             });
-            reached || !ends_alike(flow, group)
+            // Where the other side computes there as well, what shows it is named by itself.
+            if answered[place] && reached { false } else { reached || !ends_alike(flow, group) }
         } else {
             let certain = |&place: &Place| {
                 let difference = flow.fact(place).difference;
@@ -69,8 +70,14 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
             candidates.iter().any(behind) || group.boundary.iter().any(certain)
         } || !(answered[place] || hands_on(flow, group, &idle));
         if differs && !is_within_update(flow, group) {
+            fault.get_or_insert_with(|| {
+                let shown = candidates.iter().find(|candidate| behind(candidate));
+                Candidate {
+                    said: said(flow, group, shown),
+                    ..Candidate::at(named(flow, group, first), None, Cause::Structure)
+                }
+            });
             candidates.retain(|candidate| !behind(candidate));
-            fault.get_or_insert_with(|| Candidate::at(forward_of(flow, first), None, Cause::Structure));
         } else {
             harmless.push(group);
         }
@@ -102,6 +109,31 @@ fn is_within_update(flow: &Flow<'_>, group: &Substitution) -> bool {
     };
     let mut ops = group.baseline.iter().chain(&group.candidate);
     ops.all(|&op| flow.nodes[op].op.parent.as_deref().is_some_and(judged))
+}
+
+/// The op of a group that is named: where it stands in the place of others, the first of the candidate's that computes. Of one side alone the
+/// first, and the forward call of a backward op.
+fn named(flow: &Flow<'_>, group: &Substitution, first: usize) -> usize {
+    if group.baseline.is_empty() || group.candidate.is_empty() {
+        return forward_of(flow, first);
+    }
+    let computes = |op: &&usize| flow.nodes[**op].traits.kind != Kind::Copy && !flow.nodes[**op].is_module();
+    *group.candidate.iter().find(computes).or(group.candidate.first()).unwrap_or(&first)
+}
+
+/// What is said of a group beside the op that is named: in whose place it stands, and what shows the difference.
+fn said(flow: &Flow<'_>, group: &Substitution, shown: Option<&Candidate>) -> String {
+    let mut parts = Vec::new();
+    if !group.baseline.is_empty() && !group.candidate.is_empty() {
+        parts.push(format!("in the place of {}", names(flow, &group.baseline)));
+    }
+    if let Some((candidate, beyond)) = shown.and_then(|candidate| Some((candidate, candidate.beyond?))) {
+        let place = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?)));
+        let path = place.and_then(|place| flow.slot(place)).map_or("", |slot| &*slot.path);
+        let reader = flow.nodes[place.map_or(candidate.op, |place| place.0)].op.name.as_str();
+        parts.push(format!("what it hands to {reader} {path} differs: {beyond}"));
+    }
+    parts.join("; ")
 }
 
 /// The forward call of a backward op, which has no partner either; the op itself where there is none.
@@ -148,6 +180,21 @@ fn answered(flow: &Flow<'_>) -> Vec<bool> {
             (None, Some(&first)) => appearance.is_new(flow, group, 0, first),
             (None, None) => false,
         } || group.feeds.iter().any(|&next| answered[next]);
+    }
+    // What flows back through a group flows back through what stands in its place.
+    let forward: HashMap<&str, usize> = groups
+        .iter()
+        .enumerate()
+        .flat_map(|(place, group)| group.baseline.iter().chain(&group.candidate).map(move |&op| (op, place)))
+        .map(|(op, place)| (flow.nodes[op].op.name.as_str(), place))
+        .collect();
+    for (place, group) in groups.iter().enumerate() {
+        let calls = group.baseline.iter().chain(&group.candidate).map(|&op| &flow.nodes[op].op.name);
+        let mut calls = calls
+            .filter(|name| name.phase() == Phase::Backward)
+            .filter_map(|name| name.in_phase(Phase::Forward));
+        let answers = |call: String| forward.get(&*call).is_some_and(|&place| answered[place]);
+        answered[place] = answered[place] || calls.any(answers);
     }
     answered
 }
@@ -279,8 +326,9 @@ impl<'a> Levels<'a> {
 
     /// `None` where a group has no products.
     fn products(flow: &Flow<'a>, group: &Substitution) -> Option<Products<'a>> {
-        let multiplies =
-            |op: &&usize| matches!(flow.nodes[**op].traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention);
+        let multiplies = |op: &&usize| {
+            matches!(flow.nodes[**op].traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention)
+        };
         let names =
             |ops: &[usize]| ops.iter().filter(multiplies).map(|&op| flow.nodes[op].op.name.stem()).collect();
         let products: Products<'_> = [names(&group.baseline), names(&group.candidate)];
@@ -300,18 +348,20 @@ impl<'a> Levels<'a> {
 
 fn remark(flow: &Flow<'_>, groups: &[&Substitution]) -> Option<String> {
     let first = groups.first()?;
-    let names = |ops: &[usize]| {
-        let shown: Vec<&str> = ops.iter().take(NAMED).map(|&op| flow.nodes[op].op.name.as_str()).collect();
-        match ops.len() {
-            0 => "nothing".to_owned(),
-            count if count > NAMED => format!("{} and {} more", shown.join(", "), count - NAMED),
-            _ => shown.join(", "),
-        }
-    };
     let places = if groups.len() == 1 { "one place".to_owned() } else { format!("{} places", groups.len()) };
     Some(format!(
         "the runs call other ops at {places}, and what these hand on agrees; the first: {} in the baseline, {} in the candidate",
-        names(&first.baseline),
-        names(&first.candidate)
+        names(flow, &first.baseline),
+        names(flow, &first.candidate)
     ))
+}
+
+/// The first few ops of one side.
+fn names(flow: &Flow<'_>, ops: &[usize]) -> String {
+    let shown: Vec<&str> = ops.iter().take(NAMED).map(|&op| flow.nodes[op].op.name.as_str()).collect();
+    match ops.len() {
+        0 => "nothing".to_owned(),
+        count if count > NAMED => format!("{} and {} more", shown.join(", "), count - NAMED),
+        _ => shown.join(", "),
+    }
 }

@@ -61,6 +61,8 @@ fn handed_on(op: &Op) -> Option<&TensorRecord> {
         tensors.next().filter(|_| tensors.next().is_none())
     };
     let (read, made) = (only(false)?, only(true)?);
-    let extremes = |record: &TensorRecord| Some((record.statistics.min()?.as_f64(), record.statistics.max()?.as_f64()));
-    (op.name.kind() == OpKind::Api && read.len() == made.len() && extremes(read)? == extremes(made)?).then_some(read)
+    let extremes =
+        |record: &TensorRecord| Some((record.statistics.min()?.as_f64(), record.statistics.max()?.as_f64()));
+    (op.name.kind() == OpKind::Api && read.len() == made.len() && extremes(read)? == extremes(made)?)
+        .then_some(read)
 }

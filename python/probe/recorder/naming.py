@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional
 import torch
 
 from probe.patterns import op_spelling
-from probe.private.dispatcher import FUNCTIONAL, VF, behind, schema_of, schemas_of, written
+from probe.private.dispatcher import FUNCTIONAL, VF, all_names, behind, schema_of, schemas_of, written
 from probe.recorder.collectives import collectives
 
 #: Methods that the interpreter calls for an operator, and the operator's own name: `x + y` arrives as `Tensor.add`.
@@ -50,6 +50,7 @@ _SILENT = frozenset({"requires_grad_", "retain_grad", "register_hook", "register
 def api_names() -> dict[Callable[..., Any], tuple[str, str | None]]:
     """Every function that torch lets be intercepted, with its name in a dump and its name as an operator."""
     names: dict[Callable[..., Any], tuple[str, str | None]] = {}
+    ops = {name.removeprefix("aten::").partition(".")[0] for name in all_names() if name.startswith("aten::")}
     # A function that stands in several places is named after the first: `F.gelu` is `torch._C._nn.gelu`.
     places: list[tuple[str, object]] = [
         ("Functional", torch.nn.functional),
@@ -68,8 +69,9 @@ def api_names() -> dict[Callable[..., Any], tuple[str, str | None]]:
     ]
     # Those of torch.distributed are not all functions in this sense; `collectives` sees them where they reach the dispatcher.
     for prefix, place in places:
-        # `Tensor.__neg__` is `Tensor.neg`: calls have the plain name, and operators are told by where they stand.
-        for name in sorted(dir(place), key=lambda name: name.startswith("__")):
+        # `Tensor.__neg__` is `Tensor.neg`: calls have the plain name, and operators are told by where they stand. `torch.dsmm` equals `torch.mm`:
+        # calls have the name of the op.
+        for name in sorted(dir(place), key=lambda name: (name.startswith("__"), name not in ops, name)):
             if name in _SILENT or (name.startswith("_") and not name.startswith("__") and prefix != "Torch"):
                 continue
             function = getattr(place, name, None)
