@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections import Counter, deque
@@ -54,6 +55,8 @@ def compare(
     **options: Any,
 ) -> dict[str, Any]:
     """Compares two dumps on a Ray cluster, and returns `report.json`.
+
+    When it is stopped, or fails, the tasks that are under way are left to their workers: they end when done, or with the program or `ray.shutdown()`.
 
     :param output: folder of the run, which all workers see, or a URL such as `s3://bucket/run`; the reports are written there.
     :param address: the cluster, as `ray.init` takes it; `None` starts one in this machine. A connection that is there already is used.
@@ -98,6 +101,8 @@ def main(order: str) -> None:
             wanted["where"],
         )
     except KeyboardInterrupt:
+        # Ray takes its workers along when this process ends, which lasts a moment. Another Ctrl-C ends it at once, without a traceback of Ray.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         print("\nprobe: stopped; what is finished stays, and the same command does the rest", file=sys.stderr)
         sys.exit(130)
     except (RuntimeError, ValueError, ConnectionError) as error:
@@ -238,38 +243,35 @@ def _run(
         strategy = "DEFAULT" if home is None else _at(ray, home.rpartition("/")[2], soft=True)
         return task.options(scheduling_strategy=strategy).remote(_core.build_id(), plan, index, count, cpus)
 
-    try:
-        while running or waiting:
-            while waiting and len(running) < in_flight:
-                index = waiting.take()
-                running[start(index)] = index
-            ready, _ = ray.wait(list(running), num_returns=1, timeout=1)
-            for reference in ready:
-                index = running.pop(reference)
-                waiting.ended(index)
-                try:
-                    parts, _, found = ray.get(reference)
-                except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError) as error:
-                    strikes[index] += 1
-                    if strikes[index] < _ATTEMPTS:
-                        waiting.add(index)
-                    else:
-                        # What kills its worker is no reason to give the rest up.
-                        lost[index] = f"it lost {_ATTEMPTS} workers: {str(error).splitlines()[0]}"
+    # After Ctrl-C or a failure, what is under way is left alone: `ray.cancel` of a task that completes at that moment ends the whole process, since Ray
+    # takes it for pending on one thread while another one completes it. It ends with the connection to the cluster, or is done and counts for another run.
+    while running or waiting:
+        while waiting and len(running) < in_flight:
+            index = waiting.take()
+            running[start(index)] = index
+        ready, _ = ray.wait(list(running), num_returns=1, timeout=1)
+        for reference in ready:
+            index = running.pop(reference)
+            waiting.ended(index)
+            try:
+                outcome = ray.get(reference)
+            except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError) as error:
+                strikes[index] += 1
+                if strikes[index] < _ATTEMPTS:
+                    waiting.add(index)
+                else:
+                    # What kills its worker is no reason to give the rest up.
+                    lost[index] = f"it lost {_ATTEMPTS} workers: {str(error).splitlines()[0]}"
+                continue
+            if isinstance(outcome, RuntimeError):
+                if homes and not isinstance(outcome, DistributedError):
+                    # The node that has the rank is gone, and no other one sees it.
+                    lost[index] = str(outcome)
                     continue
-                except ray.exceptions.RayTaskError as error:
-                    known = isinstance(error.cause, (DistributedError, RuntimeError))
-                    if homes and known and not isinstance(error.cause, DistributedError):
-                        # The node that has the rank is gone, and no other one sees it.
-                        lost[index] = str(error.cause)
-                        continue
-                    raise error.cause if known else error from None
-                progress.add(parts, found)
-            progress.show()
-    finally:
-        # Ctrl-C, or a failure: what is finished stays, the rest is made up by another run.
-        for reference in running:
-            ray.cancel(reference, force=True)
+                raise outcome
+            parts, _, found = outcome
+            progress.add(parts, found)
+        progress.show()
     return lost
 
 
@@ -287,10 +289,13 @@ def _listings(build: str, dumps: list[str]) -> list[placement.Listing]:
     return [placement.listing(dump) for dump in dumps]
 
 
-def _compare_shard(build: str, plan: str, index: int, count: int, threads: int) -> tuple[int, bool, str | None]:
-    """What a worker does."""
-    _same_build(build)
-    return _core.compare_shard(plan, index, count, threads)
+def _compare_shard(build: str, plan: str, index: int, count: int, threads: int) -> tuple[int, bool, str | None] | RuntimeError:
+    """What a worker does. What goes wrong is returned: of tasks that nobody waits for any more, Ray would print what they raise."""
+    try:
+        _same_build(build)
+        return _core.compare_shard(plan, index, count, threads)
+    except RuntimeError as error:
+        return error
 
 
 class _Progress:

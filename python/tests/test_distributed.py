@@ -159,10 +159,29 @@ def test_two_drivers_of_one_run_lead_to_one_answer(cluster: None, dumps: tuple[P
     assert reports[0]["counts"]["parts"] == 16
 
 
+def test_a_call_that_is_stopped_leaves_the_process_and_the_cluster_usable(
+    cluster: None, dumps: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(progress: object, parts: int, found: str | None) -> None:
+        raise KeyboardInterrupt
+
+    baseline, candidate = dumps
+    with monkeypatch.context() as patched:
+        patched.setattr(distributed._Progress, "add", stopped)
+        for number in range(5):
+            with pytest.raises(KeyboardInterrupt):
+                distributed.compare(baseline, candidate, output=tmp_path / f"stopped{number}", cpus_per_task=1, shards=16, quiet=True)
+    report = distributed.compare(baseline, candidate, output=tmp_path / "stopped0", cpus_per_task=1, shards=16, quiet=True)
+    assert report["verdict"] == "diverged"
+    assert report["counts"]["parts"] == 16
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["stopped", "killed"])
 def test_the_command_has_the_exit_code_and_a_driver_that_ended_is_taken_up(how: signal.Signals, tmp_path: Path) -> None:
+    # So many that most are still to be done when the first ones are seen.
+    ranks = 800
     for side in ("baseline", "candidate"):
-        for rank in range(160):
+        for rank in range(ranks):
             (tmp_path / side / "step0").mkdir(parents=True, exist_ok=True)
             (tmp_path / side / "step0" / f"rank{rank}").symlink_to(FAULTS / side / "step0" / f"rank{rank % 2}")
     run = tmp_path / "run"
@@ -186,17 +205,19 @@ def test_the_command_has_the_exit_code_and_a_driver_that_ended_is_taken_up(how: 
     assert second.returncode == 1, second.stderr
     assert "first divergence: step 0, ranks 1, 3, 5" in second.stdout
     report = json.loads((run / "report.json").read_text())
-    assert report["counts"]["parts"] == 160
+    assert report["counts"]["parts"] == ranks
     # What was finished before was left as it is.
     assert all(path.stat().st_mtime_ns == written for path, written in done.items())
     assert len(list(run.glob("*/*/*/part.json"))) > len(done)
 
 
-def test_what_is_wrong_with_a_run_is_told(cluster: None, dumps: tuple[Path, Path], tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_run_is_told(cluster: None, dumps: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     baseline, candidate = dumps
     with pytest.raises(RuntimeError, match="No such file"):
         distributed.compare(baseline, tmp_path / "none", output=tmp_path / "run", quiet=True)
     with pytest.raises(ValueError, match="unknown field `stepss`"):
         distributed.compare(baseline, candidate, output=tmp_path / "run", stepss="3", quiet=True)
-    with pytest.raises(distributed.DistributedError, match="a worker has probe .*, the driver another"):
-        distributed._compare_shard("another", str(tmp_path), 1, 1, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(_core, "build_id", lambda: "another")
+        with pytest.raises(distributed.DistributedError, match="a worker has probe .*, the driver another"):
+            distributed.compare(baseline, candidate, output=tmp_path / "run", cpus_per_task=1, quiet=True)
