@@ -9,6 +9,7 @@ mod config_check_input;
 mod corpus;
 mod edge;
 mod exit_codes;
+mod fused;
 mod gate;
 mod hostile_input;
 mod json_output;

@@ -11,13 +11,16 @@ use super::flow::{Flow, Node, Place};
 use super::ops::Kind;
 use super::precision::Precision;
 use crate::dump::{Number, OpKind, Phase, TensorRecord};
-use crate::pair::{Substitution, value_key};
+use crate::pair::{Substitution, apart, value_key};
 
 /// Statistics that differ by less than this share of the largest element are about the same.
 const ALIKE: f64 = 0.01;
 
 /// Factor by which a group is off by more than another one of the same products, which no precision of these explains.
 const ALONE: f64 = 8.0;
+
+/// Ops of a group that are held against one another to find the one that is named.
+const LOOKED_AT: usize = 256;
 
 /// Ops named of each side, in the remark and of a fault.
 const NAMED: usize = 4;
@@ -74,7 +77,7 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
                 let shown = candidates.iter().find(|candidate| behind(candidate));
                 Candidate {
                     said: said(flow, group, shown),
-                    ..Candidate::at(named(flow, group, first), None, Cause::Structure)
+                    ..Candidate::at(named(flow, place, first, shown), None, Cause::Structure)
                 }
             });
             candidates.retain(|candidate| !behind(candidate));
@@ -111,14 +114,62 @@ fn is_within_update(flow: &Flow<'_>, group: &Substitution) -> bool {
     ops.all(|&op| flow.nodes[op].op.parent.as_deref().is_some_and(judged))
 }
 
-/// The op of a group that is named: where it stands in the place of others, the first of the candidate's that computes. Of one side alone the
-/// first, and the forward call of a backward op.
-fn named(flow: &Flow<'_>, group: &Substitution, first: usize) -> usize {
+/// The op of a group that is named: where it stands in the place of others, the first of the candidate's that computes from data and whose
+/// result no op of the baseline has there. Of one side alone the first, and the forward call of a backward op.
+fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>) -> usize {
+    let group = &flow.pair.substitutions[place];
     if group.baseline.is_empty() || group.candidate.is_empty() {
         return forward_of(flow, first);
     }
-    let computes = |op: &&usize| flow.nodes[**op].traits.kind != Kind::Copy && !flow.nodes[**op].is_module();
-    *group.candidate.iter().find(computes).or(group.candidate.first()).unwrap_or(&first)
+    let region = region(flow, place);
+    let expected = shown.and_then(|candidate| candidate.beyond).map(|beyond| beyond.expected);
+    let made = region.iter().flat_map(|group| &group.baseline).flat_map(|&op| tensors(&flow.nodes[op], true));
+    let results: Vec<&TensorRecord> = made.take(LOOKED_AT).collect();
+    // Layouts of attention differ in the order of their dimensions.
+    let dimensions = |record: &TensorRecord| {
+        let mut sizes = record.squeezed_shape();
+        sizes.sort_unstable();
+        sizes
+    };
+    let about = |made: &TensorRecord, other: &TensorRecord| {
+        let unknown = made.dtype.known().and_then(Precision::of).map_or(0.0, |precision| precision.unknown);
+        let close = apart(other, made).is_some_and(|off| off <= ALONE * expected.unwrap_or(unknown));
+        close && dimensions(made) == dimensions(other)
+    };
+    let has_counterpart = |node: &Node<'_>| {
+        // What comes behind the first result of a forward pass is for the backward pass.
+        let results_of_it = if node.is_backward() { usize::MAX } else { 1 };
+        tensors(node, true).take(results_of_it).all(|made| results.iter().any(|other| about(made, other)))
+    };
+    // What rests on no data, such as a mask, is no result.
+    let mut constants: HashSet<u64> = HashSet::new();
+    let mut computing = Vec::new();
+    for &op in region.iter().flat_map(|group| &group.candidate).filter(|&&op| !flow.nodes[op].is_module()) {
+        let node = &flow.nodes[op];
+        if tensors(node, false).filter_map(value_key).all(|key| constants.contains(&key)) {
+            constants.extend(tensors(node, true).filter_map(value_key));
+        } else if node.traits.kind != Kind::Copy && computing.len() < LOOKED_AT {
+            computing.push(op);
+        }
+    }
+    let suspect = computing.iter().find(|&&op| !has_counterpart(&flow.nodes[op])).or(computing.last());
+    suspect.copied().or(group.candidate.first().copied()).unwrap_or(first)
+}
+
+/// A group, and before it those that it reads, and those that are read by these alone: nothing that both sides have shows what they hand on.
+fn region<'a>(flow: &Flow<'a>, place: usize) -> Vec<&'a Substitution> {
+    let groups = &flow.pair.substitutions;
+    let mut within = vec![place];
+    for earlier in (0..place).rev() {
+        let group = &groups[earlier];
+        if group.boundary.is_empty()
+            && group.feeds.iter().any(|next| within.contains(next))
+            && within.len() < LOOKED_AT
+        {
+            within.push(earlier);
+        }
+    }
+    within.iter().rev().map(|&place| &groups[place]).collect()
 }
 
 /// What is said of a group beside the op that is named: in whose place it stands, and what shows the difference.
@@ -176,6 +227,8 @@ fn answered(flow: &Flow<'_>) -> Vec<bool> {
     for (place, group) in groups.iter().enumerate().rev() {
         answered[place] = match (group.baseline.first(), group.candidate.first()) {
             (Some(_), Some(_)) => true,
+            // By functions between modules.
+            _ if flow.modules_alone && group.boundary.is_empty() => true,
             (Some(&first), None) => appearance.is_new(flow, group, 1, first),
             (None, Some(&first)) => appearance.is_new(flow, group, 0, first),
             (None, None) => false,

@@ -96,13 +96,15 @@ class Gradients:
         tap = _Tap(self, name, call.scope, call.stack, call.recomputed)
         # A node that is both what the call was given and what it returned did nothing in it.
         given, leaves, first = edges.nodes, edges.leaves, edges.sequence
-        stack = []
+        # Each once: of a function with several results they are all one node's.
+        begins: dict[_Node, None] = {}
         for path, node, number in outputs:
             if (node, number) in given:
                 continue
             tap.expect(path)
             node.register_prehook(_OutputHook(tap, path, number))
-            stack.append(node)
+            begins[node] = None
+        stack = list(begins)
         if not stack:
             return
         if not given and not leaves:

@@ -89,6 +89,25 @@ def make(kind: str) -> tuple[nn.Module, Batch]:
     raise ValueError(kind)
 
 
+def fuse(model: nn.Module) -> None:
+    """Puts fused operators of torch_npu in the place of functions of torch, as ports of transformers' Llama to NPUs do."""
+    import torch_npu
+    from transformers.models.llama import modeling_llama as llama
+
+    def normalise(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch_npu.npu_rms_norm(x, self.weight, epsilon=self.variance_epsilon)[0]
+
+    def gate(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.down_proj(torch_npu.npu_swiglu(torch.cat((self.gate_proj(x), self.up_proj(x)), -1), dim=-1))
+
+    def rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *_: object, **__: object) -> tuple[torch.Tensor, ...]:
+        return tuple(torch_npu.npu_rotary_mul(each, cos.unsqueeze(1), sin.unsqueeze(1)) for each in (q, k))
+
+    llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward, llama.apply_rotary_pos_emb = normalise, gate, rotate
+    # Of transformers: attention by `npu_fusion_attention`.
+    model.config._attn_implementation = "flash_attention_2"
+
+
 def loss_of(model: nn.Module, batch: Batch) -> torch.Tensor:
     x, y = batch
     out = model(x)

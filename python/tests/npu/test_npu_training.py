@@ -99,6 +99,41 @@ def test_a_sound_pair_agrees_and_recording_changes_nothing(tmp_path: Path, compa
     assert report["counts"]["roles"]["unknown"] == 0
 
 
+FUSED = list(itertools.product(["mix", "module", "api"], ["float32", "bfloat16"]))
+
+
+@pytest.mark.parametrize(("level", "precision"), chosen(FUSED, [("mix", "bfloat16")]))
+def test_fused_operators_agree_with_the_functions_that_they_stand_for(tmp_path: Path, compare: Compare, level: str, precision: str) -> None:
+    options = ("llama", "--steps", 2, "--precision", precision)
+    plain = train(tmp_path, *options, "--fused", rounding="order")
+    recorded = train(tmp_path, *options, "--fused", rounding="order", probe=record("npu", level, steps="0-1"))
+    assert recorded.result == plain.result
+    host_dump(tmp_path, *options, probe=record("cpu", level, steps="0-1"))
+    code, report = compare(tmp_path / "cpu", tmp_path / "npu")
+    assert (code, report["verdict"], report["culprits"]) == (0, "agree", []), report["culprits"]
+
+
+#: Operators, with the number of a call, and what is named: the operator or its module, in the layer of that call. Backward passes begin with the last.
+FUSED_FAULTS = [
+    ("RmsNorm:2:row", ("Module.model.layers.1.input_layernorm.",)),
+    ("RmsNormGrad:3:scale", ("Module.model.layers.0.post_attention_layernorm.",)),
+    ("SwiGlu:1:scale", ("NPU.npu_swiglu.1.forward",)),
+    ("SwiGluGrad:0:row", ("NPU.npu_swiglu.1.backward",)),
+    ("RotaryPositionEmbedding:2:row", ("NPU.npu_rotary_mul.2.forward",)),
+    ("FlashAttentionScoreV4:1:row", ("NPU.npu_rotary_mul.2.forward", "NPU.npu_fusion_attention.1.forward")),
+    ("FlashAttentionScoreGradV4:0:tail", ("Module.model.layers.1.self_attn.", "NPU.npu_fusion_attention.1.backward")),
+]
+
+
+@pytest.mark.parametrize(("fault", "expected"), chosen(FUSED_FAULTS, FUSED_FAULTS[2:6:3]), ids=str)
+def test_a_faulty_fused_operator_is_named(tmp_path: Path, compare: Compare, fault: str, expected: tuple[str, ...]) -> None:
+    train(tmp_path, "llama", "--steps", 1, "--fused", probe=record("npu", steps="0"), fault=fault)
+    host_dump(tmp_path, "llama", "--steps", 1, probe=record("cpu", steps="0"))
+    code, report = compare(tmp_path / "cpu", tmp_path / "npu")
+    first = report["first_divergence"]
+    assert code == 1 and first["op"].startswith(expected), first
+
+
 @pytest.mark.parametrize("precision", chosen(["autocast", "bfloat16"], ["autocast"]))
 def test_a_sound_pair_in_half_precision(tmp_path: Path, compare: Compare, precision: str) -> None:
     """Autocast of the host takes other types for some ops, so that its baseline is another device."""

@@ -27,10 +27,13 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
     parser.add_argument("--precision", choices=["float32", "autocast", "bfloat16", "scaler"], default="float32")
+    parser.add_argument("--fused", action="store_true", help="with fused operators of torch_npu, of a Llama")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--save")
     given = parser.parse_args()
     model, batch = models.make(given.model)
+    if given.fused:
+        models.fuse(model)
     model, batch = model.to(given.device), tuple(part.to(given.device) for part in batch)
     if given.precision == "bfloat16":
         model = model.bfloat16()

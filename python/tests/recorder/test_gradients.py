@@ -177,3 +177,31 @@ def test_outputs_that_are_never_used(record: Any) -> None:
     op = dump["Module.0.LSTM.backward.0"]
     assert op["input.0"].data.eq(1).all() and close(op["output.0"], x.grad)
     assert set(dump["Module.0.LSTM.parameters_grad.0"].slots) == {f"grad.{name}" for name, _ in lstm.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("stem", "function"),
+    [
+        ("Tensor.chunk", lambda x: x.chunk(3)),
+        ("Tensor.split", lambda x: x.split([1, 2, 3])),
+        ("Tensor.unbind", lambda x: x.unbind()),
+        ("Tensor.sort", lambda x: x.sort(stable=True)),
+        ("Torch.var_mean", lambda x: torch.var_mean(x, dim=0)),
+        ("Torch.native_layer_norm", lambda x: torch.native_layer_norm(x, [500], None, None, 1e-5)),
+    ],
+)
+def test_the_gradient_of_a_function_with_several_results_is_counted_once(record: Any, stem: str, function: Any) -> None:
+    leaf = torch.randn(6, 500, requires_grad=True)
+    x = leaf * 1
+
+    def work() -> None:
+        results = [each for each in _flat(function(x)) if each.requires_grad]
+        sum((number + 1) * (each * each).sum() for number, each in enumerate(results)).backward()
+
+    (call,) = [call for call in record(work).all(stem) if call.phase == "backward"]
+    (made,) = [slot for name, slot in call.slots.items() if name.startswith("output.") and slot.shape[-2:] == (6, 500)]
+    assert leaf.grad is not None and torch.equal(made.data.view(6, 500), leaf.grad)
+
+
+def _flat(results: Any) -> list[torch.Tensor]:
+    return [results] if isinstance(results, torch.Tensor) else [each for result in results for each in _flat(result)]

@@ -141,7 +141,7 @@ fn alike(b: &TensorRecord, c: &TensorRecord) -> f64 {
 }
 
 /// How far extremes and norms of two tensors are apart, whichever most, relative to the larger: from 0 to 1, or `None` where neither is known.
-pub(in crate::pair) fn apart(b: &TensorRecord, c: &TensorRecord) -> Option<f64> {
+pub(crate) fn apart(b: &TensorRecord, c: &TensorRecord) -> Option<f64> {
     let sizes = |record: &TensorRecord| {
         let found = &record.statistics;
         [found.min().map(Number::as_f64), found.max().map(Number::as_f64), found.norm()]

@@ -10,8 +10,8 @@ mod gap;
 
 use std::ops::Range;
 
-pub(crate) use facts::value_key;
-pub(super) use facts::{Name, Names, apart};
+pub(super) use facts::{Name, Names};
+pub(crate) use facts::{apart, value_key};
 
 use crate::dump::Op;
 use facts::Facts;

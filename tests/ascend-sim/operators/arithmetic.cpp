@@ -107,7 +107,12 @@ void give(const char *name, long call, const Outputs &outputs, const std::vector
 }
 
 void give(const char *name, long call, const Outputs &outputs, Written) {
-    if (!outputs.empty() && outputs[0].defined()) put(name, call, outputs[0], outputs[0].clone(), true);
+    // A fault is one of the result that matters: the largest, and of several the last, since what only the backward pass reads comes first.
+    const at::Tensor *largest = nullptr;
+    for (const auto &output : outputs) {
+        if (output.defined() && (largest == nullptr || output.numel() >= largest->numel())) largest = &output;
+    }
+    if (largest != nullptr) put(name, call, *largest, largest->clone(), true);
 }
 
 at::Tensor factor(const at::Tensor &tensor, int kind) {
