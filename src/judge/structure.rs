@@ -162,10 +162,8 @@ fn region<'a>(flow: &Flow<'a>, place: usize) -> Vec<&'a Substitution> {
     let mut within = vec![place];
     for earlier in (0..place).rev() {
         let group = &groups[earlier];
-        if group.boundary.is_empty()
-            && group.feeds.iter().any(|next| within.contains(next))
-            && within.len() < LOOKED_AT
-        {
+        let is_read = |next: &usize| *next == place || (group.boundary.is_empty() && within.contains(next));
+        if within.len() < LOOKED_AT && group.feeds.iter().any(is_read) {
             within.push(earlier);
         }
     }
