@@ -169,3 +169,19 @@ fn an_attention_that_is_off_like_none_of_the_others_is_no_matter_of_precision() 
     let first = named(&answer).unwrap();
     assert_eq!(first, ("NPU.npu_fusion_attention.2.forward", Cause::Structure));
 }
+
+#[test]
+fn a_function_that_the_candidate_leaves_out_is_named_and_not_the_copy_behind_it() {
+    let answer = compare(Task::Tensor, &|side| {
+        let (given, bent) = (other(side, 1, 1.0), rows(2).map(|x| x / 7.0));
+        let mut ops = vec![linear(0, side, &rows(8), 1, 1.0)];
+        let read = side.pick(&bent, &given);
+        if !side.is_candidate() {
+            ops.push(op("Functional.gelu.0.forward").input(&given).output(&bent));
+        }
+        ops.push(op("Tensor.view.0.forward").input(read).output(read));
+        ops.push(linear(1, side, read, 3, 1.2));
+        ops
+    });
+    assert_eq!(named(&answer), Some(("Functional.gelu.0.forward", Cause::Structure)));
+}

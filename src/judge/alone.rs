@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::flow::{Flow, Place};
+use super::flow::{Flow, Node, Place};
 use crate::dump::Slot;
 use crate::pair::value_key;
 
@@ -10,9 +10,10 @@ use crate::pair::value_key;
 pub(super) struct MadeAlone([HashSet<u64>; 2]);
 
 impl MadeAlone {
-    pub(super) fn of(flow: &Flow<'_>) -> Self {
+    /// What those of them made for which `counts` holds.
+    pub(super) fn of(flow: &Flow<'_>, counts: impl Fn(&Node<'_>) -> bool) -> Self {
         let mut made = [HashSet::new(), HashSet::new()];
-        for pair in &flow.pair.ops {
+        for (pair, _) in flow.pair.ops.iter().zip(&flow.nodes).filter(|(_, node)| counts(node)) {
             let (side, op) = match flow.pair.op(pair) {
                 (Some(op), None) => (0, op),
                 (None, Some(op)) => (1, op),

@@ -118,8 +118,14 @@ fn is_within_update(flow: &Flow<'_>, group: &Substitution) -> bool {
 /// result no op of the baseline has there. Of one side alone the first, and the forward call of a backward op.
 fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>) -> usize {
     let group = &flow.pair.substitutions[place];
-    if group.baseline.is_empty() || group.candidate.is_empty() {
-        return forward_of(flow, first);
+    let alone = match computing(flow, group) {
+        _ if group.baseline.is_empty() || group.candidate.is_empty() => Some(first),
+        [Some(_), Some(_)] => None,
+        // What the other side has only copies.
+        [b, c] => Some(b.or(c).unwrap_or(first)),
+    };
+    if let Some(alone) = alone {
+        return forward_of(flow, alone);
     }
     let region = region(flow, place);
     let expected = shown.and_then(|candidate| candidate.beyond).map(|beyond| beyond.expected);
@@ -143,16 +149,16 @@ fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>)
     };
     // What rests on no data, such as a mask, is no result.
     let mut constants: HashSet<u64> = HashSet::new();
-    let mut computing = Vec::new();
+    let mut suspects = Vec::new();
     for &op in region.iter().flat_map(|group| &group.candidate).filter(|&&op| !flow.nodes[op].is_module()) {
         let node = &flow.nodes[op];
         if tensors(node, false).filter_map(value_key).all(|key| constants.contains(&key)) {
             constants.extend(tensors(node, true).filter_map(value_key));
-        } else if node.traits.kind != Kind::Copy && computing.len() < LOOKED_AT {
-            computing.push(op);
+        } else if computes(node) && suspects.len() < LOOKED_AT {
+            suspects.push(op);
         }
     }
-    let suspect = computing.iter().find(|&&op| !has_counterpart(&flow.nodes[op])).or(computing.last());
+    let suspect = suspects.iter().find(|&&op| !has_counterpart(&flow.nodes[op])).or(suspects.last());
     suspect.copied().or(group.candidate.first().copied()).unwrap_or(first)
 }
 
@@ -223,13 +229,13 @@ fn answered(flow: &Flow<'_>) -> Vec<bool> {
     }
     let appearance = Appearance::of(flow);
     for (place, group) in groups.iter().enumerate().rev() {
-        answered[place] = match (group.baseline.first(), group.candidate.first()) {
-            (Some(_), Some(_)) => true,
+        answered[place] = match computing(flow, group) {
+            [Some(_), Some(_)] => true,
             // By functions between modules.
             _ if flow.modules_alone && group.boundary.is_empty() => true,
-            (Some(&first), None) => appearance.is_new(flow, group, 1, first),
-            (None, Some(&first)) => appearance.is_new(flow, group, 0, first),
-            (None, None) => false,
+            [Some(first), None] => appearance.is_new(flow, group, 1, first),
+            [None, Some(first)] => appearance.is_new(flow, group, 0, first),
+            [None, None] => false,
         } || group.feeds.iter().any(|&next| answered[next]);
     }
     // What flows back through a group flows back through what stands in its place.
@@ -268,7 +274,7 @@ impl Appearance {
                 }
             }
         }
-        Self { paired, alone: MadeAlone::of(flow) }
+        Self { paired, alone: MadeAlone::of(flow, computes) }
     }
 
     /// Whether all that is read behind a group, of which `side` has no op, is new on that side: no op that both have knew it before `first`.
@@ -323,6 +329,16 @@ fn any_value_key(record: &TensorRecord) -> Option<u64> {
         let (min, max) = (record.statistics.min()?.as_f64(), record.statistics.max()?.as_f64());
         Some(min.to_bits() ^ max.to_bits().rotate_left(1) ^ record.len())
     })
+}
+
+/// Whether an op does more than to copy.
+fn computes(node: &Node<'_>) -> bool {
+    node.traits.kind != Kind::Copy
+}
+
+/// The first op of each side that computes.
+fn computing(flow: &Flow<'_>, group: &Substitution) -> [Option<usize>; 2] {
+    [&group.baseline, &group.candidate].map(|ops| ops.iter().copied().find(|&op| computes(&flow.nodes[op])))
 }
 
 /// Whether an op changes what was there before it, which is read under another name, or in a later step.

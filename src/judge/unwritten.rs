@@ -13,7 +13,7 @@ use super::ops::Kind;
 /// is viewed, but never read by anything that computes.
 pub(super) fn set_aside(flow: &mut Flow<'_>) {
     let used = used(flow);
-    let alone = MadeAlone::of(flow);
+    let alone = MadeAlone::of(flow, |_| true);
     let mut unwritten: HashSet<Known> = HashSet::new();
     let mut made: HashSet<Known> = HashSet::new();
     for op in 0..flow.nodes.len() {
