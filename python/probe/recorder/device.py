@@ -36,8 +36,7 @@ from probe.recorder.device_sums import Part, Sums
 
 T = TypeVar("T")
 
-#: Bytes of the largest copy that is put together with others on the device before they are fetched; larger ones come alone, but for
-#: those of groups, of which no more than a bounded number waits.
+#: Bytes of all copies that are put together on the device before they are fetched; larger ones come alone.
 _TOGETHER = 1 << 20
 
 
@@ -216,11 +215,10 @@ class Device:
                 tensors.append((token, stands))
             else:
                 yield token, stands
-        large = {token for token, copy in copies if token is copy and copy.held > _TOGETHER}
         for token, copy in copies:
-            if token in large:
+            if copy.held > _TOGETHER:
                 yield token, fetched([copy.bytes])
-        copies = [(token, copy) for token, copy in copies if token not in large]
+        copies = [(token, copy) for token, copy in copies if copy.held <= _TOGETHER]
         measured = [Measured(token.kind, token.dtype, token.parts) for _, token in tensors]
         together = [Together(members[0].kind, members[0].dtype, group.rows) for group, members in groups.items()]
         joint = tensors_of_groups(together)

@@ -16,8 +16,8 @@ import torch
 from probe.recorder.device_chunks import Kind
 from probe.recorder.device_sums import Rows, Sums
 
-#: Elements of the largest tensor that is copied. What larger ones take of a device's time is more than their launches take of the host's.
-LARGEST = 1 << 20
+#: Elements of the largest tensor that is copied. Larger ones are worth launches of their own.
+LARGEST = 1 << 18
 
 #: Elements that the copies of one queue have at most, 32 MiB of float32: to compare them takes 64 MiB.
 _HELD = 1 << 23
