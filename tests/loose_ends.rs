@@ -194,3 +194,12 @@ fn what_is_cut_off_or_repeated_for_an_op_whose_results_show_it_is_one() {
         assert_eq!((&*first.op, first.cause), (name, Cause::Structure));
     }
 }
+
+#[test]
+fn variables_that_were_saved_under_other_names_stand_for_themselves() {
+    let answer = compare(Task::Tensor, &|side| {
+        let saved = |name: &str, seed: u32| op(&format!("{name}.0.debug")).gradient("", wave(seed));
+        vec![saved("loss", 1), saved(side.pick("gradient", "slope"), 2)]
+    });
+    assert_eq!(answer.summary.first_divergence.map(|first| first.cause), Some(Cause::Structure));
+}

@@ -202,10 +202,9 @@ fn forward_of(flow: &Flow<'_>, op: usize) -> usize {
 
 /// Whether ops of one side alone hand on what they read, as `detach` and `view` do, and `relu` of what is positive. Others
 /// compute something that the other side does not, however little it changes. What nobody reads makes no difference: a mean
-/// that is logged. Tensors of a checkpoint and saved variables stand for themselves.
+/// that is logged.
 fn hands_on(flow: &Flow<'_>, group: &Substitution, idle: &HashSet<usize>) -> bool {
-    let mut kinds = group.baseline.iter().chain(&group.candidate).map(|&op| flow.nodes[op].op.name.kind());
-    if kinds.any(|kind| matches!(kind, OpKind::Tensor | OpKind::Saved)) {
+    if stand_for_themselves(flow, group) {
         return false;
     }
     group.baseline.iter().chain(&group.candidate).filter(|op| !idle.contains(op)).all(|&op| {
@@ -216,6 +215,12 @@ fn hands_on(flow: &Flow<'_>, group: &Substitution, idle: &HashSet<usize>) -> boo
         let handed_on = |record| value_key(record).is_some_and(|made| read.contains(&made));
         again || node.traits.kind == Kind::Copy || tensors(node, true).all(handed_on)
     })
+}
+
+/// Tensors of a checkpoint and saved variables are in the place of no others.
+fn stand_for_themselves(flow: &Flow<'_>, group: &Substitution) -> bool {
+    let mut kinds = group.baseline.iter().chain(&group.candidate).map(|&op| flow.nodes[op].op.name.kind());
+    kinds.any(|kind| matches!(kind, OpKind::Tensor | OpKind::Saved))
 }
 
 /// For each group, whether the other side computes there as well: by ops of its own, of this group or of one that reads what this one made; or by
@@ -230,6 +235,7 @@ fn answered(flow: &Flow<'_>) -> Vec<bool> {
     let appearance = Appearance::of(flow);
     for (place, group) in groups.iter().enumerate().rev() {
         answered[place] = match computing(flow, group) {
+            _ if stand_for_themselves(flow, group) => false,
             [Some(_), Some(_)] => true,
             // By functions between modules.
             _ if flow.modules_alone && group.boundary.is_empty() => true,
