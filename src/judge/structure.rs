@@ -186,9 +186,9 @@ fn said(flow: &Flow<'_>, group: &Substitution, shown: Option<&Candidate>) -> Str
         let place = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?)));
         let path = place.and_then(|place| flow.slot(place)).map_or("", |slot| &*slot.path);
         let reader = flow.nodes[place.map_or(candidate.op, |place| place.0)].op.name.as_str();
-        parts.push(format!("what it hands to {reader} {path} differs: {beyond}"));
+        parts.push(format!("and what it hands to {reader} {path} differs: {beyond}"));
     }
-    parts.join("; ")
+    parts.join(", ")
 }
 
 /// The forward call of a backward op, which has no partner either; the op itself where there is none.
