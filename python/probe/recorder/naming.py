@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -37,6 +38,9 @@ _OPERATORS = {
     "mul_": "__imul__",
     "div_": "__itruediv__",
 }
+
+#: Wrappers around one function, at most.
+_MOST_LAYERS = 8
 
 #: Functions that start a backward pass: they are passed through with the recording still on.
 BACKWARD = frozenset({torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad})
@@ -77,13 +81,22 @@ def api_names() -> dict[Callable[..., Any], tuple[str, str | None]]:
             function = getattr(place, name, None)
             if not callable(function) or isinstance(function, type):
                 continue
-            try:
-                operator = f"Tensor.{_OPERATORS[name]}" if prefix == "Tensor" and name in _OPERATORS else None
-                names.setdefault(function, (f"{prefix}.{name}", operator))
-            except TypeError:
-                # Not hashable, so it is none of torch's functions.
-                continue
+            operator = f"Tensor.{_OPERATORS[name]}" if prefix == "Tensor" and name in _OPERATORS else None
+            for layer in _layers(function):
+                # What is not hashable is none of torch's functions.
+                with contextlib.suppress(TypeError):
+                    names.setdefault(layer, (f"{prefix}.{name}", operator))
     return names
+
+
+def _layers(function: Any) -> Iterator[Any]:
+    """A function, and those inside of it if it was wrapped: `transfer_to_npu` of torch_npu puts functions of its own in the place of those of torch
+    that take a device, and torch shows what is inside."""
+    for _ in range(_MOST_LAYERS):
+        yield function
+        function = getattr(function, "__wrapped__", None)
+        if function is None:
+            return
 
 
 def describe_op(func: Any) -> tuple[str, list[tuple[int, str]], Callable[..., Any], bool]:

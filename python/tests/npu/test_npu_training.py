@@ -99,6 +99,36 @@ def test_a_sound_pair_agrees_and_recording_changes_nothing(tmp_path: Path, compa
     assert report["counts"]["roles"]["unknown"] == 0
 
 
+FOR_CUDA = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)).to(DEVICE)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    x = torch.arange(32, device=DEVICE).view(4, 8) / 32 + torch.zeros(4, 8).to(DEVICE)
+    weights = torch.tensor([[1.0, 2.0, 3.0, 4.0]], device=DEVICE)
+    loss = (net(x) * weights).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_program_for_cuda_has_the_same_names_with_transfer_to_npu(tmp_path: Path, compare: Compare) -> None:
+    """Which puts functions of its own in the place of all functions of torch that take a device."""
+    here = "DEVICE = 'cpu'\n"
+    there = "import torch_npu\nfrom torch_npu.contrib import transfer_to_npu\nDEVICE = 'cuda'\n"
+    for name, start in (("cpu", here), ("npu", there)):
+        (tmp_path / f"{name}.py").write_text(start + FOR_CUDA)
+        done = simulator.run(tmp_path, f"{name}.py", probe=record(name, "api", steps="1"))
+        assert done.code == 0, done.stderr
+    code, report = compare(tmp_path / "cpu", tmp_path / "npu")
+    assert (code, report["culprits"]) == (0, []), report["culprits"]
+    factories = {"Torch.arange.0.forward", "Torch.zeros.0.forward", "Torch.tensor.0.forward"}
+    ops = [set(pq.read_table(tmp_path / name / "step1/rank0/ops.parquet")["op"].to_pylist()) for name in ("cpu", "npu")]
+    assert all(factories <= each for each in ops)
+
+
 FUSED = list(itertools.product(["mix", "module", "api"], ["float32", "bfloat16"]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import subprocess
@@ -17,6 +18,7 @@ from torch.nn.functional import gelu as imported_gelu
 
 import probe
 from dumps import Dump
+from probe.recorder import naming
 from runs import ConvNet
 from test_survives import PACKAGE, command
 
@@ -200,3 +202,20 @@ def test_an_older_dump_of_the_same_run_pairs_with_ours(tmp_path: Path) -> None:
     assert not missing, missing
     compared = command("compare", "-b", tmp_path / "theirs", "-c", tmp_path / "ours", "-o", tmp_path / "report")
     assert compared.returncode == 0, compared.stdout + compared.stderr
+
+
+def test_a_function_that_was_wrapped_keeps_its_name(record: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `transfer_to_npu` of torch_npu wraps all that take a device."""
+    plain = torch.arange
+
+    @functools.wraps(plain)
+    def arange(*given: Any, **options: Any) -> Any:
+        return plain(*given, **options)
+
+    monkeypatch.setattr(torch, "arange", arange)
+    naming.api_names.cache_clear()
+    try:
+        dump = record(lambda: torch.arange(600.0) * 2, level="api")
+    finally:
+        naming.api_names.cache_clear()
+    assert dump.names == ["Torch.arange.0.forward", "Tensor.__mul__.0.forward"]
