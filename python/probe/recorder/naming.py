@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Optional
 import torch
 
 from probe.patterns import op_spelling
-from probe.private.dispatcher import FUNCTIONAL, VF, all_names, behind, schema_of, schemas_of, written
+from probe.private.dispatcher import FUNCTIONAL, OPERATORS, VF, all_names, behind, schema_of, schemas_of, written
 from probe.recorder.collectives import collectives
 
 #: Methods that the interpreter calls for an operator, and the operator's own name: `x + y` arrives as `Tensor.add`.
@@ -91,12 +91,12 @@ def api_names() -> dict[Callable[..., Any], tuple[str, str | None]]:
 
 def _layers(function: Any) -> Iterator[Any]:
     """A function, and those inside of it if it was wrapped: `transfer_to_npu` of torch_npu puts functions of its own in the place of those of torch
-    that take a device, and torch shows what is inside."""
+    that take a device, and torch shows what is inside. Operators have names of their own."""
     for _ in range(_MOST_LAYERS):
+        if function is None or isinstance(function, OPERATORS):
+            return
         yield function
         function = getattr(function, "__wrapped__", None)
-        if function is None:
-            return
 
 
 def describe_op(func: Any) -> tuple[str, list[tuple[int, str]], Callable[..., Any], bool]:
