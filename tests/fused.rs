@@ -185,3 +185,24 @@ fn a_function_that_the_candidate_leaves_out_is_named_and_not_the_copy_behind_it(
     });
     assert_eq!(named(&answer), Some(("Functional.gelu.0.forward", Cause::Structure)));
 }
+
+/// Modules alone were recorded: the baseline's activation is a module, which a function reads; the candidate's is a function, and what comes of
+/// it is `factor` times as large.
+fn activation_is_a_module(side: Side, factor: f64) -> Vec<Op> {
+    let module = |name: &str| op(&format!("Module.mlp.{name}.forward.0"));
+    let mut ops = vec![module("up.Linear").input(rows(8)).output(other(side, 1, 1.0))];
+    if !side.is_candidate() {
+        ops.push(module("act.SiLU").input(rows(1)).output(rows(6)));
+    }
+    let (read, made) = (other(side, 2, factor), other(side, 3, factor));
+    ops.push(module("down.Linear").input(&read).output(&made));
+    ops.push(op("Module.mlp.Mlp.forward.0").input(rows(8)).output(&made));
+    ops
+}
+
+#[test]
+fn a_module_that_one_side_calls_as_a_function_is_no_divergence_between_modules() {
+    agrees(&compare(Task::Tensor, &|side| activation_is_a_module(side, 1.0)));
+    let wrong = compare(Task::Tensor, &|side| activation_is_a_module(side, 1.02));
+    assert_eq!(named(&wrong), Some(("Module.mlp.act.SiLU.forward.0", Cause::Structure)));
+}

@@ -62,8 +62,9 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
                 let inside = flow.around(candidate.op).take(1).eq(around.iter().copied());
                 candidate.op >= first && (around.contains(&candidate.op) || inside)
             });
-            // Where the other side computes there as well, what shows it is named by itself.
-            if answered[place] && reached { false } else { reached || !ends_alike(flow, group) }
+            // Where the other side computes there as well, what shows it is named by itself. Between modules nothing else can be named.
+            let is_told = answered[place] && reached && !flow.modules_alone;
+            !is_told && (reached || !ends_alike(flow, group))
         } else {
             let certain = |&place: &Place| {
                 let difference = flow.fact(place).difference;
