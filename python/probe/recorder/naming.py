@@ -116,9 +116,10 @@ def _stem(name: str) -> str:
     return op_spelling("torch.ops." + name.replace("::", "."))
 
 
-#: Namespaces of ops by which torch itself moves data, brings ranks together, and compiles.
+#: Namespaces of torch's own ops: those that functions come to, which dispatch modes and kernels in Python call one by one, and those by which it
+#: moves data, brings ranks together, and compiles.
 _OF_TORCH = frozenset({
-    "prim", "prims", "rngprims", "debugprims", "profiler", "inductor", "fsdp", "symm_mem", "c10d", "_c10d_functional",
+    "aten", "prim", "prims", "rngprims", "debugprims", "profiler", "inductor", "fsdp", "symm_mem", "c10d", "_c10d_functional",
     "_c10d_functional_autograd", "_dtensor", "_quantized",
 })  # fmt: skip
 
@@ -133,21 +134,11 @@ class Operator(NamedTuple):
 
 @functools.cache
 def operator(func: Any) -> Optional[Operator]:
-    """What is known of `torch.ops.mine.f` or one overload of it; None for any other function, and for what torch calls for its own ends.
-
-    Torch's own ops have the names of its functions: `torch.ops.aten.gelu` is `Functional.gelu`.
-    """
+    """What is known of `torch.ops.mine.f` or one overload of it; None for any other function, and for torch's own."""
     schema = next(iter(schemas_of(func)), None)
-    if schema is None:
+    if schema is None or schema.name.partition("::")[0] in _OF_TORCH:
         return None
-    namespace, _, name = schema.name.partition("::")
-    if namespace in _OF_TORCH:
-        return None
-    if namespace != "aten":
-        return Operator(_stem(schema.name), written(func))
-    known = {name for name, _ in api_names().values()}
-    spellings = [f"{place}.{name}" for place in ("Functional", "Torch", "Tensor")]
-    return Operator(next((each for each in spellings if each in known), spellings[1]), written(func))
+    return Operator(_stem(schema.name), written(func))
 
 
 def module_stem(path: str, module: torch.nn.Module) -> str:
