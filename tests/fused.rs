@@ -129,8 +129,16 @@ fn attention(side: Side, at: usize, factor: f64) -> Vec<Op> {
     let mut ops = Vec::new();
     let mask = rows(30);
     if !side.is_candidate() {
-        ops.push(op("Torch.ones.0.forward").output(rows(31)));
-        ops.push(op("Tensor.tril.0.forward").input(rows(31)).output(&mask));
+        // Twice the same elements, of which one is read: a model may make a mask for each kind of its layers.
+        for call in 0..2 {
+            ops.push(op(&format!("Torch.ones.{call}.forward")).output(rows(31)));
+            ops.push(op(&format!("Tensor.tril.{call}.forward")).input(rows(31)).output(&mask));
+            if call == 0 {
+                ops.push(op("Functional.embedding.0.forward").input(rows(33)).output(rows(34)));
+            }
+        }
+    } else {
+        ops.push(op("Functional.embedding.0.forward").input(rows(33)).output(rows(34)));
     }
     let mut given = rows(8);
     for layer in 0..3_u32 {

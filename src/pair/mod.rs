@@ -96,7 +96,7 @@ pub struct Substitution {
     /// Where ops that both sides have read what the group made on either side: positions in [`Alignment::ops`] and in
     /// [`OpPair::slots`]; the nearest few. Empty where no such op reads any of it, or too little was recorded to tell.
     pub boundary: Vec<(usize, usize)>,
-    /// Places among [`PartPair::substitutions`] of later groups whose ops read what this one made; the nearest few. An
+    /// Places among [`PartPair::substitutions`] of later groups whose ops read what this one made, or make it again; the nearest few. An
     /// activation here and the product with it there may together stand in the place of one op of the other side.
     pub feeds: Vec<usize>,
 }

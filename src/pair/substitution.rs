@@ -36,17 +36,26 @@ pub fn substitutions(baseline: &Rank, candidate: &Rank, ops: &[OpPair]) -> Vec<S
             if let Some(&maker) = made[side].get(&key)
                 && maker != group
             {
-                let feeds: &mut Vec<usize> = &mut found[maker].feeds;
-                if feeds.len() < READERS && feeds.last() != Some(&group) {
-                    feeds.push(group);
-                }
+                feed(&mut found[maker], group);
             }
         }
         for key in values(op, true) {
-            made[side].insert(key, group);
+            // Who reads a value that is made again may read either: two masks of the same elements, of which one is used.
+            if let Some(maker) = made[side].insert(key, group)
+                && maker != group
+            {
+                feed(&mut found[maker], group);
+            }
         }
     }
     found
+}
+
+/// Notes that a later group reads what `from` made, or makes it again.
+fn feed(from: &mut Substitution, group: usize) {
+    if from.feeds.len() < READERS && from.feeds.last() != Some(&group) {
+        from.feeds.push(group);
+    }
 }
 
 /// Notes that the op at `at`, which both sides have, reads what a group made.
