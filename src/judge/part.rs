@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::alone::MadeAlone;
 use super::candidate::{Beyond, Candidate};
 use super::certain::{Certain, numeric};
 use super::difference::Fact;
@@ -169,7 +170,12 @@ pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (W
 /// Weights are equal to the bit before the first step. Later they carry what the steps before left, so that they are judged
 /// by how they changed; where the recording begins late, one that differs stands out only if most do not differ.
 fn choose_arrivals(flow: &Flow<'_>, weighing: &mut Weighing, step: u64, begins: bool) -> Vec<Place> {
+    let alone = MadeAlone::of(flow, |_| true);
     let is_weight = |place: Place| {
+        // Ops that one side alone has made it.
+        if alone.arrives_at(flow, place) {
+            return false;
+        }
         let forward = flow.nodes[place.0].op.name.phase() == Phase::Forward;
         // Running statistics are read by functions inside a module, and changed by every step.
         let normalises = flow.nodes[place.0].traits.kind == Kind::Normalisation
