@@ -136,13 +136,7 @@ impl Pairs {
     }
 
     /// Takes the pairs apart that `find` gives, by position in the baseline, unless the user mapped them.
-    fn without(
-        &mut self,
-        find: Find,
-        baseline: &[Op],
-        candidate: &[Op],
-        mapping: &Mapping,
-    ) {
+    fn without(&mut self, find: Find, baseline: &[Op], candidate: &[Op], mapping: &Mapping) {
         for b in find(baseline, candidate, &self.of_baseline) {
             if let Some(c) = self.of_baseline[b].filter(|&c| mapping.op(&candidate[c]).is_none()) {
                 (self.of_baseline[b], self.of_candidate[c]) = (None, None);
