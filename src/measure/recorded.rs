@@ -447,7 +447,6 @@ mod tests {
         let truth_values = |zeros, mean, norm| {
             let counts = Counts { elements: 96, zeros, ..Counts::default() };
             TensorRecord {
-                dtype: RecordedDType::Known(DType::Bool),
                 counts: Some(counts.into()),
                 ..record(&[96], 1.0, 0.0, mean, norm)
             }
