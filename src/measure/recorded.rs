@@ -446,10 +446,7 @@ mod tests {
     fn integers_are_the_same_whatever_order_their_norm_was_computed_in() {
         let truth_values = |zeros, mean, norm| {
             let counts = Counts { elements: 96, zeros, ..Counts::default() };
-            TensorRecord {
-                counts: Some(counts.into()),
-                ..record(&[96], 1.0, 0.0, mean, norm)
-            }
+            TensorRecord { counts: Some(counts.into()), ..record(&[96], 1.0, 0.0, mean, norm) }
         };
         let host = truth_values(26, 70.0 / 96.0, 70.0_f64.sqrt());
         let device = truth_values(26, 70.0 / 96.0, 70.0_f64.sqrt() * (1.0 - f64::EPSILON));
