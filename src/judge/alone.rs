@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use super::flow::{Flow, Node, Place};
-use crate::dump::Slot;
-use crate::pair::value_key;
+use crate::pair::slot_key;
 
 /// Values that ops of one side alone made, the baseline's and the candidate's, with the position of the first op that did.
 pub(super) struct MadeAlone([HashMap<u64, usize>; 2]);
@@ -20,7 +19,7 @@ impl MadeAlone {
                 _ => continue,
             };
             let results = op.slots.iter().filter(|slot| slot.side.is_result());
-            for key in results.filter_map(key) {
+            for key in results.filter_map(slot_key) {
                 made[side].entry(key).or_insert(position);
             }
         }
@@ -36,12 +35,7 @@ impl MadeAlone {
     pub(super) fn arrives_at(&self, flow: &Flow<'_>, (op, slot): Place) -> bool {
         let (b, c) = flow.pair.slot_at(op, slot);
         [b, c].into_iter().enumerate().any(|(side, slot)| {
-            slot.and_then(key).and_then(|key| self.0[side].get(&key)).is_some_and(|&made| made < op)
+            slot.and_then(slot_key).and_then(|key| self.0[side].get(&key)).is_some_and(|&made| made < op)
         })
     }
-}
-
-/// What a value is known by.
-pub(super) fn key(slot: &Slot) -> Option<u64> {
-    slot.value.tensor().and_then(value_key)
 }

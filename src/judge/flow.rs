@@ -174,7 +174,9 @@ impl<'a> Flow<'a> {
         let of_baseline = self.pair.op(&self.pair.ops[position]).0.is_some();
         for name in nesting.ancestors(node.op, of_baseline) {
             let outer = OpName::parse(name);
-            let name = if outer.phase() == phase { Some(name.to_owned()) } else { outer.in_phase(phase) };
+            // The step of an optimizer is in no phase.
+            let is_in_it = outer.phase() == phase || outer.phase() == Phase::None;
+            let name = if is_in_it { Some(name.to_owned()) } else { outer.in_phase(phase) };
             let found = name.and_then(|name| self.named(&name)).filter(|&outer| outer != position);
             if found.is_some() {
                 return found;

@@ -16,6 +16,7 @@ mod finding;
 mod flow;
 mod frames;
 mod group;
+mod inner;
 mod nesting;
 mod noise;
 mod notes;

@@ -4,14 +4,14 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Cause;
-use super::alone::{MadeAlone, key};
+use super::alone::MadeAlone;
 use super::candidate::Candidate;
 use super::difference::{Difference, Fact};
 use super::flow::{Flow, Node, Place};
 use super::ops::Kind;
 use super::precision::Precision;
 use crate::dump::{Number, OpKind, Phase, TensorRecord};
-use crate::pair::{Substitution, apart, value_key};
+use crate::pair::{Substitution, apart, slot_key, value_key};
 
 /// Statistics that differ by less than this share of the largest element are about the same.
 const ALIKE: f64 = 0.01;
@@ -56,6 +56,9 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
         let differs = if group.boundary.is_empty() && !group.feeds.is_empty() {
             // What is made of it there tells.
             false
+        } else if group.boundary.is_empty() && computing(flow, group) == [None, None] {
+            // Copies that nobody reads.
+            false
         } else if group.boundary.is_empty() {
             // Nobody recorded reads it: what both sides made of it tells, and what the module around hands on.
             let around: Vec<usize> = flow.around(first).take(1).collect();
@@ -77,9 +80,10 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
         if differs && !is_within_update(flow, group) {
             fault.get_or_insert_with(|| {
                 let shown = candidates.iter().find(|candidate| behind(candidate));
+                let named = named(flow, place, first, shown);
                 Candidate {
-                    said: said(flow, group, shown),
-                    ..Candidate::at(named(flow, place, first, shown), None, Cause::Structure)
+                    said: said(flow, group, named, shown),
+                    ..Candidate::at(named, None, Cause::Structure)
                 }
             });
             candidates.retain(|candidate| !behind(candidate));
@@ -231,10 +235,11 @@ fn region<'a>(flow: &Flow<'a>, place: usize) -> Vec<&'a Substitution> {
 }
 
 /// What is said of a group beside the op that is named: in whose place it stands, and what shows the difference.
-fn said(flow: &Flow<'_>, group: &Substitution, shown: Option<&Candidate>) -> String {
+fn said(flow: &Flow<'_>, group: &Substitution, named: usize, shown: Option<&Candidate>) -> String {
     let mut parts = Vec::new();
     if !group.baseline.is_empty() && !group.candidate.is_empty() {
-        parts.push(format!("in the place of {}", names(flow, &group.baseline)));
+        let others = if group.baseline.contains(&named) { &group.candidate } else { &group.baseline };
+        parts.push(format!("in the place of {}", names(flow, others)));
     }
     if let Some((candidate, beyond)) = shown.and_then(|candidate| Some((candidate, candidate.beyond?))) {
         let place = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?)));
@@ -329,7 +334,7 @@ impl Appearance {
         for (position, op_pair) in flow.pair.ops.iter().enumerate() {
             let (Some(b), Some(c)) = flow.pair.op(op_pair) else { continue };
             for (side, op) in [b, c].into_iter().enumerate() {
-                for key in op.slots.iter().filter_map(key) {
+                for key in op.slots.iter().filter_map(slot_key) {
                     paired[side].entry(key).or_insert(position);
                 }
             }
@@ -337,16 +342,28 @@ impl Appearance {
         Self { paired, alone: MadeAlone::of(flow, computes) }
     }
 
-    /// Whether all that is read behind a group, of which `side` has no op, is new on that side: no op that both have knew it before `first`.
+    /// Whether all that is read behind a group, of which `side` has no op that computes, is new on that side: no op that both have knew it
+    /// before `first`.
     fn is_new(&self, flow: &Flow<'_>, group: &Substitution, side: usize, first: usize) -> bool {
-        let new = |&(op, slot): &Place| {
+        let read = |&(op, slot): &Place, side: usize| {
             let (b, c) = flow.pair.slot_at(op, slot);
-            let read = if side == 0 { b } else { c };
-            read.and_then(key).is_some_and(|key| {
+            if side == 0 { b } else { c }.and_then(slot_key)
+        };
+        let new = |place: &Place| {
+            read(place, side).is_some_and(|key| {
                 self.alone.has(side, key) || self.paired[side].get(&key).is_some_and(|&seen| seen >= first)
             })
         };
-        !group.boundary.is_empty() && group.boundary.iter().all(new)
+        // What is only handed on in the group is not what the other side computes.
+        let ops = if side == 0 { &group.candidate } else { &group.baseline };
+        let made: HashSet<u64> = ops.iter().flat_map(|&op| made_anew(&flow.nodes[op])).collect();
+        let reads_made = |place: &&Place| read(place, 1 - side).is_some_and(|key| made.contains(&key));
+        let mut behind = group.boundary.iter().filter(reads_made).peekable();
+        if behind.peek().is_some() {
+            behind.all(new)
+        } else {
+            !group.boundary.is_empty() && group.boundary.iter().all(new)
+        }
     }
 }
 
@@ -389,6 +406,15 @@ fn any_value_key(record: &TensorRecord) -> Option<u64> {
         let (min, max) = (record.statistics.min()?.as_f64(), record.statistics.max()?.as_f64());
         Some(min.to_bits() ^ max.to_bits().rotate_left(1) ^ record.len())
     })
+}
+
+/// What the results of an op are known by, but for those that it was given.
+fn made_anew(node: &Node<'_>) -> HashSet<u64> {
+    let keys = |results: bool| {
+        let slots = node.op.slots.iter().filter(move |slot| slot.side.is_result() == results);
+        slots.filter_map(slot_key).collect::<HashSet<u64>>()
+    };
+    &keys(true) - &keys(false)
 }
 
 /// Whether an op does more than to copy.

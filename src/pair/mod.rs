@@ -30,7 +30,7 @@ pub use mapping::Mapping;
 pub use ops::{align, pair_slots};
 pub use parts::{Pairing, PartMatch, pair_parts};
 pub use rows::{keep_first_batch, shared_rows};
-pub(crate) use sequence::{apart, value_key};
+pub(crate) use sequence::{apart, slot_key, value_key};
 pub use slot_pairs::SlotPairs;
 pub use substitution::substitutions;
 pub use values::value_numbers;

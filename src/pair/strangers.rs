@@ -1,11 +1,13 @@
-//! Ops that hand on what they read, and were paired although what they read is something else: a transpose of the queries in front of a fused
-//! attention here, one of the result of another attention there. They compute nothing by which they could be told, and have the same name
-//! and module.
+//! Ops that were paired although they do other things, and compute nothing by which they could be told. They have the same name and module.
+//!
+//! Some hand on what they read, and read something else: a transpose of the queries in front of a fused attention here, one of the result of
+//! another attention there. Others make a constant for something else: the ones of a mask of 24 x 24 for one attention, of 2048 x 2048 for
+//! another.
 
 use std::collections::HashMap;
 
 use super::sequence::{apart, value_key};
-use crate::dump::{Op, OpKind, TensorRecord};
+use crate::dump::{Op, OpKind, Phase, SeenAs, Slot, TensorRecord};
 
 /// What two ops read is something else from here on: extremes or norms that differ by a tenth.
 const STRANGE: f64 = 0.1;
@@ -38,6 +40,52 @@ pub(super) fn find(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]
         }
     }
     found
+}
+
+/// Pairs in `partners`, by position in `baseline`, of ops that make a tensor of none, in another size, which only ops without a partner read.
+pub(super) fn find_constants(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]) -> Vec<usize> {
+    let resized = |b: usize, c: usize| {
+        let made = constant(&baseline[b]).zip(constant(&candidate[c]));
+        made.is_some_and(|((_, x), (_, y))| x.len() != y.len())
+    };
+    let mut found: Vec<usize> =
+        (0..baseline.len()).filter(|&b| partners[b].is_some_and(|c| resized(b, c))).collect();
+    if found.is_empty() {
+        return found;
+    }
+    let mut paired = vec![false; candidate.len()];
+    partners.iter().flatten().for_each(|&c| paired[c] = true);
+    let readers = [
+        readers(baseline, |position| partners[position].is_some()),
+        readers(candidate, |position| paired[position]),
+    ];
+    let read_alone = |side: usize, op: &Op| {
+        let seen = constant(op).and_then(|(seen, _)| seen);
+        seen.and_then(|seen| readers[side].get(&seen)) == Some(&false)
+    };
+    found.retain(|&b| {
+        read_alone(0, &baseline[b]) && partners[b].is_some_and(|c| read_alone(1, &candidate[c]))
+    });
+    found
+}
+
+/// Which tensors are read, and whether any op that has a partner does.
+fn readers(ops: &[Op], is_paired: impl Fn(usize) -> bool) -> HashMap<SeenAs, bool> {
+    let mut readers = HashMap::new();
+    for (position, op) in ops.iter().enumerate() {
+        for seen in op.slots.iter().filter(|slot| !slot.side.is_result()).filter_map(|slot| slot.identity) {
+            *readers.entry(seen).or_default() |= is_paired(position);
+        }
+    }
+    readers
+}
+
+/// The tensor that a function makes of none.
+fn constant(op: &Op) -> Option<(Option<SeenAs>, &TensorRecord)> {
+    let is_function = op.name.kind() == OpKind::Api && op.name.phase() == Phase::Forward;
+    let mut tensors = op.slots.iter().filter(|slot| slot.value.tensor().is_some());
+    let made: &Slot = tensors.next().filter(|slot| is_function && slot.side.is_result())?;
+    Some((made.identity, made.value.tensor()?)).filter(|_| tensors.next().is_none())
 }
 
 /// Which op made each value first.

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::sequence::value_key;
+use super::sequence::slot_key;
 use super::{OpPair, Paired, Substitution};
-use crate::dump::{Op, Rank};
+use crate::dump::{Op, Rank, Slot};
 
 /// Readers looked at of what a group hands on, the nearest first: enough to tell, and not what uses it much later.
 const READERS: usize = 8;
@@ -72,9 +72,7 @@ fn read(
         if b.side.is_result() {
             continue;
         }
-        let maker = |slot: &crate::dump::Slot, side: usize| {
-            made[side].get(&slot.value.tensor().and_then(value_key)?).copied()
-        };
+        let maker = |slot: &Slot, side: usize| made[side].get(&slot_key(slot)?).copied();
         let makers = [maker(b, 0), maker(c, 1)];
         for group in makers.into_iter().flatten() {
             let boundary = &mut found[group].boundary;
@@ -88,5 +86,5 @@ fn read(
 /// Keys of what an op was given, or made.
 fn values(op: &Op, results: bool) -> impl Iterator<Item = u64> {
     let slots = op.slots.iter().filter(move |slot| slot.side.is_result() == results);
-    slots.filter_map(|slot| value_key(slot.value.tensor()?))
+    slots.filter_map(slot_key)
 }

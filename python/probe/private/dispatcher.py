@@ -38,14 +38,20 @@ def schemas_of(func: Any) -> list[Any]:
     return [func._schema] if isinstance(func, OpOverload) else []
 
 
+#: Batch norms that average update these, and most of their schemas do not say so; nor does torch count the write.
+_RUNNING = frozenset({"running_mean", "running_var"})
+_AVERAGE = frozenset({"momentum", "exponential_average_factor"})
+
+
 def written(func: Any) -> list[tuple[int, str]]:
     """Place and name of the arguments that an op writes to; of several overloads, that one of them does."""
-    found = {
-        (place, argument.name): None
-        for schema in schemas_of(func)
-        for place, argument in enumerate(schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    }
+    found: dict[tuple[int, str], None] = {}
+    for schema in schemas_of(func):
+        averages = any(argument.name in _AVERAGE for argument in schema.arguments)
+        for place, argument in enumerate(schema.arguments):
+            declared = argument.alias_info is not None and argument.alias_info.is_write
+            if declared or (averages and argument.name in _RUNNING):
+                found[place, argument.name] = None
     return list(found)
 
 

@@ -470,8 +470,8 @@ class Session:
             name = f"Optimizer.{type(optimizer).__name__}.step"
             name = f"{name}.{self._core.number(name)}"
             update = None
-            # What does not belong to a pass belongs to the parameters. Level `op` shows each of its ops.
-            if self.settings.level in ("module", "mix", "api") and "gradients" in self.settings.phases:
+            # What does not belong to a pass belongs to the parameters.
+            if "gradients" in self.settings.phases:
                 update = open_update(self._core, name, optimizer, self._modules.parameters())
             self._updating = frame, name, update
             self._modules.enter_scope(name, update, frame)

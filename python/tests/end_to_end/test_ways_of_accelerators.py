@@ -52,21 +52,45 @@ def test_ops_on_a_thread_without_frames(tmp_path: Path, compare: Any, level: str
     assert any("torch.ones(3).neg()" in frame["frame"] for frame in frames if frame["stack"] == places[f"{neg}.0.forward"])
 
 
-@pytest.mark.parametrize("level", ["mix", "api"])
-def test_an_optimizer_that_steps_all_parameters_at_once(tmp_path: Path, compare: Any, level: str) -> None:
-    """The default on devices, and not on the host."""
-    for name, foreach in (("host", False), ("device", True)):
-        model, _ = training.make("transformer")
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=foreach)
-        source = torch.Generator().manual_seed(3)
-        x, y = (torch.randint(0, 40, (2, 6), generator=source) for _ in range(2))
-        with probe.capture(tmp_path / name, model=model, steps=[0, 1], level=level):
-            for _ in range(2):
-                optimizer.zero_grad()
-                model(x, y).backward()
-                optimizer.step()
-    code, report = compare(tmp_path / "host", tmp_path / "device")
+ADAM_W = {"loop": {"foreach": False}, "at once": {"foreach": True}, "fused": {"fused": True}}
+
+
+def record_updates(dump: Path, way: str, level: str, steps: int = 2) -> Path:
+    """Steps of AdamW, which steps one parameter after the other, as by default on the host, or all at once, as on devices."""
+    model, _ = training.make("transformer")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **ADAM_W[way])
+    source = torch.Generator().manual_seed(3)
+    x, y = (torch.randint(0, 40, (2, 6), generator=source) for _ in range(2))
+    with probe.capture(dump, model=model, steps="all", level=level):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(x, y).backward()
+            optimizer.step()
+    return dump
+
+
+@pytest.mark.parametrize("way", ["at once", "fused"])
+@pytest.mark.parametrize("level", ["mix", "api", "op"])
+def test_an_optimizer_that_steps_all_parameters_at_once(tmp_path: Path, compare: Any, level: str, way: str) -> None:
+    code, report = compare(record_updates(tmp_path / "loop", "loop", level), record_updates(tmp_path / "other", way, level))
     assert (code, report["verdict"], report["culprits"]) == (0, "agree", [])
+
+
+@pytest.mark.parametrize(("way", "op"), [("loop", "Optimizer.AdamW.step.0"), ("at once", "Aten._foreach_sqrt.0.forward")])
+def test_a_fault_inside_an_optimizer_is_one_fault(tmp_path: Path, compare: Any, way: str, op: str) -> None:
+    """Named by the function where both sides call the same ones, else by the step as a whole."""
+    baseline = record_updates(tmp_path / "baseline", way, "op", steps=1)
+    with torch.library._scoped_library("aten", "IMPL") as kernels:
+
+        def wrong(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+            roots = [tensor.pow(0.5) for tensor in tensors]
+            roots[3].mul_(1.05)
+            return roots
+
+        kernels.impl("_foreach_sqrt", wrong, "CPU")
+        candidate = record_updates(tmp_path / "candidate", "at once", "op", steps=1)
+    code, report = compare(baseline, candidate)
+    assert (code, [(culprit["op"], culprit["cause"]) for culprit in report["culprits"]]) == (1, [(op, "optimizer")])
 
 
 @pytest.mark.parametrize("task", ["statistics", "sketch"])

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::dump::{Checksum, Number, Op, OpKind, Phase, TensorRecord, Value};
+use crate::dump::{Checksum, DType, Number, Op, OpKind, Phase, Slot, TensorRecord, Value};
 
 /// Parts of a factor of two in which sizes of values count as nearly the same: 1/64, about 1 %.
 const STEPS: f64 = 64.0;
@@ -114,6 +114,17 @@ pub(crate) fn value_key(record: &TensorRecord) -> Option<u64> {
     let norm = found.norm().or(found.mean()).map(f64::to_bits);
     // Of a constant, nothing tells one from another.
     (min != max).then(|| hash(&(2, record.len(), min, max, norm)))
+}
+
+/// As [`value_key`]; constants, indices and masks by what they were seen as where the capture tells: many of them have the same elements, or the same
+/// statistics.
+pub(crate) fn slot_key(slot: &Slot) -> Option<u64> {
+    let record = slot.value.tensor()?;
+    let found = &record.statistics;
+    let is_constant = found.min().is_some() && found.min() == found.max();
+    let is_common =
+        is_constant || record.dtype.known().is_some_and(|dtype| dtype.is_integer() || dtype == DType::Bool);
+    slot.identity.filter(|_| is_common).map(|seen| hash(&(3, seen))).or_else(|| value_key(record))
 }
 
 /// A number that tensors share whose shapes are the same, and whose sizes nearly so.

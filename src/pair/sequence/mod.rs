@@ -11,7 +11,7 @@ mod gap;
 use std::ops::Range;
 
 pub(super) use facts::{Name, Names};
-pub(crate) use facts::{apart, value_key};
+pub(crate) use facts::{apart, slot_key, value_key};
 
 use crate::dump::Op;
 use facts::Facts;

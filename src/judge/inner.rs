@@ -1,0 +1,103 @@
+//! What a kernel hands to its own backward pass and to nobody else: the mean of a layer norm, the indices of a pooling. Devices keep it in other types
+//! and shapes, and some make gradients that nobody asked for. What the kernels hand to others tells whether they agree.
+
+use std::collections::HashMap;
+
+use super::Verdict;
+use super::difference::Difference;
+use super::flow::{Flow, Place};
+use super::ops::Kind;
+use crate::dump::{OpName, Phase, Slot};
+use crate::pair::slot_key;
+
+/// Lets ops of the dispatcher differ in element type, shape and presence of results that only their own backward passes read, and these of what they
+/// read of them. The first result is what the op is for; the first gradient may be there and nobody read it.
+pub(super) fn allow(flow: &mut Flow<'_>) {
+    for place in inner(flow) {
+        let fact = flow.fact_mut(place);
+        fact.allowed = true;
+        fact.judgement.verdict = Verdict::Close;
+        fact.judgement.reason =
+            "kept in another form for the backward pass of this op, and read by nothing else".into();
+    }
+}
+
+/// Where such results are made and read.
+fn inner(flow: &Flow<'_>) -> Vec<Place> {
+    let sides = [Readers::of(flow, 0), Readers::of(flow, 1)];
+    let mut found = Vec::new();
+    for (position, node) in
+        flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && node.is_dispatcher())
+    {
+        for (index, slot) in node.results().enumerate() {
+            let difference = flow.fact((position, slot)).difference;
+            let is_extra = node.is_backward() && difference == Difference::Missing;
+            let (b, c) = flow.pair.slot_at(position, slot);
+            let made = [b, c].into_iter().zip(&sides);
+            let only_backward = |(made, readers): (Option<&Slot>, &Readers<'_, '_>)| {
+                made.is_none_or(|made| readers.only_backward(position, made))
+            };
+            if (index == 0 && !is_extra) || !hides(difference) || !made.clone().all(only_backward) {
+                continue;
+            }
+            found.push((position, slot));
+            let read = made.flat_map(|(made, readers)| readers.behind(position, made));
+            found.extend(read.filter(|&place| hides(flow.fact(place).difference)));
+        }
+    }
+    found
+}
+
+fn hides(difference: Difference) -> bool {
+    matches!(difference, Difference::DType | Difference::Shape | Difference::Missing)
+}
+
+/// Where the values of one side are read, by what they are known by.
+struct Readers<'f, 'a> {
+    flow: &'f Flow<'a>,
+    places: HashMap<u64, Vec<Place>>,
+}
+
+impl<'f, 'a> Readers<'f, 'a> {
+    fn of(flow: &'f Flow<'a>, side: usize) -> Self {
+        let mut places: HashMap<u64, Vec<Place>> = HashMap::new();
+        for (position, pair) in flow.pair.ops.iter().enumerate() {
+            let (b, c) = flow.pair.op(pair);
+            // Who hands on what it reads is no reader: those of what it hands on are.
+            if flow.nodes[position].traits.kind == Kind::Copy || [b, c][side].is_none() {
+                continue;
+            }
+            for slot in 0..flow.nodes[position].slot_count() {
+                let (b, c) = flow.pair.slot_at(position, slot);
+                let read = [b, c][side].filter(|slot| !slot.side.is_result());
+                if let Some(key) = read.and_then(slot_key) {
+                    places.entry(key).or_default().push((position, slot));
+                }
+            }
+        }
+        Self { flow, places }
+    }
+
+    /// Where later ops read what the op at `position` made. What was there before may have had the same elements: memory that is not written to
+    /// holds what it held.
+    fn behind(&self, position: usize, made: Option<&Slot>) -> impl Iterator<Item = Place> {
+        let places = made.and_then(slot_key).and_then(|key| self.places.get(&key));
+        places.into_iter().flatten().copied().filter(move |place| place.0 > position)
+    }
+
+    /// Whether nothing reads what an op made but its backward pass.
+    fn only_backward(&self, position: usize, made: &Slot) -> bool {
+        let name = |op: usize| &self.flow.nodes[op].op.name;
+        self.behind(position, Some(made)).all(|(reader, _)| is_backward_of(name(reader), name(position)))
+    }
+}
+
+/// Whether an op of the dispatcher is the derivative of another one, as torch names them: `native_layer_norm_backward` is of `native_layer_norm`,
+/// `nll_loss_backward` of `nll_loss_forward`.
+fn is_backward_of(reader: &OpName, maker: &OpName) -> bool {
+    let stem = maker.stem();
+    let stem = stem.strip_suffix("_forward").unwrap_or(stem);
+    let rest = reader.stem().strip_prefix(stem);
+    reader.phase() == Phase::Backward
+        && rest.is_some_and(|rest| rest.contains("backward") || rest.contains("_grad"))
+}
