@@ -136,7 +136,7 @@ def test_listed_names_are_checked_against_the_model(said: Callable[[], str], con
     debugger.start([model])
     text = said()
     assert text.count("warning") == 2 and "'torch.rellu' is not a torch function; did you mean 'torch.relu'?" in text
-    assert "'my_model.layer9' is no module" in text
+    assert "'my_model.layer9' is neither a module" in text
 
 
 def test_one_module_alone(recorder: Any, said: Callable[[], str]) -> None:

@@ -30,7 +30,7 @@ TRAIN = """
 
 RECORDED = re.compile(
     r"probe: recorded (?P<steps>steps? [\d,-]+), (?P<rank>rank .+): (?P<ops>[\d,]+) ops?, "
-    r"[\d.]+ (B|KiB|MiB), [\d.]+ s of measuring and writing; in (?P<folder>\S+); next: probe compare -b (?P=folder) -c OTHER"
+    r"[\d.]+ (B|KiB|MiB), [\d.]+ s spent measuring and writing; in (?P<folder>\S+); next: probe compare -b (?P=folder) -c OTHER"
 )
 
 
