@@ -156,7 +156,7 @@ fn each_difference_is_found_by_its_own_part() {
         case("scalar argument", Dataset, Diff, "kwargs.scale", "a different argument", |d| {
             arguments(d, 0)[2].content = Content::Value { value: Setting::Float(0.25) };
         }),
-        case("scalar as text", Dataset, Match, "kwargs.scale", "another form", |d| {
+        case("scalar as text", Dataset, Match, "kwargs.scale", "a different form", |d| {
             arguments(d, 0)[2].content = Content::Value { value: "5e-1".into() };
         }),
         case("missing argument", Dataset, Diff, "kwargs.scale", "does not", |d| _ = arguments(d, 0).pop()),
@@ -190,7 +190,7 @@ fn each_difference_is_found_by_its_own_part() {
         case("order", Model, Diff, "order of modules", "a different order", |d| {
             d.parts().model.as_mut().unwrap().modules.swap(1, 2);
         }),
-        case("renamed module", Model, Note, "fc1 -> fc_one", "another name", |d| {
+        case("renamed module", Model, Note, "fc1 -> fc_one", "a different name", |d| {
             d.parts().model.as_mut().unwrap().modules[2].name = "fc_one".into();
         }),
         case("frozen", Model, Diff, "fc1.weight", "trains it", |d| {
@@ -307,7 +307,7 @@ fn each_difference_is_found_by_its_own_part() {
         case("argument", Hyperparameters, Diff, "hidden_size", "", |d| {
             argument_value(d, "hidden-size", Setting::Integer(32));
         }),
-        case("argument as text", Hyperparameters, Match, "learning_rate", "another form", |d| {
+        case("argument as text", Hyperparameters, Match, "learning_rate", "a different form", |d| {
             argument_value(d, "learning_rate", "1e-3".into());
         }),
         case("alias", Hyperparameters, Match, "learning_rate / lr", "", |d| {
