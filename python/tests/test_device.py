@@ -188,6 +188,13 @@ def test_order_is_that_of_rows(device: Device, layout: str) -> None:
         assert_like_numpy(device, LAYOUTS[layout](random(dtype, 60, 70)))
 
 
+def test_truth_values_have_the_numbers_of_the_host_to_the_bit(device: Device) -> None:
+    for true in (0, 1, 26, 70, 96):
+        tensor = torch.arange(96).lt(true).view(4, 24)
+        [row] = device.fetch(device.observe([tensor]))
+        assert row[2][2:] == [true / 96, math.sqrt(true)]
+
+
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_chunks, "_COPY", 4 * 700)

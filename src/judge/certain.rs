@@ -1,6 +1,8 @@
 //! What needs no measure: another argument, element type or shape, a NaN that is born, integers or checksums that differ
 //! although nothing led to it, a bound of the user's that is broken, and errors with a pattern that rounding does not have.
 
+use std::collections::HashSet;
+
 use super::Cause;
 use super::candidate::Candidate;
 use super::difference::{Difference, Fact};
@@ -38,6 +40,8 @@ pub(super) struct Certain<'f, 'a> {
     error: f64,
     /// What the coarsest type in use rounds by.
     coarse: f64,
+    /// Paths of the modules that each side has.
+    modules: [HashSet<&'a str>; 2],
     found: Vec<Candidate>,
 }
 
@@ -57,6 +61,8 @@ impl<'f, 'a> Certain<'f, 'a> {
             reordered: false,
             error: 0.0,
             coarse,
+            modules: [&flow.pair.baseline, &flow.pair.candidate]
+                .map(|side| side.ops.iter().filter_map(|op| op.name.module_path()).collect()),
             found: Vec::new(),
         };
         for (position, node) in flow.nodes.iter().enumerate() {
@@ -112,7 +118,7 @@ impl<'f, 'a> Certain<'f, 'a> {
             let differs = !fact.difference.is_open()
                 && !matches!(fact.difference, Difference::Argument | Difference::ComputedArgument);
             // What one side alone has is told with the op that made it.
-            if differs && !fact.allowed && !self.follows_earlier(place) {
+            if differs && !fact.allowed && !self.is_of_another_module(place) && !self.follows_earlier(place) {
                 let backward = node.is_backward();
                 let cause = match fact.difference {
                     Difference::NonFinite if backward => Cause::NonFinite,
@@ -125,6 +131,25 @@ impl<'f, 'a> Certain<'f, 'a> {
                 self.found.push(candidate);
             }
         }
+    }
+
+    /// Whether an optimizer has a parameter on one side alone because that side alone has the module: weights that the other side keeps as one.
+    fn is_of_another_module(&self, place: Place) -> bool {
+        if !self.flow.nodes[place.0].traits.optimizes
+            || self.flow.fact(place).difference != Difference::Missing
+        {
+            return false;
+        }
+        let [b, c] = &self.modules;
+        let (path, has, lacks) = match self.flow.pair.slot_at(place.0, place.1) {
+            (Some(slot), None) => (&slot.path, b, c),
+            (None, Some(slot)) => (&slot.path, c, b),
+            _ => return false,
+        };
+        // What the value is of the parameter comes before its name.
+        let mut owners =
+            path.match_indices('.').filter_map(|(at, _)| Some(path[at + 1..].rsplit_once('.')?.0));
+        owners.any(|owner| has.contains(owner) && !lacks.contains(owner))
     }
 
     /// A difference on arrival that an earlier one may have led to, through what was not recorded.

@@ -39,6 +39,7 @@ mod tolerance;
 mod transfer;
 mod uneven;
 mod unmeasured;
+mod unread;
 mod unwritten;
 mod update;
 mod verdicts;

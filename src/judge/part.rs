@@ -20,7 +20,7 @@ use super::weigh::{GradientErrors, Role as Weight, Walk, Weighed, Weighing};
 use super::{
     Cause, Counts, Expectation, Expectations, OpJudgement, PartEvidence, PartJudgement, ReferenceErrors,
     SlotJudgement, across, family, finding, notes, origin, reference, repeated, structure, unmeasured,
-    unwritten, verdicts,
+    unread, unwritten, verdicts,
 };
 use crate::dump::{OpKind, Ordinal, Phase};
 use crate::pair::{BySlot, Paired, PartPair};
@@ -88,6 +88,7 @@ pub fn judge_part(
     noise.forgive(&mut flow);
     unwritten::set_aside(&mut flow);
     repeated::bring_together(&mut flow);
+    let unread = unread::set_aside(&mut flow);
     let (weighing, drifted) = weigh(&flow, &setting, history);
     let begins = !history.any;
     let measured: Vec<f64> = weighing.values.iter().map(|value| noise.floor(&flow, value)).collect();
@@ -137,6 +138,7 @@ pub fn judge_part(
     }
     let drift = notes::Drift { places: drifted, late: begins };
     let mut notes = notes::of(&flow, &setting, &weighing, &excess, &candidates, &slots, &drift);
+    notes.extend(unread);
     notes.extend(structure.note);
     let counts = count(pair, &ops, &slots);
     let diverged = history.diverged || !findings.is_empty();

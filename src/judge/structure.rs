@@ -40,6 +40,7 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
     if !flow.pair.baseline.faults.is_empty() || !flow.pair.candidate.faults.is_empty() {
         return Structure { fault: None, note: None };
     }
+    without_reshaped(flow, candidates);
     let idle = idle(flow);
     let answered = answered(flow);
     let levels = Levels::of(flow);
@@ -93,12 +94,31 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
     Structure { note: remark(flow, &harmless), fault }
 }
 
-/// Whether an op makes the same of what it is given otherwise: an attention that is given a mask here, and there makes its own.
+/// Takes out what ops are given in another shape, or one side alone is given, and make the same of.
+fn without_reshaped(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) {
+    let harmless: Vec<bool> = candidates
+        .iter()
+        .map(|candidate| is_reshaped(flow, candidate) && comes_to_the_same(flow, candidate.op, candidates))
+        .collect();
+    let mut harmless = harmless.into_iter();
+    candidates.retain(|_| !harmless.next().unwrap_or(false));
+}
+
+/// A value that arrives in another shape, or on one side alone.
+fn is_reshaped(flow: &Flow<'_>, candidate: &Candidate) -> bool {
+    let given = candidate.slot.filter(|_| candidate.arrived);
+    given.is_some_and(|slot| {
+        matches!(flow.fact((candidate.op, slot)).difference, Difference::Shape | Difference::Missing)
+    })
+}
+
+/// Whether an op makes the same of what it is given otherwise: an attention that is given a mask here, and there makes its own, or one of another
+/// shape.
 fn comes_to_the_same(flow: &Flow<'_>, op: usize, candidates: &[Candidate]) -> bool {
     let mut results = flow.nodes[op].results().peekable();
     results.peek().is_some()
         && results.all(|slot| flow.fact((op, slot)).difference.is_open())
-        && !candidates.iter().any(|candidate| candidate.op == op)
+        && candidates.iter().all(|candidate| candidate.op != op || is_reshaped(flow, candidate))
 }
 
 /// Whether the ops are those of an optimizer's step that is judged as a whole, by what it changed. Devices step in other ways: all
@@ -138,15 +158,27 @@ fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>)
         sizes.sort_unstable();
         sizes
     };
-    let about = |made: &TensorRecord, other: &TensorRecord| {
+    let allowed = |made: &TensorRecord| {
         let unknown = made.dtype.known().and_then(Precision::of).map_or(0.0, |precision| precision.unknown);
-        let close = apart(other, made).is_some_and(|off| off <= ALONE * expected.unwrap_or(unknown));
+        ALONE * expected.unwrap_or(unknown)
+    };
+    let about = |made: &TensorRecord, other: &TensorRecord| {
+        let close = apart(other, made).is_some_and(|off| off <= allowed(made));
         close && dimensions(made) == dimensions(other)
+    };
+    // Of a product with the weights of several side by side.
+    let together = |node: &Node<'_>, made: &TensorRecord| {
+        let several = region.iter().flat_map(|group| &group.baseline).map(|&op| &flow.nodes[op]);
+        let several = several.filter(|other| other.op.name.stem() == node.op.name.stem());
+        let parts: Vec<&TensorRecord> =
+            several.flat_map(|node| tensors(node, true)).take(LOOKED_AT).collect();
+        apart_from_parts(made, &parts).is_some_and(|off| off <= allowed(made))
     };
     let has_counterpart = |node: &Node<'_>| {
         // What comes behind the first result of a forward pass is for the backward pass.
         let results_of_it = if node.is_backward() { usize::MAX } else { 1 };
-        tensors(node, true).take(results_of_it).all(|made| results.iter().any(|other| about(made, other)))
+        let mut made = tensors(node, true).take(results_of_it);
+        made.all(|made| results.iter().any(|other| about(made, other)) || together(node, made))
     };
     // What rests on no data, such as a mask, is no result.
     let mut constants: HashSet<u64> = HashSet::new();
@@ -155,12 +187,33 @@ fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>)
         let node = &flow.nodes[op];
         if tensors(node, false).filter_map(value_key).all(|key| constants.contains(&key)) {
             constants.extend(tensors(node, true).filter_map(value_key));
-        } else if computes(node) && suspects.len() < LOOKED_AT {
+        } else if computes(node) && makes_floats(node) && suspects.len() < LOOKED_AT {
             suspects.push(op);
         }
     }
     let suspect = suspects.iter().find(|&&op| !has_counterpart(&flow.nodes[op])).or(suspects.last());
     suspect.copied().or(group.candidate.first().copied()).unwrap_or(first)
+}
+
+/// How far the extremes and the norm of a tensor are apart from those of several put together, relative to its own; `None` where it does not have as
+/// many elements.
+fn apart_from_parts(whole: &TensorRecord, parts: &[&TensorRecord]) -> Option<f64> {
+    if parts.len() < 2 || parts.iter().map(|part| part.len()).sum::<u64>() != whole.len() {
+        return None;
+    }
+    let numbers = |record: &TensorRecord| {
+        let found = &record.statistics;
+        Some([found.min()?.as_f64(), found.max()?.as_f64(), found.norm()?])
+    };
+    let [least, greatest, norm] = numbers(whole)?;
+    let mut of_parts = [f64::INFINITY, f64::NEG_INFINITY, 0.0];
+    for part in parts {
+        let [least, greatest, norm] = numbers(part)?;
+        of_parts = [of_parts[0].min(least), of_parts[1].max(greatest), of_parts[2].hypot(norm)];
+    }
+    let extent = least.abs().max(greatest.abs()).max(f64::MIN_POSITIVE);
+    let off = [(least, of_parts[0], extent), (greatest, of_parts[1], extent), (norm, of_parts[2], norm)];
+    Some(off.into_iter().map(|(whole, parts, size)| (whole - parts).abs() / size).fold(0.0, f64::max))
 }
 
 /// A group, and before it those that it reads, and those that are read by these alone: nothing that both sides have shows what they hand on.
@@ -341,6 +394,11 @@ fn any_value_key(record: &TensorRecord) -> Option<u64> {
 /// Whether an op does more than to copy.
 fn computes(node: &Node<'_>) -> bool {
     node.traits.kind != Kind::Copy
+}
+
+/// Whether an op makes more than indices, lengths and masks.
+fn makes_floats(node: &Node<'_>) -> bool {
+    tensors(node, true).any(|record| record.dtype.known().is_some_and(|dtype| Precision::of(dtype).is_some()))
 }
 
 /// The first op of each side that computes.

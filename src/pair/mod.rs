@@ -9,6 +9,7 @@ mod across_tools;
 mod by_slot;
 mod cut;
 mod mapping;
+mod merged;
 mod ops;
 mod parts;
 mod rows;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::mapping::Mapping;
 use super::sequence::{Name, Names, Side, align_gap, increasing};
-use super::{Alignment, OpPair, Paired, SlotPairs, strangers};
+use super::{Alignment, OpPair, Paired, SlotPairs, merged, strangers};
 use crate::dump::{Op, OpKind, Phase, Rank};
 
 /// Modules listed in the note on those that were renamed.
@@ -36,7 +36,8 @@ pub fn align(baseline: &Rank, candidate: &Rank, mapping: &Mapping) -> Alignment 
     pairs.by_mapping(&baseline.ops, &candidate.ops, mapping);
     pairs.by_name((&baseline.ops, &b_names), (&candidate.ops, &c_names));
     pairs.by_sequence((&baseline.ops, &b_names), (&candidate.ops, &c_names));
-    pairs.without_strangers(&baseline.ops, &candidate.ops, mapping);
+    pairs.without(strangers::find, &baseline.ops, &candidate.ops, mapping);
+    pairs.without(merged::find, &baseline.ops, &candidate.ops, mapping);
     let renamed = pairs.by_renamed_module((&baseline.ops, &b_stems), (&candidate.ops, &c_stems));
 
     let ops = pairs.in_order(&baseline.ops, &candidate.ops, mapping);
@@ -52,6 +53,9 @@ struct Pairs {
     of_baseline: Vec<Option<usize>>,
     of_candidate: Vec<Option<usize>>,
 }
+
+/// Finds pairs that are none, by position in the baseline, among the partners of its ops.
+type Find = fn(&[Op], &[Op], &[Option<usize>]) -> Vec<usize>;
 
 /// Ops of one side and what goes with each.
 type With<'a, T> = (&'a [Op], &'a [T]);
@@ -131,9 +135,9 @@ impl Pairs {
         }
     }
 
-    /// Takes pairs apart of which each hands on something else, unless the user mapped them.
-    fn without_strangers(&mut self, baseline: &[Op], candidate: &[Op], mapping: &Mapping) {
-        for b in strangers::find(baseline, candidate, &self.of_baseline) {
+    /// Takes the pairs apart that `find` gives, by position in the baseline, unless the user mapped them.
+    fn without(&mut self, find: Find, baseline: &[Op], candidate: &[Op], mapping: &Mapping) {
+        for b in find(baseline, candidate, &self.of_baseline) {
             if let Some(c) = self.of_baseline[b].filter(|&c| mapping.op(&candidate[c]).is_none()) {
                 (self.of_baseline[b], self.of_candidate[c]) = (None, None);
             }

@@ -301,6 +301,32 @@ fn ops_that_hand_on_what_they_read_are_told_from_those_that_both_have() {
 }
 
 #[test]
+fn one_product_in_the_place_of_two_is_the_partner_of_neither() {
+    let (x, half, whole): (Tensor<'_>, &[u64], &[u64]) = ((1001, &[4, 32]), &[4, 16], &[4, 32]);
+    let mut b = Run::new(0.0);
+    b.call("Functional.linear", &[x, (1, &[16, 32])], &[(1002, half)]);
+    b.call("Functional.silu", &[(1002, half)], &[(1003, half)]);
+    b.call("Functional.linear", &[x, (2, &[16, 32])], &[(1004, half)]);
+    b.call("Tensor.__mul__", &[(1003, half), (1004, half)], &[(1005, half)]);
+    b.push("Functional.linear", "backward", &[(1010, half)], &[(1011, &[4, 32]), (1012, &[16, 32])]);
+    let mut c = Run::new(0.0);
+    c.call("Functional.linear", &[x, (3, &[32, 32])], &[(1006, whole)]);
+    c.call("NPU.npu_swiglu", &[(1006, whole)], &[(1005, half)]);
+    c.push("Functional.linear", "backward", &[(1013, whole)], &[(1014, &[4, 32]), (1015, &[32, 32])]);
+    let (b, c) = (b.rank(), c.rank());
+    let Alignment { ops, .. } = align(&b, &c, &Mapping::default());
+    assert!(ops.iter().all(|pair| !matches!(pair.ops, Paired::Both(..))), "{ops:?}");
+    // A layer of another width, with nothing in its place, stays a pair: the shapes are the answer.
+    let of_width = |width: &[u64]| {
+        let mut run = Run::new(0.0);
+        run.call("Functional.linear", &[x, (4, width)], &[(1007, width)]);
+        run.rank()
+    };
+    let Alignment { ops, .. } = align(&of_width(&[16, 32]), &of_width(&[32, 32]), &Mapping::default());
+    assert_eq!(ops.iter().map(|pair| pair.ops).collect::<Vec<_>>(), [Paired::Both(0, 0)]);
+}
+
+#[test]
 fn what_the_user_maps_belongs_together() {
     let (shape, y): (&[u64], &[u64]) = (&[4, 32], &[4, 16]);
     let mut b = Run::new(0.0);

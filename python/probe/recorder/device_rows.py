@@ -140,8 +140,7 @@ def _of_part(part: Part, numbers: tuple[float, ...]) -> _Found:
     counts = [int(sum(numbers[place:end:width])) for place in range(width)]
     if not part.numbers:
         # Of truth values the number of those that are true tells everything.
-        share = counts[0] / part.elements
-        return _Found(counts, float(share == 1.0), float(share > 0.0), share * (1.0 - share), share)
+        return _Found(counts, float(counts[0] == part.elements), float(counts[0] > 0), 0.0, 0.0)
     return _Found(counts, *numbers[end:])
 
 
@@ -178,7 +177,10 @@ def _of_integers(measured: Measured, parts: Sequence[_Found], elements: int, err
     integers = [int(min(part.least for part in parts)), int(max(part.greatest for part in parts))]
     if measured.kind is Kind.UNSIGNED:
         integers = [integer + (1 << 63) for integer in integers]
-    floats = [float(integers[0]), float(integers[1]), *_mean_and_norm(measured, parts, elements)]
+    # The number of those that are true gives both to the last bit, as the host has them.
+    true = elements - counts[1]
+    sums = (true / elements, math.sqrt(true)) if measured.kind is Kind.BOOL else _mean_and_norm(measured, parts, elements)
+    floats = [float(integers[0]), float(integers[1]), *sums]
     if integers[1] >= 1 << 63:
         return 3, counts, floats, [_as_signed(integer) for integer in integers], error, sketch
     return _NUMBERS[measured.kind], counts, floats, integers, error, sketch

@@ -108,8 +108,38 @@ def fuse(model: nn.Module) -> None:
     model.config._attn_implementation = "flash_attention_2"
 
 
-def loss_of(model: nn.Module, batch: Batch) -> torch.Tensor:
+class Merged(nn.Module):
+    """The MLP of a Llama with the weights of gate and up projection side by side, as ports to NPUs keep them."""
+
+    def __init__(self, parts: nn.Module) -> None:
+        super().__init__()
+        both = torch.cat((parts.gate_proj.weight, parts.up_proj.weight)).detach()
+        self.gate_up_proj = nn.Linear(both.shape[1], both.shape[0], bias=False)
+        self.gate_up_proj.weight = nn.Parameter(both)
+        self.down_proj = parts.down_proj
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        import torch_npu
+
+        return self.down_proj(torch_npu.npu_swiglu(self.gate_up_proj(x), dim=-1))
+
+
+def merge(model: nn.Module) -> None:
+    """Puts [`Merged`] in the place of the MLPs of a Llama."""
+    for layer in model.model.layers:
+        layer.mlp = Merged(layer.mlp)
+
+
+def pad(batch: Batch) -> Batch:
+    """Sentences of other lengths: words that are not there are 0, and are no targets."""
+    x, y = (part.clone() for part in batch)
+    for sentence, length in enumerate((16, 11, 6, 13)):
+        x[sentence, length:], y[sentence, length:] = 0, -100
+    return x, y
+
+
+def loss_of(model: nn.Module, batch: Batch, padded: bool = False) -> torch.Tensor:
     x, y = batch
-    out = model(x)
+    out = model(x, attention_mask=y.ne(-100).long()) if padded else model(x)
     logits = getattr(out, "logits", out).float()
     return F.cross_entropy(logits.flatten(0, -2), y.flatten())

@@ -164,6 +164,31 @@ def test_a_faulty_fused_operator_is_named(tmp_path: Path, compare: Compare, faul
     assert code == 1 and first["op"].startswith(expected), first
 
 
+#: What a port of a Llama is, which precision, a fault, and what is named; None where the pair is sound.
+PORTS = [
+    *(("--merged", precision, None, None) for precision in ("float32", "bfloat16")),
+    ("--merged", "float32", "SwiGlu:1:scale", "NPU.npu_swiglu.1.forward"),
+    ("--merged", "float32", "SwiGluGrad:0:row", "NPU.npu_swiglu.1.backward"),
+    # Attention that leaves padding out makes zeros there, where the host makes numbers that nothing reads.
+    *(("--fused --padded", precision, None, None) for precision in ("float32", "bfloat16")),
+    ("--fused --padded", "float32", "FlashAttentionScoreV4:0:row", "NPU.npu_fusion_attention.0.forward"),
+]
+
+
+@pytest.mark.parametrize(("port", "precision", "fault", "expected"), chosen(PORTS, [PORTS[place] for place in (1, 2, 5, 6)]), ids=str)
+def test_ports_that_compute_otherwise(tmp_path: Path, compare: Compare, port: str, precision: str, fault: str | None, expected: str | None) -> None:
+    how = ("llama", "--steps", 1, "--precision", precision, *(["--padded"] if "--padded" in port else []))
+    train(tmp_path, *how, *port.replace("--padded", "").split(), probe=record("npu", steps="0"), fault=fault)
+    host_dump(tmp_path, *how, probe=record("cpu", steps="0"))
+    code, report = compare(tmp_path / "cpu", tmp_path / "npu")
+    first = report["first_divergence"]
+    if expected is None:
+        assert (code, report["culprits"]) == (0, []), first
+        assert ("rows that nothing reads" in json.dumps(report)) == ("--padded" in port)
+    else:
+        assert code == 1 and first["op"] == expected, first
+
+
 @pytest.mark.parametrize("precision", chosen(["autocast", "bfloat16"], ["autocast"]))
 def test_a_sound_pair_in_half_precision(tmp_path: Path, compare: Compare, precision: str) -> None:
     """Autocast of the host takes other types for some ops, so that its baseline is another device."""

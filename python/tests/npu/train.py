@@ -28,12 +28,18 @@ def main() -> None:
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
     parser.add_argument("--precision", choices=["float32", "autocast", "bfloat16", "scaler"], default="float32")
     parser.add_argument("--fused", action="store_true", help="with fused operators of torch_npu, of a Llama")
+    parser.add_argument("--merged", action="store_true", help="with one product for gate and up projection and a fused operator, of a Llama")
+    parser.add_argument("--padded", action="store_true", help="sentences of other lengths")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--save")
     given = parser.parse_args()
     model, batch = models.make(given.model)
     if given.fused:
         models.fuse(model)
+    if given.merged:
+        models.merge(model)
+    if given.padded:
+        batch = models.pad(batch)
     model, batch = model.to(given.device), tuple(part.to(given.device) for part in batch)
     if given.precision == "bfloat16":
         model = model.bfloat16()
@@ -50,7 +56,7 @@ def main() -> None:
     for _ in range(given.steps):
         optimizer.zero_grad()
         with torch.autocast(kind, half, enabled=given.precision in ("autocast", "scaler")):
-            loss = models.loss_of(model, batch)
+            loss = models.loss_of(model, batch, given.padded)
         if scaler is not None:
             scaler.scale(loss).backward()
             scaler.step(optimizer)
