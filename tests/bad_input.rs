@@ -23,7 +23,7 @@ fn a_path_that_holds_no_dump_is_named_with_what_was_expected() {
         ("missing", &["missing (the ", "): No such file or directory"][..]),
         ("empty", &["empty: no dump here: the folder is empty", "expected a dump folder"]),
         ("other", &["other: no dump here", "readme.txt", "expected a dump folder"]),
-        ("notes.txt", &["notes.txt: is no tensor file"]),
+        ("notes.txt", &["notes.txt: is not a tensor file"]),
         ("steps", &["step0: a step folder without rank or proc folders"]),
         ("killed", &["rank0: no dump.json in it", "capture this step again"]),
     ] {
@@ -78,7 +78,7 @@ fn a_dump_that_breaks_off_is_compared_as_far_as_it_goes() {
     let run = place.compare("broken").run();
     run.incomplete(&[
         "step 0 rank 0",
-        "breaks off",
+        "ends early",
         "the first 3 ops are compared, capture it again for the rest",
     ]);
     let json = run.json();
@@ -258,7 +258,7 @@ fn a_selection_that_leaves_nothing_is_told_with_what_there_is() {
     let good = place.path("good");
     let good = good.to_str().unwrap();
     for (args, parts) in [
-        ("--step 9", &[good, "--step and --rank leave nothing of it", "steps [0]"][..]),
+        ("--step 9", &[good, "--step and --rank select nothing", "steps [0]"][..]),
         ("--rank 1-7", &[good, "ranks [0]"]),
         ("--level op", &[good, "holds no op of --level op; try --level all"]),
     ] {

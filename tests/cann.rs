@@ -49,7 +49,7 @@ fn a_converted_dump_is_the_dump() {
     assert_eq!(run.json()["counts"]["verdicts"]["bit-equal"], 32, "{}", run.stdout);
     let (code, _, said) = probe(&["convert", source.to_str().unwrap(), "-o", output.to_str().unwrap()]);
     assert_eq!(
-        (code, said.contains("is not empty; name a folder that is not there yet")),
+        (code, said.contains("is not empty; name a folder that does not exist yet")),
         (2, true),
         "{said}"
     );

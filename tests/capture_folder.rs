@@ -92,7 +92,7 @@ fn a_run_goes_on_in_its_own_dump_but_not_over_a_step_that_is_there() {
     assert!(said.contains("another task or level"), "{said}");
     let mut writer = DumpWriter::create(&root, &manifest, 0).unwrap();
     assert_eq!(writer.recorded_steps(), [20]);
-    assert!(writer.begin_step(20).unwrap_err().to_string().contains("was recorded before"));
+    assert!(writer.begin_step(20).unwrap_err().to_string().contains("was already recorded"));
     writer.begin_step(21).unwrap();
 }
 
@@ -110,10 +110,10 @@ fn ranks_join_a_run_that_is_alive_and_no_other() {
     assert!(root.join("step0").exists(), "a run that goes on is not removed");
     DumpWriter::create(&root, &manifest, 1).unwrap();
     let said = DumpWriter::create(&root, &manifest, 0).unwrap_err().to_string();
-    assert!(said.contains("holds what rank 0 recorded before"), "{said}");
+    assert!(said.contains("holds an earlier recording of rank 0"), "{said}");
     let alone = RunManifest::default();
     let said = DumpWriter::create_over(Existing::Replace, &root, &alone, 0).unwrap_err().to_string();
-    assert!(said.contains("is being recorded into by a run that goes on"), "{said}");
+    assert!(said.contains("is in use by a run that is still recording"), "{said}");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn an_old_dump_makes_room_when_that_is_wanted_and_nothing_else_does() {
         fs::write(root.join(place), "mine").unwrap();
         let before = contents(&root);
         let said = prepare(&root, Existing::Replace, "--overwrite").unwrap_err().to_string();
-        assert!(said.contains(&format!("{place}: is no part of a probe dump")), "{said}");
+        assert!(said.contains(&format!("{place}: is not part of a probe dump")), "{said}");
         assert_eq!(contents(&root), before);
         fs::remove_file(root.join(place)).unwrap();
     }

@@ -135,15 +135,15 @@ fn what_is_no_pack_is_named_on_one_line() {
     let sound = place.sound.clone();
     let whole = gpu().zip().bytes();
     pair(&sound, &place.folder.path().join("nowhere.zip")).failed(&["nowhere.zip", "candidate"]);
-    pair(&place.file("a.txt", b"hello"), &sound).failed(&["a.txt", "no zip file"]);
-    pair(&place.file("empty.zip", b""), &sound).failed(&["empty.zip", "no zip file"]);
+    pair(&place.file("a.txt", b"hello"), &sound).failed(&["a.txt", "not a zip file"]);
+    pair(&place.file("empty.zip", b""), &sound).failed(&["empty.zip", "not a zip file"]);
     pair(&sound, &place.file("cut.zip", &whole[..whole.len() / 2])).failed(&["cut.zip", "cut short"]);
     pair(&sound, &place.file("none.zip", &Zip::default().bytes()))
-        .failed(&["none.zip", "no configuration pack"]);
+        .failed(&["none.zip", "not a configuration pack"]);
     let photo = Zip::default().stored("photo.jpg", b"x").bytes();
     pair(&sound, &place.file("photos.zip", &photo)).failed(&[
         "photos.zip",
-        "no configuration pack",
+        "not a configuration pack",
         "photo.jpg",
     ]);
     pair(&sound, place.folder.path()).failed(&[]);
@@ -181,14 +181,19 @@ fn a_damaged_member_is_a_row_of_its_part_and_the_rest_is_checked() {
     let place = Place::new();
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for (member, part, content, reason) in [
-        ("rank0/env.json", "env", &b"{\"values\": {"[..], "breaks off"),
-        ("rank0/pip.json", "pip", b"{\"packages\": [", "breaks off"),
-        ("rank0/flags.json", "flags", b"not json", "no valid JSON"),
-        ("rank0/weights.json", "weights", b"{\"steps\": 7}", "another type"),
-        ("rank0/random.json", "random", b"\xff\xfe", "no valid JSON"),
+        ("rank0/env.json", "env", &b"{\"values\": {"[..], "is cut off"),
+        ("rank0/pip.json", "pip", b"{\"packages\": [", "is cut off"),
+        ("rank0/flags.json", "flags", b"not json", "invalid JSON"),
+        ("rank0/weights.json", "weights", b"{\"steps\": 7}", "does not have the type"),
+        ("rank0/random.json", "random", b"\xff\xfe", "invalid JSON"),
         ("rank0/pip.json", "pip", b"{\"packages\": [{\"name\": \"a\"}]}", "missing field `version`"),
-        ("rank0/env.json", "env", b"{\"values\": {\"A\": \"hf_SECRETSECRET\", \"B\": 1}}", "another type"),
-        ("rank0/source.json", "source", deep.as_bytes(), "another type"),
+        (
+            "rank0/env.json",
+            "env",
+            b"{\"values\": {\"A\": \"hf_SECRETSECRET\", \"B\": 1}}",
+            "does not have the type",
+        ),
+        ("rank0/source.json", "source", deep.as_bytes(), "does not have the type"),
     ] {
         let run = pair(&place.sound, &place.with_member(member, content));
         assert_eq!(run.code, 3, "{member}: {}", run.stdout);
@@ -247,7 +252,7 @@ fn of_repeated_members_the_last_counts_and_unknown_ones_are_noted() {
     let run = pair(&place.sound, &place.file("twice.zip", &zip.bytes()));
     assert_eq!(run.code, 0, "{}", run.stdout);
     let coverage = run.rows("coverage");
-    for text in ["names of members are repeated (1 of them)", "'rank0/new_part.json' is none"] {
+    for text in ["names of members are repeated (1 of them)", "'rank0/new_part.json' is not part"] {
         assert!(
             coverage.iter().any(|row| row["reason"].as_str().unwrap().contains(text)),
             "{text}: {coverage:#?}"

@@ -46,7 +46,7 @@ fn code_1_says_that_they_differ() {
         &format!("first divergence: step 0, rank 0, {GELU} output.0"),
         "module     layers.1.mlp",
         "source     /home/user/train/train.py:54",
-        "cause      numerics: same inputs and arguments, another result",
+        "cause      numerics: same inputs and arguments, different result",
     ];
     assert_eq!(lines[..4], known, "{}", run.stdout);
     let why = "why        introduces: inputs agree to 1.2e-7, rel_l2 6.5e-4 (";
@@ -214,7 +214,7 @@ fn one_report_is_printed_on_request_and_nothing_is_written() {
         code == Some(1) && answer.starts_with("first divergence: ") && !answer.contains("written "),
         "{answer}"
     );
-    for (formats, part) in [("xlsx", "format xlsx is no text"), ("json,text", "--format text or json")] {
+    for (formats, part) in [("xlsx", "format xlsx is not text"), ("json,text", "--format text or json")] {
         let (code, answer, said) = text(&["--format", formats]);
         assert!((code, &*answer) == (Some(2), "") && said.contains(part), "{said}");
     }

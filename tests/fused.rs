@@ -37,7 +37,7 @@ fn agrees(answer: &Answer) {
         "{:?}",
         answer.summary.notes
     );
-    let said = "the runs call other ops";
+    let said = "the runs call different ops";
     assert!(answer.summary.notes.iter().any(|note| note.contains(said)), "{:?}", answer.summary.notes);
 }
 
@@ -93,7 +93,7 @@ fn a_fused_operator_that_makes_something_else_is_named_with_what_it_stands_for()
     assert_eq!(named(&answer), Some(("NPU.npu_rms_norm.0.forward", Cause::Structure)));
     let reason = &answer.summary.first_divergence.as_ref().unwrap().reason;
     for said in
-        ["in the place of Tensor.pow.0.forward", "Functional.linear.1.forward input.0 differs: error 1.0e-2"]
+        ["instead of Tensor.pow.0.forward", "Functional.linear.1.forward input.0 differs: error 1.0e-2"]
     {
         assert!(reason.contains(said), "{reason}");
     }

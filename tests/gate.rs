@@ -104,7 +104,7 @@ fn misuse_is_code_2_and_leaves_nothing() {
         ("gate --candidate losses.txt -o out", "no baseline: give --baseline"),
         (
             "gate --baseline broken.probe.json --candidate losses.txt -o out",
-            "broken.probe.json: is no baseline of probe",
+            "broken.probe.json: is not a baseline of probe",
         ),
         (
             "gate --baseline losses.txt --candidate losses.txt --policy typo.toml -o out",
@@ -128,7 +128,7 @@ fn a_baseline_is_refreshed_with_a_reason_and_says_what_moved() {
     place.write("nan.txt", "0 8.0\n1 nan\n");
     assert_eq!(place.probe("baseline save old.txt -o a.probe.json --reason first").code, 0);
     let again = place.probe("baseline save old.txt -o a.probe.json --reason first");
-    assert!(again.code == 2 && again.error.contains("is there already"), "{}", again.error);
+    assert!(again.code == 2 && again.error.contains("already exists"), "{}", again.error);
     let before = fs::read(place.path("a.probe.json")).unwrap();
     for line in [
         "baseline update a.probe.json new.txt",
@@ -281,10 +281,7 @@ fn bounds_of_values_come_from_dumps() {
     let made = place.probe(&format!("baseline calibrate {gpu} {gpu} {gpu} -o exact.toml"));
     assert_eq!(made.code, 0, "{}{}", made.said, made.error);
     let policy = fs::read_to_string(place.path("exact.toml")).unwrap();
-    assert!(
-        policy.contains("[[value]]\npattern = \"*\"\nexact = true  # 3 runs equal to the bit in "),
-        "{policy}"
-    );
+    assert!(policy.contains("[[value]]\npattern = \"*\"\nexact = true  # 3 runs bit-equal in "), "{policy}");
     let gate = |policy: &str, baseline: &str| {
         place.probe(&format!("gate --policy {policy} -b {baseline} -c {gpu} -o out -q")).code
     };
@@ -310,7 +307,7 @@ fn a_gate_that_has_nothing_to_narrow_with_says_so() {
     for (line, expected) in [
         ("gate -b a.txt -c a.txt --narrow -o out", "--candidate-cmd"),
         ("gate -b a.txt -c a.txt --candidate-cmd true -o out", "--narrow"),
-        ("gate -b a.txt -c a.txt --narrow --candidate-cmd true -o out", "nothing to hold the ops against"),
+        ("gate -b a.txt -c a.txt --narrow --candidate-cmd true -o out", "nothing to compare the ops with"),
     ] {
         let ran = place.probe(line);
         assert!(ran.code == 2 && ran.error.contains(expected), "{line}: {}", ran.error);

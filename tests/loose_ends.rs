@@ -67,7 +67,7 @@ fn looked_at(side: Side, handed_on: bool) -> Vec<Op> {
 fn a_value_that_one_program_looks_at_is_no_divergence() {
     let answer = compare(Task::Tensor, &|side| looked_at(side, false));
     assert_eq!(answer.summary.first_divergence, None);
-    let said = "the runs call other ops at one place, and what these hand on agrees";
+    let said = "the runs call different ops at one place, but the values they pass on agree";
     assert!(answer.summary.notes.iter().any(|note| note.contains(said)), "{:?}", answer.summary.notes);
 }
 
@@ -98,7 +98,7 @@ fn a_place_that_is_named_is_not_among_those_that_agree() {
     let first = answer.summary.first_divergence.unwrap();
     assert_eq!((&*first.op, first.cause), ("Tensor.mul.0.forward", Cause::Structure));
     let notes = &answer.summary.notes;
-    assert!(!notes.iter().any(|note| note.contains("call other ops")), "{notes:?}");
+    assert!(!notes.iter().any(|note| note.contains("call different ops")), "{notes:?}");
 }
 
 /// Grouped attention: one side's kernel shares keys between heads, the other side repeats them for each head, and adds up their gradients.
@@ -137,7 +137,7 @@ fn what_one_side_repeats_for_its_kernel_is_no_divergence() {
                 "{task:?} {repeats:?} {:?}",
                 answer.summary
             );
-            let said = "the runs call other ops at 2 places, and what these hand on agrees";
+            let said = "the runs call different ops at 2 places, but the values they pass on agree";
             assert!(
                 answer.summary.notes.iter().any(|note| note.contains(said)),
                 "{:?}",
@@ -156,7 +156,7 @@ fn a_kernel_that_is_given_repeated_values_may_be_at_fault() {
             (&*first.op, first.cause),
             ("Functional.scaled_dot_product_attention.0.forward", Cause::Numerics)
         );
-        let said = "inputs bit-equal but for the shapes of input.1, which one side repeats by ops of its own";
+        let said = "inputs bit-equal except for the shapes of input.1, which one side repeats with extra ops";
         assert!(first.reason.contains(said), "{}", first.reason);
     }
 }

@@ -145,7 +145,7 @@ fn elements_in_other_places_are_seen_in_statistics() {
             assert_eq!(answer.first(), Some((op, "output.0", cause)), "{answer:?}");
             assert_eq!(answer.summary.culprits.len(), 1, "{op}");
             let first = answer.summary.first_divergence.as_ref().unwrap();
-            let said = "inputs equal in statistics, equal statistics, but elements changed places";
+            let said = "inputs have equal statistics, equal statistics, but elements are rearranged";
             assert_eq!(first.reason, said);
             let row = answer.rows.iter().find(|row| row.op == op && row.slot == "output.0").unwrap();
             assert_eq!(row.verdict, Verdict::Differs);
@@ -164,8 +164,8 @@ fn the_answer_shows_both_places() {
     let answer = pair.compare();
     let text = render(&answer.summary, &TextOptions::default());
     let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said = "where greatest element at [3, 95] against [4, 0] of [64, 96]: 7.5 on both sides; \
-                least element at [1, 4] against [1, 5]: -9.25 on both sides";
+    let said = "where largest element at [3, 95] against [4, 0] of [64, 96]: 7.5 on both sides; \
+                smallest element at [1, 4] against [1, 5]: -9.25 on both sides";
     assert!(joined.contains(said), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     let place = answer.summary.culprits[0].place.as_ref().unwrap();
@@ -181,7 +181,7 @@ fn a_sketch_shows_them_and_is_judged_by_its_distance() {
     let answer = pair.compare();
     assert_eq!(answer.first(), Some((KEEP[1], "output.0", Cause::Numerics)));
     let first = answer.summary.first_divergence.as_ref().unwrap();
-    assert!(first.reason.contains("by its sketch") && !first.reason.contains("places"), "{}", first.reason);
+    assert!(first.reason.contains("from its sketch") && !first.reason.contains("places"), "{}", first.reason);
     assert!(first.place.as_ref().unwrap().extremes.is_some());
 }
 
@@ -270,5 +270,5 @@ fn what_arrives_in_other_places_accuses_nobody() {
     let answer = Answer::of(&folder.path().join("baseline"), &folder.path().join("candidate"));
     assert!(answer.summary.culprits.is_empty(), "{:?}", answer.summary.culprits);
     let row = answer.rows.iter().find(|row| row.slot == "input.0").unwrap();
-    assert_eq!(row.reason, "equal statistics, but elements changed places");
+    assert_eq!(row.reason, "equal statistics, but elements are rearranged");
 }

@@ -48,7 +48,7 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     let (code, ..) = probe(&["compare", "-q", "--plan", &plan, "--shard", "k8s/2"]);
     assert_eq!(code, 0);
     let (code, said, _) = probe(&["compare", "--plan", &plan, "--shard", "2/2"]);
-    assert_eq!((code, said.contains("was done before")), (0, true), "{said}");
+    assert_eq!((code, said.contains("was already done")), (0, true), "{said}");
     let (code, ..) = probe(&["merge", "-q", &run]);
     assert_eq!(code, single);
     assert_eq!(report(&run), report(&path("single")));

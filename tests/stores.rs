@@ -61,12 +61,12 @@ fn a_build_without_stores_says_so_and_makes_nothing() {
         assert_eq!((code, said.as_str()), (2, ""), "{args:?}: {error}");
         assert!(
             error.starts_with("error: s3://bucket/dump")
-                && error.contains("this build of probe reads no object stores; "),
+                && error.contains("this build of probe cannot read object stores; "),
             "{args:?}: {error}"
         );
         assert_eq!(error.lines().count(), 1);
         assert!(!place.path().join("out").exists(), "{args:?}");
     }
     let (code, _, error) = probe(&["compare", "hdfs://name/dump", &b, "-o", &out]);
-    assert!(code == 2 && error.contains("hdfs:// is no store that probe reads, which are s3://"), "{error}");
+    assert!(code == 2 && error.contains("hdfs:// is not supported: probe reads s3://"), "{error}");
 }

@@ -96,7 +96,7 @@ fn flipped_choices_are_counted_and_what_reads_them_is_judged_beyond_them() {
     assert_eq!(named(&answer), None, "{:?}", answer.summary.first_divergence);
     let chosen = answer.rows.iter().find(|row| row.op == "Torch.topk.0.forward" && row.slot == "output.0");
     let reason = &chosen.unwrap().reason;
-    assert!(reason.contains("5 of 1024 elements differ; 3 of 512 rows hold other numbers"), "{reason}");
+    assert!(reason.contains("5 of 1024 elements differ; 3 of 512 rows hold different numbers"), "{reason}");
     let notes = &answer.summary.notes;
     assert!(notes.iter().any(|note| note.contains("rounding has flipped choices")), "{notes:?}");
     // More than that was not handed on by three rows.

@@ -69,7 +69,7 @@ fn an_op_with_an_unmeasured_result_is_unknown_and_the_comparison_incomplete() {
         "step 0 rank 0 Functional.gelu.0.forward output.0",
         "not measured by the candidate",
         REASON,
-        "1 value more",
+        "1 more value",
     ]);
     let report = run.json();
     assert_eq!(report["incomplete"].as_array().unwrap().len(), 1, "{}", run.stdout);

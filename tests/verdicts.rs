@@ -370,7 +370,7 @@ fn equal_xor_of_constants_is_weak_evidence() {
     });
     let row = answer.row("Torch.result.0.forward", "output.0");
     assert_eq!(row.verdict, Verdict::Close);
-    assert_eq!(row.reason, "equal XOR checksums, which constant or repeated data also give");
+    assert_eq!(row.reason, "equal XOR checksums, which constant or repeated data also produce");
 }
 
 #[test]

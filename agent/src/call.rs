@@ -131,7 +131,7 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     };
     words.truncate(there - there % 2);
     if words.is_empty() {
-        notes::count(Count::Unscanned, &format!("aclnn{}: the stack cannot be read", function.operator));
+        notes::count(Count::Unscanned, &format!("aclnn{}: cannot read the stack", function.operator));
         return None;
     }
     let copied = words.len() as u64;

@@ -155,7 +155,7 @@ impl State {
         let status = unsafe { (functions.initialise)() };
         if status != 0 {
             return Err(format!(
-                "aclmdlInitDump answers {status}: does the program dump by itself, or by the file that aclInit is given?"
+                "aclmdlInitDump returns {status}: does the program dump by itself, or through the file given to aclInit?"
             ));
         }
         // SAFETY: the callback is never unloaded.
@@ -175,7 +175,7 @@ impl State {
         }
         if status.1 != 0 {
             self.end(step, functions);
-            return Err(format!("{} answers {} (folder {})", status.0, status.1, folder.display()));
+            return Err(format!("{} returns {} (folder {})", status.0, status.1, folder.display()));
         }
         Ok(())
     }

@@ -153,7 +153,7 @@ impl Running {
     /// What is done behind it; `stream` is `None` where it was waited for.
     fn end(self, stream: Option<Stream>) {
         let Some(graph) = self.graph else {
-            notes::count(Count::Replayed, "a graph that was not captured in this process");
+            notes::count(Count::Replayed, "a graph not captured in this process");
             return;
         };
         let ends_step = graph.ends_step;
@@ -179,7 +179,7 @@ fn push(graph: Arc<Graph>, stream: Option<Stream>) {
     let event = match stream.map(|stream| runtime.mark(stream)).transpose() {
         Ok(event) => event,
         Err(status) => {
-            notes::count(Count::CopyFailed, &format!("the stream takes no mark ({status})"));
+            notes::count(Count::CopyFailed, &format!("the stream accepts no mark ({status})"));
             return;
         }
     };

@@ -174,7 +174,7 @@ fn into_graph(mut record: Record, share: Share, stream: Stream) -> Open {
     if share.is_grouped() {
         notes::count(Count::Grouped, &operator);
         return record.without(
-            "the program gives it other arguments from replay to replay",
+            "the program changes its arguments between replays",
             stream,
             Place::Graph(share),
         );
@@ -312,7 +312,7 @@ fn wanted(copied: &mut Copied, limit: usize) -> Option<Extent> {
     match extent(tensor, size) {
         Some(extent) if extent.bytes > limit => refuse(
             Count::TooLarge,
-            format!("{} bytes, and {limit} are the limit (--ring, --max-tensor)", extent.bytes),
+            format!("{} bytes, the limit is {limit} (--ring, --max-tensor)", extent.bytes),
         ),
         Some(extent) => Some(extent),
         None => refuse(
@@ -407,7 +407,7 @@ impl Open {
                 match recorder.runtime.mark(self.stream) {
                     Ok(event) => self.record.event = Some(event),
                     Err(status) => {
-                        let why = format!("the stream takes no mark ({status})");
+                        let why = format!("the stream accepts no mark ({status})");
                         notes::count(Count::CopyFailed, &why);
                         self.record.lose(&why);
                     }

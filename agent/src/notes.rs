@@ -50,17 +50,17 @@ impl Count {
     /// One line on what happened, for people; the example follows it.
     pub(crate) const fn line(self) -> &'static str {
         match self {
-            Self::WithoutStub => {
-                "more functions of operators are used than there is room for; these are not recorded"
-            }
+            Self::WithoutStub => "operator functions beyond the agent's limit; these are not recorded",
             Self::Unscanned => "arguments could not be read; such calls are recorded without values",
             Self::UnknownExecutor => {
                 "launched with executors made before the recording; recorded without values"
             }
             Self::OtherLayout => {
-                "called otherwise than the table of parameters says; inputs and outputs told by what changed"
+                "called differently from the table of parameters; inputs and outputs inferred from what changed"
             }
-            Self::ByDifference => "not in the table of parameters; inputs and outputs told by what changed",
+            Self::ByDifference => {
+                "not in the table of parameters; inputs and outputs inferred from what changed"
+            }
             Self::UnknownFormat => "tensors in formats or types that are not measured",
             Self::Dropped => "launches were not recorded: the writer did not keep up",
             Self::TooLarge => "tensors were larger than the limit or the ring; recorded without values",
@@ -71,13 +71,13 @@ impl Count {
                 "operators of graphs did not fit into the memory for graphs (--graph-memory); recorded without values"
             }
             Self::Grouped => {
-                "operators of graphs are given other arguments by the program (task groups); recorded without values"
+                "operators of graphs get different arguments from the program (task groups); recorded without values"
             }
             Self::OtherProvider => {
-                "functions come from a second library as well; calls of that one are not seen"
+                "functions also come from a second library; calls to that one are not seen"
             }
-            Self::Refused => "pieces of dump files were not taken; these files end before them",
-            Self::Unfinished => "dump files never got their last piece; they are kept as far as they came",
+            Self::Refused => "pieces of dump files were refused; these files end before them",
+            Self::Unfinished => "dump files never got their last piece; they are kept as far as received",
             Self::Damaged => "dump files are damaged",
             Self::Fault => "faults of the recorder",
         }

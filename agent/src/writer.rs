@@ -80,14 +80,14 @@ impl Recorder {
         let runtime = Runtime::get()?;
         let start = runtime.pinned(settings.ring).map_err(|status| {
             format!(
-                "no {} bytes of pinned memory are to be had ({status}); ask for less with --ring",
+                "cannot get {} bytes of pinned memory ({status}); ask for less with --ring",
                 settings.ring
             )
         })?;
         std::thread::Builder::new()
             .name("probe-runtime".into())
             .spawn(write)
-            .map_err(|error| format!("no thread to write with: {error}"))?;
+            .map_err(|error| format!("cannot start the writer: {error}"))?;
         // Functions that are registered later run earlier: CANN, which was there before, is still there.
         // SAFETY: a function without conditions, in a library that is never unloaded.
         #[expect(unsafe_code, reason = "asks the C library to be called at the end")]
@@ -108,7 +108,7 @@ fn found(ring: usize) -> String {
     let operators = entry::operators();
     let known = operators.iter().filter(|operator| operator.roles.is_some()).count();
     format!(
-        "recording on {device}; operators found so far: {}, parameters known of {known}; {} MiB of pinned memory",
+        "recording on {device}; operators found so far: {}, parameters known for {known}; {} MiB of pinned memory",
         operators.len(),
         ring >> 20
     )
@@ -135,7 +135,7 @@ pub(crate) fn close() {
         if now != seen {
             (seen, since) = (now, Instant::now());
         } else if since.elapsed() > STALL {
-            notes::say("the device does not finish what was recorded last; the dump ends before it");
+            notes::say("the device does not finish the last recorded work; the dump ends before it");
             return;
         }
     }

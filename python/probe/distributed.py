@@ -78,7 +78,7 @@ def compare(
     if not quiet:
         _tell(lost, count)
         if missing:
-            print(f"probe: {len(missing)} of {count} shards are missing; the report lists how to make them up", file=sys.stderr)
+            print(f"probe: {len(missing)} of {count} shards are missing; the report lists how to run them", file=sys.stderr)
     return json.loads(report)
 
 
@@ -103,7 +103,7 @@ def main(order: str) -> None:
     except KeyboardInterrupt:
         # Ray takes its workers along when this process ends, which lasts a moment. Another Ctrl-C ends it at once, without a traceback of Ray.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        print("\nprobe: stopped; what is finished stays, and the same command does the rest", file=sys.stderr)
+        print("\nprobe: stopped; finished shards are kept, and the same command runs the rest", file=sys.stderr)
         sys.exit(130)
     except (RuntimeError, ValueError, ConnectionError) as error:
         print(f"probe: {error}", file=sys.stderr)

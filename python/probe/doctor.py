@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
         return runtime_doctor.main(arguments[1:], as_json)
     if arguments[:1] in (["-h"], ["--help"]) or len(arguments) > 1:
         print(
-            "usage: probe doctor [--runtime] [--format text|json] [DEVICE]\n\nTries what recording needs on DEVICE (npu:0, cuda:0, cpu; the accelerator by itself); "
+            "usage: probe doctor [--runtime] [--format text|json] [DEVICE]\n\nTries what recording needs on DEVICE (npu:0, cuda:0, cpu; default: the accelerator); "
             "with --runtime, what `probe capture --runtime acl` needs on an NPU."
         )
         return WELL if arguments and arguments[0] in ("-h", "--help") else NO_TORCH
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
         checks.append({"name": name, "well": well, "said": said})
         tell(f"{'ok' if well else 'BAD':<10} {name}: {said}")
     bad = sum(not check["well"] for check in checks)
-    tell(f"{len(CHECKS)} checks, {bad} bad" if bad else f"{len(CHECKS)} checks, all well")
+    tell(f"{len(CHECKS)} checks, {bad} failed" if bad else f"{len(CHECKS)} checks, all passed")
     if as_json:
         print(json.dumps({"schema_version": SCHEMA_VERSION, "facts": facts, "checks": checks, "bad": bad}, indent=2))
     return UNWELL if bad else WELL
@@ -189,7 +189,7 @@ def _streams(torch: Any, device: Any) -> str:
     accelerator.current_stream().wait_event(event)
     found = (numbers * 2).cpu().unique().tolist()
     if found != [40.0]:
-        raise Unwell(f"behind an event stands {found[:3]}, not 40")
+        raise Unwell(f"after an event the value is {found[:3]}, not 40")
     return "work in another stream is waited for"
 
 
@@ -214,7 +214,7 @@ def _times(torch: Any, device: Any) -> str:
     observe = median(lambda: kept.append(meter.measure(numbers)), LAUNCHES // 10)
     start = time.perf_counter()
     meter.fetch(kept)
-    return f"{launch:.0f} us of the host for an op, {observe:.0f} to measure a tensor, {(time.perf_counter() - start) * 1e3:.1f} ms to fetch {len(kept)}"
+    return f"{launch:.0f} us on the host per op, {observe:.0f} to measure a tensor, {(time.perf_counter() - start) * 1e3:.1f} ms to fetch {len(kept)}"
 
 
 def _identical(torch: Any, device: Any) -> str:
@@ -228,7 +228,7 @@ def _identical(torch: Any, device: Any) -> str:
         for level in ("module", "mix", "op"):
             losses, tally = _train(torch, device, probe.capture(os.path.join(folder, level), steps=[0, 1], level=level, quiet=True, step_on="program"))
             if losses != plain:
-                raise Unwell(f"level {level} changes the training: losses and weights {losses} in place of {plain}")
+                raise Unwell(f"level {level} changes the training: losses and weights {losses} instead of {plain}")
             ops, (tensors, unmeasured, first), seconds = tally
             if unmeasured:
                 raise Unwell(f"level {level}: {unmeasured} of {tensors} tensors could not be measured; first {first}")
@@ -273,7 +273,7 @@ def _fused(torch: Any, device: Any) -> str:
     try:
         from probe.recorder import device_fused
     except Exception as error:
-        return f"cannot be had: {_short(error)}"
+        return f"not available: {_short(error)}"
     values = torch.randn(1000, 1003, generator=torch.Generator().manual_seed(3)).to(device)
     piece, stream = Piece(values, 0), current_stream(device)
     found = device_sums.Sums(True, device_fused).at_once(piece, stream)

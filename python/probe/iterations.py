@@ -99,7 +99,7 @@ class Iterations:
         if self.step_on == "model":
             return "no module with parameters was called a second time"
         return (
-            "no optimizer of torch stepped, so all of it is iteration 0; count calls of the model with step_on 'model' "
+            "no torch optimizer stepped, so everything is iteration 0; count calls of the model with step_on 'model' "
             "(--step-on model), or call probe.step() in the program"
         )
 
@@ -199,7 +199,7 @@ class _Named:
         known = {name for name in (*STEP_ON, *self._seen, *functions) if name}
         # What is outermost first.
         ordered = sorted(known, key=lambda name: (name.count("."), name))
-        return f"step_on: {self._name!r} is no function that was found and no module that was called; {suggestion(self._name, ordered)}"
+        return f"step_on: {self._name!r} is neither a function that was found nor a module that was called; {suggestion(self._name, ordered)}"
 
     def _find(self) -> bool:
         """Wraps the function, if there is one of that name by now."""

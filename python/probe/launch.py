@@ -128,7 +128,7 @@ class Launch:
             return
         owner, _, owned = os.environ.get(OWNER_VARIABLE, "").partition(":")
         if owner and owner != str(os.getpid()) and owned == str(rank):
-            self._dismiss(f"process {owner}, which started this one, records rank {rank} already")
+            self._dismiss(f"process {owner}, which started this one, already records rank {rank}")
             return
         os.environ[OWNER_VARIABLE] = f"{os.getpid()}:{rank}"
         self._session = self._make(self.settings)

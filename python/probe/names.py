@@ -63,7 +63,7 @@ def check_modules(settings: Settings, models: Iterable[torch.nn.Module]) -> list
             known = _is_module(pattern, paths) or (not pattern.literal and pattern.matches(calls | api_names() | _bare_names()))
         if not known:
             near = _near(path_of(pattern.text) or pattern.text, paths)
-            warnings.append(_warning(settings, key, pattern.text, "no module of the model and no torch function", near))
+            warnings.append(_warning(settings, key, pattern.text, "neither a module of the model nor a torch function", near))
     return warnings
 
 
@@ -88,7 +88,7 @@ def _unknown_api(settings: Settings, key: str, pattern: Pattern) -> list[str]:
     if Pattern(name, inside=pattern.inside).matches(known) or _matches_a_call(pattern, known):
         return []
     found = nearest(name, known)
-    return [_warning(settings, key, pattern.text, "no torch function", torch_spelling(found) if found else None)]
+    return [_warning(settings, key, pattern.text, "not a torch function", torch_spelling(found) if found else None)]
 
 
 def _matches_a_call(pattern: Pattern, known: frozenset[str]) -> bool:

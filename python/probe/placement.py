@@ -128,7 +128,7 @@ class Placement:
             if not nodes:
                 where = "; ".join(f"{root} on {', '.join(self._having(root, rank)) or 'none'}" for root in self.dumps)
                 raise PlacementError(
-                    f"rank {rank} lies on no node whole: {where}; put one dump where all nodes see it, such as object storage, and compare that"
+                    f"no node has all of rank {rank}: {where}; put one dump where all nodes see it, such as object storage, and compare that"
                 )
             votes.update(nodes)
         # Of equals, another one for each shard.

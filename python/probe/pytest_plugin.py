@@ -27,9 +27,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("probe", "numbers of a model held against a baseline")
-    group.addoption("--probe-update", action="store_true", help="write the baselines of probe_gate instead of holding tests against them")
-    group.addoption("--probe-reason", metavar="WHY", default="", help="why they change; needed to change one that is there")
+    group = parser.getgroup("probe", "model numbers checked against a baseline")
+    group.addoption("--probe-update", action="store_true", help="write the baselines of probe_gate instead of checking tests against them")
+    group.addoption("--probe-reason", metavar="WHY", default="", help="why they change; needed to change an existing one")
     parser.addini("probe_baselines", f"folder of the baselines [default: {_FOLDER} beside the test]", default="")
     parser.addini("probe_policy", "policy (probe-gate.toml) of the gates", default="")
 
@@ -60,9 +60,9 @@ class Gate:
         """`settings` are those of `probe.capture`; modules are recorded unless they say otherwise."""
         __tracebackhide__ = True
         if not _NAME.match(name):
-            raise ValueError(f"probe_gate: {name!r} is no name of a file")
+            raise ValueError(f"probe_gate: {name!r} is not a file name")
         if name in self._names:
-            raise ValueError(f"probe_gate: {name!r} is used twice in this test; each gate needs a name of its own")
+            raise ValueError(f"probe_gate: {name!r} is used twice in this test; each gate needs its own name")
         self._names.add(name)
         import probe
 
@@ -110,7 +110,7 @@ class Gate:
             if code == 0:
                 return
             if not reason:
-                pytest.fail(f"{text}\n{baseline} is there already; say why it changes: --probe-reason WHY", pytrace=False)
+                pytest.fail(f"{text}\n{baseline} already exists; say why it changes: --probe-reason WHY", pytrace=False)
             code, text = command_line("baseline", "update", str(baseline), *files, "--accept", "--reason", reason)
         if code != 0:
             pytest.fail(text, pytrace=False)

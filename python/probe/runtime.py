@@ -20,7 +20,7 @@ def agent() -> Any:
     process = ctypes.CDLL(None)
     version = getattr(process, "probe_agent_version", None)
     if version is None:
-        warn("operators below Python are not recorded: the agent is not loaded; LD_PRELOAD was changed on the way, or the program is another user's")
+        warn("operators below Python are not recorded: the agent is not loaded; LD_PRELOAD was changed on the way, or the program runs as another user")
         return None
     if version() != _VERSION:
         warn(f"operators below Python are not recorded step by step: the agent has version {version()}, and this package knows {_VERSION}")
@@ -59,7 +59,7 @@ def _empty_queue() -> None:
     except Exception as error:
         # Better no name than a wrong one.
         agent().probe_agent_share_scopes(None)
-        warn(f"operators below Python are recorded without the op of torch that called them: torch_npu's queue cannot be emptied ({type(error).__name__}: {error})")
+        warn(f"operators below Python are recorded without the torch op that called them: torch_npu's queue cannot be emptied ({type(error).__name__}: {error})")
 
 
 def hold() -> None:

@@ -29,7 +29,7 @@ def main(arguments: list[str], as_json: bool = False) -> int:
     device = arguments[0] if arguments else "npu:0"
     agent = find_agent()
     if agent is None:
-        print(f"error: {AGENT} is not found; build it with `cargo build --release --locked -p probe-agent` and set PROBE_AGENT to its path", file=sys.stderr)
+        print(f"error: {AGENT} not found; build it with `cargo build --release --locked -p probe-agent` and set PROBE_AGENT to its path", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as folder:
         found = _run(device, "check", agent, Path(folder))
@@ -53,7 +53,7 @@ def main(arguments: list[str], as_json: bool = False) -> int:
     Path(REPORT).write_text(report + "\n")
     for well, name, text in lines:
         print(f"{'ok' if well else 'BAD':<10} {name}: {text}")
-    print(f"{len(lines)} checks, {f'{bad} bad' if bad else 'all well'}; the report to send back is {REPORT}: counts, versions and times, nothing of yours")
+    print(f"{len(lines)} checks, {f'{bad} failed' if bad else 'all passed'}; the report to send back is {REPORT}: counts, versions and times, none of your data")
     return 1 if bad else 0
 
 
@@ -73,13 +73,13 @@ def judge(found: dict[str, Any]) -> list[tuple[bool, str, str]]:
     return [
         (agent.get("cann", False) and not agent.get("missing"), "symbols", agent.get("missing") or f"the functions of CANN are there; {agent.get('soc')}"),
         (agent.get("operators_found", 0) > 0, "trampolines", f"{agent.get('operators_found', 0)} operators were looked up, {agent.get('launches', 0)} launches recorded"),
-        (lost == 0, "arguments", f"{lost} launches could not be told what they were given" if lost else "every launch was told what it was given"),
+        (lost == 0, "arguments", f"{lost} launches have unknown arguments" if lost else "the arguments of every launch are known"),
         (counts.get("other_layout", 0) == 0, "roles", f"{agent.get('operators_with_roles', 0)} of {agent.get('operators_found', 0)} in the table; {counts.get('other_layout', 0)} calls did not fit it"),
-        (recorded.get("Muls", 0) >= REPEATED or recorded.get("Mul", 0) >= REPEATED, "cache", f"{max(recorded.get('Muls', 0), recorded.get('Mul', 0))} of {REPEATED} calls whose executor is kept were recorded"),
-        (found["streams"], "streams", "values of a second stream are right" if found["streams"] else "values that were recorded in a second stream are not those that it computed"),
+        (recorded.get("Muls", 0) >= REPEATED or recorded.get("Mul", 0) >= REPEATED, "cache", f"{max(recorded.get('Muls', 0), recorded.get('Mul', 0))} of {REPEATED} calls with a reused executor were recorded"),
+        (found["streams"], "streams", "values of a second stream are right" if found["streams"] else "values recorded in a second stream differ from those it computed"),
         (counts.get("unknown_format", 0) == 0, "formats", f"{counts.get('unknown_format', 0)} tensors in formats or types that are not measured"),
         _judge_graphs(found["graphs"]),
-        (found["same"], "results", "bit-identical with and without recording" if found["same"] else "recording changed what is computed"),
+        (found["same"], "results", "bit-identical with and without recording" if found["same"] else "recording changed the results"),
         (idle["with"] - idle["without"] <= 1.0, "cost", spread),
     ]
 
@@ -90,8 +90,8 @@ def _judge_graphs(found: dict[str, Any]) -> tuple[bool, str, str]:
     if found["without"]:
         return True, "graphs", "this torch_npu captures no graphs"
     if not found["same"]:
-        return False, "graphs", "a graph that is recorded computes something else"
-    text = "the values of every replay are recorded" if found["recorded"] else "replays are NOT RECORDED; the device takes no copies into graphs, or does not make them with each replay"
+        return False, "graphs", "recording a graph changes its results"
+    text = "the values of every replay are recorded" if found["recorded"] else "replays are NOT RECORDED; the device accepts no copies in graphs, or does not run them with each replay"
     return found["recorded"], "graphs", text
 
 
@@ -103,7 +103,7 @@ def _run(device: str, what: str, agent: Path | None, folder: Path) -> dict[str, 
         variables["PROBE_RUNTIME"] = json.dumps({"output": str(output), "steps": "1", "task": "statistics", "quiet": True})
     done = subprocess.run([sys.executable, "-m", "probe.runtime_doctor", device, what], env=variables, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        return {"error": (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:300]}
+        return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1][:300]}
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 

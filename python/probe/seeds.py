@@ -44,7 +44,7 @@ def seed_all(
     Raises ValueError for a seed outside 0 to 4294967295 and for what is refused.
     """
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= _LARGEST:
-        raise ValueError(f"seed_all: {seed!r} is no seed; choose a whole number from 0 to {_LARGEST}")
+        raise ValueError(f"seed_all: {seed!r} is not a seed; choose a whole number from 0 to {_LARGEST}")
     if rm_dropout:
         raise ValueError("seed_all: rm_dropout is not supported, functions of torch are never replaced; "
                          "set the p of the model's Dropout modules to 0 instead")

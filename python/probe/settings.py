@@ -183,7 +183,7 @@ def _value(key: str, value: Any, source: str | None) -> Any:
 
 def _path(value: Any) -> str:
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
-        raise ValueError(f"{value!r} is no path of a folder")
+        raise ValueError(f"{value!r} is not a folder path")
     return os.path.abspath(os.path.expanduser(os.fspath(value)))
 
 
@@ -212,7 +212,7 @@ def _words(known: tuple[str, ...]) -> Callable[[Any], tuple[str, ...]]:
 def _step_on(value: Any) -> str:
     if isinstance(value, str) and value and all(word.isidentifier() or word.isdigit() for word in value.split(".")):
         return value
-    raise ValueError(f"{value!r} is no name; write {', '.join(STEP_ON)}, or the name of a function or a module: my_training.train_step")
+    raise ValueError(f"{value!r} is not a name; write {', '.join(STEP_ON)}, or the name of a function or a module: my_training.train_step")
 
 
 def _list(value: Any) -> list[Any]:
@@ -221,7 +221,7 @@ def _list(value: Any) -> list[Any]:
         return [word.strip() for word in value.split(",")]
     if isinstance(value, (list, tuple, set, frozenset)):
         return list(value)
-    raise ValueError(f"{value!r} is no list of texts")
+    raise ValueError(f"{value!r} is not a list of strings")
 
 
 def _patterns(value: Any) -> tuple[Pattern, ...]:
@@ -242,17 +242,17 @@ def _pattern(entry: Any) -> Pattern:
         if "phases" in entry:
             phases = _words(PHASES)(entry["phases"])
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"{entry!r} is no name of an op or a module")
+        raise ValueError(f"{entry!r} is not the name of an op or a module")
     return Pattern(text.strip(), phases)
 
 
 def _scope(value: Any) -> tuple[str, str]:
     names = _list(value)
     if len(names) != 2 or not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"{value!r} is not the full names of two ops, the first and the last to record")
+        raise ValueError(f"{value!r} is not a pair of full op names, the first and the last to record")
     for name in names:
         if api_of(name) == name and path_of(name) is None:
-            raise ValueError(f"{name!r} is no full name of an op, such as 'Functional.linear.0.forward'; 'probe inspect' lists them")
+            raise ValueError(f"{name!r} is not a full op name, such as 'Functional.linear.0.forward'; 'probe inspect' lists them")
     return names[0], names[1]
 
 
@@ -267,7 +267,7 @@ def _bytes(value: Any) -> int:
             raise ValueError(f"{value!r} has an unknown unit; write 500MB, 2GB or 1.5GiB")
         size = int(Decimal(found[1]) * factor)
     else:
-        raise ValueError(f'{value!r} is no size; write a number of bytes, "500MB" or "2GB"')
+        raise ValueError(f'{value!r} is not a size; write a number of bytes, "500MB" or "2GB"')
     if size < 0:
         raise ValueError(f"{value!r} is below 0")
     return size
@@ -284,13 +284,13 @@ def _seed(value: Any) -> int | None:
         return 0 if value else None
     if isinstance(value, int) and 0 <= value < 2**31:
         return value
-    raise ValueError(f"{value!r} is no seed; write true, or a number from 0 on")
+    raise ValueError(f"{value!r} is not a seed; write true, or a number from 0 up")
 
 
 def _rank(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    raise ValueError(f"{value!r} is no rank; ranks are counted from 0")
+    raise ValueError(f"{value!r} is not a rank; ranks are counted from 0")
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

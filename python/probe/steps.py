@@ -119,7 +119,7 @@ def _pairs(part: object) -> list[tuple[int, int]]:
     if isinstance(part, int) and not isinstance(part, bool):
         return [_checked(part, part, str(part))]
     if not isinstance(part, str):
-        raise ValueError(f"{part!r} is no number or range")
+        raise ValueError(f"{part!r} is not a number or range")
     # The older tool's oldest form separates by bars.
     words = [word.strip() for word in re.split(r"[,|]", part)]
     return [_range(word, part) for word in words]
@@ -129,13 +129,13 @@ def _range(word: str, text: str) -> tuple[int, int]:
     found = _RANGE.fullmatch(word)
     if found is None:
         shown = repr(text) if word == text else f"{word!r} in {text!r}"
-        raise ValueError(f'{shown} is no number or range; write 10, "10-12", "10,20" or a list of them')
+        raise ValueError(f'{shown} is not a number or range; write 10, "10-12", "10,20" or a list of them')
     return _checked(int(found[1]), int(found[2] or found[1]), word)
 
 
 def _checked(first: int, last: int, word: str) -> tuple[int, int]:
     if first < 0:
-        raise ValueError(f"{word} is below 0; counting begins at 0")
+        raise ValueError(f"{word} is below 0; counting starts at 0")
     if last < first:
         raise ValueError(f"{word!r} ends before it begins")
     if last > LARGEST:

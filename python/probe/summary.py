@@ -32,7 +32,7 @@ class Outcome:
     tensors: int
     unmeasured: int
     first_unmeasured: str | None
-    #: Time of measuring and writing.
+    #: Time spent measuring and writing.
     seconds: float
     #: Kind of the device: `cpu`, `cuda`, `npu`.
     device: str
@@ -58,10 +58,10 @@ class Outcome:
         if self.unmeasured:
             yield self._unmeasured()
         if self.perturbed is not None:
-            yield f"this was no ordinary run: {self.perturbed}; it shows noise, for probe compare --noise and probe calibrate"
+            yield f"this was not an ordinary run: {self.perturbed}; it shows noise, for probe compare --noise and probe calibrate"
         late = self.settings.steps.beyond(self.reached + self._folder(self.reached).is_dir())
         if late is not None:
-            yield f"steps {late} did not come: {self._ended()}{_attached(advice)}"
+            yield f"steps {late} were not reached: {self._ended()}{_attached(advice)}"
         elif advice is not None and (self._named() or (self.outermost > 1 and not self.settings.quiet)):
             yield advice
 
@@ -93,20 +93,20 @@ class Outcome:
 
     def _ended(self) -> str:
         counted = f" {self.iterations.describe()}" if self.iterations is not None else ""
-        return f"it ended after {self.reached} iteration{'' if self.reached == 1 else 's'}, counted from 0{counted}"
+        return f"recording ended after {self.reached} iteration{'' if self.reached == 1 else 's'}, counted from 0{counted}"
 
     def _unmeasured(self) -> str:
         """Said even where the rest is not: whoever compares this must not take what is missing for what agrees."""
         some = f"{self.unmeasured:,} of {self.tensors:,} tensors" if self.unmeasured < self.tensors else f"none of {self.tensors:,} tensors"
         could = "could not be measured" if self.unmeasured < self.tensors else "could be measured"
-        return f"{some} {could}, so that comparisons will be incomplete; first {self.first_unmeasured}"
+        return f"{some} {could}, so comparisons will be incomplete; first {self.first_unmeasured}"
 
     def _recorded(self, folders: Sequence[Path]) -> str:
         settings = self.settings
         steps = _numbers("step", [int(folder.parent.name.removeprefix("step")) for folder in folders])
         rank = f"rank {self.rank} of {self.world}" if self.world > 1 else f"rank {self.rank}"
         facts = [f"{self.ops:,} op{'' if self.ops == 1 else 's'}"]
-        facts += [_size(sum(_bytes(folder) for folder in folders)), f"{_seconds(self.seconds)} of measuring and writing"]
+        facts += [_size(sum(_bytes(folder) for folder in folders)), f"{_seconds(self.seconds)} spent measuring and writing"]
         output = _short(settings.output)
         dump = shlex.quote(output)
         sides = f"-b OTHER -c {dump}" if self.device == "npu" else f"-b {dump} -c OTHER"

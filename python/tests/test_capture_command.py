@@ -139,7 +139,7 @@ def test_a_training_is_recorded(tmp_path: Path) -> None:
         ("level = 'modul'", ["--config", "probe.toml"], "did you mean 'module'?"),
         ("", ["--config", "other.toml"], "other.toml"),
         ("", ["--max-bytes", "2 apples"], "max_bytes: '2 apples' has an unknown unit"),
-        ("", ["--include", ""], "include: '' is no name"),
+        ("", ["--include", ""], "include: '' is not the name"),
         ("", ["--level", "modul"], "module"),
         ("", ["--steps", "one"], "--steps"),
         ("", ["--stpes", "1"], "--steps"),

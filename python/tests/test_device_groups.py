@@ -187,7 +187,7 @@ def test_the_host_measures_copies_of_what_the_device_cannot(monkeypatch: pytest.
     monkeypatch.setattr(device._sums, "of", fail)
     tensors = [random(torch.float32, 60, 70, seed=seed) for seed in range(4)]
     assert device.fetch(device.observe(tensors)) == [as_numpy(tensor).tobytes() for tensor in tensors]
-    assert device.missing() == ["cpu cannot measure float32, which the host did instead: RuntimeError: aclnnGeTensor is missing"]
+    assert device.missing() == ["cpu cannot measure float32, so the host did: RuntimeError: aclnnGeTensor is missing"]
     # It is not tried again.
     assert isinstance(one(device.observe(tensors[:1])), Copy)
 

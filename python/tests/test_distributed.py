@@ -195,7 +195,7 @@ def test_the_command_has_the_exit_code_and_a_driver_that_ended_is_taken_up(how: 
     if how == signal.SIGINT:
         _, said = first.communicate(timeout=60)
         assert first.returncode == 130, said
-        assert "the same command does the rest" in said
+        assert "the same command runs the rest" in said
     else:
         # Its cluster notices by itself, and may hold the pipes until then.
         assert first.wait(timeout=60) == -how

@@ -88,6 +88,6 @@ def test_a_rank_that_no_node_has_whole_is_told_before_anything_is_compared(
     nodes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     halves = [[0, 2, 4], [1, 3, 5]]
-    with pytest.raises(ValueError, match="rank 1 lies on no node whole: .*baseline on .*; .*candidate on .*; put one dump where all nodes see it"):
+    with pytest.raises(ValueError, match="no node has all of rank 1: .*baseline on .*; .*candidate on .*; put one dump where all nodes see it"):
         _compare(tmp_path, nodes, monkeypatch, {"baseline": halves, "candidate": [[0, 1, 2, 3, 4, 5], [5]]})
     assert list((tmp_path / "notes").iterdir()) == []

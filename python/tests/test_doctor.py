@@ -17,7 +17,7 @@ def test_all_is_well_on_the_host() -> None:
     done = subprocess.run([sys.executable, "-m", "probe", "doctor", "cpu"], capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert lines[-1] == f"{len(doctor.CHECKS)} checks, all well"
+    assert lines[-1] == f"{len(doctor.CHECKS)} checks, all passed"
     assert sum(line.startswith("ok ") for line in lines) == len(doctor.CHECKS)
 
 
@@ -45,7 +45,7 @@ def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch, capsys
     assert doctor.main(["cpu"]) == doctor.UNWELL
     told = capsys.readouterr().out
     assert "BAD        numbers of tensors: float32: RuntimeError: aclnnGeTensor not found; float16" in told
-    assert told.splitlines()[-1] == f"{len(doctor.CHECKS)} checks, 2 bad"
+    assert told.splitlines()[-1] == f"{len(doctor.CHECKS)} checks, 2 failed"
 
 
 def test_a_wrong_number_is_no_measurement(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,8 +135,8 @@ def test_listed_names_are_checked_against_the_model(said: Callable[[], str], con
     debugger.start(model)
     debugger.start([model])
     text = said()
-    assert text.count("warning") == 2 and "'torch.rellu' is no torch function; did you mean 'torch.relu'?" in text
-    assert "'my_model.layer9' is no module" in text
+    assert text.count("warning") == 2 and "'torch.rellu' is not a torch function; did you mean 'torch.relu'?" in text
+    assert "'my_model.layer9' is neither a module" in text
 
 
 def test_one_module_alone(recorder: Any, said: Callable[[], str]) -> None:
@@ -147,7 +147,7 @@ def test_one_module_alone(recorder: Any, said: Callable[[], str]) -> None:
     debugger.module_dump_end()
     assert recorder.events() == ["made", "start", "stop"] and recorder.records()[1]["model"] == "ReLU"
     debugger.module_dump_end()
-    assert "nothing was begun" in said()
+    assert "module_dump() was not called before" in said()
 
 
 def test_custom_functions_need_no_registration(said: Callable[[], str]) -> None:

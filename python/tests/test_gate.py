@@ -183,4 +183,4 @@ def test_a_failed_gate_runs_both_sides_again_and_names_the_op(tmp_path: Path, mo
     (tmp_path / "stale.jsonl").write_text((tmp_path / "head.jsonl").read_text().replace('"loss": 0', '"loss": 1'))
     code, report, said = gated("-b", "stale.jsonl", "-c", "head.jsonl", "--baseline-cmd", f"{sys.executable} head.py")
     assert code == 1 and report["state"] == "drift" and report["moved_by"] == "environment", said
-    assert "equal to the bit" in str(report["narrowed"]), said
+    assert "bit-equal" in str(report["narrowed"]), said

@@ -193,7 +193,7 @@ def test_processes_that_serve_another_record_nothing(launched: Launched, log: An
     assert done.returncode == 0, done.stderr
     assert {record["pid"] for record in log.records()} == {int(done.stdout)}
     assert log.events() == ["made", "start", "step", "step", "close"]
-    assert done.stderr.count("\n") == 1 and "which started this one, records rank 0 already" in done.stderr
+    assert done.stderr.count("\n") == 1 and "which started this one, already records rank 0" in done.stderr
 
 
 def test_ranks_that_were_forked_or_spawned_record_each_for_itself(launched: Launched, log: Any) -> None:
@@ -239,7 +239,7 @@ def test_two_compiled_functions_and_a_traced_module_are_left_alone(launched: Lau
 def test_names_and_settings_are_checked_before_the_training(launched: Launched, tmp_path: Path) -> None:
     done = launched(TRAIN + "    train(1)\n", options={"include": ["torch.rellu", "0"]})
     assert done.returncode == 0
-    assert done.stderr == "probe: warning: include: 'torch.rellu' is no torch function; did you mean 'torch.relu'?\n"
+    assert done.stderr == "probe: warning: include: 'torch.rellu' is not a torch function; did you mean 'torch.relu'?\n"
     config = tmp_path / "probe.toml"
     config.write_text("stpes = 1")
     done = launched(TRAIN + "    train(1)\n", config=config)

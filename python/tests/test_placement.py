@@ -63,7 +63,7 @@ def test_ranks_that_all_nodes_see_are_spread(tmp_path: Path) -> None:
 
 def test_what_lies_nowhere_together_is_told(tmp_path: Path) -> None:
     found = _placed(tmp_path, {"b": {"n1": range(2)}, "c": {"n2": range(2)}})
-    with pytest.raises(placement.PlacementError, match="rank 1 lies on no node whole: /disk/b on n1; /disk/c on n2; put one"):
+    with pytest.raises(placement.PlacementError, match="no node has all of rank 1: /disk/b on n1; /disk/c on n2; put one"):
         found.node([1])
     nothing = placement.Placement({"/disk/b": {"n1": placement.Listing()}})
     with pytest.raises(placement.PlacementError, match="/disk/b: no node of the cluster has it"):

@@ -75,7 +75,7 @@ def test_what_comes_too_late_is_said(said: Callable[[], str]) -> None:
 
 @pytest.mark.parametrize("seed", [-1, 2**32, "1", 1.0, True])
 def test_no_seed(seed: Any) -> None:
-    with pytest.raises(ValueError, match="is no seed"):
+    with pytest.raises(ValueError, match="is not a seed"):
         probe.seed_all(seed)
 
 

@@ -112,7 +112,7 @@ fn is_of_cann(folder: &Path) -> Result<(), CaptureError> {
         {
             return Err(CaptureError::occupied(
                 entry,
-                "is no part of a dump of CANN, so the dump beside it is not replaced; move it away",
+                "is not part of a CANN dump, so the dump beside it is not replaced; move it away",
             ));
         }
     }
@@ -138,10 +138,7 @@ impl CannFiles {
         let folder = self.root.join(format!("step{step}")).join(format!("rank{rank}"));
         fs::create_dir_all(&folder).map_err(|error| CaptureError::io(&folder, error))?;
         if !list(&folder)?.is_empty() {
-            return Err(CaptureError::occupied(
-                folder,
-                "holds what was dumped before; record into another folder",
-            ));
+            return Err(CaptureError::occupied(folder, "holds an earlier dump; record into another folder"));
         }
         folder.clone_into(&mut self.folder);
         Ok(folder)
@@ -175,7 +172,7 @@ impl CannFiles {
         let start = chunk.offset.unwrap_or(open.size);
         let end = start.saturating_add(data.len() as u64);
         if start > open.size {
-            let why = format!("is for byte {start} of a file of which {} have come", open.size);
+            let why = format!("is for byte {start} of a file with {} bytes so far", open.size);
             return self.refuse(chunk, why);
         }
         if end > MAX_CANN_CHUNKED_BYTES {

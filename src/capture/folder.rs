@@ -130,7 +130,7 @@ fn is_same_run(
             if steps(root).any(|step| step.join(format!("rank{rank}")).exists()) {
                 return Err(CaptureError::occupied(
                     root,
-                    format!("holds what rank {rank} recorded before; record into another folder"),
+                    format!("holds an earlier recording of rank {rank}; record into another folder"),
                 ));
             }
             Ok(true)
@@ -284,7 +284,7 @@ pub(super) fn only(folder: &Path, ours: impl Fn(&str) -> bool) -> Result<(), Cap
     match entries.filter_map(Result::ok).find(|entry| !entry.file_name().to_str().is_some_and(&ours)) {
         Some(foreign) => Err(CaptureError::occupied(
             foreign.path(),
-            "is no part of a probe dump, so the dump beside it is not replaced; move it away",
+            "is not part of a probe dump, so the dump beside it is not replaced; move it away",
         )),
         None => Ok(()),
     }
@@ -301,7 +301,7 @@ fn used(root: &Path, there: Option<&RunManifest>, option: &str) -> CaptureError 
 }
 
 fn in_use(root: &Path) -> CaptureError {
-    CaptureError::occupied(root, "is being recorded into by a run that goes on; record into another folder")
+    CaptureError::occupied(root, "is in use by a run that is still recording; record into another folder")
 }
 
 fn restless(root: &Path) -> CaptureError {

@@ -47,7 +47,7 @@ impl StepWriter {
         fs::create_dir(&folder).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => CaptureError::occupied(
                 &folder,
-                "was recorded before; capture into another folder, or remove this one",
+                "was already recorded; capture into another folder, or remove this one",
             ),
             _ => CaptureError::io(&folder, error),
         })?;

@@ -25,7 +25,7 @@ use crate::compare::{LevelFilter, NumberSet};
 use crate::report::Format;
 use crate::report::config::ConfigFormat;
 
-/// Finds the operator where two training runs part ways, and says why.
+/// Finds the operator where two training runs diverge, and says why.
 #[derive(Debug, Parser)]
 #[command(
     name = "probe",
@@ -37,7 +37,7 @@ Examples:
   probe compare gpu_dump npu_dump                             compare two
   probe calibrate gpu_dump gpu_dump_2 -o noise.toml           measure noise
   probe inspect gpu_dump --op '*gelu*'                        look into one
-  probe convert kernel_dump -o npu_dump                       write it in another form
+  probe convert kernel_dump -o npu_dump                       convert to another format
   probe config-check gpu.zip npu.zip                          compare set-ups
   probe gate --baseline gpt2.probe.json --candidate losses.txt -o out"
 )]
@@ -79,7 +79,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
         "MiB" => 1 << 20,
         "G" | "GB" => 1_000_000_000,
         "GiB" => 1 << 30,
-        other => return Err(format!("`{other}` is no unit of bytes: KB, KiB, MB, MiB, GB or GiB")),
+        other => return Err(format!("`{other}` is not a unit of bytes: KB, KiB, MB, MiB, GB or GiB")),
     };
     let number: u64 =
         digits.parse().map_err(|_| "a whole number and a unit are needed, as in 64MB".to_owned())?;

@@ -19,9 +19,9 @@ use crate::report::Draft;
 use crate::report::commands::CommandReport;
 use crate::store::{Address, Selection, Stores};
 
-/// Measure by how much runs of one program differ, as floors for `probe compare --noise`.
+/// Measure how much runs of one program differ, as floors for `probe compare --noise`.
 ///
-/// BASELINE and each NOISE are dumps of the same program on the same data: run twice, on two machines alike, or with
+/// BASELINE and each NOISE are dumps of the same program on the same data: run twice, on two machines of the same kind, or with
 /// `probe capture --perturb`. The file names each function with its noise; it can be read and changed.
 ///
 /// Exit codes: 0 done, 2 failed or misused, 3 something could not be read.
@@ -32,7 +32,7 @@ Examples:
   probe calibrate gpu_dump gpu_dump_2 gpu_dump_3 --step 0-2
   probe compare gpu_dump npu_dump --noise noise.toml")]
 pub(super) struct CalibrateArgs {
-    /// The run that is trusted.
+    /// The trusted run.
     #[arg(value_name = "BASELINE")]
     pub(super) baseline: PathBuf,
 

@@ -17,8 +17,7 @@ use crate::dump::native::RUNTIME_FOLDER;
 
 /// Run a program and record what every torch op in it reads and writes; the program is not changed.
 ///
-/// The optimizer's steps count iterations, unless --step-on says otherwise. Every option is also a key of the file given with --config, and wins over
-/// it.
+/// Each optimizer step ends an iteration, unless --step-on says otherwise. Every option is also a key of the --config file, and overrides it.
 ///
 /// The exit code is the program's own; 2 if it could not be started.
 #[derive(Debug, Args)]
@@ -40,7 +39,7 @@ pub(super) struct CaptureArgs {
     #[arg(short, long, value_name = "DUMP")]
     pub(super) output: Option<PathBuf>,
 
-    /// Replace the dump that the folder holds.
+    /// Replace an existing dump in the folder.
     #[arg(long)]
     pub(super) overwrite: bool,
 
@@ -58,7 +57,7 @@ pub(super) struct CaptureArgs {
     #[arg(long, value_name = "RANKS", value_parser = numbers)]
     pub(super) ranks: Option<String>,
 
-    /// What an op is: a call of a module, of a torch function, both (mix), or each op that torch dispatches [default: mix].
+    /// What counts as an op: a call of a module, of a torch function, both (mix), or each op that torch dispatches [default: mix].
     #[arg(long, value_parser = ["module", "api", "mix", "op", "save"])]
     pub(super) level: Option<String>,
 
@@ -66,11 +65,11 @@ pub(super) struct CaptureArgs {
     #[arg(long, value_parser = ["statistics", "sketch", "hash", "tensor"])]
     pub(super) task: Option<String>,
 
-    /// Record only this op or module, and what runs inside it (`*` stands for anything); may be given several times.
+    /// Record only this op or module, and what runs inside it (`*` matches anything); may be given several times.
     #[arg(long, value_name = "NAME")]
     pub(super) include: Vec<String>,
 
-    /// Leave this op or module out, and what runs inside it; may be given several times.
+    /// Leave out this op or module, and what runs inside it; may be given several times.
     #[arg(long, value_name = "NAME")]
     pub(super) exclude: Vec<String>,
 
@@ -78,8 +77,8 @@ pub(super) struct CaptureArgs {
     #[arg(long, value_name = "SIZE")]
     pub(super) max_bytes: Option<String>,
 
-    /// Record below Python, any program on CANN, in place of the ops of torch: every aclnn operator that is launched (`acl`); with --level,
-    /// beside them, in DUMP/runtime. Or the dumps that CANN makes itself, as its files (`acl-dump`), in graphs as well.
+    /// Record below Python, in any program on CANN, instead of torch ops: every aclnn operator that is launched (`acl`); with --level,
+    /// in addition to them, in DUMP/runtime. Or the dumps that CANN itself writes, as its files (`acl-dump`), also in graphs.
     #[arg(long, value_enum, value_name = "RUNTIME")]
     pub(super) runtime: Option<Runtime>,
 
@@ -87,7 +86,7 @@ pub(super) struct CaptureArgs {
     #[arg(long, requires = "runtime", value_name = "SIZE", value_parser = size)]
     pub(super) max_tensor: Option<u64>,
 
-    /// With --runtime: pinned memory between the device and the writer; launches wait where it is full [default: 256MiB].
+    /// With --runtime: pinned memory between the device and the writer; launches wait while it is full [default: 256MiB].
     #[arg(long, requires = "runtime", value_name = "SIZE", value_parser = size)]
     pub(super) ring: Option<u64>,
 
@@ -95,12 +94,12 @@ pub(super) struct CaptureArgs {
     #[arg(long, requires = "runtime", value_name = "SIZE", value_parser = size)]
     pub(super) graph_memory: Option<u64>,
 
-    /// Change the run: move weights and inputs by one rounding, at random, so that this dump shows what rounding does
+    /// Change the run: move weights and inputs by one rounding, at random, so that the dump shows the effect of rounding
     /// (`probe compare --noise`).
     #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "0", value_parser = clap::value_parser!(u32).range(..1 << 31))]
     pub(super) perturb: Option<u32>,
 
-    /// Print no line at the end that says what was recorded.
+    /// Do not print a summary of what was recorded.
     #[arg(short, long)]
     pub(super) quiet: bool,
 
@@ -139,7 +138,7 @@ fn check(args: &CaptureArgs) -> anyhow::Result<()> {
     let counted = counted(args).is_some();
     if counted && args.level.is_some() {
         bail!(
-            "--step-on of an operator counts steps below Python; ops of torch beside them (--level) count their own: leave one out"
+            "--step-on with an operator counts steps below Python; torch ops recorded with it (--level) count their own: leave one out"
         );
     }
     if args.runtime != Some(Runtime::AclDump) {
@@ -156,7 +155,7 @@ fn check(args: &CaptureArgs) -> anyhow::Result<()> {
     ];
     match without.into_iter().find(|(_, given)| *given) {
         Some((option, _)) => {
-            bail!("--runtime acl-dump: CANN dumps whole tensors, and this alone; {option} has no part in it")
+            bail!("--runtime acl-dump: CANN dumps whole tensors and nothing else; {option} does not apply")
         }
         None => Ok(()),
     }
@@ -215,7 +214,7 @@ fn below_python(
     if beside && env::var_os("TASK_QUEUE_ENABLE").is_some_and(|value| value == "2") {
         // The other thread would not know an operator of the recorder from one of the program.
         terminal::note(
-            "TASK_QUEUE_ENABLE is set to 1 for this run: with 2, ops of torch and operators below them cannot be recorded together",
+            "TASK_QUEUE_ENABLE is set to 1 for this run: with 2, torch ops and the operators below them cannot be recorded together",
         );
         variables.push(("TASK_QUEUE_ENABLE", "1".into()));
     }
@@ -225,13 +224,13 @@ fn below_python(
 /// Where the agent is: as the variable says, in the package, or beside this program.
 fn agent() -> anyhow::Result<PathBuf> {
     if !cfg!(target_os = "linux") {
-        bail!("--runtime: CANN and this way into it exist on Linux alone");
+        bail!("--runtime: works only on Linux, where CANN runs");
     }
     if let Some(path) = env::var_os(AGENT_VARIABLE).map(PathBuf::from) {
         if path.is_file() {
             return Ok(std::path::absolute(path)?);
         }
-        bail!("{AGENT_VARIABLE}={}: there is no such file", path.display());
+        bail!("{AGENT_VARIABLE}={}: no such file", path.display());
     }
     let package = env::var_os("PROBE_PACKAGE").map(PathBuf::from);
     let beside = env::current_exe().ok().and_then(|program| program.parent().map(Path::to_path_buf));
@@ -239,7 +238,7 @@ fn agent() -> anyhow::Result<PathBuf> {
         [package, beside].into_iter().flatten().map(|folder| folder.join(AGENT)).find(|path| path.is_file());
     found.with_context(|| {
         format!(
-            "--runtime: {AGENT} is not found; build it with `cargo build --release --locked -p probe-agent` and set \
+            "--runtime: {AGENT} not found; build it with `cargo build --release --locked -p probe-agent` and set \
              {AGENT_VARIABLE}=target/release/{AGENT}"
         )
     })

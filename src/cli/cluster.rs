@@ -31,7 +31,7 @@ main(sys.argv[1])";
 pub(super) fn run(address: &str, sides: [&PathBuf; 2], args: &CompareArgs) -> anyhow::Result<Exit> {
     let output = args.output.as_deref().unwrap_or(Path::new(OUTPUT));
     if output == Path::new("-") {
-        bail!("--ray: needs a folder for its shards, which all workers see; give it with -o");
+        bail!("--ray: needs a folder for its shards that all workers can see; give it with -o");
     }
     if args.format.as_ref().is_some_and(|formats| formats.contains(&Format::Parquet)) {
         bail!(

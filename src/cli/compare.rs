@@ -40,7 +40,7 @@ Examples:
   probe compare gpu_dump npu_dump --format json | jq .first_divergence"
 )]
 pub(super) struct CompareArgs {
-    /// The run that is trusted (usually on a GPU).
+    /// The trusted run (usually on a GPU).
     #[arg(value_name = "BASELINE", required_unless_present_any = ["baseline", "candidate", "plan"])]
     first: Option<PathBuf>,
 
@@ -69,7 +69,7 @@ pub(super) struct CompareArgs {
     #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
     pub(super) format: Option<Vec<Format>>,
 
-    /// Put every op and value of a large dump into the workbook, not only what differs and what is at fault.
+    /// Put every op and value of a large dump into the workbook, not only those that differ or are at fault.
     #[arg(long)]
     pub(super) full: bool,
 
@@ -81,7 +81,7 @@ pub(super) struct CompareArgs {
     #[arg(long, default_value_t = 10)]
     pub(super) top: usize,
 
-    /// Compare a shard of the plan that `probe plan` wrote, for `probe merge`; everything else was settled there.
+    /// Compare a shard of the plan that `probe plan` wrote, for `probe merge`; all other options come from the plan.
     #[arg(long, value_name = "PLAN", requires = "shard")]
     #[arg(conflicts_with_all = ["first", "second", "baseline", "candidate", "output", "level", "step", "rank", "tolerance", "mapping", "noise", "reference", "full", "any_task", "any_level", "rows"])]
     pub(super) plan: Option<PathBuf>,
@@ -90,11 +90,11 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "SHARD", requires = "plan")]
     pub(super) shard: Option<Shard>,
 
-    /// Compare on the Ray cluster at ADDRESS, `auto` for the one that is there, `local` for one in this machine: DIR is a run of shards.
+    /// Compare on the Ray cluster at ADDRESS, `auto` for the running one, `local` for one on this machine: DIR is a run of shards.
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["plan", "full"])]
     pub(super) ray: Option<String>,
 
-    /// Where the dumps lie: `shared`, all nodes see them, or `node`, each node has some of the ranks on its own disk.
+    /// Where the dumps are: `shared`, all nodes see them, or `node`, each node has some of the ranks on its own disk.
     #[arg(long, value_name = "WHERE", requires = "ray", default_value = "shared", value_parser = ["shared", "node"])]
     pub(super) ray_where: String,
 
@@ -198,7 +198,7 @@ fn compare_one(plan: &Path, shard: Shard, args: &CompareArgs, stores: &dyn Store
     let json = args.format.as_deref() == Some(&[Format::Json]);
     if args.format.is_some() && !json {
         bail!(
-            "--format: `probe merge` writes the reports of a plan; a shard takes --format json, which prints what became of it"
+            "--format: `probe merge` writes the reports of a plan; a shard takes --format json, which prints its outcome"
         );
     }
     leave_nothing_behind(Vec::new())?;
@@ -221,7 +221,7 @@ fn compare_one(plan: &Path, shard: Shard, args: &CompareArgs, stores: &dyn Store
 
 /// What became of a shard, in a line.
 fn became(shard: Shard, done: &ShardOutcome) -> String {
-    let what = if done.was_done { "was done before" } else { "done" };
+    let what = if done.was_done { "was already done" } else { "done" };
     let first =
         done.first.as_ref().map_or_else(String::new, |first| format!("; its first op at fault: {first}"));
     format!(

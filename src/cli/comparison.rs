@@ -28,16 +28,16 @@ pub(super) struct Comparison {
     #[arg(long, value_name = "FILE")]
     pub(super) tolerance: Option<PathBuf>,
 
-    /// Names that belong together: TOML, or YAML of cells or data as the older tool takes it.
+    /// Names that belong together: TOML, or msprobe's YAML of cells or data.
     #[arg(long, aliases = ["cell_mapping", "data_mapping"], value_name = "FILE")]
     pub(super) mapping: Option<PathBuf>,
 
-    /// A second run of the baseline, or a file that `probe calibrate` wrote: what it differs by is no fault; may be given
-    /// several times.
+    /// A second run of the baseline, or a file that `probe calibrate` wrote: differences of that size are not faults; may be
+    /// given several times.
     #[arg(long, value_name = "DUMP")]
     pub(super) noise: Vec<PathBuf>,
 
-    /// A run of the same program in float32 or float64: values as near to it as the baseline's are not at fault.
+    /// A run of the same program in float32 or float64: values as close to it as the baseline's are not at fault.
     #[arg(long, value_name = "DUMP")]
     pub(super) reference: Option<PathBuf>,
 
@@ -49,7 +49,7 @@ pub(super) struct Comparison {
     #[arg(long)]
     pub(super) any_level: bool,
 
-    /// Compare batches of another size by the rows that both have: the forward pass, task tensor.
+    /// Compare batches of different size by the rows that both have: forward pass only, task tensor.
     #[arg(long)]
     pub(super) rows: bool,
 

@@ -31,7 +31,7 @@ Examples:
   probe config-check --collect -o gpu.zip -- python train.py"
 )]
 pub(super) struct ConfigCheckArgs {
-    /// The pack of the run that is trusted (usually on a GPU), and that of the run under test (usually on an NPU).
+    /// The pack of the trusted run (usually on a GPU), and that of the run under test (usually on an NPU).
     #[arg(num_args = 2, required_unless_present_any = ["compare", "collect"], value_names = ["BASELINE", "CANDIDATE"])]
     packs: Vec<PathBuf>,
 
@@ -63,7 +63,7 @@ pub(super) struct ConfigCheckArgs {
     #[arg(short, long, alias = "output_path", value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
 
-    /// TOML file of expectations, asked before the table that comes with probe.
+    /// TOML file of expectations, which override probe's own.
     #[arg(long, value_name = "FILE")]
     pub(super) rules: Option<PathBuf>,
 
@@ -92,7 +92,7 @@ pub(super) struct ConfigVerbosity {
     #[arg(short, long, conflicts_with = "verbose")]
     pub(super) quiet: bool,
 
-    /// List every row of every part, also those that agree.
+    /// List every row of every part, including those that agree.
     #[arg(short, long)]
     pub(super) verbose: bool,
 }
@@ -161,7 +161,7 @@ pub(super) fn run(args: &ConfigCheckArgs, stores: &dyn Stores) -> anyhow::Result
 /// Runs the program and packs its set-up. Returns only if the program could not be started.
 fn collect(args: &ConfigCheckArgs) -> anyhow::Result<Exit> {
     let output = args.output.as_deref().filter(|path| path.extension().is_some_and(|kind| kind == "zip"));
-    let output = output.context("--collect needs -o PACK.zip, the file that the pack is written to")?;
+    let output = output.context("--collect needs -o PACK.zip, the file to write the pack to")?;
     let directory = std::env::current_dir().context("the working folder")?;
     let started = nanoseconds(SystemTime::now()).unwrap_or_default();
     let value = serde_json::json!({

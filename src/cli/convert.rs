@@ -17,10 +17,10 @@ use crate::report::commands::CommandReport;
 use crate::report::number::counted;
 use crate::store::{Selection, Stores};
 
-/// Write a dump in another form: probe's own, or files of tensors.
+/// Write a dump in another format: probe's own, or files of tensors.
 ///
 /// DUMP is anything that `probe compare` takes: a dump of probe, of msprobe or of the CANN runtime, or tensors. Elements keep their bits; `.npy` has
-/// no bfloat16 and no floats of 8 bits, which become float32, exactly. The folder must be new or empty, and appears when it is complete.
+/// no bfloat16 and no 8-bit floats, which become float32, exactly. The folder must be new or empty, and appears when it is complete.
 ///
 /// Exit codes: 0 done, 2 failed or misused, 3 something could not be read and was left out.
 #[derive(Debug, Args)]
@@ -61,7 +61,7 @@ pub(super) struct ConvertArgs {
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 
-    /// Print nothing but what was left out.
+    /// Print only what was left out.
     #[arg(short, long)]
     pub(super) quiet: bool,
 }
@@ -135,7 +135,7 @@ fn text(args: &ConvertArgs, found: &Conversion) -> String {
         counted(*parts, "part")
     );
     if *widened > 0 {
-        _ = writeln!(text, "{widened} of them became float32, exactly: the format does not have their types");
+        _ = writeln!(text, "{widened} of them became float32, exactly: the format lacks their types");
     }
     if *without_data > 0 {
         _ = writeln!(text, "{} recorded without their data", counted(*without_data, "tensor"));

@@ -13,7 +13,7 @@ use crate::gate::policy::is_of_speed;
 use crate::report::Draft;
 use crate::report::history::{HistoryReport, svg, text};
 
-/// Show what gates have found run after run: the first commit of a jump, and slow drift that no single commit shows.
+/// Show the results of gates over time: the first commit of a jump, and slow drift that no single commit shows.
 ///
 /// Exit codes: 0 neither, 1 a jump or a drift, 2 failed or misused.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub(super) struct HistoryArgs {
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 
-    /// The scalar that the table shows [default: one with `loss` in its name, else the first].
+    /// The scalar shown in the table [default: one with `loss` in its name, else the first].
     #[arg(long, value_name = "NAME")]
     scalar: Option<String>,
 
@@ -47,7 +47,7 @@ pub(super) struct HistoryArgs {
 pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Exit> {
     let entries = read(&args.folder)?;
     if entries.is_empty() {
-        bail!("{}: no gate in it yet", args.folder.display());
+        bail!("{}: contains no gate yet", args.folder.display());
     }
     let known = names(&entries);
     if let Some(name) = args.scalar.as_ref().filter(|name| !known.contains(name)) {

@@ -26,7 +26,7 @@ pub(super) struct InspectArgs {
     /// Dump folder, dump.json, or tensor file.
     pub(super) path: PathBuf,
 
-    /// Only ops whose name matches this pattern (`*` stands for anything).
+    /// Only ops whose name matches this pattern (`*` matches anything).
     #[arg(long, value_name = "PATTERN")]
     pub(super) op: Option<String>,
 
@@ -43,7 +43,7 @@ pub(super) struct InspectArgs {
     #[arg(long, value_name = "RANKS")]
     pub(super) rank: Option<NumberSet>,
 
-    /// Form of the answer on standard output.
+    /// Format of the answer on standard output.
     #[arg(long, value_enum, default_value_t = InspectFormat::Text, value_name = "FORMAT")]
     pub(super) format: InspectFormat,
 
@@ -118,7 +118,7 @@ fn missing(args: &InspectArgs, found: &Inspection) -> Option<String> {
     let holds = |op: &Op| op.name.as_str().to_lowercase().contains(&core.to_lowercase());
     let hint = if let Some(op) = found.ops().find(|op| !core.is_empty() && holds(op)) {
         format!(
-            "a pattern matches whole names, as they are written, such as {:?}; try --op '*{}*'",
+            "a pattern has to match the whole name, such as {:?}; try --op '*{}*'",
             op.name.as_str(),
             spelt(op, core)
         )

@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory};
 use super::args::Cli;
 use super::{Exit, terminal};
 
-/// Print the script that completes this command's words in a shell.
+/// Print the completion script for a shell.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -20,7 +20,7 @@ pub(super) struct CompletionsArgs {
     pub(super) shell: clap_complete::Shell,
 }
 
-/// Write the manual pages of this command and its subcommands.
+/// Write manual pages for this command and its subcommands.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example: probe man ~/.local/share/man/man1 && man probe-compare")]

@@ -40,7 +40,7 @@ pub(super) fn to_print<F: Copy + PartialEq + Display>(
     match formats {
         None => Ok(printable.first().copied()),
         Some([one]) if printable.contains(one) => Ok(Some(*one)),
-        Some([one]) => bail!("-o -: a report of format {one} is no text; give a folder with -o"),
+        Some([one]) => bail!("-o -: a report of format {one} is not text; give a folder with -o"),
         Some(_) => {
             let words: Vec<String> = printable.iter().map(ToString::to_string).collect();
             bail!("-o -: one report can be printed, choose --format {}", words.join(" or "))

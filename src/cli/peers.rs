@@ -16,9 +16,9 @@ use crate::report::peers::json;
 use crate::report::visible::visible;
 use crate::store::{Selection, Stores};
 
-/// Compare the ranks of one dump with one another: who holds another value than its peers, and where a NaN was born.
+/// Compare the ranks of one dump with each other: which ranks differ from their peers, and where a NaN first appears.
 ///
-/// Weights, gradients after their reduction and steps of the optimizer are the same on all replicas; which ranks are replicas is told from the dump itself.
+/// Weights, gradients after reduction and optimizer steps are the same on all replicas; which ranks are replicas is detected from the dump.
 ///
 /// Exit codes: 0 the ranks agree, 1 one differs or makes a NaN, 2 failed or misused, 3 something could not be read.
 #[derive(Debug, Args)]
@@ -102,7 +102,7 @@ fn text(found: &Peers) -> String {
         tell(&mut out, step);
     }
     if replicated == 0 {
-        out.push_str("no value is held by more than one rank: weights, gradients after reduction and steps of the optimizer would be (level mix)\n");
+        out.push_str("no value is held by more than one rank: weights, gradients after reduction and optimizer steps would be (level mix)\n");
     }
     out
 }
@@ -111,7 +111,7 @@ fn tell(out: &mut String, step: &StepPeers) {
     let at = step.step;
     for OddRank { rank, or, values, first, .. } in step.odd.iter().take(LISTED) {
         let who = match or {
-            Some(other) => format!("rank {rank} or {other}, which cannot be told: they differ"),
+            Some(other) => format!("rank {rank} or {other} (cannot tell which): they differ"),
             None => format!("rank {rank} differs from its peers"),
         };
         _ = writeln!(out, "step {at}: {who} in {}, first {}", counted(*values, "value"), visible(first));
@@ -126,7 +126,7 @@ fn tell(out: &mut String, step: &StepPeers) {
         let origin = if number == 0 && *nan { ", the origin" } else { "" };
         _ = writeln!(
             out,
-            "step {at} rank {rank}: {} makes {what} of finite inputs in {slot}, after {}{origin}",
+            "step {at} rank {rank}: {} produces {what} from finite inputs in {slot}, after {}{origin}",
             visible(op),
             counted(*collectives as u64, "collective")
         );
@@ -137,7 +137,7 @@ fn tell(out: &mut String, step: &StepPeers) {
     if let Some((_, through)) = step.received.first() {
         _ = writeln!(
             out,
-            "step {at}: {} received it by {}",
+            "step {at}: {} received it through {}",
             counted(step.received.len() as u64, "rank"),
             visible(through)
         );

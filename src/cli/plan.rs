@@ -15,9 +15,9 @@ use crate::report::number::counted;
 use crate::shard::{Plan, plan_staged};
 use crate::store::Stores;
 
-/// Settle a comparison of many ranks once, to be run in shards by any scheduler: `probe compare --plan`, then `probe merge`.
+/// Plan a comparison of many ranks, to be run in shards by any scheduler: `probe compare --plan`, then `probe merge`.
 ///
-/// Lists both dumps, pairs their parts and weighs them. Shards may run anywhere that sees the same paths, in any order, also twice.
+/// Lists both dumps, pairs their parts and weighs them. Shards may run anywhere that sees the same paths, in any order, and more than once.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "probe plan [OPTIONS] BASELINE CANDIDATE -o RUN",
@@ -28,7 +28,7 @@ Examples:
   probe merge run"
 )]
 pub(super) struct PlanArgs {
-    /// The run that is trusted (usually on a GPU).
+    /// The trusted run (usually on a GPU).
     #[arg(value_name = "BASELINE", required_unless_present = "baseline")]
     first: Option<PathBuf>,
 

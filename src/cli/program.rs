@@ -156,7 +156,7 @@ impl Interpreter {
             .output()
             .with_context(|| shown.to_string())?;
         let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.trim_end().lines().next_back().unwrap_or("it said nothing");
+        let last = said.trim_end().lines().next_back().unwrap_or("no output");
         match output.status.code() {
             Some(0) => {}
             Some(2) => bail!("{last}"),
@@ -224,7 +224,7 @@ fn in_front(folder: &Path, before: Option<OsString>) -> anyhow::Result<OsString>
     let before = before.filter(|paths| !paths.is_empty());
     let folders =
         std::iter::once(folder.to_path_buf()).chain(before.iter().flat_map(|paths| env::split_paths(paths)));
-    env::join_paths(folders).with_context(|| format!("{}: cannot stand in PYTHONPATH", folder.display()))
+    env::join_paths(folders).with_context(|| format!("{}: cannot be part of PYTHONPATH", folder.display()))
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use crate::report::Format;
 use crate::report::commands::CommandReport;
 use crate::report::html::from_parquet;
 
-/// Make a page to look at from an earlier result.
+/// Make a page from an earlier result.
 ///
-/// Reads nothing but the result.parquet that `probe compare` wrote: the dumps need not be there any more.
+/// Reads only the result.parquet that `probe compare` wrote: the dumps are no longer needed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -60,7 +60,7 @@ fn stored(path: &Path) -> anyhow::Result<PathBuf> {
     let path = if path.is_dir() { path.join(Format::Parquet.file_name()) } else { path.to_path_buf() };
     let found = std::fs::metadata(&path).with_context(|| path.display().to_string())?;
     if !found.is_file() {
-        bail!("{}: is no file; give the result.parquet that probe compare wrote", path.display());
+        bail!("{}: is not a file; give the result.parquet that probe compare wrote", path.display());
     }
     Ok(path)
 }

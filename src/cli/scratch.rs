@@ -12,11 +12,11 @@ use crate::store::{Stage, StageOptions, Stores};
 // No text of the help, which a comment for documentation would become.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Scratch {
-    /// Folder for copies of what lies in object stores [default: that of the system for temporary files].
+    /// Folder for copies from object stores [default: the system's folder for temporary files].
     #[arg(long, value_name = "DIR")]
     pub(super) scratch: Option<PathBuf>,
 
-    /// Most bytes of these copies, such as 200GB [default: 64GiB].
+    /// Limit for these copies, such as 200GB [default: 64GiB].
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub(super) scratch_bytes: Option<u64>,
 }

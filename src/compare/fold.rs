@@ -147,7 +147,7 @@ fn nothing_compared(run: RunJudge, sides: &[SideInfo; 2], level: LevelFilter) ->
         (Some(Incomplete { place, reason }), Some(_)) => format!("{place}: {reason}"),
         (None, Some(SideInfo { info, selected: false })) => {
             format!(
-                "{}: --step and --rank leave nothing of it, it has steps {:?} and ranks {:?}",
+                "{}: --step and --rank select nothing; it has steps {:?} and ranks {:?}",
                 info.path, info.steps, info.ranks
             )
         }

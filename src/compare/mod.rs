@@ -376,7 +376,7 @@ fn compare_part(
     if across_kernels && options.rows {
         let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
         let reason = format!(
-            "{place}: one side recorded kernels, the other functions: they pair by their shapes, which batches of another size do not share; leave out --rows"
+            "{place}: one side recorded kernels, the other functions: these pair by shape, which different batch sizes do not share; leave out --rows"
         );
         return Err(CompareError::Nothing { reason });
     }

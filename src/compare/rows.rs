@@ -75,10 +75,10 @@ pub(super) fn take(baseline: &mut Rank, candidate: &mut Rank, pairs: &mut [OpPai
     if taken.compared + taken.left_out + taken.without_data > 0 {
         let lacking = match taken.without_data {
             0 => String::new(),
-            count => format!("; of {count} there are no elements: record both sides with task tensor"),
+            count => format!("; {count} have no elements: record both sides with task tensor"),
         };
         baseline.notes.push(format!(
-            "{} values are compared by the rows that both sides have, {} that rest on all rows are not{lacking}",
+            "{} values are compared by the rows that both sides have, {} that depend on all rows are not{lacking}",
             taken.compared, taken.left_out
         ));
     }

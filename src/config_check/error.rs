@@ -14,7 +14,7 @@ pub enum ConfigError {
     Read(#[from] ReadError),
     /// The file is a zip, but no pack.
     #[error(
-        "{}: is no configuration pack: {found}; write one with probe.config_check.pack, or give a pack of the older tool",
+        "{}: is not a configuration pack: {found}; write one with probe.config_check.pack, or give a pack of msprobe",
         path.display()
     )]
     NoPack {

@@ -128,17 +128,18 @@ impl ConvertDraft {
         match fs::read_dir(output) {
             Ok(mut entries) => {
                 if entries.next().is_some() {
-                    return Err(occupied("is not empty; name a folder that is not there yet"));
+                    return Err(occupied("is not empty; name a folder that does not exist yet"));
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-                return Err(occupied("is a file; name a folder that is not there yet"));
+                return Err(occupied("is a file; name a folder that does not exist yet"));
             }
             Err(error) => return Err(ConvertError::io(output, error)),
         }
-        let name =
-            output.file_name().ok_or_else(|| occupied("has no name; name a folder that is not there yet"))?;
+        let name = output
+            .file_name()
+            .ok_or_else(|| occupied("has no name; name a folder that does not exist yet"))?;
         let parent =
             output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::create_dir_all(parent).map_err(|error| ConvertError::io(parent, error))?;
@@ -207,7 +208,7 @@ pub fn convert(
         let place = (key.step, key.rank.number());
         if done.contains(&place) {
             counts.left_out.push(format!(
-                "{}: a second part of step {} {}; convert it by itself",
+                "{}: a second part of step {} {}; convert it separately",
                 key.label, key.step, key.rank
             ));
             continue;
@@ -233,7 +234,9 @@ pub fn convert(
         return Err(nothing(format!("nothing could be converted: {reason}")));
     }
     if counts.tensors == 0 && options.target != Target::Native {
-        return Err(nothing("holds no tensor data; --format native keeps what else was recorded".into()));
+        return Err(nothing(
+            "holds no tensor data; --format native keeps everything else that was recorded".into(),
+        ));
     }
     Ok(counts)
 }
@@ -245,7 +248,7 @@ fn selected<'a>(dump: &'a Dump, options: &ConvertOptions) -> Result<Vec<&'a Part
     };
     let mut keys: Vec<&PartKey> = dump.parts.iter().filter(wanted).collect();
     if keys.is_empty() && !dump.parts.is_empty() {
-        let message = "--step and --rank leave nothing of it; `probe inspect` lists what there is".into();
+        let message = "--step and --rank select nothing; `probe inspect` lists what there is".into();
         return Err(ConvertError::Nothing { path: dump.path.clone(), message });
     }
     keys.sort_by(|a, b| (a.rank.number(), a.step, &a.label).cmp(&(b.rank.number(), b.step, &b.label)));

@@ -100,9 +100,9 @@ fn a_used_folder_is_refused_and_a_failure_leaves_nothing() {
     fs::create_dir(&used).unwrap();
     fs::write(used.join("mine"), "").unwrap();
     let error = to(Target::Npy, &testdata("gpu_dump"), &used).unwrap_err().to_string();
-    assert_eq!(error, format!("{}: is not empty; name a folder that is not there yet", used.display()));
+    assert_eq!(error, format!("{}: is not empty; name a folder that does not exist yet", used.display()));
     let error = to(Target::Npy, &testdata("gpu_dump"), &used.join("mine")).unwrap_err().to_string();
-    assert!(error.ends_with("is a file; name a folder that is not there yet"), "{error}");
+    assert!(error.ends_with("is a file; name a folder that does not exist yet"), "{error}");
     // Statistics alone make no tensors; a dump that is none makes nothing at all.
     for (source, message) in [("edge/statistics/baseline", "holds no tensor data"), ("packs", "no dump here")]
     {

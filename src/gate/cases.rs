@@ -39,7 +39,7 @@ pub(super) fn of_op(
             let source = judged.follows.and_then(|order| part.pair.ops.get(order.place()));
             case.status = Status::Follows;
             case.message = source.map_or_else(
-                || "differs because of what it was given".to_owned(),
+                || "differs because its inputs differ".to_owned(),
                 |source| format!("differs because of {}", part.pair.name(source)),
             );
         }

@@ -78,7 +78,7 @@ pub(super) fn values(
         })
         .collect();
     if parts.is_empty() {
-        let reason = "none is of a step and rank that the policy asks for";
+        let reason = "none belongs to a step and rank that the policy asks for";
         found.incomplete.push(Incomplete { place: "values of the baseline".into(), reason: reason.into() });
         return Ok(found);
     }
@@ -252,7 +252,7 @@ impl Compared {
         if extra {
             let calls = self.extra.len();
             self.notes.push(format!(
-                "the candidate makes {calls} calls that the baseline has not; every value of the baseline was found again and agrees"
+                "the candidate makes {calls} calls that the baseline does not; every value of the baseline was found and agrees"
             ));
             let extra = &self.extra;
             let is_extra = |case: &Case| {
@@ -286,7 +286,7 @@ impl Compared {
             let differing: u64 =
                 Verdict::ALL.iter().filter(|v| !v.is_fine()).map(|v| counts.verdict(*v)).sum();
             let reason = format!(
-                "{differing} values differ, and no op of this level could be blamed for it; capture at a finer level"
+                "{differing} values differ, but no op at this level explains it; capture at a finer level"
             );
             self.culprits.push(whole("values of modules", "numerics", reason));
             self.roles.push(None);

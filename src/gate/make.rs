@@ -40,7 +40,7 @@ pub fn make(
     let baseline = Baseline { environment: side.environment, scalars, parts, ..Baseline::default() };
     if baseline.is_empty() {
         let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-        return Err(GateError::Usage(format!("{}: no scalar and no value in it", names.join(", "))));
+        return Err(GateError::Usage(format!("{}: contains no scalar and no value", names.join(", "))));
     }
     Ok(Made { baseline, incomplete: side.incomplete, notes: side.notes })
 }

@@ -151,7 +151,7 @@ fn rows_of(path: &Path) -> Result<BTreeMap<String, Worst>, String> {
     use parquet::arrow::ProjectionMask;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-    let damaged = |error: &dyn std::fmt::Display| format!("is no table of modules: {error}");
+    let damaged = |error: &dyn std::fmt::Display| format!("is not a table of modules: {error}");
     let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| damaged(&error))?;
     let rows = builder.metadata().file_metadata().num_rows();
@@ -167,7 +167,7 @@ fn rows_of(path: &Path) -> Result<BTreeMap<String, Worst>, String> {
         let errors =
             batch.column_by_name("error").and_then(|column| column.as_primitive_opt::<Float64Type>());
         let (Some(names), Some(statuses), Some(errors)) = (text("name"), text("status"), errors) else {
-            return Err(damaged(&"a column of it is missing"));
+            return Err(damaged(&"a column is missing"));
         };
         for row in 0..batch.num_rows() {
             let error = errors.is_valid(row).then(|| errors.value(row));

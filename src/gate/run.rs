@@ -74,7 +74,7 @@ pub fn gate(
     if share < policy.require.min_pairs {
         if policy.require.min_pairs < 1.0 {
             let reason = format!(
-                "{paired} of {expected} values were found again, a share of {share:.4}; the policy asks for {}",
+                "{paired} of {expected} values were found, a share of {share:.4}; the policy asks for {}",
                 policy.require.min_pairs
             );
             unverified.push(Incomplete { place: "values of the baseline".into(), reason });

@@ -48,7 +48,7 @@ pub(super) fn judge(baseline: &Scalars, candidate: &Scalars, policy: &Policy) ->
         let more = left_out.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let names = left_out[..left_out.len().min(NAMED)].join(", ");
-        found.notes.push(format!("not gated: {names}{more}; a [[scalar]] that names one gates it"));
+        found.notes.push(format!("not gated: {names}{more}; add a [[scalar]] to gate one of them"));
     }
     let new: Vec<&str> =
         candidate.keys().filter(|name| !baseline.contains_key(*name)).map(String::as_str).collect();
@@ -75,11 +75,11 @@ impl Found {
         if wanted > 0 {
             self.missing.push(Incomplete {
                 place: name.to_owned(),
-                reason: "the candidate has no value of it; record it, or leave it out of the policy".into(),
+                reason: "the candidate has no value for it; record it, or leave it out of the policy".into(),
             });
             self.cases.push(Case {
                 status: Status::Unverified,
-                message: "the candidate has no value of it".into(),
+                message: "the candidate has no value for it".into(),
                 evidence: vec![format!("the baseline has {} values, the candidate none", series.len())],
                 ..Case::passed(Kind::Scalar, name, None, None)
             });

@@ -79,8 +79,7 @@ impl Side {
                 if beside.exists() {
                     self.info.sketches = Some(beside);
                 } else {
-                    self.notes
-                        .push(format!("{name} is not here: a fault is named by its module, not by its op"));
+                    self.notes.push(format!("{name} is missing: faults are named by module, not by op"));
                 }
             }
             self.add_scalars(path, baseline.scalars)?;

@@ -39,7 +39,7 @@ pub fn pack(path: &Path, folder: &Path, name: &str) -> Result<String, GateError>
         fs::read(path.join(MANIFEST)).ok().and_then(|text| serde_json::from_slice(&text).ok());
     if manifest.is_some_and(|manifest| manifest.task == CaptureTask::Tensor) {
         let message =
-            "a dump of task tensor holds data, which a baseline is too small for; capture with --task sketch";
+            "a dump of task tensor holds data, which is too large for a baseline; capture with --task sketch";
         return Err(ReadError::usage(path, message).into());
     }
     let io = |path: &Path, error: std::io::Error| GateError::Read(ReadError::io(path, error));
@@ -113,7 +113,7 @@ pub fn open(path: &Path, access: FileAccess) -> Result<Unpacked, GateError> {
     let named = name.strip_suffix(&format!(".{ENDING}")).and_then(|rest| rest.rsplit('.').next());
     if named != Some(&*hash(&bytes)) {
         return Err(wrong(
-            "its content is not what its name says; fetch it again, or save the baseline anew".into(),
+            "its content does not match its name; fetch it again, or save the baseline again".into(),
         ));
     }
     drop(bytes);
@@ -124,7 +124,7 @@ pub fn open(path: &Path, access: FileAccess) -> Result<Unpacked, GateError> {
     for member in archive.members() {
         let name = String::from_utf8_lossy(member.name_raw()).into_owned();
         if !is_member(&name) {
-            return Err(wrong(format!("member {name:?} does not belong into a file of sketches")));
+            return Err(wrong(format!("member {name:?} does not belong in a file of sketches")));
         }
         let content =
             archive.content(member, left).map_err(|reason| wrong(format!("member {name:?} {reason}")))?;

@@ -93,15 +93,15 @@ pub(super) fn contradicted(
         let path = if path.is_dir() { path.join("gate.json") } else { path.to_path_buf() };
         let text = std::fs::read(&path).map_err(|source| ReadError::io(&path, source))?;
         let earlier: Earlier = serde_json::from_slice(&text)
-            .map_err(|error| ReadError::format(&path, format!("is no gate.json of probe: {error}")))?;
+            .map_err(|error| ReadError::format(&path, format!("is not a gate.json of probe: {error}")))?;
         let other = State::parse(&earlier.state)
             .ok_or_else(|| ReadError::format(&path, format!("unknown state {:?}", earlier.state)))?;
         let reason = if identity.commit.is_none() || earlier.commit.as_deref() != identity.commit {
-            Some("it is of another commit, or one that is not known")
+            Some("it is from another commit, or an unknown one")
         } else if earlier.baseline_hash != identity.baseline_hash {
-            Some("it was held against another baseline")
+            Some("it was compared with another baseline")
         } else if own.is_empty() || earlier.environment.candidate_fingerprint != own {
-            Some("it is of another environment, or one that was not recorded")
+            Some("it is from another environment, or one that was not recorded")
         } else {
             None
         };

@@ -152,7 +152,7 @@ pub fn inspect(path: &Path, options: &InspectOptions) -> Result<Inspection, Read
     let mut selected = dump.parts.iter().filter(wanted).peekable();
     if selected.peek().is_none() && !dump.parts.is_empty() {
         let message = format!(
-            "--step and --rank leave nothing of it, it has steps {:?} and ranks {:?}",
+            "--step and --rank select nothing; it has steps {:?} and ranks {:?}",
             found.steps, found.ranks
         );
         return Err(ReadError::usage(path, message));

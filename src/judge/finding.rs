@@ -70,7 +70,7 @@ fn hidden(
     let said = slots.at(op, slot).map_or("", |slot| &*slot.reason);
     let shown = evidence.at(op, slot);
     format!(
-        "inputs agree, but not what it hands to {} {path}, {}; made by something between its parts, which this level does not record",
+        "inputs agree, but what it passes to {} {path} differs, {}; computed between its submodules, which this level does not record",
         pair.name(op_pair),
         numbers(shown, said, beyond)
     )
@@ -104,9 +104,9 @@ fn reason(
                 if slot.starts_with("parameter") {
                     "the weight itself differs"
                 } else if follows_modules_alone(pair, candidate.op) {
-                    "differs on arrival, no recorded op made it differ, but functions between modules are recorded at levels mix, api and op only"
+                    "differs on arrival, no recorded op caused it, but functions between modules are recorded only at levels mix, api and op"
                 } else {
-                    "differs on arrival, no recorded op made it differ"
+                    "differs on arrival, no recorded op caused it"
                 }
                 .to_owned(),
             );
@@ -156,14 +156,14 @@ fn inputs(
     let agree = match judged.input_error.get() {
         None => return "no comparable inputs".to_owned(),
         Some(error) if error > 0.0 => format!("inputs agree to {error:.1e}"),
-        Some(_) if evidence.is_estimate() && !hashed(evidence) => "inputs equal in statistics".to_owned(),
+        Some(_) if evidence.is_estimate() && !hashed(evidence) => "inputs have equal statistics".to_owned(),
         Some(_) => "inputs bit-equal".to_owned(),
     };
     match &*repeated::inputs(pair, position, slots) {
         [] => agree,
         paths => {
             format!(
-                "{agree} but for the shapes of {}, which one side repeats by ops of its own",
+                "{agree} except for the shapes of {}, which one side repeats with extra ops",
                 paths.join(" and ")
             )
         }
@@ -190,17 +190,17 @@ fn numbers(evidence: &Evidence, said: &str, beyond: Option<Beyond>) -> String {
             if metrics.both_finite == 1
                 && let Some((b, c)) = metrics.max_abs_values
             {
-                parts.push(format!("{b:e} became {c:e}"));
+                parts.push(format!("{b:e} against {c:e}"));
             }
             parts.push(more.to_owned());
         }
         Evidence::Recorded(recorded) if recorded.sketch.as_deref().is_some_and(resolved) => {
-            parts.extend(errors(rel_l2, ["≈", " by its sketch"], beyond));
+            parts.extend(errors(rel_l2, ["≈", " from its sketch"], beyond));
             parts.extend(evidence.metric(Metric::Cosine).map(|cosine| format!("cosine ≈{cosine:.6}")));
             parts.push(more.to_owned());
         }
         Evidence::Recorded(_) if rel_l2.is_some_and(|error| error > 0.0) => {
-            parts.extend(errors(rel_l2, ["at least ", " by its statistics"], beyond));
+            parts.extend(errors(rel_l2, ["at least ", " from its statistics"], beyond));
         }
         Evidence::Recorded(_) | Evidence::Unreadable(_) | Evidence::Nothing => {
             parts.push(said.to_owned());
@@ -304,7 +304,7 @@ fn random_hint(name: &str) -> Option<&'static str> {
     RANDOM
         .iter()
         .any(|word| name.api().contains(word))
-        .then_some("a random op: compare with dropout off or equal draws")
+        .then_some("a random op: compare with dropout off or with the same random numbers")
 }
 
 fn module_of(op: &Op) -> Option<String> {

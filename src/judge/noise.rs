@@ -230,7 +230,7 @@ impl NoiseMeter {
         }
         if run.far as f64 > FAR * run.weighed as f64 {
             return Err(format!(
-                "{} of {} results are off by {:.0} % and more: no second run of the baseline's program on its data; capture it with the same seeds, weights and data",
+                "{} of {} results are off by {:.0} % or more: this is not a second run of the baseline's program on its data; capture it with the same seeds, weights and data",
                 run.far,
                 run.weighed,
                 100.0 * UNJUDGED
@@ -238,15 +238,17 @@ impl NoiseMeter {
         }
         let parts = format!("{} and {}", number(run.steps.len(), "step"), number(run.ranks.len(), "rank"));
         let largest = match run.largest {
-            Some((error, place)) if error > 0.0 => format!("the largest {error:.1e}, of {place}"),
-            _ => "none of them off".to_owned(),
+            Some((error, place)) if error > 0.0 => format!("the largest {error:.1e}, at {place}"),
+            _ => "none of them differ".to_owned(),
         };
         let varied = match run.varied {
             0 => String::new(),
-            count => format!("; {} that are exact differ, and accuse nobody", number(count, "value")),
+            count => {
+                format!("; {} compared exactly differ and do not count as faults", number(count, "value"))
+            }
         };
         Ok(format!(
-            "floors are at least what {} differs from the baseline by: {} results of {parts} were measured, {largest}{varied}",
+            "floors are at least the differences of {} from the baseline: {} results of {parts} were measured, {largest}{varied}",
             path.display(),
             run.weighed
         ))
@@ -351,8 +353,7 @@ impl OfPart<'_> {
             fact.allowed = true;
             fact.judgement.verdict = Verdict::Close;
             fact.judgement.reason =
-                format!("{}; it differs between two runs of the baseline as well", fact.judgement.reason)
-                    .into();
+                format!("{}; it also differs between two runs of the baseline", fact.judgement.reason).into();
         }
     }
 }

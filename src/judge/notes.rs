@@ -51,7 +51,7 @@ pub(super) fn of(
     notes.extend(drifted(flow, drift));
     if flow.late_checksums > 0 {
         notes.push(format!(
-            "the hash of {} inputs differs although their statistics and all results of their ops agree: the capture took it late, from memory already written to",
+            "the hashes of {} inputs differ although their statistics and all results of their ops agree: the capture took them late, from memory already overwritten",
             flow.late_checksums
         ));
     }
@@ -68,11 +68,11 @@ fn drifted(flow: &Flow<'_>, drift: &Drift) -> Option<String> {
     let (count, largest) = (drift.places.len(), largest_error(flow, drift.places.iter()));
     Some(if drift.late {
         format!(
-            "{count} weights differ by up to {largest:.1e} where this recording begins: what steps before it left is not judged; record from step 0 to see where they part"
+            "{count} weights differ by up to {largest:.1e} where this recording begins: effects of earlier steps are not judged; record from step 0 to see where they diverge"
         )
     } else {
         format!(
-            "{count} weights have drifted since the step compared before, by up to {largest:.1e}: their last updates agree as well as their gradients do"
+            "{count} weights have drifted since the previous compared step, by up to {largest:.1e}: their last updates agree as well as their gradients do"
         )
     })
 }
@@ -94,7 +94,7 @@ fn flipped(flow: &Flow<'_>, candidates: &[Candidate]) -> Option<String> {
     let first = *chosen.first()?;
     let ops = if chosen.len() == 1 { "one op".to_owned() } else { format!("{} ops", chosen.len()) };
     Some(format!(
-        "rounding has flipped choices in {ops}, the first {}: {}; what reads them is judged beyond what that explains",
+        "rounding has flipped choices in {ops}, first in {}: {}; ops that read them are judged only beyond what that explains",
         flow.nodes[first.0].op.name.as_str(),
         flow.fact(first).judgement.reason
     ))
@@ -161,12 +161,12 @@ fn non_finite(flow: &Flow<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     if alike > 0 {
         notes.push(format!(
-            "{alike} tensors hold non-finite values on both sides alike; their other elements were compared"
+            "{alike} tensors hold the same non-finite values on both sides; their other elements were compared"
         ));
     }
     if recorded > 0 {
         notes.push(format!(
-            "{recorded} tensors hold non-finite values on both sides; at which places, and what else they hold, their statistics cannot tell"
+            "{recorded} tensors hold non-finite values on both sides; their statistics do not show where, nor what else they hold"
         ));
     }
     notes

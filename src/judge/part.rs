@@ -263,21 +263,21 @@ fn faults<'v>(
 /// The evidence of an excess in words.
 fn said(value: &Weighed, excess: &Excess, fact: &Fact) -> String {
     match value.family.role {
-        Weight::Update => format!("the update of this parameter is off by {:.1e} of its size", value.error),
-        Weight::UpdateSize => format!("the update of this parameter is {:.1} % larger or smaller", 100.0 * value.error),
+        Weight::Update => format!("the update of this parameter has a relative error of {:.1e}", value.error),
+        Weight::UpdateSize => format!("the update of this parameter differs in size by {:.1} %", 100.0 * value.error),
         _ if excess.by == By::Factor && fact.scales_norm_alone() => {
             format!("its norm is {:.5} times the baseline's: noise has no direction", 1.0 + fact.gain())
         }
         _ if excess.by == By::Factor => {
             format!("all elements are scaled by {:.5}: noise has no direction", 1.0 + fact.gain())
         }
-        _ if excess.by == By::Alone => "no other call of this kind is off like this".to_owned(),
+        _ if excess.by == By::Alone => "no other call of this kind deviates like this".to_owned(),
         _ if excess.by == By::Extremes => {
-            "its largest and its least element are both off, in no other call of this kind".to_owned()
+            "both its largest and its smallest element are off, unlike in any other call of this kind".to_owned()
         }
-        _ if excess.by == By::Remnant => "no gradient that cancels as much is off like this".to_owned(),
+        _ if excess.by == By::Remnant => "no other gradient that cancels as much deviates like this".to_owned(),
         _ if excess.by == By::Formula => {
-            "other calls of this kind are off alike, by more than rounding explains: another formula or precision"
+            "other calls of this kind deviate similarly, by more than rounding explains: a different formula or precision"
                 .to_owned()
         }
         _ => String::new(),

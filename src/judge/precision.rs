@@ -97,14 +97,14 @@ pub(super) struct ProductPrecision {
 /// the 7 bits of bfloat16. The ranges leave room for what has accumulated on the way.
 pub(super) const PRODUCT_PRECISIONS: [ProductPrecision; 2] = [
     ProductPrecision {
-        name: "as inputs of 10 bits give (TF32 on GPUs, HF32 on NPUs; float16 inputs look the same)",
+        name: "as with 10-bit inputs (TF32 on GPUs, HF32 on NPUs; float16 inputs look the same)",
         predicted: 2.9e-4,
         range: (1e-4, 9e-4),
         floor: 4e-4,
         repair: "to compute both sides in float32, set torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32 to False, on NPUs torch_npu.npu.matmul.allow_hf32 and torch_npu.npu.conv.allow_hf32",
     },
     ProductPrecision {
-        name: "as inputs of 7 bits give (bfloat16)",
+        name: "as with 7-bit inputs (bfloat16)",
         predicted: 2.3e-3,
         range: (9e-4, 7e-3),
         floor: 3e-3,

@@ -41,7 +41,7 @@ impl ReferenceErrors {
                 if ratio < 100.0 { format!("{ratio:.2}") } else { format!("{ratio:.0}") }
             ),
             (None, Some(candidate)) if self.baseline.is_some() => {
-                format!("the baseline is equal to the reference, the candidate {candidate:.1e} away from it")
+                format!("the baseline equals the reference, the candidate is {candidate:.1e} away from it")
             }
             _ => String::new(),
         }
@@ -95,7 +95,7 @@ mod tests {
         );
         assert_eq!(
             errors(0.0, 1e-3).text(),
-            "the baseline is equal to the reference, the candidate 1.0e-3 away from it"
+            "the baseline equals the reference, the candidate is 1.0e-3 away from it"
         );
         assert_eq!(ReferenceErrors::default().text(), "");
     }

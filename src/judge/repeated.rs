@@ -68,7 +68,7 @@ pub(super) fn bring_together(flow: &mut Flow<'_>) {
         fact.judgement.verdict = Verdict::Unknown;
         fact.judgement.error = Figure::NONE;
         fact.judgement.reason =
-            format!("{shapes}: one side repeats it by ops of its own; judged as {path} of {name}").into();
+            format!("{shapes}: one side repeats it with extra ops; judged as {path} of {name}").into();
         *flow.fact_mut(place) = fact;
     }
 }

@@ -41,7 +41,7 @@ impl RuleBook {
         self.index(RuleKey::Floor(dtype, step, excess.is_measured, led), || {
             let shown = (f64::from(step) / 2.0).exp2();
             let more = if led { ", and what its inputs explain" } else { "" };
-            let source = if excess.is_measured { ", as runs of the baseline differ" } else { "" };
+            let source = if excess.is_measured { ", measured between runs of the baseline" } else { "" };
             format!("{dtype}: error of the op itself up to about {shown:.1e}{source}{more}")
         })
     }

@@ -167,7 +167,7 @@ fn said_once(notes: &[Note]) -> Vec<String> {
         let text = &notes[0].text;
         let (same, others): (Vec<&Note>, Vec<&Note>) = notes.iter().partition(|note| note.text == *text);
         let place = places(&same).map_or_else(String::new, |place| format!("{place}: "));
-        let more = places(&others).map_or_else(String::new, |places| format!("; alike in {places}"));
+        let more = places(&others).map_or_else(String::new, |places| format!("; the same in {places}"));
         format!("{place}{text}{more}")
     };
     said.into_iter().map(told).collect()
@@ -225,7 +225,7 @@ mod tests {
         let known = [
             "7 files",
             "8 files",
-            "step 0: 3 weights have drifted; alike in step 1 rank 0",
+            "step 0: 3 weights have drifted; the same in step 1 rank 0",
             "step 2 rank 0: another type",
         ];
         assert_eq!(notes, known);

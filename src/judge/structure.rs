@@ -239,13 +239,13 @@ fn said(flow: &Flow<'_>, group: &Substitution, named: usize, shown: Option<&Cand
     let mut parts = Vec::new();
     if !group.baseline.is_empty() && !group.candidate.is_empty() {
         let others = if group.baseline.contains(&named) { &group.candidate } else { &group.baseline };
-        parts.push(format!("in the place of {}", names(flow, others)));
+        parts.push(format!("instead of {}", names(flow, others)));
     }
     if let Some((candidate, beyond)) = shown.and_then(|candidate| Some((candidate, candidate.beyond?))) {
         let place = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?)));
         let path = place.and_then(|place| flow.slot(place)).map_or("", |slot| &*slot.path);
         let reader = flow.nodes[place.map_or(candidate.op, |place| place.0)].op.name.as_str();
-        parts.push(format!("and what it hands to {reader} {path} differs: {beyond}"));
+        parts.push(format!("and what it passes to {reader} {path} differs: {beyond}"));
     }
     parts.join(", ")
 }
@@ -508,7 +508,7 @@ fn remark(flow: &Flow<'_>, groups: &[&Substitution]) -> Option<String> {
     let first = groups.first()?;
     let places = if groups.len() == 1 { "one place".to_owned() } else { format!("{} places", groups.len()) };
     Some(format!(
-        "the runs call other ops at {places}, and what these hand on agrees; the first: {} in the baseline, {} in the candidate",
+        "the runs call different ops at {places}, but the values they pass on agree; first: {} in the baseline, {} in the candidate",
         names(flow, &first.baseline),
         names(flow, &first.candidate)
     ))

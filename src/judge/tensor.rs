@@ -22,7 +22,7 @@ const SENTINEL_NORM: f64 = 1.298_074_214_633_706_8e33; // 2^110
 const ZERO_FLOOR: f64 = 1.0 / (1_u64 << 30) as f64;
 
 const DENORMAL: &str = "differs in denormal numbers only, which devices may flush to zero";
-const REARRANGED: &str = "equal statistics, but elements changed places";
+const REARRANGED: &str = "equal statistics, but elements are rearranged";
 
 /// Where greatest and least element are nearer to one another than this share of the larger, all elements are nearly equal, and rounding may
 /// decide which is the greatest.
@@ -129,7 +129,7 @@ fn numbers(fact: &mut Fact, distance: f64, norm: f64) {
 
 fn exact_rule(book: &mut RuleBook) -> Ordinal {
     book.index(RuleKey::Exact, || {
-        "integers and bool: equal, unless noise in what they were made from flips them".to_owned()
+        "integers and bool: equal, unless noise in what they are computed from flips them".to_owned()
     })
 }
 
@@ -154,10 +154,10 @@ fn by_elements(fact: &mut Fact, m: &PairMetrics, book: &mut RuleBook) {
         let share = m.different as f64 / count as f64;
         let rows = match m.overlap {
             Some(found) if found.apart == 0 => {
-                "; each row holds the same numbers in another order".to_owned()
+                "; each row holds the same numbers in a different order".to_owned()
             }
             Some(found) => format!(
-                "; {} of {} rows hold other numbers ({:.1} % of all are the same)",
+                "; {} of {} rows hold different numbers ({:.1} % of all are the same)",
                 found.apart,
                 found.rows,
                 100.0 * found.shared as f64 / count as f64
@@ -224,7 +224,7 @@ fn by_record(
     if r.baseline_non_finite
         && [r.max, r.min].into_iter().filter_map(KnownDifference::get).any(|s| s.relative.is_infinite())
     {
-        return non_finite(fact, "the statistics show NaN or Inf on both sides, of another kind or sign");
+        return non_finite(fact, "the statistics show NaN or Inf on both sides, of different kind or sign");
     }
     let bits_differ = r.checksum == Some(ChecksumMatch::Different);
     match r.checksum {
@@ -234,7 +234,7 @@ fn by_record(
             return;
         }
         Some(ChecksumMatch::WeaklyEqual) => {
-            settle(fact, Verdict::Close, "equal XOR checksums, which constant or repeated data also give");
+            settle(fact, Verdict::Close, "equal XOR checksums, which constant or repeated data also produce");
             fact.exact = true;
             return;
         }
@@ -273,7 +273,7 @@ fn by_record(
         Some(sketch) => (
             // A distance below what storing the sketches makes is that of the sketches.
             sketch.distance.max(proved(bound, norm)),
-            if bits_differ { "the bits differ, by less than a sketch resolves" } else { "" },
+            if bits_differ { "the bits differ, but by less than a sketch resolves" } else { "" },
         ),
         None => (proved(bound, norm), ""),
     };
@@ -394,7 +394,7 @@ pub(super) fn apply_rule(
         && fact.judgement.verdict != Verdict::Unknown;
     let unequal = rule.is_exact() && !fact.exact && fact.judgement.verdict != Verdict::BitEqual;
     let outcome = if unequal {
-        Some(Err("not equal to the bit".to_owned()))
+        Some(Err("not bit-equal".to_owned()))
     } else {
         rule.check(|metric| evidence.metric(metric)).or_else(|| rule.is_exact().then_some(Ok(())))
     };
@@ -537,7 +537,7 @@ fn non_finite_words(m: &PairMetrics) -> String {
     let words =
         |side: &crate::measure::TensorSummary| non_finite_counts(side.nan, side.pos_inf, side.neg_inf);
     format!(
-        "non-finite at {} place{} where the other side is not, or of another kind: baseline {}, candidate {}",
+        "non-finite at {} place{} where the other side is not, or of a different kind: baseline {}, candidate {}",
         m.non_finite_mismatch,
         if m.non_finite_mismatch == 1 { "" } else { "s" },
         words(&m.baseline),

@@ -180,7 +180,7 @@ impl RuleEntry {
         let dtype = match &self.dtype {
             Some(name) => Some(DType::parse(name).ok_or_else(|| {
                 let known: Vec<_> = crate::dump::ALL_DTYPES.iter().map(|dtype| dtype.name()).collect();
-                format!("unknown dtype {name:?}; known are {}", known.join(", "))
+                format!("unknown dtype {name:?}; known: {}", known.join(", "))
             })?),
             None => None,
         };

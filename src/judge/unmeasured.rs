@@ -48,8 +48,8 @@ pub(super) fn of(flow: &Flow<'_>) -> Vec<Incomplete> {
     let told = |group: Group<'_>| {
         let more = match group.values - 1 {
             0 => String::new(),
-            1 => "; so is 1 value more".to_owned(),
-            more => format!("; so are {more} values more"),
+            1 => "; 1 more value too".to_owned(),
+            more => format!("; {more} more values too"),
         };
         Incomplete { place: format!("{part} {}", group.first), reason: format!("{}{more}", group.reason) }
     };

@@ -74,7 +74,7 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) -> Option<String> {
     }
     let (op, path) = (&flow.nodes[first.0].op.name, flow.slot(first).map_or("", |slot| &*slot.path));
     Some(format!(
-        "{} values differ by up to {most:.1e} in rows that nothing reads, such as padding: one side has zeros there and no gradient reaches them; the first: {} {path}",
+        "{} values differ by up to {most:.1e} in rows that nothing reads, such as padding: one side has zeros there and no gradient reaches them; first: {} {path}",
         places.len(),
         op.as_str()
     ))

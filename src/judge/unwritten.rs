@@ -65,7 +65,7 @@ fn set(flow: &mut Flow<'_>, place: Place) -> bool {
         fact.unwritten = true;
         fact.allowed = true;
         fact.judgement.verdict = Verdict::Unknown;
-        fact.judgement.reason = "memory that was never written, not judged".into();
+        fact.judgement.reason = "memory never written to, not judged".into();
     }
     differs
 }

@@ -59,17 +59,15 @@ impl Verdict {
         match self {
             Self::BitEqual => "the same bits, checksum or value on both sides",
             Self::Close => {
-                "not the same bits, but within the tolerance of the dtype or explained by the error of the inputs"
+                "not bit-equal, but within the tolerance of the dtype or explained by the error of the inputs"
             }
             Self::Unknown => "nothing comparable was recorded for this slot",
-            Self::DType => {
-                "another element type on each side; values agree at the precision of the coarser one"
-            }
+            Self::DType => "different element types; values agree at the precision of the coarser one",
             Self::Differs => "beyond tolerance",
-            Self::NonFinite => "NaN or Inf on one side where the other has none, or of another kind",
+            Self::NonFinite => "NaN or Inf on one side where the other has none, or a different kind",
             Self::Shape => "the shapes do not hold the same elements",
             Self::Missing => "recorded on one side only",
-            Self::Unreadable => "the data should be there and could not be read",
+            Self::Unreadable => "the data should be there but could not be read",
         }
     }
 
@@ -128,10 +126,10 @@ impl Role {
         match self {
             Self::Clean => "outputs agree",
             Self::Recovers => "inputs differ, outputs agree",
-            Self::Propagates => "outputs differ, as much as the inputs explain",
+            Self::Propagates => "outputs differ, explained by the inputs",
             Self::Amplifies => "output error far above what the inputs explain",
             Self::Introduces => "inputs agree, outputs do not: look here",
-            Self::Unknown => "outputs were not measured, or cannot be read",
+            Self::Unknown => "outputs were not measured or cannot be read",
             Self::Unpaired => "recorded on one side only",
         }
     }
@@ -188,14 +186,14 @@ impl Cause {
     /// One line for legends.
     pub const fn meaning(self) -> &'static str {
         match self {
-            Self::Numerics => "same inputs and arguments, another result",
+            Self::Numerics => "same inputs and arguments, different result",
             Self::Argument => "an argument of the op differs",
-            Self::DType => "one side computes in another element type",
-            Self::NonFinite => "a NaN or Inf is born here",
+            Self::DType => "one side computes in a different element type",
+            Self::NonFinite => "a NaN or Inf first appears here",
             Self::Input => "the run's own inputs or weights already differ: check the two configurations",
             Self::Structure => "the sequences of ops differ here",
             Self::Gradient => "only the backward pass of this op differs",
-            Self::Optimizer => "the optimizer changes a parameter otherwise although its gradient agrees",
+            Self::Optimizer => "a parameter was updated differently although its gradient agrees",
         }
     }
 }

@@ -176,7 +176,7 @@ impl Metric {
             Self::Rmse => "root of the mean squared difference, in the tensor's own unit",
             Self::Euclidean => "length of the difference as a vector",
             Self::RelL2 => {
-                "length of the difference divided by the length of the baseline; the number verdicts rest on"
+                "length of the difference divided by the length of the baseline; the basis of the verdicts"
             }
             Self::Within1e3 => "share of elements whose relative error is below 1/1000, 0 to 1",
             Self::Within5e3 => "share of elements whose relative error is below 5/1000, 0 to 1",

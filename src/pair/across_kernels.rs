@@ -77,7 +77,7 @@ pub fn align_kernels(baseline: &mut Rank, candidate: &mut Rank) -> Alignment {
     });
     let pairs: Vec<OpPair> = pairs.collect();
     baseline.notes.push(format!(
-        "one side recorded kernels, the other functions: {} pairs by kind, order and shape, of {} and {} ops; the others are left out",
+        "one side recorded kernels, the other functions: {} pairs by kind, order and shape, from {} and {} ops; the rest is left out",
         pairs.len(),
         before[0],
         before[1]

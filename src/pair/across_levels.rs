@@ -19,7 +19,7 @@ pub fn keep_shared_kinds(baseline: &mut Rank, candidate: &mut Rank) {
     }
     let list: Vec<String> = left_out.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     baseline.notes.push(format!(
-        "the baseline recorded level {}, the candidate level {}; compared by the kinds of op that both hold, left out: {}",
+        "the baseline recorded level {}, the candidate level {}; the kinds of op that both hold were compared, left out: {}",
         baseline.level,
         candidate.level,
         if list.is_empty() { "none".to_owned() } else { list.join(", ") }

@@ -30,7 +30,7 @@ pub fn keep_common(baseline: &mut Rank, candidate: &mut Rank) {
     candidate.ops.retain(|op| !gradients(op));
     if baseline.ops.len() + candidate.ops.len() < before {
         baseline.notes.push(
-            "gradients of functions are not compared: the two tools record different ones; compare modules' instead"
+            "gradients of functions are not compared: the two tools record different ones; compare those of modules instead"
                 .into(),
         );
     }

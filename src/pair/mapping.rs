@@ -110,7 +110,7 @@ impl Mapping {
         let path = |name: &str| Box::from(name.strip_prefix("Module.").unwrap_or(name).trim_matches('.'));
         let (candidate, baseline): (Box<str>, Box<str>) = (path(candidate), path(baseline));
         if candidate.is_empty() || self.modules.iter().any(|(other, _)| *other == candidate) {
-            return Err(format!("module {candidate:?} is empty or stands there twice"));
+            return Err(format!("module {candidate:?} is empty or appears twice"));
         }
         self.modules.push((candidate, baseline));
         self.modules.sort_by_key(|(candidate, _)| std::cmp::Reverse(candidate.len()));
@@ -121,12 +121,12 @@ impl Mapping {
         let whole = |name: &str| OpName::parse(name).call().is_some();
         if whole(candidate) != whole(baseline) {
             return Err(format!(
-                "op {candidate:?}: give both names with the number of the call and the pass, or both without"
+                "op {candidate:?}: give both names with call number and pass, or both without"
             ));
         }
         match self.ops.insert(candidate.into(), baseline.into()) {
             None => Ok(()),
-            Some(_) => Err(format!("op {candidate:?} stands there twice")),
+            Some(_) => Err(format!("op {candidate:?} appears twice")),
         }
     }
 
@@ -140,7 +140,7 @@ impl Mapping {
         self.ops.entry(op.clone()).or_insert_with(|| partner.0.clone());
         match self.values.insert((op, slot), partner) {
             None => Ok(()),
-            Some(_) => Err(format!("value {candidate:?} stands there twice")),
+            Some(_) => Err(format!("value {candidate:?} appears twice")),
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
     fn mistakes_are_told() {
         for (text, part) in [
             ("[[modul]]\nbaseline = 'a'\ncandidate = 'b'", "modul"),
-            ("[[op]]\nbaseline = 'Torch.add'\ncandidate = 'NPU.npu_add.0.forward'", "number of the call"),
+            ("[[op]]\nbaseline = 'Torch.add'\ncandidate = 'NPU.npu_add.0.forward'", "call number"),
             ("[[value]]\nbaseline = 'Torch.add'\ncandidate = 'NPU.npu_add'", "expected an op and its slot"),
             ("[[module]]\nbaseline = 'a'", "candidate"),
         ] {

@@ -184,7 +184,7 @@ impl Pairs {
         let shown: Vec<String> = listed.iter().take(LISTED).map(|(b, c)| format!("{c} for {b}")).collect();
         let more = if listed.len() > LISTED { ", …" } else { "" };
         Some(format!(
-            "{} modules of the candidate have another path and were paired by structure and data: {}{more}; --mapping says it otherwise",
+            "{} modules of the candidate have a different path and were paired by structure and data: {}{more}; --mapping overrides this",
             listed.len(),
             shown.join(", ")
         ))

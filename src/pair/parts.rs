@@ -95,7 +95,7 @@ fn index(
                 ambiguous.push((
                     format!("{side} step {} rank {}", place.0, place.1),
                     format!(
-                        "{} folders stand for the same rank ({}); give the path of one of them",
+                        "{} folders hold the same rank ({}); give the path of one of them",
                         several.len(),
                         labels.join(", ")
                     ),

@@ -19,7 +19,8 @@ pub fn keep_first_batch(baseline: &mut Rank, candidate: &mut Rank) {
     }
     if baseline.ops.len() + candidate.ops.len() < before {
         baseline.notes.push(
-            "batches of another size: the forward pass alone is compared, gradients are those of another loss".into(),
+            "batch sizes differ: only the forward pass is compared, gradients are those of a different loss"
+                .into(),
         );
     }
     let times = times_as_often(baseline, candidate);

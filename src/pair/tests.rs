@@ -271,7 +271,7 @@ fn a_module_tree_under_another_name_is_paired_by_structure() {
     }
     assert!(seen.groups.is_empty());
     let [note] = seen.notes.as_slice() else { panic!("{:?}", seen.notes) };
-    assert!(note.starts_with("30 modules of the candidate have another path"), "{note}");
+    assert!(note.starts_with("30 modules of the candidate have a different path"), "{note}");
 }
 
 #[test]

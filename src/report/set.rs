@@ -127,7 +127,7 @@ impl FromStr for Format {
 
 /// A word that names no report format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no report format `{0}`; choose from text, xlsx, parquet, json, html, junit, markdown")]
+#[error("unknown report format `{0}`; choose from text, xlsx, parquet, json, html, junit, markdown")]
 pub struct UnknownFormat(pub String);
 
 /// The writers of one comparison.

@@ -179,7 +179,7 @@ impl StoredFile {
 }
 
 fn unsound(reason: &dyn std::fmt::Display) -> String {
-    format!("is no sound result of probe compare: {reason}; compare again")
+    format!("is not a valid result of probe compare: {reason}; compare again")
 }
 
 fn check(metadata: &ParquetMetaData) -> Result<(), String> {

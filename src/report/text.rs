@@ -209,7 +209,7 @@ pub(in crate::report) fn whereabouts(finding: &Finding) -> Option<String> {
 /// The extremes that differ in value or place; `None` where neither does.
 fn of_extremes(extremes: &Extremes, shape: &str) -> Option<String> {
     let mut parts = Vec::new();
-    for (word, [b, c]) in [("greatest", &extremes.greatest), ("least", &extremes.least)] {
+    for (word, [b, c]) in [("largest", &extremes.greatest), ("smallest", &extremes.least)] {
         let (places, values) = (b.index != c.index, b.value.to_bits() != c.value.to_bits());
         if !places && !values {
             continue;
@@ -257,7 +257,7 @@ fn labelled(lines: &mut Lines, label: &str, text: &str) {
 fn meaning(summary: &Summary, finding: &Finding) -> &'static str {
     let runs = [&summary.baseline, &summary.candidate].map(|run| run.format.ends_with(" dump"));
     match finding.cause {
-        Cause::Input if runs == [false, false] => "the two hold other values under this name",
+        Cause::Input if runs == [false, false] => "the two sides hold different values under this name",
         cause => cause.meaning(),
     }
 }
@@ -327,7 +327,7 @@ fn incomplete(lines: &mut Lines, summary: &Summary, options: &TextOptions) {
     }
     if all > options.incomplete {
         let more = thousands((all - options.incomplete) as u64);
-        lines.line(Style::Plain, &format!("  and {more} more, all of them in report.json"));
+        lines.line(Style::Plain, &format!("  and {more} more, all in report.json"));
     }
 }
 

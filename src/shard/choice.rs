@@ -39,7 +39,9 @@ impl Shard {
     pub fn parse(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self, ShardError> {
         let error = |message: String| ShardError(message);
         let number = |name: &str, text: &str| {
-            text.trim().parse::<u32>().map_err(|_| error(format!("{name} is {text:?}, which is no number")))
+            text.trim()
+                .parse::<u32>()
+                .map_err(|_| error(format!("{name} is {text:?}, which is not a number")))
         };
         let read = |name: &str| variable(name).map(|text| number(name, &text)).transpose();
         let (word, count) = match text.split_once('/') {
@@ -58,7 +60,7 @@ impl Shard {
                 } else if let Some(task) = task {
                     (task.saturating_add(1), count.or(read("SLURM_NTASKS")?))
                 } else {
-                    let message = "neither SLURM_ARRAY_TASK_ID nor SLURM_PROCID is set; run it by sbatch --array or srun";
+                    let message = "neither SLURM_ARRAY_TASK_ID nor SLURM_PROCID is set; run it with sbatch --array or srun";
                     return Err(error(message.into()));
                 }
             }
@@ -115,11 +117,11 @@ mod tests {
             ("0/4", &[][..], "there is no shard 0 of 4"),
             ("5/4", &[], "there is no shard 5 of 4"),
             ("3", &[], "of how many? write 3/64"),
-            ("x/4", &[], "the number of the shard is \"x\", which is no number"),
+            ("x/4", &[], "the number of the shard is \"x\", which is not a number"),
             (
                 "slurm/4",
                 &[],
-                "neither SLURM_ARRAY_TASK_ID nor SLURM_PROCID is set; run it by sbatch --array or srun",
+                "neither SLURM_ARRAY_TASK_ID nor SLURM_PROCID is set; run it with sbatch --array or srun",
             ),
             ("k8s/4", &[], "JOB_COMPLETION_INDEX is not set; set completionMode: Indexed in the job"),
             ("k8s", &[("JOB_COMPLETION_INDEX", "1")], "of how many? write k8s/64"),

@@ -117,11 +117,8 @@ fn count(run: &Path, plan: &Plan, copies: &Copies) -> Result<(u32, Vec<String>),
     });
     let (_, count) = *found.first().ok_or_else(none)?;
     let others: Vec<String> = found.iter().skip(1).map(|(_, other)| other.to_string()).collect();
-    let note = format!(
-        "{}: run in {count} shards; those of {} are not looked at",
-        folder.display(),
-        others.join(" and ")
-    );
+    let note =
+        format!("{}: run in {count} shards; those of {} are ignored", folder.display(), others.join(" and "));
     Ok((count, if others.is_empty() { Vec::new() } else { vec![note] }))
 }
 
@@ -137,5 +134,5 @@ fn others(run: &Path, plan: &Plan, copies: &Copies) -> Option<String> {
         .collect();
     names.sort();
     let list = names.join(", ");
-    (!names.is_empty()).then(|| format!("{}: shards of other plans, not looked at: {list}", run.display()))
+    (!names.is_empty()).then(|| format!("{}: shards of other plans, ignored: {list}", run.display()))
 }

@@ -143,7 +143,7 @@ fn written(path: &Path, copies: &Copies) -> Result<PathBuf, PlanError> {
     if path.to_str().is_some() {
         return Ok(path);
     }
-    Err(PlanError::Misuse { path, message: "has a name that is no text, which a plan cannot hold".into() })
+    Err(PlanError::Misuse { path, message: "has a name that is not text, which a plan cannot hold".into() })
 }
 
 /// Lists and pairs the parts of two dumps, and writes the plan into the folder that is called `folder`, which is made.
@@ -287,8 +287,9 @@ impl Plan {
         let bytes =
             fs::read(copies.place(path)).map_err(|source| PlanError::Io { path: path.into(), source })?;
         // Told first, since plans of other versions have other fields.
-        let head: Head = serde_json::from_slice(&bytes)
-            .map_err(|error| damaged(format!("is no plan of probe: {error}; make it with `probe plan`")))?;
+        let head: Head = serde_json::from_slice(&bytes).map_err(|error| {
+            damaged(format!("is not a plan of probe: {error}; make it with `probe plan`"))
+        })?;
         if head.format != FORMAT || head.version != VERSION {
             return Err(damaged(format!(
                 "is a {} of version {}, not a {FORMAT} of version {VERSION}",

@@ -217,7 +217,7 @@ impl PartReader for Alone {
         let dump = self.copies.open(place, self.access)?;
         let only = dump.parts.first().filter(|_| dump.parts.len() == 1);
         let only = only.ok_or_else(|| {
-            ReadError::usage(place, "is no longer the one part that it was when the plan was made")
+            ReadError::usage(place, "is no longer the single part it was when the plan was made")
         })?;
         // What is wrong with the dump as a whole was told when the plan was made.
         let mut rank = dump.reader.read(only)?;

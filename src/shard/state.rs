@@ -221,14 +221,14 @@ impl From<&Finding> for Found {
 
 impl Found {
     fn into_finding(self) -> Result<Finding, String> {
-        let unknown = |what: &str, word: &str| format!("{word:?} is no {what}");
+        let unknown = |what: &str, word: &str| format!("unknown {what} {word:?}");
         let cause = Cause::ALL.into_iter().find(|cause| cause.name() == self.cause);
         let role = Role::ALL.into_iter().find(|role| role.name() == self.role);
         let basis = |word: &String| {
             Basis::ALL.into_iter().find(|basis| basis.name() == *word).ok_or_else(|| unknown("basis", word))
         };
         if self.metrics.len() != ALL_METRICS.len() {
-            return Err(format!("{} metrics, {} are there", self.metrics.len(), ALL_METRICS.len()));
+            return Err(format!("{} metrics instead of {}", self.metrics.len(), ALL_METRICS.len()));
         }
         let value = |value: Option<Exact>| value.map(|value| value.0);
         let mut metrics = ALL_METRICS.map(|metric| (metric, None));

@@ -166,14 +166,14 @@ fn missing_stale_and_mixed_shards_are_told_and_never_counted_twice() {
     place.shard("run", 3, 4);
     let merged = merge(&run, &Copies::default()).unwrap();
     assert_eq!(report(&merged.summary), report(&single));
-    assert!(merged.notes[0].contains("run in 4 shards; those of 2 are not looked at"), "{:?}", merged.notes);
+    assert!(merged.notes[0].contains("run in 4 shards; those of 2 are ignored"), "{:?}", merged.notes);
     // Another plan in the same folder: the shards of the first one are no longer its own.
     let asked = Asked { steps: Some("1".into()), ..Asked::default() };
     plan(&place.path("b"), &place.path("c"), &run, &asked, &Copies::default()).unwrap();
     place.shard("run", 1, 1);
     let merged = merge(&run, &Copies::default()).unwrap();
     assert_eq!(merged.summary.counts.parts, 8);
-    assert!(merged.notes[0].contains("shards of other plans, not looked at"), "{:?}", merged.notes);
+    assert!(merged.notes[0].contains("shards of other plans, ignored"), "{:?}", merged.notes);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_plan_that_was_changed_or_made_by_another_build_is_refused() {
             "was made by probe 9.9, this is probe",
         ),
         ("\"probe plan\"", "\"something\"", "is a something of version 1"),
-        ("{", "", "is no plan of probe"),
+        ("{", "", "is not a plan of probe"),
     ] {
         assert!(text.contains(from), "{from}");
         fs::write(&path, text.replacen(from, to, 1)).unwrap();

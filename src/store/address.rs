@@ -81,7 +81,7 @@ impl Address {
         }
         let Some(scheme) = Scheme::ALL.into_iter().find(|scheme| scheme.name() == word) else {
             return Err(error(format!(
-                "{word}:// is no store that probe reads, which are s3://, gs://, az:// and file://; what speaks S3, such as OBS or MinIO, is read as s3:// with AWS_ENDPOINT_URL"
+                "{word}:// is not supported: probe reads s3://, gs://, az:// and file://; stores that speak S3, such as OBS or MinIO, are read as s3:// with AWS_ENDPOINT_URL"
             )));
         };
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
@@ -185,7 +185,7 @@ mod tests {
             assert_eq!(Address::parse(Path::new(typed)).unwrap(), wanted, "{typed}");
         }
         for (typed, message) in [
-            ("obs://bucket/run", "obs:// is no store that probe reads, which are s3://"),
+            ("obs://bucket/run", "obs:// is not supported: probe reads s3://"),
             ("s3:///run", "names no bucket; write s3://BUCKET/PATH"),
             ("s3://bucket/a//b", "its path has two slashes in a row"),
             ("s3://bucket/../b", "its path has a part \"..\""),

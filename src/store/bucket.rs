@@ -105,6 +105,6 @@ pub struct NoStores;
 
 impl Stores for NoStores {
     fn open(&self, _: Scheme, _: &str) -> Result<Box<dyn Bucket>, String> {
-        Err("this build of probe reads no object stores; `cargo install --path stores` in its sources makes probe-stores, which does, or copy the files to a disk".into())
+        Err("this build of probe cannot read object stores; build probe-stores with `cargo install --path stores` in its sources, or copy the files to a disk".into())
     }
 }

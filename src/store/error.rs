@@ -33,7 +33,7 @@ pub enum StoreError {
     },
     /// More bytes than the scratch folder may hold.
     #[error(
-        "{}: {bytes} bytes to copy, {left} are left of the {limit} that the scratch folder may hold; choose fewer with --step and --rank, compare in shards, or raise --scratch-bytes",
+        "{}: {bytes} bytes to copy, {left} are left of the {limit} allowed in the scratch folder; choose fewer with --step and --rank, compare in shards, or raise --scratch-bytes",
         name.display()
     )]
     Budget {

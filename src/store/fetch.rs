@@ -131,7 +131,7 @@ fn piece(bucket: &dyn Bucket, order: &Order<'_>, range: Range<u64>) -> Result<()
     let unsound = |message: String| StoreError::unsound(name, message);
     let mut answer = bucket.get(&object.key, range.clone()).map_err(|fault| match fault {
         Fault::Missing => Failure::Final(unsound(
-            "was listed, and is not there any more; copy it where nothing changes it, or try again".into(),
+            "was listed, but is no longer there; copy it where nothing changes it, or try again".into(),
         )),
         Fault::Refused(_) => Failure::Final(StoreError::of(name, fault)),
         Fault::Passing(_) => Failure::Passing(StoreError::of(name, fault)),
@@ -149,21 +149,20 @@ fn piece(bucket: &dyn Bucket, order: &Order<'_>, range: Range<u64>) -> Result<()
             Ok(count) => count,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => {
-                let reason = format!("the answer broke off after {seen} of {wanted} bytes: {error}");
+                let reason = format!("the response broke off after {seen} of {wanted} bytes: {error}");
                 return Err(Failure::Passing(StoreError::of(name, Fault::Passing(reason))));
             }
         };
         seen += count as u64;
         if seen > wanted {
-            let message = format!(
-                "more than the {wanted} bytes that were asked for came; the store is not to be trusted"
-            );
+            let message =
+                format!("more than the {wanted} requested bytes arrived; the store cannot be trusted");
             return Err(Failure::Final(unsound(message)));
         }
         out.write_all(&buffer[..count]).map_err(scratch)?;
     }
     if seen < wanted {
-        let reason = format!("the answer ended after {seen} of {wanted} bytes");
+        let reason = format!("the response ended after {seen} of {wanted} bytes");
         return Err(Failure::Passing(StoreError::of(name, Fault::Passing(reason))));
     }
     Ok(())
@@ -173,7 +172,7 @@ fn piece(bucket: &dyn Bucket, order: &Order<'_>, range: Range<u64>) -> Result<()
 fn check(object: &Object, answer: &Answer<'_>, range: &Range<u64>) -> Result<(), String> {
     if answer.size != object.size {
         return Err(format!(
-            "was listed with {} bytes, and has {} now; something still writes it, or the store is not to be trusted",
+            "was listed with {} bytes, but now has {}; something still writes it, or the store cannot be trusted",
             object.size, answer.size
         ));
     }
@@ -184,7 +183,7 @@ fn check(object: &Object, answer: &Answer<'_>, range: &Range<u64>) -> Result<(),
     }
     if answer.range != *range {
         return Err(format!(
-            "bytes {} to {} were asked for, and {} to {} came; the store is not to be trusted",
+            "bytes {} to {} were requested, but {} to {} arrived; the store cannot be trusted",
             range.start, range.end, answer.range.start, answer.range.end
         ));
     }
@@ -210,7 +209,10 @@ pub(super) fn put(
     if stored.size == size {
         return Ok(());
     }
-    Err(StoreError::unsound(name, format!("{size} bytes were put, and it has {}; put it again", stored.size)))
+    Err(StoreError::unsound(
+        name,
+        format!("{size} bytes were uploaded, but it has {}; upload it again", stored.size),
+    ))
 }
 
 /// A file that is put.

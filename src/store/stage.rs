@@ -247,7 +247,7 @@ impl<'a> Stage<'a> {
             && let Some(object) = self.list(&remote)?.first()
         {
             let message =
-                format!("is not empty, it has {:?}; name a folder that is not there yet", object.key);
+                format!("is not empty, it has {:?}; name a folder that does not exist yet", object.key);
             return Err(StoreError::unsound(remote.name(), message));
         }
         self.output(typed)
@@ -368,7 +368,7 @@ impl<'a> Stage<'a> {
             let fault = if object.key.starts_with(&prefix) {
                 key_fault(object.key.trim_end_matches('/'))
             } else {
-                Some("was not asked for".into())
+                Some("was not requested".into())
             };
             if let Some(fault) = fault {
                 let message = format!("it holds an object whose key {:?} {fault}; rename it", object.key);

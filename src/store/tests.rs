@@ -102,20 +102,20 @@ fn only_what_is_selected_is_copied_and_the_answer_is_the_same() {
 fn what_a_store_does_wrong_is_an_error_that_names_the_object() {
     let (_folder, lying) = case();
     for (lie, at, message) in [
-        (Lie::CutsShort(9), "/dump.json", "the answer ended after "),
-        (Lie::BreaksOff(9), "/dump.json", "the answer broke off after "),
+        (Lie::CutsShort(9), "/dump.json", "the response ended after "),
+        (Lie::BreaksOff(9), "/dump.json", "the response broke off after "),
         (Lie::Overloaded(9), "", "503 Slow Down; tried several times, try again later"),
-        (Lie::GoesOn, "/dump.json", "that were asked for came; the store is not to be trusted"),
-        (Lie::Grows, "/dump.json", "now; something still writes it, or the store is not to be trusted"),
+        (Lie::GoesOn, "/dump.json", "requested bytes arrived; the store cannot be trusted"),
+        (Lie::Grows, "/dump.json", "; something still writes it, or the store cannot be trusted"),
         (Lie::Changes, "/dump.json", "changed while it was copied; wait until nothing writes it"),
-        (Lie::Elsewhere, "/dump.json", "came; the store is not to be trusted"),
-        (Lie::Claims(1_000_000), "/dump.json", "the answer ended after "),
-        (Lie::Claims(1 << 40), "", "bytes to copy, 1073741824 are left of the 1073741824 that"),
+        (Lie::Elsewhere, "/dump.json", "arrived; the store cannot be trusted"),
+        (Lie::Claims(1_000_000), "/dump.json", "the response ended after "),
+        (Lie::Claims(1 << 40), "", "bytes to copy, 1073741824 are left of the 1073741824 allowed"),
         (Lie::Claims(u64::MAX), "", "bytes to copy, 1073741824 are left"),
         (Lie::LosesPage, "", "its listing changed, from 14 objects to "),
         (Lie::LosesPageOnce, "", "its listing changed, from 14 objects to 24; wait until"),
         (Lie::Escapes, "", "whose key \"runs/baseline/../../etc/passwd\" has a part \"..\"; rename it"),
-        (Lie::Forgets, "/dump.json", "was listed, and is not there any more"),
+        (Lie::Forgets, "/dump.json", "was listed, but is no longer there"),
         (Lie::Forbidden, "", "403 Forbidden: AccessDenied"),
     ] {
         let (_again, fresh) =
@@ -138,7 +138,7 @@ fn a_store_that_hides_the_end_of_every_object_makes_the_answer_incomplete() {
     let found = compared(&lying, &Asked::default(), &Selection::default()).unwrap();
     assert_eq!((found.verdict, found.incomplete.len()), (RunVerdict::Incomplete, 48));
     let reason = &found.incomplete[0].reason;
-    assert!(reason.starts_with("s3://bucket/runs/baseline/step0/rank0/dump.json: breaks off"), "{reason}");
+    assert!(reason.starts_with("s3://bucket/runs/baseline/step0/rank0/dump.json: ends early"), "{reason}");
 }
 
 #[test]
@@ -179,8 +179,9 @@ fn a_build_without_stores_says_how_to_get_one_that_has_them() {
     for typed in ["s3://bucket/run", "gs://bucket/run", "az://bucket/run"] {
         let error = stage.dump(Path::new(typed), &Selection::default()).unwrap_err().to_string();
         assert!(
-            error
-                .starts_with(&format!("{typed}: this build of probe reads no object stores; `cargo install")),
+            error.starts_with(&format!(
+                "{typed}: this build of probe cannot read object stores; build probe-stores"
+            )),
             "{error}"
         );
     }
@@ -240,7 +241,7 @@ fn what_is_written_is_put_and_looked_at() {
     assert_eq!(*lying.0.changed.lock().unwrap(), ["out/run/b", "out/run/a"]);
     lying.lies(Lie::PutsHalf);
     let error = first.deliver(&files).unwrap_err().to_string();
-    assert_eq!(error, "s3://bucket/out/run/b: 9 bytes were put, and it has 4; put it again");
+    assert_eq!(error, "s3://bucket/out/run/b: 9 bytes were uploaded, but it has 4; upload it again");
     lying.lies(Lie::Forbidden);
     let error = stage(&lying).output(Path::new("s3://bucket/out")).unwrap_err().to_string();
     assert_eq!(error, "s3://bucket/out: 403 Forbidden: AccessDenied");
@@ -332,7 +333,7 @@ mod shards {
         lying.lies(Lie::PutsHalf);
         let error = shard(&lying, &plan, 1).unwrap_err();
         assert!(
-            error.contains("/3/1/result.parquet: ") && error.contains(" bytes were put, and it has "),
+            error.contains("/3/1/result.parquet: ") && error.contains(" bytes were uploaded, but it has "),
             "{error}"
         );
         lying.lies(Lie::None);

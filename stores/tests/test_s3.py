@@ -113,7 +113,7 @@ def test_a_comparison_and_its_shards_are_those_of_a_disk(store: Store, tmp_path:
         assert (f"--plan {s3}/run/plan.json --shard 1/2" in " ".join(merged.stdout.split())) == missing
     assert _report(store.read("run/report.json"), store) == _report(wanted, store)
     again = store.probe("compare", "--plan", f"{s3}/run/plan.json", "--shard", "2/2")
-    assert (again.returncode, "was done before" in again.stdout) == (0, True)
+    assert (again.returncode, "was already done" in again.stdout) == (0, True)
 
     # The rows of the shards are those of a plan on a disk.
     disk = tmp_path / "run"
@@ -210,7 +210,7 @@ def test_what_goes_wrong_is_one_line_that_names_the_object(store: Store, tmp_pat
         (["s3://no-such-bucket/a", sides[1]], {}, "s3://no-such-bucket/a: "),
         ([*sides, "--scratch-bytes", "1KB"], {}, f"{sides[0]}: "),
         ([*sides, "--scratch", str(tmp_path / "nowhere")], {}, "give another folder with --scratch"),
-        ([sides[0], "obs://bucket/a"], {}, "obs://bucket/a: obs:// is no store that probe reads"),
+        ([sides[0], "obs://bucket/a"], {}, "obs://bucket/a: obs:// is not supported: probe reads s3://"),
         (sides, {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, f"{s3}/"),
     ):
         done = store.probe("compare", *arguments, "-o", tmp_path / "out", environment=environment)

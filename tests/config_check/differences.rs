@@ -46,7 +46,7 @@ fn each_difference_is_found_by_its_own_part() {
         case("cublas workspace", Env, Diff, "CUBLAS_WORKSPACE_CONFIG", "deterministic", |d| {
             env(d, "CUBLAS_WORKSPACE_CONFIG", ":16:8");
         }),
-        case("hash seed", Env, Diff, "PYTHONHASHSEED", "walked", |d| env(d, "PYTHONHASHSEED", "1")),
+        case("hash seed", Env, Diff, "PYTHONHASHSEED", "iterated", |d| env(d, "PYTHONHASHSEED", "1")),
         case("library path", Env, Note, "LD_LIBRARY_PATH", "libraries", |d| {
             env(d, "LD_LIBRARY_PATH", "/opt");
         }),
@@ -79,9 +79,16 @@ fn each_difference_is_found_by_its_own_part() {
             d.parts().pip.as_mut().unwrap().packages[3].commit = Some("abc".into());
             d.parts().pip.as_mut().unwrap().packages[3].version = "4.51.4".into();
         }),
-        case("torch-npu does not fit", Pip, Diff, "torch-npu for torch", "another version of torch", |d| {
-            package(d, "torch-npu", "2.6.0");
-        }),
+        case(
+            "torch-npu does not fit",
+            Pip,
+            Diff,
+            "torch-npu for torch",
+            "a different version of torch",
+            |d| {
+                package(d, "torch-npu", "2.6.0");
+            },
+        ),
         case("determinism", Flags, Diff, "deterministic_algorithms", "every run", |d| {
             d.set(Flags, "deterministic_algorithms", json!(false));
         }),
@@ -135,7 +142,7 @@ fn each_difference_is_found_by_its_own_part() {
             Dataset,
             Diff,
             "args.0",
-            "the same 4 samples in another order, from sample 1",
+            "the same 4 samples in a different order, from sample 1",
             |d| {
                 samples(&mut arguments(d, 1)[0].content, |samples| samples.swap(1, 2));
             },
@@ -146,10 +153,10 @@ fn each_difference_is_found_by_its_own_part() {
                 samples.push("0".repeat(32));
             });
         }),
-        case("scalar argument", Dataset, Diff, "kwargs.scale", "another argument", |d| {
+        case("scalar argument", Dataset, Diff, "kwargs.scale", "a different argument", |d| {
             arguments(d, 0)[2].content = Content::Value { value: Setting::Float(0.25) };
         }),
-        case("scalar as text", Dataset, Match, "kwargs.scale", "another form", |d| {
+        case("scalar as text", Dataset, Match, "kwargs.scale", "a different form", |d| {
             arguments(d, 0)[2].content = Content::Value { value: "5e-1".into() };
         }),
         case("missing argument", Dataset, Diff, "kwargs.scale", "does not", |d| _ = arguments(d, 0).pop()),
@@ -166,7 +173,7 @@ fn each_difference_is_found_by_its_own_part() {
         case("pinned memory", Dataloader, Expected, "pin_memory", "", |d| {
             d.set(Dataloader, "pin_memory", json!(false));
         }),
-        case("dropout", Model, Diff, "drop", "set up otherwise", |d| {
+        case("dropout", Model, Diff, "drop", "has different settings", |d| {
             d.parts().model.as_mut().unwrap().modules[4].extra = "p=0.2, inplace=False".into();
         }),
         case("fused layer norm", Model, Expected, "norm", "fused", |d| {
@@ -180,10 +187,10 @@ fn each_difference_is_found_by_its_own_part() {
         case("evaluation", Model, Diff, "drop mode", "dropout", |d| {
             d.parts().model.as_mut().unwrap().modules[4].training = Some(false);
         }),
-        case("order", Model, Diff, "order of modules", "another order", |d| {
+        case("order", Model, Diff, "order of modules", "a different order", |d| {
             d.parts().model.as_mut().unwrap().modules.swap(1, 2);
         }),
-        case("renamed module", Model, Note, "fc1 -> fc_one", "another name", |d| {
+        case("renamed module", Model, Note, "fc1 -> fc_one", "a different name", |d| {
             d.parts().model.as_mut().unwrap().modules[2].name = "fc_one".into();
         }),
         case("frozen", Model, Diff, "fc1.weight", "trains it", |d| {
@@ -212,7 +219,7 @@ fn each_difference_is_found_by_its_own_part() {
             weight.cast_hashes.clear();
             weight.sketch = Some(sketch(1.01));
         }),
-        case("other values", Part::Weights, Diff, "fc1.weight", "other values", |d| {
+        case("different values", Part::Weights, Diff, "fc1.weight", "different values", |d| {
             let weight = &mut weights(d).steps[0].tensors[1];
             weight.hash = Some(hash("other"));
             weight.unordered_hash = Some(hash("other")[..16].into());
@@ -239,7 +246,7 @@ fn each_difference_is_found_by_its_own_part() {
         case("missing", Part::Weights, Diff, "fc1.bias", "one side only", |d| {
             _ = weights(d).steps[0].tensors.remove(2);
         }),
-        case("reshaped", Part::Weights, Diff, "fc1.weight", "another shape", |d| {
+        case("reshaped", Part::Weights, Diff, "fc1.weight", "different shapes", |d| {
             weights(d).steps[0].tensors[1].shape = Some(vec![256]);
         }),
         case("learning rate", Optimizer, Diff, "group 0.lr", "updated", |d| {
@@ -300,7 +307,7 @@ fn each_difference_is_found_by_its_own_part() {
         case("argument", Hyperparameters, Diff, "hidden_size", "", |d| {
             argument_value(d, "hidden-size", Setting::Integer(32));
         }),
-        case("argument as text", Hyperparameters, Match, "learning_rate", "another form", |d| {
+        case("argument as text", Hyperparameters, Match, "learning_rate", "a different form", |d| {
             argument_value(d, "learning_rate", "1e-3".into());
         }),
         case("alias", Hyperparameters, Match, "learning_rate / lr", "", |d| {

@@ -48,7 +48,7 @@ fn nan_on_both_sides_is_a_match_that_says_so() {
     }
     let outcome = compare(&both[0], &both[1]);
     let row = outcome.part(Part::Weights).unwrap().rows[0].clone();
-    assert_eq!((row.verdict, &*row.reason), (Verdict::Match, "the same bytes, NaN among them"));
+    assert_eq!((row.verdict, &*row.reason), (Verdict::Match, "the same bytes, including NaN"));
 }
 
 #[test]
@@ -63,5 +63,5 @@ fn tensors_without_elements_are_no_match() {
     let outcome = compare(&emptied(), &emptied());
     let part = outcome.part(Part::Weights).unwrap();
     assert_eq!(part.verdict, Verdict::Unknown, "{part:#?}");
-    assert!(part.rows.iter().any(|row| row.reason.contains("no tensor held an element")));
+    assert!(part.rows.iter().any(|row| row.reason.contains("no tensor held any elements")));
 }

@@ -273,7 +273,7 @@ test("a gate shows what is to blame, the environment, and how everything moved g
 
 test("a gate without a history says how to keep one, and shows hostile names as text", async () => {
   const { page: shown, complaints, close } = await open(browser, hostileGate());
-  assert.match(await shown.locator(".history").innerText(), /No history is kept/);
+  assert.match(await shown.locator(".history").innerText(), /There is no history/);
   const seen = await shown.evaluate(() => document.body.innerText);
   assert.ok(seen.includes("<script>") && !/[\u0000\u001b\u202e]/.test(seen), seen.slice(0, 400));
   assert.equal(await shown.evaluate(() => window.owned), undefined);

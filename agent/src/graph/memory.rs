@@ -51,7 +51,7 @@ pub(super) fn begin(
         *state = match reserve(runtime, bytes, trial) {
             Ok(memory) => {
                 say(&format!(
-                    "graphs are recorded: copies of their tensors take up to {} MiB of pinned memory (--graph-memory), and are made with every replay",
+                    "graphs are recorded: their tensors are copied with every replay, to up to {} MiB of pinned memory (--graph-memory)",
                     bytes >> 20
                 ));
                 State::There(memory)
@@ -84,9 +84,7 @@ fn reserve(
     }
     let bytes = rounded(bytes);
     let start = runtime.pinned(bytes).map_err(|status| {
-        format!(
-            "no {bytes} bytes of pinned memory are to be had ({status}); ask for less with --graph-memory"
-        )
+        format!("cannot get {bytes} bytes of pinned memory ({status}); ask for less with --graph-memory")
     })?;
     trial(runtime, start.addr())?;
     Ok(Memory { gaps: BTreeMap::from([(start.addr(), bytes)]), returned: Vec::new() })
@@ -105,7 +103,7 @@ impl Memory {
                 runtime.enter(context);
                 if runtime.finish() != 0 {
                     // A device that failed writes nothing any more, and tells the program itself.
-                    notes::count(notes::Count::CopyFailed, "a device failed in front of a capture");
+                    notes::count(notes::Count::CopyFailed, "a device failed before a capture");
                 }
                 waited.push(context);
             }

@@ -35,7 +35,7 @@ macro_rules! function {
 
 /// What is asked of CANN, by the name that a refusal is told by.
 fn ask(what: &str, status: Status) -> Result<(), String> {
-    if status == 0 { Ok(()) } else { Err(format!("in a trial of the agent's own {what} answers {status}")) }
+    if status == 0 { Ok(()) } else { Err(format!("in the agent's own trial, {what} returns {status}")) }
 }
 
 /// Captures a copy to pinned memory at `target`, and replays it twice.
@@ -95,7 +95,7 @@ fn replay(runtime: &Runtime, stream: *mut c_void, source: *mut c_void, target: u
             if content() == [byte; BYTES] {
                 Ok(())
             } else {
-                Err("in a trial of the agent's own a copy in a graph does not bring what the device holds"
+                Err("in the agent's own trial, a copy in a graph does not return what the device holds"
                     .to_owned())
             }
         };

@@ -178,7 +178,7 @@ impl Writer<'_> {
             notes.push(format!("{CALLED_IN}{op}"));
         }
         match record.plan.basis {
-            Basis::Difference => notes.push("inputs and outputs told by what changed".to_owned()),
+            Basis::Difference => notes.push("inputs and outputs inferred from what changed".to_owned()),
             Basis::Unscanned => notes.push("arguments unknown".to_owned()),
             Basis::Table | Basis::Signature => {}
         }

@@ -189,7 +189,7 @@ pub(super) fn check(record: &mut Record) {
         if content(before) != content(check) {
             notes::count(
                 Count::OtherLayout,
-                &format!("aclnn{} writes to what the table says it reads", record.plan.operator),
+                &format!("aclnn{} writes to a parameter that the table lists as read", record.plan.operator),
             );
             if let Some(function) = record.plan.function {
                 function.distrusted.store(true, Ordering::Relaxed);

@@ -42,7 +42,7 @@ class _WaitForTorch:
                 self._announce(spec.loader)
             return spec
         except Exception as error:
-            _say("torch is imported in a way that is not understood (%s: %s); nothing is recorded" % (type(error).__name__, error))
+            _say("torch is imported in an unknown way (%s: %s); nothing is recorded" % (type(error).__name__, error))
             return None
 
     def _announce(self, loader):

@@ -208,7 +208,7 @@ class Discovery:
             # All that it started has ended.
             return self._order.is_packed()
         if program == str(os.getppid()) and not self._order.is_packed():
-            say("config-check: nothing is packed of a process that called no model that is trained")
+            say("config-check: nothing is packed for a process that called no model in training")
         return True
 
     def begin(self) -> None:

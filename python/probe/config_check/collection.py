@@ -460,7 +460,7 @@ class Collection:
     def _content(self) -> str:
         if self._step:
             return f"{self._step} step{'' if self._step == 1 else 's'}"
-        return "what stands before the first step" if self._model is not None else "no model, only the environment"
+        return "the state before the first step" if self._model is not None else "no model, only the environment"
 
     @contextlib.contextmanager
     def _guard(self, part: str) -> Iterator[None]:
@@ -479,7 +479,7 @@ def _merge_rest(output: Path, run: str, world_size: int, process: int) -> None:
     try:
         folder = archive.parts_folder(output, run)
         if folder.exists() and not archive.merge(output, run, world_size, complete_only=False) and folder.exists():
-            say(f"config-check: not all of {world_size} ranks are in {output} so far")
+            say(f"config-check: not all {world_size} ranks are in {output} yet")
     except Exception as error:
         say(f"config-check: the ranks were not merged into {output}: {_reason(error)}")
 

@@ -31,7 +31,7 @@ def source(path: str | Path) -> dict[str, Any]:
     else:
         kind, values = "script", shell(text)
     if not isinstance(values, dict):
-        raise ValueError(f"{path.name} holds no settings by name")
+        raise ValueError(f"{path.name} holds no named settings")
     return {"source": kind, "name": path.name, "values": secrets.clean(values)}
 
 

@@ -22,7 +22,7 @@ def read(path: str | os.PathLike[str], **arguments: Any) -> Settings:
     if "common_dump_settings" in values:
         raise SettingsError(
             f"{source}: 'common_dump_settings' at the top level is MindSpore's own dump file, which configures no capture of "
-            "PyTorch; the older tool's form has it inside 'dump'"
+            "PyTorch; msprobe's format has it inside 'dump'"
         )
     if "dump" in values:
         return msprobe_json.settings(values, source, arguments)
@@ -38,7 +38,7 @@ def _load(source: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{source}: is not JSON: {error}") from None
     if not isinstance(values, dict):
-        raise SettingsError(f"{source}: holds no object with keys such as task and dump_path")
+        raise SettingsError(f"{source}: is not an object with keys such as task and dump_path")
     return values
 
 
@@ -46,5 +46,5 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     for key in values:
         if sum(1 for other, _ in pairs if other == key) > 1:
-            raise ValueError(f"key {key!r} stands twice in one object")
+            raise ValueError(f"key {key!r} appears twice in one object")
     return values

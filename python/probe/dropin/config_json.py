@@ -27,8 +27,8 @@ _TASKS_REFUSED = {
     "acc_check": "take a dump with task 'tensor' on both devices and run 'probe compare'",
     "run_ut": "take a dump with task 'tensor' on both devices and run 'probe compare'",
     "diff_check": "take a dump with task 'hash' in both runs and run 'probe compare'",
-    "nan_check": "use task 'statistics': NaN and Inf of every value are counted, and 'probe compare' names where they are born",
-    "overflow_check": "use task 'statistics': NaN and Inf of every value are counted, and 'probe compare' names where they are born",
+    "nan_check": "use task 'statistics': NaN and Inf of every value are counted, and 'probe compare' names where they first appear",
+    "overflow_check": "use task 'statistics': NaN and Inf of every value are counted, and 'probe compare' names where they first appear",
     "free_benchmark": "take two dumps and run 'probe compare'",
     "exception_dump": "use task 'statistics': NaN and Inf of every value are counted",
     "grad_probe": "use level 'L0': the gradients of all parameters are recorded",
@@ -36,9 +36,9 @@ _TASKS_REFUSED = {
 
 #: Keys whose effect cannot be had, and what to do instead. Leaving them out would give another dump than the one asked for.
 _REFUSED = {
-    "load": "replacing a module's inputs by dumped ones is not supported; load them in the script and call the module",
+    "load": "replacing a module's inputs with dumped ones is not supported; load them in the script and call the module",
     "slice": "parts of tensors are not recorded; use 'list' to choose ops, or task 'sketch', which is small for any tensor",
-    "request_id": "single inference requests are not told apart; use 'step' to choose iterations",
+    "request_id": "single inference requests are not distinguished; use 'step' to choose iterations",
     "bench_path": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
     "diff_nums": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
     "white_list": "there is no task 'acc_check' here; use 'list'",
@@ -118,7 +118,7 @@ def _recorded(task: str, block: Keys) -> str:
 def _level(top: Keys, task: str) -> str:
     level = top.get("level") or DEFAULT_LEVEL
     if level == "L2":
-        raise top.error("level", "is not supported: kernels inside the NPU's runtime are not seen from Python; use 'op', which "
+        raise top.error("level", "is not supported: kernels inside the NPU's runtime are not visible from Python; use 'op', which "
                                  "records every op that torch dispatches")
     if not isinstance(level, str) or (level not in LEVELS_BEFORE and level not in LEVELS):
         raise top.error("level", f"is unknown; {suggestion(str(level), (*LEVELS_BEFORE, 'op'))}")
@@ -141,7 +141,7 @@ def _data_mode(block: Keys) -> dict[str, Any]:
         if mode not in known:
             raise block.error("data_mode", f"holds {mode!r}, which is unknown; {suggestion(mode, known)}")
     if "all" in modes and len(modes) > 1:
-        raise block.error("data_mode", "holds 'all' and more; leave out one or the other")
+        raise block.error("data_mode", "holds 'all' and others; leave out one or the other")
     chosen: dict[str, Any] = {}
     if {"forward", "backward"} & set(modes):
         chosen["phases"] = (["forward"] if "forward" in modes else []) + (["backward", "gradients"] if "backward" in modes else [])
@@ -153,7 +153,7 @@ def _data_mode(block: Keys) -> dict[str, Any]:
 def _scope(block: Keys) -> list[str] | None:
     names = block.texts("scope")
     if names and len(names) != 2:
-        raise block.error("scope", "is not two full names of ops, the first and the last to record")
+        raise block.error("scope", "is not a pair of full op names, the first and the last to record")
     return names or None
 
 
@@ -189,9 +189,9 @@ def _warn(top: Keys, block: Keys) -> None:
         warn(f"{top.name('custom_op_namespaces')}: not needed and ignored; level 'op' sees the ops of every namespace")
     for key in _MINDSPORE:
         if block.get(key) is not None:
-            warn(f"{block.name(key)}: ignored, it is MindSpore's")
+            warn(f"{block.name(key)}: ignored, it belongs to MindSpore")
     if block.get("summary_mode") in ("md5", "xor"):
-        warn(f"{block.name('summary_mode')}: an order-sensitive 128-bit hash is recorded instead; it cannot be compared with the "
-             "older tool's checksums")
+        warn(f"{block.name('summary_mode')}: an order-sensitive 128-bit hash is recorded instead; it cannot be compared with "
+             "msprobe's checksums")
     if top.get("task") == "structure":
         warn(f"{top.name('task')}: the structure is recorded together with statistics")

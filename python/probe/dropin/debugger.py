@@ -45,7 +45,7 @@ class PrecisionDebugger:
         if before is None:
             PrecisionDebugger._recording = SharedRecording(settings)
         elif before.settings != settings:
-            warn("a second PrecisionDebugger with other settings is ignored: there is one per process, and the first stays")
+            warn("a second PrecisionDebugger with different settings is ignored: there is one per process, the first")
 
     @classmethod
     def start(
@@ -60,16 +60,16 @@ class PrecisionDebugger:
         `rank_id` names this process where torch.distributed does not. Raises SettingsError for what cannot be done.
         """
         if token_range is not None:
-            raise SettingsError("start: token_range is not supported: single tokens are not told apart; call start() and stop() "
+            raise SettingsError("start: token_range is not supported: single tokens are not distinguished; call start() and stop() "
                                 "around the forward calls to record")
         if scheduled_tokens is not None:
-            raise SettingsError("start: scheduled_tokens is not supported: single inference requests are not told apart")
+            raise SettingsError("start: scheduled_tokens is not supported: single inference requests are not distinguished")
         recording = cls._ready("start")
         if recording is None:
             return
         if model is None and recording.settings.level in ("module", "mix"):
             # Models that are called later are found all the same: that is more than the older tool could do.
-            say_once(f"start: no model given at level {recording.settings.level}; models are named by the order of their first calls")
+            say_once(f"start: no model given at level {recording.settings.level}; models are named in the order of their first calls")
         recording.start(model, rank_id)
 
     @classmethod
@@ -97,7 +97,7 @@ class PrecisionDebugger:
     def set_init_step(cls, step: int) -> None:
         """Give the current iteration a number: that of the checkpoint from which a training goes on."""
         if not isinstance(step, int) or isinstance(step, bool) or step < 0:
-            raise SettingsError(f"set_init_step: {step!r} is no step number")
+            raise SettingsError(f"set_init_step: {step!r} is not a step number")
         recording = cls._ready("set_init_step")
         if recording is not None:
             recording.set_step(step)
@@ -109,7 +109,7 @@ class PrecisionDebugger:
         if recording is None:
             return
         if cls._module_dump:
-            raise SettingsError(f"module_dump: {dump_name!r} begins before module_dump_end() has ended the one before")
+            raise SettingsError(f"module_dump: {dump_name!r} begins before module_dump_end() has ended the previous one")
         PrecisionDebugger._module_dump = True
         recording.start(module)
 
@@ -117,7 +117,7 @@ class PrecisionDebugger:
     def module_dump_end(cls) -> None:
         """End what `module_dump` began."""
         if not cls._module_dump:
-            say_once("module_dump_end: nothing was begun by module_dump()")
+            say_once("module_dump_end: module_dump() was not called before")
             return
         PrecisionDebugger._module_dump = False
         cls.stop()
@@ -127,7 +127,7 @@ class PrecisionDebugger:
         """Accepted and not needed: ops are intercepted in torch, so a function of the user's is recorded by what it calls."""
         prefix = api_prefix or getattr(module, "__name__", type(module).__name__)
         say_once(f"register_custom_api: {prefix}.{api} need not be registered: the torch functions and ops that it calls are "
-                 "recorded without it; 'save' records its own values")
+                 "recorded anyway; 'save' records its own values")
 
     @classmethod
     def restore_custom_api(cls, module: Any, api: str) -> None:

@@ -41,7 +41,7 @@ class Keys:
         if value is None:
             value = {}
         if not isinstance(value, dict):
-            raise self.error(key, "is no object")
+            raise self.error(key, "is not an object")
         return Keys(value, self._source, f"{self._place}{key}.")
 
     def texts(self, key: str) -> list[str]:
@@ -50,7 +50,7 @@ class Keys:
         if value is None:
             return []
         if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
-            raise self.error(key, "is no list of texts")
+            raise self.error(key, "is not a list of strings")
         return value
 
     def flag(self, key: str) -> bool | None:

@@ -77,7 +77,7 @@ def _entries(dump: Keys, source: str) -> tuple[Pattern, ...]:
     if entries is None:
         return ()
     if not isinstance(entries, list):
-        raise dump.error("api_list", "is no list of {name, api_type}")
+        raise dump.error("api_list", "is not a list of {name, api_type}")
     return tuple(_entry(entry, source, f"dump.api_list[{number}]") for number, entry in enumerate(entries))
 
 
@@ -85,12 +85,12 @@ def _entry(entry: Any, source: str, place: str) -> Pattern:
     if isinstance(entry, str):
         entry = {"name": entry}
     if not isinstance(entry, dict):
-        raise SettingsError(f"{source}: {place}: {entry!r} is no object with name and api_type")
+        raise SettingsError(f"{source}: {place}: {entry!r} is not an object with name and api_type")
     keys = Keys(entry, source, f"{place}.")
     keys.only(("name", "api_type"))
     name = keys.get("name")
     if not isinstance(name, str) or not name.strip():
-        raise keys.error("name", "is no name of a torch function or a module")
+        raise keys.error("name", "is not the name of a torch function or a module")
     direction = keys.get("api_type") or "all"
     if not isinstance(direction, str) or direction not in _DIRECTIONS:
         raise keys.error("api_type", f"is unknown; {suggestion(str(direction), _DIRECTIONS)}")

@@ -22,7 +22,7 @@ class ApiProfiler:
         """Read the file named by `MSPROBE_PATH`, or the one given. Raises SettingsError if there is none or it cannot be used."""
         path = config_path or os.environ.get(VARIABLE)
         if not path:
-            raise SettingsError(f"{VARIABLE} is not set: let it name the msprobe.json that says what to record")
+            raise SettingsError(f"{VARIABLE} is not set: set it to the msprobe.json that says what to record")
         settings = read(path)
         shared = ApiProfiler._recording
         if shared is None or shared.settings != settings:

@@ -326,7 +326,7 @@ class Session:
         settings = self.settings
         self._rank, self._world = current_rank(settings.rank), world_size()
         if (reason := safe()) and reason != f"{VARIABLE} is set":
-            say_once(f"{reason}: tensors and frames are read by their attributes, which takes longer; {VARIABLE}=0 reads them as elsewhere")
+            say_once(f"{reason}: tensors and frames are read by their attributes, which takes longer; {VARIABLE}=0 reads them the usual way")
         manifest = {
             "framework": {"name": "torch", "version": torch.__version__},
             "device": Device.present(),
@@ -604,7 +604,7 @@ def _remarks(settings: Settings) -> list[str]:
         return []
     return [
         f"{os.path.basename(settings.output)} was recorded with --perturb {settings.perturb}: its weights and inputs were moved by "
-        "one rounding, so that it shows noise; it is no run to be judged"
+        "one rounding, so that it shows noise; it is not a run to judge"
     ]
 
 

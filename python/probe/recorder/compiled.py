@@ -86,7 +86,7 @@ class CompiledRegions:
         if resume is None:
             return
         self._modules.outermost += 1
-        say_once("compiled functions are recorded as one op each: what enters and leaves them")
+        say_once("compiled functions are recorded as one op each, by their inputs and outputs")
         try:
             with without_functions():
                 call = self._core.before_api(self._name(function), None, args, kwargs)

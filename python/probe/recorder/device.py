@@ -110,7 +110,7 @@ class Device:
 
     def missing(self) -> list[str]:
         """What devices lacked so far: a line for each kind of device and type of tensor."""
-        return [f"{kind} cannot measure {_name(dtype)}, which the host did instead: {why}" for (kind, dtype), why in self._missing.items()]
+        return [f"{kind} cannot measure {_name(dtype)}, so the host did: {why}" for (kind, dtype), why in self._missing.items()]
 
     def measure(self, tensor: torch.Tensor) -> Token | None:
         """As `observe`, by the device and alone, or not at all: raises RuntimeError where it lacks something."""

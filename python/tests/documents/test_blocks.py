@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 #: What a command or a call looks like where a block does not say that it is one.
 _TYPED = re.compile(r"^(\$ |probe [a-z]|pip |cargo |python |import |from \w+ import )", re.MULTILINE)
 #: What no example of ours should say.
-_TROUBLE = re.compile(r"Traceback|nothing (was|is) recorded|warning:|recording stopped|could not be recorded|did not come")
+_TROUBLE = re.compile(r"Traceback|nothing (was|is) recorded|warning:|recording stopped|could not be recorded|were not reached")
 
 #: How long something took.
 _SECONDS = re.compile(r"[0-9.]+ s$", re.MULTILINE)

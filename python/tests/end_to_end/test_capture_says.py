@@ -30,7 +30,7 @@ TRAIN = """
 
 RECORDED = re.compile(
     r"probe: recorded (?P<steps>steps? [\d,-]+), (?P<rank>rank .+): (?P<ops>[\d,]+) ops?, "
-    r"[\d.]+ (B|KiB|MiB), [\d.]+ s of measuring and writing; in (?P<folder>\S+); next: probe compare -b (?P=folder) -c OTHER"
+    r"[\d.]+ (B|KiB|MiB), [\d.]+ s spent measuring and writing; in (?P<folder>\S+); next: probe compare -b (?P=folder) -c OTHER"
 )
 
 
@@ -66,7 +66,7 @@ def test_quiet_leaves_it_out(tmp_path: Path) -> None:
 def test_tensors_that_could_not_be_measured_are_counted(tmp_path: Path) -> None:
     lines = said(tmp_path, "train(1); torch.ones(2, device='meta') + 1; torch.zeros(8, dtype=torch.uint8).view(torch.bits8)", "--steps", "1")
     # There is nothing to measure on the device `meta`.
-    counted = "1 of 6 tensors could not be measured, so that comparisons will be incomplete; first Tensor.view.0.forward output.0: torch.bits8 is not measured"
+    counted = "1 of 6 tensors could not be measured, so comparisons will be incomplete; first Tensor.view.0.forward output.0: torch.bits8 is not measured"
     assert RECORDED.fullmatch(lines[0]) and lines[1:] == [f"probe: {counted}"], lines
 
 
@@ -86,13 +86,13 @@ def test_a_print_after_the_loop_is_no_step(tmp_path: Path) -> None:
     [
         (["--include", "gelx"], ["include: 'gelx' matched nothing; did you mean 'Functional.gelu'?", "nothing was recorded: no op of steps 0-2 was selected"]),
         (["--exclude", "1.layer", "--steps", "1"], ["exclude: '1.layer' matched nothing", "recorded step 1"]),
-        (["--include", "torch.nn.functional.linar"], ["warning: include: 'torch.nn.functional.linar' is no torch function; did you mean", "nothing was recorded"]),
+        (["--include", "torch.nn.functional.linar"], ["warning: include: 'torch.nn.functional.linar' is not a torch function; did you mean", "nothing was recorded"]),
         (["--include", "Functional.relu"], ["include: 'Functional.relu' matched nothing; did you mean 'Functional.gelu'?", "nothing was"]),
         (["--include", "gelu", "--include", "*.gelu"], ["include: 'gelu' matched nothing; did you mean 'Functional.gelu'?", "recorded steps 0-2"]),
-        (["--steps", "100"], ["nothing was recorded: it ended after 3 iterations, counted from 0 by the optimizer's steps, and steps 100 were to be recorded"]),
-        (["--steps", "3"], ["nothing was recorded: it ended after 3 iterations"]),
-        (["--steps", "2,50-60"], ["recorded step 2", "steps 50-60 did not come: it ended after 3 iterations"]),
-        (["--steps", "1-5"], ["recorded steps 1-2", "steps 3-5 did not come"]),
+        (["--steps", "100"], ["nothing was recorded: recording ended after 3 iterations, counted from 0 by the optimizer's steps, and steps 100 were to be recorded"]),
+        (["--steps", "3"], ["nothing was recorded: recording ended after 3 iterations"]),
+        (["--steps", "2,50-60"], ["recorded step 2", "steps 50-60 were not reached: recording ended after 3 iterations"]),
+        (["--steps", "1-5"], ["recorded steps 1-2", "steps 3-5 were not reached"]),
         (["--level", "save"], ["nothing was recorded: probe.save() was not called in steps 0-2"]),
     ],
 )  # fmt: skip
@@ -130,12 +130,12 @@ def test_a_program_without_an_optimizer_is_told_how_to_count(tmp_path: Path) -> 
     program = "with torch.no_grad():\n    for number in range(3):\n        model(torch.ones(2, 4))\n"
     lines = said(tmp_path, program)
     assert lines[0].startswith("probe: recorded step 0, ")
-    assert lines[1].startswith("probe: no optimizer of torch stepped, so all of it is iteration 0; count calls of the model")
+    assert lines[1].startswith("probe: no torch optimizer stepped, so everything is iteration 0; count calls of the model")
     lines = said(tmp_path, program, "--steps", "2", output="late")
-    assert len(lines) == 1 and "it ended after 0 iterations" in lines[0] and "--step-on model" in lines[0]
+    assert len(lines) == 1 and "recording ended after 0 iterations" in lines[0] and "--step-on model" in lines[0]
     assert said(tmp_path, program, "--steps", "2", "--step-on", "model", output="model")[0].startswith("probe: recorded step 2, ")
     lines = said(tmp_path, program, "--step-on", "train_stpe", output="typo")
-    assert lines[1] == "probe: step_on: 'train_stpe' is no function that was found and no module that was called; did you mean 'train_step'?"
+    assert lines[1] == "probe: step_on: 'train_stpe' is neither a function that was found nor a module that was called; did you mean 'train_step'?"
 
 
 def test_one_rank_speaks_for_all(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_perturbed_run_says_so_wherever_it_is_looked_at(tmp_path: Path) -> Non
     said(tmp_path, "train(2)", output="plain")
     recorded, changed = said(tmp_path, "train(2)", "--perturb", "3")
     assert recorded.endswith("next: probe compare -b BASELINE -c OTHER --noise dump")
-    assert changed.startswith("probe: this was no ordinary run: --perturb 3 moved 4 weights and 2 inputs by one rounding")
+    assert changed.startswith("probe: this was not an ordinary run: --perturb 3 moved 4 weights and 2 inputs by one rounding")
 
     def probe(*arguments: str) -> str:
         done = subprocess.run([sys.executable, "-m", "probe", *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -170,4 +170,4 @@ def test_a_perturbed_run_says_so_wherever_it_is_looked_at(tmp_path: Path) -> Non
     assert note in probe("compare", "plain", "dump")
     assert "--perturb" not in probe("inspect", "plain")
     compared = probe("compare", "plain", "plain", "--noise", "dump")
-    assert "floors are at least what dump differs from the baseline by" in compared and note not in compared
+    assert "floors are at least the differences of dump from the baseline" in compared and note not in compared

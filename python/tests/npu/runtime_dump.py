@@ -17,7 +17,7 @@ TYPES = {name: getattr(torch, name) for name in ("float64", "float32", "float16"
 
 
 #: Of these operators in graphs there are no values.
-GROUPED = "the program gives it other arguments"
+GROUPED = "the program changes its arguments"
 
 
 @dataclass

@@ -188,7 +188,7 @@ def test_collectives_between_two_processes(tmp_path: Path) -> None:
 
 def test_the_doctor_finds_it_well_and_says_what_is_missing(tmp_path: Path) -> None:
     done = simulator.run(tmp_path, "-m", "probe", "doctor")
-    assert done.code == 0 and "npu:0, Ascend950" in done.stdout and done.stdout.endswith("checks, all well\n"), done.stdout + done.stderr
+    assert done.code == 0 and "npu:0, Ascend950" in done.stdout and done.stdout.endswith("checks, all passed\n"), done.stdout + done.stderr
     # Copies to the host are done by these.
     done = simulator.run(tmp_path, "-m", "probe", "doctor", missing="GeTensor,InplaceCopy")
     assert done.code == 1 and "BAD" in done.stdout and "aclnn" in done.stdout, done.stdout + done.stderr

@@ -322,7 +322,7 @@ def test_memory_that_runs_out_while_measuring_is_no_matter_of_the_training(tmp_p
     name = max((name for name in launched if name not in own), key=lambda name: launched[name])
     short = train(tmp_path, "mlp", "--steps", 1, probe=record("short", steps="0"), oom=f"{name}:all", cache=0)
     assert short.result == plain.result
-    said = [line for line in short.said() if "be measured, so that comparisons will be incomplete" in line]
+    said = [line for line in short.said() if "be measured, so comparisons will be incomplete" in line]
     assert said and "out of memory" in said[0], short.stderr
     code, report = compare(tmp_path / "npu", tmp_path / "short")
     assert (code, report["verdict"]) == (3, "incomplete")

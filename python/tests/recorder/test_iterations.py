@@ -206,13 +206,13 @@ def test_wrong_guesses_say_what_to_use(tmp_path: Path, said: Callable[[], str]) 
             model(torch.ones(1, 2))
     first, second = said().splitlines()
     assert first.startswith("probe: recorded step 0, rank 0: ")
-    assert second.startswith("probe: steps 3 did not come: it ended after 0 iterations, counted from 0 by the optimizer's steps; no optimizer of torch")
+    assert second.startswith("probe: steps 3 were not reached: recording ended after 0 iterations, counted from 0 by the optimizer's steps; no torch optimizer")
     assert "--step-on model" in second and "probe.step()" in second
 
     with probe.capture(tmp_path / "name", step_on="Liner", quiet=True):
         model(torch.ones(1, 2)), model(torch.ones(1, 2))
     assert said().strip() == (
-        "probe: step_on: 'Liner' is no function that was found and no module that was called; did you mean 'Linear'?"
+        "probe: step_on: 'Liner' is neither a function that was found nor a module that was called; did you mean 'Linear'?"
     )
 
     parts = [torch.optim.SGD([parameter], lr=0.1) for parameter in model.parameters()]

@@ -122,5 +122,5 @@ def test_the_manifest_and_the_end_line_say_so(tmp_path: Path, capsys: pytest.Cap
     (note,) = dump.manifest["notes"]
     assert note.startswith("dump was recorded with --perturb 5: its weights and inputs were moved by one rounding")
     said = capsys.readouterr().err
-    assert "this was no ordinary run: --perturb 5 moved 2 weights and 1 input by one rounding" in said
+    assert "this was not an ordinary run: --perturb 5 moved 2 weights and 1 input by one rounding" in said
     assert run(tmp_path, "plain", nn.Linear(4, 4), torch.ones(2, 4)).manifest["notes"] == []

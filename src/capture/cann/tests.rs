@@ -86,7 +86,7 @@ fn a_piece_that_lies_or_leaves_a_gap_ends_its_file_and_no_other() {
     // What follows would stand in the wrong place.
     assert_eq!(files.receive(chunk(&first, &whole[200..], None, true)).unwrap(), Fate::Ignored);
     let gap = files.receive(chunk(&second, &whole[101..], Some(101), true)).unwrap();
-    assert_eq!(gap, Fate::Refused("is for byte 101 of a file of which 100 have come".into()));
+    assert_eq!(gap, Fate::Refused("is for byte 101 of a file with 100 bytes so far".into()));
     for name in [&first, &second] {
         assert_eq!(fs::read(folder.join(name)).unwrap(), whole[..100]);
     }
@@ -180,7 +180,7 @@ fn only_a_dump_of_the_runtime_is_replaced() {
     assert!(taken.contains("already holds a dump; record into another folder"), "{taken}");
     fs::write(folder.join("notes.txt"), "mine").unwrap();
     let foreign = prepare_cann(root.path(), Existing::Replace, "--overwrite").unwrap_err().to_string();
-    assert!(foreign.contains("notes.txt: is no part of a dump of CANN"), "{foreign}");
+    assert!(foreign.contains("notes.txt: is not part of a CANN dump"), "{foreign}");
     assert!(folder.join(name(1)).exists());
     fs::remove_file(folder.join("notes.txt")).unwrap();
     prepare_cann(root.path(), Existing::Replace, "--overwrite").unwrap();

@@ -23,13 +23,13 @@ use crate::read::map::FileAccess;
 use crate::report::Draft;
 use crate::report::baseline::{CalibrationReport, TrialEntry};
 
-/// Find bounds from runs of one commit: equal to the bit where they are, else twice their largest spread.
+/// Derive bounds from runs of one commit: exact where the runs are bit-equal, else twice their largest spread.
 ///
-/// Each RUN is a dump, a file of scalars or a baseline, or several of them with commas: DUMP,LOSSES. Scalars get a bound each, values of modules one for
-/// each kind of call. The policy that is written is tried: the runs have to pass it, and a run with one value moved by twice its bound has to
+/// Each RUN is a dump, a file of scalars or a baseline, or several of them with commas: DUMP,LOSSES. Each scalar gets its own bound, module values one
+/// for each kind of call. The policy is then tried: the runs have to pass it, and a run with one value moved by twice its bound has to
 /// fail.
 ///
-/// Exit codes: 0 done, 1 the bounds do not tell the runs from one that was moved, 2 failed or misused.
+/// Exit codes: 0 done, 1 the bounds do not separate the runs from a moved one, 2 failed or misused.
 #[derive(Debug, Args)]
 pub(super) struct CalibrateArgs {
     /// Three runs or more.
@@ -40,7 +40,7 @@ pub(super) struct CalibrateArgs {
     #[arg(short, long, default_value = "probe-gate.toml", value_name = "FILE")]
     output: PathBuf,
 
-    /// Replace a policy that is there.
+    /// Replace an existing policy.
     #[arg(long)]
     overwrite: bool,
 
@@ -56,10 +56,10 @@ pub(super) struct CalibrateArgs {
 /// Runs the subcommand.
 pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<Exit> {
     if args.output.exists() && !args.overwrite {
-        bail!("{}: is there already; add --overwrite to replace it", args.output.display());
+        bail!("{}: already exists; add --overwrite to replace it", args.output.display());
     }
     if args.runs.len() < LEAST {
-        bail!("{} runs: a spread takes {LEAST} or more runs of one commit", args.runs.len());
+        bail!("{} runs: a spread needs {LEAST} or more runs of one commit", args.runs.len());
     }
     let pool = pool(None)?;
     let bar = (!args.quiet).then(Bar::on_terminal).flatten();
@@ -71,12 +71,11 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<Exit> {
     let values = pool.install(|| value_spreads(&runs, progress))?;
     drop(bar);
     if scalars.is_empty() && values.is_empty() {
-        bail!("the runs hold no values of modules, and no scalars but measures of speed");
+        bail!("the runs hold no values of modules, and no scalars except measures of speed");
     }
     let text = format!("version = 1\nmode = \"golden\"\n{}{}", scalar_rules(&scalars), value_rules(&values));
-    let policy = Policy::parse(&text, Date::today())
-        .map_err(anyhow::Error::msg)
-        .context("the policy that was made")?;
+    let policy =
+        Policy::parse(&text, Date::today()).map_err(anyhow::Error::msg).context("the generated policy")?;
     let folder = tempfile::tempdir().context("a temporary folder")?;
     let trials = pool.install(|| trials(&runs, &scalars, &values.kinds, &policy, folder.path()))?;
     write(&args.output, &text)?;

@@ -13,7 +13,7 @@ use crate::gate::Exact;
 use crate::gate::baseline::Comparison;
 use crate::report::baseline::DiffReport;
 
-/// Show which scalars and modules have moved between two baselines or runs, and by how much; nothing is judged.
+/// Show which scalars and modules moved between two baselines or runs, and by how much; nothing is judged.
 ///
 /// Exit codes: 0 equal, 1 something differs, 2 failed or misused.
 #[derive(Debug, Args)]

@@ -17,15 +17,15 @@ use crate::gate::policy::Pattern;
 use crate::report::baseline::WrittenReport;
 use crate::report::number::counted;
 
-/// Make a baseline of scalars that other tools keep.
+/// Make a baseline of scalars that other tools recorded.
 ///
 /// FILE holds golden values of Megatron-LM, lines of step and loss (torchtitan), `TensorBoard` events (or is a folder of them), a table (CSV) with
-/// a column of steps, JSON Lines with a step each, or is a `trainer_state.json`. Its form is told from its content.
+/// a column of steps, JSON Lines with a step each, or is a `trainer_state.json`. The format is detected from the content.
 ///
 /// Exit codes: 0 done, 2 failed or misused.
 #[derive(Debug, Args)]
 pub(super) struct ImportArgs {
-    /// The files; what they hold adds up.
+    /// The files; their contents add up.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
@@ -33,11 +33,11 @@ pub(super) struct ImportArgs {
     #[arg(short, long, value_name = "NAME.probe.json")]
     output: PathBuf,
 
-    /// Form of the files [default: told from their content].
+    /// Format of the files [default: detected from their content].
     #[arg(long, value_parser = format(), value_name = "FORM")]
     from: Option<ScalarFormat>,
 
-    /// Only scalars of this name (`*` stands for anything); may be given several times.
+    /// Only scalars of this name (`*` matches anything); may be given several times.
     #[arg(long, value_name = "PATTERN")]
     include: Vec<String>,
 
@@ -81,7 +81,7 @@ pub(super) fn run(args: &ImportArgs) -> anyhow::Result<Exit> {
                 continue;
             }
             if scalars.contains_key(&name) {
-                bail!("{}: scalar {name:?} is in an earlier file too", path.display());
+                bail!("{}: scalar {name:?} is also in an earlier file", path.display());
             }
             scalars.insert(name, series);
         }

@@ -48,7 +48,7 @@ enum BaselineCommand {
 // Who makes a baseline and why. No text of the help, which a comment for documentation would become.
 #[derive(Debug, Args)]
 struct Origin {
-    /// Who makes it [default: what CI or the system says].
+    /// Author [default: as given by CI or the system].
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
 
@@ -56,7 +56,7 @@ struct Origin {
     #[arg(long, value_name = "SHA")]
     commit: Option<String>,
 
-    /// Configuration pack of the run (`probe.config_check.pack`), whose set-up is kept to tell drift from regressions.
+    /// Configuration pack of the run (`probe.config_check.pack`); its set-up is kept to tell drift from regressions.
     #[arg(long, value_name = "PACK.zip")]
     environment: Option<PathBuf>,
 }
@@ -93,7 +93,7 @@ pub(super) fn run(args: &BaselineArgs) -> anyhow::Result<Exit> {
 fn made(paths: &[PathBuf], environment: Option<&Path>, steps: &NumberSet) -> anyhow::Result<Made> {
     let made = make(paths, environment, steps, FileAccess::Map)?;
     if let Some(Incomplete { place, reason }) = made.incomplete.first() {
-        bail!("{place}: {reason}; half a run is no baseline");
+        bail!("{place}: {reason}; an incomplete run is no baseline");
     }
     Ok(made)
 }

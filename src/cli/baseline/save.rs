@@ -14,15 +14,15 @@ use crate::gate::sketches;
 use crate::report::baseline::WrittenReport;
 use crate::report::number::counted;
 
-/// Make a baseline of a run: of its dump, files of scalars, or both.
+/// Make a baseline from a run: its dump, files of scalars, or both.
 ///
-/// Of a dump the outputs of modules and the gradients of parameters are kept, a line each. --sketches keeps what is needed to name ops as well,
-/// in a file of its own.
+/// From a dump, the outputs of modules and the gradients of parameters are kept, a line each. --sketches also keeps what is needed to name ops,
+/// in a separate file.
 ///
 /// Exit codes: 0 done, 2 failed, misused or refused.
 #[derive(Debug, Args)]
 pub(super) struct SaveArgs {
-    /// A dump, and files that scalars are imported from; what they hold adds up.
+    /// A dump, and files to import scalars from; their contents add up.
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
 
@@ -34,7 +34,7 @@ pub(super) struct SaveArgs {
     #[arg(long)]
     reason: String,
 
-    /// Keep the sketches of every op as well, in NAME.<hash>.sketches.zip beside the baseline; then a gate names ops.
+    /// Also keep the sketches of every op, in NAME.<hash>.sketches.zip beside the baseline, so that a gate can name ops.
     #[arg(long)]
     sketches: bool,
 
@@ -42,11 +42,11 @@ pub(super) struct SaveArgs {
     #[arg(long, value_name = "STEPS")]
     step: Option<NumberSet>,
 
-    /// Record NaN and infinities, for this reason.
+    /// Allow NaN and infinities, for this reason.
     #[arg(long, value_name = "REASON")]
     allow_nonfinite: Option<String>,
 
-    /// Replace a baseline that is there. `probe baseline update` keeps its history instead.
+    /// Replace an existing baseline. `probe baseline update` keeps its history instead.
     #[arg(long)]
     overwrite: bool,
 
@@ -66,7 +66,7 @@ pub(super) struct SaveArgs {
 pub(super) fn run(args: &SaveArgs) -> anyhow::Result<Exit> {
     if args.output.exists() && !args.overwrite {
         bail!(
-            "{}: is there already; refresh it with `probe baseline update`, or add --overwrite",
+            "{}: already exists; refresh it with `probe baseline update`, or add --overwrite",
             args.output.display()
         );
     }

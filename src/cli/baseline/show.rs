@@ -11,7 +11,7 @@ use crate::gate::Exact;
 use crate::gate::baseline::Baseline;
 use crate::report::baseline::ShownReport;
 
-/// Show what a baseline holds: scalars, values, set-up, and who changed it why.
+/// Show what a baseline holds: scalars, values, set-up, and who changed it and why.
 ///
 /// Exit codes: 0 shown, 2 failed or misused.
 #[derive(Debug, Args)]

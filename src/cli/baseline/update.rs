@@ -13,9 +13,9 @@ use crate::compare::NumberSet;
 use crate::gate::baseline::{Baseline, Comparison};
 use crate::report::baseline::WrittenReport;
 
-/// Refresh a baseline with a new run. What moved, who accepts it and why are written into it.
+/// Refresh a baseline with a new run. It records what moved, who accepted it and why.
 ///
-/// Without --accept and --reason it shows what would move, and refuses.
+/// Without --accept and --reason, shows what would move and changes nothing.
 ///
 /// Exit codes: 0 done, 2 failed, misused or refused.
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub(super) struct UpdateArgs {
     #[arg(value_name = "NAME.probe.json")]
     baseline: PathBuf,
 
-    /// The new run: a dump, and files that scalars are imported from.
+    /// The new run: a dump, and files to import scalars from.
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
 
@@ -32,15 +32,15 @@ pub(super) struct UpdateArgs {
     #[arg(long)]
     accept: bool,
 
-    /// Why it is right that it moved.
+    /// Why the change is right.
     #[arg(long)]
     reason: Option<String>,
 
-    /// Record NaN and infinities, for this reason.
+    /// Allow NaN and infinities, for this reason.
     #[arg(long, value_name = "REASON")]
     allow_nonfinite: Option<String>,
 
-    /// Keep the sketches of every op as well; a baseline that has some needs new ones.
+    /// Also keep the sketches of every op; a baseline that has some needs new ones.
     #[arg(long)]
     sketches: bool,
 
@@ -70,7 +70,7 @@ pub(super) fn run(args: &UpdateArgs) -> anyhow::Result<Exit> {
             _ => "values of modules",
         };
         bail!(
-            "{} has {}, the new run has {}; give all of the run",
+            "{} has {}, the new run has {}; give the complete run",
             args.baseline.display(),
             words(kinds(&old)),
             words(kinds(&new))

@@ -29,12 +29,12 @@ const OUTPUT: &str = "probe-gate";
 /// Variable with the file that GitHub shows as the summary of a job.
 const SUMMARY: &str = "GITHUB_STEP_SUMMARY";
 
-/// Hold a run against a baseline: has the change moved the model's numbers, where, and was it the code or the environment?
+/// Check a run against a baseline: did the change move the model's numbers, where, and was it the code or the environment?
 ///
 /// BASELINE and CANDIDATE are baselines (NAME.probe.json), dumps, or files of scalars by step: golden values of Megatron-LM, lines of step
-/// and loss, `TensorBoard` events, CSV, JSON Lines, `trainer_state.json`. Each may be given several times; what they hold adds up.
+/// and loss, `TensorBoard` events, CSV, JSON Lines, `trainer_state.json`. Each may be given several times; their contents add up.
 ///
-/// Without a policy every scalar has to be equal, and values are judged as `probe compare` does.
+/// Without a policy, every scalar has to be equal, and values are judged as by `probe compare`.
 ///
 /// Exit codes: 0 pass, 1 regression, drift or flaky, 2 failed or misused, 3 unverified.
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ pub(super) struct GateArgs {
     #[arg(short, long, value_name = "CANDIDATE", required_unless_present = "explain_policy_diff")]
     candidate: Vec<PathBuf>,
 
-    /// TOML file of what is demanded.
+    /// TOML file with the bounds and requirements.
     #[arg(short, long, value_name = "FILE")]
     policy: Option<PathBuf>,
 
@@ -70,15 +70,15 @@ pub(super) struct GateArgs {
     #[arg(long, value_name = "PACK.zip")]
     environment: Option<PathBuf>,
 
-    /// Configuration pack of the baseline's run, where the baseline does not hold its set-up.
+    /// Configuration pack of the baseline's run, if the baseline does not hold its set-up.
     #[arg(long, value_name = "PACK.zip")]
     baseline_environment: Option<PathBuf>,
 
-    /// The commit under test [default: what CI says, else HEAD].
+    /// The commit under test [default: as given by CI, else HEAD].
     #[arg(long, value_name = "SHA")]
     commit: Option<String>,
 
-    /// An earlier result (gate.json or its folder) of the same commit, which may show that the result changes by itself; may be given
+    /// An earlier result (gate.json or its folder) of the same commit, which may show that the result is flaky; may be given
     /// several times.
     #[arg(long, value_name = "RESULT")]
     evidence: Vec<PathBuf>,
@@ -90,11 +90,11 @@ pub(super) struct GateArgs {
     #[command(flatten)]
     narrow: NarrowOptions,
 
-    /// Folder of the sources, which paths in reports are made relative to [default: the working folder].
+    /// Source folder; paths in reports are relative to it [default: the working folder].
     #[arg(long, value_name = "DIR")]
     source_root: Option<PathBuf>,
 
-    /// List every bound of the policy that is looser than in BASE, and gate nothing: 1 where one is, 0 where none is.
+    /// List every bound of the policy that is looser than in BASE, and gate nothing: exits with 1 if there is one, else 0.
     #[arg(long, value_name = "BASE", requires = "policy", conflicts_with = "candidate")]
     explain_policy_diff: Option<PathBuf>,
 

@@ -16,8 +16,8 @@ const FOLDER: &str = "narrow";
 // No text of the help, which a comment for documentation would become.
 #[derive(Debug, Args)]
 pub(super) struct NarrowOptions {
-    /// Where the gate fails, run again with little recorded, and name the op: the ops of the first bad module alone. With --baseline-cmd it is
-    /// also told whether the commit or the environment moved the numbers.
+    /// If the gate fails, run again and record only the ops of the first bad module, to name the op. With --baseline-cmd, also tell
+    /// whether the commit or the environment moved the numbers.
     #[arg(long, requires = "candidate_cmd")]
     narrow: bool,
 
@@ -25,11 +25,11 @@ pub(super) struct NarrowOptions {
     #[arg(long, value_name = "COMMAND", requires = "narrow")]
     candidate_cmd: Option<String>,
 
-    /// Shell command that runs the base commit; without it the candidate is held against the baseline's dump, or its sketches.
+    /// Shell command that runs the base commit; without it, the candidate is compared with the baseline's dump or sketches.
     #[arg(long, value_name = "COMMAND", requires = "narrow")]
     baseline_cmd: Option<String>,
 
-    /// Steps to record, where only a scalar is off [default: the step that is off and the one before it].
+    /// Steps to record if only a scalar is off [default: that step and the one before it].
     #[arg(long, value_name = "STEPS", requires = "narrow")]
     narrow_steps: Option<String>,
 }
@@ -45,7 +45,7 @@ impl NarrowOptions {
         let side = &outcome.baseline;
         if self.narrow && self.baseline_cmd.is_none() && side.dump.is_none() && side.sketches.is_none() {
             bail!(
-                "--narrow has nothing to hold the ops against: give --baseline-cmd, a dump as the baseline, or a baseline with sketches \
+                "--narrow has nothing to compare the ops with: give --baseline-cmd, a dump as the baseline, or a baseline with sketches \
                  (`probe baseline save --sketches`)"
             );
         }
@@ -90,13 +90,13 @@ fn attempt(
             unpacked = sketches::open(sketches, FileAccess::Map)?;
             Trusted::Dump(unpacked.path())
         }
-        (None, None, None) => bail!("nothing to hold the ops against"),
+        (None, None, None) => bail!("nothing to compare the ops with"),
     };
     let value = outcome.to_blame().find(|culprit| culprit.kind != Kind::Scalar);
     if let Some(op) = value.filter(|culprit| culprit.kind == Kind::Op && culprit.source.is_some())
         && outcome.state != State::Drift
     {
-        outcome.narrowed = vec![format!("{} is an op already; nothing was run again", op.name)];
+        outcome.narrowed = vec![format!("{} is already an op; nothing was run again", op.name)];
         return Ok(());
     }
     let ranks = value.and_then(|culprit| culprit.rank).map(|rank| rank.to_string());

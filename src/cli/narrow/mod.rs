@@ -14,12 +14,12 @@ use super::{Exit, terminal};
 use crate::report::narrow::{NarrowReport, StageEntry};
 use crate::report::text::{TextOptions, answer, render};
 
-/// Find the op where two runs part ways with little recorded: first modules, then the ops of the first bad module, then the tensors of the op.
+/// Find the op where two runs diverge while recording little: first modules, then the ops of the first bad module, then the tensors of the op.
 ///
-/// Each command is run once for each of these three steps, under `probe capture`; once more where the ops of the bad module agree, for what lies
+/// Each command is run once for each of these three steps, under `probe capture`; once more if the ops of the bad module agree, to record what is
 /// outside it. A baseline that is a dump is not run again.
 ///
-/// Exit codes: 0 the runs agree, 1 they part ways, 2 failed or misused, 3 something could not be compared.
+/// Exit codes: 0 the runs agree, 1 they diverge, 2 failed or misused, 3 something could not be compared.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -47,7 +47,7 @@ pub(super) struct NarrowArgs {
     #[arg(long, value_name = "RANKS")]
     ranks: Option<String>,
 
-    /// Folder for the dumps, which stay there [default: a temporary one].
+    /// Folder for the dumps, which are kept [default: a temporary one].
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 

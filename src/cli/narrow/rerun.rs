@@ -116,19 +116,19 @@ impl Trail {
             let inside = inside.map_or_else(String::new, |module| format!(" of {module}"));
             let found = match &stage.summary.first_divergence {
                 Some(first) => format!("{} {} ({})", first.op, first.slot, first.cause.name()),
-                None if stage.equal => "equal to the bit".to_owned(),
+                None if stage.equal => "bit-equal".to_owned(),
                 None => answer(&stage.summary),
             };
             format!("{}{inside}: {found}", stage.name)
         };
         let mut lines: Vec<String> = self.stages().map(line).collect();
         if self.changes {
-            lines.push("the baseline, run twice, gives other bits each time; differences of the size of rounding were let pass".into());
+            lines.push("the baseline, run twice, gives different bits; differences the size of rounding were ignored".into());
         }
         let last = self.finer.last();
         if self.first.found() && last.is_some_and(|last| !last.found()) {
             lines.push(
-                "the finer comparison agrees; the answer before it stands. A result that changes by itself looks like this".into(),
+                "the finer comparison agrees; the previous answer stands. This can be a non-deterministic result".into(),
             );
         }
         lines
@@ -314,7 +314,7 @@ impl<'a> Rerun<'a> {
         let output = output.with_context(|| format!("cannot run {command:?}"))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            let last = said.trim_end().lines().next_back().unwrap_or("it said nothing");
+            let last = said.trim_end().lines().next_back().unwrap_or("no output");
             bail!("{command:?} ended with {}: {last}", output.status);
         }
         Ok(dump)

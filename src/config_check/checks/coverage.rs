@@ -91,7 +91,7 @@ fn notes(rows: &mut Rows<'_>, is_baseline: bool, pack: &Pack) {
         let ruling = Ruling::new(
             Verdict::Unknown,
             format!(
-                "the content of '{member}' ({part}) is not what the manifest says: it was changed after it was packed"
+                "the content of '{member}' ({part}) does not match the manifest: it was changed after packing"
             ),
         );
         rows.push("checksum", a, b, ruling.todo("write or copy the pack again"));

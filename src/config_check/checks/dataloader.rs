@@ -21,9 +21,9 @@ pub(super) fn global_batch(
         (true, true) => Ruling::new(Verdict::Match, ""),
         (true, false) => Ruling::new(
             Verdict::Note,
-            "the same batch, put together in another way: gradients are summed in another order",
+            "the same batch, put together differently: gradients are summed in a different order",
         ),
-        _ => Ruling::new(Verdict::Diff, "an optimizer step sees another number of samples")
+        _ => Ruling::new(Verdict::Diff, "an optimizer step sees a different number of samples")
             .todo("choose batch size, accumulation and number of ranks so that their product is the same"),
     };
     rows.push("global batch", Some(x), Some(y), ruling);

@@ -54,7 +54,7 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &Dataset, b: &Dataset) {
                 side.steps.iter().map(|batch| batch.step.to_string()).collect::<Vec<_>>().join(", ")
             ))
         };
-        let ruling = Ruling::new(Verdict::Unknown, "the two sides recorded no step in common");
+        let ruling = Ruling::new(Verdict::Unknown, "the two sides recorded no common step");
         rows.push("steps", list(a), list(b), ruling.todo("collect the same steps on both sides"));
     }
     files(rows, a, b);
@@ -93,17 +93,19 @@ fn pair(rows: &mut Rows<'_>, path: &str, a: &Content, b: &Content) {
                 Sameness::Equal => Ruling::new(Verdict::Match, ""),
                 Sameness::Normalised => Ruling::new(Verdict::Match, NORMALISED),
                 Sameness::Hidden => Ruling::new(Verdict::Note, HIDDEN),
-                Sameness::Differs => Ruling::new(Verdict::Diff, "the model is called with another argument")
-                    .todo("call the model with the same arguments on both sides"),
+                Sameness::Differs => {
+                    Ruling::new(Verdict::Diff, "the model is called with a different argument")
+                        .todo("call the model with the same arguments on both sides")
+                }
             }
         }
         (Content::Object { class: a }, Content::Object { class: b }) if a == b => {
-            Ruling::new(Verdict::Match, "the same class; what is in it was not recorded")
+            Ruling::new(Verdict::Match, "the same class; its content was not recorded")
         }
         (Content::Unrecorded, _) | (_, Content::Unrecorded) => {
             Ruling::new(Verdict::Unknown, "the value of this argument was not recorded").todo(COLLECT)
         }
-        _ => Ruling::new(Verdict::Diff, "the two sides pass arguments of another kind")
+        _ => Ruling::new(Verdict::Diff, "the two sides pass arguments of different kinds")
             .todo("call the model with the same arguments on both sides"),
     };
     rows.push(path, shown_a, shown_b, ruling);
@@ -115,7 +117,7 @@ fn tensors(rows: &Rows<'_>, a: &BatchTensor, b: &BatchTensor) -> Ruling {
     if let (Some(x), Some(y)) = (&a.dtype, &b.dtype)
         && value::dtype(x) != value::dtype(y)
     {
-        return differ("another element type".into());
+        return differ("different element types".into());
     }
     let shapes_differ = matches!((&a.shape, &b.shape), (Some(x), Some(y)) if x != y);
     if let (Some(x), Some(y)) = (&a.hash, &b.hash) {
@@ -126,12 +128,12 @@ fn tensors(rows: &Rows<'_>, a: &BatchTensor, b: &BatchTensor) -> Ruling {
             return samples(rows, x, y, a, b, differ);
         }
         if shapes_differ {
-            return differ("another shape".into());
+            return differ("different shapes".into());
         }
-        return slightly(rows, a, b).unwrap_or_else(|| differ("other content".into()));
+        return slightly(rows, a, b).unwrap_or_else(|| differ("different content".into()));
     }
     if shapes_differ {
-        return differ("another shape".into());
+        return differ("different shapes".into());
     }
     match (&a.statistics, &b.statistics) {
         (Some(x), Some(y)) => match x.difference(y, rows.limits().statistic_ulps) {
@@ -165,12 +167,12 @@ fn samples(
     let (missing, all) = (usize::try_from(missing).unwrap_or(usize::MAX), a.len());
     if missing == 0 && a.len() == b.len() {
         let place = a.iter().zip(b).position(|(x, y)| x != y).unwrap_or(0);
-        let ruling = differ(format!("the same {all} samples in another order, from sample {place} on"));
-        return ruling.todo("shuffle alike: the same sampler, seed of the generator, and epoch");
+        let ruling = differ(format!("the same {all} samples in a different order, from sample {place} on"));
+        return ruling.todo("shuffle identically: same sampler, generator seed and epoch");
     }
     let shared = all.saturating_sub(missing);
     if shared == 0 && a.len() == b.len() {
-        return slightly(rows, tensor_a, tensor_b).unwrap_or_else(|| differ("no sample in common".into()));
+        return slightly(rows, tensor_a, tensor_b).unwrap_or_else(|| differ("no common sample".into()));
     }
     let lengths =
         if a.len() == b.len() { String::new() } else { format!(" ({all} against {} samples)", b.len()) };
@@ -186,7 +188,7 @@ fn slightly(rows: &Rows<'_>, a: &BatchTensor, b: &BatchTensor) -> Option<Ruling>
     (float && distance > 1e-14 && distance <= rows.limits().decoded_batches).then(|| {
         Ruling::new(
             Verdict::Note,
-            format!("floats that differ slightly in every sample (statistics by {distance:.1e}): another decoder or resizer"),
+            format!("floats differ slightly in every sample (statistics by {distance:.1e}): a different decoder or resizer"),
         )
         .todo("use the same version of the library that prepares the data, or compare with prepared data")
     })

@@ -35,9 +35,9 @@ impl Item<'_> {
 pub(super) fn check(rows: &mut Rows<'_>, a: &Hyperparameters, b: &Hyperparameters) {
     let (a, b) = (items(a), items(b));
     if a.is_empty() && b.is_empty() {
-        let why = "neither program holds its arguments in a way that is known (argparse, TrainingArguments and so on), so none were \
+        let why = "neither program holds its arguments in a known form (argparse, TrainingArguments and so on), so none were \
                    compared";
-        let todo = "hand them to probe.config_check.pack as extra or files where settings may differ";
+        let todo = "pass them to probe.config_check.pack as extra or files if settings may differ";
         rows.push("arguments", None, None, Ruling::new(Verdict::Note, why).todo(todo));
     }
     dtype(rows, &a, &b);
@@ -152,11 +152,10 @@ fn alone(rows: &mut Rows<'_>, key: &str, item: &Item<'_>, others: &[&Item<'_>], 
     let mut ruling = rows.ruling_of_difference(key, a.as_deref(), b.as_deref());
     if ruling.verdict == Verdict::Unknown {
         ruling.why = "set on one side only; the other side's default was not recorded".into();
-        ruling.todo = "pass it on both sides, or make sure that it is the default".into();
+        ruling.todo = "pass it on both sides, or make sure it is the default".into();
         let namesake = others.iter().find(|other| other.leaf() == item.leaf());
         if let Some(other) = namesake {
-            let why =
-                format!("; the other side has {}, which is another argument by its full name", other.path);
+            let why = format!("; the other side has {}, a different argument by its full name", other.path);
             ruling.why.push_str(&why);
         }
     }
@@ -184,7 +183,7 @@ fn dtype(rows: &mut Rows<'_>, a: &[Item<'_>], b: &[Item<'_>]) {
     let effective = |side: &BTreeSet<String>| if side.is_empty() { float32() } else { side.clone() };
     let shown = |side: &BTreeSet<String>| {
         Some(if side.is_empty() {
-            "not said, which means float32".to_owned()
+            "not set, which means float32".to_owned()
         } else {
             side.iter().cloned().collect::<Vec<_>>().join(", ")
         })
@@ -194,7 +193,7 @@ fn dtype(rows: &mut Rows<'_>, a: &[Item<'_>], b: &[Item<'_>]) {
     } else {
         Ruling::new(
             Verdict::Diff,
-            "the two sides compute in other element types: the largest difference there is",
+            "the two sides compute in different element types: the largest difference there is",
         )
         .todo("use the same element type on both sides")
     };

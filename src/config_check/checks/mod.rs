@@ -98,7 +98,7 @@ fn faults(rows: &mut Rows<'_>, context: &Context<'_>) {
         for fault in pack.faults.iter().filter(|fault| fault.part == part) {
             let place = format!("{}: {}", pack.path.display(), fault.member);
             let ruling = Ruling::new(Verdict::Unknown, format!("{place}: {}", fault.reason))
-                .todo("write the pack again, or copy it again from where it was written");
+                .todo("write the pack again, or copy it again from its source");
             let unreadable = || Some("unreadable".to_owned());
             let (a, b) = if is_baseline { (unreadable(), None) } else { (None, unreadable()) };
             rows.push(&fault.member, a, b, ruling);

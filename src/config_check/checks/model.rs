@@ -73,9 +73,9 @@ fn tensors(rows: &mut Rows<'_>, a: &[Declared], b: &[Declared]) {
         }
         let default = rows.default_ruling(true);
         let what = if tensor.shape != other.shape {
-            "another shape"
+            "different shapes"
         } else if value::dtype(&tensor.dtype) != value::dtype(&other.dtype) {
-            "another element type: one side computes in another precision"
+            "different element types: one side computes in a different precision"
         } else if tensor.requires_grad != other.requires_grad {
             "one side trains it, the other does not"
         } else {
@@ -131,7 +131,7 @@ fn tied(rows: &mut Rows<'_>, a: &Model, b: &Model) {
     }
     let shown = |text: String| Some(if text.is_empty() { "none".to_owned() } else { text });
     let ruling =
-        Ruling::new(Verdict::Diff, "tied weights share one gradient; apart they become different weights")
+        Ruling::new(Verdict::Diff, "tied weights share one gradient; untied, they become different weights")
             .todo("tie the same weights on both sides");
     rows.push("tied weights", shown(x), shown(y), ruling);
 }

@@ -37,7 +37,7 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &[Module], b: &[Module]) {
     };
     let (order_a, order_b) = (common(&a, &in_b), common(&b, &known));
     if let Some((x, y)) = order_a.iter().zip(&order_b).find(|(x, y)| x != y) {
-        let why = "the modules are registered in another order: parameters, and with them random initial values, follow it";
+        let why = "the modules are registered in a different order, which parameters and their random initial values follow";
         let ruling = Ruling::new(Verdict::Diff, why).todo("define the modules in the same order");
         rows.push("order of modules", Some(module_key(x)), Some(module_key(y)), ruling);
     } else {
@@ -68,7 +68,7 @@ fn alone(rows: &mut Rows<'_>, named: &Named<'_>, others: &mut Vec<&Named<'_>>) {
     let shown = Some(describe(module));
     match others.iter().position(alike).map(|place| others.remove(place)) {
         Some(other) => {
-            let ruling = Ruling::new(Verdict::Note, "of the same class and settings under another name");
+            let ruling = Ruling::new(Verdict::Note, "of the same class and settings under a different name");
             let key = format!("{} -> {}", named.name, other.name);
             rows.push(&key, shown, Some(describe(other.module)), ruling);
         }
@@ -92,7 +92,7 @@ fn pair(rows: &mut Rows<'_>, name: &str, a: &Module, b: &Module) -> bool {
     } else if a.extra != b.extra {
         equal = false;
         let default = rows.default_ruling(true);
-        let ruling = Ruling { why: format!("the module is set up otherwise: {}", default.why), ..default };
+        let ruling = Ruling { why: format!("the module has different settings: {}", default.why), ..default };
         rows.push(&key, Some(describe(a)), Some(describe(b)), ruling);
     }
     if let (Some(x), Some(y)) = (a.training, b.training)
@@ -100,7 +100,7 @@ fn pair(rows: &mut Rows<'_>, name: &str, a: &Module, b: &Module) -> bool {
     {
         equal = false;
         let word = |training: bool| Some(if training { "training" } else { "evaluation" }.to_owned());
-        let ruling = Ruling::new(Verdict::Diff, "dropout and batch norm do another thing in each mode")
+        let ruling = Ruling::new(Verdict::Diff, "dropout and batch norm behave differently in each mode")
             .todo("call train() or eval() on both sides");
         rows.push(&format!("{key} mode"), word(x), word(y), ruling);
     }

@@ -83,7 +83,7 @@ fn parameters(rows: &mut Rows<'_>, number: usize, a: &Group, b: &Group) {
     };
     let (only_x, only_y) = (only(&x, &y), only(&y, &x));
     if only_x.is_none() && only_y.is_none() && x.len() == y.len() {
-        let why = "the same parameters in another order; the state of an optimizer goes by their place";
+        let why = "the same parameters in a different order, which the optimizer's state follows";
         rows.push(&key, Some(count(&x)), Some(count(&y)), Ruling::new(Verdict::Note, why));
         return;
     }
@@ -98,9 +98,9 @@ fn outside(rows: &mut Rows<'_>, a: Option<u64>, b: Option<u64>) {
     let shown = |count: Option<u64>| count.map(|count| format!("{count} parameters"));
     let (a, b) = (a.filter(|count| *count > 0), b.filter(|count| *count > 0));
     if a.is_some() || b.is_some() {
-        let why = "optimizers also train parameters that are not of the packed model: their values were not compared";
+        let why = "optimizers also train parameters outside the packed model: their values were not compared";
         let ruling = Ruling::new(Verdict::Unknown, why)
-            .todo("hand a module that has all of them to probe.config_check.pack");
+            .todo("pass a module that has all of them to probe.config_check.pack");
         rows.push("outside of the model", shown(a), shown(b), ruling);
     }
 }

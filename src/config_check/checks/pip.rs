@@ -59,7 +59,7 @@ fn both(rows: &mut Rows<'_>, name: &str, a: &Package, b: &Package) {
         } else {
             Ruling::new(
                 Verdict::Expected,
-                "only the local part of the version differs: built for another device",
+                "only the local part of the version differs: built for a different device",
             )
         };
         rows.push(name, Some(shown_a), Some(shown_b), ruling);
@@ -97,7 +97,7 @@ fn shadowed(rows: &mut Rows<'_>, a: &BTreeMap<String, &Package>, b: &BTreeMap<St
             Verdict::Note,
             "several copies are on the import path; the first one is imported, and that one was compared",
         );
-        rows.push(&key, a, b, ruling.todo("remove the copy that is not meant"));
+        rows.push(&key, a, b, ruling.todo("remove the unintended copy"));
     }
 }
 
@@ -110,9 +110,9 @@ fn torch_npu(rows: &mut Rows<'_>, is_baseline: bool, packages: &BTreeMap<String,
     } else {
         Ruling::new(
             Verdict::Diff,
-            "torch-npu was built for another version of torch: kernels may be missing or wrong",
+            "torch-npu was built for a different version of torch: kernels may be missing or wrong",
         )
-        .todo("install the torch-npu whose first two numbers are those of torch")
+        .todo("install the torch-npu whose first two version numbers match torch")
     };
     let (a, b) = if is_baseline { (Some(text), None) } else { (None, Some(text)) };
     rows.push("torch-npu for torch", a, b, ruling);

@@ -186,14 +186,13 @@ fn across_kinds(rows: &Rows<'_>, a: &GeneratorState, b: &GeneratorState) -> Ruli
         return rows.default_ruling(true);
     }
     if a.offset != b.offset && a.offset.is_some() && b.offset.is_some() {
-        let why =
-            "the generators of the devices were used unequally often; their numbers differ by design anyhow";
+        let why = "the device generators were used a different number of times; their numbers differ by design anyway";
         return Ruling::new(Verdict::Note, why)
-            .todo("draw on the host where both sides must see the same numbers");
+            .todo("draw on the host if both sides must see the same numbers");
     }
     Ruling::new(
         Verdict::Expected,
-        "the state of a device's generator has another form on each kind; seed and offset agree",
+        "the state of a generator has a different form on each kind of device; seed and offset agree",
     )
 }
 
@@ -213,9 +212,9 @@ fn parting(
     let what = match (drawn(a_before, a), drawn(b_before, b)) {
         (Some(x), Some(y)) if x != y => format!("the baseline drew {x} numbers, the candidate {y}"),
         (Some(_), Some(_)) => {
-            "both drew equally many numbers, but one was seeded anew or drew another kind".into()
+            "both drew the same number of values, but one was reseeded or drew a different kind".into()
         }
-        _ => "one side drew numbers that the other did not, or was seeded anew".into(),
+        _ => "one side drew numbers that the other did not, or was reseeded".into(),
     };
     Ruling { why: format!("from {since} to {mark} {what}: {}", default.why), ..default }
 }

@@ -10,7 +10,7 @@ use crate::config_check::part::{Part, Verdict};
 use crate::config_check::value::{self, Meaning, Sameness};
 
 /// What a row says where both sides have the value in another form.
-pub(super) const NORMALISED: &str = "the same value in another form";
+pub(super) const NORMALISED: &str = "the same value in a different form";
 
 /// What a row says where both sides are masked.
 pub(super) const HIDDEN: &str = "masked on both sides, so it was not compared";
@@ -101,7 +101,7 @@ fn decide(
         return match value::compare(a, b, setting.meaning()) {
             Sameness::Equal => Ruling::new(Verdict::Match, ""),
             Sameness::Normalised if setting.meaning() == Meaning::Ids => {
-                Ruling::new(Verdict::Match, "the same number of devices; their numbers do not matter")
+                Ruling::new(Verdict::Match, "the same number of devices; their indices do not matter")
             }
             Sameness::Normalised => Ruling::new(Verdict::Match, NORMALISED),
             Sameness::Hidden => Ruling::new(Verdict::Note, HIDDEN),
@@ -113,7 +113,7 @@ fn decide(
         return setting.alone();
     }
     if setting.meaning() == Meaning::Ids {
-        let why = "unset makes every device visible; the number of devices stands under platform";
+        let why = "unset makes every device visible; the device count is listed under platform";
         return Ruling::new(Verdict::Note, why);
     }
     // All names of variables are recorded: one that is not there was not set.

@@ -58,8 +58,7 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &Weights, b: &Weights, apart: bool) 
     }
     let shown = |side: &Weights| (!is_empty(side)).then(|| "recorded".to_owned());
     if is_empty(a) || is_empty(b) {
-        let why =
-            "no tensor held an element when this was packed: the values are elsewhere, and were not compared";
+        let why = "no tensor held any elements when packed: the values are elsewhere and were not compared";
         rows.push("values", shown(a), shown(b), Ruling::new(Verdict::Unknown, why).todo(COLLECT));
     }
     if first.is_none() && !(a.steps.is_empty() && b.steps.is_empty()) {
@@ -69,7 +68,7 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &Weights, b: &Weights, apart: bool) 
                 side.steps.iter().map(|step| step.step.to_string()).collect::<Vec<_>>().join(", ")
             ))
         };
-        let ruling = Ruling::new(Verdict::Unknown, "the two sides recorded no step in common");
+        let ruling = Ruling::new(Verdict::Unknown, "the two sides recorded no common step");
         rows.push("steps", list(a), list(b), ruling.todo("collect the same steps on both sides"));
     }
 }
@@ -123,7 +122,7 @@ fn of_step(
         };
         match alone_b.iter().position(same).map(|place| alone_b.remove(place)) {
             Some((other_name, other)) => {
-                let ruling = Ruling::new(Verdict::Note, "renamed: the same content under another name")
+                let ruling = Ruling::new(Verdict::Note, "renamed: the same content under a different name")
                     .todo(format!("read {name} of the baseline as {other_name} of the candidate"));
                 rows.push(
                     &format!("{name} -> {other_name}"),
@@ -246,7 +245,7 @@ impl Relation {
 
     fn words(&self) -> String {
         match self {
-            Self::Equal { nan: true } => "the same bytes, NaN among them".into(),
+            Self::Equal { nan: true } => "the same bytes, including NaN".into(),
             Self::Equal { nan: false } => String::new(),
             Self::StatisticsAgree { nan } => format!(
                 "the statistics agree{}; elements, shape and element type were not recorded",
@@ -254,15 +253,15 @@ impl Relation {
             ),
             Self::Unrecorded => "nothing that both sides recorded can be compared".into(),
             Self::OtherShards => {
-                "the tensor is spread over the ranks in another way, so its pieces cannot be compared".into()
+                "the tensor is sharded differently over the ranks, so its pieces cannot be compared".into()
             }
             Self::OtherKind => "a parameter on one side, a buffer on the other".into(),
-            Self::Shape => "another shape".into(),
+            Self::Shape => "different shapes".into(),
             Self::Cast { to } => format!("cast: the same values, rounded to {to} on one side"),
-            Self::Dtype => "another element type, and more than rounding apart".into(),
-            Self::Permuted => "permuted: the same elements in another order".into(),
+            Self::Dtype => "different element types, and more than rounding apart".into(),
+            Self::Permuted => "permuted: the same elements in a different order".into(),
             Self::Nudged { words, .. } => format!("nudged: {words}"),
-            Self::Other { words } => format!("other values: {words}"),
+            Self::Other { words } => format!("different values: {words}"),
         }
     }
 
@@ -273,7 +272,7 @@ impl Relation {
             Self::Equal { .. } | Self::StatisticsAgree { .. } => return Ruling::new(Verdict::Match, words),
             Self::Unrecorded | Self::OtherShards => {
                 return Ruling::new(Verdict::Unknown, words)
-                    .todo("collect hashes and statistics on both sides, sharded alike");
+                    .todo("collect hashes and statistics on both sides, sharded the same way");
             }
             _ => {}
         }
@@ -284,12 +283,12 @@ impl Relation {
             let verdict = if rows.pair().is_same() { Verdict::Note } else { Verdict::Expected };
             return Ruling::new(
                 verdict,
-                format!("{words}; equal before, so this is what rounding makes of a training step"),
+                format!("{words}; equal before, so this is the effect of rounding on a training step"),
             );
         }
         if moment == Moment::AfterOtherStart {
             let why = format!(
-                "{words}; equal before, but others were not from the start, and gradients follow from all"
+                "{words}; equal before, but other weights differed from the start, and gradients depend on all"
             );
             return Ruling::new(Verdict::Note, why);
         }
@@ -297,7 +296,7 @@ impl Relation {
         if trained {
             let why = format!("{words}; equal before, so the training steps differ");
             return Ruling::new(Verdict::Diff, why)
-                .todo("look at optimizer, clipping, flags and data first; then compare dumps of this step with `probe compare`");
+                .todo("check optimizer, clipping, flags and data first; then compare dumps of this step with `probe compare`");
         }
         Ruling { why: format!("{words}: {}", default.why), ..default }
     }
@@ -345,12 +344,12 @@ fn of_content(a: &Weight, b: &Weight, trained: bool, limits: &Limits) -> Relatio
     match (sketched, bound) {
         (Some(distance), _) => words.push(format!("by {distance:.1e} of its norm (estimated)")),
         (None, Some(bound)) if a.sketch.is_none() || b.sketch.is_none() => {
-            words.push(format!("by at least {bound:.1e} of its magnitude (its statistics say no more)"));
+            words.push(format!("by at least {bound:.1e} of its magnitude (its statistics show no more)"));
         }
         (None, _) if a.sketch.is_some() && b.sketch.is_some() => {
             words.push(format!("by less than {SKETCH_FLOOR:.0e} of its norm"));
         }
-        _ => words.push("by how much was not recorded".into()),
+        _ => words.push("by an unrecorded amount".into()),
     }
     if let Some(sum) = statistics.and_then(|(x, y)| {
         let count = x.count?;

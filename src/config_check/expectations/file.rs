@@ -218,7 +218,7 @@ fn verdict<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Verdict, D::Err
     let word = String::deserialize(deserializer)?;
     Verdict::parse(&word).ok_or_else(|| {
         let known = Verdict::ALL.map(Verdict::name).join(", ");
-        serde::de::Error::custom(format!("no verdict {word:?}; known are {known}"))
+        serde::de::Error::custom(format!("unknown verdict {word:?}; known: {known}"))
     })
 }
 
@@ -233,7 +233,7 @@ fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Part>, D::E
     }
     Part::parse(&word).map(Some).ok_or_else(|| {
         let known = Part::ALL.map(Part::name).join(", ");
-        serde::de::Error::custom(format!("no part {word:?}; known are {known}"))
+        serde::de::Error::custom(format!("unknown part {word:?}; known: {known}"))
     })
 }
 
@@ -259,7 +259,7 @@ impl File {
 fn check_pairs(pairs: &[String]) -> Result<(), String> {
     pairs.iter().find(|word| !DevicePair::is_class(word)).map_or(Ok(()), |word| {
         Err(format!(
-            "no pairs {word:?}; known are mixed, same, and two of gpu, npu, cpu with a - between them"
+            "unknown pairs {word:?}; known: mixed, same, and two of gpu, npu, cpu with a - between them"
         ))
     })
 }
@@ -268,7 +268,7 @@ impl Rule {
     fn check(&self) -> Result<(), String> {
         check_pairs(&self.pairs)?;
         if !["", "one", "both"].contains(&&*self.sides) {
-            return Err(format!("sides = {:?}; known are one and both", self.sides));
+            return Err(format!("sides = {:?}; known: one and both", self.sides));
         }
         if !matches!(self.values.len(), 0 | 2) {
             return Err("values needs two patterns, one for each side".into());
@@ -288,7 +288,7 @@ impl Entry {
         for when in &self.when {
             check_pairs(&when.pairs)?;
             if !["both", "either"].contains(&&*when.on) {
-                return Err(format!("on = {:?}; known are both and either", when.on));
+                return Err(format!("on = {:?}; known: both and either", when.on));
             }
         }
         Ok(())

@@ -118,7 +118,7 @@ impl Expectations {
         }
         let mut parts = HashMap::new();
         for (name, default) in shipped.part.into_iter().chain(user.part) {
-            parts.insert(Part::parse(&name).ok_or_else(|| format!("no part {name:?}"))?, default);
+            parts.insert(Part::parse(&name).ok_or_else(|| format!("unknown part {name:?}"))?, default);
         }
         Ok(Self {
             user_rules: user.rule,

@@ -66,11 +66,11 @@ fn the_user_comes_first() {
 fn mistakes_are_named_on_one_line() {
     for (text, expected) in [
         ("[[rule]]\npart = \"env\"\nkey = \"*\"\nverdikt = \"diff\"\n", "line 4: unknown field `verdikt`"),
-        ("[[rule]]\npart = \"env\"\nkey = \"*\"\nverdict = \"bad\"\n", "line 4: no verdict \"bad\""),
-        ("[[rule]]\npart = \"envi\"\nkey = \"*\"\nverdict = \"diff\"\n", "line 2: no part \"envi\""),
+        ("[[rule]]\npart = \"env\"\nkey = \"*\"\nverdict = \"bad\"\n", "line 4: unknown verdict \"bad\""),
+        ("[[rule]]\npart = \"envi\"\nkey = \"*\"\nverdict = \"diff\"\n", "line 2: unknown part \"envi\""),
         (
             "[[rule]]\npart = \"env\"\nkey = \"*\"\nverdict = \"diff\"\npairs = [\"gpu\"]\n",
-            "rule 1: no pairs \"gpu\"",
+            "rule 1: unknown pairs \"gpu\"",
         ),
         (
             "[[rule]]\npart = \"env\"\nkey = \"*\"\nverdict = \"diff\"\nvalues = [\"a\"]\n",

@@ -66,15 +66,15 @@ const FLAGS: &[Key] = &[
     ),
     key("default_dtype", "text", "`torch.get_default_dtype()` without `torch.`"),
     key("autocast.enabled", "bool", "autocast on the device at the first forward call"),
-    key("autocast.dtype", "text", "its element type, where it is on"),
-    key("autocast.device", "text", "its device type, where it is on"),
+    key("autocast.dtype", "text", "its element type, if it is on"),
+    key("autocast.device", "text", "its device type, if it is on"),
     key("autocast.cache", "bool", "`torch.is_autocast_cache_enabled()`"),
     key(
         "compute_dtype",
         "text",
         "element types of the floating-point parameters, alphabetical, joined by `, `",
     ),
-    key("loss_reduction", "text", "`reduction` of the loss function, where one was found"),
+    key("loss_reduction", "text", "`reduction` of the loss function, if one was found"),
     key("compiler", "text", "backend of `torch.compile` or of graph mode; absent in eager mode"),
     key("sdp.flash", "bool", "`torch.backends.cuda.flash_sdp_enabled()`"),
     key("sdp.mem_efficient", "bool", "`torch.backends.cuda.mem_efficient_sdp_enabled()`"),
@@ -90,12 +90,12 @@ const FLAGS: &[Key] = &[
     key(
         "cudnn.allow_tf32",
         "bool",
-        "`torch.backends.cudnn.allow_tf32`; where a newer switch was set, whether `cudnn.conv.fp32_precision` is `tf32`",
+        "`torch.backends.cudnn.allow_tf32`; if a newer switch was set, whether `cudnn.conv.fp32_precision` is `tf32`",
     ),
     key(
         "cuda.matmul.allow_tf32",
         "bool",
-        "`torch.backends.cuda.matmul.allow_tf32`; where a newer switch was set, whether `fp32_precision` beside it is `tf32`",
+        "`torch.backends.cuda.matmul.allow_tf32`; if a newer switch was set, whether `fp32_precision` beside it is `tf32`",
     ),
     key("cuda.matmul.allow_fp16_reduced_precision_reduction", "bool", "the attribute of that name"),
     key("cuda.matmul.allow_bf16_reduced_precision_reduction", "bool", "the attribute of that name"),
@@ -107,27 +107,27 @@ const FLAGS: &[Key] = &[
 
 const DATALOADER: &[Key] = &[
     key("class", "text", "class of the loader"),
-    key("batch_size", "integer", "samples a batch and rank"),
+    key("batch_size", "integer", "samples per batch and rank"),
     key("shuffle", "bool", "whether the sampler draws at random"),
     key("sampler", "text", "class of the sampler"),
     key("batch_sampler", "text", "class of the batch sampler"),
     key("drop_last", "bool", "whether a last short batch is left out"),
     key("num_workers", "integer", "worker processes"),
     key("persistent_workers", "bool", "whether workers outlive an epoch"),
-    key("worker_init_fn", "text", "name of the function; null where there is none"),
-    key("worker_seed", "integer", "base seed of the workers, where it was drawn"),
-    key("generator_seed", "integer", "`generator.initial_seed()`; null without a generator of its own"),
+    key("worker_init_fn", "text", "name of the function; null if there is none"),
+    key("worker_seed", "integer", "base seed of the workers, if it was drawn"),
+    key("generator_seed", "integer", "`generator.initial_seed()`; null without its own generator"),
     key("collate_fn", "text", "name of the function"),
     key("prefetch_factor", "integer", "batches that a worker prepares ahead"),
     key("pin_memory", "bool", "whether batches are copied to pinned memory"),
-    key("epoch", "integer", "last epoch given to `set_epoch`; null where it was never called"),
+    key("epoch", "integer", "last epoch given to `set_epoch`; null if it was never called"),
     key("dataset", "text", "class of the dataset"),
-    key("samples", "integer", "length of the dataset, where it has one"),
-    key("batches", "integer", "length of the loader, where it has one"),
+    key("samples", "integer", "length of the dataset, if it has one"),
+    key("batches", "integer", "length of the loader, if it has one"),
 ];
 
 const SCALER: &[Key] = &[
-    key("class", "text", "class of the scaler; null where the run has none, which is worth recording"),
+    key("class", "text", "class of the scaler; null if the run has none, which is worth recording"),
     key("enabled", "bool", "`is_enabled()`"),
     key("scale", "number", "`get_scale()` when it was packed"),
     key("growth_factor", "number", "from `state_dict()`"),
@@ -156,7 +156,7 @@ const DISTRIBUTED: &[Key] = &[
         "options of the wrapper: `bucket_cap_mb`, `gradient_as_bucket_view`, `sharding_strategy` and so on",
     ),
     key("reduce_dtype", "text", "element type in which gradients are reduced"),
-    key("local_ranks", "integer", "processes a host"),
+    key("local_ranks", "integer", "processes per host"),
 ];
 
 const SOURCE: &[Key] = &[

@@ -18,17 +18,17 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
         let place = format!("at line {}, column {}", error.line(), error.column());
         let text = error.to_string();
         match error.classify() {
-            serde_json::error::Category::Eof => "the JSON breaks off; write the pack again".into(),
+            serde_json::error::Category::Eof => "the JSON is cut off; write the pack again".into(),
             serde_json::error::Category::Data if text.starts_with("missing field") => {
                 format!("{}; write the pack again", text.split(" at line").next().unwrap_or(&text))
             }
             serde_json::error::Category::Data => {
-                format!("a value has another type than the format says, {place}; write the pack again")
+                format!("a value does not have the type of the format, {place}; write the pack again")
             }
             _ if text.starts_with("recursion limit") => {
                 format!("the JSON is nested too deep {place}; write the pack again")
             }
-            _ => format!("no valid JSON {place}; write the pack again"),
+            _ => format!("invalid JSON {place}; write the pack again"),
         }
     })
 }
@@ -40,7 +40,8 @@ pub(super) fn read(members: &mut Members, manifest: Option<Manifest>, pack: &mut
     let names: Vec<String> = members.names().filter(|name| *name != MANIFEST).map(str::to_owned).collect();
     for name in &names {
         let Some((part, rank)) = parse_member_name(name) else {
-            pack.notes.push(format!("member '{}' is none of a pack of version 1, left out", printable(name)));
+            pack.notes
+                .push(format!("member '{}' is not part of a version 1 pack, left out", printable(name)));
             continue;
         };
         let Some(content) = members.content(name) else { continue };

@@ -133,7 +133,7 @@ fn put(pack: &mut Pack, kind: Kind, bytes: &[u8]) -> Result<(), String> {
 
 /// `Name=version` a line, in the order of the import path: of a name that comes twice the first copy is the one imported.
 fn pip(bytes: &[u8]) -> Result<Pip, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "no UTF-8 text; write the pack again".to_owned())?;
+    let text = std::str::from_utf8(bytes).map_err(|_| "not UTF-8 text; write the pack again".to_owned())?;
     let mut packages: Vec<Package> = Vec::new();
     let mut places = BTreeMap::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -191,7 +191,7 @@ fn weights(record: &Record) -> Result<Vec<Weight>, String> {
         Setting::Map(record) => {
             Ok(Weight { name: name.clone(), statistics: statistics(record), ..Weight::default() })
         }
-        _ => Err("a weight is no object of max, min, mean and norm; write the pack again".to_owned()),
+        _ => Err("a weight is not an object of max, min, mean and norm; write the pack again".to_owned()),
     };
     record.0.iter().map(tensor).collect()
 }
@@ -224,7 +224,7 @@ fn random(record: &Record) -> Result<Random, String> {
         };
         for entry in entries {
             let Setting::Map(entry) = entry else {
-                return Err("a call is no object; write the pack again".into());
+                return Err("a call is not an object; write the pack again".into());
             };
             let count = match entry.get("count") {
                 Some(Setting::Integer(count)) => u64::try_from(*count).unwrap_or(1),

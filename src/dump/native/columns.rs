@@ -81,7 +81,7 @@ impl Nullable {
 }
 
 columns! {
-    Order "order" Count Always "Place of the op in execution order, from 0; rows of one op follow one another";
+    Order "order" Count Always "Place of the op in execution order, from 0; rows of one op are consecutive";
     Op "op" Text Always "Full name of the op";
     Phase "phase" Text Maybe "forward, backward or `parameters_grad`; empty for saved variables";
     Call "call" Small Maybe "Number of the call, from the name";
@@ -93,7 +93,7 @@ columns! {
     Slot "slot" Text Maybe "Path of the slot (input.0, output.0); empty in the one row of an op without slots";
     Side "side" Text Maybe "input, parameter, output or gradient";
     Kind "kind" Text Maybe "tensor, int, float, bool, text, device, printed, none or unsupported";
-    Value "value" Text Maybe "A value that is no tensor, as text; for unsupported why it is";
+    Value "value" Text Maybe "A value that is not a tensor, as text; for unsupported the reason";
     Type "type" Text Maybe "Type of a printed value";
     DType "dtype" Text Maybe "Element type as the framework prints it";
     Shape "shape" Text Maybe "Sizes, as a JSON list";
@@ -107,11 +107,11 @@ columns! {
     Nan "nan" Count Maybe "NaNs";
     PosInf "pos_inf" Count Maybe "Positive infinities";
     NegInf "neg_inf" Count Maybe "Negative infinities";
-    Sentinels "sentinels" Count Maybe "Finite elements from 2^100 on in magnitude, of float16 those of the greatest magnitude";
-    Min "min" Real Maybe "Least finite element; bool: 0 or 1";
-    Max "max" Real Maybe "Greatest finite element; bool: 0 or 1";
-    Mean "mean" Real Maybe "Mean of the finite elements that are no sentinels";
-    Norm "norm" Real Maybe "Euclidean norm of the finite elements that are no sentinels";
+    Sentinels "sentinels" Count Maybe "Finite elements from 2^100 on in magnitude, of float16 those of the largest magnitude";
+    Min "min" Real Maybe "Smallest finite element; bool: 0 or 1";
+    Max "max" Real Maybe "Largest finite element; bool: 0 or 1";
+    Mean "mean" Real Maybe "Mean of the finite elements that are not sentinels";
+    Norm "norm" Real Maybe "Euclidean norm of the finite elements that are not sentinels";
     SumError "sum_error" Real Maybe "How far mean, norm and sketch may be off, relative to the norm; empty where they were summed in binary64";
     MinInteger "min_integer" Signed Maybe "Exact `min` of integers; for uint64 the same 64 bits, unsigned";
     MaxInteger "max_integer" Signed Maybe "Exact `max` of integers; for uint64 the same 64 bits, unsigned";
@@ -124,7 +124,7 @@ columns! {
     Tensor "tensor" Text Maybe "Name of the tensor in the shard";
     Offset "offset" Count Maybe "First byte of the data in the shard's file";
     Bytes "bytes" Count Maybe "Bytes of the data";
-    Data "data" Data Maybe "Elements of a tensor below 2 KiB, in place of a sketch: row-major, little endian";
+    Data "data" Data Maybe "Elements of a tensor below 2 KiB, instead of a sketch: row-major, little endian";
     Identity "identity" Count Maybe "Equal where the same tensor was seen: same memory, not written to in between";
 }
 

@@ -133,10 +133,10 @@ impl Baseline {
         let head: Head = serde_json::from_slice(text).map_err(|error| {
             let merged = text.windows(7).any(|bytes| bytes == b"<<<<<<<");
             let hint = if merged { "; it holds markers of an unfinished merge" } else { "" };
-            format!("is no baseline of probe: {error}{hint}")
+            format!("is not a baseline of probe: {error}{hint}")
         })?;
         if head.format != FORMAT {
-            return Err(format!("is no baseline of probe: its format is {:?}", head.format));
+            return Err(format!("is not a baseline of probe: its format is {:?}", head.format));
         }
         if head.format_version > FORMAT_VERSION {
             return Err(format!(
@@ -149,7 +149,7 @@ impl Baseline {
         for (name, values) in file.scalars {
             let step = |(step, value): (String, super::number::Exact)| match step.parse::<u64>() {
                 Ok(number) if number.to_string() == step => Ok((number, value.0)),
-                _ => Err(format!("scalar {name:?}: {step:?} is no step")),
+                _ => Err(format!("scalar {name:?}: {step:?} is not a step")),
             };
             let series: Series = values.into_iter().map(step).collect::<Result<_, _>>()?;
             scalars.insert(name, series);
@@ -157,7 +157,7 @@ impl Baseline {
         if let Some(name) = &file.sketches
             && !is_plain_name(name)
         {
-            return Err(format!("sketches: {name:?} is no file name"));
+            return Err(format!("sketches: {name:?} is not a file name"));
         }
         for part in &file.values {
             part.check()?;

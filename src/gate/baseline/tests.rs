@@ -71,9 +71,9 @@ fn what_is_wrong_with_a_file_is_named() {
     for (from, to, expected) in [
         ("\"format_version\": 1", "\"format_version\": 2", "format version 2"),
         ("probe baseline", "something", "its format is"),
-        ("\"10\": \"NaN\"", "\"ten\": 1", "\"ten\" is no step"),
-        ("\"10\": \"NaN\"", "\"010\": 1", "\"010\" is no step"),
-        ("\"sketches\": \"a.sketches\"", "\"sketches\": \"../a\"", "is no file name"),
+        ("\"10\": \"NaN\"", "\"ten\": 1", "\"ten\" is not a step"),
+        ("\"10\": \"NaN\"", "\"010\": 1", "\"010\" is not a step"),
+        ("\"sketches\": \"a.sketches\"", "\"sketches\": \"../a\"", "is not a file name"),
         ("\"environment\"", "\"surroundings\"", "unknown field `surroundings`"),
         ("Module.a.A.forward.0 output.0", "Module", "expected an op and a slot"),
         ("[2,8],", "", "line"),

@@ -31,7 +31,7 @@ impl ValuePart {
         for value in &self.values {
             if value.split().is_none() {
                 return Err(format!(
-                    "value {:?}: expected an op and a slot, with a blank between",
+                    "value {:?}: expected an op and a slot, separated by a space",
                     value.name
                 ));
             }
@@ -224,8 +224,8 @@ impl schemars::JsonSchema for BoundaryValue {
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         let number = generator.subschema_for::<Option<Exact>>();
         schemars::json_schema!({
-            "description": "One value: op and slot, element type, sizes, hash, largest, smallest, mean, norm, elements that are not finite (null where \
-                nobody counted, 0, or NaN, +Inf and -Inf), hashes of what the op was given (left out where there are none).",
+            "description": "One value: op and slot, element type, sizes, hash, largest, smallest, mean, norm, elements that are not finite (null if not \
+                counted, 0, or NaN, +Inf and -Inf), hashes of the op's inputs (left out if there are none).",
             "type": "array",
             "prefixItems": [
                 { "type": "string" },

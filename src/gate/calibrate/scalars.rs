@@ -40,7 +40,7 @@ impl Spread {
 /// Which scalar cannot be calibrated, and why.
 pub fn spreads(runs: &[Scalars]) -> Result<Vec<Spread>, String> {
     if runs.len() < LEAST {
-        return Err(format!("{} runs: a spread takes {LEAST} or more runs of one commit", runs.len()));
+        return Err(format!("{} runs: a spread needs {LEAST} or more runs of one commit", runs.len()));
     }
     let Some((first, others)) = runs.split_first() else { return Ok(Vec::new()) };
     let mut found = Vec::new();
@@ -60,7 +60,9 @@ pub fn spreads(runs: &[Scalars]) -> Result<Vec<Spread>, String> {
         let steps: Vec<u64> =
             series.keys().copied().filter(|step| all.iter().all(|run| run.contains_key(step))).collect();
         if steps.len() < all.iter().map(|run| run.len()).max().unwrap_or(0) {
-            return Err(format!("scalar {name:?}: the runs have other steps; calibrate with whole runs"));
+            return Err(format!(
+                "scalar {name:?}: the runs have different steps; calibrate with complete runs"
+            ));
         }
         if let Some(step) = steps.iter().find(|step| all.iter().any(|run| !run[*step].is_finite())) {
             return Err(format!("scalar {name:?} step {step} is not finite; no bound can hold there"));
@@ -104,7 +106,7 @@ pub fn scalar_rules(spreads: &[Spread]) -> String {
             None => {
                 _ = writeln!(
                     text,
-                    "exact = true  # {} runs equal to the bit at {} steps",
+                    "exact = true  # {} runs bit-equal at {} steps",
                     spread.runs, spread.steps
                 );
             }
@@ -159,7 +161,7 @@ mod tests {
         let same = [run(&[1.0, 2.0]), run(&[1.0, 2.0]), run(&[1.0, 2.0])];
         let found = spreads(&same).unwrap();
         assert_eq!(found[0].relative, None);
-        assert!(scalar_rules(&found).contains("exact = true  # 3 runs equal to the bit at 2 steps"));
+        assert!(scalar_rules(&found).contains("exact = true  # 3 runs bit-equal at 2 steps"));
         let apart = [run(&[1.0, 2.0]), run(&[1.0, 2.02]), run(&[1.0, 1.98])];
         let found = spreads(&apart).unwrap();
         let expected = 0.04 / 1.98;
@@ -171,7 +173,7 @@ mod tests {
         assert!((moved["loss"][&1] / 2.0 - 1.0 - 2.0 * 0.0405).abs() < 1e-12);
         for (runs, expected) in [
             (vec![run(&[1.0]), run(&[1.0])], "2 runs"),
-            (vec![run(&[1.0]), run(&[1.0]), run(&[1.0, 2.0])], "other steps"),
+            (vec![run(&[1.0]), run(&[1.0]), run(&[1.0, 2.0])], "different steps"),
             (vec![run(&[1.0]), run(&[1.0]), Scalars::new()], "2 of 3 runs"),
             (vec![run(&[1.0]), run(&[1.0]), run(&[f64::NAN])], "not finite"),
             (vec![run(&[0.0]), run(&[0.0]), run(&[1.0])], "is 0 in one run"),

@@ -46,7 +46,7 @@ impl Run {
         let parts = side.lines(&everything, &everything);
         if let Some(entry) = side.incomplete.first() {
             return Err(GateError::Usage(format!(
-                "{}: {}; calibrate with whole runs",
+                "{}: {}; calibrate with complete runs",
                 entry.place, entry.reason
             )));
         }
@@ -255,7 +255,7 @@ pub fn value_rules(spreads: &ValueSpreads) -> String {
     if widest > 0.0 {
         for spread in &spreads.kinds {
             let remark = match spread.relative {
-                None => format!("{runs} runs equal to the bit in {} values", spread.values),
+                None => format!("{runs} runs bit-equal in {} values", spread.values),
                 Some(relative) => {
                     format!("{runs} runs, {} values, largest spread {relative:.3e}", spread.values)
                 }
@@ -264,7 +264,7 @@ pub fn value_rules(spreads: &ValueSpreads) -> String {
         }
         text.push_str(&rule("*", widest, "anything else: the widest of the bounds above"));
     } else {
-        _ = write!(text, "{}", rule("*", 0.0, &format!("{runs} runs equal to the bit in {values} values")));
+        _ = write!(text, "{}", rule("*", 0.0, &format!("{runs} runs bit-equal in {values} values")));
     }
     text
 }

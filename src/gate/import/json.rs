@@ -42,12 +42,12 @@ pub(super) fn lines(text: &str) -> Result<Found, String> {
             without += 1;
             return Ok(());
         };
-        let at = at.ok_or_else(|| format!("{place}: its step is no whole number"))?;
+        let at = at.ok_or_else(|| format!("{place}: its step is not a whole number"))?;
         spread("", object, 0, &mut |name, value| found.add(name, at, value))
             .map_err(|error| format!("{place}: {error}"))
     };
     if text.trim_start().starts_with('[') {
-        let Value::Array(items) = value(text.as_bytes())? else { return Err("no list".into()) };
+        let Value::Array(items) = value(text.as_bytes())? else { return Err("not a list".into()) };
         for (index, item) in items.iter().enumerate() {
             if let Value::Object(object) = item {
                 add(format!("item {index}"), object)?;

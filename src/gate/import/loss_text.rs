@@ -44,7 +44,7 @@ pub(super) fn scalars(text: &str) -> Result<Found, String> {
                 if named {
                     wanted
                 } else {
-                    wanted + "; a remark above names more columns, as in \"# step loss grad_norm\""
+                    wanted + "; a comment above names more columns, as in \"# step loss grad_norm\""
                 }
             })?;
         for (name, value) in names.iter().zip(values) {

@@ -10,7 +10,7 @@ use super::{Found, step};
 
 pub(super) fn scalars(text: &str) -> Result<Found, String> {
     let Value::Object(metrics) = value(text.as_bytes())? else {
-        return Err("expected an object with a metric each".into());
+        return Err("expected an object with one key per metric".into());
     };
     let mut found = Found::default();
     for (name, metric) in &metrics {
@@ -19,14 +19,14 @@ pub(super) fn scalars(text: &str) -> Result<Found, String> {
         match metric.get("values") {
             Some(Value::Object(values)) => {
                 for (at, value) in values {
-                    let place = step(at).ok_or_else(|| wrong(&format!("{at:?} is no step")))?;
+                    let place = step(at).ok_or_else(|| wrong(&format!("{at:?} is not a step")))?;
                     add(&mut found, name, place, value)?;
                 }
             }
             Some(Value::Array(values)) => {
                 let start = number("start_step").ok_or_else(|| wrong("no whole number \"start_step\""))?;
                 let interval = number("step_interval").filter(|interval| *interval > 0).ok_or_else(|| {
-                    wrong("no \"step_interval\" above 0, by which the values of a list lie apart")
+                    wrong("no \"step_interval\" above 0, the distance between the values of a list")
                 })?;
                 for (index, value) in values.iter().enumerate() {
                     let place =
@@ -47,7 +47,7 @@ fn add(found: &mut Found, name: &str, step: u64, value: &Value) -> Result<(), St
         Value::Null => Ok(()),
         value => {
             let number = as_number(value)
-                .ok_or_else(|| format!("metric {name:?}, step {step}: {value} is no number"))?;
+                .ok_or_else(|| format!("metric {name:?}, step {step}: {value} is not a number"))?;
             found.add(name, step, number);
             Ok(())
         }

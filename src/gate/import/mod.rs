@@ -87,7 +87,7 @@ impl FromStr for ScalarFormat {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|format| format.name() == text).ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|format| format.name()).collect();
-            format!("no format {text:?}; choose from {}", names.join(", "))
+            format!("unknown format {text:?}; choose from {}", names.join(", "))
         })
     }
 }
@@ -161,7 +161,7 @@ fn read(path: &Path, bytes: &[u8], format: ScalarFormat) -> Result<Found, ReadEr
     let text = std::str::from_utf8(bytes).map_err(|error| {
         ReadError::format(
             path,
-            format!("byte {} is no UTF-8 text; expected {}", error.valid_up_to(), format.words()),
+            format!("byte {} is not UTF-8 text; expected {}", error.valid_up_to(), format.words()),
         )
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -180,10 +180,10 @@ fn finished(path: &Path, format: ScalarFormat, found: Found) -> Result<Imported,
     let Found { mut scalars, mut notes, replaced } = found;
     scalars.retain(|_, series| !series.is_empty());
     if scalars.is_empty() {
-        return Err(ReadError::format(path, format!("no scalar in it (read as {})", format.words())));
+        return Err(ReadError::format(path, format!("contains no scalar (read as {})", format.words())));
     }
     if replaced > 0 {
-        notes.push(format!("{replaced} values stand for a step that had one before; the last one counts"));
+        notes.push(format!("{replaced} values repeat a step; the last one counts"));
     }
     Ok(Imported { format, scalars, notes })
 }
@@ -223,7 +223,7 @@ fn detect(path: &Path, bytes: &[u8]) -> Result<ScalarFormat, ReadError> {
         Some(_) => Err(ReadError::format(
             path,
             "not a file of scalars: expected golden values of Megatron-LM, lines of step and loss, TensorBoard events, a table with a header, \
-             JSON Lines or trainer_state.json; name the form with --from",
+             JSON Lines or trainer_state.json; name the format with --from",
         )),
     }
 }

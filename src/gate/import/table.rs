@@ -25,7 +25,7 @@ pub(super) fn scalars(text: &str) -> Result<Found, String> {
         reader.headers().map_err(|error| said(&error))?.iter().map(str::to_owned).collect();
     let plain_names: Vec<&str> = names.iter().map(|name| plain(name)).collect();
     let steps = step_column(&plain_names)
-        .ok_or_else(|| format!("line 1: no column of steps; call one {}", STEP_NAMES[..4].join(", ")))?;
+        .ok_or_else(|| format!("line 1: no step column; name one {}", STEP_NAMES[..4].join(", ")))?;
     let mut found = Found::default();
     // The first cell of a column that is no number; such a column is no scalar, unless others of it are.
     let mut texts: Vec<Option<(u64, String)>> = vec![None; names.len()];
@@ -33,7 +33,7 @@ pub(super) fn scalars(text: &str) -> Result<Found, String> {
         let row = row.map_err(|error| said(&error))?;
         let line = row.position().map_or(0, csv::Position::line);
         let cell = row.get(steps).unwrap_or_default();
-        let at = step(cell).ok_or_else(|| format!("line {line}: {cell:?} is no step"))?;
+        let at = step(cell).ok_or_else(|| format!("line {line}: {cell:?} is not a step"))?;
         for (column, cell) in row.iter().enumerate() {
             if column == steps || cell.is_empty() || COUNTERS.contains(&plain_names[column]) {
                 continue;

@@ -83,7 +83,10 @@ pub(super) fn events(path: &Path, bytes: &[u8], found: &mut Found) -> Result<(),
             break;
         };
         if masked_crc(length) != u32::from_le_bytes(*sum) {
-            return Err(wrong(at, "the checksum of a record's length is wrong: damaged, or no event file"));
+            return Err(wrong(
+                at,
+                "the checksum of a record's length is wrong: damaged, or not an event file",
+            ));
         }
         let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
         if length > MAX_RECORD {
@@ -99,13 +102,13 @@ pub(super) fn events(path: &Path, bytes: &[u8], found: &mut Found) -> Result<(),
         if masked_crc(data) != u32::from_le_bytes(*sum) {
             return Err(wrong(at + 12, "the checksum of a record is wrong: the file is damaged"));
         }
-        event(data, found, &mut skipped).ok_or_else(|| wrong(at + 12, "this record is no event"))?;
+        event(data, found, &mut skipped).ok_or_else(|| wrong(at + 12, "this record is not an event"))?;
         at += 16 + length;
     }
     if skipped > 0 {
         found
             .notes
-            .push(format!("{skipped} values that are no scalars (images, histograms, texts) were left out"));
+            .push(format!("{skipped} values that are not scalars (images, histograms, texts) were left out"));
     }
     Ok(())
 }

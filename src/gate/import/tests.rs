@@ -34,10 +34,10 @@ fn golden_values_of_both_layouts_are_read() {
     let of_list: Vec<u64> = older.scalars["lm loss"].keys().copied().collect();
     assert_eq!(of_list, [0, 5, 10, 15]);
     for (text, expected) in [
-        (r#"{"a": {"values": {"one": 1}}}"#, "\"one\" is no step"),
+        (r#"{"a": {"values": {"one": 1}}}"#, "\"one\" is not a step"),
         (r#"{"a": {"values": [1]}}"#, "no whole number \"start_step\""),
         (r#"{"a": {"start_step": 0, "step_interval": 0, "values": [1]}}"#, "above 0"),
-        (r#"{"a": {"values": {"1": "ten"}}}"#, "is no number"),
+        (r#"{"a": {"values": {"1": "ten"}}}"#, "is not a number"),
         (r#"{"a": {"start_step": 18446744073709551615, "step_interval": 2, "values": [1, 2]}}"#, "pass 2^64"),
     ] {
         let message = refused("g.json", text.as_bytes());
@@ -58,7 +58,7 @@ fn loss_texts_keep_every_digit() {
     );
     let message = refused("a.txt", b"1 8.0\n2 7.0 6.0\n");
     assert!(
-        message.contains("line 2: expected a step and loss, found \"2 7.0 6.0\"; a remark above names"),
+        message.contains("line 2: expected a step and loss, found \"2 7.0 6.0\"; a comment above names"),
         "{message}"
     );
 }
@@ -103,8 +103,8 @@ fn tables_and_json_lines_are_read() {
     assert!(
         refused("a.csv", b"step,loss\n0,1.0\n1,oops\n").contains("line 3: column \"loss\" holds \"oops\"")
     );
-    assert!(refused("a.csv", b"time,loss\n0,1.0\n").contains("no column of steps"));
-    assert!(refused("a.csv", b"step,loss\nx,1.0\n").contains("line 2: \"x\" is no step"));
+    assert!(refused("a.csv", b"time,loss\n0,1.0\n").contains("no step column"));
+    assert!(refused("a.csv", b"step,loss\nx,1.0\n").contains("line 2: \"x\" is not a step"));
 
     let lines = read(
         "log.jsonl",
@@ -177,7 +177,7 @@ fn event_files_are_read_in_both_forms_and_their_checksums_hold() {
     assert_eq!(found.format, ScalarFormat::TensorBoard);
     assert_eq!(points(&found, "loss"), [(1, 2.5)]);
     assert_eq!(points(&found, "acc"), [(1, f64::from(0.1_f32)), (2, 0.3)]);
-    assert!(found.notes[0].starts_with("1 values that are no scalars"), "{:?}", found.notes);
+    assert!(found.notes[0].starts_with("1 values that are not scalars"), "{:?}", found.notes);
     // A record that was being written.
     let cut = import_bytes(path, &bytes[..bytes.len() - 3], None).unwrap();
     assert!(cut.notes[0].contains("breaks off"), "{:?}", cut.notes);
@@ -240,9 +240,9 @@ fn what_is_no_file_of_scalars_is_refused_in_one_line() {
         (&b""[..], "the file is empty"),
         (b"hello world\n", "not a file of scalars"),
         (b"\xff\xfe\x00", "not a file of scalars"),
-        (b"{}", "no scalar in it"),
-        (b"[1, 2]", "no scalar in it"),
-        (b"{\"step\": 1}", "no scalar in it"),
+        (b"{}", "contains no scalar"),
+        (b"[1, 2]", "contains no scalar"),
+        (b"{\"step\": 1}", "contains no scalar"),
     ] {
         let message = refused("x", bytes);
         assert!(message.contains(expected) && !message.contains('\n'), "{message}");

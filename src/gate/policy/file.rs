@@ -146,7 +146,7 @@ impl RequireEntry {
         };
         let min_pairs = self.min_pairs.unwrap_or(1.0);
         if !(0.0..=1.0).contains(&min_pairs) {
-            return Err(format!("[require] min_pairs = {min_pairs} is no share from 0 to 1"));
+            return Err(format!("[require] min_pairs = {min_pairs} is not a share from 0 to 1"));
         }
         Ok(Require { steps: set("steps", self.steps)?, ranks: set("ranks", self.ranks)?, min_pairs })
     }
@@ -196,13 +196,13 @@ impl WaiveEntry {
             .until
             .date
             .and_then(|date| Date::new(date.year, date.month, date.day))
-            .ok_or_else(|| format!("{:?}: until = {} is no day", self.pattern, self.until))?;
+            .ok_or_else(|| format!("{:?}: until = {} is not a date", self.pattern, self.until))?;
         if self.reason.trim().is_empty() {
             return Err(format!("{:?} has no reason", self.pattern));
         }
         if until < today {
             return Err(format!(
-                "{:?} has expired on {until} ({}); remove it, or decide anew",
+                "{:?} has expired on {until} ({}); remove or renew it",
                 self.pattern, self.reason
             ));
         }

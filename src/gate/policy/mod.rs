@@ -192,8 +192,7 @@ impl Policy {
     pub fn from_file(path: &Path, today: Date) -> Result<Self, GateError> {
         let size = std::fs::metadata(path).map_or(0, |file| file.len());
         if size > limits::MAX_POLICY_BYTES {
-            let message =
-                format!("is {size} bytes large, more than the limit of {}", limits::MAX_POLICY_BYTES);
+            let message = format!("has {size} bytes, more than the limit of {}", limits::MAX_POLICY_BYTES);
             return Err(SettingsError::Format { path: path.into(), message }.into());
         }
         let mut policy = settings::load(path, |text| Self::parse(text, today))?;

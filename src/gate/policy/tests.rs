@@ -58,7 +58,7 @@ fn every_mistake_is_named_on_one_line() {
         ("mode = \"golden\"", "missing field `version`"),
         ("version = 1\n[require]\nstep = \"1\"", "unknown field `step`"),
         ("version = 1\n[require]\nsteps = \"a\"", "[require] steps: `a` is neither"),
-        ("version = 1\n[require]\nmin_pairs = 1.5", "is no share"),
+        ("version = 1\n[require]\nmin_pairs = 1.5", "is not a share"),
         ("version = 1\n[[scalar]]\nname = \"loss\"", "[[scalar]] 1: \"loss\" has no bound"),
         ("version = 1\n[[scalar]]\nname = \"loss\"\nrtol = inf", "rtol = inf is not a bound"),
         ("version = 1\n[[scalar]]\nname = \"loss\"\natol = -1.0", "atol = -1 is not a bound"),
@@ -73,7 +73,7 @@ fn every_mistake_is_named_on_one_line() {
         ),
         ("version = 1\n[[waive]]\npattern = \"*\"\nuntil = 2027-01-01\nreason = \" \"", "has no reason"),
         ("version = 1\n[[waive]]\npattern = \"*\"\nuntil = 2027-02-30\nreason = \"x\"", "line 4"),
-        ("version = 1\n[[waive]]\npattern = \"*\"\nuntil = 10:00:00\nreason = \"x\"", "is no day"),
+        ("version = 1\n[[waive]]\npattern = \"*\"\nuntil = 10:00:00\nreason = \"x\"", "is not a date"),
     ] {
         let message = Policy::parse(text, today()).unwrap_err();
         assert!(message.contains(expected), "{text}: {message}");

@@ -55,7 +55,7 @@ fn parse(text: &str) -> Result<HashMap<Family, Level>, String> {
         match levels.entry(family) {
             Entry::Vacant(place) => _ = place.insert(level),
             Entry::Occupied(known) => {
-                return Err(at(format!("{:?} stands there twice; keep one of the two", known.key().name)));
+                return Err(at(format!("{:?} appears twice; keep one of the two", known.key().name)));
             }
         }
     }
@@ -72,15 +72,15 @@ impl FamilyEntry {
         let phase = PHASES.iter().find(|(_, word)| *word == self.phase).map(|(phase, _)| *phase);
         let phase = phase.ok_or_else(|| {
             let words = PHASES.map(|(_, word)| word).join(", ");
-            format!("phase = {:?} is none of {words}", self.phase)
+            format!("phase = {:?} is not one of {words}", self.phase)
         })?;
         let dtype = DType::parse(&self.dtype).filter(|dtype| dtype.is_float());
         let dtype = dtype.ok_or_else(|| {
-            format!("dtype = {:?} is no float type; give one such as float32 or bfloat16", self.dtype)
+            format!("dtype = {:?} is not a float type; use one such as float32 or bfloat16", self.dtype)
         })?;
         if !(self.error > 0.0 && self.error < 1.0) {
             return Err(format!(
-                "error = {} is no relative error; give a number above 0 and below 1",
+                "error = {} is not a relative error; give a number above 0 and below 1",
                 self.error
             ));
         }
@@ -103,7 +103,7 @@ impl Noise {
              #\n\
              # error: by how much a call may be off on its own, beyond what its inputs explain: norm of the difference over norm of\n\
              # the result. It is the median of the calls whose inputs explain less than half of their errors, and at least a quarter\n\
-             # of the largest. A fault has to be 8 times as large to be named. Functions that were equal to the bit are left out;\n\
+             # of the largest. A fault has to be 8 times as large to be named. Functions that were bit-equal are left out;\n\
              # they are judged as without this file.\n",
             env!("CARGO_PKG_VERSION"),
             made_of.escape_debug()
@@ -170,13 +170,13 @@ mod tests {
             (with("[[family]]", "[[rule]]"), "line 1: unknown field `rule`"),
             (
                 with("\"forward\"", "\"forwards\""),
-                "family 1: phase = \"forwards\" is none of forward, backward",
+                "family 1: phase = \"forwards\" is not one of forward, backward",
             ),
-            (with("float32", "int64"), "family 1: dtype = \"int64\" is no float type"),
-            (with("2.4e-5", "-1"), "family 1: error = -1 is no relative error"),
-            (with("2.4e-5", "nan"), "family 1: error = NaN is no relative error"),
+            (with("float32", "int64"), "family 1: dtype = \"int64\" is not a float type"),
+            (with("2.4e-5", "-1"), "family 1: error = -1 is not a relative error"),
+            (with("2.4e-5", "nan"), "family 1: error = NaN is not a relative error"),
             (with("function", "module = \"GELU\"\nfunction"), "family 1: give either function or module"),
-            (format!("{GELU}{GELU}"), "family 2: \"gelu\" stands there twice"),
+            (format!("{GELU}{GELU}"), "family 2: \"gelu\" appears twice"),
         ] {
             let message = parse(&text).unwrap_err();
             assert!(message.starts_with(expected), "{message}");

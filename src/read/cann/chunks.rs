@@ -28,12 +28,11 @@ impl<'a> Chunk<'a> {
     /// Reads a chunk out of the memory that a callback was given.
     ///
     /// # Errors
-    /// [`ReadError::Format`] when it breaks off before its data, or its name is no text.
+    /// [`ReadError::Format`] when it ends before its data, or its name is no text.
     pub fn read(bytes: &'a [u8]) -> Result<Self, ReadError> {
         let damaged = |message: &str| ReadError::format("a chunk of the runtime", message);
-        let (head, data) = bytes
-            .split_at_checked(CHUNK_HEADER_BYTES)
-            .ok_or_else(|| damaged("breaks off before its data"))?;
+        let (head, data) =
+            bytes.split_at_checked(CHUNK_HEADER_BYTES).ok_or_else(|| damaged("ends before its data"))?;
         let (name, numbers) = head.split_at(NAME_BYTES);
         let end = name.iter().position(|&byte| byte == 0);
         let name = end.and_then(|end| std::str::from_utf8(name.get(..end)?).ok());
@@ -87,7 +86,7 @@ mod tests {
         let mut unnamed = good.clone();
         unnamed[..NAME_BYTES].fill(b'x');
         for (bytes, message) in
-            [(&good[..4000], "breaks off before its data"), (&unnamed[..], "has no name that is text")]
+            [(&good[..4000], "ends before its data"), (&unnamed[..], "has no name that is text")]
         {
             let error = Chunk::read(bytes).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");

@@ -85,7 +85,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Overflow>, String> {
         return Ok(old_form(bytes));
     }
     Err(format!(
-        "an overflow is told in {OLD_BYTES} bytes, or behind {MAGIC:#x}; here are {} other ones",
+        "an overflow record has {OLD_BYTES} bytes or begins with {MAGIC:#x}; these are {} other bytes",
         bytes.len()
     ))
 }
@@ -100,9 +100,7 @@ fn wide(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// `None` where nothing is marked as valid.
 fn new_form(bytes: &[u8]) -> Result<Option<Overflow>, String> {
-    let at = |index: usize| {
-        word(bytes, 4 * index).ok_or_else(|| format!("breaks off after {} bytes", bytes.len()))
-    };
+    let at = |index: usize| word(bytes, 4 * index).ok_or_else(|| format!("ends after {} bytes", bytes.len()));
     let (version, valid, kind, length) = (at(1)?, at(2)?, at(3)?, at(5)?);
     if valid != 1 {
         return Ok(None);
@@ -113,17 +111,14 @@ fn new_form(bytes: &[u8]) -> Result<Option<Overflow>, String> {
         1 => ("vector core", cores),
         2 => ("AI CPU", &AICPU[..]),
         3 => ("SDMA", &SDMA[..]),
-        other => return Err(format!("a unit of kind {other}, which is not known")),
+        other => return Err(format!("a unit of unknown kind {other}")),
     };
     if length as usize != 8 * names.len() {
-        return Err(format!(
-            "{unit} of version {version} tells {} bytes, here are {length}",
-            8 * names.len()
-        ));
+        return Err(format!("{unit} of version {version} needs {} bytes, not {length}", 8 * names.len()));
     }
     let field = |(index, &name): (usize, &&'static str)| {
         let value = wide(bytes, 24 + 8 * index);
-        value.map(|value| (name, value)).ok_or_else(|| format!("breaks off before {name}"))
+        value.map(|value| (name, value)).ok_or_else(|| format!("ends before {name}"))
     };
     let fields = names.iter().enumerate().map(field).collect::<Result<_, _>>()?;
     Ok(Some(Overflow { unit, fields }))
@@ -192,12 +187,12 @@ mod tests {
             ("AI Core", Some(9), Some(4))
         );
         for (bytes, message) in [
-            (vec![], "here are 0 other ones"),
-            (vec![0; 100], "here are 100 other ones"),
-            (new(9, 0, 11), "a unit of kind 9"),
-            (new(0, 0, 14), "AI Core of version 0 tells 88 bytes, here are 112"),
-            (new(0, 0, 11)[..40].to_vec(), "breaks off before task_id"),
-            (new(0, 0, 11)[..14].to_vec(), "breaks off after 14 bytes"),
+            (vec![], "these are 0 other bytes"),
+            (vec![0; 100], "these are 100 other bytes"),
+            (new(9, 0, 11), "a unit of unknown kind 9"),
+            (new(0, 0, 14), "AI Core of version 0 needs 88 bytes, not 112"),
+            (new(0, 0, 11)[..40].to_vec(), "ends before task_id"),
+            (new(0, 0, 11)[..14].to_vec(), "ends after 14 bytes"),
         ] {
             let error = read(&bytes).unwrap_err();
             assert!(error.contains(message), "{error}");

@@ -105,7 +105,8 @@ impl DumpFile {
     pub(super) fn overflow(&self) -> Result<Vec<debug::Overflow>, ReadError> {
         let output = self.payloads.iter().find(|payload| payload.side == SlotSide::Output);
         let damaged = |message: String| ReadError::format(self.source.path(), message);
-        let output = output.ok_or_else(|| damaged("holds no output, which an overflow is told in".into()))?;
+        let output =
+            output.ok_or_else(|| damaged("holds no output, where an overflow is recorded".into()))?;
         let range = output.bytes.clone().map_err(&damaged)?;
         // The old form is 2048 bytes, the new one below 200; what follows is not looked at.
         let end = range.end.min(range.start + debug::MAX_BYTES);
@@ -157,7 +158,7 @@ impl TensorFile for DumpFile {
             Layout::Gather(gather) => {
                 let section = self.source.section(bytes.start..end, what)?;
                 let gathered = gather.collect(section.bytes(), size);
-                let gathered = gathered.ok_or_else(|| damaged("its layout leaves its payload".into()))?;
+                let gathered = gathered.ok_or_else(|| damaged("its layout exceeds its payload".into()))?;
                 let storage = decoded(&gathered);
                 (Arc::clone(&storage), 0..storage.size(), gather.shape.clone())
             }
@@ -187,7 +188,7 @@ fn header_range(source: &Source) -> Result<Range<u64>, ReadError> {
     let size = source.len();
     if size <= LENGTH {
         return Err(damaged(format!(
-            "{size} bytes are no dump of an operator; it was not written to its end"
+            "{size} bytes are not a dump of an operator; it was not written completely"
         )));
     }
     let first = source.section(0..LENGTH, "the length of the header")?;
@@ -196,12 +197,12 @@ fn header_range(source: &Source) -> Result<Range<u64>, ReadError> {
     if magic.bytes() == EDGE_MAGIC {
         return Err(ReadError::usage(
             source.path(),
-            "is a dump of an edge chip, whose form is another and is not read yet",
+            "is a dump of an edge chip, whose format differs and is not read yet",
         ));
     }
     if length > size - LENGTH {
         return Err(damaged(format!(
-            "the header should have {length} bytes, but {} follow; the file is cut short or no dump of an operator",
+            "the header should have {length} bytes, but {} follow; the file is cut short or not a dump of an operator",
             size - LENGTH
         )));
     }

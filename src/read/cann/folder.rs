@@ -161,7 +161,7 @@ pub(in crate::read) fn find_parts(path: &Path) -> Result<Found, ReadError> {
             if name == STOPPED {
                 faults.push(given_up(&folder, &entry.path()));
             } else if name::is_draft(&name) {
-                let message = "was being received when the program was ended; what it holds is not compared";
+                let message = "was being received when the program ended; its content is not compared";
                 faults.push(ReadError::format(entry.path(), message));
             }
             let full_name = names.get(&*name).map_or(&*name, |full| full);

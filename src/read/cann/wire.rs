@@ -89,7 +89,7 @@ impl<'a> Fields<'a> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let Some(&byte) = self.message.bytes.get(self.at) else {
-                return Err(self.error(start, "a number breaks off at the end of its message"));
+                return Err(self.error(start, "a number is cut off at the end of its message"));
             };
             self.at += 1;
             let bits = u64::from(byte & 0x7F);
@@ -151,8 +151,8 @@ mod tests {
     #[test]
     fn what_breaks_the_rules_says_where() {
         for (bytes, message) in [
-            (&[0x08][..], "byte 9: a number breaks off at the end of its message"),
-            (&[0x08, 0x80], "byte 9: a number breaks off at the end of its message"),
+            (&[0x08][..], "byte 9: a number is cut off at the end of its message"),
+            (&[0x08, 0x80], "byte 9: a number is cut off at the end of its message"),
             (&[0x0B], "byte 8: wire type 3 of field 1 is not in use"),
             (&[0x08, 1, 0x0C], "byte 10: wire type 4 of field 1 is not in use"),
             (&[0x00, 1], "byte 8: 0 is not the number of a field"),

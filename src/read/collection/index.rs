@@ -56,7 +56,7 @@ impl Index {
             });
         }
         let Content { weight_map } = serde_json::from_slice(bytes)
-            .map_err(|e| ReadError::format(path, format!("is no index of a sharded checkpoint: {e}")))?;
+            .map_err(|e| ReadError::format(path, format!("is not an index of a sharded checkpoint: {e}")))?;
         if weight_map.is_empty() {
             return Err(ReadError::format(path, "the index names no tensors"));
         }
@@ -66,7 +66,7 @@ impl Index {
                 return Err(ReadError::format(
                     path,
                     format!(
-                        "tensor '{tensor}' is said to lie in '{shard}', which is not the name of a file beside the index"
+                        "tensor '{tensor}' is assigned to '{shard}', which is not the name of a file beside the index"
                     ),
                 ));
             }

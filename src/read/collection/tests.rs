@@ -106,7 +106,7 @@ fn one_bad_file_of_a_folder_leaves_the_others() {
     let (dump, rank) = rank(folder.path());
     assert_eq!(names(&rank), ["2", "10"]);
     assert_eq!(dump.faults.len(), 1);
-    assert!(dump.faults[0].to_string().contains("3.npy: is no tensor file"), "{}", dump.faults[0]);
+    assert!(dump.faults[0].to_string().contains("3.npy: is not a tensor file"), "{}", dump.faults[0]);
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
         faults.push(ReadError::format(
             path,
             format!(
-                "breaks off ({error}); the first {} ops are compared, capture it again for the rest",
+                "ends early ({error}); the first {} ops are compared, capture it again for the rest",
                 index.ops.len()
             ),
         ));

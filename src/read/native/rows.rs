@@ -228,7 +228,7 @@ impl<'p> OpsBuilder<'p> {
     /// [`ReadError`] when a column is not what the format says, or a limit would be passed.
     pub(super) fn add(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
         let rows = Rows::of(batch).map_err(|message| {
-            ReadError::format(self.path, format!("is no table of a probe dump: {}", printable(&message)))
+            ReadError::format(self.path, format!("is not a table of a probe dump: {}", printable(&message)))
         })?;
         self.sketch_version = match self.said_version {
             Some(number) => SketchVersion::of_number(number),

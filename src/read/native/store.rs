@@ -94,7 +94,8 @@ impl NativeStore {
 }
 
 /// What is said of bytes that are not those of the hash.
-const OTHER_BYTES: &str = "its bytes are not those that were recorded, by their hash; the file is damaged, copy it or capture it again";
+const OTHER_BYTES: &str =
+    "its bytes do not match the recorded hash; the file is damaged, copy it or capture it again";
 
 /// A tensor of this type and shape, whose bytes are found by `bytes`.
 fn checked(

@@ -52,7 +52,7 @@ fn read_some(
     let (file, len) = map::open_regular(path)?;
     guarded(path, || {
         let damaged = |error: &dyn std::fmt::Display| {
-            ReadError::format(path, format!("is not a sound Parquet table: {error}; capture it again"))
+            ReadError::format(path, format!("is not a valid Parquet table: {error}; capture it again"))
         };
         let plain = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let metadata = ArrowReaderMetadata::load(&file, plain.clone()).map_err(|error| damaged(&error))?;

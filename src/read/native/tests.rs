@@ -239,7 +239,7 @@ fn a_part_is_found_from_any_depth() {
             writer.finish_step().unwrap();
         }
         assert_eq!(writer.recorded_steps(), [3, 12]);
-        assert!(writer.begin_step(3).unwrap_err().to_string().contains("was recorded before"));
+        assert!(writer.begin_step(3).unwrap_err().to_string().contains("was already recorded"));
         writer.close(&[]).unwrap();
     }
     let whole = open(&root, FileAccess::Read).unwrap();

@@ -57,7 +57,7 @@ const CASES: &[(&str, &str)] = &[
     ("pt_key_leaves_folder.pt", "the archive has no member 'x/data/../../../etc/passwd'"),
     ("pt_legacy.pt", "in the format that torch wrote before 1.6; load it with torch"),
     ("pt_missing_storage.pt", "the archive has no member 'x/data/7'"),
-    ("pt_not_a_zip.pt", "is no tensor file"),
+    ("pt_not_a_zip.pt", "is not a tensor file"),
     ("pt_outside_storage.pt", "storage 'x/data/0': the layout needs 4004 bytes, the storage has 8"),
     ("pt_tar.pt", "is a tar archive"),
     ("pt_truncated.pt", "has no end record; the file is cut short"),

@@ -98,16 +98,10 @@ impl Statistic {
             Self::Min => "smallest finite element (as recorded where only statistics exist)",
             Self::Mean => "mean of the finite elements (as recorded where only statistics exist)",
             Self::Norm => "Euclidean norm of the finite elements (as recorded where only statistics exist)",
-            Self::Nan => "elements that are NaN; known where the data was read or the capture counted them",
-            Self::PosInf => {
-                "elements that are +Inf; known where the data was read or the capture counted them"
-            }
-            Self::NegInf => {
-                "elements that are -Inf; known where the data was read or the capture counted them"
-            }
-            Self::Zeros => {
-                "elements equal to zero; known where the data was read or the capture counted them"
-            }
+            Self::Nan => "elements that are NaN; known if the data was read or the capture counted them",
+            Self::PosInf => "elements that are +Inf; known if the data was read or the capture counted them",
+            Self::NegInf => "elements that are -Inf; known if the data was read or the capture counted them",
+            Self::Zeros => "elements equal to zero; known if the data was read or the capture counted them",
         }
     }
 
@@ -118,8 +112,8 @@ impl Statistic {
 
 const ORDER: &str = "place of the op in execution order within its step and rank, from 0";
 const ESTIMATED: &str =
-    "yes where the elements were not compared: metrics are then estimates or lower bounds, as the basis says";
-const BASIS: &str = "what the metrics rest on: data (exact), sketch (estimates within 20 %, max_abs_err a lower bound) or statistics (lower bounds)";
+    "yes if the elements were not compared: metrics are then estimates or lower bounds, as the basis says";
+const BASIS: &str = "what the metrics are based on: data (exact), sketch (estimates within 20 %, max_abs_err a lower bound) or statistics (lower bounds)";
 
 /// Characters that a metric takes, with room to breathe.
 const METRIC_WIDTH: u16 = 12;

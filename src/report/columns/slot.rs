@@ -283,8 +283,8 @@ impl SlotColumn {
             Self::Slot => {
                 "value inside the op: input.N, kwarg.NAME, parameter.NAME, output.N, grad.NAME".into()
             }
-            Self::Verdict => "what was decided about this pair of values; see the verdicts".into(),
-            Self::Role => "role of the op in the spread of error; see the roles".into(),
+            Self::Verdict => "the verdict on this pair of values; see the verdicts".into(),
+            Self::Role => "how the op propagates error; see the roles".into(),
             Self::Cause => "kind of fault, for ops that introduce one; see the causes".into(),
             Self::DType(side) => {
                 format!(
@@ -296,7 +296,7 @@ impl SlotColumn {
                 format!("sizes of the dimensions of the {} tensor; [] is a scalar", side.name())
             }
             Self::Value(side) => {
-                format!("value of the argument in the {}, for what is not a tensor", side.name())
+                format!("value of the argument in the {}, if it is not a tensor", side.name())
             }
             Self::Metric(metric) => metric.meaning().into(),
             Self::Estimated => ESTIMATED.into(),
@@ -320,41 +320,41 @@ impl SlotColumn {
                     "its norm"
                 }
             ),
-            Self::Checksum(side) => format!("checksum that the {} recorded of the bytes", side.name()),
+            Self::Checksum(side) => format!("checksum of the bytes, as recorded in the {}", side.name()),
             Self::RequiresGrad(side) => format!("whether autograd tracked the {} tensor", side.name()),
             Self::ReferenceError(side) => format!(
                 "relative l2 error of the {} against the reference run; empty without one (--reference)",
                 side.name()
             ),
             Self::Tolerance => "the rule that decided, with its limit and where the limit comes from".into(),
-            Self::Reason => "why the verdict is what it is; empty where it needs no words".into(),
+            Self::Reason => "reason for the verdict; empty if it needs none".into(),
             Self::Phase => OpColumn::Phase.meaning().into(),
             Self::Module => OpColumn::Module.meaning().into(),
             Self::Recorded => "sides that have the op: both, baseline or candidate".into(),
             Self::Source => OpColumn::Source.meaning().into(),
             Self::Stack(side) => format!(
-                "call stack of the op in the {}, innermost first, a frame a line, without frames of the framework",
+                "call stack of the op in the {}, innermost first, one frame per line, without framework frames",
                 side.name()
             ),
             Self::InputError => OpColumn::InputError.meaning().into(),
             Self::OutputError => OpColumn::OutputError.meaning().into(),
             Self::OpReason => OpColumn::Reason.meaning().into(),
             Self::Follows => {
-                "order of the op at fault that the error of the op comes from, in the same step and rank".into()
+                "order of the op at fault from which the error comes, in the same step and rank".into()
             }
-            Self::Decides => "whether the metrics of this value stand for the op in the table of ops".into(),
+            Self::Decides => "whether the table of ops shows the metrics of this value for the op".into(),
             Self::JudgedError => {
-                "error that was held against what was expected, relative to the scale of the value without cancellation".into()
+                "error that was compared with the expected error, relative to the scale of the value without cancellation".into()
             }
             Self::Floor => {
                 "error that the op may have on its own: rounding, the level of its kind of call, measured noise".into()
             }
             Self::Expected => "the floor together with what the errors of its inputs explain".into(),
             Self::Identity => {
-                "number of the value: equal where the baseline's same tensor was seen in this step and rank".into()
+                "number of the value: the same wherever the same baseline tensor was seen in this step and rank".into()
             }
             Self::ExtremeIndex(side, extreme) => format!(
-                "row-major index, from 0, of the first element of the {} that is its {}; empty where it was not recorded",
+                "row-major index, from 0, of the first element of the {} that equals its {}; empty if not recorded",
                 side.name(),
                 extreme.name()
             ),

@@ -118,7 +118,7 @@ impl FromStr for ConfigFormat {
 
 /// A word that names no report format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no report format `{0}`; choose from text, xlsx, json, html, junit, markdown")]
+#[error("unknown report format `{0}`; choose from text, xlsx, json, html, junit, markdown")]
 pub struct UnknownConfigFormat(pub String);
 
 /// The report files of one check: created before the work, put in place together at its end.

@@ -125,7 +125,7 @@ fn is_absent(part: &PartOutcome) -> bool {
 }
 
 fn pack(out: &mut String, side: &str, pack: &PackInfo) {
-    let device = pack.device.map_or("device not known", crate::config_check::pack::DeviceKind::name);
+    let device = pack.device.map_or("unknown device", crate::config_check::pack::DeviceKind::name);
     let mut facts = vec![pack.origin.name().to_owned(), device.to_owned()];
     let ranks: Vec<u32> = pack.ranks.clone();
     for (noun, count, list) in [
@@ -172,11 +172,7 @@ fn rows(out: &mut String, part: &PartOutcome, verdict: Verdict, options: &Config
         row_text(out, row);
     }
     if found.len() > options.top {
-        _ = writeln!(
-            out,
-            "  and {} more, all of them in the reports",
-            thousands((found.len() - options.top) as u64)
-        );
+        _ = writeln!(out, "  and {} more, all in the reports", thousands((found.len() - options.top) as u64));
     }
 }
 

@@ -143,7 +143,9 @@ impl FromStr for GateFormat {
 
 /// A word that names no report format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no report format `{0}`; choose from text, json, html, junit, sarif, markdown, code-quality, events")]
+#[error(
+    "unknown report format `{0}`; choose from text, json, html, junit, sarif, markdown, code-quality, events"
+)]
 pub struct UnknownGateFormat(pub String);
 
 /// The report files of one gate: created before the work, put in place together at its end.

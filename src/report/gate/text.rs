@@ -220,7 +220,7 @@ fn tallies(outcome: &GateOutcome) -> String {
         .map(|(status, word)| format!("{} {word}", thousands(outcome.count(status) as u64)))
         .collect();
     let policy = outcome.policy.as_ref().map_or_else(
-        || "no policy: scalars are equal, values as probe compare judges them".to_owned(),
+        || "no policy: scalars must be equal, values are judged as in probe compare".to_owned(),
         |path| path.display().to_string(),
     );
     format!(
@@ -251,12 +251,14 @@ fn environment(lines: &mut Lines, outcome: &GateOutcome, layout: (usize, usize))
 pub(super) fn moved_by(outcome: &GateOutcome) -> Option<String> {
     let effect = if outcome.effect == Effect::Neutral { ", which the policy lets pass" } else { "" };
     Some(match outcome.moved_by? {
-        MovedBy::Commit => "the base commit, run here, gives other numbers: the commit moved them".to_owned(),
+        MovedBy::Commit => {
+            "the base commit, run here, gives different numbers: the commit changed them".to_owned()
+        }
         MovedBy::Environment => {
             let what = if outcome.environment.differences.is_empty() {
-                "not this commit moved them, but something that is not recorded, or an earlier commit"
+                "something not recorded or an earlier commit changed them, not this commit"
             } else {
-                "the environment moved them, not this commit"
+                "the environment changed them, not this commit"
             };
             format!(
                 "the base commit, run here, gives the same numbers: {what}{effect}. Refresh the baseline with `probe baseline update \

@@ -43,7 +43,7 @@ impl<W: Write> Page<W> {
              <meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
              <title>probe</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
              <div id=\"app\"><p class=\"waiting\">Reading the result…</p></div>\n\
-             <noscript>This page is a program: open it in a browser that runs scripts. The answer is in the other reports too.</noscript>\n"
+             <noscript>This page needs JavaScript. The other reports hold the same answer.</noscript>\n"
         )?;
         Ok(Self { out })
     }

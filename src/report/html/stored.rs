@@ -37,8 +37,11 @@ struct Stored<'a> {
 pub fn from_parquet(path: &Path, target: &Path) -> Result<Draft, StoredError> {
     let file = StoredFile::open(path)?;
     let answer = |key| file.text(key).and_then(|text| RawValue::from_string(text.to_owned()).ok());
-    let report = answer(REPORT)
-        .ok_or_else(|| file.unreadable("holds no answer beside its rows: it was written by an older version, or by something else; compare again"))?;
+    let report = answer(REPORT).ok_or_else(|| {
+        file.unreadable(
+            "holds rows but no answer: written by an older version, or by another program; compare again",
+        )
+    })?;
     let portraits = answer(PORTRAITS).ok_or_else(|| file.damaged("no portraits"))?;
     let mut draft = Draft::create(target)?;
     let mut page = begin(&mut draft)?;

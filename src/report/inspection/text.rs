@@ -179,7 +179,7 @@ fn show_tensor(out: &mut String, part: &InspectedPart, tensor: &InspectedTensor)
     }
     match &tensor.values {
         Some(Err(reason)) => _ = writeln!(out, "unreadable: {}", visible(reason)),
-        _ => _ = writeln!(out, "the dump holds no data of this tensor (task {})", rank.task),
+        _ => _ = writeln!(out, "the dump holds no data for this tensor (task {})", rank.task),
     }
 }
 

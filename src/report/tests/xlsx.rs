@@ -215,7 +215,7 @@ fn an_empty_comparison_is_a_whole_workbook() {
     for (name, why) in [
         ("summary", "empty: no op was compared"),
         ("tensors", "empty: the ops hold no values"),
-        ("unmatched", "empty: every op and every value that was compared has a partner"),
+        ("unmatched", "empty: every op and every value that was compared has a counterpart"),
     ] {
         let sheet = sheet(&mut book, name);
         let first: Vec<String> = sheet.rows().map(|row| row[0].to_string()).collect();
@@ -277,13 +277,13 @@ fn a_large_comparison_shows_what_is_at_fault_with_its_neighbourhood_and_what_dif
     let (notice, values) = orders(&mut book, "tensors");
     assert_eq!(values, near.iter().flat_map(|&order| [order, order]).collect::<Vec<_>>());
     assert!(
-        notice.unwrap().contains("Everything is in result.parquet; with `probe compare --full` it is here.")
+        notice.unwrap().contains("Everything is in result.parquet, or here with `probe compare --full`.")
     );
     let front = sheet(&mut book, "run info");
     let told = |key: &str| front.rows().find(|row| row[0] == *key).unwrap()[1].to_string();
     assert!(told("sheet summary").starts_with("22 of 200 ops: "));
     assert!(told("sheet tensors").starts_with("44 of 400 values: "));
-    assert!(!told("sheet tensors").contains("found no room"));
+    assert!(!told("sheet tensors").contains("did not fit"));
 
     let mut book = selected(Extent::Full, 100, &[part.report()], &summary(&[&part]));
     assert_eq!(orders(&mut book, "tensors"), (None, (0..200).flat_map(|order| [order, order]).collect()));
@@ -297,7 +297,7 @@ fn ops_at_fault_find_room_where_everything_differs() {
     let (_, values) = orders(&mut book, "tensors");
     assert!(values.len() <= 100 && values.contains(&400) && values.contains(&450) && values.contains(&0));
     let front = sheet(&mut book, "run info");
-    assert!(front.rows().any(|row| row[1].to_string().contains("found no room")));
+    assert!(front.rows().any(|row| row[1].to_string().contains("did not fit")));
 }
 
 #[test]

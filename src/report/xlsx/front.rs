@@ -207,8 +207,8 @@ impl Page {
         for (word, count, meaning) in [
             ("parts", counts.parts, "one step of one rank each"),
             ("ops paired", counts.ops_paired, "present on both sides"),
-            ("baseline only", counts.ops_baseline_only, "ops without partner, see the sheet unmatched"),
-            ("candidate only", counts.ops_candidate_only, "ops without partner, see the sheet unmatched"),
+            ("baseline only", counts.ops_baseline_only, "ops without counterpart, see the sheet unmatched"),
+            ("candidate only", counts.ops_candidate_only, "ops without counterpart, see the sheet unmatched"),
         ] {
             self.tally(word, Style::Plain, count, meaning)?;
         }
@@ -234,10 +234,7 @@ impl Page {
             self.line(Style::Plain, &format!("{}: {}", entry.place, entry.reason))?;
         }
         if all > MAX_INCOMPLETE {
-            self.line(
-                Style::Plain,
-                &format!("and {} more, all of them in report.json", all - MAX_INCOMPLETE),
-            )?;
+            self.line(Style::Plain, &format!("and {} more, all in report.json", all - MAX_INCOMPLETE))?;
         }
         Ok(())
     }

@@ -12,8 +12,8 @@ use crate::report::columns::{OpColumn, SlotColumn, UnmatchedColumn};
 /// What the reader should know of cells in general.
 const CELLS: [(&str, &str); 4] = [
     ("(empty)", "unknown, undefined or not applicable: an empty cell never means 0"),
-    ("NaN, Infinity", "the number is just that; such cells hold the word"),
-    ("rounded", "numbers show few digits but hold every digit: select the cell to see them"),
+    ("NaN, Infinity", "the number is not finite: the cell holds the word"),
+    ("rounded", "numbers show few digits but hold all of them: select the cell to see them"),
     ("left out", "columns that the recorded task cannot fill are left out of summary and tensors"),
 ];
 

@@ -150,7 +150,7 @@ impl XlsxReport {
         if self.unmatched_left_out > 0 {
             let more = thousands(self.unmatched_left_out);
             self.unmatched.remark(&format!(
-                "and {more} more, all of them in result.parquet; with `probe compare --full` they are here"
+                "and {more} more, all in result.parquet, or here with `probe compare --full`"
             ))?;
         }
         let selections: Vec<(&str, String)> =
@@ -168,7 +168,8 @@ impl XlsxReport {
         let why = nothing(!selections.is_empty(), "the ops hold no values");
         sheets.extend(self.tensors.take_sheets(&why)?);
         sheets.extend(
-            self.unmatched.take_sheets("empty: every op and every value that was compared has a partner")?,
+            self.unmatched
+                .take_sheets("empty: every op and every value that was compared has a counterpart")?,
         );
         sheets.push(legend::write(&mut self.book)?);
         Ok(sheets)

@@ -14,8 +14,8 @@ pub(super) const MAX_ROWS: u64 = 20_000;
 const NEIGHBOURS: usize = 10;
 
 /// What a table that is a selection says above its head.
-pub(super) const NOTICE: &str = "A large dump: this sheet holds the ops at fault, the 10 ops before and after each, and \
-     ops of which a value differs. Everything is in result.parquet; with `probe compare --full` it is here.";
+pub(super) const NOTICE: &str = "Large dump: this sheet holds the ops at fault, the 10 ops before and after each, and \
+     ops with a value that differs. Everything is in result.parquet, or here with `probe compare --full`.";
 
 /// What a table has to know of an op to choose it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,12 +132,12 @@ impl Selection {
         let (shown, all) = (thousands(self.shown), thousands(self.all));
         let rest = match self.no_room {
             0 => String::new(),
-            some => format!("; {} more of ops that differ found no room", thousands(some)),
+            some => format!("; {} more of ops that differ did not fit", thousands(some)),
         };
         self.selects.then(|| {
             format!(
-                "{shown} of {all} {noun}: of the ops at fault, of the {NEIGHBOURS} ops before and after each, and of ops of \
-                 which a value differs{rest}. Everything is in result.parquet; with `probe compare --full` it is here."
+                "{shown} of {all} {noun}: of the ops at fault, of the {NEIGHBOURS} ops before and after each, and of ops with \
+                 a value that differs{rest}. Everything is in result.parquet, or here with `probe compare --full`."
             )
         })
     }

@@ -185,9 +185,9 @@ impl Style {
     pub(super) const fn meaning(self) -> &'static str {
         match self {
             Self::Good => "fine",
-            Self::Info => "differs on the way in, agrees on the way out",
+            Self::Info => "inputs differ, outputs agree",
             Self::Warn => "worth a look, but not where the fault is",
-            Self::Hot => "makes an error that it was given much larger",
+            Self::Hot => "makes the error of its inputs much larger",
             Self::Bad => "at fault, or beyond tolerance",
             Self::Muted => "nothing to compare",
             _ => "",

@@ -166,14 +166,14 @@ fn what_goes_wrong_with_a_range_is_an_error_and_never_another_answer() {
     let (_folder, lying) = written(1);
     let shard = format!("s3://bucket/runs/baseline/step0/rank0/{SHARD}: ");
     for (lie, message) in [
-        (Lie::CutsShort(9), "the answer ended after "),
-        (Lie::BreaksOff(9), "the answer broke off after "),
+        (Lie::CutsShort(9), "the response ended after "),
+        (Lie::BreaksOff(9), "the response broke off after "),
         (Lie::Overloaded(9), "503 Slow Down; tried several times, try again later"),
-        (Lie::GoesOn, "that were asked for came; the store is not to be trusted"),
-        (Lie::Grows, "now; something still writes it, or the store is not to be trusted"),
+        (Lie::GoesOn, "requested bytes arrived; the store cannot be trusted"),
+        (Lie::Grows, "; something still writes it, or the store cannot be trusted"),
         (Lie::Changes, "changed while it was copied; wait until nothing writes it"),
-        (Lie::Elsewhere, "came; the store is not to be trusted"),
-        (Lie::Forgets, "was listed, and is not there any more"),
+        (Lie::Elsewhere, "arrived; the store cannot be trusted"),
+        (Lie::Forgets, "was listed, but is no longer there"),
         (Lie::Forbidden, "403 Forbidden: AccessDenied"),
     ] {
         lying.lies(Lie::None);

@@ -143,7 +143,10 @@ fn damage_to_a_small_tensor_is_seen_and_names_the_table() {
     let rank = read_only_part(&root);
     let key = rank.ops[0].slots[0].value.tensor().unwrap().data.clone().unwrap();
     let fault = rank.store.load(&key).unwrap_err().to_string();
-    assert!(fault.contains("ops.parquet: tensor \"row 0\"") && fault.contains("by their hash"), "{fault}");
+    assert!(
+        fault.contains("ops.parquet: tensor \"row 0\"") && fault.contains("do not match the recorded hash"),
+        "{fault}"
+    );
 }
 
 #[test]
