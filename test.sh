@@ -113,12 +113,10 @@ ascend_sim() {
     esac
 }
 
-# Everything that tests need, the programs too. `cargo build` and `cargo run` would compile most of it once more, since the
-# dependencies of tests are not theirs and ask for other features of the same crates.
+# Everything that tests need, the programs too, and all of it at once: the dependencies of tests ask for other features of crates that the programs
+# use as well, so that these, and the library, would be compiled once more for the programs alone.
 build() {
-    cargo test --no-run --all-features --locked
-    # With the command, so that both are built of the same dependencies.
-    cargo build --all-features --locked -p probe -p probe-agent
+    cargo build --all-features --locked -p probe -p probe-agent --lib --bins --tests
 }
 
 # The way in of the agent below Python, here and on AArch64.
@@ -147,11 +145,13 @@ schemas() {
     fi
 }
 
+# They use the library without its default features; where they cannot be built, it is checked that it compiles like that.
 fuzz_targets() {
     if command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null; then
         cargo build --quiet --locked --manifest-path fuzz/Cargo.toml
     else
         note "no C++ compiler: the fuzz targets are not built"
+        cargo check --no-default-features --locked
     fi
 }
 
@@ -197,7 +197,6 @@ step components
 step cargo fmt --all --check
 begin_python_environment
 step cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
-step cargo check --no-default-features --locked
 RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --all-features --locked
 step build
 step runtime_agent

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::*;
 use crate::dump::{
-    DType, Number, OpName, PartKey, RankId, ReadError, RecordedDType, RecordedStatistics, Slot, SlotSide,
-    Task, TensorData, TensorRecord, TensorStore, Value,
+    DType, Number, OpName, PartKey, RankId, ReadError, RecordedDType, RecordedStatistics, SeenAs, Slot,
+    SlotSide, Task, TensorData, TensorRecord, TensorStore, Value,
 };
 
 struct NoStore;
@@ -298,6 +298,32 @@ fn ops_that_hand_on_what_they_read_are_told_from_those_that_both_have() {
         assert!(b.is_empty() && c.len() == 1 && c[0].starts_with("Tensor.contiguous"), "{b:?} {c:?}");
         assert_eq!(read[0], format!("Functional.relu.{}.forward input.0", 3 * at + 1));
     }
+}
+
+#[test]
+fn constants_of_other_sizes_for_other_ops_are_no_pair() {
+    let (x, y): (Tensor<'_>, Tensor<'_>) = ((1001, &[4, 32]), (1002, &[4, 32]));
+    let run = |mask: &str, size: &[u64]| {
+        let mut run = Run::new(0.0);
+        run.call("Aten.ones", &[], &[(1003, size)]);
+        run.call(mask, &[(1003, size)], &[(1004, size)]);
+        run.call("Aten.gelu", &[x], &[y]);
+        let mut rank = run.rank();
+        // `ones` is read by what makes the mask of it.
+        for (op, slot) in [(0, 0), (1, 0)] {
+            rank.ops[op].slots[slot].identity = SeenAs::new(3);
+        }
+        rank
+    };
+    let pairs = |b: &Rank, c: &Rank| {
+        let Alignment { ops, .. } = align(b, c, &Mapping::default());
+        ops.iter().filter(|pair| matches!(pair.ops, Paired::Both(..))).count()
+    };
+    let small = run("Aten.tril", &[24, 24]);
+    assert_eq!(pairs(&small, &run("Aten.triu", &[2048, 2048])), 1);
+    // Of the same size, or read by what both sides have, it is told by name: another size is a finding then.
+    assert_eq!(pairs(&small, &run("Aten.triu", &[24, 24])), 2);
+    assert_eq!(pairs(&small, &run("Aten.tril", &[2048, 2048])), 3);
 }
 
 #[test]

@@ -83,8 +83,8 @@ def test_it_trains_as_the_host_does(tmp_path: Path, given: tuple[str, ...]) -> N
     assert found == pytest.approx(expected, rel=1e-4 if len(given) == 1 else 2e-3)
 
 
-CLEAN = list(itertools.product(["mlp", "resnet", "gpt", "checkpointed", "llama", "bert", "moe"], ["mix", "module", "api"], ["sketch", "statistics", "tensor"]))
-FEW_CLEAN = [("checkpointed", "mix", "sketch"), ("llama", "module", "sketch"), ("mlp", "api", "tensor"), ("moe", "module", "statistics")]
+CLEAN = list(itertools.product(["mlp", "resnet", "gpt", "checkpointed", "llama", "bert", "moe"], ["mix", "module", "api", "op"], ["sketch", "statistics", "tensor"]))
+FEW_CLEAN = [("checkpointed", "mix", "sketch"), ("resnet", "op", "sketch"), ("moe", "op", "statistics"), ("llama", "module", "sketch"), ("mlp", "api", "tensor"), ("moe", "module", "statistics")]
 
 
 @pytest.mark.parametrize(("model", "level", "task"), chosen(CLEAN, FEW_CLEAN))
@@ -97,6 +97,33 @@ def test_a_sound_pair_agrees_and_recording_changes_nothing(tmp_path: Path, compa
     code, report = compare(tmp_path / "cpu", tmp_path / "npu")
     assert (code, report["verdict"], report["culprits"]) == (0, "agree", []), report["culprits"]
     assert report["counts"]["roles"]["unknown"] == 0
+
+
+NORMS = """
+import sys, torch
+torch.manual_seed(0)
+norm, x = torch.nn.BatchNorm1d(1024), torch.randn(8, 1024)
+norm, x = norm.to(sys.argv[1]), x.to(sys.argv[1])
+optimizer = torch.optim.SGD(norm.parameters(), lr=0.1)
+(norm(x).square().mean() + norm(x + 1).square().mean()).backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("level", "op"), [("mix", "Functional.batch_norm.1.forward"), ("op", "Aten.native_batch_norm.1.forward")])
+def test_running_statistics_are_read_as_they_are(tmp_path: Path, compare: Compare, level: str, op: str) -> None:
+    """Batch norms write to them without torch counting it."""
+    (tmp_path / "norms.py").write_text("import torch_npu\n" + NORMS)
+    for name, device in (("cpu", "cpu"), ("npu", "npu:0")):
+        done = simulator.run(tmp_path, "norms.py", device, probe=record(name, level, steps="0"))
+        assert done.code == 0, done.stderr
+    code, report = compare(tmp_path / "cpu", tmp_path / "npu")
+    assert (code, report["culprits"]) == (0, []), report["culprits"]
+    for name in ("cpu", "npu"):
+        rows = pq.read_table(tmp_path / name / "step0/rank0/ops.parquet").to_pylist()
+        read = {row["slot"]: row for row in rows if row["op"] == op and row["side"] == "input"}
+        mean = read["input.1" if level == "mix" else "input.3"]
+        assert mean["shape"] == "[1024]" and mean["norm"] > 0, mean
 
 
 FOR_CUDA = """
