@@ -25,8 +25,10 @@ pub(super) fn find(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]
         if !reshaped && apart(x, y).is_none_or(|off| off <= STRANGE) {
             continue;
         }
+        // Where the shapes differ, who gave it that shape made it.
         let maker = |side: usize, record: &TensorRecord, reader: usize| {
-            makers[side].get(&value_key(record)?).copied().filter(|&maker| maker < reader)
+            let known = (value_key(record)?, reshaped.then(|| record.squeezed_shape()));
+            makers[side].get(&known).copied().filter(|&maker| maker < reader)
         };
         let of_a_pair = match (maker(0, x, b), maker(1, y, c)) {
             (Some(x), Some(y)) => partners[x] == Some(y),
@@ -88,13 +90,15 @@ fn constant(op: &Op) -> Option<(Option<SeenAs>, &TensorRecord)> {
     Some((made.identity, made.value.tensor()?)).filter(|_| tensors.next().is_none())
 }
 
-/// Which op made each value first.
-fn makers(ops: &[Op]) -> HashMap<u64, usize> {
+/// Which op made each value first, in any shape and in each.
+fn makers(ops: &[Op]) -> HashMap<(u64, Option<Vec<u64>>), usize> {
     let mut makers = HashMap::new();
     for (position, op) in ops.iter().enumerate().filter(|(_, op)| op.name.kind() == OpKind::Api) {
-        for slot in op.slots.iter().filter(|slot| slot.side.is_result()) {
-            if let Some(key) = slot.value.tensor().and_then(value_key) {
-                makers.entry(key).or_insert(position);
+        let results = op.slots.iter().filter(|slot| slot.side.is_result());
+        for record in results.filter_map(|slot| slot.value.tensor()) {
+            if let Some(key) = value_key(record) {
+                makers.entry((key, None)).or_insert(position);
+                makers.entry((key, Some(record.squeezed_shape()))).or_insert(position);
             }
         }
     }
