@@ -268,6 +268,20 @@ def test_a_fault_is_named(tmp_path: Path, compare: Compare, place: str, op: str,
     assert code == 1 and report["first_divergence"]["op"] == op, (report["verdict"], report["first_divergence"])
 
 
+OPS = [("LayerNorm:1:nan", "Aten.native_layer_norm.1.forward"), ("Addmm:2:row", "Aten.addmm.2.forward"), ("Matmul:1:scale", "Aten.matmul.1.forward"),
+       ("LayerNormBackward:1:scale", "Aten.native_layer_norm_backward.1.backward"), ("SoftmaxBackward:0:row", "Aten._softmax_backward_data.0.backward")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "op"), chosen(OPS, OPS[2:4]))
+def test_a_fault_is_named_among_other_ops(tmp_path: Path, compare: Compare, fault: str, op: str) -> None:
+    """At level `op` the device dispatches other ones than the host."""
+    bad = train(tmp_path, "gpt", "--steps", 1, probe=record("npu", "op", steps="0"), fault=fault)
+    assert bad.faults == 1, bad.counts
+    host_dump(tmp_path, "gpt", "--steps", 1, probe=record("cpu", "op", steps="0"))
+    code, report = compare(tmp_path / "cpu", tmp_path / "npu")
+    assert code == 1 and report["first_divergence"]["op"] == op, (report["verdict"], report["first_divergence"])
+
+
 def test_operators_that_measuring_lacks(tmp_path: Path, compare: Compare) -> None:
     """Training does without this one; what measures does not. The host measures then, or nobody: never are values clean that nobody
     has measured."""
