@@ -24,24 +24,26 @@ pub(super) fn allow(flow: &mut Flow<'_>) {
 
 /// Where such results are made and read.
 fn inner(flow: &Flow<'_>) -> Vec<Place> {
+    let ops = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && node.is_dispatcher());
+    let results = ops.flat_map(|(position, node)| {
+        node.results().enumerate().map(move |(index, slot)| (index, node, (position, slot)))
+    });
+    let differing = results.filter(|&(index, node, place)| {
+        let difference = flow.fact(place).difference;
+        hides(difference) && (index > 0 || (node.is_backward() && difference == Difference::Missing))
+    });
+    let differing: Vec<Place> = differing.map(|(_, _, place)| place).collect();
+    if differing.is_empty() {
+        return differing;
+    }
     let sides = [Readers::of(flow, 0), Readers::of(flow, 1)];
     let mut found = Vec::new();
-    for (position, node) in
-        flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && node.is_dispatcher())
-    {
-        for (index, slot) in node.results().enumerate() {
-            let difference = flow.fact((position, slot)).difference;
-            let is_extra = node.is_backward() && difference == Difference::Missing;
-            let (b, c) = flow.pair.slot_at(position, slot);
-            let made = [b, c].into_iter().zip(&sides);
-            let only_backward = |(made, readers): (Option<&Slot>, &Readers<'_, '_>)| {
-                made.is_none_or(|made| readers.only_backward(position, made))
-            };
-            if (index == 0 && !is_extra) || !hides(difference) || !made.clone().all(only_backward) {
-                continue;
-            }
+    for (position, slot) in differing {
+        let (b, c) = flow.pair.slot_at(position, slot);
+        let made = || [b, c].into_iter().zip(&sides).filter_map(|(made, readers)| Some((made?, readers)));
+        if made().all(|(made, readers)| readers.only_backward(position, made)) {
             found.push((position, slot));
-            let read = made.flat_map(|(made, readers)| readers.behind(position, made));
+            let read = made().flat_map(|(made, readers)| readers.behind(position, made));
             found.extend(read.filter(|&place| hides(flow.fact(place).difference)));
         }
     }
@@ -80,15 +82,15 @@ impl<'f, 'a> Readers<'f, 'a> {
 
     /// Where later ops read what the op at `position` made. What was there before may have had the same elements: memory that is not written to
     /// holds what it held.
-    fn behind(&self, position: usize, made: Option<&Slot>) -> impl Iterator<Item = Place> {
-        let places = made.and_then(slot_key).and_then(|key| self.places.get(&key));
+    fn behind(&self, position: usize, made: &Slot) -> impl Iterator<Item = Place> {
+        let places = slot_key(made).and_then(|key| self.places.get(&key));
         places.into_iter().flatten().copied().filter(move |place| place.0 > position)
     }
 
     /// Whether nothing reads what an op made but its backward pass.
     fn only_backward(&self, position: usize, made: &Slot) -> bool {
         let name = |op: usize| &self.flow.nodes[op].op.name;
-        self.behind(position, Some(made)).all(|(reader, _)| is_backward_of(name(reader), name(position)))
+        self.behind(position, made).all(|(reader, _)| is_backward_of(name(reader), name(position)))
     }
 }
 
