@@ -82,11 +82,11 @@ fn readers(ops: &[Op], is_paired: impl Fn(usize) -> bool) -> HashMap<SeenAs, boo
     readers
 }
 
-/// The tensor that a function makes of none.
+/// The tensor that an op of the dispatcher makes of none: kernels make masks of their own there.
 fn constant(op: &Op) -> Option<(Option<SeenAs>, &TensorRecord)> {
-    let is_function = op.name.kind() == OpKind::Api && op.name.phase() == Phase::Forward;
+    let is_dispatched = op.name.as_str().starts_with("Aten.") && op.name.phase() == Phase::Forward;
     let mut tensors = op.slots.iter().filter(|slot| slot.value.tensor().is_some());
-    let made: &Slot = tensors.next().filter(|slot| is_function && slot.side.is_result())?;
+    let made: &Slot = tensors.next().filter(|slot| is_dispatched && slot.side.is_result())?;
     Some((made.identity, made.value.tensor()?)).filter(|_| tensors.next().is_none())
 }
 

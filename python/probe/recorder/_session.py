@@ -471,7 +471,7 @@ class Session:
             name = f"{name}.{self._core.number(name)}"
             update = None
             # What does not belong to a pass belongs to the parameters.
-            if "gradients" in self.settings.phases:
+            if self.settings.level != "save" and "gradients" in self.settings.phases:
                 update = open_update(self._core, name, optimizer, self._modules.parameters())
             self._updating = frame, name, update
             self._modules.enter_scope(name, update, frame)

@@ -128,7 +128,7 @@ def test_keys_that_are_repeated_for_each_head(tmp_path: Path, compare: Any, monk
         monkeypatch.setattr(sdpa_attention, "repeat_kv", lambda values, times: values.repeat(1, times, 1, 1))
         first = answer("of other heads")["first_divergence"]
         assert (first["step"], first["op"]) == (0, "Functional.scaled_dot_product_attention.0.forward")
-        assert "but for the shapes of input.1 and input.2" in first["reason"]
+        assert "except for the shapes of input.1 and input.2" in first["reason"]
 
 
 def test_values_that_cannot_be_measured_are_not_clean(tmp_path: Path, compare: Any) -> None:

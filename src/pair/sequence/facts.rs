@@ -116,14 +116,14 @@ pub(crate) fn value_key(record: &TensorRecord) -> Option<u64> {
     (min != max).then(|| hash(&(2, record.len(), min, max, norm)))
 }
 
-/// As [`value_key`]; constants, indices and masks by what they were seen as where the capture tells: many of them have the same elements, or the same
-/// statistics.
+/// As [`value_key`]; constants by what they were seen as where the capture tells, since many have the same elements, and so indices and masks without
+/// a hash: many have the same statistics.
 pub(crate) fn slot_key(slot: &Slot) -> Option<u64> {
     let record = slot.value.tensor()?;
     let found = &record.statistics;
     let is_constant = found.min().is_some() && found.min() == found.max();
-    let is_common =
-        is_constant || record.dtype.known().is_some_and(|dtype| dtype.is_integer() || dtype == DType::Bool);
+    let counts = record.dtype.known().is_some_and(|dtype| dtype.is_integer() || dtype == DType::Bool);
+    let is_common = is_constant || (counts && record.checksum.is_none());
     slot.identity.filter(|_| is_common).map(|seen| hash(&(3, seen))).or_else(|| value_key(record))
 }
 
