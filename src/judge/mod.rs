@@ -5,6 +5,7 @@
 mod across;
 mod alone;
 mod argument;
+mod backward_only;
 mod candidate;
 mod certain;
 mod difference;
@@ -16,7 +17,6 @@ mod finding;
 mod flow;
 mod frames;
 mod group;
-mod inner;
 mod nesting;
 mod noise;
 mod notes;

@@ -19,8 +19,8 @@ use super::update::{self, Weights};
 use super::weigh::{GradientErrors, Role as Weight, Walk, Weighed, Weighing};
 use super::{
     Cause, Counts, Expectation, Expectations, OpJudgement, PartEvidence, PartJudgement, ReferenceErrors,
-    SlotJudgement, across, family, finding, inner, notes, origin, reference, repeated, structure, unmeasured,
-    unread, unwritten, verdicts,
+    SlotJudgement, across, backward_only, family, finding, notes, origin, reference, repeated, structure,
+    unmeasured, unread, unwritten, verdicts,
 };
 use crate::dump::{OpKind, Ordinal, Phase};
 use crate::pair::{BySlot, Paired, PartPair};
@@ -88,7 +88,7 @@ pub fn judge_part(
     noise.forgive(&mut flow);
     unwritten::set_aside(&mut flow);
     repeated::bring_together(&mut flow);
-    inner::allow(&mut flow);
+    backward_only::set_aside(&mut flow);
     let unread = unread::set_aside(&mut flow);
     let (weighing, drifted) = weigh(&flow, &setting, history);
     let begins = !history.any;

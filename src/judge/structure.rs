@@ -358,12 +358,9 @@ impl Appearance {
         let ops = if side == 0 { &group.candidate } else { &group.baseline };
         let made: HashSet<u64> = ops.iter().flat_map(|&op| made_anew(&flow.nodes[op])).collect();
         let reads_made = |place: &&Place| read(place, 1 - side).is_some_and(|key| made.contains(&key));
-        let mut behind = group.boundary.iter().filter(reads_made).peekable();
-        if behind.peek().is_some() {
-            behind.all(new)
-        } else {
-            !group.boundary.is_empty() && group.boundary.iter().all(new)
-        }
+        let behind: Vec<&Place> = group.boundary.iter().filter(reads_made).collect();
+        let behind = if behind.is_empty() { group.boundary.iter().collect() } else { behind };
+        !behind.is_empty() && behind.into_iter().all(new)
     }
 }
 

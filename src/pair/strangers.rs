@@ -4,6 +4,7 @@
 //! another attention there. Others make a constant for something else: the ones of a mask of 24 x 24 for one attention, of 2048 x 2048 for
 //! another.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 
 use super::sequence::{apart, value_key};
@@ -16,7 +17,7 @@ const STRANGE: f64 = 0.1;
 /// by a pair of ops either: positions in `baseline`.
 pub(super) fn find(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]) -> Vec<usize> {
     let mut partners = partners.to_vec();
-    let makers = [makers(baseline), makers(candidate)];
+    let makers = LazyCell::new(|| [makers(baseline), makers(candidate)]);
     let mut found = Vec::new();
     for b in 0..baseline.len() {
         let Some(c) = partners[b] else { continue };
@@ -27,8 +28,9 @@ pub(super) fn find(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]
         }
         // Where the shapes differ, who gave it that shape made it.
         let maker = |side: usize, record: &TensorRecord, reader: usize| {
-            let known = (value_key(record)?, reshaped.then(|| record.squeezed_shape()));
-            makers[side].get(&known).copied().filter(|&maker| maker < reader)
+            let [in_any_shape, in_this] = keys(record)?;
+            let key = if reshaped { in_this } else { in_any_shape };
+            makers[side].get(&key).copied().filter(|&maker| maker < reader)
         };
         let of_a_pair = match (maker(0, x, b), maker(1, y, c)) {
             (Some(x), Some(y)) => partners[x] == Some(y),
@@ -82,23 +84,31 @@ fn readers(ops: &[Op], is_paired: impl Fn(usize) -> bool) -> HashMap<SeenAs, boo
     readers
 }
 
-/// The tensor that an op of the dispatcher makes of none: kernels make masks of their own there.
+/// The tensor that a function makes of none.
 fn constant(op: &Op) -> Option<(Option<SeenAs>, &TensorRecord)> {
-    let is_dispatched = op.name.as_str().starts_with("Aten.") && op.name.phase() == Phase::Forward;
+    let is_function = op.name.kind() == OpKind::Api && op.name.phase() == Phase::Forward;
     let mut tensors = op.slots.iter().filter(|slot| slot.value.tensor().is_some());
-    let made: &Slot = tensors.next().filter(|slot| is_dispatched && slot.side.is_result())?;
+    let made: &Slot = tensors.next().filter(|slot| is_function && slot.side.is_result())?;
     Some((made.identity, made.value.tensor()?)).filter(|_| tensors.next().is_none())
 }
 
+/// What a value is known by, with its sizes where these count.
+type Key = (u64, Option<Vec<u64>>);
+
+/// What a value is known by in any shape, and in the one that it has.
+fn keys(record: &TensorRecord) -> Option<[Key; 2]> {
+    let key = value_key(record)?;
+    Some([(key, None), (key, Some(record.squeezed_shape()))])
+}
+
 /// Which op made each value first, in any shape and in each.
-fn makers(ops: &[Op]) -> HashMap<(u64, Option<Vec<u64>>), usize> {
+fn makers(ops: &[Op]) -> HashMap<Key, usize> {
     let mut makers = HashMap::new();
     for (position, op) in ops.iter().enumerate().filter(|(_, op)| op.name.kind() == OpKind::Api) {
         let results = op.slots.iter().filter(|slot| slot.side.is_result());
         for record in results.filter_map(|slot| slot.value.tensor()) {
-            if let Some(key) = value_key(record) {
-                makers.entry((key, None)).or_insert(position);
-                makers.entry((key, Some(record.squeezed_shape()))).or_insert(position);
+            for key in keys(record).into_iter().flatten() {
+                makers.entry(key).or_insert(position);
             }
         }
     }

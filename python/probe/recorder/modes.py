@@ -87,7 +87,7 @@ class ApiMode(TorchFunctionMode):
         written = out if out is not None else tuple(changed) if changed else args[0] if args else result
         if out is not None or changed or _writes(name[0]):
             self._core.forget(memory_of(written))
-        elif (places := _RUNNING.get(name[0])) is not None:
+        elif (places := _RUNNING_STATISTICS.get(name[0])) is not None:
             self._core.forget(memory_of((*args[places], *(kwargs.get(given) for given in ("running_mean", "running_var")))))
         self._after(call, written if result is None else result)
         if edges is not None and self._gradients is not None:
@@ -115,7 +115,7 @@ def _changed(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
 
 
 #: Where functions are given running statistics, which they update without torch counting the write.
-_RUNNING = {
+_RUNNING_STATISTICS = {
     **dict.fromkeys(("Functional.batch_norm", "Functional.instance_norm"), slice(1, 3)),
     **dict.fromkeys(("Torch.batch_norm", "Torch.instance_norm", "Torch.native_batch_norm"), slice(3, 5)),
 }

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 
-use super::Verdict;
 use super::difference::Difference;
 use super::flow::{Flow, Place};
 use super::ops::Kind;
@@ -11,19 +10,18 @@ use crate::dump::{OpName, Phase, Slot};
 use crate::pair::slot_key;
 
 /// Lets ops of the dispatcher differ in element type, shape and presence of results that only their own backward passes read, and these of what they
-/// read of them. The first result is what the op is for; the first gradient may be there and nobody read it.
-pub(super) fn allow(flow: &mut Flow<'_>) {
-    for place in inner(flow) {
+/// read of them: the values keep their verdicts, and are no divergence. The first result is what the op is for; the first gradient may be there and nobody read it.
+pub(super) fn set_aside(flow: &mut Flow<'_>) {
+    for place in places(flow) {
         let fact = flow.fact_mut(place);
         fact.allowed = true;
-        fact.judgement.verdict = Verdict::Close;
         fact.judgement.reason =
             "kept in another form for the backward pass of this op, and read by nothing else".into();
     }
 }
 
 /// Where such results are made and read.
-fn inner(flow: &Flow<'_>) -> Vec<Place> {
+fn places(flow: &Flow<'_>) -> Vec<Place> {
     let ops = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && node.is_dispatcher());
     let results = ops.flat_map(|(position, node)| {
         node.results().enumerate().map(move |(index, slot)| (index, node, (position, slot)))
