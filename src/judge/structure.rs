@@ -266,14 +266,40 @@ fn hands_on(flow: &Flow<'_>, group: &Substitution, idle: &HashSet<usize>) -> boo
     if stand_for_themselves(flow, group) {
         return false;
     }
+    if passes_on(flow, group) {
+        return true;
+    }
     group.baseline.iter().chain(&group.candidate).filter(|op| !idle.contains(op)).all(|&op| {
         let node = &flow.nodes[op];
         let read: Vec<u64> = tensors(node, false).filter_map(value_key).collect();
         // A gradient that passes through a choice loses what the choice dropped already.
         let again = node.is_backward() && node.traits.chooses;
         let handed_on = |record| value_key(record).is_some_and(|made| read.contains(&made));
-        again || node.traits.kind == Kind::Copy || tensors(node, true).all(handed_on)
+        again || !computes(node) || tensors(node, true).all(handed_on)
     })
+}
+
+/// Whether everything that is read behind ops of one side alone was there before them, whatever they made in between: zeros that a copy is then
+/// written to.
+fn passes_on(flow: &Flow<'_>, group: &Substitution) -> bool {
+    let (side, ops) = match (group.baseline.is_empty(), group.candidate.is_empty()) {
+        (false, true) => (0, &group.baseline),
+        (true, false) => (1, &group.candidate),
+        _ => return false,
+    };
+    let mut given = HashSet::new();
+    let mut made = HashSet::new();
+    for node in ops.iter().map(|&op| &flow.nodes[op]) {
+        let read = tensors(node, false).filter_map(value_key).filter(|key| !made.contains(key));
+        given.extend(read.collect::<Vec<u64>>());
+        made.extend(tensors(node, true).filter_map(value_key));
+    }
+    let was_there = |&(op, slot): &Place| {
+        let (b, c) = flow.pair.slot_at(op, slot);
+        let read = [b, c][side].and_then(|slot| slot.value.tensor()).and_then(value_key);
+        read.is_some_and(|key| given.contains(&key))
+    };
+    group.feeds.is_empty() && !group.boundary.is_empty() && group.boundary.iter().all(was_there)
 }
 
 /// Tensors of a checkpoint and saved variables are in the place of no others.
@@ -414,9 +440,19 @@ fn made_anew(node: &Node<'_>) -> HashSet<u64> {
     &keys(true) - &keys(false)
 }
 
-/// Whether an op does more than to copy.
+/// Whether an op does more than to copy, or to make a constant: what is made of that with data tells.
 fn computes(node: &Node<'_>) -> bool {
-    node.traits.kind != Kind::Copy
+    node.traits.kind != Kind::Copy && !is_constant(node)
+}
+
+/// Whether a function was given numbers alone, and draws none: `scalar_tensor`, `arange`.
+fn is_constant(node: &Node<'_>) -> bool {
+    let mut given = node.op.slots.iter().filter(|slot| !slot.side.is_result()).peekable();
+    let is_function = node.op.name.kind() == OpKind::Api && !node.is_backward();
+    is_function
+        && node.traits.kind != Kind::Random
+        && given.peek().is_some()
+        && given.all(|slot| slot.value.tensor().is_none())
 }
 
 /// Whether an op makes more than indices, lengths and masks.

@@ -30,10 +30,10 @@ pub(super) fn find(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]
         let maker = |side: usize, record: &TensorRecord, reader: usize| {
             let [in_any_shape, in_this] = keys(record)?;
             let key = if reshaped { in_this } else { in_any_shape };
-            makers[side].get(&key).copied().filter(|&maker| maker < reader)
+            makers[side].get(&key).copied().filter(|&(maker, _)| maker < reader)
         };
         let of_a_pair = match (maker(0, x, b), maker(1, y, c)) {
-            (Some(x), Some(y)) => partners[x] == Some(y),
+            (Some((x, of_x)), Some((y, of_y))) => partners[x] == Some(y) && of_x == of_y,
             // Nothing is known of where they come from.
             (None, None) => true,
             _ => false,
@@ -101,14 +101,13 @@ fn keys(record: &TensorRecord) -> Option<[Key; 2]> {
     Some([(key, None), (key, Some(record.squeezed_shape()))])
 }
 
-/// Which op made each value first, in any shape and in each.
-fn makers(ops: &[Op]) -> HashMap<Key, usize> {
+/// Which op made each value first, in any shape and in each, and as which of its results.
+fn makers(ops: &[Op]) -> HashMap<Key, (usize, &str)> {
     let mut makers = HashMap::new();
     for (position, op) in ops.iter().enumerate().filter(|(_, op)| op.name.kind() == OpKind::Api) {
-        let results = op.slots.iter().filter(|slot| slot.side.is_result());
-        for record in results.filter_map(|slot| slot.value.tensor()) {
-            for key in keys(record).into_iter().flatten() {
-                makers.entry(key).or_insert(position);
+        for slot in op.slots.iter().filter(|slot| slot.side.is_result()) {
+            for key in slot.value.tensor().and_then(|record| keys(record)).into_iter().flatten() {
+                makers.entry(key).or_insert((position, &*slot.path));
             }
         }
     }
