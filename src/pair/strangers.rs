@@ -106,7 +106,7 @@ fn makers(ops: &[Op]) -> HashMap<Key, (usize, &str)> {
     let mut makers = HashMap::new();
     for (position, op) in ops.iter().enumerate().filter(|(_, op)| op.name.kind() == OpKind::Api) {
         for slot in op.slots.iter().filter(|slot| slot.side.is_result()) {
-            for key in slot.value.tensor().and_then(|record| keys(record)).into_iter().flatten() {
+            for key in slot.value.tensor().and_then(keys).into_iter().flatten() {
                 makers.entry(key).or_insert((position, &*slot.path));
             }
         }
