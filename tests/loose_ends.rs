@@ -203,3 +203,52 @@ fn variables_that_were_saved_under_other_names_stand_for_themselves() {
     });
     assert_eq!(answer.summary.first_divergence.map(|first| first.cause), Some(Cause::Structure));
 }
+
+/// The candidate copies a value into new memory before a kernel reads it; `bent` changes what it copies.
+fn copied(side: Side, bent: f64) -> Vec<Op> {
+    let zeros = Tensor::wave(1, 64).map(|_| 0.0).shaped(&[8, 8]);
+    let read = wave(5).map(|x| x * (1.0 + bent));
+    let mut ops = vec![op("Aten.gelu.0.forward").input(wave(1)).output(wave(5))];
+    if side.is_candidate() {
+        ops.push(op("Aten.new_zeros.0.forward").input(wave(5)).output(&zeros));
+        ops.push(op("Aten.scatter.0.forward").input(&zeros).input(wave(5)).output(&read));
+    }
+    let read = side.pick(wave(5), read);
+    ops.push(op("Aten.mm.0.forward").input(read).input(wave(3)).output(wave(4)));
+    ops
+}
+
+#[test]
+fn what_one_side_copies_into_new_memory_is_no_divergence() {
+    let answer = compare(Task::Tensor, &|side| copied(side, 0.0));
+    assert_eq!(answer.summary.first_divergence, None);
+    let first = compare(Task::Tensor, &|side| copied(side, 1e-8)).summary.first_divergence.unwrap();
+    assert_eq!((&*first.op, first.cause), ("Aten.new_zeros.0.forward", Cause::Structure));
+}
+
+/// A layer norm whose mean the candidate keeps in another type, for its backward pass, and for a function of the program if `is_read`.
+fn normalised(side: Side, is_read: bool) -> Vec<Op> {
+    let mean = Tensor::wave(6, 8).shaped(&[8, 1]);
+    let mean = side.pick(mean.clone(), mean.named("bfloat16"));
+    let mut ops = vec![op("Aten.native_layer_norm.0.forward").input(wave(1)).output(wave(5)).output(&mean)];
+    if is_read {
+        ops.push(op("Aten.tanh.0.forward").input(&mean).output(Tensor::wave(7, 8).shaped(&[8, 1])));
+    }
+    ops.push(op("Aten.mm.0.forward").input(wave(5)).input(wave(3)).output(wave(4)));
+    ops.push(
+        op("Aten.native_layer_norm_backward.0.backward")
+            .input(wave(8))
+            .input(wave(1))
+            .input(&mean)
+            .output(wave(9)),
+    );
+    ops
+}
+
+#[test]
+fn what_a_kernel_keeps_for_its_backward_pass_may_have_another_type() {
+    let answer = compare(Task::Statistics, &|side| normalised(side, false));
+    assert_eq!(answer.summary.verdict, RunVerdict::Agree, "{:?}", answer.summary);
+    let first = compare(Task::Statistics, &|side| normalised(side, true)).summary.first_divergence.unwrap();
+    assert_eq!((&*first.op, first.cause), ("Aten.native_layer_norm.0.forward", Cause::DType));
+}

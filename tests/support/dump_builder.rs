@@ -78,7 +78,6 @@ impl Tensor {
         Self { values: self.values.iter().map(|&x| change(x)).collect(), ..self.clone() }
     }
 
-    /// With element `index` replaced.
     /// With other sizes of its dimensions.
     pub(crate) fn shaped(self, shape: &[usize]) -> Self {
         Self::new(self.dtype, shape, &self.values)
@@ -99,6 +98,7 @@ impl Tensor {
         self
     }
 
+    /// With element `index` replaced.
     pub(crate) fn with(mut self, index: usize, value: f64) -> Self {
         self.values[index] = value;
         self
