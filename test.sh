@@ -197,7 +197,7 @@ step components
 step cargo fmt --all --check
 begin_python_environment
 step cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
-RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --all-features --locked
+RUSTDOCFLAGS="-D warnings" step cargo doc --workspace --no-deps --all-features --locked
 step build
 step runtime_agent
 step schemas

@@ -1,26 +1,29 @@
 //! Ops that one side alone has: a fault where what they hand on differs, else a remark. Devices and versions dispatch the same
 //! function as other ops: `matmul` is one op here, and `expand`, `bmm`, `view` there.
 
-use std::collections::{HashMap, HashSet};
+mod answered;
+mod levels;
+mod named;
+
+use std::collections::HashSet;
+
+use answered::answered;
+use levels::Levels;
+use named::named;
 
 use super::Cause;
-use super::alone::MadeAlone;
 use super::candidate::Candidate;
-use super::difference::{Difference, Fact};
+use super::difference::Difference;
 use super::flow::{Flow, Node, Place};
 use super::ops::Kind;
-use super::precision::Precision;
-use crate::dump::{Number, OpKind, Phase, TensorRecord};
-use crate::pair::{Substitution, apart, slot_key, value_key};
+use crate::dump::{Number, OpKind, TensorRecord};
+use crate::pair::{Substitution, value_key};
 
 /// Statistics that differ by less than this share of the largest element are about the same.
 const ALIKE: f64 = 0.01;
 
 /// Factor by which a group is off by more than another one of the same products, which no precision of these explains.
 const ALONE: f64 = 8.0;
-
-/// Ops of a group that are held against one another to find the one that is named.
-const LOOKED_AT: usize = 256;
 
 /// Ops named of each side, in the remark and of a fault.
 const NAMED: usize = 4;
@@ -139,101 +142,6 @@ fn is_within_update(flow: &Flow<'_>, group: &Substitution) -> bool {
     ops.all(|&op| flow.nodes[op].op.parent.as_deref().is_some_and(judged))
 }
 
-/// The op of a group that is named: where it stands in the place of others, the first of the candidate's that computes from data and whose
-/// result no op of the baseline has there. Of one side alone the first, and the forward call of a backward op.
-fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>) -> usize {
-    let group = &flow.pair.substitutions[place];
-    let alone = match computing(flow, group) {
-        _ if group.baseline.is_empty() || group.candidate.is_empty() => Some(first),
-        [Some(_), Some(_)] => None,
-        // What the other side has only copies.
-        [b, c] => Some(b.or(c).unwrap_or(first)),
-    };
-    if let Some(alone) = alone {
-        return forward_of(flow, alone);
-    }
-    let region = region(flow, place);
-    let expected = shown.and_then(|candidate| candidate.beyond).map(|beyond| beyond.expected);
-    let made = region.iter().flat_map(|group| &group.baseline).flat_map(|&op| tensors(&flow.nodes[op], true));
-    let results: Vec<&TensorRecord> = made.take(LOOKED_AT).collect();
-    // Layouts of attention differ in the order of their dimensions.
-    let dimensions = |record: &TensorRecord| {
-        let mut sizes = record.squeezed_shape();
-        sizes.sort_unstable();
-        sizes
-    };
-    let allowed = |made: &TensorRecord| {
-        let unknown = made.dtype.known().and_then(Precision::of).map_or(0.0, |precision| precision.unknown);
-        ALONE * expected.unwrap_or(unknown)
-    };
-    let about = |made: &TensorRecord, other: &TensorRecord| {
-        let close = apart(other, made).is_some_and(|off| off <= allowed(made));
-        close && dimensions(made) == dimensions(other)
-    };
-    // Of a product with the weights of several side by side.
-    let together = |node: &Node<'_>, made: &TensorRecord| {
-        let several = region.iter().flat_map(|group| &group.baseline).map(|&op| &flow.nodes[op]);
-        let several = several.filter(|other| other.op.name.stem() == node.op.name.stem());
-        let parts: Vec<&TensorRecord> =
-            several.flat_map(|node| tensors(node, true)).take(LOOKED_AT).collect();
-        apart_from_parts(made, &parts).is_some_and(|off| off <= allowed(made))
-    };
-    let has_counterpart = |node: &Node<'_>| {
-        // What comes behind the first result of a forward pass is for the backward pass.
-        let results_of_it = if node.is_backward() { usize::MAX } else { 1 };
-        let mut made = tensors(node, true).take(results_of_it);
-        made.all(|made| results.iter().any(|other| about(made, other)) || together(node, made))
-    };
-    // What rests on no data, such as a mask, is no result.
-    let mut constants: HashSet<u64> = HashSet::new();
-    let mut suspects = Vec::new();
-    for &op in region.iter().flat_map(|group| &group.candidate).filter(|&&op| !flow.nodes[op].is_module()) {
-        let node = &flow.nodes[op];
-        if tensors(node, false).filter_map(value_key).all(|key| constants.contains(&key)) {
-            constants.extend(tensors(node, true).filter_map(value_key));
-        } else if computes(node) && makes_floats(node) && suspects.len() < LOOKED_AT {
-            suspects.push(op);
-        }
-    }
-    let suspect = suspects.iter().find(|&&op| !has_counterpart(&flow.nodes[op])).or(suspects.last());
-    suspect.copied().or(group.candidate.first().copied()).unwrap_or(first)
-}
-
-/// How far the extremes and the norm of a tensor are apart from those of several put together, relative to its own; `None` where it does not have as
-/// many elements.
-fn apart_from_parts(whole: &TensorRecord, parts: &[&TensorRecord]) -> Option<f64> {
-    if parts.len() < 2 || parts.iter().map(|part| part.len()).sum::<u64>() != whole.len() {
-        return None;
-    }
-    let numbers = |record: &TensorRecord| {
-        let found = &record.statistics;
-        Some([found.min()?.as_f64(), found.max()?.as_f64(), found.norm()?])
-    };
-    let [least, greatest, norm] = numbers(whole)?;
-    let mut of_parts = [f64::INFINITY, f64::NEG_INFINITY, 0.0];
-    for part in parts {
-        let [least, greatest, norm] = numbers(part)?;
-        of_parts = [of_parts[0].min(least), of_parts[1].max(greatest), of_parts[2].hypot(norm)];
-    }
-    let extent = least.abs().max(greatest.abs()).max(f64::MIN_POSITIVE);
-    let off = [(least, of_parts[0], extent), (greatest, of_parts[1], extent), (norm, of_parts[2], norm)];
-    Some(off.into_iter().map(|(whole, parts, size)| (whole - parts).abs() / size).fold(0.0, f64::max))
-}
-
-/// A group, and before it those that it reads, and those that are read by these alone: nothing that both sides have shows what they hand on.
-fn region<'a>(flow: &Flow<'a>, place: usize) -> Vec<&'a Substitution> {
-    let groups = &flow.pair.substitutions;
-    let mut within = vec![place];
-    for earlier in (0..place).rev() {
-        let group = &groups[earlier];
-        let is_read = |next: &usize| *next == place || (group.boundary.is_empty() && within.contains(next));
-        if within.len() < LOOKED_AT && group.feeds.iter().any(is_read) {
-            within.push(earlier);
-        }
-    }
-    within.iter().rev().map(|&place| &groups[place]).collect()
-}
-
 /// What is said of a group beside the op that is named: in whose place it stands, and what shows the difference.
 fn said(flow: &Flow<'_>, group: &Substitution, named: usize, shown: Option<&Candidate>) -> String {
     let mut parts = Vec::new();
@@ -248,15 +156,6 @@ fn said(flow: &Flow<'_>, group: &Substitution, named: usize, shown: Option<&Cand
         parts.push(format!("and what it passes to {reader} {path} differs: {beyond}"));
     }
     parts.join(", ")
-}
-
-/// The forward call of a backward op, which has no partner either; the op itself where there is none.
-fn forward_of(flow: &Flow<'_>, op: usize) -> usize {
-    let name = flow.nodes[op].op.name.in_phase(Phase::Forward);
-    let members =
-        flow.pair.substitutions.iter().flat_map(|group| group.baseline.iter().chain(&group.candidate));
-    let mut members = members.copied().filter(|&member| member < op);
-    members.find(|&member| name.as_deref() == Some(flow.nodes[member].op.name.as_str())).unwrap_or(op)
 }
 
 /// Whether ops of one side alone hand on what they read, as `detach` and `view` do, and `relu` of what is positive. Others
@@ -308,88 +207,6 @@ fn stand_for_themselves(flow: &Flow<'_>, group: &Substitution) -> bool {
     kinds.any(|kind| matches!(kind, OpKind::Tensor | OpKind::Saved))
 }
 
-/// For each group, whether the other side computes there as well: by ops of its own, of this group or of one that reads what this one made; or by
-/// something that was not recorded (a kernel of an extension), so that what both sides read behind the group appears there for the
-/// first time on the other side. Where that side hands on a value that was there before, it computes nothing.
-fn answered(flow: &Flow<'_>) -> Vec<bool> {
-    let groups = &flow.pair.substitutions;
-    let mut answered = vec![false; groups.len()];
-    if groups.is_empty() {
-        return answered;
-    }
-    let appearance = Appearance::of(flow);
-    for (place, group) in groups.iter().enumerate().rev() {
-        answered[place] = match computing(flow, group) {
-            _ if stand_for_themselves(flow, group) => false,
-            [Some(_), Some(_)] => true,
-            // By functions between modules.
-            _ if flow.modules_alone && group.boundary.is_empty() => true,
-            [Some(first), None] => appearance.is_new(flow, group, 1, first),
-            [None, Some(first)] => appearance.is_new(flow, group, 0, first),
-            [None, None] => false,
-        } || group.feeds.iter().any(|&next| answered[next]);
-    }
-    // What flows back through a group flows back through what stands in its place.
-    let forward: HashMap<&str, usize> = groups
-        .iter()
-        .enumerate()
-        .flat_map(|(place, group)| group.baseline.iter().chain(&group.candidate).map(move |&op| (op, place)))
-        .map(|(op, place)| (flow.nodes[op].op.name.as_str(), place))
-        .collect();
-    for (place, group) in groups.iter().enumerate() {
-        let calls = group.baseline.iter().chain(&group.candidate).map(|&op| &flow.nodes[op].op.name);
-        let mut calls = calls
-            .filter(|name| name.phase() == Phase::Backward)
-            .filter_map(|name| name.in_phase(Phase::Forward));
-        let answers = |call: String| forward.get(&*call).is_some_and(|&place| answered[place]);
-        answered[place] = answered[place] || calls.any(answers);
-    }
-    answered
-}
-
-/// Where the values of each side appear first.
-struct Appearance {
-    /// Among the ops that both sides have.
-    paired: [HashMap<u64, usize>; 2],
-    alone: MadeAlone,
-}
-
-impl Appearance {
-    fn of(flow: &Flow<'_>) -> Self {
-        let mut paired = [HashMap::new(), HashMap::new()];
-        for (position, op_pair) in flow.pair.ops.iter().enumerate() {
-            let (Some(b), Some(c)) = flow.pair.op(op_pair) else { continue };
-            for (side, op) in [b, c].into_iter().enumerate() {
-                for key in op.slots.iter().filter_map(slot_key) {
-                    paired[side].entry(key).or_insert(position);
-                }
-            }
-        }
-        Self { paired, alone: MadeAlone::of(flow, computes) }
-    }
-
-    /// Whether all that is read behind a group, of which `side` has no op that computes, is new on that side: no op that both have knew it
-    /// before `first`.
-    fn is_new(&self, flow: &Flow<'_>, group: &Substitution, side: usize, first: usize) -> bool {
-        let read = |&(op, slot): &Place, side: usize| {
-            let (b, c) = flow.pair.slot_at(op, slot);
-            if side == 0 { b } else { c }.and_then(slot_key)
-        };
-        let new = |place: &Place| {
-            read(place, side).is_some_and(|key| {
-                self.alone.has(side, key) || self.paired[side].get(&key).is_some_and(|&seen| seen >= first)
-            })
-        };
-        // What is only handed on in the group is not what the other side computes.
-        let ops = if side == 0 { &group.candidate } else { &group.baseline };
-        let made: HashSet<u64> = ops.iter().flat_map(|&op| made_anew(&flow.nodes[op])).collect();
-        let reads_made = |place: &&Place| read(place, 1 - side).is_some_and(|key| made.contains(&key));
-        let behind: Vec<&Place> = group.boundary.iter().filter(reads_made).collect();
-        let behind = if behind.is_empty() { group.boundary.iter().collect() } else { behind };
-        !behind.is_empty() && behind.into_iter().all(new)
-    }
-}
-
 /// Ops of one side alone of whose results no op that both sides have makes anything. Between modules not everything is recorded, so that
 /// nothing is known of who reads what.
 fn idle(flow: &Flow<'_>) -> HashSet<usize> {
@@ -431,15 +248,6 @@ fn any_value_key(record: &TensorRecord) -> Option<u64> {
     })
 }
 
-/// What the results of an op are known by, but for those that it was given.
-fn made_anew(node: &Node<'_>) -> HashSet<u64> {
-    let keys = |results: bool| {
-        let slots = node.op.slots.iter().filter(move |slot| slot.side.is_result() == results);
-        slots.filter_map(slot_key).collect::<HashSet<u64>>()
-    };
-    &keys(true) - &keys(false)
-}
-
 /// Whether an op does more than to copy, or to make a constant: what is made of that with data tells.
 fn computes(node: &Node<'_>) -> bool {
     node.traits.kind != Kind::Copy && !is_constant(node)
@@ -453,11 +261,6 @@ fn is_constant(node: &Node<'_>) -> bool {
         && node.traits.kind != Kind::Random
         && given.peek().is_some()
         && given.all(|slot| slot.value.tensor().is_none())
-}
-
-/// Whether an op makes more than indices, lengths and masks.
-fn makes_floats(node: &Node<'_>) -> bool {
-    tensors(node, true).any(|record| record.dtype.known().is_some_and(|dtype| Precision::of(dtype).is_some()))
 }
 
 /// The first op of each side that computes.
@@ -494,47 +297,6 @@ fn ends_alike(flow: &Flow<'_>, group: &Substitution) -> bool {
     let (b, c): (Vec<_>, Vec<_>) =
         (tensors(&flow.nodes[b], true).collect(), tensors(&flow.nodes[c], true).collect());
     !c.is_empty() && c.iter().all(|y| b.iter().any(|x| alike(x, y)))
-}
-
-/// Names of the ops of both sides that multiply: groups of the same ones compute in the same precision, such as the attention of every layer.
-type Products<'a> = [Vec<&'a str>; 2];
-
-/// The least that any group of the same products is off by.
-struct Levels<'a>(HashMap<Products<'a>, f64>);
-
-impl<'a> Levels<'a> {
-    fn of(flow: &Flow<'a>) -> Self {
-        let mut levels: HashMap<Products<'_>, f64> = HashMap::new();
-        for group in &flow.pair.substitutions {
-            let Some(products) = Self::products(flow, group) else { continue };
-            let facts = group.boundary.iter().map(|&place| flow.fact(place)).filter(|fact| fact.is_measured);
-            if let Some(error) = facts.map(Fact::relative).reduce(f64::max) {
-                levels.entry(products).and_modify(|least| *least = least.min(error)).or_insert(error);
-            }
-        }
-        Self(levels)
-    }
-
-    /// `None` where a group has no products.
-    fn products(flow: &Flow<'a>, group: &Substitution) -> Option<Products<'a>> {
-        let multiplies = |op: &&usize| {
-            matches!(flow.nodes[**op].traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention)
-        };
-        let names =
-            |ops: &[usize]| ops.iter().filter(multiplies).map(|&op| flow.nodes[op].op.name.stem()).collect();
-        let products: Products<'_> = [names(&group.baseline), names(&group.candidate)];
-        products.iter().any(|names| !names.is_empty()).then_some(products)
-    }
-
-    /// Whether a difference behind a group that multiplies is one that another precision of its products makes: all groups of the same
-    /// products have it then.
-    fn explain(&self, flow: &Flow<'a>, group: &Substitution, candidate: &Candidate) -> bool {
-        let Some((slot, products)) = candidate.slot.zip(Self::products(flow, group)) else { return false };
-        let fact = flow.fact(candidate.seen.unwrap_or((candidate.op, slot)));
-        let product = fact.dtype.and_then(Precision::of).map_or(0.0, |precision| precision.product);
-        let level = self.0.get(&products).map_or(product, |least| ALONE * least);
-        fact.difference == Difference::Numbers && fact.relative() <= product.min(level)
-    }
 }
 
 fn remark(flow: &Flow<'_>, groups: &[&Substitution]) -> Option<String> {
