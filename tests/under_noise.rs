@@ -280,3 +280,44 @@ fn what_is_left_of_gradients_is_held_against_what_is_left_of_others() {
         "behind a ReLU whose gradient was not recorded, choices may have flipped"
     );
 }
+
+/// A function of what nine products hand on with their noise. The candidate's smallest element is `lower`, and the first one `higher`.
+fn function(side: Side, name: &str, of: fn(f64) -> f64, (lower, higher): (f64, f64)) -> Vec<Op> {
+    let noisy =
+        |value: &Tensor, seed: u32| off(side, value, u64::from(seed), NOISE * f64::from(seed).sqrt(), 1.0);
+    let given = noisy(&Tensor::wave(9, 16384).map(|x| 6.0 * x).shaped(&[128, 128]), 9);
+    let made = given.map(of);
+    let (smallest, least) = made.smallest();
+    let wrong = made.clone().with(0, made.first() + higher).with(smallest, least - lower);
+    let mut ops = products(side, 8, 1.0);
+    let product = op("Functional.linear.8.forward").input(noisy(&square(9), 8)).input(weight(&square(28)));
+    ops.push(product.output(&given));
+    ops.push(op(name).input(&given).output(side.pick(made, wrong)));
+    ops
+}
+
+#[test]
+fn what_a_function_cannot_make_of_its_inputs_is_seen_whatever_the_noise() {
+    let gelu =
+        |x: f64| 0.5 * x * (1.0 + (0.797_884_560_802_865_4 * (0.044_715 * x * x).mul_add(x, x)).tanh());
+    let functions: [(&str, fn(f64) -> f64); 10] = [
+        ("Functional.gelu.0.forward", gelu),
+        ("Module.act.NewGELUActivation.forward.0", gelu),
+        ("Functional.relu.0.forward", |x| x.max(0.0)),
+        ("Aten.silu.0.forward", |x| x / (1.0 + (-x).exp())),
+        ("Torch.tanh.0.forward", f64::tanh),
+        ("Aten.sigmoid.0.forward", |x| 1.0 / (1.0 + (-x).exp())),
+        ("Functional.max_pool2d.0.forward", |x| x),
+        ("Functional.avg_pool2d.0.forward", |x| x),
+        ("Aten.upsample_nearest2d.0.forward", |x| x),
+        ("Tensor.mean.0.forward", |x| x),
+    ];
+    for (name, of) in functions {
+        for (change, expected) in
+            [((0.0, 0.0), None), ((0.0, 0.1), None), ((0.1, 0.0), Some((name, "output.0", Cause::Numerics)))]
+        {
+            let answer = compare(Task::Tensor, &|side| function(side, name, of, change));
+            assert_eq!(named(&answer), expected, "{name} {change:?}");
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! What needs no measure: another argument, element type or shape, a NaN that is born, integers or checksums that differ
-//! although nothing led to it, a bound of the user's that is broken, and errors with a pattern that rounding does not have.
+//! although nothing led to it, a bound of the user's that is broken, results that the function cannot make of its inputs, and errors with a pattern
+//! that rounding does not have.
 
 use std::collections::HashSet;
 
@@ -11,6 +12,7 @@ use super::noise::OfPart;
 use super::ops::Kind;
 use super::pattern;
 use super::precision::Precision;
+use super::range;
 use super::setting::Setting;
 use super::transfer;
 use super::weigh::Weighing;
@@ -95,7 +97,7 @@ impl<'f, 'a> Certain<'f, 'a> {
             let fact = self.flow.fact(place);
             if let Some(cause) = self.fault(place, &led, given_error) {
                 self.found.push(Candidate::at(position, Some(slot), cause));
-            } else if let Some(said) = self.pattern(place, &led) {
+            } else if let Some(said) = self.pattern(place, &led).or_else(|| range::beyond(self.flow, place)) {
                 let candidate = Candidate::at(position, Some(slot), numeric(node));
                 self.found.push(Candidate { said, ..candidate });
             } else if fact.difference == Difference::Elements {

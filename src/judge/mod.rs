@@ -27,6 +27,7 @@ mod pattern;
 mod peers;
 mod precision;
 mod products;
+mod range;
 mod reference;
 mod repeated;
 mod rulebook;

@@ -104,6 +104,16 @@ impl Tensor {
         self
     }
 
+    pub(crate) fn first(&self) -> f64 {
+        self.values[0]
+    }
+
+    /// Where its smallest element is, and what it is.
+    pub(crate) fn smallest(&self) -> (usize, f64) {
+        let elements = self.values.iter().copied().enumerate();
+        elements.min_by(|a, b| a.1.total_cmp(&b.1)).expect("elements")
+    }
+
     /// The same values under the name of another type; data is not written for types that npy files cannot hold.
     pub(crate) fn named(mut self, dtype: &'static str) -> Self {
         self.dtype = dtype;
