@@ -16,6 +16,9 @@ const ROUNDING: f64 = 4e-3;
 /// The same in units in the last place, for coarser types.
 const UNITS: f64 = 4.0;
 
+/// Share of that room which the baseline may take: what parts the two sides is then more than rounding.
+const NEARLY: f64 = 0.25;
+
 /// Least and greatest element.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Range {
@@ -86,8 +89,8 @@ struct Bounds {
     size: f64,
 }
 
-/// Which bound the candidate's first result breaks, in words. Where the baseline's breaks its own as well, the function is another one than its
-/// name says.
+/// Which bound the candidate's first result breaks, in words. Where the baseline's breaks its own as well, or nearly so, the function is another one
+/// than its name says.
 pub(super) fn beyond(flow: &Flow<'_>, place: Place) -> Option<String> {
     let node = &flow.nodes[place.0];
     let fact = flow.fact(place);
@@ -98,10 +101,11 @@ pub(super) fn beyond(flow: &Flow<'_>, place: Place) -> Option<String> {
     let precision = Precision::of(fact.dtype?)?;
     let (b, c) = flow.pair.op(&flow.pair.ops[place.0]);
     let (b_slot, c_slot) = flow.pair.slot_at(place.0, place.1);
-    let broken = |op: Option<&Op>, slot: Option<&Slot>| {
-        Some(says(Range::of(&slot?.value)?, &possible(op?)?, ROUNDING.max(UNITS * precision.unit)))
+    let rounding = ROUNDING.max(UNITS * precision.unit);
+    let broken = |op: Option<&Op>, slot: Option<&Slot>, share: f64| {
+        Some(says(Range::of(&slot?.value)?, &possible(op?)?, share * rounding))
     };
-    match (broken(b, b_slot)?, broken(c, c_slot)?) {
+    match (broken(b, b_slot, NEARLY)?, broken(c, c_slot, 1.0)?) {
         (None, Some(said)) => Some(said),
         _ => None,
     }

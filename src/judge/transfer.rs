@@ -197,6 +197,10 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
     if node.traits.kind == Kind::Root {
         explained = explained.max(ROOT * relative.sqrt());
     }
+    // A sign that flips changes an element by twice its size.
+    if matches!(node.base, "sign" | "sgn") {
+        explained = explained.max(2.0 * flipped_gates(fact.len, relative));
+    }
     explained
 }
 

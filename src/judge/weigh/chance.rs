@@ -84,12 +84,12 @@ impl Walk<'_, '_> {
         let error = largest(inputs().map(|(_, error)| error.relative));
         let magnified = if error > 0.0 { (explained / error).max(1.0) } else { 1.0 };
         // Where a few elements are all there is, their noise has a direction; norms are known as they were written.
+        let few = DIRECTED.max(fact.largest / fact.norm);
         let (directed, written) = match fact.norms {
-            (b, c) if fact.blind => (
-                DIRECTED.max(fact.largest / fact.norm).max(1.0 / self.directions(place).sqrt()),
-                rounded_by(b).hypot(rounded_by(c)),
-            ),
-            _ => (DIRECTED, 0.0),
+            (b, c) if fact.blind => {
+                (few.max(1.0 / self.directions(place).sqrt()), rounded_by(b).hypot(rounded_by(c)))
+            }
+            _ => (few, 0.0),
         };
         (SQUARED * factor * magnified).hypot(directed * explained).hypot(written)
     }
