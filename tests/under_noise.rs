@@ -281,8 +281,10 @@ fn what_is_left_of_gradients_is_held_against_what_is_left_of_others() {
     );
 }
 
+type Function = fn(f64) -> f64;
+
 /// A function of what nine products hand on with their noise. The candidate's smallest element is `lower`, and the first one `higher`.
-fn function(side: Side, name: &str, of: fn(f64) -> f64, (lower, higher): (f64, f64)) -> Vec<Op> {
+fn function(side: Side, name: &str, of: Function, (lower, higher): (f64, f64)) -> Vec<Op> {
     let noisy =
         |value: &Tensor, seed: u32| off(side, value, u64::from(seed), NOISE * f64::from(seed).sqrt(), 1.0);
     let given = noisy(&Tensor::wave(9, 16384).map(|x| 6.0 * x).shaped(&[128, 128]), 9);
@@ -300,7 +302,7 @@ fn function(side: Side, name: &str, of: fn(f64) -> f64, (lower, higher): (f64, f
 fn what_a_function_cannot_make_of_its_inputs_is_seen_whatever_the_noise() {
     let gelu =
         |x: f64| 0.5 * x * (1.0 + (0.797_884_560_802_865_4 * (0.044_715 * x * x).mul_add(x, x)).tanh());
-    let functions: [(&str, fn(f64) -> f64); 10] = [
+    let functions: [(&str, Function); 10] = [
         ("Functional.gelu.0.forward", gelu),
         ("Module.act.NewGELUActivation.forward.0", gelu),
         ("Functional.relu.0.forward", |x| x.max(0.0)),

@@ -43,16 +43,18 @@ impl Range {
         (least.is_finite() && greatest.is_finite()).then_some(Self { least, greatest })
     }
 
-    fn or(self, other: Self) -> Self {
+    /// From the smaller of the least to the larger of the greatest elements.
+    fn hull(self, other: Self) -> Self {
         Self { least: self.least.min(other.least), greatest: self.greatest.max(other.greatest) }
     }
 
-    fn within(self, other: Self) -> Self {
+    /// What both allow.
+    fn intersection(self, other: Self) -> Self {
         Self { least: self.least.max(other.least), greatest: self.greatest.min(other.greatest) }
     }
 
     fn with_zero(self) -> Self {
-        self.or(Self { least: 0.0, greatest: 0.0 })
+        self.hull(Self { least: 0.0, greatest: 0.0 })
     }
 
     fn plus(self, other: Self) -> Self {
@@ -130,10 +132,10 @@ fn possible(op: &Op) -> Option<Bounds> {
     let given = || op.slots.iter().filter(|slot| !slot.side.is_result());
     let ranges = || given().filter(|slot| is_float(slot)).map(|slot| Range::of(&slot.value));
     let first = || ranges().next().flatten();
-    let all = || ranges().reduce(|a, b| Some(a?.or(b?))).flatten();
+    let all = || ranges().reduce(|a, b| Some(a?.hull(b?))).flatten();
     let element_wise = |range: Range| Some(Bounds { range, size: first()?.size() / 100.0 });
     // Between its input and zero, and not below `least`.
-    let shrinks = |least: f64| element_wise(first()?.with_zero().within(Range { least, ..POSITIVE }));
+    let shrinks = |least: f64| element_wise(first()?.with_zero().intersection(Range { least, ..POSITIVE }));
     let averages = |range: Range| Some(Bounds { range, size: range.size() });
     // Of two operands, and no other argument: no factor, no rounding mode.
     let both = |combine: fn(Range, Range) -> Range| {
@@ -147,7 +149,7 @@ fn possible(op: &Op) -> Option<Bounds> {
     let name = base(op).replace('_', "").to_ascii_lowercase();
     match name.as_str() {
         "relu" => shrinks(0.0),
-        "relu6" => element_wise(first()?.with_zero().within(Range { least: 0.0, greatest: 6.0 })),
+        "relu6" => element_wise(first()?.with_zero().intersection(Range { least: 0.0, greatest: 6.0 })),
         // The least values are rounded down: -0.16997 of the exact function, -0.17004 of the one with tanh, -0.16361 of the quick one.
         "gelu"
         | "fastgelu"
@@ -163,7 +165,7 @@ fn possible(op: &Op) -> Option<Bounds> {
         "silu" | "npusilu" | "siluactivation" => shrinks(-0.27847),
         "mish" => shrinks(-0.30885),
         "hardswish" => shrinks(-0.375),
-        "tanh" | "softsign" => element_wise(first()?.with_zero().within(SIGNED)),
+        "tanh" | "softsign" => element_wise(first()?.with_zero().intersection(SIGNED)),
         "erf" | "sin" | "cos" => element_wise(SIGNED),
         "sigmoid" | "hardsigmoid" | "softmax" | "softmin" | "safesoftmax" | "expit" => element_wise(UNIT),
         "exp" | "exp2" | "sqrt" | "rsqrt" | "square" | "softplus" => element_wise(POSITIVE),
