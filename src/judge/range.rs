@@ -91,6 +91,24 @@ struct Bounds {
     size: f64,
 }
 
+impl Bounds {
+    /// Which of them a result breaks, in words; `rounding` is what may pass a bound, relative to it.
+    fn broken_by(&self, made: Range, rounding: f64) -> Option<String> {
+        let allowed = self.range;
+        let slack = |bound: f64| rounding * bound.abs().max(self.size);
+        let (element, reached, word, bound) = if made.least < allowed.least - slack(allowed.least) {
+            ("smallest", made.least, "less", allowed.least)
+        } else if made.greatest > allowed.greatest + slack(allowed.greatest) {
+            ("largest", made.greatest, "more", allowed.greatest)
+        } else {
+            return None;
+        };
+        Some(format!(
+            "its {element} element is {reached:.2e}, but from these inputs it cannot be {word} than {bound:.2e}"
+        ))
+    }
+}
+
 /// Which bound the candidate's first result breaks, in words. Where the baseline's breaks its own as well, or nearly so, the function is another one
 /// than its name says.
 pub(super) fn beyond(flow: &Flow<'_>, place: Place) -> Option<String> {
@@ -104,27 +122,12 @@ pub(super) fn beyond(flow: &Flow<'_>, place: Place) -> Option<String> {
     let (b, c) = flow.pair.op(&flow.pair.ops[place.0]);
     let (b_slot, c_slot) = flow.pair.slot_at(place.0, place.1);
     let rounding = ROUNDING.max(UNITS * precision.unit);
-    let broken = |op: Option<&Op>, slot: Option<&Slot>, share: f64| {
-        Some(says(Range::of(&slot?.value)?, &possible(op?)?, share * rounding))
+    let breach = |op: Option<&Op>, slot: Option<&Slot>, share: f64| {
+        Some(possible(op?)?.broken_by(Range::of(&slot?.value)?, share * rounding))
     };
-    match (broken(b, b_slot, NEARLY)?, broken(c, c_slot, 1.0)?) {
-        (None, Some(said)) => Some(said),
-        _ => None,
-    }
-}
-
-fn says(made: Range, Bounds { range: allowed, size }: &Bounds, rounding: f64) -> Option<String> {
-    let slack = |bound: f64| rounding * bound.abs().max(*size);
-    let (element, reached, word, bound) = if made.least < allowed.least - slack(allowed.least) {
-        ("smallest", made.least, "less", allowed.least)
-    } else if made.greatest > allowed.greatest + slack(allowed.greatest) {
-        ("largest", made.greatest, "more", allowed.greatest)
-    } else {
-        return None;
-    };
-    Some(format!(
-        "its {element} element is {reached:.2e}, but from these inputs it cannot be {word} than {bound:.2e}"
-    ))
+    // The candidate first: hardly any breaks its bounds.
+    let said = breach(c, c_slot, 1.0)??;
+    breach(b, b_slot, NEARLY)?.is_none().then_some(said)
 }
 
 /// What a function can make of what it was given; `None` of those that have no such bounds, or where the extremes are not known.
