@@ -53,6 +53,19 @@ def mersenne_draws(
 ) -> int | None:
     """32-bit words drawn between a state and a later one; nothing if the later one is not reached within `limit` words."""
 
+class Kernel:
+    """Measures tensors of CUDA devices."""
+
+    def __init__(self, driver: str, image: bytes, sketch: bool, allocate: Any, stream: Any, capturing: Any) -> None:
+        """`driver` names the driver's library, which is loaded; `image` is the compiled module. `allocate(index, bytes)` gives a tensor of
+        zeros on a device and its address, `stream(index)` the address of a device's current stream, and `capturing()` whether that is being
+        recorded into a graph. Raises RuntimeError where the library is not the driver's."""
+    def rows(self, tensors: list[Any], copied: bool) -> list[Any]:
+        """A row for each tensor, as `probe.recorder.device_rows` has it, or its elements if they are `copied`; None of those that the kernel
+        does not measure. Waits for the device."""
+    def start(self, tensor: Any) -> bool:
+        """Starts to measure a tensor, without waiting; False where the kernel does not measure it."""
+
 class Call:
     """The record of a call that is not complete yet."""
 

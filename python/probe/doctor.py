@@ -264,27 +264,22 @@ def _train(torch: Any, device: Any, capture: Any) -> tuple[list[str], Any]:
 
 def _fused(torch: Any, device: Any) -> str:
     """The kernel of the setting `fused`, against torch's operations."""
-    if device.type == "cpu":
-        return "none on the host"
-    from probe.recorder import device_sums
-    from probe.recorder.device_chunks import Kind, Piece
-    from probe.recorder.device_streams import current_stream
+    if device.type != "cuda":
+        return "of CUDA devices alone"
+    from probe.recorder.device import Device
 
-    try:
-        from probe.recorder import device_fused
-    except Exception as error:
-        return f"not available: {_short(error)}"
-    values = torch.randn(1000, 1003, generator=torch.Generator().manual_seed(3)).to(device)
-    piece, stream = Piece(values, 0), current_stream(device)
-    found = device_sums.Sums(True, device_fused).at_once(piece, stream)
-    if found is None:
-        return "cannot be used here"
-    expected = device_sums.Sums(True).of(Kind.FLOAT, piece, stream)
-    pairs = zip((*found.counts, *found.numbers, found.lanes), (*expected.counts, *expected.numbers, expected.lanes))
-    for one, other in pairs:
-        one, other = one.cpu().double().reshape(-1), other.cpu().double().reshape(-1)
-        if not torch.allclose(one, other, rtol=1e-5, atol=1e-5 * other.abs().max().item()):
-            raise Unwell(f"gives {one[:3].tolist()} for {other[:3].tolist()}; leave the setting `fused` off")
+    operations = Device(sketch=True)
+    kernel = Device(sketch=True, fused=True).kernel(str(device))
+    if kernel is None:
+        return "cannot be used here, so torch's operations measure"
+    for kind in (torch.float32, torch.float16, torch.bfloat16):
+        values = torch.randn(1000, 1003, generator=torch.Generator().manual_seed(3)).to(device, kind)
+        (found,), (expected,) = kernel.rows([values], False), operations.fetch([operations.measure(values)])
+        (_, counts, numbers, _, _, lanes), (_, *others) = found, expected
+        lanes, other = (torch.frombuffer(bytearray(each), dtype=torch.float32).double() for each in (lanes, others[4]))
+        same = counts == others[0] and all(math.isclose(one, two, rel_tol=1e-5, abs_tol=1e-6) for one, two in zip(numbers, others[1]))
+        if not same or (lanes - other).norm() > 1e-5 * numbers[3]:
+            raise Unwell(f"gives {counts} and {numbers} of {kind} for {others[0]} and {others[1]}; set `fused` to false")
     return "as torch's operations"
 
 

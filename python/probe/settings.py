@@ -74,8 +74,8 @@ class Settings:
     max_bytes: int | None = None
     #: Bytes of tensors that a step of one rank may copy to the host to measure them there, where a device cannot.
     host_bytes: int = 1 << 30
-    #: Whether tensors on a device are measured by one kernel of Triton's in place of torch's operations.
-    fused: bool = False
+    #: Whether tensors on CUDA devices are measured by a kernel of our own in place of torch's operations.
+    fused: bool = True
     #: Whether the call stack of every op is recorded.
     stacks: bool = True
     #: Seed with which weights and inputs are moved by one rounding: the recorded run is another one then, which shows what

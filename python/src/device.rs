@@ -9,9 +9,10 @@ use probe::measure;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::cuda::{self, Found, Place};
 use crate::interrupt;
 use crate::measure::{Meter, SMALL};
-use crate::token::Token;
+use crate::token::{Token, Waiting};
 
 /// One tensor's numbers as `probe.recorder.device_rows` gives them: whether they are integers or truth values, count and kinds,
 /// least, greatest, mean, norm, how far sums may be off, and the sketch's lanes as little-endian f32.
@@ -53,8 +54,17 @@ pub(crate) fn fetch<'t>(
     meter: &Meter,
     tokens: impl Iterator<Item = &'t Token>,
 ) -> PyResult<()> {
-    let (tokens, objects): (Vec<&Token>, Vec<Py<PyAny>>) =
-        tokens.filter_map(|token| Some((token, token.take()?))).unzip();
+    let (mut objects, mut places): (Vec<(&Token, Py<PyAny>)>, Vec<(&Token, Place)>) =
+        (Vec::new(), Vec::new());
+    for token in tokens {
+        match token.take() {
+            Some(Waiting::Object(object)) => objects.push((token, object)),
+            Some(Waiting::Place(place)) => places.push((token, place)),
+            None => {}
+        }
+    }
+    of_kernel(py, meter, places);
+    let (tokens, objects): (Vec<&Token>, Vec<Py<PyAny>>) = objects.into_iter().unzip();
     if tokens.is_empty() {
         return Ok(());
     }
@@ -66,7 +76,10 @@ pub(crate) fn fetch<'t>(
                 let observation = Arc::new(observation(row));
                 Ok(Fetched { observation, bytes: None, elements: Mutex::default() })
             }
-            Some(Answer::Elements(bytes)) => measured(meter, bytes, token).ok_or_else(|| LOST.into()),
+            Some(Answer::Elements(bytes)) => {
+                let with_data = token.with_data.then(|| bytes.clone().unbind());
+                measured(py, meter, bytes.as_bytes(), token, with_data).ok_or_else(|| LOST.into())
+            }
             Some(Answer::Nothing(reason)) => Err(reason),
             None => Err(LOST.into()),
         });
@@ -74,11 +87,34 @@ pub(crate) fn fetch<'t>(
     Ok(())
 }
 
-/// Measures elements that lie one behind the other. `None` where their type is not known or the last one is not whole.
-fn measured(meter: &Meter, bytes: Bound<'_, PyBytes>, token: &Token) -> Option<Fetched> {
-    let (py, dtype, data) = (bytes.py(), token.dtype?, bytes.as_bytes());
-    let (elements, rest) = (data.len() / dtype.size(), data.len() % dtype.size());
-    let shape = [elements];
+/// Fetches what a kernel has found.
+fn of_kernel(py: Python<'_>, meter: &Meter, places: Vec<(&Token, Place)>) {
+    let (tokens, places): (Vec<&Token>, Vec<Place>) = places.into_iter().unzip();
+    if places.is_empty() {
+        return;
+    }
+    for (token, found) in tokens.into_iter().zip(cuda::fetch(py, &places)) {
+        token.keep(found.and_then(|found| match found {
+            Found::Numbers(observation) => {
+                Ok(Fetched { observation: Arc::from(observation), bytes: None, elements: Mutex::default() })
+            }
+            Found::Elements(bytes) => measured(py, meter, &bytes, token, None).ok_or_else(|| LOST.into()),
+        }));
+    }
+}
+
+/// Measures elements that lie one behind the other; `elements` are the same, where they are to be written. `None` where their type is not
+/// known or the last one is not whole.
+fn measured(
+    py: Python<'_>,
+    meter: &Meter,
+    data: &[u8],
+    token: &Token,
+    elements: Option<Py<PyBytes>>,
+) -> Option<Fetched> {
+    let dtype = token.dtype?;
+    let (count, rest) = (data.len() / dtype.size(), data.len() % dtype.size());
+    let shape = [count];
     let row = TensorRef::strided(data, dtype, &shape, &[1], 0).ok().filter(|_| rest == 0)?;
     let small = meter.stores(data.len());
     let observation = if small {
@@ -89,7 +125,7 @@ fn measured(meter: &Meter, bytes: Bound<'_, PyBytes>, token: &Token) -> Option<F
     Some(Fetched {
         observation: Arc::new(observation),
         bytes: small.then(|| data.into()),
-        elements: Mutex::new(token.with_data.then(|| bytes.unbind())),
+        elements: Mutex::new(elements),
     })
 }
 

@@ -11,6 +11,7 @@
 //!     tensor    what a tensor is
 //!     measure   its numbers (cache: not twice; device: fetched later; identity: which slots hold the same)
 //!   tape      the writer, and its first failure
+//! cuda      tensors of CUDA devices, measured by a kernel of our own
 //! private   what is read of torch and the interpreter past their public side (frame, shim, interior, symbols)
 //! distributed  comparisons in shards, for `probe.distributed`
 //! digest    identities of tensors, for packs of config-check (mersenne: how far a random generator has come)
@@ -22,6 +23,7 @@ mod agent;
 mod cache;
 mod call;
 mod compiled;
+mod cuda;
 mod device;
 mod digest;
 mod distributed;
@@ -52,6 +54,7 @@ const fn fits_an_object<T>() -> bool {
 
 const _: () = assert!(
     fits_an_object::<call::Call>()
+        && fits_an_object::<cuda::Kernel>()
         && fits_an_object::<digest::DigestStream>()
         && fits_an_object::<digest::Digester>()
         && fits_an_object::<recorder::Recorder>(),
@@ -80,6 +83,8 @@ mod _core {
     use super::call::Call;
     #[pymodule_export]
     use super::check_folder;
+    #[pymodule_export]
+    use super::cuda::Kernel;
     #[pymodule_export]
     use super::digest::{DigestStream, Digester, hash_bytes};
     #[pymodule_export]

@@ -1,5 +1,6 @@
 //! Measures the tensors of a call: once each, and not again while they stay unchanged.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use probe::capture::{SlotRecord, SlotValue, TensorFacts};
@@ -11,6 +12,7 @@ use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
 
 use crate::cache::{Cache, Entry, Layout, Measured, sample};
+use crate::cuda::{Kernel, Spec, index_of};
 use crate::flatten::{TensorSink, class_name};
 use crate::identity::{Identities, print_of, view_of};
 use crate::interrupt;
@@ -55,6 +57,8 @@ pub(crate) struct Meter {
     pub(crate) parts: Py<PyAny>,
     /// `probe.recorder.device.Device`, for tensors that are not in host memory.
     pub(crate) device: Py<PyAny>,
+    /// By the name of a device, the kernel that measures there, if there is one.
+    kernels: Mutex<HashMap<String, Option<Py<Kernel>>>>,
     /// Helps with large tensors.
     pub(crate) crew: Crew,
     pub(crate) cache: Mutex<Cache<Measured>>,
@@ -82,6 +86,7 @@ impl Meter {
             as_on_device,
             parts,
             device,
+            kernels: Mutex::default(),
             crew,
             cache: Mutex::default(),
             tokens: Mutex::default(),
@@ -259,7 +264,11 @@ impl Meter {
         });
         let token = Arc::new(Token::new(facts.dtype, with_data));
         let storage = layout.as_ref().map(|(storage, _)| *storage);
-        request.add(tensor.clone(), is_copied, token.clone(), storage);
+        let is_small = facts.dtype.is_some_and(|dtype| size_of(facts, dtype) < SMALL_TENSOR);
+        let kernel = if with_data || is_copied && !is_small { None } else { self.kernel(py, &facts.device) };
+        let kernel =
+            kernel.and_then(|kernel| Some((kernel, index_of(&facts.device)?, Spec::new(facts, is_copied)?)));
+        request.add(tensor.clone(), is_copied, token.clone(), storage, kernel);
         if let Some((storage, layout)) = layout {
             let mut tokens = self.tokens(py);
             if tokens.is_full() {
@@ -268,6 +277,24 @@ impl Meter {
             tokens.insert(storage, Entry { layout, rewritten, sample: 0, measured: token.clone() });
         }
         token
+    }
+
+    /// The kernel that measures tensors of a device, if there is one and it works.
+    fn kernel<'py>(&self, py: Python<'py>, device: &str) -> Option<Bound<'py, Kernel>> {
+        let known = |kernels: &HashMap<String, Option<Py<Kernel>>>| {
+            kernels.get(device).map(|kernel| kernel.as_ref().map(|kernel| kernel.bind(py).clone()))
+        };
+        let lock = || self.kernels.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner);
+        let found = known(&lock());
+        let kernel = found.unwrap_or_else(|| {
+            let asked =
+                interrupt::asked(py, || self.device.bind(py).call_method1(intern!(py, "kernel"), (device,)));
+            let kernel: Option<Py<Kernel>> = asked.ok().and_then(|kernel| kernel.extract().ok()).flatten();
+            let bound = kernel.as_ref().map(|kernel| kernel.bind(py).clone());
+            lock().insert(device.to_owned(), kernel);
+            bound
+        });
+        kernel.filter(|kernel| kernel.get().broken(py).is_none())
     }
 
     /// Has the device measure what is asked for.

@@ -201,7 +201,7 @@ impl Quick {
     /// Reads a plain tensor. None where its attributes have to be read.
     fn facts(&self, torch: &Torch, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Facts>> {
         let Some(inside) = self.interior.of(tensor) else { return Ok(None) };
-        let Some(dtype) = self.shim.dtype_on_host(inside) else { return Ok(None) };
+        let Some(dtype) = self.shim.dtype(inside) else { return Ok(None) };
         match self.kind(inside.keys()) {
             Some(false) => return Ok(None),
             Some(true) => {}
@@ -222,15 +222,20 @@ impl Quick {
         torch: &Torch,
         tensor: &Bound<'_, PyAny>,
         inside: Inside<'_>,
-        dtype: DType,
+        dtype: (DType, Option<i32>),
     ) -> PyResult<bool> {
         // Only what is strided and has a storage may be read the quick way.
         let Some(facts) = torch.by_attributes(tensor)? else { return Ok(false) };
         let facts = Facts { marks: Some(Marks::of(tensor)?), ..facts };
-        Ok(facts.on_host && facts.memory.is_some() && self.read(tensor, inside, dtype)? == Some(facts))
+        Ok(facts.memory.is_some() && self.read(tensor, inside, dtype)? == Some(facts))
     }
 
-    fn read(&self, tensor: &Bound<'_, PyAny>, inside: Inside<'_>, dtype: DType) -> PyResult<Option<Facts>> {
+    fn read(
+        &self,
+        tensor: &Bound<'_, PyAny>,
+        inside: Inside<'_>,
+        (dtype, device): (DType, Option<i32>),
+    ) -> PyResult<Option<Facts>> {
         let Some(Layout { shape, strides, offset, first, bytes }) = self.shim.layout(inside) else {
             return Ok(None);
         };
@@ -244,8 +249,12 @@ impl Quick {
             strides,
             offset,
             requires_grad,
-            device: "cpu".into(),
-            on_host: true,
+            device: device.map_or("cpu".into(), |index| match index {
+                // The most of them.
+                0 => "cuda:0".into(),
+                _ => format!("cuda:{index}").into(),
+            }),
+            on_host: device.is_none(),
             memory: Some(Memory { address, size: bytes }),
             marks: Some(Marks {
                 storage: inside.storage(),

@@ -8,6 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
+use crate::cuda::{Kernel, Place, Spec};
 use crate::device::{Fetched, LOST};
 use crate::interrupt;
 use crate::measure::{DataName, short};
@@ -16,11 +17,20 @@ use crate::tape::Tape;
 /// A place where data was written, or why it was not.
 pub(crate) type Written = (Option<DataLocation>, Option<String>);
 
+/// What is to be fetched of a tensor.
+#[derive(Debug)]
+pub(crate) enum Waiting {
+    /// What `probe.recorder.device.Device` gave.
+    Object(Py<PyAny>),
+    /// Where the kernel writes.
+    Place(Place),
+}
+
 /// What a device gave in place of the numbers of a tensor, for all slots that hold it.
 #[derive(Debug)]
 pub(crate) struct Token {
     /// From when the device was asked until it is fetched.
-    object: Mutex<Option<Py<PyAny>>>,
+    waiting: Mutex<Option<Waiting>>,
     /// The type of the elements, for those that are fetched and measured here.
     pub(crate) dtype: Option<DType>,
     /// Whether the data is written.
@@ -34,7 +44,7 @@ pub(crate) struct Token {
 impl Token {
     pub(crate) const fn new(dtype: Option<DType>, with_data: bool) -> Self {
         Self {
-            object: Mutex::new(None),
+            waiting: Mutex::new(None),
             dtype,
             with_data,
             held: OnceLock::new(),
@@ -47,8 +57,12 @@ impl Token {
     fn begun(&self, object: Bound<'_, PyAny>) -> PyResult<()> {
         // Whoever asked comes once.
         _ = self.held.set(object.getattr(intern!(object.py(), "held"))?.extract()?);
-        *self.object.lock().unwrap_or_else(PoisonError::into_inner) = Some(object.unbind());
+        self.waits_for(Waiting::Object(object.unbind()));
         Ok(())
+    }
+
+    fn waits_for(&self, waiting: Waiting) {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(waiting);
     }
 
     /// Bytes that wait on the device beside the numbers.
@@ -77,8 +91,8 @@ impl Token {
     }
 
     /// Takes what is to be fetched, if that was not done yet.
-    pub(crate) fn take(&self) -> Option<Py<PyAny>> {
-        self.object.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub(crate) fn take(&self) -> Option<Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Keeps what was fetched, or why nothing was.
@@ -108,6 +122,8 @@ pub(crate) struct Request<'py> {
     measured: Vec<Asked<'py>>,
     /// To be copied.
     copied: Vec<Asked<'py>>,
+    /// For a kernel.
+    launched: Vec<Launched<'py>>,
 }
 
 /// One of them.
@@ -119,6 +135,17 @@ struct Asked<'py> {
     storage: Option<usize>,
 }
 
+/// One that a kernel measures or copies.
+#[derive(Debug)]
+struct Launched<'py> {
+    asked: Asked<'py>,
+    is_copied: bool,
+    kernel: Bound<'py, Kernel>,
+    /// Number of the device.
+    index: i32,
+    spec: Spec,
+}
+
 impl<'py> Request<'py> {
     pub(crate) fn add(
         &mut self,
@@ -126,41 +153,84 @@ impl<'py> Request<'py> {
         is_copied: bool,
         token: Arc<Token>,
         storage: Option<usize>,
+        kernel: Option<(Bound<'py, Kernel>, i32, Spec)>,
     ) {
-        let asked = if is_copied { &mut self.copied } else { &mut self.measured };
-        asked.push(Asked { tensor, token, storage });
+        let asked = Asked { tensor, token, storage };
+        match kernel {
+            Some((kernel, index, spec)) => {
+                self.launched.push(Launched { asked, is_copied, kernel, index, spec });
+            }
+            None if is_copied => self.copied.push(asked),
+            None => self.measured.push(asked),
+        }
     }
 
-    /// Asks `device`, a `probe.recorder.device.Device`. Each token has what was given for it then, or why nothing was; storages of the latter
-    /// are returned.
-    pub(crate) fn send(self, device: &Bound<'py, PyAny>) -> Vec<usize> {
-        let py = device.py();
+    /// Asks kernels, and `device`, a `probe.recorder.device.Device`. Each token has what was given for it then, or why nothing was; storages
+    /// of the latter are returned.
+    pub(crate) fn send(mut self, device: &Bound<'py, PyAny>) -> Vec<usize> {
         let mut failed = Vec::new();
-        for (method, asked) in [(intern!(py, "observe"), self.measured), (intern!(py, "copy"), self.copied)] {
-            if asked.is_empty() {
-                continue;
-            }
-            let answers = PyList::new(py, asked.iter().map(|asked| &asked.tensor))
-                .and_then(|tensors| interrupt::asked(py, || device.call_method1(method, (&tensors,))))
-                .and_then(|answers| answers.extract::<Vec<Bound<'_, PyAny>>>());
-            let (mut answers, reason) = match answers {
-                Ok(answers) => (answers.into_iter(), LOST.to_owned()),
-                Err(error) => (Vec::new().into_iter(), short(&error)),
-            };
-            for Asked { token, storage, .. } in asked {
-                let begun = match answers.next() {
-                    None => Err(reason.clone()),
-                    Some(answer) => match answer.extract::<String>() {
-                        Ok(reason) => Err(reason),
-                        Err(_) => token.begun(answer).map_err(|error| short(&error)),
-                    },
-                };
-                if let Err(reason) = begun {
-                    token.keep(Err(reason));
-                    failed.extend(storage);
-                }
+        for of_kernel in
+            std::mem::take(&mut self.launched).chunk_by(|one, other| one.kernel.is(&other.kernel))
+        {
+            self.launch(of_kernel, device, &mut failed);
+        }
+        for (method, asked) in [("observe", self.measured), ("copy", self.copied)] {
+            if !asked.is_empty() {
+                ask(device, method, asked, &mut failed);
             }
         }
         failed
+    }
+
+    /// Asks the kernel that all of `launched` have. Where it fails, torch's operations are asked.
+    fn launch(&mut self, launched: &[Launched<'py>], device: &Bound<'py, PyAny>, failed: &mut Vec<usize>) {
+        let Some(Launched { kernel, .. }) = launched.first() else { return };
+        let py = kernel.py();
+        let specs: Vec<(i32, &Spec)> =
+            launched.iter().map(|launched| (launched.index, &launched.spec)).collect();
+        let places = kernel.get().observe(py, &specs);
+        let broken = kernel.get().broken(py);
+        if let Some(reason) = &broken {
+            // Says it once, and does nothing else.
+            _ = device.call_method1(intern!(py, "without_kernel"), (reason,));
+        }
+        for (Launched { asked, is_copied, .. }, place) in launched.iter().zip(places) {
+            match place {
+                Ok(place) => asked.token.waits_for(Waiting::Place(place)),
+                Err(_) if broken.is_some() => {
+                    let Asked { tensor, token, storage } = asked;
+                    self.add(tensor.clone(), *is_copied, token.clone(), *storage, None);
+                }
+                Err(reason) => {
+                    asked.token.keep(Err(reason));
+                    failed.extend(asked.storage);
+                }
+            }
+        }
+    }
+}
+
+/// Asks a `probe.recorder.device.Device` for tensors by one of its methods.
+fn ask<'py>(device: &Bound<'py, PyAny>, method: &str, asked: Vec<Asked<'py>>, failed: &mut Vec<usize>) {
+    let py = device.py();
+    let answers = PyList::new(py, asked.iter().map(|asked| &asked.tensor))
+        .and_then(|tensors| interrupt::asked(py, || device.call_method1(method, (&tensors,))))
+        .and_then(|answers| answers.extract::<Vec<Bound<'_, PyAny>>>());
+    let (mut answers, reason) = match answers {
+        Ok(answers) => (answers.into_iter(), LOST.to_owned()),
+        Err(error) => (Vec::new().into_iter(), short(&error)),
+    };
+    for Asked { token, storage, .. } in asked {
+        let begun = match answers.next() {
+            None => Err(reason.clone()),
+            Some(answer) => match answer.extract::<String>() {
+                Ok(reason) => Err(reason),
+                Err(_) => token.begun(answer).map_err(|error| short(&error)),
+            },
+        };
+        if let Err(reason) = begun {
+            token.keep(Err(reason));
+            failed.extend(storage);
+        }
     }
 }

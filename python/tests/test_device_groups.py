@@ -13,11 +13,11 @@ pytest.importorskip("numpy")
 pytest.importorskip("ml_dtypes")
 
 import test_device  # noqa: E402
-from test_device import LAYOUTS, Watch, as_numpy, assert_sketch, assert_statistics, one, oracle, random  # noqa: E402
+from test_device import LAYOUTS, Device, Watch, as_numpy, assert_sketch, assert_statistics, on_the_host, one, oracle, random  # noqa: E402
 
 from probe.recorder import device as device_module  # noqa: E402
 from probe.recorder import device_groups  # noqa: E402
-from probe.recorder.device import Copy, Device, Token  # noqa: E402
+from probe.recorder.device import Copy, Token  # noqa: E402
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -115,6 +115,7 @@ def test_what_a_call_has_of_one_shape_is_copied_by_one_launch() -> None:
     assert device.fetch(copies) == [*expected, b"\1\1", b"\0\0"]
 
 
+@on_the_host
 def test_a_fault_of_one_is_not_that_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(sketch=True)
     tensors = [random(torch.float32, 60, 70, seed=seed) for seed in range(3)]
@@ -177,6 +178,7 @@ def test_each_by_itself_where_that_fails(monkeypatch: pytest.MonkeyPatch, error:
         assert_like_numpy(row, tensor)
 
 
+@on_the_host
 def test_the_host_measures_copies_of_what_the_device_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(sketch=True, host_bytes=1 << 20)
 

@@ -29,6 +29,7 @@ TRIED: dict[str, str] = {
     "2.1": "packs of config-check alone: no C interface, so attributes are read",
     "2.5": "compiled functions cannot be recorded",
     "2.7": "the version of the tests, also with torch_npu 2.7.1.post11",
+    "2.11": "the version of the tests on a GPU",
     "2.15": "backends of compiled functions and checkpointed regions are found by other names",
 }
 

@@ -11,7 +11,7 @@ One implementation for all devices, of tensor operations, as few as can be:
     device_classes  zeros, NaN, infinities, sentinels and extremes
     device_sketch   signs and lanes of the sketch
     device_groups   small tensors of one size, measured together
-    device_fused    both of these by one kernel of Triton's, where that is asked for
+    device_cuda     all of it by one launch, on CUDA devices; the core makes it
     device_rows     many results in one copy to the host
     device_streams  what one queue computes and another reads
 """
@@ -81,10 +81,13 @@ class Device:
     them a step at most. Those beyond have statistics without a sketch, if that works.
     """
 
+    #: The kernel that tests use for tensors in host memory.
+    host_kernel: Optional[Callable[[bool], Any]] = None
+
     def __init__(self, sketch: bool, host_bytes: int = 0, fused: bool = False) -> None:
-        """With `fused`, the kernel of `device_fused` measures what it can, where Triton is there to compile it."""
-        self._sketch = sketch
-        self._sums = Sums(sketch, _kernel() if fused else None)
+        """With `fused`, the kernel of `device_cuda` measures what it can on CUDA devices."""
+        self._sketch, self._fused = sketch, fused
+        self._sums = Sums(sketch)
         self._statistics = Sums(False)
         self._groups = Groups(self._sums)
         self._host_bytes = host_bytes
@@ -102,6 +105,30 @@ class Device:
         if torch.cuda.is_available():
             return {"kind": "cuda", "name": torch.cuda.get_device_name(0), "count": torch.cuda.device_count()}
         return {"kind": "cpu", "name": "", "count": 1}
+
+    def kernel(self, device: str) -> Any:
+        """The kernel (`probe._core.Kernel`) that measures tensors of the device of this name; None where there is none, which is said."""
+        if not self._fused:
+            return None
+        if device == "cpu" and self.host_kernel is not None:
+            return self.host_kernel(self._sketch)
+        if not device.startswith("cuda"):
+            return None
+        if reason := safe():
+            say_once(f"fused: {reason}, so torch's operations measure")
+            return None
+        try:
+            from probe.recorder import device_cuda
+
+            return device_cuda.kernel(device, self._sketch)
+        except Exception as error:
+            self.without_kernel(_first_line(error))
+            return None
+
+    @staticmethod
+    def without_kernel(reason: str) -> None:
+        """Says that the kernel cannot be used, or not any more, and why."""
+        say_once(f"fused: the kernel cannot be used, so torch's operations measure: {reason}")
 
     def begin_step(self) -> None:
         """Bytes that are copied for want of operations are counted anew."""
@@ -292,19 +319,6 @@ def _copy(tensor: torch.Tensor, stream: Any) -> Copy:
             raise
         same = tensor.cpu().contiguous().resolve_conj().resolve_neg()
     return Copy(same.view(-1).view(torch.uint8), tensor.device, stream)
-
-
-def _kernel() -> Any:
-    """The module with the kernel; None where it cannot be had, which is said."""
-    if reason := safe():
-        say_once(f"fused: {reason}, so torch's operations measure")
-        return None
-    try:
-        from probe.recorder import device_fused
-    except Exception as error:
-        say_once(f"fused: Triton cannot be loaded, so torch's operations measure: {_first_line(error)}")
-        return None
-    return device_fused
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -74,7 +74,7 @@ class Groups:
 
     def takes(self, kind: Kind, tensor: torch.Tensor) -> bool:
         """Whether tensors such as this one are better measured with others."""
-        return kind is Kind.FLOAT and 0 < tensor.numel() <= LARGEST and tensor.dtype.itemsize > 1 and not self._sums.is_fused
+        return kind is Kind.FLOAT and 0 < tensor.numel() <= LARGEST and tensor.dtype.itemsize > 1
 
     def take(self, tensors: Sequence[torch.Tensor], stream: Any) -> list[tuple[Group, int]]:
         """Copies `tensors`, which are alike, in `stream`, which is the current one: the group of each and its place there, of as many as there

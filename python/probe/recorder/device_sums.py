@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Optional
 
 import torch
 
-from probe.messages import say_once
 from probe.recorder.device_chunks import WIDER, Kind, Piece
 from probe.recorder.device_classes import SENTINEL, limits, reached, reached_by_rows
 from probe.recorder.device_sketch import LANES, Signs, lanes, room
@@ -59,16 +58,14 @@ class Rows(NamedTuple):
 class Sums:
     """Measures pieces; keeps what they need on each device."""
 
-    def __init__(self, sketch: bool, fused: Any = None) -> None:
-        """`fused` is the module `device_fused`, where its kernel is to be used."""
+    def __init__(self, sketch: bool) -> None:
         self._signs = Signs() if sketch else None
         self._shared = Shared()
-        self._fused = fused
 
     def of(self, kind: Kind, piece: Piece, stream: Any) -> Part:
         """Starts to measure a piece, in `stream`, which is the current one."""
         if kind is Kind.FLOAT:
-            return self.at_once(piece, stream) or self._floats(piece, stream)
+            return self._floats(piece, stream)
         if kind is Kind.BOOL:
             return self._bools(piece, stream)
         if kind is Kind.COMPLEX:
@@ -82,11 +79,6 @@ class Sums:
         self._keep_summed(rows, summed, stream)
         numbers = (*torch.aminmax(summed, dim=1), *torch.var_mean(summed, dim=1, correction=0))
         return Rows(rows.shape[1], counts, numbers, None if self._signs is None else self._signs.of_rows(summed, stream))
-
-    @property
-    def is_fused(self) -> bool:
-        """Whether a kernel measures floats in two launches."""
-        return self._fused is not None
 
     def _keep_summed(self, values: torch.Tensor, out: torch.Tensor, stream: Any) -> None:
         """Writes floats to `out` in binary32, times what [`unit`] undoes, with 0 in place of what is not summed."""
@@ -104,27 +96,6 @@ class Sums:
         self._keep_summed(values, flat if values.dim() == 1 else flat.view(values.shape), stream)
         numbers = (*torch.aminmax(flat), *torch.var_mean(flat, correction=0))
         return Part(flat.numel(), piece.first, counts, numbers, self._lanes(buffer, flat, piece.first, stream))
-
-    def at_once(self, piece: Piece, stream: Any) -> Part | None:
-        """By the kernel of `device_fused`; None where it does not measure such pieces, or not at all."""
-        values = piece.values
-        if self._fused is None or not self._fused.can_measure(values):
-            return None
-        signs = None if self._signs is None else self._signs.table(values.device, piece.first + values.numel(), stream)
-        try:
-            counts, numbers, found = self._fused.measured(values, self._wide_limits(values, stream), signs, piece.first, LANES)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            say_once(f"fused: the kernel cannot be used, so torch's operations measure: {type(error).__name__}: {error}")
-            self._fused = None
-            return None
-        return Part(values.numel(), piece.first, [counts], numbers, found)
-
-    def _wide_limits(self, values: torch.Tensor, stream: Any) -> torch.Tensor:
-        """Those of a short type, as numbers of binary32, which the kernel compares."""
-        make = lambda: limits(values.dtype, values.device).to(torch.float32)  # noqa: E731
-        return self._shared.get((values.device, values.dtype, "wide"), values.device, stream, make)
 
     def _doubles(self, piece: Piece, stream: Any) -> Part:
         values = piece.values

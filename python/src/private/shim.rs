@@ -30,14 +30,17 @@ type Constant = unsafe extern "C" fn() -> i32;
 pub(crate) struct Shim {
     dtype: Ask<i32>,
     device_type: Ask<i32>,
+    /// The number of a device among those of its type.
+    device_index: Option<Ask<i32>>,
     dim: Ask<i64>,
     sizes: Ask<*const i64>,
     strides: Ask<*const i64>,
     storage_offset: Ask<i64>,
     storage_size: Ask<i64>,
     data_ptr: Ask<*mut c_void>,
-    /// The type of device that is the host.
+    /// The type of device that is the host, and CUDA's.
     host: i32,
+    cuda: Option<i32>,
     /// Element types whose bytes can be measured, and torch's numbers for them.
     dtypes: Vec<(i32, DType)>,
 }
@@ -74,6 +77,7 @@ impl Shim {
         Some(Self {
             dtype: question(&library, c"aoti_torch_get_dtype")?,
             device_type: question(&library, c"aoti_torch_get_device_type")?,
+            device_index: question(&library, c"aoti_torch_get_device_index"),
             dim: question(&library, c"aoti_torch_get_dim")?,
             sizes: question(&library, c"aoti_torch_get_sizes")?,
             strides: question(&library, c"aoti_torch_get_strides")?,
@@ -81,20 +85,24 @@ impl Shim {
             storage_size: question(&library, c"aoti_torch_get_storage_size")?,
             data_ptr: question(&library, c"aoti_torch_get_data_ptr")?,
             host: constant(&library, c"aoti_torch_device_type_cpu")?,
+            cuda: constant(&library, c"aoti_torch_device_type_cuda"),
             dtypes: dtypes.collect(),
         })
     }
 
-    /// Element type of a tensor in host memory; None for other tensors and types that are not measured.
-    pub(crate) fn dtype_on_host(&self, tensor: Inside<'_>) -> Option<DType> {
-        if ask(tensor, self.device_type, 0)? != self.host {
-            return None;
-        }
+    /// Element type of a tensor in host memory or on a CUDA device, and the number of that device; None for other tensors and types that are
+    /// not measured.
+    pub(crate) fn dtype(&self, tensor: Inside<'_>) -> Option<(DType, Option<i32>)> {
+        let device = match ask(tensor, self.device_type, 0)? {
+            host if host == self.host => None,
+            cuda if Some(cuda) == self.cuda => Some(ask(tensor, self.device_index?, -1)?),
+            _ => return None,
+        };
         let number = ask(tensor, self.dtype, 0)?;
-        self.dtypes.iter().find_map(|&(known, dtype)| (known == number).then_some(dtype))
+        self.dtypes.iter().find_map(|&(known, dtype)| (known == number).then_some((dtype, device)))
     }
 
-    /// Layout of a tensor that has a storage in host memory and is none of several joined into one (nested).
+    /// Layout of a tensor that has a storage and is none of several joined into one (nested).
     pub(crate) fn layout(&self, tensor: Inside<'_>) -> Option<Layout> {
         let count = usize::try_from(ask(tensor, self.dim, 0)?).ok()?;
         let none = std::ptr::null();
