@@ -148,7 +148,8 @@ def ours(given: Run, program: Program, size: Size, level: str, task: str, pairs:
         figures["waits before the end"] = launched["recorded"]["waits"] - launched["plain"]["waits"]
     if missing:
         raise Unwell(f"{missing} of {tensors} tensors could not be measured; first {reason}; {figures}")
-    if figures.get("waits before the end", 0) > 0:
+    # Copies of whole tensors are written as soon as there are 256 MiB of them.
+    if task in ("statistics", "sketch") and figures.get("waits before the end", 0) > 0:
         raise Unwell(f"the host waits for the device before the step ends: {figures}")
     return figures
 

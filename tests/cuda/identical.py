@@ -24,6 +24,8 @@ def held(given: Run, program: Program, pairs: list[tuple[str, str]], determinist
     """One program without a recording, twice, and with each of `pairs` of level and task."""
     if program.special == "graph" and given.kind != "cuda":
         raise NotHere("graphs are of CUDA")
+    if program.special == "compiled" and given.reduced:
+        raise NotHere("takes most of a minute to compile; the tests of the recorder have compiled programs")
     if program.attention in ("flash", "efficient") and given.kind != "cuda":
         raise NotHere("the kernel is of CUDA")
     first, *others = (programs.train(program, given.device, given.size, STEPS, deterministic=deterministic) for _ in range(2 if deterministic else PLAIN))

@@ -179,8 +179,10 @@ def _kernel(name: str, op: Any) -> Callable[..., Any]:
     return run
 
 
-def register(ops: list[str]) -> None:
-    """Puts kernels under these operators. Each once a process."""
+def register(ops: list[str], kind: str) -> None:
+    """Puts kernels under these operators, of a device that they know. Each once a process."""
+    if kind not in _KEYS:
+        return
     for name in ops:
         if name in _registered:
             continue
@@ -191,10 +193,10 @@ def register(ops: list[str]) -> None:
 
 
 @contextmanager
-def below(fault: Fault | None, ops: list[str]) -> Iterator[Below]:
+def below(fault: Fault | None, ops: list[str], kind: str) -> Iterator[Below]:
     """What follows runs above kernels that count calls, one of which may be wrong."""
     global _current
-    register(ops)
+    register(ops, kind)
     _current = Below(fault)
     try:
         yield _current

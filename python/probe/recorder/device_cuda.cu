@@ -4,8 +4,8 @@
 // alone decide, so that a tensor has the same numbers every time and on every card. The tests compile this file for the host
 // (tests/cuda/host_driver.cpp), with one thread a thread.
 //
-// Several blocks share a tensor, each a run of rows of 251 elements: a thread keeps to one lane of the sketch, since element i is in lane
-// i mod 251. The last block of sixteen to end joins what they found, and the last of those the tensor's.
+// Several blocks share a tensor, each a run of rows of 251 elements, and each thread of a block has one lane of the sketch: element i is in
+// lane i mod 251. The last block of sixteen to end joins what they found, and the last of those the tensor's.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -13,17 +13,14 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #define LANES 251
-// Threads of a block: so many rows at once, of 256 threads each.
-#ifndef SIDES
-#define SIDES 2
-#endif
-#define WIDTH 256
-#define THREADS (SIDES * WIDTH)
+#define THREADS 256
 // Tensors of one launch, and dimensions of each, after those that follow one another in memory are joined.
 #define ITEMS 32
 #define DIMENSIONS 5
 // Blocks whose results are joined at once.
 #define GROUP 16
+// Counts of ended blocks that a tensor has: one for itself, and one for each group.
+#define COUNTERS 26
 // Words of 32 signs, after which they come again.
 #define SIGNS (1u << 19)
 
@@ -82,18 +79,26 @@ __device__ inline u32 float_to_bits(float number) {
     return both.bits;
 }
 
-__device__ inline float half_to_float(u32 half) {
+#ifndef HOST
+__device__ inline float half_to_float(u16 half) {
+    float number;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(number) : "h"(half));
+    return number;
+}
+#else
+static float half_to_float(u32 half) {
     const u32 sign = (half & 0x8000u) << 16, rest = half & 0x7fffu;
     // 2^-24, the least number of binary16, is exact in binary32, and so is each of its multiples.
     if (rest < 0x0400u) return bits_to_float(sign | float_to_bits((float)rest * 5.9604644775390625e-8f));
     if (rest >= 0x7c00u) return bits_to_float(sign | 0x7f800000u | ((rest & 0x3ffu) << 13));
     return bits_to_float(sign | ((rest << 13) + (112u << 23)));
 }
+#endif
 
 template <int KIND> __device__ inline float load(const u8 *data, long long at) {
     if (KIND == F32) return ((const float *)data)[at];
-    const u32 bits = ((const u16 *)data)[at];
-    return KIND == BF16 ? bits_to_float(bits << 16) : half_to_float(bits);
+    const u16 bits = ((const u16 *)data)[at];
+    return KIND == BF16 ? bits_to_float((u32)bits << 16) : half_to_float(bits);
 }
 
 // Where element `index` in row-major order lies.
@@ -117,6 +122,15 @@ __device__ inline long long place_of(const Item &item, u64 index) {
     return at + (long long)index * item.strides[0];
 }
 
+// A number, negated where bit 31 of `sign` is set.
+__device__ inline double with_sign(double number, u32 sign) {
+#ifndef HOST
+    return __hiloint2double(__double2hiint(number) ^ (int)(sign & 0x80000000u), __double2loint(number));
+#else
+    return sign >> 31 ? -number : number;
+#endif
+}
+
 // What a thread has met.
 struct Met {
     double lane, sum, squares;
@@ -124,7 +138,13 @@ struct Met {
     u32 zeros, nan, positive, negative, sentinels;
 };
 
-template <int KIND> __device__ inline void meet(Met &met, float value, u32 negated) {
+// Elements of this size and beyond are no ordinary numbers: from 2^100, or the greatest number of binary16, 65504.
+template <int KIND> __device__ constexpr u32 beyond() { return KIND == F16 ? 0x477fe000u : 0x71800000u; }
+
+// Bit 31 says whether an element is negated in the sketch; the others are anything.
+__device__ inline u32 sign_of(const u32 *signs, u32 index) { return signs[(index >> 5) & (SIGNS - 1)] << (~index & 31u); }
+
+template <int KIND> __device__ inline void meet(Met &met, float value, u32 sign) {
     const u32 size = float_to_bits(value) & 0x7fffffffu;
     if (size >= 0x7f800000u) {
         met.nan += size > 0x7f800000u;
@@ -135,43 +155,75 @@ template <int KIND> __device__ inline void meet(Met &met, float value, u32 negat
     met.zeros += size == 0;
     met.least = value < met.least ? value : met.least;
     met.greatest = value > met.greatest ? value : met.greatest;
-    // 2^100 is 0x71800000; the greatest number of binary16, 65504, is 0x477fe000.
-    const bool absent = KIND == F16 ? size == 0x477fe000u : size >= 0x71800000u;
+    const bool absent = KIND == F16 ? size == beyond<F16>() : size >= beyond<KIND>();
     met.sentinels += absent;
     const double wide = absent ? 0.0 : (double)value;
     met.sum += wide;
     met.squares += wide * wide;
-    met.lane += negated ? -wide : wide;
+    met.lane += sign >> 31 ? -wide : wide;
 }
 
-// Rows `row` to `end` of a tensor, every SIDES-th, in lane `lane`. PLAIN: one element follows the other in memory.
-template <int KIND, bool PLAIN> __device__ void rows(Met &met, const Item &item, const u32 *signs, u64 row, u64 end, u32 lane) {
-    const int AT_ONCE = PLAIN ? 8 : 2;
-    for (; row < end; row += SIDES * AT_ONCE) {
-        float values[AT_ONCE];
-        u32 negated[AT_ONCE];
-        bool there[AT_ONCE];
-        const u64 first = row * LANES + lane;
+// Rows that a thread has on their way at once.
+#define AT_ONCE 8
+
+// Elements of one lane, and the words that say which are negated.
+struct Some {
+    float values[AT_ONCE];
+    u32 signs[AT_ONCE];
+};
+
+// Fetches elements from `index` on, a row apart.
+template <int KIND> __device__ inline void fetch(Some &some, const u8 *data, const u32 *signs, u64 index) {
 #pragma unroll
-        for (int step = 0; step < AT_ONCE; step++) {
-            const u64 index = first + step * SIDES * LANES;
-            there[step] = row + step * SIDES < end && index < item.count;
-            values[step] = 0.0f;
-            negated[step] = 0;
-            if (there[step]) {
-                values[step] = load<KIND>(item.data, PLAIN ? (long long)index : place_of(item, index));
-                negated[step] = signs[(u32)(index >> 5) & (SIGNS - 1)] >> ((u32)index & 31u) & 1u;
-            }
+    for (u32 step = 0; step < AT_ONCE; step++) some.values[step] = load<KIND>(data, (long long)index + step * LANES);
+#pragma unroll
+    for (u32 step = 0; step < AT_ONCE; step++) some.signs[step] = sign_of(signs, (u32)index + step * LANES);
+}
+
+template <int KIND> __device__ inline void meet_all(Met &met, const Some &some) {
+    u32 largest = 0;
+#pragma unroll
+    for (u32 step = 0; step < AT_ONCE; step++) {
+        const u32 size = float_to_bits(some.values[step]) & 0x7fffffffu;
+        largest = size > largest ? size : largest;
+    }
+    if (largest < beyond<KIND>()) {
+#pragma unroll
+        for (u32 step = 0; step < AT_ONCE; step++) {
+            const float value = some.values[step];
+            met.zeros += value == 0.0f;
+            met.least = fminf(met.least, value);
+            met.greatest = fmaxf(met.greatest, value);
+            const double wide = (double)value;
+            met.sum += wide;
+            met.squares += wide * wide;
+            met.lane += with_sign(wide, some.signs[step]);
         }
+    } else {
 #pragma unroll
-        for (int step = 0; step < AT_ONCE; step++)
-            if (there[step]) meet<KIND>(met, values[step], negated[step]);
+        for (u32 step = 0; step < AT_ONCE; step++) meet<KIND>(met, some.values[step], some.signs[step]);
     }
 }
 
-template <int KIND> __device__ inline void all_rows(Met &met, const Item &item, const u32 *signs, u64 row, u64 end, u32 lane) {
-    if (item.dims == 1 && item.strides[0] == 1) rows<KIND, true>(met, item, signs, row, end, lane);
-    else rows<KIND, false>(met, item, signs, row, end, lane);
+// Rows `row` to `end` of a tensor, in lane `lane`. Where one element follows the other in memory, the next ones are fetched while some are met.
+template <int KIND> __device__ void rows(Met &met, const Item &item, const u32 *signs, u64 row, u64 end, u32 lane) {
+    const bool plain = item.dims == 1 && item.strides[0] == 1;
+    u64 index = row * LANES + lane;
+    // The last row may not be whole.
+    const u64 whole = item.count / LANES < end ? item.count / LANES : end;
+    if (plain && row + AT_ONCE <= whole) {
+        Some some, next;
+        fetch<KIND>(some, item.data, signs, index);
+        for (; row + 2 * AT_ONCE <= whole; row += AT_ONCE, index += AT_ONCE * LANES) {
+            fetch<KIND>(next, item.data, signs, index + AT_ONCE * LANES);
+            meet_all<KIND>(met, some);
+            some = next;
+        }
+        meet_all<KIND>(met, some);
+        row += AT_ONCE, index += AT_ONCE * LANES;
+    }
+    for (; row < end && index < item.count; row++, index += LANES)
+        meet<KIND>(met, load<KIND>(item.data, plain ? (long long)index : place_of(item, index)), sign_of(signs, (u32)index));
 }
 
 __device__ inline double lesser(double a, double b) { return b < a ? b : a; }
@@ -205,36 +257,8 @@ __device__ inline void join(Numbers &into, const Numbers &other) {
     into.sentinels += other.sentinels;
 }
 
-// Joins `count` partials, `step` apart, in their order, into the first, or into `row`; by all threads of a block.
-__device__ void join_all(Partial *first, u32 count, u32 step, Row *row, u32 sketch) {
-    const u32 thread = threadIdx.x;
-    if (sketch && thread < LANES) {
-        double total = 0.0;
-        for (u32 number = 0; number < count; number++) total += *(volatile double *)&first[number * step].lanes[thread];
-        if (row) {
-            const float stored = (float)total;
-            row->lanes[thread] = (float_to_bits(stored) & 0x7f800000u) == 0x7f800000u ? bits_to_float(0x7fc00000u) : stored;
-        } else {
-            first->lanes[thread] = total;
-        }
-    }
-    if (thread == WIDTH - 1) {
-        Numbers total = nothing();
-        for (u32 number = 0; number < count; number++) join(total, seen(first[number * step].numbers));
-        (row ? row->numbers : first->numbers) = total;
-    }
-}
-
 // Threads of a warp, which can hand numbers to one another.
 #define WARP 32
-#define WARPS (THREADS / WARP)
-
-// What the threads of a block share.
-struct Common {
-    double lanes[SIDES][WIDTH];
-    Numbers warps[WARPS];
-    u32 last;
-};
 
 #ifndef HOST
 // What the thread `by` places behind in the warp has.
@@ -254,6 +278,27 @@ __device__ inline void fold(Numbers &numbers) {
     for (u32 half = WARP / 2; half > 0; half /= 2) join(numbers, handed_down(numbers, half));
 }
 
+// Joins `count` partials, `step` apart, in their order, into the first, or into `row`; by all threads of a block. At most as many as a warp has
+// threads.
+__device__ void join_all(Partial *first, u32 count, u32 step, Row *row, u32 sketch) {
+    const u32 thread = threadIdx.x;
+    if (sketch && thread < LANES) {
+        double total = 0.0;
+        // All of them are on their way at once.
+#pragma unroll 16
+        for (u32 number = 0; number < count; number++) total += *(volatile double *)&first[number * step].lanes[thread];
+        if (row) {
+            const float stored = (float)total;
+            row->lanes[thread] = (float_to_bits(stored) & 0x7f800000u) == 0x7f800000u ? bits_to_float(0x7fc00000u) : stored;
+        } else {
+            first->lanes[thread] = total;
+        }
+    }
+    Numbers numbers = thread < count ? seen(first[thread * step].numbers) : nothing();
+    fold(numbers);
+    if (thread == 0) (row ? row->numbers : first->numbers) = numbers;
+}
+
 // Copies the elements of a small tensor in row-major order.
 __device__ void copy(const Item &item) {
     const u32 size = 1u << (item.kind - COPY1);
@@ -270,8 +315,9 @@ __device__ void copy(const Item &item) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) probe_measure(const __grid_constant__ Batch batch) {
-    __shared__ Common common;
+extern "C" __global__ void __launch_bounds__(THREADS, 3) probe_measure(const __grid_constant__ Batch batch) {
+    __shared__ Numbers warps[THREADS / WARP];
+    __shared__ u32 last;
     u32 number = 0;
     while (number + 1 < batch.items && batch.item[number + 1].first <= blockIdx.x) number++;
     const Item &item = batch.item[number];
@@ -279,39 +325,34 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_measure(const __grid
         copy(item);
         return;
     }
-    const u32 thread = threadIdx.x, lane = thread % WIDTH, side = thread / WIDTH, block = blockIdx.x - item.first;
+    const u32 thread = threadIdx.x, block = blockIdx.x - item.first;
     const u64 all = (item.count + LANES - 1) / LANES, each = (all + item.blocks - 1) / item.blocks;
     const u64 begin = block * each, end = begin + each < all ? begin + each : all;
     const float infinity = bits_to_float(0x7f800000u);
     Met met = {0.0, 0.0, 0.0, infinity, -infinity, 0, 0, 0, 0, 0};
-    if (lane < LANES) {
-        if (item.kind == F32) all_rows<F32>(met, item, batch.signs, begin + side, end, lane);
-        else if (item.kind == F16) all_rows<F16>(met, item, batch.signs, begin + side, end, lane);
-        else all_rows<BF16>(met, item, batch.signs, begin + side, end, lane);
-    }
-    Numbers numbers = {met.sum, met.squares, met.least, met.greatest, met.zeros, met.nan, met.positive, met.negative, met.sentinels};
-    common.lanes[side][lane] = met.lane;
-    fold(numbers);
-    if (thread % WARP == 0) common.warps[thread / WARP] = numbers;
-    __syncthreads();
-    numbers = thread % WARP < WARPS ? common.warps[thread % WARP] : nothing();
-    fold(numbers);
-    Partial *partials = batch.partials + item.first, *own = partials + block;
     if (thread < LANES) {
-        double total = common.lanes[0][thread];
-        for (int other = 1; other < SIDES; other++) total += common.lanes[other][thread];
-        own->lanes[thread] = total;
+        if (item.kind == F32) rows<F32>(met, item, batch.signs, begin, end, thread);
+        else if (item.kind == F16) rows<F16>(met, item, batch.signs, begin, end, thread);
+        else rows<BF16>(met, item, batch.signs, begin, end, thread);
     }
+    Partial *partials = batch.partials + item.first, *own = partials + block;
+    if (batch.sketch && thread < LANES) own->lanes[thread] = met.lane;
+    Numbers numbers = {met.sum, met.squares, met.least, met.greatest, met.zeros, met.nan, met.positive, met.negative, met.sentinels};
+    fold(numbers);
+    if (thread % WARP == 0) warps[thread / WARP] = numbers;
+    __syncthreads();
+    numbers = thread < THREADS / WARP ? warps[thread] : nothing();
+    fold(numbers);
     if (thread == 0) own->numbers = numbers;
     const u32 group = block / GROUP, groups = (item.blocks + GROUP - 1) / GROUP;
     const u32 members = group + 1 < groups ? GROUP : item.blocks - group * GROUP;
-    u32 *counters = batch.counters + number * (GROUP + 2);
+    u32 *counters = batch.counters + number * COUNTERS;
     // What was written is seen by whoever sees the count.
     __threadfence();
     __syncthreads();
-    if (thread == 0) common.last = atomicAdd(counters + 1 + group, 1u) == members - 1;
+    if (thread == 0) last = atomicAdd(counters + 1 + group, 1u) == members - 1;
     __syncthreads();
-    if (!common.last) return;
+    if (!last) return;
     __threadfence();
     Row *row = (Row *)item.row;
     join_all(partials + group * GROUP, members, 1, groups == 1 ? row : 0, batch.sketch);
@@ -319,9 +360,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_measure(const __grid
     if (groups == 1) return;
     __threadfence();
     __syncthreads();
-    if (thread == 0) common.last = atomicAdd(counters, 1u) == groups - 1;
+    if (thread == 0) last = atomicAdd(counters, 1u) == groups - 1;
     __syncthreads();
-    if (!common.last) return;
+    if (!last) return;
     __threadfence();
     join_all(partials, groups, GROUP, row, batch.sketch);
     if (thread == 0) counters[0] = 0;

@@ -17,8 +17,8 @@ const _: () = assert!(LANES < SKETCH_LANES, "the last lanes are 0");
 /// Blocks whose results are joined at once.
 const GROUP: u32 = 16;
 
-/// Most blocks that share a tensor: two for each multiprocessor of a large card. The number depends on the size alone, and so do the sums.
-const MOST_BLOCKS: u32 = 264;
+/// Most blocks that share a tensor: three for each multiprocessor of a large card. The number depends on the size alone, and so do the sums.
+const MOST_BLOCKS: u32 = 396;
 
 /// Rows of lanes that are worth a block of their own.
 const ROWS_OF_A_BLOCK: u64 = 32;
@@ -27,10 +27,10 @@ const ROWS_OF_A_BLOCK: u64 = 32;
 pub(super) const LAUNCHED: u32 = 2048;
 
 /// Threads of a block.
-pub(super) const THREADS: u32 = 512;
+pub(super) const THREADS: u32 = 256;
 
 /// Counts of ended blocks that a tensor needs: one for itself, and one for each group.
-pub(super) const COUNTERS: usize = 18;
+pub(super) const COUNTERS: usize = 26;
 const _: () = assert!(COUNTERS as u32 > MOST_BLOCKS.div_ceil(GROUP), "a count for each group");
 
 /// Bytes of the numbers that are found, and of those with the lanes.
