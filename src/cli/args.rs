@@ -21,7 +21,7 @@ use super::peers::PeersArgs;
 use super::plan::PlanArgs;
 #[cfg(all(feature = "html", feature = "parquet"))]
 use super::report::ReportArgs;
-use crate::compare::{LevelFilter, NumberSet};
+use crate::dump::{LevelFilter, NumberSet};
 use crate::report::Format;
 use crate::report::config::ConfigFormat;
 

@@ -8,7 +8,7 @@ use clap::Args;
 use super::compare::pool;
 use super::scratch::Scratch;
 use super::{Exit, terminal};
-use crate::compare::NumberSet;
+use crate::dump::NumberSet;
 use crate::peers::{Birth, OddRank, PeerOptions, Peers, StepPeers, peers};
 use crate::read::map::FileAccess;
 use crate::report::number::counted;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{CompareOptions, LevelFilter, NumberSet, SelectionError};
+use super::CompareOptions;
+use crate::dump::{LevelFilter, NumberSet, SelectionError};
 use crate::judge::Rules;
 use crate::pair::Mapping;
 use crate::read::{Copies, map::FileAccess};

@@ -1,8 +1,8 @@
 //! What the parts of a comparison add up to. The answer is made of it once, at the end: which order parts came in, and in how many pieces
 //! they were folded, has no part in it.
 
-use super::{CompareError, DonePart, LevelFilter};
-use crate::dump::{Dump, PartKey, Rank};
+use super::{CompareError, DonePart};
+use crate::dump::{Dump, LevelFilter, PartKey, Rank};
 use crate::judge::{Incomplete, RunInfo, RunJudge, RunVerdict, Summary, Verdict};
 
 /// Step and rank.

@@ -13,7 +13,6 @@ mod noise;
 mod place;
 mod reference;
 mod rows;
-mod selection;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,9 +28,8 @@ pub(crate) use fold::{Fold, SideInfo};
 #[cfg(feature = "parquet")]
 pub(crate) use fold::{Place, SideFold};
 pub use noise::{Calibration, calibrate};
-pub use selection::{LevelFilter, NumberSet, SelectionError};
 
-use crate::dump::{Dump, Level, NATIVE, PartKey, Rank};
+use crate::dump::{Dump, Level, LevelFilter, NATIVE, NumberSet, PartKey, Rank};
 use crate::judge::{History, Known, Noise, PartEvidence, PartJudgement, Rules, Summary, judge_part};
 use crate::pair::{
     Alignment, Mapping, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels, keep_common,

@@ -13,8 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::capture::CaptureError;
-use crate::compare::NumberSet;
-use crate::dump::{DType, Dump, PartKey, Rank, ReadError, Slot, TensorData};
+use crate::dump::{DType, Dump, NumberSet, PartKey, Rank, ReadError, Slot, TensorData};
 use crate::read::{Copies, map::FileAccess};
 
 /// What is written.

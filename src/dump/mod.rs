@@ -17,6 +17,7 @@ mod op;
 mod ordinal;
 mod remark;
 mod repeated;
+mod selection;
 mod tensor;
 mod value;
 
@@ -38,6 +39,7 @@ pub use op::{CALLED_IN, Op, SeenAs, Slot, SlotName, SlotSide};
 pub use ordinal::Ordinal;
 pub use remark::Remark;
 pub(crate) use repeated::{Repeated, shared};
+pub use selection::{LevelFilter, NumberSet, SelectionError};
 pub(crate) use tensor::is_row_major;
 pub use tensor::{
     Bytes, LayoutError, MAX_DIMS, Storage, TensorData, TensorRef, contiguous_strides, element_count,

@@ -9,8 +9,8 @@ use super::policy::Policy;
 use super::run::GateOptions;
 use super::side::{Side, Values};
 use super::{cases, state, values};
-use crate::compare::{CompareOptions, NumberSet, Progress, compare_dumps};
-use crate::dump::{Counts, Dump, Number, TensorRecord};
+use crate::compare::{CompareOptions, Progress, compare_dumps};
+use crate::dump::{Counts, Dump, Number, NumberSet, TensorRecord};
 use crate::judge::{Finding, Incomplete, Role, RunVerdict, Summary, Verdict};
 use crate::report::PartReport;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::GateError;
 use super::baseline::Baseline;
 use super::side::Side;
-use crate::compare::NumberSet;
+use crate::dump::NumberSet;
 use crate::judge::Incomplete;
 use crate::read::map::FileAccess;
 

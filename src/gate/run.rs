@@ -13,7 +13,8 @@ use super::outcome::{GateOutcome, State};
 use super::policy::{Effect, Policy};
 use super::side::{Side, Values};
 use super::{scalars, state};
-use crate::compare::{NumberSet, Progress};
+use crate::compare::Progress;
+use crate::dump::NumberSet;
 use crate::judge::{Incomplete, Role};
 use crate::read::map::FileAccess;
 

@@ -8,8 +8,7 @@ use super::baseline::{Baseline, Environment, ValuePart};
 use super::import::{self, Scalars};
 use super::outcome::{Culprit, Kind, SideInfo};
 use super::{environment, scalars, values};
-use crate::compare::NumberSet;
-use crate::dump::{Dump, PartKey};
+use crate::dump::{Dump, NumberSet, PartKey};
 use crate::judge::{Incomplete, source_line, stack_of_op, user_frames};
 use crate::read::{self, map::FileAccess};
 

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use globset::GlobMatcher;
 use rayon::prelude::*;
 
-use crate::compare::NumberSet;
-use crate::dump::{Content, Dump, ExtremePlaces, Op, PartKey, Rank, Slot, TensorRecord, coordinates};
+use crate::dump::{
+    Content, Dump, ExtremePlaces, NumberSet, Op, PartKey, Rank, Slot, TensorRecord, coordinates,
+};
 use crate::measure::{self, Histogram, TensorSummary};
 use crate::read::{Copies, ReadError, map::FileAccess};
 

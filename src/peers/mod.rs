@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use crate::compare::NumberSet;
-use crate::dump::{Number, Op, PartKey, Rank, Slot, SlotSide, TensorRecord};
+use crate::dump::{Number, NumberSet, Op, PartKey, Rank, Slot, SlotSide, TensorRecord};
 use crate::pair::value_key;
 use crate::read::{Copies, ReadError, map::FileAccess};
 use classes::Classes;

@@ -12,10 +12,10 @@ use sha2::{Digest, Sha256};
 use super::state::State;
 use super::{PlanError, Shard};
 use crate::compare::{
-    Asked, CompareError, CompareOptions, Fold, LevelFilter, NumberSet, Prologue, Quiet, Reference, SideInfo,
-    is_noise_file, measured_noise,
+    Asked, CompareError, CompareOptions, Fold, Prologue, Quiet, Reference, SideInfo, is_noise_file,
+    measured_noise,
 };
-use crate::dump::{Dump, PartKey, RankId};
+use crate::dump::{Dump, LevelFilter, NumberSet, PartKey, RankId};
 use crate::judge::RunInfo;
 use crate::pair::PartMatch;
 use crate::read::Copies;

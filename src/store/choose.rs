@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::Object;
-use crate::compare::NumberSet;
-use crate::dump::native::{JOURNAL, OPS};
+use crate::dump::{
+    NumberSet,
+    native::{JOURNAL, OPS},
+};
 use crate::read::INDEX_NAMES;
 
 /// What of a dump is needed.

@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 
 use super::Exit;
 use super::origin;
-use crate::compare::NumberSet;
+use crate::dump::NumberSet;
 use crate::gate::baseline::{Baseline, ENDING, Provenance};
 use crate::gate::{Made, make};
 use crate::judge::Incomplete;

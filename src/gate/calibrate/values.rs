@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use super::{FACTOR, LEAST, literal, rounded_up};
-use crate::compare::{CompareOptions, NumberSet, Progress, compare_dumps};
-use crate::dump::{Dump, OpKind, OpName, Phase};
+use crate::compare::{CompareOptions, Progress, compare_dumps};
+use crate::dump::{Dump, NumberSet, OpKind, OpName, Phase};
 use crate::gate::GateError;
 use crate::gate::baseline::{BoundaryValue, ValuePart};
 use crate::gate::cases::is_boundary;

@@ -8,7 +8,7 @@ use super::{
     Budget, Date, Effect, EnvironmentRules, Mode, Pattern, Policy, Require, ScalarRule, Waiver, Worse,
     everything,
 };
-use crate::compare::NumberSet;
+use crate::dump::NumberSet;
 use crate::judge::{RuleEntry, Rules};
 
 /// The version of the schema.

@@ -53,7 +53,7 @@ pub fn growth(old: &Policy, new: &Policy) -> Vec<Growth> {
     let (a, b) = (&old.require, &new.require);
     add("require min_pairs", b.min_pairs < a.min_pairs, a.min_pairs.to_string(), b.min_pairs.to_string());
     for (name, a, b) in [("require steps", &a.steps, &b.steps), ("require ranks", &a.ranks, &b.ranks)] {
-        let text = |set: &Option<crate::compare::NumberSet>| {
+        let text = |set: &Option<crate::dump::NumberSet>| {
             set.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string)
         };
         // A set of its own may leave out what the other asks for; whether it does depends on the baseline.

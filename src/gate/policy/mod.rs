@@ -20,7 +20,7 @@ pub use growth::{Growth, growth};
 pub use scalar::{DEFAULT_RULE, ScalarRule, Worse, is_of_speed};
 
 use super::GateError;
-use crate::compare::NumberSet;
+use crate::dump::NumberSet;
 use crate::judge::Rules;
 use crate::read::limits;
 use crate::settings::{self, SettingsError};

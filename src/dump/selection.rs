@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use crate::dump::{Op, OpKind};
+use super::{Op, OpKind};
 
 /// Numbers given as `3`, `10-12`, or several of these with commas. Empty means all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
