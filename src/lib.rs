@@ -7,7 +7,6 @@
 //!           \_________ all speak of a `dump` _________/
 //! ```
 
-pub mod background;
 #[cfg(feature = "native")]
 pub mod capture;
 #[cfg(feature = "cli")]
@@ -17,6 +16,7 @@ pub mod config_check;
 #[cfg(feature = "native")]
 pub mod convert;
 pub mod dump;
+pub mod files;
 pub mod gate;
 pub mod inspect;
 pub mod judge;
@@ -25,7 +25,6 @@ pub mod pair;
 pub mod peers;
 pub mod read;
 pub mod report;
-pub mod settings;
 #[cfg(feature = "parquet")]
 pub mod shard;
 #[cfg(feature = "native")]

@@ -15,9 +15,9 @@ use std::path::{Component, Path, PathBuf};
 use super::folder::{free_name, only};
 use super::{CaptureError, Existing};
 use crate::dump::native::numbered;
+use crate::files::limits::{MAX_CANN_CHUNKED_BYTES, MAX_CANN_HELD_FILES, MAX_CANN_OPEN_FILES};
+use crate::files::map::FileAccess;
 use crate::read::cann::{self, Chunk, DumpFile};
-use crate::read::limits::{MAX_CANN_CHUNKED_BYTES, MAX_CANN_HELD_FILES, MAX_CANN_OPEN_FILES};
-use crate::read::map::FileAccess;
 
 /// Longest name of a file that file systems take. The runtime gives longer ones a short name, too, and lists them.
 const MAX_FILE_NAME: usize = 254;

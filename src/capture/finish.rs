@@ -18,9 +18,9 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::CaptureError;
-use crate::background;
 use crate::dump::native::columns::{Column, Form, SKETCH_BYTES, ops_schema, stacks_schema};
 use crate::dump::native::{FORMAT, FORMAT_VERSION, JOURNAL, OPS, STACKS, STACKS_JOURNAL};
+use crate::measure::background;
 
 /// Finished steps that may wait; a recorder that is faster still has to wait itself.
 const QUEUE: usize = 4;

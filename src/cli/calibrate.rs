@@ -15,8 +15,8 @@ use super::scratch::Scratch;
 use super::{Exit, terminal};
 use crate::compare::{Calibration, CompareOptions, Progress, Quiet, calibrate};
 use crate::dump::NumberSet;
-use crate::read::map::FileAccess;
-use crate::report::Draft;
+use crate::files::Draft;
+use crate::files::map::FileAccess;
 use crate::report::commands::CommandReport;
 use crate::store::{Address, Selection, Stores};
 

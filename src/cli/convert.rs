@@ -11,7 +11,7 @@ use super::scratch::Scratch;
 use super::{Exit, terminal};
 use crate::convert::{Conversion, ConvertDraft, ConvertOptions, Target, convert};
 use crate::dump::{NumberSet, native::MANIFEST};
-use crate::read::map::FileAccess;
+use crate::files::map::FileAccess;
 use crate::report::commands::CommandReport;
 use crate::report::number::counted;
 use crate::store::{Selection, Stores};

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::CompareOptions;
 use crate::dump::{LevelFilter, NumberSet, SelectionError};
+use crate::files::settings::SettingsError;
+use crate::files::{Copies, map::FileAccess};
 use crate::judge::Rules;
 use crate::pair::Mapping;
-use crate::read::{Copies, map::FileAccess};
-use crate::settings::SettingsError;
 
 /// Options of a comparison, as texts and paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

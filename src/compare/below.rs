@@ -9,11 +9,11 @@ use std::path::Path;
 #[cfg(feature = "native")]
 use crate::dump::native::{MANIFEST, RUNTIME_FOLDER};
 use crate::dump::{Dump, Op, Rank, TensorRecord};
+use crate::files::map::FileAccess;
 use crate::judge::Finding;
 use crate::pair::PartPair;
 #[cfg(feature = "native")]
 use crate::read;
-use crate::read::map::FileAccess;
 
 /// Findings of a part that are looked up.
 const MAX_FINDINGS: usize = 10;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::dump::Task;
+use crate::files::ReportError;
+use crate::files::settings::SettingsError;
 use crate::read::ReadError;
-use crate::report::ReportError;
-use crate::settings::SettingsError;
 
 /// A comparison that could not be made at all.
 #[derive(Debug, thiserror::Error)]

@@ -1,11 +1,11 @@
 //! Looks more closely at the values of the ops at fault: what people want to see of them takes another look at the data.
 
+use super::Portrait;
 use super::collect::load;
 use crate::dump::{Slot, TensorRecord};
 use crate::judge::{Finding, PartEvidence};
 use crate::measure::{Evidence, Look, look, look_at_sketches};
 use crate::pair::PartPair;
-use crate::report::Portrait;
 
 /// Findings of a part that are looked at.
 const MAX_FINDINGS: usize = 4;

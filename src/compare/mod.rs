@@ -10,7 +10,9 @@ mod error;
 mod fold;
 mod look;
 mod noise;
+mod part;
 mod place;
+mod portrait;
 mod reference;
 mod rows;
 
@@ -28,16 +30,18 @@ pub(crate) use fold::{Fold, SideInfo};
 #[cfg(feature = "parquet")]
 pub(crate) use fold::{Place, SideFold};
 pub use noise::{Calibration, calibrate};
+pub use part::PartReport;
+pub use portrait::Portrait;
 
 use crate::dump::{Dump, Level, LevelFilter, NATIVE, NumberSet, PartKey, Rank};
+use crate::files::{Copies, ReportError, map::FileAccess};
 use crate::judge::{History, Known, Noise, PartEvidence, PartJudgement, Rules, Summary, judge_part};
 use crate::pair::{
     Alignment, Mapping, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels, keep_common,
     keep_common_slots, keep_first_batch, keep_reached, keep_shared_kinds, pair_parts, substitutions,
     value_numbers,
 };
-use crate::read::{Copies, ReadError, map::FileAccess};
-use crate::report::{PartReport, Portrait, ReportError};
+use crate::read::{ReadError, open_called};
 #[cfg(feature = "parquet")]
 pub(crate) use noise::measured as measured_noise;
 pub(crate) use reference::Reference;
@@ -80,7 +84,7 @@ impl CompareOptions {
     /// # Errors
     /// As for [`open`](crate::read::open).
     pub(crate) fn open(&self, path: &Path) -> Result<Dump, ReadError> {
-        self.copies.open(path, self.access)
+        open_called(path, &self.copies, self.access)
     }
 }
 

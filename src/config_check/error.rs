@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::read::{Copies, ReadError};
-use crate::settings::SettingsError;
+use crate::files::Copies;
+use crate::files::settings::SettingsError;
+use crate::read::ReadError;
 
 /// A configuration check that could not be made.
 #[derive(Debug, thiserror::Error)]

@@ -23,7 +23,7 @@ pub use outcome::{CheckVerdict, Outcome, PackInfo, PartOutcome, Row, Unreadable}
 pub use pair::DevicePair;
 pub use part::{Part, Verdict};
 
-use crate::read::Copies;
+use crate::files::Copies;
 use checks::Context;
 use pack::Pack;
 

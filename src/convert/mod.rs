@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 
 use crate::capture::CaptureError;
 use crate::dump::{DType, Dump, NumberSet, PartKey, Rank, ReadError, Slot, TensorData};
-use crate::read::{Copies, map::FileAccess};
+use crate::files::{Copies, map::FileAccess};
+use crate::read::open_called;
 
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -192,7 +193,7 @@ pub fn convert(
     draft: &ConvertDraft,
     options: &ConvertOptions,
 ) -> Result<Conversion, ConvertError> {
-    let dump = options.copies.open(path, options.access)?;
+    let dump = open_called(path, &options.copies, options.access)?;
     let keys = selected(&dump, options)?;
     let folder = draft.folder();
     let mut sink: Box<dyn Sink> = match options.target {

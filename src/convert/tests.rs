@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::{Conversion, ConvertDraft, ConvertError, ConvertOptions, Target, convert};
 use crate::dump::{Dump, Rank};
-use crate::read::{self, map::FileAccess};
+use crate::files::map::FileAccess;
+use crate::read;
 
 fn testdata(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)

@@ -136,7 +136,7 @@ pub trait TensorStore: Send + Sync {
     /// [`ReadError`] that names the file and what is wrong with it; the caller marks the tensor unreadable and goes on.
     fn load(&self, key: &str) -> Result<TensorData, ReadError>;
 
-    /// Hears which tensors will be loaded soon, where that can save time: those of [late files](crate::read::late) come together. What fails is told when it
+    /// Hears which tensors will be loaded soon, where that can save time: those of [late files](crate::files::late) come together. What fails is told when it
     /// is loaded.
     fn expect(&self, _keys: &[&str]) {}
 

@@ -1,10 +1,10 @@
 //! Calls of modules, and ops at fault, as cases: what became of each, with the evidence.
 
 use super::outcome::{Case, Kind, Status};
+use crate::compare::PartReport;
 use crate::dump::{OpKind, OpName};
 use crate::judge::{Finding, OpJudgement, Role};
 use crate::pair::OpPair;
-use crate::report::PartReport;
 
 /// The cases of one step of one rank: module calls, values that were saved by name, and whatever is at fault.
 pub(crate) fn of_part(part: &PartReport<'_>) -> Vec<Case> {

@@ -9,10 +9,9 @@ use super::policy::Policy;
 use super::run::GateOptions;
 use super::side::{Side, Values};
 use super::{cases, state, values};
-use crate::compare::{CompareOptions, Progress, compare_dumps};
+use crate::compare::{CompareOptions, PartReport, Progress, compare_dumps};
 use crate::dump::{Counts, Dump, Number, NumberSet, TensorRecord};
 use crate::judge::{Finding, Incomplete, Role, RunVerdict, Summary, Verdict};
-use crate::report::PartReport;
 
 /// What was found of all values.
 #[derive(Debug, Default)]

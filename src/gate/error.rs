@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use crate::compare::CompareError;
 use crate::config_check::ConfigError;
+use crate::files::ReportError;
+use crate::files::settings::SettingsError;
 use crate::read::ReadError;
-use crate::report::ReportError;
-use crate::settings::SettingsError;
 
 /// A gate that could not be held at all. The command then ends with exit code 2.
 #[derive(Debug, thiserror::Error)]

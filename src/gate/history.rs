@@ -16,8 +16,9 @@ use super::environment::fingerprint;
 use super::import::Series;
 use super::number::Exact;
 use super::outcome::GateOutcome;
-use crate::read::{ReadError, limits};
-use crate::report::ReportError;
+use crate::files::ReportError;
+use crate::files::limits;
+use crate::read::ReadError;
 
 /// Name of the file in the folder.
 pub const FILE: &str = "history.jsonl";

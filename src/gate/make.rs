@@ -6,8 +6,8 @@ use super::GateError;
 use super::baseline::Baseline;
 use super::side::Side;
 use crate::dump::NumberSet;
+use crate::files::map::FileAccess;
 use crate::judge::Incomplete;
-use crate::read::map::FileAccess;
 
 /// A baseline that was made, and what could not be read of it.
 #[derive(Debug)]

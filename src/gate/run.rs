@@ -15,8 +15,8 @@ use super::side::{Side, Values};
 use super::{scalars, state};
 use crate::compare::Progress;
 use crate::dump::NumberSet;
+use crate::files::map::FileAccess;
 use crate::judge::{Incomplete, Role};
-use crate::read::map::FileAccess;
 
 /// What is gated, and what is known around it.
 #[derive(Debug, Clone, Default)]

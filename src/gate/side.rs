@@ -9,8 +9,9 @@ use super::import::{self, Scalars};
 use super::outcome::{Culprit, Kind, SideInfo};
 use super::{environment, scalars, values};
 use crate::dump::{Dump, NumberSet, PartKey};
+use crate::files::map::FileAccess;
 use crate::judge::{Incomplete, source_line, stack_of_op, user_frames};
-use crate::read::{self, map::FileAccess};
+use crate::read;
 
 /// What a side knows of the values of ops.
 pub(super) enum Values {

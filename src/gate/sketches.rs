@@ -14,10 +14,11 @@ use zip::{CompressionMethod, ZipWriter};
 use super::GateError;
 use crate::dump::native::{CaptureTask, MANIFEST, OPS, RunManifest, STACKS, numbered};
 use crate::dump::{Dump, NATIVE};
+use crate::files::limits;
+use crate::files::map::{FileAccess, Source};
+use crate::files::{Draft, ReportError};
 use crate::read::archive::Zipped;
-use crate::read::map::{FileAccess, Source};
-use crate::read::{self, ReadError, limits};
-use crate::report::{Draft, ReportError};
+use crate::read::{self, ReadError};
 
 /// Ending of the file's name.
 const ENDING: &str = "sketches.zip";

@@ -13,8 +13,9 @@ use rayon::prelude::*;
 use crate::dump::{
     Content, Dump, ExtremePlaces, NumberSet, Op, PartKey, Rank, Slot, TensorRecord, coordinates,
 };
+use crate::files::{Copies, map::FileAccess};
 use crate::measure::{self, Histogram, TensorSummary};
-use crate::read::{Copies, ReadError, map::FileAccess};
+use crate::read::{ReadError, open_called};
 
 /// Bins of a histogram.
 const BINS: usize = 20;
@@ -138,7 +139,7 @@ impl Inspection {
 /// # Errors
 /// [`ReadError`] when nothing there can be read as a dump, or no part of it is selected.
 pub fn inspect(path: &Path, options: &InspectOptions) -> Result<Inspection, ReadError> {
-    let dump = options.copies.open(path, FileAccess::Map)?;
+    let dump = open_called(path, &options.copies, FileAccess::Map)?;
     let mut found = Inspection {
         path: path.to_path_buf(),
         format: dump.format,

@@ -20,8 +20,8 @@ use super::setting::Setting;
 use super::tolerance::Rules;
 use super::weigh::{Family, Role, Weighed};
 use super::{PartEvidence, Verdict};
+use crate::files::settings::SettingsError;
 use crate::pair::PartPair;
-use crate::settings::SettingsError;
 
 /// A fault is beyond measured noise by more than this factor: 3 bits, as beyond any other floor.
 const BEYOND: f64 = 8.0;

@@ -17,8 +17,8 @@ use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 
 use crate::dump::DType;
+use crate::files::settings::{self, SettingsError};
 use crate::measure::{ALL_METRICS, Metric};
-use crate::settings::{self, SettingsError};
 
 /// Default bounds for one dtype.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::background;
 use crate::dump::{Content, TensorRef};
+use crate::measure::background;
 
 use super::hashes::Hashes;
 use super::segment::Numbers;

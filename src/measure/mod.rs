@@ -9,6 +9,7 @@
 //! contiguous is gathered block by block.
 
 mod arithmetic;
+pub mod background;
 mod blocks;
 mod crew;
 pub(crate) mod decode;

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::dump::{Op, OpName};
-use crate::settings::{self, SettingsError};
+use crate::files::settings::{self, SettingsError};
 
 /// An op and its slot.
 type Leaf = (Box<str>, Box<str>);

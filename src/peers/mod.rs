@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use crate::dump::{Number, NumberSet, Op, PartKey, Rank, Slot, SlotSide, TensorRecord};
+use crate::files::{Copies, map::FileAccess};
 use crate::pair::value_key;
-use crate::read::{Copies, ReadError, map::FileAccess};
+use crate::read::{ReadError, open_called};
 use classes::Classes;
 
 /// What names of an optimizer's steps begin with.
@@ -111,7 +112,7 @@ impl Peers {
 /// # Errors
 /// [`ReadError`] when nothing there is a dump, or fewer than two ranks are selected.
 pub fn peers(path: &Path, options: &PeerOptions) -> Result<Peers, ReadError> {
-    let dump = options.copies.open(path, options.access)?;
+    let dump = open_called(path, &options.copies, options.access)?;
     let mut found = Peers { path: path.into(), ..Peers::default() };
     found.faults.extend(dump.faults.iter().map(ToString::to_string));
     let mut steps: BTreeMap<u64, Vec<&PartKey>> = BTreeMap::new();

@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use super::map::FileAccess;
 #[cfg(feature = "native")]
 use super::native;
-use super::{ReadError, cann, collection, limits, msprobe};
+use super::{ReadError, cann, collection, msprobe};
 use crate::dump::Dump;
+use crate::files::limits;
+use crate::files::map::FileAccess;
 
 /// What can be given, for error messages.
 const EXPECTED: &str = "expected a dump folder (step*/rank* with ops.parquet or dump.json, or dump files of CANN), one of these files, or tensors (.safetensors, .pt, .pth, .bin, .npy, .npz, or a folder of them)";

@@ -5,18 +5,15 @@
 pub(crate) mod archive;
 pub mod cann;
 mod collection;
-mod copies;
+mod copied;
 mod detect;
-pub mod late;
-pub mod limits;
-pub mod map;
 pub(crate) mod msprobe;
 #[cfg(feature = "native")]
 mod native;
 pub mod tensor_file;
 
 pub use crate::dump::ReadError;
-pub use copies::Copies;
+pub use copied::open_called;
 pub use detect::open;
 #[cfg(feature = "parquet")]
 pub(crate) use msprobe::FORMAT as MSPROBE;

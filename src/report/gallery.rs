@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::ser::{SerializeSeq as _, Serializer};
 
-use super::{PartReport, Portrait};
+use crate::compare::{PartReport, Portrait};
 use crate::measure::{ErrorBins, ErrorMap, Look, ValueBins};
 
 /// Values that are shown more closely; those of the first parts.

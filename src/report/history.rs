@@ -260,9 +260,12 @@ fn escaped(text: &str) -> String {
 /// The modules of one run as a parquet table: a row each, with step, rank, name, state and error.
 ///
 /// # Errors
-/// [`super::ReportError`] when it cannot be written.
+/// [`crate::files::ReportError`] when it cannot be written.
 #[cfg(feature = "parquet")]
-pub fn modules(path: &std::path::Path, outcome: &crate::gate::GateOutcome) -> Result<(), super::ReportError> {
+pub fn modules(
+    path: &std::path::Path,
+    outcome: &crate::gate::GateOutcome,
+) -> Result<(), crate::files::ReportError> {
     use std::sync::Arc;
 
     use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
@@ -271,7 +274,7 @@ pub fn modules(path: &std::path::Path, outcome: &crate::gate::GateOutcome) -> Re
     use super::gate::model::CaseEntry;
     use crate::gate::Kind;
 
-    let mut draft = super::Draft::create(path)?;
+    let mut draft = crate::files::Draft::create(path)?;
     let cases: Vec<&crate::gate::Case> =
         outcome.cases.iter().filter(|case| case.kind != Kind::Scalar).collect();
     let entries: Vec<CaseEntry<'_>> = cases.iter().map(|case| (*case).into()).collect();
@@ -285,7 +288,7 @@ pub fn modules(path: &std::path::Path, outcome: &crate::gate::GateOutcome) -> Re
         ("message", Arc::new(StringArray::from_iter_values(entries.iter().map(|case| case.message)))),
         ("error", Arc::new(cases.iter().map(|case| case.error).collect::<Float64Array>())),
     ];
-    let refused = |error: &dyn std::fmt::Display| super::ReportError::format(path, error);
+    let refused = |error: &dyn std::fmt::Display| crate::files::ReportError::format(path, error);
     let batch = RecordBatch::try_from_iter_with_nullable(
         columns.into_iter().map(|(name, column)| (name, column, true)),
     )

@@ -3,8 +3,10 @@
 use std::io::Write;
 use std::path::Path;
 
+use super::ReportWriter;
 use super::model::Report;
-use super::{Draft, PartReport, ReportError, ReportWriter};
+use crate::compare::PartReport;
+use crate::files::{Draft, ReportError};
 use crate::judge::Summary;
 
 /// Writer of `report.json`: the answer and the tallies, no rows.

@@ -10,8 +10,6 @@ pub mod columns;
 pub mod commands;
 pub mod compared;
 pub mod config;
-mod draft;
-mod error;
 mod fault;
 #[cfg(any(feature = "html", feature = "parquet"))]
 mod gallery;
@@ -31,7 +29,6 @@ mod paint;
 #[cfg(feature = "parquet")]
 pub mod parquet;
 pub mod peers;
-mod portrait;
 pub mod rows;
 mod set;
 #[cfg(feature = "parquet")]
@@ -44,32 +41,13 @@ pub mod xlsx;
 #[cfg(test)]
 mod tests;
 
-pub use draft::{Discarded, Draft, discard_drafts};
-pub use error::ReportError;
-pub use portrait::Portrait;
 pub use set::{Extent, Format, ReportSet, UnknownFormat};
 #[cfg(feature = "parquet")]
 pub use stored::{StoredError, StoredFile, StoredRun};
 
-use crate::judge::{PartEvidence, PartJudgement, Summary};
-use crate::pair::{BySlot, PartPair};
-
-/// Everything known of one step of one rank.
-#[derive(Debug, Clone, Copy)]
-pub struct PartReport<'a> {
-    /// The two sides and their pairing.
-    pub pair: &'a PartPair,
-    /// What is known of the slots.
-    pub evidence: &'a PartEvidence,
-    /// What was decided.
-    pub judged: &'a PartJudgement,
-    /// Numbers of the values; see [`crate::pair::value_numbers`].
-    pub values: &'a BySlot<Option<u32>>,
-    /// What was looked at more closely.
-    pub portraits: &'a [Portrait],
-    /// Number of parts of the whole comparison, as far as it is known: what cannot be read drops out.
-    pub parts: usize,
-}
+use crate::compare::PartReport;
+use crate::files::{Draft, ReportError};
+use crate::judge::Summary;
 
 /// Writes one report file.
 pub trait ReportWriter: Send {

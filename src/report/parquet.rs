@@ -19,11 +19,13 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
+use super::ReportWriter;
 use super::columns::{Kind, SlotColumn};
 use super::gallery::Gallery;
 use super::model::{Report, SCHEMA_VERSION, Tool};
 use super::rows::{Cell, op_rows};
-use super::{Draft, PartReport, ReportError, ReportWriter};
+use crate::compare::PartReport;
+use crate::files::{Draft, ReportError};
 use crate::judge::Summary;
 
 /// Rows handed over at once.

@@ -5,8 +5,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::PartReport;
 use super::columns::{OpColumn, Side, SlotColumn, Statistic};
+use crate::compare::PartReport;
 use crate::dump::{Counts, Number, Op, OpName, Ordinal, Phase, Scalar, Slot, TensorRecord, Value};
 use crate::judge::{OpJudgement, SlotJudgement, source_line, user_frames};
 use crate::measure::{Evidence, PairMetrics, RecordedComparison, TensorSummary};

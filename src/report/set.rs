@@ -7,12 +7,14 @@ use std::str::FromStr;
 
 use rayon::prelude::*;
 
+use super::ReportWriter;
 use super::compared::{JunitReport, MarkdownReport};
 use super::json::JsonReport;
 use super::text::TextReport;
-use super::{Draft, PartReport, ReportError, ReportWriter};
 #[cfg(feature = "parquet")]
 use super::{StoredError, StoredRun};
+use crate::compare::PartReport;
+use crate::files::{Draft, ReportError};
 use crate::judge::Summary;
 
 /// A report file that can be asked for.

@@ -15,11 +15,11 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-use super::ReportError;
 use super::columns::{Kind, SlotColumn};
 use super::model::SCHEMA_VERSION;
 use super::parquet::data_type;
 use super::rows::Cell;
+use crate::files::ReportError;
 
 /// Rows taken at once.
 const BATCH: usize = 8192;

@@ -13,7 +13,9 @@ use super::number::{self, counted, element, thousands};
 pub use super::paint::Colour;
 use super::paint::{Paint, Style};
 use super::visible::{shorten, visible};
-use super::{Draft, PartReport, ReportError, ReportWriter, fault};
+use super::{ReportWriter, fault};
+use crate::compare::PartReport;
+use crate::files::{Draft, ReportError};
 use crate::judge::{
     Cause, ErrorPlace, Extremes, Finding, LargestError, Located, Role, RunInfo, RunVerdict, Summary, Verdict,
 };

@@ -7,8 +7,8 @@ use std::time::Instant;
 use super::share::{folder_of, read_done};
 use super::{PLAN, Plan, PlanError, Shard};
 use crate::compare::Fold;
+use crate::files::Copies;
 use crate::judge::Summary;
-use crate::read::Copies;
 
 /// Missing shards that are told one by one.
 const LISTED: usize = 50;

@@ -16,10 +16,10 @@ use crate::compare::{
     measured_noise,
 };
 use crate::dump::{Dump, LevelFilter, NumberSet, PartKey, RankId};
+use crate::files::Copies;
+use crate::files::Draft;
 use crate::judge::RunInfo;
 use crate::pair::PartMatch;
-use crate::read::Copies;
-use crate::report::Draft;
 
 /// What a shard reads.
 #[derive(Debug, Clone, PartialEq, Eq)]

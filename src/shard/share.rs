@@ -12,11 +12,13 @@ use super::state::State;
 use super::{PART, Plan, PlanError, Shard};
 use crate::compare::{CompareError, CompareOptions, Fold, Parts, Progress, Reference, measured_noise};
 use crate::dump::{Dump, PartKey, PartReader, Rank, RankId};
+use crate::files::Copies;
+use crate::files::Draft;
+use crate::files::map::FileAccess;
 use crate::judge::RunJudge;
 use crate::pair::PartMatch;
-use crate::read::map::FileAccess;
-use crate::read::{self, Copies, ReadError};
-use crate::report::{Draft, Extent, Format, ReportSet};
+use crate::read::{self, ReadError};
+use crate::report::{Extent, Format, ReportSet};
 
 /// `part.json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -214,7 +216,7 @@ impl PartReader for Alone {
     fn read(&self, key: &PartKey) -> Result<Rank, ReadError> {
         let place =
             self.places.get(key).ok_or_else(|| ReadError::usage(&*key.label, "no such part in this plan"))?;
-        let dump = self.copies.open(place, self.access)?;
+        let dump = read::open_called(place, &self.copies, self.access)?;
         let only = dump.parts.first().filter(|_| dump.parts.len() == 1);
         let only = only.ok_or_else(|| {
             ReadError::usage(place, "is no longer the single part it was when the plan was made")

@@ -8,9 +8,9 @@ use super::{PLAN, Plan, Shard, compare_shard, merge, plan};
 use crate::capture::{DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts};
 use crate::compare::{Asked, CompareOptions, Quiet, compare};
 use crate::dump::{Content, DType, SlotSide, TensorRef};
+use crate::files::Copies;
 use crate::judge::{RunVerdict, Summary};
 use crate::measure::observe;
-use crate::read::Copies;
 use crate::report::json;
 
 /// Writes a dump of sketches: `ranks` ranks, two steps, a chain of five ops. In rank 5 of step 1 the third is wrong if `faulty`.

@@ -15,7 +15,7 @@ use super::fetch::{Order, fetch, requests};
 use super::scratch::Budget;
 use super::spans::Spans;
 use super::{Bucket, Object, StoreError};
-use crate::read::late::{LateFiles, Pieces, Wanted};
+use crate::files::late::{LateFiles, Pieces, Wanted};
 
 /// Bytes between two ranges that are fetched with them, for one request costs more: 1 MiB, as the crate `object_store` has it. A store that takes 30 ms to
 /// answer and sends 50 MB/s on a connection sends 1.5 MB in this time.

@@ -15,8 +15,8 @@ use super::scratch::Scratch;
 use super::{Address, Bucket, Fault, Object, Remote, SCRATCH_BYTES, Scheme, Selection, StoreError, Stores};
 use crate::compare::Asked;
 use crate::dump::native::MANIFEST;
-use crate::read::Copies;
-use crate::read::late::LateFolder;
+use crate::files::Copies;
+use crate::files::late::LateFolder;
 
 /// Objects of one listing; beyond it, a prefix is not a dump.
 const MAX_OBJECTS: usize = 10_000_000;

@@ -86,7 +86,7 @@ fn only_what_is_selected_is_copied_and_the_answer_is_the_same() {
     let [steps, ranks] = asked.numbers().unwrap();
     let selection = Selection { steps, ranks, ..Selection::default() };
     let found = compared(&lying, &asked, &selection).unwrap();
-    let single = on_disk(folder.path(), &asked.options(&crate::read::Copies::default()).unwrap());
+    let single = on_disk(folder.path(), &asked.options(&crate::files::Copies::default()).unwrap());
     assert_eq!(
         report(&found, "s3://bucket/runs", folder.path()),
         report(&single, "s3://bucket/runs", folder.path())

@@ -18,7 +18,7 @@ use super::error::ConfigError;
 use super::pair::DevicePair;
 use super::part::{Part, Verdict};
 use super::{pip_name, wildcard};
-use crate::settings::{self, SettingsError};
+use crate::files::settings::{self, SettingsError};
 
 /// The table that comes with probe.
 const SHIPPED: &str = include_str!("../expectations.toml");

@@ -5,12 +5,12 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::read::ReadError;
-use crate::read::archive::{Zipped, name_fault};
-use crate::read::limits::{
+use crate::files::limits::{
     MAX_PACK_BYTES, MAX_PACK_MEMBER_BYTES, MAX_PACK_MEMBERS, MAX_PACK_RATIO, PACK_RATIO_BYTES,
 };
-use crate::read::map::{FileAccess, Source};
+use crate::files::map::{FileAccess, Source};
+use crate::read::ReadError;
+use crate::read::archive::{Zipped, name_fault};
 use crate::read::tensor_file::printable;
 
 /// First bytes of a zip file; of one without members in the second form.

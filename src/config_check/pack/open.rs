@@ -10,11 +10,11 @@ use crate::config_check::Part;
 use crate::config_check::error::ConfigError;
 use crate::config_check::expectations::Expectations;
 use crate::dump::Storage;
-use crate::read::Copies;
-use crate::read::map::{FileAccess, Source};
+use crate::files::Copies;
+use crate::files::map::{FileAccess, Source};
 use crate::read::tensor_file::printable;
 
-/// Reads the pack at `path`: whole, in memory, under the limits of [`read::limits`](crate::read::limits), without secrets.
+/// Reads the pack at `path`: whole, in memory, under the limits of [`read::limits`](crate::files::limits), without secrets.
 /// Members that cannot be read become [faults](Pack::faults).
 ///
 /// # Errors

@@ -23,8 +23,9 @@ pub use change::{Comparison, Moved};
 pub use value::{BoundaryValue, NonFinite, ValuePart};
 
 use super::import::{Scalars, Series};
-use crate::read::{ReadError, limits};
-use crate::report::{Draft, ReportError};
+use crate::files::limits;
+use crate::files::{Draft, ReportError};
+use crate::read::ReadError;
 
 /// The value of `format` in every baseline.
 pub const FORMAT: &str = "probe baseline";

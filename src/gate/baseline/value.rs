@@ -6,8 +6,8 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::files::limits;
 use crate::gate::number::Exact;
-use crate::read::limits;
 
 /// Values of one step of one rank, in the order of execution.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]

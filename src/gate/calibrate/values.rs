@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use super::{FACTOR, LEAST, literal, rounded_up};
-use crate::compare::{CompareOptions, Progress, compare_dumps};
+use crate::compare::{CompareOptions, PartReport, Progress, compare_dumps};
 use crate::dump::{Dump, NumberSet, OpKind, OpName, Phase};
+use crate::files::map::FileAccess;
 use crate::gate::GateError;
 use crate::gate::baseline::{BoundaryValue, ValuePart};
 use crate::gate::cases::is_boundary;
@@ -17,8 +18,6 @@ use crate::gate::import::Scalars;
 use crate::gate::side::{Side, Values};
 use crate::gate::values as lines;
 use crate::judge::Verdict;
-use crate::read::map::FileAccess;
-use crate::report::PartReport;
 
 /// Least relative error that two values of a baseline are told apart by, with room for twice as much: norms of lines have 24 bits, and those of
 /// both sides are off by half of their last one.

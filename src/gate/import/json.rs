@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{COUNTERS, Found, STEP_NAMES, ScalarFormat, number, step, whole};
-use crate::read::limits;
+use crate::files::limits;
 use crate::read::msprobe::with_quoted_numbers;
 
 /// The form of a JSON file, as far as its content tells.

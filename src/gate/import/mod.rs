@@ -20,7 +20,8 @@ use std::io::Read as _;
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::read::{ReadError, limits};
+use crate::files::limits;
+use crate::read::ReadError;
 
 /// Values of one scalar by step. NaN and infinities are kept.
 pub type Series = BTreeMap<u64, f64>;

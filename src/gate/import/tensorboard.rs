@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use half::{bf16, f16};
 
 use super::{Found, content};
-use crate::read::{ReadError, limits};
+use crate::files::limits;
+use crate::read::ReadError;
 
 /// Most bytes of one record: an image or a graph in it is passed over, not read.
 const MAX_RECORD: usize = 1 << 30;

@@ -21,9 +21,9 @@ pub use scalar::{DEFAULT_RULE, ScalarRule, Worse, is_of_speed};
 
 use super::GateError;
 use crate::dump::NumberSet;
+use crate::files::limits;
+use crate::files::settings::{self, SettingsError};
 use crate::judge::Rules;
-use crate::read::limits;
-use crate::settings::{self, SettingsError};
 
 /// How the baseline was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]

@@ -9,8 +9,8 @@ use serde::Deserialize;
 
 use super::{Level, Noise};
 use crate::dump::{DType, Phase};
+use crate::files::settings::{self, SettingsError};
 use crate::judge::weigh::{Family, Role};
-use crate::settings::{self, SettingsError};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use crate::files::map::Source;
 use crate::read::ReadError;
-use crate::read::map::Source;
 
 const END: &[u8] = b"PK\x05\x06";
 const END_BYTES: u64 = 22;

@@ -16,9 +16,9 @@ use zip::read::OwnedZipFileEntry;
 pub(crate) use zipped::{ENCRYPTED, Zipped};
 
 use super::tensor_file::printable;
+use crate::files::limits::MAX_ARCHIVE_MEMBERS;
+use crate::files::map::{Section, Source};
 use crate::read::ReadError;
-use crate::read::limits::MAX_ARCHIVE_MEMBERS;
-use crate::read::map::{Section, Source};
 
 /// Bytes between the beginning of a member and its content: a header of 30, its name, and the padding of torch to 64. What goes beyond is read for itself.
 const FRONT: u64 = 512;

@@ -14,9 +14,9 @@ use zip::{CompressionMethod, ZipArchive, ZipReadOptions};
 
 use super::end::{EndRecord, Fields};
 use super::name_fault;
+use crate::files::limits::MAX_DIRECTORY_BYTES;
+use crate::files::map::Source;
 use crate::read::ReadError;
-use crate::read::limits::MAX_DIRECTORY_BYTES;
-use crate::read::map::Source;
 use crate::read::tensor_file::printable;
 
 /// First size of the buffer for the content of a member, in bytes.

@@ -16,9 +16,9 @@ use crate::dump::{
     DType, RecordedDType, SlotSide, Storage, TensorData, TensorRecord, Value, contiguous_strides,
     element_count,
 };
+use crate::files::limits::MAX_CANN_HEADER_BYTES;
+use crate::files::map::{FileAccess, Source};
 use crate::read::ReadError;
-use crate::read::limits::MAX_CANN_HEADER_BYTES;
-use crate::read::map::{FileAccess, Source};
 use crate::read::tensor_file::{Entry, TensorFile};
 
 /// Bytes of the number that the file begins with.

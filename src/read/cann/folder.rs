@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 
 use super::name::{self, FileName, MAPPING, STOPPED};
 use crate::dump::{PartKey, RankId};
+use crate::files::limits::{MAX_CANN_FOLDERS, MAX_FOLDER_ENTRIES};
+use crate::files::map::{FileAccess, Source};
 use crate::read::ReadError;
-use crate::read::limits::{MAX_CANN_FOLDERS, MAX_FOLDER_ENTRIES};
-use crate::read::map::{FileAccess, Source};
 
 /// Entries of a folder by which it is known.
 const SAMPLE: usize = 256;

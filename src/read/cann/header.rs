@@ -4,7 +4,7 @@
 
 use super::wire::{Message, Value, WireError};
 use crate::dump::MAX_DIMS;
-use crate::read::limits::{MAX_CANN_TENSORS, MAX_NAME_BYTES};
+use crate::files::limits::{MAX_CANN_TENSORS, MAX_NAME_BYTES};
 
 /// What a file says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

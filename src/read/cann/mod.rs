@@ -37,8 +37,8 @@ pub(super) use folder::{Found, find_parts, recognises};
 pub(crate) use name::{MAPPING, STOPPED, is_draft, is_dump_name};
 
 use super::ReadError;
-use super::map::FileAccess;
 use crate::dump::{Dump, PartKey, PartReader, Rank};
+use crate::files::map::FileAccess;
 use folder::Part;
 
 /// [`Dump::format`] of dumps of the runtime.

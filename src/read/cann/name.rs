@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::read::map::{self, FileAccess};
-use crate::read::{ReadError, limits};
+use crate::files::limits;
+use crate::files::map::{self, FileAccess};
+use crate::read::ReadError;
 
 /// The list of files whose names were too long, beside them.
 pub(crate) const MAPPING: &str = "mapping.csv";

@@ -12,8 +12,8 @@ use super::file::DumpFile;
 use super::folder::{File, Part};
 use super::name::FileName;
 use crate::dump::{Op, OpName, Rank, Slot, Task, TensorData, TensorStore, Value};
+use crate::files::map::FileAccess;
 use crate::read::ReadError;
-use crate::read::map::FileAccess;
 use crate::read::tensor_file::TensorFile;
 
 /// What op names begin with.

@@ -10,8 +10,8 @@ use serde::Deserialize;
 
 use super::{DumpFile, find_parts, open, recognises};
 use crate::dump::{Rank, Value};
+use crate::files::map::FileAccess;
 use crate::read::ReadError;
-use crate::read::map::FileAccess;
 use crate::read::tensor_file::TensorFile;
 
 /// What a tensor must be.

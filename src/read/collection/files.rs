@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::index;
+use crate::files::limits::MAX_FOLDER_ENTRIES;
 use crate::read::ReadError;
-use crate::read::limits::MAX_FOLDER_ENTRIES;
 
 /// Extensions of tensor files; what a file really is, its content decides.
 const EXTENSIONS: [&str; 6] = ["safetensors", "pt", "pth", "bin", "npy", "npz"];

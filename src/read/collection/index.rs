@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::store::Store;
+use crate::files::limits::MAX_HEADER_BYTES;
+use crate::files::map::{self, FileAccess};
 use crate::read::ReadError;
-use crate::read::limits::MAX_HEADER_BYTES;
-use crate::read::map::{self, FileAccess};
 use crate::read::tensor_file::printable;
 
 /// Names looked for in a folder, best first; with both present they describe the same weights twice.

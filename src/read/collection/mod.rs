@@ -22,9 +22,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::map::FileAccess;
 use super::{ReadError, tensor_file};
 use crate::dump::{Dump, Op, OpName, PartKey, PartReader, Rank, RankId, Slot, SlotSide, Task};
+use crate::files::map::FileAccess;
 use store::Store;
 
 pub(super) use files::folder_holds_tensors;

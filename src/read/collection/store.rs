@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::dump::{TensorData, TensorStore, Value};
+use crate::files::late::{self, Wanted};
+use crate::files::limits::MAX_HELD_FILES;
+use crate::files::map::FileAccess;
 use crate::read::ReadError;
-use crate::read::late::{self, Wanted};
-use crate::read::limits::MAX_HELD_FILES;
-use crate::read::map::FileAccess;
 use crate::read::tensor_file::{self, Entry, TensorFile};
 
 /// Opened files in the order of the collection.

@@ -125,7 +125,7 @@ fn equal_names_in_two_files_are_told_apart() {
 fn files_beyond_those_held_open_are_opened_again() {
     let folder = tempfile::tempdir().unwrap();
     let content = fs::read(golden("npy_scalar.npy")).unwrap();
-    let count = crate::read::limits::MAX_HELD_FILES + 2;
+    let count = crate::files::limits::MAX_HELD_FILES + 2;
     for at in 0..count {
         fs::write(folder.path().join(format!("{at}.npy")), &content).unwrap();
     }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::PartFile;
 use crate::dump::{PartKey, RankId};
-use crate::read::{ReadError, limits};
+use crate::files::limits;
+use crate::read::ReadError;
 
 /// The index files, in order of preference when both exist.
 pub(crate) const INDEX_NAMES: [&str; 2] = ["dump.json", "debug.json"];

@@ -15,10 +15,11 @@ pub(crate) use json::with_quoted_numbers;
 pub(crate) use layout::INDEX_NAMES;
 pub(super) use layout::{Found, find_parts, is_index_name};
 
-use super::late::{self, Wanted};
-use super::map::{self, FileAccess};
-use super::{ReadError, limits, tensor_file};
+use super::{ReadError, tensor_file};
 use crate::dump::{Dump, PartKey, PartReader, Rank, Repeated, TensorData, TensorRecord, TensorStore, Value};
+use crate::files::late::{self, Wanted};
+use crate::files::limits;
+use crate::files::map::{self, FileAccess};
 
 /// [`Dump::format`] of dumps of the older tool.
 pub(crate) const FORMAT: &str = "msprobe dump";

@@ -10,8 +10,8 @@ use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 
 use super::guarded;
+use crate::files::map::{FileAccess, Source};
 use crate::read::ReadError;
-use crate::read::map::{FileAccess, Source};
 
 /// How a journal ends.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use super::part::incomplete;
 use super::{PartFolder, manifest};
 use crate::dump::native::{JOURNAL, MANIFEST, OPS, RunManifest, numbered};
 use crate::dump::{PartKey, RankId};
-use crate::read::{ReadError, limits};
+use crate::files::limits;
+use crate::read::ReadError;
 
 /// Step folders looked into to know a dump without a manifest; one of another tool may have thousands.
 const SAMPLE: usize = 8;

@@ -7,9 +7,10 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::dump::native::{FORMAT, FORMAT_VERSION, RunManifest};
-use crate::read::limits::MAX_MANIFEST_BYTES;
+use crate::files::limits::MAX_MANIFEST_BYTES;
+use crate::files::map;
+use crate::read::ReadError;
 use crate::read::tensor_file::printable;
-use crate::read::{ReadError, map};
 
 /// What tells a manifest of this format from any other file of that name.
 #[derive(Deserialize)]

@@ -25,9 +25,9 @@ pub(super) use layout::{Found, find_parts, is_table_name};
 pub(super) use manifest::is_manifest;
 
 use super::ReadError;
-use super::map::FileAccess;
 use crate::dump::native::RunManifest;
 use crate::dump::{Dump, NATIVE, PartKey, PartReader, Rank};
+use crate::files::map::FileAccess;
 
 /// Opens a dump whose parts are already found.
 pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {

@@ -13,9 +13,9 @@ use super::{PartFolder, journal, stacks, table};
 use crate::dump::native::columns::Column;
 use crate::dump::native::{JOURNAL, OPS, RunManifest, STOPPED};
 use crate::dump::{Op, Rank, SketchVersion, Task};
+use crate::files::late;
+use crate::files::map::FileAccess;
 use crate::read::ReadError;
-use crate::read::late;
-use crate::read::map::FileAccess;
 use crate::read::tensor_file::printable;
 
 /// Reads the part.

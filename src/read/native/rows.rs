@@ -19,8 +19,9 @@ use crate::dump::{
     RecordedStatistics, Repeated, SKETCH_LANES, Scalar, SeenAs, Sketch, SketchVersion, Slot, SlotSide,
     TensorMetadata, TensorRecord, Value,
 };
+use crate::files::limits;
+use crate::read::ReadError;
 use crate::read::tensor_file::printable;
-use crate::read::{ReadError, limits};
 
 /// What may still be copied out of one file.
 #[derive(Debug)]

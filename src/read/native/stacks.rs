@@ -11,8 +11,8 @@ use super::{journal, table};
 use crate::dump::Stack;
 use crate::dump::native::columns::STACK_COLUMNS;
 use crate::dump::native::{STACKS, STACKS_JOURNAL};
+use crate::files::map::FileAccess;
 use crate::read::ReadError;
-use crate::read::map::FileAccess;
 
 /// The stacks of the part in `folder`, from its table or, where there is none, from its journal.
 ///

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::small::SmallTensors;
 use crate::dump::native::{shard_name, shard_part_name};
 use crate::dump::{Checksum, DType, Storage, TensorData, TensorStore};
+use crate::files::late::{self, Wanted};
+use crate::files::map::{FileAccess, Source};
 use crate::measure;
 use crate::read::ReadError;
-use crate::read::late::{self, Wanted};
-use crate::read::map::{FileAccess, Source};
 
 /// Where in a shard the data of one tensor lies, and what it is.
 #[derive(Debug, Clone, PartialEq)]

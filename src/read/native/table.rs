@@ -13,7 +13,8 @@ use parquet::basic::Compression;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::guarded;
-use crate::read::{ReadError, limits, map};
+use crate::files::{limits, map};
+use crate::read::ReadError;
 
 /// Rows taken at once.
 const BATCH: usize = 1024;

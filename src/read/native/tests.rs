@@ -13,7 +13,7 @@ use crate::dump::{
     RecordedStatistics, SKETCH_LANES, Scalar, SeenAs, Sketch, SketchVersion, SlotSide, Task, TensorRef,
     Value,
 };
-use crate::read::map::FileAccess;
+use crate::files::map::FileAccess;
 use crate::read::{ReadError, open};
 
 mod small;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::{load_single, open};
+use crate::files::map::FileAccess;
 use crate::read::ReadError;
-use crate::read::map::FileAccess;
 
 /// Every file with a part of the message that it must cause, at opening or at the first tensor that cannot be loaded.
 const CASES: &[(&str, &str)] = &[

@@ -20,8 +20,8 @@ use std::path::Path;
 
 use super::ReadError;
 use super::archive::Archive;
-use super::map::{FileAccess, Source};
 use crate::dump::{Storage, TensorData, Value};
+use crate::files::map::{FileAccess, Source};
 
 pub(crate) use printable::printable;
 

@@ -12,13 +12,13 @@ use zip::read::OwnedZipFileEntry;
 
 use super::{Entry, TensorFile, npy, printable};
 use crate::dump::{TensorData, Value};
-use crate::read::ReadError;
-use crate::read::archive::{ENCRYPTED, Zipped};
-use crate::read::limits::{
+use crate::files::limits::{
     LARGE_INFLATED_BYTES, MAX_DEFLATED_HEADER_BYTES, MAX_INFLATE_RATIO, MAX_INFLATED_BYTES,
     MAX_LARGE_INFLATE_RATIO, MAX_NPZ_MEMBERS,
 };
-use crate::read::map::{Section, Source};
+use crate::files::map::{Section, Source};
+use crate::read::ReadError;
+use crate::read::archive::{ENCRYPTED, Zipped};
 
 const EXTENSION: &str = ".npy";
 

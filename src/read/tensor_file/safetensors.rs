@@ -22,9 +22,9 @@ use serde::de::{
 
 use super::{Entry, TensorFile, printable};
 use crate::dump::{DType, MAX_DIMS, RecordedDType, TensorData, TensorRecord, Value};
+use crate::files::limits::MAX_HEADER_BYTES;
+use crate::files::map::Source;
 use crate::read::ReadError;
-use crate::read::limits::MAX_HEADER_BYTES;
-use crate::read::map::Source;
 
 /// Bytes of the header's length.
 pub(super) const LENGTH_BYTES: u64 = 8;

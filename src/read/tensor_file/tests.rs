@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{Entry, TensorFile, load_single, open};
 use crate::dump::{TensorData, Value};
-use crate::read::map::FileAccess;
+use crate::files::map::FileAccess;
 
 #[derive(Deserialize)]
 struct Expected {

@@ -13,8 +13,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::{Draft, ReportError};
 use crate::config_check::Outcome;
+use crate::files::{Draft, ReportError};
 
 pub use text::{ConfigTextOptions, answer, render};
 

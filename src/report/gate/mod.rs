@@ -19,7 +19,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::{Draft, ReportError};
+use crate::files::{Draft, ReportError};
 use crate::gate::GateOutcome;
 use crate::gate::past::Past;
 

@@ -17,10 +17,12 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::ReportWriter;
 use super::gallery::Gallery;
 use super::model::Report;
 use super::rows::op_rows;
-use super::{Draft, PartReport, ReportError, ReportWriter};
+use crate::compare::PartReport;
+use crate::files::{Draft, ReportError};
 use crate::judge::Summary;
 use head::{Comparison, Head, Looks};
 use pack::Packer;

@@ -10,9 +10,10 @@ use flate2::read::ZlibDecoder;
 use sha2::{Digest as _, Sha256};
 
 use super::fixture::{everything, full_summary, hostile_names, summary};
+use crate::compare::PartReport;
 use crate::report::html::{HtmlReport, document, from_parquet};
 use crate::report::parquet::ParquetReport;
-use crate::report::{PartReport, ReportWriter, StoredError, StoredRun};
+use crate::report::{ReportWriter, StoredError, StoredRun};
 
 fn written(folder: &Path, parts: &[PartReport<'_>]) -> String {
     let part = everything();

@@ -6,10 +6,11 @@ use arrow_array::{Array, ArrayRef};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::fixture::{everything, hostile_names, summary};
+use crate::compare::PartReport;
+use crate::report::ReportWriter;
 use crate::report::columns::{Kind, SlotColumn};
 use crate::report::parquet::ParquetReport;
 use crate::report::rows::{Cell, op_rows};
-use crate::report::{PartReport, ReportWriter};
 
 fn written(
     folder: &std::path::Path,

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::fixture::{everything, full_summary};
-use crate::report::{Extent, Format, ReportError, ReportSet};
+use crate::files::ReportError;
+use crate::report::{Extent, Format, ReportSet};
 
 fn built() -> Vec<Format> {
     Format::ALL.into_iter().filter(|format| format.is_built()).collect()

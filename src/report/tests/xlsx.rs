@@ -6,6 +6,7 @@ use std::path::Path;
 use calamine::{Data, Range, Reader, Xlsx, open_workbook};
 
 use super::fixture::{Part, both, data, everything, full_summary, hostile_names, summary, tensor};
+use crate::compare::PartReport;
 use crate::dump::Task;
 use crate::judge::{Cause, Role, Summary, Verdict};
 use crate::measure::ALL_METRICS;
@@ -14,7 +15,7 @@ use crate::report::StoredRun;
 use crate::report::columns::{OpColumn, SlotColumn, UnmatchedColumn};
 use crate::report::rows::{Cell, op_rows};
 use crate::report::xlsx::XlsxReport;
-use crate::report::{Extent, PartReport, ReportWriter};
+use crate::report::{Extent, ReportWriter};
 
 type Book = Xlsx<std::io::BufReader<std::fs::File>>;
 

@@ -6,7 +6,7 @@ use super::book::Book;
 use super::sheet::{Head, Layout, MAX_ROWS, Sheet, Spot};
 use super::style::Style;
 use crate::config_check::{CheckVerdict, Outcome, PartOutcome, Row, Verdict};
-use crate::report::Draft;
+use crate::files::Draft;
 use crate::report::config::answer;
 use crate::report::model::Tool;
 use crate::report::number::ranges;

@@ -1,9 +1,9 @@
 //! Which columns a part can fill. The others are left out of the workbook, where width is dear.
 
+use crate::compare::PartReport;
 #[cfg(feature = "parquet")]
 use crate::measure::Basis;
 use crate::measure::{Evidence, Metric};
-use crate::report::PartReport;
 #[cfg(feature = "parquet")]
 use crate::report::columns::Side;
 use crate::report::columns::{OpColumn, SlotColumn, Statistic};

@@ -33,9 +33,11 @@ use self::table::Table;
 use super::columns::{OpColumn, SlotColumn, UnmatchedColumn};
 use super::number::thousands;
 use super::rows::op_rows;
-use super::{Draft, Extent, PartReport, ReportError, ReportWriter};
+use super::{Extent, ReportWriter};
 #[cfg(feature = "parquet")]
 use super::{StoredError, StoredRun};
+use crate::compare::PartReport;
+use crate::files::{Draft, ReportError};
 use crate::judge::Summary;
 
 /// Writer of `result.xlsx`.

@@ -12,8 +12,8 @@ use super::{manifest, op, read_only_part, slot};
 use crate::capture::{CaptureTask, DumpWriter, SlotValue, TensorFacts};
 use crate::dump::native::{OPS, rank_folder};
 use crate::dump::{ALL_DTYPES, Content, DType, SlotSide, Task, TensorRef, contiguous_strides};
+use crate::files::map::FileAccess;
 use crate::measure::observe;
-use crate::read::map::FileAccess;
 use crate::read::open;
 
 /// A tensor with any bits in it, stored as it is.

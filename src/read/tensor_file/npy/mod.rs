@@ -15,9 +15,9 @@ use super::{Entry, TensorFile, printable};
 use crate::dump::{
     DType, RecordedDType, TensorData, TensorMetadata, TensorRecord, Value, contiguous_strides, element_count,
 };
+use crate::files::limits::MAX_HEADER_BYTES;
+use crate::files::map::{Section, Source};
 use crate::read::ReadError;
-use crate::read::limits::MAX_HEADER_BYTES;
-use crate::read::map::{Section, Source};
 
 /// First bytes of every npy file.
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";

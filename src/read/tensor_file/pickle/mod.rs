@@ -16,7 +16,7 @@ pub(super) use heap::{Heap, Item, Rebuilt, Span, StorageId};
 use code::Code;
 
 use super::printable;
-use crate::read::limits::MAX_PICKLE_VALUES;
+use crate::files::limits::MAX_PICKLE_VALUES;
 
 /// Why a program was refused, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::dump::{Number, RecordedDType, Scalar, TensorMetadata, TensorRecord, Value};
+use crate::files::limits::{MAX_DEPTH, MAX_LISTED_BYTES, MAX_LISTED_VALUES, MAX_NAME_BYTES};
 use crate::read::ReadError;
-use crate::read::limits::{MAX_DEPTH, MAX_LISTED_BYTES, MAX_LISTED_VALUES, MAX_NAME_BYTES};
 use crate::read::tensor_file::Entry;
 use crate::read::tensor_file::pickle::{Class, Element, Heap, Item, Program, Rebuilt, Span};
 

@@ -12,10 +12,10 @@ use super::byte_order::swapped;
 use super::pickle::{self, Element, Item, Rebuilt, StorageId};
 use super::{Entry, TensorFile, printable};
 use crate::dump::{DType, TensorData, element_count, is_row_major};
+use crate::files::limits::{MAX_EXPANDED_ELEMENTS, MAX_PICKLE_BYTES};
+use crate::files::map::{Section, Source};
 use crate::read::ReadError;
 use crate::read::archive::{Archive, Member};
-use crate::read::limits::{MAX_EXPANDED_ELEMENTS, MAX_PICKLE_BYTES};
-use crate::read::map::{Section, Source};
 
 /// Archive member with the program, below one folder of any name.
 const PROGRAM: &str = "/data.pkl";

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::read::Copies;
+use super::Copies;
 
 /// A file of settings that cannot be used.
 #[derive(Debug, thiserror::Error)]

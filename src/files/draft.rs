@@ -84,7 +84,7 @@ impl Draft {
 
     /// The folder where the file will stand.
     #[cfg(feature = "xlsx")]
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         folder(&self.target)
     }
 

@@ -19,9 +19,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::ReadError;
 use super::late::{self, Pieces, Wanted};
-use crate::dump::{Bytes, Storage};
+use crate::dump::{Bytes, ReadError, Storage};
 
 /// Smallest file that is mapped rather than read, in bytes.
 pub const MAP_FROM_BYTES: u64 = 256 << 10;
@@ -343,7 +342,7 @@ impl fmt::Debug for Source {
 ///
 /// # Errors
 /// As for [`open`].
-pub(super) fn open_regular(path: &Path) -> Result<(File, u64), ReadError> {
+pub(crate) fn open_regular(path: &Path) -> Result<(File, u64), ReadError> {
     // Asked before opening, because opening a pipe without a writer blocks; asked again after, because the name may
     // point elsewhere by then.
     regular_len(path, &fs::metadata(path).map_err(|e| ReadError::io(path, e))?)?;

@@ -70,17 +70,17 @@ fn of(path: &Path) -> Option<Arc<dyn LateFiles>> {
 }
 
 /// Whether the files below `path` may be late.
-pub(super) fn may_be(path: &Path) -> bool {
+pub(crate) fn may_be(path: &Path) -> bool {
     of(path).is_some()
 }
 
 /// The late file at `path`, if it is one.
-pub(super) fn open(path: &Path) -> Option<(Arc<dyn Pieces>, u64)> {
+pub(crate) fn open(path: &Path) -> Option<(Arc<dyn Pieces>, u64)> {
     of(path)?.open(path)
 }
 
 /// Tells who has them what of the files of one dump will be read soon; files that are here need nothing.
-pub(super) fn expect(wanted: &[Wanted]) {
+pub(crate) fn expect(wanted: &[Wanted]) {
     if let Some(files) = wanted.first().and_then(|first| of(&first.path)) {
         files.expect(wanted);
     }
