@@ -12,7 +12,7 @@ fn main() -> std::io::Result<()> {
     write("peers", &probe::report::peers::peers_schema())?;
     write("baseline", &probe::gate::baseline::baseline_schema())?;
     write("baseline-report", &probe::report::baseline::baseline_report_schema())?;
-    write("commands", &probe::report::commands::commands_schema())?;
+    write("commands", &probe::cli::commands::commands_schema())?;
     write("history", &probe::report::history::history_schema())?;
     write("narrow", &probe::report::narrow::narrow_schema())?;
     write("pack", &probe::config_check::pack::pack_schema())

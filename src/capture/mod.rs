@@ -27,6 +27,9 @@ mod shard;
 mod step;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 pub use cann::{CannFiles, Fate, prepare_cann};
 pub use error::CaptureError;
 pub use folder::{Existing, prepare};

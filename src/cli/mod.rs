@@ -7,6 +7,7 @@ mod baseline;
 mod calibrate;
 mod capture;
 mod cluster;
+pub mod commands;
 mod compare;
 mod comparison;
 mod config_check;

@@ -284,43 +284,6 @@ fn another_environment_makes_a_failure_drift() {
 }
 
 #[test]
-fn flaky_takes_the_same_commit_baseline_and_environment() {
-    let bench = Bench::new();
-    let write = |name: &str, loss: f64| {
-        let path = bench.folder.path().join(name);
-        let made = baseline::Baseline {
-            environment: [("torch".to_owned(), "2.7.1".to_owned())].into(),
-            scalars: [("loss".to_owned(), import::Series::from([(0, loss)]))].into(),
-            ..baseline::Baseline::default()
-        };
-        made.write(&path).unwrap();
-        path
-    };
-    let (golden, good, bad) =
-        (write("a.probe.json", 1.0), write("b.probe.json", 1.0), write("c.probe.json", 2.0));
-    let result = |candidate: &Path, commit: &str, evidence: &[PathBuf]| {
-        let options = GateOptions {
-            baseline: vec![golden.clone()],
-            candidate: vec![candidate.into()],
-            commit: Some(commit.into()),
-            evidence: evidence.to_vec(),
-            ..GateOptions::default()
-        };
-        gate(&Policy::default(), &options, &Quiet).unwrap()
-    };
-    let earlier = result(&good, "abc", &[]);
-    let report = bench.folder.path().join("gate.json");
-    fs::write(&report, crate::report::gate::model::json(&earlier).unwrap()).unwrap();
-    let outcome = result(&bad, "abc", std::slice::from_ref(&report));
-    assert_eq!((outcome.state, outcome.exit_code()), (State::Flaky, 1));
-    assert_eq!(outcome.evidence.len(), 1);
-    let other = result(&bad, "def", std::slice::from_ref(&report));
-    assert_eq!(other.state, State::Regression);
-    assert!(other.notes.iter().any(|note| note.contains("another commit")), "{:?}", other.notes);
-    assert_eq!(result(&good, "abc", &[report]).state, State::Pass);
-}
-
-#[test]
 fn dumps_are_gated_and_named_by_their_op() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
     let (gpu, npu) = (data.join("gpu_dump"), data.join("npu_dump"));

@@ -25,7 +25,6 @@ const EDGE: usize = 8;
 
 /// What to look at.
 #[derive(Debug, Clone, Default)]
-#[non_exhaustive]
 pub struct InspectOptions {
     /// Ops to list, by name; all when `None`.
     pub op: Option<GlobMatcher>,

@@ -6,8 +6,6 @@
 
 pub mod baseline;
 pub mod columns;
-#[cfg(all(feature = "native", feature = "parquet"))]
-pub mod commands;
 pub mod compared;
 pub mod config;
 mod fault;

@@ -24,11 +24,6 @@ mod scratch;
 mod spans;
 mod stage;
 
-#[cfg(test)]
-mod lying;
-#[cfg(test)]
-mod tests;
-
 pub use address::{Address, Remote, Scheme};
 pub use bucket::{Answer, Bucket, Fault, NoStores, Object, Stores};
 pub use choose::Selection;

@@ -32,7 +32,6 @@ const WITH_NEIGHBOURS: [&str; 3] = ["json", "parquet", "arrows"];
 
 /// Where copies go, and how many bytes they may have.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct StageOptions {
     /// Folder in which the scratch folder is made; that of the system where `None`.
     pub scratch: Option<PathBuf>,

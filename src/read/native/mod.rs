@@ -15,9 +15,6 @@ mod stacks;
 mod store;
 mod table;
 
-#[cfg(test)]
-mod tests;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 

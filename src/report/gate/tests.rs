@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::compare::Quiet;
-use crate::gate::{GateOptions, GateOutcome, Policy, gate};
+use crate::gate::{GateOptions, GateOutcome, Policy, State, baseline, gate, import};
 
 fn outcome(baseline: &str, candidate: &str) -> GateOutcome {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
@@ -206,4 +206,41 @@ fn the_page_holds_the_history_with_this_gate_as_its_last_run() {
     let content = GateFormat::Html.content(&failed, None, None).unwrap();
     let data = page_data(&String::from_utf8(content).unwrap());
     assert_eq!((&data["history"], &data["cases"][0]["status"]), (&Value::Null, &json!("failed")));
+}
+
+#[test]
+fn flaky_takes_the_same_commit_baseline_and_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, loss: f64| {
+        let path = folder.path().join(name);
+        let made = baseline::Baseline {
+            environment: [("torch".to_owned(), "2.7.1".to_owned())].into(),
+            scalars: [("loss".to_owned(), import::Series::from([(0, loss)]))].into(),
+            ..baseline::Baseline::default()
+        };
+        made.write(&path).unwrap();
+        path
+    };
+    let (golden, good, bad) =
+        (write("a.probe.json", 1.0), write("b.probe.json", 1.0), write("c.probe.json", 2.0));
+    let result = |candidate: &Path, commit: &str, evidence: &[std::path::PathBuf]| {
+        let options = GateOptions {
+            baseline: vec![golden.clone()],
+            candidate: vec![candidate.into()],
+            commit: Some(commit.into()),
+            evidence: evidence.to_vec(),
+            ..GateOptions::default()
+        };
+        gate(&Policy::default(), &options, &Quiet).unwrap()
+    };
+    let earlier = result(&good, "abc", &[]);
+    let report = folder.path().join("gate.json");
+    std::fs::write(&report, model::json(&earlier).unwrap()).unwrap();
+    let outcome = result(&bad, "abc", std::slice::from_ref(&report));
+    assert_eq!((outcome.state, outcome.exit_code()), (State::Flaky, 1));
+    assert_eq!(outcome.evidence.len(), 1);
+    let other = result(&bad, "def", std::slice::from_ref(&report));
+    assert_eq!(other.state, State::Regression);
+    assert!(other.notes.iter().any(|note| note.contains("another commit")), "{:?}", other.notes);
+    assert_eq!(result(&good, "abc", &[report]).state, State::Pass);
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::compare::PartReport;
 use crate::dump::{
-    Checksum, DType, Number, Op, OpName, Ordinal, PartKey, Rank, RankId, RecordedDType, RecordedStatistics,
-    Scalar, Slot, SlotSide, Task, TensorData, TensorMetadata, TensorRecord, TensorStore, Value,
+    Checksum, DType, Number, Op, OpName, Ordinal, PartKey, Rank, RankId, ReadError, RecordedDType,
+    RecordedStatistics, Scalar, Slot, SlotSide, Task, TensorData, TensorMetadata, TensorRecord, TensorStore,
+    Value,
 };
 use crate::judge::{
     Cause, Counts, ErrorPlace, Expectation, Finding, Incomplete, LargestError, OpJudgement, PartEvidence,
@@ -13,7 +14,6 @@ use crate::judge::{
 };
 use crate::measure::{Evidence, KeptMetrics, PairMetrics, TensorSummary, Unreadable, compare_recorded};
 use crate::pair::{BySlot, OpPair, Paired, PartPair, SlotPairs};
-use crate::read::ReadError;
 
 /// Names that try to be something else: a formula, terminal commands, markup, Excel's own escapes, a novel.
 pub(crate) fn hostile_names() -> [String; 6] {

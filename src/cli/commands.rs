@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::model::{Place, Tool};
 use crate::compare::Calibration;
 use crate::convert::{Conversion, Target};
 use crate::gate::policy::Growth;
+use crate::report::model::{Place, Tool};
 use crate::shard::{Plan, Shard, ShardOutcome};
 
 /// Version of these documents. Raised when a field changes its meaning or goes away; not for new ones.

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::capture::{
+use probe::capture::{
     CaptureLevel, CaptureTask, DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts,
 };
-use crate::dump::{Content, DType, SketchVersion, SlotSide, TensorRef};
-use crate::files::map::FileAccess;
-use crate::inspect::{InspectOptions, Inspection, inspect};
-use crate::measure::observe;
-use crate::report::inspection;
+use probe::dump::{Content, DType, SketchVersion, SlotSide, TensorRef};
+use probe::files::map::FileAccess;
+use probe::inspect::{InspectOptions, Inspection, inspect};
+use probe::measure::observe;
+use probe::report::inspection;
 
 /// Elements of a tensor, float32: more than lies between two that come together.
 const COUNT: usize = 400_000;
@@ -128,7 +128,7 @@ fn an_inspection_is_sent_what_it_shows() {
 fn a_comparison_is_sent_what_it_reads_once() {
     let (folder, lying) = written(2);
     let disk =
-        |asked: &Asked| on_disk(folder.path(), &asked.options(&crate::files::Copies::default()).unwrap());
+        |asked: &Asked| on_disk(folder.path(), &asked.options(&probe::files::Copies::default()).unwrap());
     let check = |asked: &Asked| {
         let found = compared(&lying, asked, &Selection::default()).unwrap();
         assert_eq!(found.verdict, RunVerdict::Diverged);
@@ -179,7 +179,7 @@ fn what_goes_wrong_with_a_range_is_an_error_and_never_another_answer() {
         lying.lies(Lie::None);
         let mut stage = stage(&lying);
         let path = stage.dump(Path::new("s3://bucket/runs/baseline"), &Selection::default()).unwrap();
-        let dump = crate::read::open_called(&path, &stage.copies(), FileAccess::Map).unwrap();
+        let dump = probe::read::open_called(&path, stage.copies(), FileAccess::Map).unwrap();
         let rank = dump.reader.read(&dump.parts[0]).unwrap();
         let key = |op: usize| rank.ops[op].slots[0].value.tensor().unwrap().data.as_deref().unwrap();
         let first = rank.store.load(key(0)).unwrap();
@@ -224,7 +224,7 @@ fn a_size_that_is_only_claimed_takes_no_memory() {
     lying.lies(Lie::Claims(1 << 60));
     let mut stage = stage(&lying);
     let path = stage.dump(Path::new(&shard), &Selection::default()).unwrap();
-    assert!(crate::files::map::open(&stage.copies().place(&path), FileAccess::Map).is_err());
+    assert!(probe::files::map::open(&stage.copies().place(&path), FileAccess::Map).is_err());
     assert!(matches!(stage.sound().unwrap_err(), StoreError::Budget { bytes, .. } if bytes == 1 << 60));
 }
 
@@ -322,7 +322,7 @@ fn threads_that_read_one_file_get_its_bytes_and_each_comes_once() {
         for thread in 0..8_u64 {
             let (place, content) = (&place, &content);
             scope.spawn(move || {
-                let source = crate::files::map::Source::open(place, FileAccess::Map).unwrap();
+                let source = probe::files::map::Source::open(place, FileAccess::Map).unwrap();
                 assert_eq!(source.len(), content.len() as u64);
                 let mut state = thread + 1;
                 for _ in 0..40 {
@@ -340,7 +340,7 @@ fn threads_that_read_one_file_get_its_bytes_and_each_comes_once() {
     stage.sound().unwrap();
     let sent: u64 = lying.0.sent.lock().unwrap().values().sum();
     assert!(sent <= content.len() as u64, "{sent}");
-    let whole = crate::files::map::open(&place, FileAccess::Map).unwrap();
+    let whole = probe::files::map::open(&place, FileAccess::Map).unwrap();
     assert!(whole.in_memory().unwrap() == content);
     assert_eq!(lying.0.sent.lock().unwrap().values().sum::<u64>(), content.len() as u64);
 }
@@ -364,7 +364,7 @@ fn many_threads_have_no_more_requests_under_way_than_one_store_takes() {
         for thread in 0..THREADS {
             let (place, together) = (&place, &together);
             scope.spawn(move || {
-                let source = crate::files::map::Source::open(place, FileAccess::Map).unwrap();
+                let source = probe::files::map::Source::open(place, FileAccess::Map).unwrap();
                 together.wait();
                 let section = source.section(thread * BLOCK..(thread + 1) * BLOCK, "a block").unwrap();
                 assert!(section.bytes().iter().all(|byte| *byte == 7));

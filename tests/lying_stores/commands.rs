@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use super::ranges::{sent, written};
 use super::*;
-use crate::cli::{Exit, run_with};
+use probe::cli::{Exit, run_with};
 
 fn run(lying: &Lying, line: &[&str]) -> Exit {
     run_with(["probe"].iter().chain(line).map(OsString::from), lying)

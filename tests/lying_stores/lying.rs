@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{Answer, Bucket, Fault, Object, Scheme, Stores};
+use probe::store::{Answer, Bucket, Fault, Object, Scheme, Stores};
 
 /// Keys of a page of a listing.
 pub(super) const PAGE: usize = 10;
