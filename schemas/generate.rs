@@ -3,7 +3,6 @@
 use std::path::Path;
 
 fn main() -> std::io::Result<()> {
-    #[cfg(feature = "native")]
     write("manifest", &probe::dump::native::manifest_schema())?;
     write("report", &probe::report::model::report_schema())?;
     write("inspection", &probe::report::inspection::model::inspection_schema())?;

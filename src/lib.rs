@@ -7,13 +7,10 @@
 //!           \_________ all speak of a `dump` _________/
 //! ```
 
-#[cfg(feature = "native")]
 pub mod capture;
-#[cfg(feature = "cli")]
 pub mod cli;
 pub mod compare;
 pub mod config_check;
-#[cfg(feature = "native")]
 pub mod convert;
 pub mod dump;
 pub mod files;
@@ -25,7 +22,5 @@ pub mod pair;
 pub mod peers;
 pub mod read;
 pub mod report;
-#[cfg(feature = "parquet")]
 pub mod shard;
-#[cfg(feature = "native")]
 pub mod store;

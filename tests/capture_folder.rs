@@ -1,5 +1,4 @@
 //! The folder that a capture writes to: several ranks, runs before it, other people's files, a full disk.
-#![cfg(all(feature = "native", feature = "cli"))]
 
 use std::collections::BTreeMap;
 use std::fs;

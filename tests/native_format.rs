@@ -1,5 +1,4 @@
 //! The files of probe's own format, byte for byte as they were written before.
-#![cfg(all(feature = "native", feature = "cli"))]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -6,13 +6,11 @@
 
 use std::path::Path;
 
-#[cfg(feature = "native")]
 use crate::dump::native::{MANIFEST, RUNTIME_FOLDER};
 use crate::dump::{Dump, Op, Rank, TensorRecord};
 use crate::files::map::FileAccess;
 use crate::judge::Finding;
 use crate::pair::PartPair;
-#[cfg(feature = "native")]
 use crate::read;
 
 /// Findings of a part that are looked up.
@@ -26,17 +24,10 @@ pub(super) struct Below(Option<Dump>);
 
 impl Below {
     /// Of the candidate at `path`. What cannot be read is as if it were not there: it only adds to an answer.
-    #[cfg(feature = "native")]
     pub(super) fn of(path: &Path, access: FileAccess) -> Self {
         let folder = path.join(RUNTIME_FOLDER);
         let there = folder.join(MANIFEST).is_file();
         Self(there.then(|| read::open(&folder, access).ok()).flatten())
-    }
-
-    /// Nothing stands there: the format of such dumps is not built in.
-    #[cfg(not(feature = "native"))]
-    pub(super) const fn of(_: &Path, _: FileAccess) -> Self {
-        Self(None)
     }
 
     /// Completes `findings`, which are those of `pair`.

@@ -70,7 +70,6 @@ impl SideInfo {
 
 impl Fold {
     /// Adds the parts of another piece of the same comparison.
-    #[cfg(feature = "parquet")]
     pub(crate) fn absorb(&mut self, other: Self) {
         self.run.absorb(other.run);
         for (side, more) in self.sides.iter_mut().zip(other.sides) {

@@ -22,12 +22,10 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
-#[cfg(feature = "parquet")]
 pub(crate) use asked::is_noise_file;
 pub use asked::{Asked, AskedError};
 pub use error::CompareError;
 pub(crate) use fold::{Fold, SideInfo};
-#[cfg(feature = "parquet")]
 pub(crate) use fold::{Place, SideFold};
 pub use noise::{Calibration, calibrate};
 pub use part::PartReport;
@@ -42,7 +40,6 @@ use crate::pair::{
     value_numbers,
 };
 use crate::read::{ReadError, open_called};
-#[cfg(feature = "parquet")]
 pub(crate) use noise::measured as measured_noise;
 pub(crate) use reference::Reference;
 

@@ -10,7 +10,6 @@ mod gather;
 mod key;
 mod level;
 mod name;
-#[cfg(feature = "native")]
 pub mod native;
 mod observation;
 mod op;

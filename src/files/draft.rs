@@ -83,7 +83,6 @@ impl Draft {
     }
 
     /// The folder where the file will stand.
-    #[cfg(feature = "xlsx")]
     pub(crate) fn folder(&self) -> &Path {
         folder(&self.target)
     }

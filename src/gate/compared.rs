@@ -116,7 +116,6 @@ pub(super) fn values(
 
 /// Compares the sketches of every op that a baseline has beside it. `None` where there are none, or the candidate was recorded otherwise:
 /// then lines are compared.
-#[cfg(feature = "native")]
 fn by_sketches(
     baseline: &Side,
     candidate: &Dump,
@@ -138,18 +137,6 @@ fn by_sketches(
         }
         Err(error) => Err(error),
     }
-}
-
-/// This build reads no dumps of probe's own.
-#[cfg(not(feature = "native"))]
-fn by_sketches(
-    _: &Side,
-    _: &Dump,
-    _: &CompareOptions,
-    _: &dyn Progress,
-    _: &mut Seen<'_>,
-) -> Result<Option<Summary>, GateError> {
-    Ok(None)
 }
 
 fn run(

@@ -20,7 +20,6 @@ pub mod policy;
 mod run;
 mod scalars;
 mod side;
-#[cfg(feature = "native")]
 pub mod sketches;
 mod state;
 mod values;

@@ -10,11 +10,9 @@ use super::outcome::{Case, GateOutcome, Kind};
 pub const RUNS: usize = 500;
 
 /// Tables of modules that are read, the latest ones.
-#[cfg(feature = "parquet")]
 const TABLES: usize = 100;
 
 /// Rows of a table of modules; a larger one is left out.
-#[cfg(feature = "parquet")]
 const MAX_ROWS: i64 = 1 << 22;
 
 /// Gates in the order of time, the last of which is the one that is reported.
@@ -50,7 +48,6 @@ impl Past {
                 Err(error) => past.faults.push(error.to_string()),
             }
         }
-        #[cfg(feature = "parquet")]
         past.read_modules(folder);
         past.entries.push(entry);
         past.trend = history::trend(&past.entries);
@@ -71,7 +68,6 @@ impl Past {
     }
 
     /// Reads the tables of the latest runs.
-    #[cfg(feature = "parquet")]
     fn read_modules(&mut self, folder: &Path) {
         let mut tables = tables(&folder.join(history::MODULES));
         let wanted = self.entries.len().saturating_sub(TABLES);
@@ -116,7 +112,6 @@ fn add(modules: &mut BTreeMap<String, Worst>, name: &str, status: &str, error: O
 }
 
 /// Tables of modules, by what their names say of time and commit.
-#[cfg(feature = "parquet")]
 fn tables(folder: &Path) -> BTreeMap<String, Vec<std::path::PathBuf>> {
     let mut found: BTreeMap<String, Vec<std::path::PathBuf>> = BTreeMap::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
@@ -137,13 +132,11 @@ fn tables(folder: &Path) -> BTreeMap<String, Vec<std::path::PathBuf>> {
 ///
 /// # Errors
 /// Why it cannot be read.
-#[cfg(feature = "parquet")]
 fn read_table(path: &Path) -> Result<BTreeMap<String, Worst>, String> {
     // The library panics on some damaged files.
     std::panic::catch_unwind(|| rows_of(path)).unwrap_or_else(|_| Err("is damaged".into()))
 }
 
-#[cfg(feature = "parquet")]
 fn rows_of(path: &Path) -> Result<BTreeMap<String, Worst>, String> {
     use arrow_array::Array as _;
     use arrow_array::cast::AsArray as _;

@@ -58,7 +58,6 @@ pub(crate) use group::groups as fault_groups;
 pub use noise::{Noise, NoiseMeter, PartNoise, measure_noise};
 pub use part::{History, Known, judge_part};
 pub use reference::ReferenceErrors;
-#[cfg(feature = "parquet")]
 pub(crate) use run::Note;
 pub use run::RunJudge;
 pub(crate) use tolerance::RuleEntry;
@@ -337,7 +336,6 @@ pub struct Summary {
     pub seconds: f64,
 }
 
-#[cfg(feature = "parquet")]
 impl Summary {
     /// Of a comparison of nothing.
     pub(crate) fn empty() -> Self {

@@ -46,7 +46,6 @@ impl RunJudge {
     }
 
     /// Adds what another one gathered of other parts.
-    #[cfg(feature = "parquet")]
     pub(crate) fn absorb(&mut self, other: Self) {
         self.findings.extend(other.findings);
         self.counts.add(&other.counts);

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-#[cfg(feature = "native")]
 use super::native;
 use super::{ReadError, cann, collection, msprobe};
 use crate::dump::Dump;
@@ -26,7 +25,6 @@ pub fn open(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
         return Err(ReadError::usage(path, format!("neither a file nor a folder; {EXPECTED}")));
     }
     let name = path.file_name().unwrap_or_default();
-    #[cfg(feature = "native")]
     if name == crate::dump::native::MANIFEST
         && native::is_manifest(path)
         && let Some(folder) = path.parent()
@@ -34,7 +32,6 @@ pub fn open(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
         // `parent` of a bare name is empty.
         return open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder }, access);
     }
-    #[cfg(feature = "native")]
     if native::is_table_name(name)
         && let Some(found) = native::find_parts(path)?
     {
@@ -51,7 +48,6 @@ pub fn open(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
 }
 
 fn open_folder(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
-    #[cfg(feature = "native")]
     if let Some(found) = native::find_parts(path)? {
         return Ok(native::open(path, found, access));
     }

@@ -8,14 +8,11 @@ mod collection;
 mod copied;
 mod detect;
 pub(crate) mod msprobe;
-#[cfg(feature = "native")]
 mod native;
 pub mod tensor_file;
 
 pub use crate::dump::ReadError;
 pub use copied::open_called;
 pub use detect::open;
-#[cfg(feature = "parquet")]
 pub(crate) use msprobe::FORMAT as MSPROBE;
-#[cfg(feature = "native")]
 pub(crate) use msprobe::INDEX_NAMES;

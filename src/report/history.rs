@@ -261,7 +261,6 @@ fn escaped(text: &str) -> String {
 ///
 /// # Errors
 /// [`crate::files::ReportError`] when it cannot be written.
-#[cfg(feature = "parquet")]
 pub fn modules(
     path: &std::path::Path,
     outcome: &crate::gate::GateOutcome,

@@ -9,11 +9,9 @@ pub mod columns;
 pub mod compared;
 pub mod config;
 mod fault;
-#[cfg(any(feature = "html", feature = "parquet"))]
 mod gallery;
 pub mod gate;
 pub mod history;
-#[cfg(feature = "html")]
 pub mod html;
 pub mod inspection;
 pub mod json;
@@ -24,23 +22,19 @@ pub mod model;
 pub mod narrow;
 pub(crate) mod number;
 mod paint;
-#[cfg(feature = "parquet")]
 pub mod parquet;
 pub mod peers;
 pub mod rows;
 mod set;
-#[cfg(feature = "parquet")]
 mod stored;
 pub mod text;
 pub(crate) mod visible;
-#[cfg(feature = "xlsx")]
 pub mod xlsx;
 
 #[cfg(test)]
 mod tests;
 
 pub use set::{Extent, Format, ReportSet, UnknownFormat};
-#[cfg(feature = "parquet")]
 pub use stored::{StoredError, StoredFile, StoredRun};
 
 use crate::compare::PartReport;
@@ -59,7 +53,6 @@ pub trait ReportWriter: Send {
     ///
     /// # Errors
     /// [`StoredError`] when the rows cannot be read, or as for [`ReportWriter::part`].
-    #[cfg(feature = "parquet")]
     fn stored(&mut self, _run: &StoredRun, _summary: &Summary) -> Result<(), StoredError> {
         Ok(())
     }

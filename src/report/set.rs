@@ -11,7 +11,6 @@ use super::ReportWriter;
 use super::compared::{JunitReport, MarkdownReport};
 use super::json::JsonReport;
 use super::text::TextReport;
-#[cfg(feature = "parquet")]
 use super::{StoredError, StoredRun};
 use crate::compare::PartReport;
 use crate::files::{Draft, ReportError};
@@ -37,7 +36,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Every format, those that this build cannot write included.
+    /// Every format.
     pub const ALL: [Self; 7] =
         [Self::Text, Self::Xlsx, Self::Parquet, Self::Json, Self::Html, Self::Junit, Self::Markdown];
 
@@ -70,17 +69,6 @@ impl Format {
         }
     }
 
-    /// True when this build can write it.
-    pub const fn is_built(self) -> bool {
-        match self {
-            Self::Text | Self::Json | Self::Junit | Self::Markdown => true,
-            Self::Xlsx => cfg!(feature = "xlsx"),
-            Self::Parquet => cfg!(feature = "parquet"),
-            Self::Html => cfg!(feature = "html"),
-        }
-    }
-
-    #[cfg_attr(not(feature = "xlsx"), expect(unused_variables, reason = "the workbook alone has an extent"))]
     fn create(self, folder: &Path, extent: Extent) -> Result<Box<dyn ReportWriter>, ReportError> {
         let path = folder.join(self.file_name());
         Ok(match self {
@@ -88,17 +76,9 @@ impl Format {
             Self::Json => Box::new(JsonReport::create(&path)?),
             Self::Junit => Box::new(JunitReport::create(&path)?),
             Self::Markdown => Box::new(MarkdownReport::create(&path)?),
-            #[cfg(feature = "xlsx")]
             Self::Xlsx => Box::new(super::xlsx::XlsxReport::create(&path, extent)?),
-            #[cfg(feature = "parquet")]
             Self::Parquet => Box::new(super::parquet::ParquetReport::create(&path)?),
-            #[cfg(feature = "html")]
             Self::Html => Box::new(super::html::HtmlReport::create(&path)?),
-            #[cfg(not(all(feature = "xlsx", feature = "parquet", feature = "html")))]
-            absent => {
-                let message = format!("this build of probe has no feature `{absent}`");
-                return Err(ReportError::format(path, message));
-            }
         })
     }
 }
@@ -147,7 +127,7 @@ impl ReportSet {
     /// Creates `folder` and a writer for each of `formats`; a format named twice counts once.
     ///
     /// # Errors
-    /// [`ReportError`] when the folder or a file in it cannot be created, or this build lacks a format.
+    /// [`ReportError`] when the folder or a file in it cannot be created.
     pub fn create(folder: &Path, formats: &[Format], extent: Extent) -> Result<Self, ReportError> {
         std::fs::create_dir_all(folder).map_err(|error| ReportError::io(folder, error))?;
         let mut wanted = formats.to_vec();
@@ -170,7 +150,6 @@ impl ReportSet {
     ///
     /// # Errors
     /// [`StoredError`] as for [`finish`](Self::finish), and when the rows cannot be read.
-    #[cfg(feature = "parquet")]
     pub fn finish_stored(mut self, rows: &[PathBuf], summary: &Summary) -> Result<Vec<PathBuf>, StoredError> {
         let run = StoredRun::open(rows)?;
         for writer in &mut self.writers {
@@ -183,7 +162,6 @@ impl ReportSet {
     ///
     /// # Errors
     /// As for [`finish`](Self::finish).
-    #[cfg(feature = "parquet")]
     pub(crate) fn finish_rows(self) -> Result<Vec<PathBuf>, ReportError> {
         self.finish(&Summary::empty())
     }

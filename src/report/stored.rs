@@ -88,7 +88,6 @@ impl StoredFile {
     }
 
     /// What is stored in the metadata under `key`, if it is of the version that is written today.
-    #[cfg(feature = "html")]
     pub(super) fn text(&self, key: &str) -> Option<&str> {
         let pairs = self.metadata.metadata().file_metadata().key_value_metadata()?;
         let of = |key: &str| pairs.iter().find(|pair| pair.key == key)?.value.as_deref();
@@ -115,7 +114,6 @@ impl StoredFile {
     ///
     /// # Errors
     /// [`StoredError::Unreadable`] when they cannot be read.
-    #[cfg(feature = "xlsx")]
     pub(super) fn gather(&self, ranges: &[Range<usize>]) -> Result<Option<StoredRows>, StoredError> {
         let count: usize = ranges.iter().map(ExactSizeIterator::len).sum();
         if count == 0 {
@@ -195,7 +193,6 @@ fn check(metadata: &ParquetMetaData) -> Result<(), String> {
 }
 
 /// Rows that were chosen of a file.
-#[cfg(feature = "xlsx")]
 #[derive(Debug)]
 pub(super) struct StoredRows(pub(super) RecordBatch);
 

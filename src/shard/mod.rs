@@ -13,11 +13,10 @@ mod choice;
 mod merge;
 mod plan;
 mod share;
-#[cfg(feature = "native")]
 mod staged;
 mod state;
 
-#[cfg(all(test, feature = "native"))]
+#[cfg(test)]
 mod tests;
 
 use std::io;
@@ -27,7 +26,6 @@ pub use choice::{Shard, ShardError};
 pub use merge::{Merged, merge};
 pub use plan::{Needs, PLAN, Plan, build_id, plan};
 pub use share::{ShardOutcome, compare_shard};
-#[cfg(feature = "native")]
 pub use staged::{compare_shard_staged, merge_staged, plan_staged};
 
 use crate::compare::{AskedError, CompareError};
@@ -58,7 +56,6 @@ pub enum PlanError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// What lies in a store cannot be copied, or be put there.
-    #[cfg(feature = "native")]
     #[error(transparent)]
     Store(#[from] crate::store::StoreError),
     /// The rows of the shards lead to no report.

@@ -1,5 +1,4 @@
 //! Two packs: every difference is found by its own part, and nothing else is called one.
-#![cfg(feature = "cli")]
 
 mod differences;
 mod weights;

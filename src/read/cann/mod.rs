@@ -33,7 +33,6 @@ pub use chunks::{CHUNK_HEADER_BYTES, Chunk};
 pub use file::DumpFile;
 pub(crate) use folder::is_dump_file;
 pub(super) use folder::{Found, find_parts, recognises};
-#[cfg(feature = "native")]
 pub(crate) use name::{MAPPING, STOPPED, is_draft, is_dump_name};
 
 use super::ReadError;

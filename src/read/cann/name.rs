@@ -22,7 +22,6 @@ pub(crate) fn is_draft(name: &str) -> bool {
 }
 
 /// Whether a file of this name is a dump of an operator.
-#[cfg(feature = "native")]
 pub(crate) fn is_dump_name(name: &str) -> bool {
     FileName::parse(name).is_some()
 }

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) use json::with_quoted_numbers;
-#[cfg(feature = "native")]
 pub(crate) use layout::INDEX_NAMES;
 pub(super) use layout::{Found, find_parts, is_index_name};
 

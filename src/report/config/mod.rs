@@ -36,7 +36,7 @@ pub enum ConfigFormat {
 }
 
 impl ConfigFormat {
-    /// Every format, those that this build cannot write included.
+    /// Every format.
     pub const ALL: [Self; 6] = [Self::Text, Self::Xlsx, Self::Json, Self::Html, Self::Junit, Self::Markdown];
 
     /// The word on the command line.
@@ -63,15 +63,6 @@ impl ConfigFormat {
         }
     }
 
-    /// True when this build can write it.
-    pub const fn is_built(self) -> bool {
-        match self {
-            Self::Text | Self::Json | Self::Junit | Self::Markdown => true,
-            Self::Xlsx => cfg!(feature = "xlsx"),
-            Self::Html => cfg!(feature = "html"),
-        }
-    }
-
     fn write(self, draft: &mut Draft, outcome: &Outcome) -> Result<(), ReportError> {
         let bytes = match self {
             Self::Text => render(outcome, &ConfigTextOptions::complete()).into_bytes(),
@@ -80,23 +71,14 @@ impl ConfigFormat {
                 junit::document(outcome).map_err(|error| ReportError::format(draft.target(), error))?
             }
             Self::Markdown => markdown::page(outcome).into_bytes(),
-            #[cfg(feature = "xlsx")]
             Self::Xlsx => {
                 return super::xlsx::config::write(draft, outcome).map_err(|error| draft.refused(error));
             }
-            #[cfg(feature = "html")]
             Self::Html => super::html::document("config", &model::ConfigReport::from(outcome))
                 .map_err(|error| ReportError::format(draft.target(), error))?,
-            #[cfg(not(all(feature = "xlsx", feature = "html")))]
-            absent_format => return Err(absent(draft.target(), absent_format)),
         };
         draft.file().write_all(&bytes).map_err(|error| draft.refused(error))
     }
-}
-
-#[cfg(not(all(feature = "xlsx", feature = "html")))]
-fn absent(path: &Path, format: ConfigFormat) -> ReportError {
-    ReportError::format(path, format!("this build of probe has no feature `{format}`"))
 }
 
 impl fmt::Display for ConfigFormat {
@@ -131,7 +113,7 @@ impl ConfigReports {
     /// Creates `folder` and a file for each of `formats`; a format named twice counts once.
     ///
     /// # Errors
-    /// [`ReportError`] when the folder or a file in it cannot be created, or this build lacks a format.
+    /// [`ReportError`] when the folder or a file in it cannot be created.
     pub fn create(folder: &Path, formats: &[ConfigFormat]) -> Result<Self, ReportError> {
         std::fs::create_dir_all(folder).map_err(|error| ReportError::io(folder, error))?;
         let mut wanted = formats.to_vec();
@@ -139,10 +121,6 @@ impl ConfigReports {
         wanted.dedup();
         let draft = |format: ConfigFormat| {
             let path = folder.join(format.file_name());
-            #[cfg(not(all(feature = "xlsx", feature = "html")))]
-            if !format.is_built() {
-                return Err(absent(&path, format));
-            }
             Ok((format, Draft::create(&path)?))
         };
         Ok(Self { drafts: wanted.into_iter().map(draft).collect::<Result<_, _>>()? })

@@ -2,7 +2,6 @@
 
 mod code_quality;
 mod events;
-#[cfg(feature = "html")]
 mod html;
 mod junit;
 mod markdown;
@@ -49,8 +48,7 @@ pub enum GateFormat {
 }
 
 impl GateFormat {
-    /// Every format that this build can write.
-    #[cfg(feature = "html")]
+    /// Every format.
     pub const ALL: [Self; 8] = [
         Self::Text,
         Self::Json,
@@ -61,11 +59,6 @@ impl GateFormat {
         Self::CodeQuality,
         Self::Events,
     ];
-
-    /// Every format that this build can write.
-    #[cfg(not(feature = "html"))]
-    pub const ALL: [Self; 7] =
-        [Self::Text, Self::Json, Self::Junit, Self::Sarif, Self::Markdown, Self::CodeQuality, Self::Events];
 
     /// The word on the command line.
     pub const fn name(self) -> &'static str {
@@ -108,13 +101,7 @@ impl GateFormat {
         match self {
             Self::Text => Ok(render(outcome, &GateTextOptions::complete()).into_bytes()),
             Self::Json => model::json(outcome).map_err(|error| error.to_string()),
-            #[cfg(feature = "html")]
             Self::Html => html::document(outcome, past).map_err(|error| error.to_string()),
-            #[cfg(not(feature = "html"))]
-            Self::Html => {
-                let _ = past;
-                Err(format!("this build of probe has no feature `{self}`"))
-            }
             Self::Junit => junit::document(outcome),
             Self::Sarif => sarif::document(outcome, root).map_err(|error| error.to_string()),
             Self::Markdown => Ok(page(outcome).into_bytes()),

@@ -143,7 +143,6 @@ fn what_a_failing_gate_says_fits_one_screen() {
 }
 
 /// The JSON that a page holds.
-#[cfg(feature = "html")]
 fn page_data(page: &str) -> Value {
     use std::io::Read as _;
 
@@ -157,7 +156,6 @@ fn page_data(page: &str) -> Value {
     serde_json::from_slice::<Value>(&bytes).unwrap()["data"].take()
 }
 
-#[cfg(feature = "html")]
 #[test]
 fn the_page_holds_the_history_with_this_gate_as_its_last_run() {
     use crate::gate::history::{Entry, append};

@@ -7,7 +7,6 @@
 mod head;
 mod pack;
 mod page;
-#[cfg(feature = "parquet")]
 mod stored;
 
 use std::fs::File;
@@ -27,10 +26,8 @@ use crate::judge::Summary;
 use head::{Comparison, Head, Looks};
 use pack::Packer;
 use page::Page;
-#[cfg(feature = "parquet")]
 pub use stored::from_parquet;
 
-#[cfg(feature = "parquet")]
 use super::{StoredError, StoredRun};
 
 /// Writer of `result.html`.
@@ -77,7 +74,6 @@ impl ReportWriter for HtmlReport {
         Ok(())
     }
 
-    #[cfg(feature = "parquet")]
     fn stored(&mut self, run: &StoredRun, summary: &Summary) -> Result<(), StoredError> {
         let Self { draft, page, packer, stored, .. } = self;
         *stored = stored::add_run(run, summary, packer, page, draft)?;

@@ -133,7 +133,6 @@ fn numbers() -> Vec<(SlotColumn, Form)> {
 }
 
 /// Every column that a page is made from.
-#[cfg(feature = "parquet")]
 pub(super) fn needed() -> impl Iterator<Item = SlotColumn> {
     let places = [SlotColumn::Step, SlotColumn::Rank, SlotColumn::Decides];
     let packed = OPS.into_iter().chain(DECIDING).chain(SLOTS).chain(numbers()).map(|(column, _)| column);

@@ -2,12 +2,9 @@
 
 mod documents;
 mod fixture;
-#[cfg(all(feature = "html", feature = "parquet"))]
 mod html;
 mod json;
-#[cfg(feature = "parquet")]
 mod parquet;
 mod set;
 mod text;
-#[cfg(feature = "xlsx")]
 mod xlsx;

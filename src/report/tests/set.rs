@@ -7,7 +7,7 @@ use crate::files::ReportError;
 use crate::report::{Extent, Format, ReportSet};
 
 fn built() -> Vec<Format> {
-    Format::ALL.into_iter().filter(|format| format.is_built()).collect()
+    Format::ALL.to_vec()
 }
 
 fn names(folder: &Path) -> Vec<String> {

@@ -10,7 +10,6 @@ use crate::compare::PartReport;
 use crate::dump::Task;
 use crate::judge::{Cause, Role, Summary, Verdict};
 use crate::measure::ALL_METRICS;
-#[cfg(feature = "parquet")]
 use crate::report::StoredRun;
 use crate::report::columns::{OpColumn, SlotColumn, UnmatchedColumn};
 use crate::report::rows::{Cell, op_rows};
@@ -372,7 +371,6 @@ fn parts_are_well_formed() {
 }
 
 /// Every cell of every sheet but the first, which has the time of the comparison on it.
-#[cfg(feature = "parquet")]
 fn cells(book: &mut Book) -> Vec<(String, Vec<Vec<Data>>)> {
     let names = book.sheet_names();
     let rows = |range: Range<Data>| range.rows().map(<[Data]>::to_vec).collect();
@@ -380,7 +378,6 @@ fn cells(book: &mut Book) -> Vec<(String, Vec<Vec<Data>>)> {
 }
 
 /// Rows of parts, each in a file of its own, in this order.
-#[cfg(feature = "parquet")]
 fn stored(folder: &Path, parts: &[PartReport<'_>]) -> StoredRun {
     let write = |(index, part): (usize, &PartReport<'_>)| {
         let path = folder.join(format!("{index}.parquet"));
@@ -392,7 +389,6 @@ fn stored(folder: &Path, parts: &[PartReport<'_>]) -> StoredRun {
     StoredRun::open(&paths).unwrap()
 }
 
-#[cfg(feature = "parquet")]
 #[test]
 fn rows_of_shards_make_the_workbook_of_one_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -414,7 +410,6 @@ fn rows_of_shards_make_the_workbook_of_one_process() {
     assert_eq!(cells(&mut made), expected);
 }
 
-#[cfg(feature = "parquet")]
 #[test]
 fn a_large_run_of_shards_shows_what_one_process_shows_whatever_order_they_are_in() {
     let folder = tempfile::tempdir().unwrap();

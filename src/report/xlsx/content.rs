@@ -1,13 +1,10 @@
 //! Which columns a part can fill. The others are left out of the workbook, where width is dear.
 
 use crate::compare::PartReport;
-#[cfg(feature = "parquet")]
 use crate::measure::Basis;
 use crate::measure::{Evidence, Metric};
-#[cfg(feature = "parquet")]
 use crate::report::columns::Side;
 use crate::report::columns::{OpColumn, SlotColumn, Statistic};
-#[cfg(feature = "parquet")]
 use crate::report::rows::Cell;
 
 /// What a part holds, as far as it decides which columns can be filled.
@@ -63,7 +60,6 @@ impl Content {
     }
 
     /// What a row of an earlier comparison holds.
-    #[cfg(feature = "parquet")]
     pub(super) fn of_row<'a>(cell: impl Fn(SlotColumn) -> Cell<'a>) -> Self {
         let mut found = match cell(SlotColumn::Basis) {
             Cell::Text(basis) if basis == Basis::Data.name() => Self::DATA,

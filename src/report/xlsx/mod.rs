@@ -14,7 +14,6 @@ mod guard;
 mod legend;
 mod selection;
 mod sheet;
-#[cfg(feature = "parquet")]
 mod stored;
 mod style;
 mod table;
@@ -34,7 +33,6 @@ use super::columns::{OpColumn, SlotColumn, UnmatchedColumn};
 use super::number::thousands;
 use super::rows::op_rows;
 use super::{Extent, ReportWriter};
-#[cfg(feature = "parquet")]
 use super::{StoredError, StoredRun};
 use crate::compare::PartReport;
 use crate::files::{Draft, ReportError};
@@ -183,7 +181,6 @@ impl ReportWriter for XlsxReport {
         self.write_part(part).map_err(|error| self.draft.refused(error))
     }
 
-    #[cfg(feature = "parquet")]
     fn stored(&mut self, run: &StoredRun, _summary: &Summary) -> Result<(), StoredError> {
         self.write_stored(run)
     }
