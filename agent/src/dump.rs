@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use probe::capture::{CannFiles, CaptureError, Fate};
-use probe::read::cann::Chunk;
+use probe_capture::{CannFiles, CaptureError, Fate};
+use probe_read::cann::Chunk;
 
 use crate::acl::{Status, UNSUPPORTED, real};
 use crate::notes::{self, Count};

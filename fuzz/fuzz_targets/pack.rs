@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use probe::config_check::pack::open_bytes;
-use probe::config_check::{Expectations, check_packs};
+use probe_config_check::pack::open_bytes;
+use probe_config_check::{Expectations, check_packs};
 
 static TABLE: LazyLock<Expectations> = LazyLock::new(|| Expectations::of(None).expect("the table of this build"));
 
