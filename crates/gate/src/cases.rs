@@ -3,7 +3,7 @@
 use super::outcome::{Case, Kind, Status};
 use probe_compare::PartReport;
 use probe_dump::{OpKind, OpName};
-use probe_judge::{Finding, OpJudgement, Role};
+use probe_judge::{OpJudgement, Role};
 use probe_pair::OpPair;
 
 /// The cases of one step of one rank: module calls, values that were saved by name, and whatever is at fault.
@@ -25,9 +25,9 @@ pub(super) fn of_op(
         return None;
     }
     if let Some(finding) = finding {
-        return Some(Case { error: judged.output_error.get(), ..of_finding(finding, kind_of(name)) });
+        return Some(Case { error: judged.output_error.get(), ..Case::of_finding(finding, Kind::of(name)) });
     }
-    let mut case = Case::passed(kind_of(name), name, Some(part.pair.step), Some(part.pair.rank));
+    let mut case = Case::passed(Kind::of(name), name, Some(part.pair.step), Some(part.pair.rank));
     case.error = judged.output_error.get();
     match judged.role {
         Role::Unpaired => {
@@ -50,33 +50,6 @@ pub(super) fn of_op(
         Role::Clean | Role::Recovers | Role::Introduces => {}
     }
     Some(case)
-}
-
-/// The case of an op at fault.
-pub(super) fn of_finding(finding: &Finding, kind: Kind) -> Case {
-    Case {
-        status: Status::Failed,
-        message: format!("{}: {}", finding.cause.name(), finding.reason),
-        evidence: evidence(finding),
-        ..Case::passed(kind, finding.op.clone(), Some(finding.step), Some(finding.rank))
-    }
-}
-
-/// The evidence of a finding in at most five lines.
-fn evidence(finding: &Finding) -> Vec<String> {
-    let mut lines = vec![
-        format!("value      {} {}", finding.op, finding.slot),
-        format!("cause      {}", finding.cause.name()),
-        format!("why        {}", finding.reason),
-    ];
-    lines.extend(finding.module.as_ref().map(|module| format!("module     {module}")));
-    lines.extend(finding.source.as_ref().map(|source| format!("source     {source}")));
-    lines
-}
-
-/// What an op is, by its name.
-pub(super) fn kind_of(name: &str) -> Kind {
-    if OpName::parse(name).kind() == OpKind::Module { Kind::Module } else { Kind::Op }
 }
 
 /// Whether an op is a call of a module, or a value that was saved by name.

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use super::GateError;
-use super::cases::{is_boundary, kind_of};
-use super::outcome::{Case, Culprit, Kind, Status};
+use super::cases::is_boundary;
+use super::outcome::{Case, Culprit, Kind, NOT_FINITE, Status};
 use super::policy::Policy;
 use super::run::GateOptions;
 use super::side::{Side, Values};
-use super::{cases, state, values};
+use super::{cases, values};
 use probe_compare::{CompareOptions, PartReport, Progress, compare_dumps};
 use probe_dump::{Counts, Dump, Number, NumberSet, TensorRecord};
 use probe_judge::{Finding, Incomplete, Role, RunVerdict, Summary, Verdict};
@@ -227,7 +227,7 @@ impl Seen<'_> {
             self.found.without_rule = Some(format!("{op} {slot}"));
         }
         for (waiver, used) in self.policy.waivers.iter().zip(&mut self.found.used_waivers) {
-            *used |= state::covers(waiver, op, slot);
+            *used |= waiver.covers(op, slot);
         }
     }
 }
@@ -252,7 +252,7 @@ impl Compared {
             let Some(first) = summary.culprits.get(group.first) else { continue };
             self.culprits.push(Culprit::of_finding(
                 first,
-                kind_of(&first.op),
+                Kind::of(&first.op),
                 group.findings,
                 group.followers,
             ));
@@ -310,14 +310,7 @@ impl Compared {
 }
 
 fn nonfinite(kind: Kind, name: &str, slot: String, (step, rank): (u64, u32), reason: String) -> Culprit {
-    Culprit {
-        kind,
-        slot,
-        step: Some(step),
-        rank: Some(rank),
-        places: 1,
-        ..whole(name, super::state::NOT_FINITE, reason)
-    }
+    Culprit { kind, slot, step: Some(step), rank: Some(rank), places: 1, ..whole(name, NOT_FINITE, reason) }
 }
 
 /// A culprit that is no finding of the judge.

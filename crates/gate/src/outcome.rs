@@ -3,9 +3,13 @@
 use std::path::PathBuf;
 
 use super::environment::Environments;
-use super::policy::{Effect, Mode};
+use super::policy::{Effect, Mode, Waiver};
+use probe_dump::{OpKind, OpName};
 use probe_judge::{Finding, Incomplete};
 use probe_measure::Metric;
+
+/// Cause of what is NaN or infinite.
+pub(super) const NOT_FINITE: &str = "non-finite";
 
 /// The answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -91,6 +95,11 @@ impl Kind {
             Self::Scalar => "scalar",
         }
     }
+
+    /// What an op is, by its name.
+    pub(super) fn of(op: &str) -> Self {
+        if OpName::parse(op).kind() == OpKind::Module { Self::Module } else { Self::Op }
+    }
 }
 
 /// One value or module that was looked at.
@@ -137,6 +146,28 @@ impl Case {
             (None, _) => "all steps".to_owned(),
         }
     }
+
+    /// The case of an op at fault.
+    pub(super) fn of_finding(finding: &Finding, kind: Kind) -> Self {
+        Self {
+            status: Status::Failed,
+            message: format!("{}: {}", finding.cause.name(), finding.reason),
+            evidence: evidence(finding),
+            ..Self::passed(kind, finding.op.clone(), Some(finding.step), Some(finding.rank))
+        }
+    }
+}
+
+/// The evidence of a finding in at most five lines.
+fn evidence(finding: &Finding) -> Vec<String> {
+    let mut lines = vec![
+        format!("value      {} {}", finding.op, finding.slot),
+        format!("cause      {}", finding.cause.name()),
+        format!("why        {}", finding.reason),
+    ];
+    lines.extend(finding.module.as_ref().map(|module| format!("module     {module}")));
+    lines.extend(finding.source.as_ref().map(|source| format!("source     {source}")));
+    lines
 }
 
 /// What is to blame.
@@ -314,7 +345,7 @@ impl GateOutcome {
     pub fn narrow(&mut self, finding: Option<&Finding>, followers: u64, lines: Vec<String>) {
         self.narrowed = lines;
         let Some(finding) = finding else { return };
-        let kind = super::cases::kind_of(&finding.op);
+        let kind = Kind::of(&finding.op);
         let mut culprit = Culprit::of_finding(finding, kind, 1, followers);
         let bad = self
             .culprits
@@ -331,7 +362,7 @@ impl GateOutcome {
                 case.message = format!("differs because of {}", culprit.name);
             }
         }
-        let case = super::cases::of_finding(finding, kind);
+        let case = Case::of_finding(finding, kind);
         // The same module as before, with a source line now.
         self.cases
             .retain(|other| (&other.name, other.step, other.rank) != (&case.name, case.step, case.rank));
@@ -357,16 +388,15 @@ impl GateOutcome {
     }
 
     /// Marks cases that failed and that a waiver is for, but for those of what is not finite.
-    pub(super) fn waive_cases(&mut self, waivers: &[super::policy::Waiver]) {
+    pub(super) fn waive_cases(&mut self, waivers: &[Waiver]) {
         for case in self.cases.iter_mut().filter(|case| case.status == Status::Failed) {
             // The mean of a scalar goes by its name.
             let name = case.name.strip_suffix(" bias").unwrap_or(&case.name);
-            let is_finite =
-                |culprit: &Culprit| culprit.cause != super::state::NOT_FINITE || culprit.name != name;
+            let is_finite = |culprit: &Culprit| culprit.cause != NOT_FINITE || culprit.name != name;
             if !self.culprits.iter().all(is_finite) {
                 continue;
             }
-            if let Some(waiver) = waivers.iter().find(|waiver| super::state::covers(waiver, name, "")) {
+            if let Some(waiver) = waivers.iter().find(|waiver| waiver.covers(name, "")) {
                 case.status = Status::Waived;
                 case.message = format!("waived until {}: {}", waiver.until, case.message);
             }

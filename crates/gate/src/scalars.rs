@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use super::import::{Scalars, Series};
 use super::number::Exact;
-use super::outcome::{Case, Culprit, Kind, Status};
+use super::outcome::{Case, Culprit, Kind, NOT_FINITE, Status};
 use super::policy::{Policy, ScalarRule};
-use super::state::NOT_FINITE;
 use probe_judge::Incomplete;
 
 /// What was found of all scalars.
@@ -262,10 +261,7 @@ fn break_of(
 ) -> Option<(&'static str, String)> {
     if !candidate.is_finite() {
         let both = if baseline.is_finite() { "" } else { " on both sides" };
-        return Some((
-            super::state::NOT_FINITE,
-            format!("{} became {}{both}", Exact(baseline), Exact(candidate)),
-        ));
+        return Some((NOT_FINITE, format!("{} became {}{both}", Exact(baseline), Exact(candidate))));
     }
     if baseline.to_bits() == candidate.to_bits() {
         return None;

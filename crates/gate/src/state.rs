@@ -6,28 +6,20 @@ use serde::Deserialize;
 
 use super::GateError;
 use super::environment::{Environments, fingerprint};
-use super::outcome::{Culprit, State};
+use super::outcome::{Culprit, NOT_FINITE, State};
 use super::policy::{Budget, Mode, Policy, Waiver};
 use probe_judge::Role;
 use probe_read::ReadError;
 
-/// Cause of what is NaN or infinite.
-pub(super) const NOT_FINITE: &str = "non-finite";
-
 /// Lets culprits pass that a waiver names; what is not finite never does.
 pub(super) fn waive(culprits: &mut [Culprit], waivers: &[Waiver]) {
     for culprit in culprits.iter_mut().filter(|culprit| culprit.cause != NOT_FINITE) {
-        let of = |waiver: &&Waiver| covers(waiver, &culprit.name, &culprit.slot);
+        let of = |waiver: &&Waiver| waiver.covers(&culprit.name, &culprit.slot);
         if let Some(waiver) = waivers.iter().find(of) {
             let issue = waiver.issue.as_deref().map_or_else(String::new, |issue| format!(", {issue}"));
             culprit.waived = Some(format!("until {}: {}{issue}", waiver.until, waiver.reason));
         }
     }
-}
-
-/// Whether a waiver is for this name, or this value of an op.
-pub(super) fn covers(waiver: &Waiver, name: &str, slot: &str) -> bool {
-    waiver.pattern.matches(name) || (!slot.is_empty() && waiver.pattern.matches(&format!("{name}.{slot}")))
 }
 
 /// Lets ops at fault pass that the budget allows; `roles` are those of the culprits, `None` for scalars.

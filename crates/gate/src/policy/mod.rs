@@ -107,6 +107,13 @@ pub struct Waiver {
     pub issue: Option<String>,
 }
 
+impl Waiver {
+    /// Whether it is for this name, or this value of an op.
+    pub(super) fn covers(&self, name: &str, slot: &str) -> bool {
+        self.pattern.matches(name) || (!slot.is_empty() && self.pattern.matches(&format!("{name}.{slot}")))
+    }
+}
+
 /// A pattern of names: `*` stands for anything.
 #[derive(Debug, Clone)]
 pub struct Pattern {
