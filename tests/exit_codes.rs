@@ -343,8 +343,7 @@ fn reports_of_an_earlier_comparison_are_replaced() {
 }
 
 fn with_rules(text: &str) -> Answer {
-    let mut options = CompareOptions::default();
-    options.rules = Rules::parse(text).unwrap();
+    let options = CompareOptions { rules: Rules::parse(text).unwrap(), ..CompareOptions::default() };
     Answer::with(&testdata("gpu_dump"), &testdata("npu_dump"), &options)
 }
 

@@ -42,6 +42,9 @@ pub fn calibrate(
 }
 
 /// The noise that the options name; tells the run what it is and what of it could not be read.
+///
+/// # Errors
+/// [`CompareError`] when a file of noise cannot be used, or a dump cannot tell the noise of the baseline.
 pub fn measured(
     baseline: &Dump,
     options: &CompareOptions,

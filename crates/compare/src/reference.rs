@@ -29,6 +29,9 @@ pub(super) struct OfPart {
 impl Reference {
     /// Opens the dump at `path`. Of `matches`, the parts that are compared, it has to have some, unless there are none. `total` is their number
     /// in the whole comparison.
+    ///
+    /// # Errors
+    /// [`CompareError`] when it cannot be opened, or is no reference for the runs compared.
     pub fn open(
         path: &Path,
         matches: &[PartMatch],

@@ -5,7 +5,7 @@
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
 use super::{Checksum, Counts, Number, SlotName, SlotSide, TensorMetadata, TensorRecord};
@@ -55,8 +55,9 @@ impl Repeated {
 }
 
 /// The value that `known` has, which takes it in where it has none.
-pub fn shared<T, V>(known: &mut HashSet<Arc<T>>, value: V) -> Arc<T>
+pub fn shared<T, V, S>(known: &mut HashSet<Arc<T>, S>, value: V) -> Arc<T>
 where
+    S: BuildHasher,
     T: ?Sized + Eq + Hash,
     V: Borrow<T> + Into<Arc<T>>,
 {

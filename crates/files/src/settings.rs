@@ -29,6 +29,7 @@ pub enum SettingsError {
 
 impl SettingsError {
     /// The error with the name of the file, where a copy of it was read.
+    #[must_use]
     pub fn called(self, copies: &Copies) -> Self {
         match self {
             Self::Io { path, source } => Self::Io { path: copies.name(&path), source },

@@ -42,6 +42,9 @@ pub struct Zipped {
 
 impl Zipped {
     /// Opens an archive of at most `most` members.
+    ///
+    /// # Errors
+    /// [`ReadError`] when the file is no zip, when its directory is damaged, or when a limit would be passed.
     pub fn open(source: Source, most: u64) -> Result<Self, ReadError> {
         let end = EndRecord::find(&source)?;
         let (size, count) = (end.directory.end - end.directory.start, end.members);
@@ -151,6 +154,9 @@ impl Zipped {
     }
 
     /// Refuses names that lead out of the archive, and names that occur twice.
+    ///
+    /// # Errors
+    /// [`ReadError`] that names the first such name.
     pub fn check_names(&self) -> Result<(), ReadError> {
         let refused = |message: String| Err(ReadError::format(self.source.path(), message));
         for member in &self.members {
