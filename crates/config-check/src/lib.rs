@@ -12,6 +12,7 @@ mod pair;
 mod part;
 mod pip_name;
 mod value;
+mod vote;
 mod wildcard;
 
 use std::path::{Path, PathBuf};
@@ -78,7 +79,7 @@ pub fn check_packs(
             candidate_parts: list(candidate),
         });
     }
-    let pair = DevicePair::of(baseline, candidate, expectations);
+    let pair = vote::devices(baseline, candidate, expectations);
     let context = Context { baseline, candidate, expectations, pair };
     let parts: Vec<PartOutcome> = Part::ALL.iter().map(|part| checks::run(*part, &context)).collect();
     let incomplete: Vec<Unreadable> = [baseline, candidate]

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::expectations::Expectations;
-use super::pack::{DeviceKind, Pack};
+use super::pack::DeviceKind;
 
 /// The kinds of device of both sides, where known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -15,12 +14,6 @@ pub struct DevicePair {
 }
 
 impl DevicePair {
-    /// The kinds of two packs: from their manifests, else by a vote over names and packages.
-    pub fn of(baseline: &Pack, candidate: &Pack, expectations: &Expectations) -> Self {
-        let kind = |pack: &Pack| pack.device.or_else(|| vote(pack, expectations));
-        Self { baseline: kind(baseline), candidate: kind(candidate) }
-    }
-
     /// True when both kinds are known and differ.
     pub fn is_mixed(self) -> bool {
         matches!((self.baseline, self.candidate), (Some(a), Some(b)) if a != b)
@@ -63,38 +56,5 @@ impl fmt::Display for DevicePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |kind: Option<DeviceKind>| kind.map_or("unknown device", DeviceKind::name);
         write!(f, "{} and {}", word(self.baseline), word(self.candidate))
-    }
-}
-
-/// The kind that most weight speaks for; none where nothing speaks, or two kinds weigh the same.
-fn vote(pack: &Pack, expectations: &Expectations) -> Option<DeviceKind> {
-    let mut weights = [(DeviceKind::Gpu, 0), (DeviceKind::Npu, 0), (DeviceKind::Cpu, 0)];
-    for vote in expectations.votes() {
-        let speaks = pack.ranks.values().any(|parts| {
-            let variable = vote.variable.as_deref().is_some_and(|wanted| {
-                parts.env.as_ref().is_some_and(|env| {
-                    env.values.contains_key(wanted)
-                        || env.hidden.contains_key(wanted)
-                        || env.names.iter().any(|name| name == wanted)
-                })
-            });
-            let package = vote.package.as_deref().is_some_and(|wanted| {
-                parts.pip.as_ref().is_some_and(|pip| {
-                    pip.packages.iter().any(|package| super::wildcard::matches(wanted, &package.name))
-                })
-            });
-            variable || package
-        });
-        if speaks {
-            weights
-                .iter_mut()
-                .filter(|(kind, _)| *kind == vote.kind)
-                .for_each(|(_, weight)| *weight += vote.weight);
-        }
-    }
-    weights.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
-    match weights {
-        [(kind, most), (_, next), _] if most > next => Some(kind),
-        _ => None,
     }
 }

@@ -15,6 +15,7 @@ pub(crate) use file::{Limits, PartDefault, Vote};
 use file::{Alias, Class, DtypeFlag, File, Grade, Rule};
 
 use super::error::ConfigError;
+use super::pack::AllowedVariables;
 use super::pair::DevicePair;
 use super::part::{Part, Verdict};
 use super::{pip_name, wildcard};
@@ -164,12 +165,6 @@ impl Expectations {
         self.settings.get(*self.places.get(&part)?.get(key)?)
     }
 
-    /// Whether the value of a variable may be shown: it is in the table, or matches the allow list.
-    pub fn allows(&self, variable: &str) -> bool {
-        self.setting(Part::Env, variable).is_some()
-            || self.allow.iter().any(|pattern| wildcard::matches(pattern, variable))
-    }
-
     /// Names and patterns of the variables whose values a pack may hold.
     pub fn allow_list(&self) -> Vec<String> {
         let known = self.places.get(&Part::Env).into_iter().flat_map(HashMap::keys);
@@ -218,6 +213,14 @@ impl Expectations {
     pub(crate) fn says_dtype(&self, name: &str) -> Option<SaysDtype<'_>> {
         let flag = self.dtype_flags.iter().find(|flag| flag.name == name)?;
         Some(flag.gives.as_deref().map_or(SaysDtype::Value, SaysDtype::Switch))
+    }
+}
+
+impl AllowedVariables for Expectations {
+    /// Those of the table, and those that match the allow list.
+    fn allows(&self, variable: &str) -> bool {
+        self.setting(Part::Env, variable).is_some()
+            || self.allow.iter().any(|pattern| wildcard::matches(pattern, variable))
     }
 }
 

@@ -36,3 +36,9 @@ pub(crate) use secret::{MASK, mask_text};
 pub use setting::{Record, Setting};
 pub use tensors::{Declared, Model, Module, Statistics, TensorKind, Weight, WeightStep, Weights};
 pub use training::{Accumulated, Clip, Group, HyperparameterSource, Hyperparameters, Optimizer, Schedule};
+
+/// Which variables of the environment a pack keeps with their values; of the others it keeps the names.
+pub trait AllowedVariables {
+    /// Whether the value of a variable may be shown.
+    fn allows(&self, variable: &str) -> bool;
+}

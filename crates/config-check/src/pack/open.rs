@@ -5,10 +5,11 @@ use std::path::Path;
 
 use super::members::Members;
 use super::opened::{Fault, Origin, Pack};
-use super::{FORMAT, MANIFEST, Manifest, VERSION, native, older, parse_member_name, secret};
+use super::{
+    AllowedVariables, FORMAT, MANIFEST, Manifest, VERSION, native, older, parse_member_name, secret,
+};
 use crate::Part;
 use crate::error::ConfigError;
-use crate::expectations::Expectations;
 use probe_dump::Storage;
 use probe_files::Copies;
 use probe_files::map::{FileAccess, Source};
@@ -19,8 +20,8 @@ use probe_read::tensor_file::printable;
 ///
 /// # Errors
 /// [`ConfigError`] when the file cannot be opened, is no zip, or is no pack.
-pub fn open(path: &Path, expectations: &Expectations) -> Result<Pack, ConfigError> {
-    read(path, Members::open(path)?, expectations)
+pub fn open(path: &Path, allowed: &dyn AllowedVariables) -> Result<Pack, ConfigError> {
+    read(path, Members::open(path)?, allowed)
 }
 
 /// As [`open`], for a pack that may be read from a copy.
@@ -30,21 +31,21 @@ pub fn open(path: &Path, expectations: &Expectations) -> Result<Pack, ConfigErro
 pub(crate) fn open_copy(
     path: &Path,
     copies: &Copies,
-    expectations: &Expectations,
+    allowed: &dyn AllowedVariables,
 ) -> Result<Pack, ConfigError> {
     let source = Source::open(&copies.place(path), FileAccess::Read).map_err(|error| copies.called(error))?;
-    read(path, Members::from_source(source.called(path))?, expectations)
+    read(path, Members::from_source(source.called(path))?, allowed)
 }
 
 /// As [`open`], for a pack that is already in memory; `path` is only what errors name.
 ///
 /// # Errors
 /// As for [`open`].
-pub fn open_bytes(path: &Path, bytes: Storage, expectations: &Expectations) -> Result<Pack, ConfigError> {
-    read(path, Members::from_source(Source::from_storage(path, bytes))?, expectations)
+pub fn open_bytes(path: &Path, bytes: Storage, allowed: &dyn AllowedVariables) -> Result<Pack, ConfigError> {
+    read(path, Members::from_source(Source::from_storage(path, bytes))?, allowed)
 }
 
-fn read(path: &Path, mut members: Members, expectations: &Expectations) -> Result<Pack, ConfigError> {
+fn read(path: &Path, mut members: Members, allowed: &dyn AllowedVariables) -> Result<Pack, ConfigError> {
     let mut pack = Pack {
         path: path.to_path_buf(),
         origin: Origin::Probe,
@@ -100,6 +101,6 @@ fn read(path: &Path, mut members: Members, expectations: &Expectations) -> Resul
             return Err(ConfigError::NoPack { path: path.into(), found });
         }
     }
-    secret::mask_pack(&mut pack, expectations);
+    secret::mask_pack(&mut pack, allowed);
     Ok(pack)
 }

@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
 
-use super::{Content, Pack, Parts, Record, Setting};
-use crate::expectations::Expectations;
+use super::{AllowedVariables, Content, Pack, Parts, Record, Setting};
 
 /// What stands for a secret.
 pub(crate) const MASK: &str = "***";
@@ -179,9 +178,9 @@ fn mask_record(record: &mut Record) {
 }
 
 /// Removes every secret of a pack: once, right after reading.
-pub(super) fn mask_pack(pack: &mut Pack, expectations: &Expectations) {
+pub(super) fn mask_pack(pack: &mut Pack, allowed: &dyn AllowedVariables) {
     for parts in pack.ranks.values_mut() {
-        mask_env(parts, expectations);
+        mask_env(parts, allowed);
         mask_parts(parts);
     }
     for note in &mut pack.notes {
@@ -229,12 +228,12 @@ static DIGEST: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// Keeps the values of variables that are on the allow list and no secrets. Of the others the older tool's packs know whether
 /// they are equal, so a digest stays.
-fn mask_env(parts: &mut Parts, expectations: &Expectations) {
+fn mask_env(parts: &mut Parts, allowed: &dyn AllowedVariables) {
     let Some(env) = &mut parts.env else { return };
     let values = std::mem::take(&mut env.values);
     let mut kept = BTreeMap::new();
     for (name, value) in values {
-        if expectations.allows(&name) && !is_secret_name(&name) {
+        if allowed.allows(&name) && !is_secret_name(&name) {
             kept.insert(name, mask_text(&value).into_owned());
         } else {
             env.hidden.insert(name, DIGEST.hash_one(value));
