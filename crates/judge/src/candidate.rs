@@ -3,8 +3,7 @@
 use std::fmt;
 
 use super::Cause;
-use super::excess::{By, Excess};
-use super::weigh::Weighed;
+use super::value::{By, Excess, Weighed};
 
 /// An op that may be named at fault.
 #[derive(Debug, Clone)]

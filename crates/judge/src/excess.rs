@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 
-use super::family::{Families, Learned, MANY, is_composite, is_product, median};
+use super::family::{Families, Learned};
+use super::median::median;
 use super::ops::Kind;
 use super::peers::{Peers, Seen};
 use super::precision::product_precision;
-use super::weigh::{Family, Role, Weighed};
+use super::value::{By, Excess, Family, MANY, Role, Weighed};
 use probe_dump::{DType, Phase};
 
 /// Where inputs explain this much of a result, nothing is judged.
@@ -63,36 +64,6 @@ const SPREAD_OF_STATISTICS: f64 = 2.5 * 1.48;
 /// Calls that agree on a gain below 1 from this number on lower what is expected, by at most half a bit.
 const CALLS_FOR_LOWER_GAIN: usize = 8;
 const LOWER_GAIN: f64 = -0.5;
-
-/// A weighed value and how far it is beyond what is expected.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Excess {
-    /// What the op may be off by on its own.
-    pub(super) floor: f64,
-    /// The floor is what runs of the baseline differ by.
-    pub(super) is_measured: bool,
-    /// At fault.
-    pub(super) is_fault: bool,
-    /// What gives it away, if it is at fault.
-    pub(super) by: By,
-}
-
-/// What gives a fault away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
-    /// The size of its error.
-    Size,
-    /// The level of its family, which is larger than any precision explains.
-    Formula,
-    /// A factor common to all elements, and nothing else.
-    Factor,
-    /// A size that no other call of its kind has.
-    Alone,
-    /// Both its largest and its least element, of statistics.
-    Extremes,
-    /// Its error relative to its own size, which gradients that cancel as much do not have.
-    Remnant,
-}
 
 /// Excess of all values, in their order; `measured` is the noise that runs of the baseline show of each.
 pub(super) fn of(
@@ -164,7 +135,7 @@ fn floor(value: &Weighed, families: &Families<'_>) -> (f64, bool) {
         let least = if value.blind { value.least } else { value.least.max(value.unknown) };
         return (least.max(summed), false);
     };
-    let explains = if is_product(value) || is_composite(value) || value.family.role == Role::Arrival {
+    let explains = if value.is_product() || value.is_composite() || value.family.role == Role::Arrival {
         let known = value.family.dtype == DType::F32 && product_precision(level).is_some();
         known || level <= value.precision.product
     } else {
@@ -201,7 +172,7 @@ fn threshold(value: &Weighed, calls: usize, is_late: bool) -> f64 {
         Role::Arrival if is_late => LATE_ARRIVAL,
         _ if bounded => BOUNDED,
         _ if coarse => COARSE_RESULT,
-        _ if is_product(value) && calls >= CALLS_FOR_KNOWN => KNOWN,
+        _ if value.is_product() && calls >= CALLS_FOR_KNOWN => KNOWN,
         _ => RESULT,
     }
 }

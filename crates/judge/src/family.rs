@@ -6,22 +6,17 @@
 
 use std::collections::HashMap;
 
+use super::median::median;
 use super::ops::Kind;
 use super::products::{self, Products};
-use super::weigh::{Family, Role, Weighed};
+use super::value::{Family, LEAST_CALLS, MANY, Role, Weighed};
 use probe_dump::{DType, Phase};
-
-/// Other calls that a level needs.
-pub(super) const LEAST_CALLS: usize = 3;
 
 /// What inputs explain of an error may be this share of it for a call to show its own error.
 pub(super) const SHARE: f64 = 0.5;
 
 /// And this many times the least error.
 const CLEAN: f64 = 16.0;
-
-/// Number of calls from which on leaving one out does not move the median.
-pub(super) const MANY: usize = 60;
 
 /// Calls remembered of a family for the next step.
 const REMEMBERED: usize = 64;
@@ -86,22 +81,11 @@ pub(super) struct Families<'a> {
     learned: &'a Learned,
 }
 
-/// Whether a value is a sum of products.
-pub(super) fn is_product(value: &Weighed) -> bool {
-    value.family.role == Role::Result
-        && matches!(value.kind, Kind::Product | Kind::Recurrent | Kind::Attention)
-}
-
-/// Whether a value is the result of a module that does several things.
-pub(super) fn is_composite(value: &Weighed) -> bool {
-    value.family.role == Role::Result && value.family.is_module && value.kind == Kind::Other
-}
-
 /// Floor of the products of a part whose statistics show that all are coarse; 0 where they are not.
 pub(super) fn coarse_statistics(values: &[Weighed]) -> f64 {
     let binary32 =
         |value: &&Weighed| value.family.dtype == DType::F32 && value.family.phase == Phase::Forward;
-    products::coarse_statistics(values.iter().filter(|value| is_product(value)).filter(binary32))
+    products::coarse_statistics(values.iter().filter(|value| value.is_product()).filter(binary32))
 }
 
 fn key(value: &Weighed) -> ProductKey {
@@ -127,7 +111,7 @@ impl<'a> Families<'a> {
             if matches!(value.family.role, Role::Update | Role::UpdateSize) || !value.error.is_finite() {
                 continue;
             }
-            if is_product(value) && value.elements > 1.0 {
+            if value.is_product() && value.elements > 1.0 {
                 let binary32 = value.family.dtype == DType::F32;
                 if binary32 && value.kind != Kind::Attention && value.family.phase == Phase::Forward {
                     families.forward.add(value, own(value).exp2(), shows_own(value));
@@ -135,7 +119,7 @@ impl<'a> Families<'a> {
             }
             if shows_own(value) {
                 families.own.entry(&value.family).or_default().calls.push((value.call, own(value)));
-                if is_product(value) {
+                if value.is_product() {
                     families.products.entry(key(value)).or_default().calls.push((value.call, own(value)));
                 }
             }
@@ -148,7 +132,7 @@ impl<'a> Families<'a> {
     /// Level of the other calls of a value's family; `None` where they are too few. Statistics do not see what comes of a
     /// fault, so of these only earlier calls speak.
     pub(super) fn level(&self, value: &Weighed) -> Option<f64> {
-        if is_product(value) {
+        if value.is_product() {
             let key = key(value);
             let level = self.products.get(&key).and_then(|calls| calls.level(value));
             let learned = || self.learned.products.get(&key).and_then(|levels| settled(levels.clone()));
@@ -158,7 +142,7 @@ impl<'a> Families<'a> {
         }
         let own = self.own.get(&*value.family).and_then(|calls| calls.level(value));
         // What a module calls between its parts may be products.
-        let composite = || is_composite(value).then(|| self.coarse_level(value)).flatten();
+        let composite = || value.is_composite().then(|| self.coarse_level(value)).flatten();
         own.or_else(composite)
             .or_else(|| self.learned.families.get(&value.family).and_then(|levels| settled(levels.clone())))
     }
@@ -187,15 +171,5 @@ impl<'a> Families<'a> {
             learned.products.insert(*key, keep(calls, self.learned.products.get(key)));
         }
         learned
-    }
-}
-
-/// The middle of some values; they are put in order. 0 for none.
-pub(super) fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => values[count / 2],
-        count => f64::midpoint(values[count / 2 - 1], values[count / 2]),
     }
 }

@@ -12,13 +12,14 @@ use std::path::Path;
 
 use super::difference::Difference;
 use super::excess::UNJUDGED;
-use super::family::{SHARE, median};
+use super::family::SHARE;
 use super::flow::{Flow, Place};
-use super::part::{History, weigh};
+use super::history::{History, weigh};
+use super::median::median;
 use super::rulebook::RuleBook;
 use super::setting::Setting;
 use super::tolerance::Rules;
-use super::weigh::{Family, Role, Weighed};
+use super::value::{Family, Role, Weighed};
 use super::{PartEvidence, Verdict};
 use probe_files::settings::SettingsError;
 use probe_pair::PartPair;

@@ -2,13 +2,14 @@
 
 use super::candidate::Candidate;
 use super::difference::Difference;
-use super::excess::Excess;
 use super::flow::{Flow, Place};
+use super::median::median;
 use super::precision::product_precision;
 use super::setting::Setting;
+use super::value::{Excess, Weighed};
 use super::verdicts::{foreign, largest_error};
-use super::weigh::{Weighed, Weighing};
-use super::{Cause, SlotJudgement, family};
+use super::weigh::Weighing;
+use super::{Cause, SlotJudgement};
 use probe_dump::{DType, OpKind, Phase};
 use probe_measure::Evidence;
 use probe_pair::BySlot;
@@ -104,7 +105,7 @@ fn flipped(flow: &Flow<'_>, candidates: &[Candidate]) -> Option<String> {
 fn products(values: &[Weighed], excess: &[Excess]) -> Option<String> {
     let of = |modules: bool| -> Vec<(&Weighed, &Excess)> {
         let products = values.iter().zip(excess).filter(|(value, _)| {
-            family::is_product(value)
+            value.is_product()
                 && value.family.is_module == modules
                 && value.family.dtype == DType::F32
                 && value.family.phase == Phase::Forward
@@ -127,9 +128,9 @@ fn products(values: &[Weighed], excess: &[Excess]) -> Option<String> {
         .collect();
     let (middle, known) = if products.iter().all(|(value, _)| value.blind) {
         let mut errors: Vec<f64> = coarse().map(|(value, _)| value.error).collect();
-        (family::median(&mut errors), product_precision(coarse().next()?.1.floor)?)
+        (median(&mut errors), product_precision(coarse().next()?.1.floor)?)
     } else {
-        let middle = family::median(&mut seen);
+        let middle = median(&mut seen);
         (middle, product_precision(middle)?)
     };
     if middle <= 0.0 {

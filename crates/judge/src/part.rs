@@ -2,64 +2,25 @@
 
 use std::collections::HashMap;
 
-use super::alone::MadeAlone;
 use super::candidate::{Beyond, Candidate};
 use super::certain::{Certain, numeric};
 use super::difference::Fact;
-use super::excess::{self, By, Excess};
-use super::family::Learned;
-use super::flow::{Flow, Place};
+use super::excess;
+use super::flow::Flow;
+use super::history::{History, weigh};
 use super::noise::Noise;
-use super::ops::Kind;
-use super::peers::{self, Seen};
+use super::peers;
 use super::rulebook::RuleBook;
 use super::setting::Setting;
-use super::tolerance::{DTypeTolerance, Rules};
-use super::update::{self, Weights};
-use super::weigh::{GradientErrors, Role as Weight, Walk, Weighed, Weighing};
+use super::tolerance::Rules;
+use super::value::{By, Excess, Role as Weight, Weighed};
 use super::{
     Cause, Counts, Expectation, Expectations, OpJudgement, PartEvidence, PartJudgement, ReferenceErrors,
-    SlotJudgement, across, backward_only, family, finding, notes, origin, reference, repeated, structure,
-    unmeasured, unread, unwritten, verdicts,
+    SlotJudgement, across, backward_only, finding, incomplete, notes, origin, reference, repeated, structure,
+    unread, unwritten, verdicts,
 };
-use probe_dump::{OpKind, Ordinal, Phase};
+use probe_dump::Ordinal;
 use probe_pair::{BySlot, Paired, PartPair};
-
-/// Weights that must be equal to the bit (within rounding) for the others to stand out: more than half.
-const MAJORITY: f64 = 0.5;
-
-/// What the judgement of a step of a rank leaves to that of the next.
-#[derive(Debug, Clone, Default)]
-pub struct History {
-    learned: (Learned, Seen),
-    weights: Weights,
-    gradients: GradientErrors,
-    /// Updates were judged where they were made.
-    optimizer_seen: bool,
-    /// An op was at fault.
-    diverged: bool,
-    /// A step was judged.
-    any: bool,
-}
-
-impl History {
-    /// What a weighed part leaves.
-    pub(super) fn after(
-        flow: &Flow<'_>,
-        gradients: GradientErrors,
-        learned: (Learned, Seen),
-        diverged: bool,
-    ) -> Self {
-        Self {
-            learned,
-            weights: update::weights(flow),
-            optimizer_seen: flow.nodes.iter().any(|node| node.traits.optimizes && node.is_paired),
-            gradients,
-            diverged,
-            any: true,
-        }
-    }
-}
 
 /// What is known beside the two runs.
 #[derive(Debug, Clone, Copy)]
@@ -144,93 +105,10 @@ pub fn judge_part(
     let counts = count(pair, &ops, &slots);
     let diverged = history.diverged || !findings.is_empty();
     let next = History::after(&flow, weighing.gradients, learned, diverged);
-    let incomplete = unmeasured::of(&flow);
+    let incomplete = incomplete::of(&flow);
     let rules = book.into_texts();
     let reference = BySlot::default();
     (PartJudgement { ops, slots, expectations, rules, findings, notes, incomplete, reference, counts }, next)
-}
-
-/// Weighs the values of a part, updates among them; gives also the weights and buffers that have drifted.
-pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (Weighing, Vec<Place>) {
-    let mut weighing = Walk::over(flow, setting, 0.0);
-    let coarse = family::coarse_statistics(&weighing.values);
-    if coarse > 0.0 {
-        drop(weighing);
-        weighing = Walk::over(flow, setting, coarse);
-    }
-    let drifted = choose_arrivals(flow, &mut weighing, flow.pair.step, !history.any);
-    without_flow(flow, &mut weighing);
-    update::within(flow, &mut weighing.values);
-    let consecutive = flow.pair.since == Some(1) && history.any;
-    if consecutive && !history.optimizer_seen {
-        update::across(flow, &history.weights, &history.gradients, &mut weighing.values);
-    }
-    (weighing, drifted)
-}
-
-/// Keeps those arrivals that can be judged; gives the weights and buffers that have drifted.
-///
-/// Weights are equal to the bit before the first step. Later they carry what the steps before left, so that they are judged
-/// by how they changed; where the recording begins late, one that differs stands out only if most do not differ.
-fn choose_arrivals(flow: &Flow<'_>, weighing: &mut Weighing, step: u64, begins: bool) -> Vec<Place> {
-    let alone = MadeAlone::of(flow, |_| true);
-    let is_weight = |place: Place| {
-        // Ops that one side alone has made it.
-        if alone.arrives_at(flow, place) {
-            return false;
-        }
-        let forward = flow.nodes[place.0].op.name.phase() == Phase::Forward;
-        // Running statistics are read by functions inside a module, and changed by every step.
-        let normalises = flow.nodes[place.0].traits.kind == Kind::Normalisation
-            && flow.slot(place).is_some_and(|slot| &*slot.path != "input.0");
-        let buffer = (begins || normalises) && step > 0 && forward && flow.parent(place.0).is_some();
-        flow.is_weight(place) || (buffer && !flow.modules_alone)
-    };
-    let weights: Vec<&Weighed> = weighing
-        .values
-        .iter()
-        .filter(|value| value.family.role == Weight::Arrival && is_weight(value.place))
-        .collect();
-    let differing = |value: &&&Weighed| !flow.fact(value.place).exact;
-    let apart: Vec<Place> = weights.iter().filter(differing).map(|value| value.place).collect();
-    let most = apart.len() as f64 > MAJORITY * weights.len() as f64;
-    let judges_weights = begins && (step == 0 || !most);
-    let first_backward = flow.nodes.iter().position(|node| node.op.name.phase() == Phase::Backward);
-    weighing.values.retain(|value| {
-        if value.family.role != Weight::Arrival {
-            return true;
-        }
-        let node = &flow.nodes[value.place.0];
-        if node.traits.optimizes || node.op.name.kind() == OpKind::Tensor {
-            return false;
-        }
-        if is_weight(value.place) {
-            return judges_weights;
-        }
-        // Behind the backward pass, functions outside all modules move weights and what optimizers remember.
-        let outside = !node.is_backward() && flow.parent(value.place.0).is_none();
-        if outside && first_backward.is_some_and(|first| first < value.place.0) {
-            return false;
-        }
-        // Between functions everything is recorded, but for sums of gradients; of later steps only data arrive.
-        flow.modules_alone || (begins && value.error > 0.0) || node.op.name.phase() == Phase::Forward
-    });
-    if judges_weights { Vec::new() } else { apart }
-}
-
-/// Saved variables and tensors of a collection follow from nothing that was recorded: fixed bounds by type.
-fn without_flow(flow: &Flow<'_>, weighing: &mut Weighing) {
-    for value in &mut weighing.values {
-        let kind = flow.nodes[value.place.0].op.name.kind();
-        if !matches!(kind, OpKind::Tensor | OpKind::Saved) {
-            continue;
-        }
-        if let Some(tolerance) = DTypeTolerance::of(value.family.dtype) {
-            // Judged is what is beyond 8 times the floor.
-            let floor = tolerance.rel_l2 / 8.0;
-            (value.least, value.unknown, value.explained) = (floor, floor, 0.0);
-        }
-    }
 }
 
 /// Values at fault as candidates.
@@ -306,7 +184,8 @@ fn name_rules(
     for (value, excess) in values.iter().zip(excess) {
         let slot = &mut slots[value.place.0][value.place.1];
         if slot.rule.is_none() && value.error > 0.0 {
-            slot.rule = Some(book.floor(value.family.dtype, excess, value.explained));
+            slot.rule =
+                Some(book.floor(value.family.dtype, (excess.floor, excess.is_measured), value.explained));
             if excess.is_fault {
                 let text = match flow.fact(value.place).norm {
                     norm if norm > 0.0 => Beyond::of(value, excess).to_string(),

@@ -9,10 +9,8 @@
 
 use std::collections::HashMap;
 
-use super::excess::{By, Excess};
-use super::family::LEAST_CALLS;
 use super::flow::Flow;
-use super::weigh::{Family, Role, Weighed};
+use super::value::{By, Excess, Family, LEAST_CALLS, Remnant, Role, Weighed};
 use probe_dump::Phase;
 
 /// Excess of a result that stands out alone: a factor of 4.8. In sound pairs none that did was beyond 2.01.
@@ -34,24 +32,6 @@ const AS_MUCH: f64 = 2.0;
 
 /// Gradients remembered for the next step.
 const REMEMBERED: usize = 64;
-
-/// A gradient that arrives, beside others of which it may be what is left.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Remnant {
-    /// Error relative to its own norm.
-    pub(super) own: f64,
-    /// Its norm over that of the largest gradient beside it, in (0, 1].
-    pub(super) share: f64,
-    /// Largest error before it, without what flipped choices make of that; at least what rounding leaves.
-    pub(super) before: f64,
-}
-
-impl Remnant {
-    /// By how much error is magnified on the way to it, in bits.
-    fn magnified(self) -> f64 {
-        (self.own.max(f64::MIN_POSITIVE) / self.before).log2()
-    }
-}
 
 /// What the steps before have shown.
 #[derive(Debug, Clone, Default)]

@@ -3,10 +3,10 @@
 //! Every value may ask, so that no answer goes through all products: they stand in order of their calls, and what is asked of
 //! all of them is known beforehand.
 
-use super::family::{LEAST_CALLS, MANY, is_composite, median};
+use super::median::median;
 use super::ops::Kind;
 use super::precision::{PRODUCT_PRECISIONS, ProductPrecision};
-use super::weigh::Weighed;
+use super::value::{LEAST_CALLS, MANY, Weighed};
 use probe_dump::DType;
 
 /// Elements, and terms of each, of products that speak for the precision of all: outer products of positions and
@@ -130,7 +130,7 @@ impl Products {
         }
         let fine_small = self.fine_small.iter().any(|call| *call != value.call);
         // Several products, one after the other, leave more than one.
-        let several = is_composite(value) || matches!(value.kind, Kind::Recurrent | Kind::Attention);
+        let several = value.is_composite() || matches!(value.kind, Kind::Recurrent | Kind::Attention);
         let largest = |known: &ProductPrecision| if several { known.range.1 } else { NEAR * known.predicted };
         PRODUCT_PRECISIONS.iter().find_map(|known| {
             let coarse = clean().filter(|shown| (known.range.0..known.range.1).contains(&shown.own)).take(2);

@@ -3,9 +3,8 @@
 use super::Cause;
 use super::candidate::Candidate;
 use super::difference::Difference;
-use super::excess::Excess;
 use super::flow::{Flow, Place};
-use super::weigh::Weighed;
+use super::value::{Excess, Weighed};
 use probe_pair::BySlot;
 
 /// A candidate at most this many times as far from the reference as the baseline is as right as the baseline: the limit of

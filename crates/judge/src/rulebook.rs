@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::excess::Excess;
 use probe_dump::{DType, Ordinal};
 
 /// Identity of a rule.
@@ -32,16 +31,21 @@ impl RuleBook {
         })
     }
 
-    /// Number of the rule that a value is held against its floor, or against what its inputs explain where that is more.
-    pub(super) fn floor(&mut self, dtype: DType, excess: &Excess, explained: f64) -> Ordinal {
-        let floor = excess.floor;
+    /// Number of the rule that a value is held against its floor, which may be measured between runs of the baseline, or against what
+    /// its inputs explain where that is more.
+    pub(super) fn floor(
+        &mut self,
+        dtype: DType,
+        (floor, is_measured): (f64, bool),
+        explained: f64,
+    ) -> Ordinal {
         #[expect(clippy::cast_possible_truncation, reason = "a logarithm of a positive double is below 2048")]
         let step = (2.0 * floor.max(f64::MIN_POSITIVE).log2()).round() as i32;
         let led = explained > floor;
-        self.index(RuleKey::Floor(dtype, step, excess.is_measured, led), || {
+        self.index(RuleKey::Floor(dtype, step, is_measured, led), || {
             let shown = (f64::from(step) / 2.0).exp2();
             let more = if led { ", and what its inputs explain" } else { "" };
-            let source = if excess.is_measured { ", measured between runs of the baseline" } else { "" };
+            let source = if is_measured { ", measured between runs of the baseline" } else { "" };
             format!("{dtype}: error of the op itself up to about {shown:.1e}{source}{more}")
         })
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::family::median;
+use super::median::median;
 use super::{
     Cause, Counts, FaultGroup, Finding, Incomplete, PartJudgement, Role, RunInfo, RunVerdict, Summary,
     Verdict, across, group,

@@ -7,11 +7,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::family::median;
 use super::flow::{Flow, Place};
+use super::median::median;
 use super::ops::Kind;
 use super::precision::Precision;
-use super::weigh::{Family, GradientErrors, Role, Weighed};
+use super::value::{Family, Role, Weighed};
+use super::weigh::GradientErrors;
 use probe_dump::{Content, Phase, Rank, SMALL_TENSOR, Sketch, SketchVersion, Slot, SlotSide};
 use probe_measure::{SKETCH_NOISE, observe, sketch_distance};
 

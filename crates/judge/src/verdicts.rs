@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 
 use super::candidate::Candidate;
 use super::difference::{Difference, Fact, Identity};
-use super::excess::Excess;
 use super::flow::{Flow, Node, Place};
 use super::transfer::{self, InputError, largest};
-use super::weigh::{Role as Weight, Weighing};
+use super::value::{Excess, Role as Weight};
+use super::weigh::Weighing;
 use super::{Cause, OpJudgement, Role, SlotJudgement, Verdict};
 use probe_dump::{Figure, Ordinal, Remark, SlotSide};
 use probe_pair::BySlot;

@@ -7,16 +7,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::difference::{Fact, Identity};
-use super::family::median;
 use super::flow::{Flow, Place};
+use super::median::median;
 use super::ops::Kind;
-use super::peers::Remnant;
 use super::precision::{Precision, of_sum};
 use super::scale;
 use super::setting::Setting;
 use super::transfer::{self, InputError, centring, largest};
 use super::uneven::Uneven;
-use probe_dump::{DType, Figure, Phase, Repeated, SlotSide, shared};
+use super::value::{Family, Gain, Remnant, Role, Weighed};
+use probe_dump::{Figure, Phase, Repeated, SlotSide, shared};
 use probe_measure::Evidence;
 
 /// Elements from which on noise has no direction.
@@ -35,77 +35,6 @@ const CANCELLED: f64 = 8.0;
 /// Relative difference of two norms in binary32 that is none: error without correlation to the values changes a norm of n
 /// elements by its n-th root only.
 const RESOLUTION: f64 = f32::EPSILON as f64;
-
-/// What a weighed value is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Role {
-    /// Result of its op.
-    Result,
-    /// Given to its op, and no recorded op made it.
-    Arrival,
-    /// The change that an optimizer made to a parameter.
-    Update,
-    /// The size of that change.
-    UpdateSize,
-}
-
-/// Calls whose errors are held against one another.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Family {
-    pub(super) role: Role,
-    /// Name of the function or class.
-    pub(super) name: Arc<str>,
-    pub(super) is_module: bool,
-    pub(super) phase: Phase,
-    /// Path of the slot, where results differ in kind.
-    pub(super) slot: Arc<str>,
-    pub(super) dtype: DType,
-}
-
-/// A value with its error and what explains it. Errors are relative to the scale of the value.
-#[derive(Debug, Clone)]
-pub(super) struct Weighed {
-    pub(super) place: Place,
-    pub(super) family: Arc<Family>,
-    /// That of the op; of an arrival that functions which were not recorded computed, a product, since it may be one of them.
-    pub(super) kind: Kind,
-    pub(super) precision: &'static Precision,
-    /// Error.
-    pub(super) error: f64,
-    /// Error that the inputs explain.
-    pub(super) explained: f64,
-    /// Least error that counts: rounding over the terms of the sum, and of single elements.
-    pub(super) least: f64,
-    /// What it may be off by where no other call shows more.
-    pub(super) unknown: f64,
-    /// Position of the op that first made this value: calls that show the same value are left out together.
-    pub(super) call: usize,
-    /// All that led to it is equal to the bit.
-    pub(super) clean: bool,
-    /// Statistics alone.
-    pub(super) blind: bool,
-    pub(super) elements: f64,
-    /// Terms of the sums that each element is; 1 where nothing is summed.
-    pub(super) terms: f64,
-    /// Where nearly all of the error is that the whole value is larger or smaller.
-    pub(super) gain: Option<Box<Gain>>,
-    /// Of a gradient that arrives, what it is beside others.
-    pub(super) remnant: Option<Box<Remnant>>,
-    /// Of statistics, what its largest and its least element are off by at least; 0 otherwise.
-    pub(super) extremes: f64,
-}
-
-/// Error along the value itself. Noise has no direction: of many elements, hardly any of it is a common factor, so that a factor
-/// shows far below what noise adds up to.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Gain {
-    /// Magnitude of the slope less 1.
-    pub(super) error: f64,
-    /// What inputs explain of it.
-    pub(super) explained: f64,
-    /// It is the norm alone that tells of it.
-    pub(super) is_of_norm: bool,
-}
 
 /// Error of a gradient of a parameter, for the update that it leads to in this step or the next.
 pub(super) type GradientErrors = HashMap<(Box<str>, Box<str>), f64>;

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::{Level, Noise};
-use crate::weigh::{Family, Role};
+use crate::value::{Family, Role};
 use probe_dump::{DType, Phase};
 use probe_files::settings::{self, SettingsError};
 
