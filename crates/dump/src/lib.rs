@@ -138,7 +138,7 @@ pub trait TensorStore: Send + Sync {
     /// [`ReadError`] that names the file and what is wrong with it; the caller marks the tensor unreadable and goes on.
     fn load(&self, key: &str) -> Result<TensorData, ReadError>;
 
-    /// Hears which tensors will be loaded soon, where that can save time: those of [late files](probe_files::late) come together. What fails is told when it
+    /// Hears which tensors will be loaded soon, where that can save time: those of late files come together. What fails is told when it
     /// is loaded.
     fn expect(&self, _keys: &[&str]) {}
 

@@ -84,7 +84,7 @@ pub struct Counts {
     pub positive_infinite: u64,
     /// Negative infinities.
     pub negative_infinite: u64,
-    /// Finite elements that stand for the absence of a number: those from [`SENTINEL`](probe_measure::SENTINEL) on in magnitude; of
+    /// Finite elements that stand for the absence of a number: those from `SENTINEL` of `measure` on in magnitude; of
     /// float16 those of the greatest magnitude. They are left out of mean, norm and sketch. `None` where the capture did not tell them from others.
     pub sentinels: Option<u64>,
 }

@@ -1,6 +1,6 @@
 //! probe's own dump format: names of its files, the manifest, and the columns of its tables.
 //!
-//! What is here is shared by the writer ([`capture`](probe_capture)) and the reader; neither files nor folders are touched.
+//! What is here is shared by the writer (`capture`) and the reader; neither files nor folders are touched.
 //! `docs/formats.md` describes the format for other programs.
 
 pub mod columns;

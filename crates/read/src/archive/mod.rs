@@ -2,7 +2,7 @@
 //! are, used where they lie. Names are labels and never become paths.
 //!
 //! Invariants of an opened archive: the directory ends where its end record begins, every member lies in front of the directory,
-//! and no two members overlap. [`Archive::open`] also sees to it that no two have the same name and that no name leads out of the
+//! and no two members overlap. `Archive::open` also sees to it that no two have the same name and that no name leads out of the
 //! archive; [`Zipped::open`] leaves that to its caller.
 
 mod end;

@@ -1,7 +1,7 @@
 //! A piece of a file that the runtime hands over instead of writing it: what `acldumpRegCallback` calls back with.
 //!
 //! It is a C structure of fixed layout: `char file_name[4096]; u32 buf_len; u32 is_last; i64 offset; i32 flag; u8 data[]`. Pieces of
-//! several files may arrive in between one another. [`CannFiles`](probe_capture::CannFiles) puts them together.
+//! several files may arrive in between one another. `CannFiles` of `capture` puts them together.
 
 use crate::ReadError;
 
