@@ -9,6 +9,8 @@ nextest_version=0.9.143
 target="${CARGO_TARGET_DIR:-target}"
 mkdir -p "$target"
 target="$(cd "$target" && pwd)"
+# One choice of packages and features for all that is compiled: with another, cargo would compile crates of the workspace again.
+workspace=(--workspace --exclude probe-stores --features probe/schema --locked)
 # Byte code of what tests import, whatever the environment says: hundreds of processes import torch, and take half as long with it.
 unset PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX="$target/pycache"
@@ -114,10 +116,9 @@ ascend_sim() {
     esac
 }
 
-# Everything that tests need, the programs too, and all of it at once: the dependencies of tests ask for other features of crates that the programs
-# use as well, so that these, and the library, would be compiled once more for the programs alone.
+# Everything that tests need, and all of it at once: library, programs, tests, the Python extension (lib_core.so) and the agent.
 build() {
-    cargo build --all-features --locked -p probe -p probe-agent --lib --bins --tests
+    cargo build "${workspace[@]}" --lib --bins --tests
 }
 
 # The way in of the agent below Python, here and on AArch64.
@@ -146,21 +147,20 @@ schemas() {
     fi
 }
 
-# They use the library without its default features; where they cannot be built, it is checked that it compiles like that.
+# They run for hours, elsewhere; here it is checked that they compile. The library that drives them is C++.
 fuzz_targets() {
     if command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null; then
-        cargo build --quiet --locked --manifest-path fuzz/Cargo.toml
+        cargo check --quiet --locked --manifest-path fuzz/Cargo.toml
     else
-        note "no C++ compiler: the fuzz targets are not built"
-        cargo check --no-default-features --locked
+        note "NOT TESTED: no C++ compiler: the fuzz targets are not checked"
     fi
 }
 
 rust_tests() {
     if [[ $has_nextest == yes ]]; then
-        cargo nextest run --all-features --locked
+        cargo nextest run "${workspace[@]}"
     else
-        cargo test --all-features --locked --lib --bins --tests
+        cargo test "${workspace[@]}" --lib --bins --tests
     fi
 }
 
@@ -202,9 +202,7 @@ RUSTDOCFLAGS="-D warnings" step cargo doc --workspace --no-deps --all-features -
 step build
 step runtime_agent
 step schemas
-step cargo test --doc --all-features --locked
-# The dev profile shares what the tests build; that it compiles and links is what is checked here.
-step cargo bench --no-run --profile dev --all-features --locked
+step cargo test --doc "${workspace[@]}"
 step fuzz_targets
 rm -rf "$target/page-dist"
 step page_bundle

@@ -19,9 +19,9 @@ use std::time::Instant;
 use probe::capture::{DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts};
 use probe::compare::{Asked, Quiet};
 use probe::dump::{Content, DType, SlotSide, TensorRef};
+use probe::files::Copies;
 use probe::judge::Summary;
 use probe::measure::observe;
-use probe::read::Copies;
 use probe::report::{Extent, Format, ReportSet};
 use probe::shard::{PLAN, Shard, compare_shard, merge, plan};
 

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 fn main() -> std::io::Result<()> {
-    #[cfg(feature = "native")]
     write("manifest", &probe::dump::native::manifest_schema())?;
     write("report", &probe::report::model::report_schema())?;
     write("inspection", &probe::report::inspection::model::inspection_schema())?;
@@ -12,7 +11,7 @@ fn main() -> std::io::Result<()> {
     write("peers", &probe::report::peers::peers_schema())?;
     write("baseline", &probe::gate::baseline::baseline_schema())?;
     write("baseline-report", &probe::report::baseline::baseline_report_schema())?;
-    write("commands", &probe::report::commands::commands_schema())?;
+    write("commands", &probe::cli::commands::commands_schema())?;
     write("history", &probe::report::history::history_schema())?;
     write("narrow", &probe::report::narrow::narrow_schema())?;
     write("pack", &probe::config_check::pack::pack_schema())

@@ -1,32 +1,26 @@
 //! `probe` finds the operator where two training runs part ways, and says why.
 //!
-//! Data flows one way:
+//! This crate is the program, and the names of the crates that it is made of. Data flows one way, and no crate knows one that comes later:
 //!
 //! ```text
 //! files -> read -> pair -> measure -> judge -> report -> files, terminal
 //!           \_________ all speak of a `dump` _________/
 //! ```
 
-pub mod background;
-#[cfg(feature = "native")]
-pub mod capture;
-#[cfg(feature = "cli")]
 pub mod cli;
-pub mod compare;
-pub mod config_check;
-#[cfg(feature = "native")]
-pub mod convert;
-pub mod dump;
-pub mod gate;
-pub mod inspect;
-pub mod judge;
-pub mod measure;
-pub mod pair;
-pub mod peers;
-pub mod read;
-pub mod report;
-pub mod settings;
-#[cfg(feature = "parquet")]
-pub mod shard;
-#[cfg(feature = "native")]
-pub mod store;
+
+pub use probe_capture as capture;
+pub use probe_capture::convert;
+pub use probe_compare as compare;
+pub use probe_compare::{inspect, peers};
+pub use probe_config_check as config_check;
+pub use probe_dump as dump;
+pub use probe_files as files;
+pub use probe_gate as gate;
+pub use probe_judge as judge;
+pub use probe_measure as measure;
+pub use probe_pair as pair;
+pub use probe_read as read;
+pub use probe_report as report;
+pub use probe_shard as shard;
+pub use probe_store as store;

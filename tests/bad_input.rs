@@ -1,13 +1,12 @@
 //! Input and options that are wrong: one line that names the file and the repair, no report where nothing was compared, and
 //! the rest compared where there is a rest.
-#![cfg(feature = "cli")]
 
 use std::fs;
 
 use crate::support::command::Compare;
 use crate::support::dump_builder::{Dump, Op, Task, Tensor, op};
 use crate::support::place::{Place, index, leaf, one_op};
-#[cfg(all(unix, feature = "xlsx", feature = "parquet"))]
+#[cfg(unix)]
 use crate::support::testdata;
 use serde_json::json;
 
@@ -147,7 +146,7 @@ fn a_place_that_cannot_be_written_is_told_before_any_work() {
 }
 
 /// A limit on the size of files stands for a full disk: both refuse a write somewhere in the middle.
-#[cfg(all(unix, feature = "xlsx", feature = "parquet"))]
+#[cfg(unix)]
 #[test]
 fn a_disk_that_fills_up_is_told_in_one_line_and_leaves_nothing() {
     let packs = [testdata("packs/base.zip"), testdata("packs/weight_nudge_1e-3.zip")];

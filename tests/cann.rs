@@ -1,5 +1,4 @@
 //! Dumps of the CANN runtime on the command line: inspected, compared with one another and with other dumps, converted.
-#![cfg(feature = "cli")]
 
 use std::fs;
 

@@ -1,5 +1,4 @@
 //! The folder that a capture writes to: several ranks, runs before it, other people's files, a full disk.
-#![cfg(all(feature = "native", feature = "cli"))]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +29,7 @@ fn ranks_may_begin_at_the_same_moment() {
                 });
             }
         });
-        let dump = probe::read::open(&root, probe::read::map::FileAccess::Read).unwrap();
+        let dump = probe::read::open(&root, probe::files::map::FileAccess::Read).unwrap();
         assert!(dump.faults.is_empty(), "{:?}", dump.faults);
         assert_eq!(dump.parts.len(), 8);
         let part = dump.reader.read(&dump.parts[5]).unwrap();
@@ -190,7 +189,7 @@ fn a_full_disk_is_an_error_and_what_was_written_stays() {
         .output()
         .unwrap();
     assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stdout));
-    let dump = probe::read::open(&root, probe::read::map::FileAccess::Read).unwrap();
+    let dump = probe::read::open(&root, probe::files::map::FileAccess::Read).unwrap();
     assert!(dump.faults[0].to_string().contains("the capture stopped before its end"), "{:?}", dump.faults);
     let [whole, broken] = dump.parts.as_slice() else { panic!("{:?}", dump.parts) };
     let whole = dump.reader.read(whole).unwrap();

@@ -1,5 +1,4 @@
 //! Packs that are damaged or made to do harm, through the program: one line or one row each, and nothing is obeyed.
-#![cfg(feature = "cli")]
 
 use std::ffi::OsStr;
 use std::fs;
@@ -356,7 +355,6 @@ fn everything(run: &Run) -> String {
     all
 }
 
-#[cfg(feature = "xlsx")]
 fn workbook_text(path: &Path) -> String {
     use calamine::Reader as _;
     let mut book = calamine::open_workbook_auto(path).unwrap();
@@ -367,11 +365,6 @@ fn workbook_text(path: &Path) -> String {
         }
     }
     text
-}
-
-#[cfg(not(feature = "xlsx"))]
-fn workbook_text(_: &Path) -> String {
-    String::new()
 }
 
 #[test]
@@ -474,7 +467,6 @@ fn members_of_a_pack_follow_their_schema() {
     }
 }
 
-#[cfg(feature = "xlsx")]
 #[test]
 fn the_workbook_has_a_summary_and_a_sheet_a_part() {
     use calamine::{Data, Reader as _};

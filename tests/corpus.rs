@@ -80,7 +80,6 @@ fn complaint(case: &Case, summary: &Summary) -> String {
 }
 
 /// The pairs that have the data of their tensors, as probe's own capture would have written them.
-#[cfg(feature = "native")]
 #[test]
 fn faults_are_named_in_sketches_of_the_same_runs() {
     use probe::capture::CaptureTask;

@@ -1,5 +1,4 @@
 //! What scripts rely on: exit codes, the one line of `-q`, options, and that the answer does not depend on how it was asked.
-#![cfg(feature = "cli")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -316,13 +315,9 @@ fn format_chooses_the_reports() {
         ("json", &["report.json"][..]),
         ("text", &["report.txt"]),
         ("json,text,json", &["report.json", "report.txt"]),
-        #[cfg(feature = "xlsx")]
         ("xlsx", &["result.xlsx"]),
-        #[cfg(feature = "parquet")]
         ("parquet,text", &["report.txt", "result.parquet"]),
-        #[cfg(all(feature = "xlsx", feature = "parquet"))]
         ("text,xlsx,parquet,json", &["report.json", "report.txt", "result.parquet", "result.xlsx"]),
-        #[cfg(feature = "html")]
         ("html", &["result.html"]),
     ] {
         let run = pair().arg(format!("--format={formats}")).run();
@@ -348,8 +343,7 @@ fn reports_of_an_earlier_comparison_are_replaced() {
 }
 
 fn with_rules(text: &str) -> Answer {
-    let mut options = CompareOptions::default();
-    options.rules = Rules::parse(text).unwrap();
+    let options = CompareOptions { rules: Rules::parse(text).unwrap(), ..CompareOptions::default() };
     Answer::with(&testdata("gpu_dump"), &testdata("npu_dump"), &options)
 }
 

@@ -1,5 +1,4 @@
 //! The commands of a gate, as a pipeline calls them.
-#![cfg(all(feature = "cli", feature = "native"))]
 
 use std::fs;
 use std::path::{Path, PathBuf};

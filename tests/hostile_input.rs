@@ -1,6 +1,5 @@
 //! Dumps and tensor files that are damaged or made to do harm: each is told for itself, the rest is compared, and nothing in
 //! them is obeyed.
-#![cfg(feature = "cli")]
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! `--format json`: every command that answers prints one document to standard output, as its schema says, and nothing there where it fails.
-#![cfg(all(feature = "cli", feature = "native", feature = "html", feature = "xlsx"))]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -14,6 +14,7 @@ mod gate;
 mod hostile_input;
 mod json_output;
 mod loose_ends;
+mod lying_stores;
 mod memory;
 mod native;
 mod native_format;

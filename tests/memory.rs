@@ -1,5 +1,5 @@
 //! How much memory a comparison holds.
-#![cfg(all(feature = "cli", target_os = "linux"))]
+#![cfg(target_os = "linux")]
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! Dumps of probe's own format through `probe compare` and `probe inspect`.
-#![cfg(all(feature = "native", feature = "cli"))]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! The files of probe's own format, byte for byte as they were written before.
-#![cfg(all(feature = "native", feature = "cli"))]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -125,7 +124,7 @@ fn the_committed_dumps_read_as_one_written_now() {
         .map_or_else(|| folder.path().join("dump"), std::path::PathBuf::from);
     write_sample(&made);
     let read = |root: &Path| {
-        let dump = probe::read::open(root, probe::read::map::FileAccess::Read).unwrap();
+        let dump = probe::read::open(root, probe::files::map::FileAccess::Read).unwrap();
         let part = dump.reader.read(&dump.parts[0]).unwrap();
         assert!(dump.faults.is_empty() && part.faults.is_empty());
         let data =
@@ -148,7 +147,7 @@ fn the_committed_dumps_read_as_one_written_now() {
     );
     // Version 2 has none of what is new, and sketches by another function.
     assert_eq!(now.3.pop().unwrap().name.as_str(), "Functional.version3.0.forward");
-    let dump = probe::read::open(&made, probe::read::map::FileAccess::Read).unwrap();
+    let dump = probe::read::open(&made, probe::files::map::FileAccess::Read).unwrap();
     let part = dump.reader.read(&dump.parts[0]).unwrap();
     for slot in now.3.iter_mut().flat_map(|op| &mut op.slots) {
         if let Value::Tensor(record) = &mut slot.value
@@ -206,7 +205,7 @@ fn shards_are_safetensors_files() {
     let root = folder.path().join("dump");
     write(&root, CaptureTask::Tensor, 0, &|_| (), 0.0);
     let shard = rank_folder(&root, 20, 0).join("tensors-00000.safetensors");
-    let file = probe::read::tensor_file::open(&shard, probe::read::map::FileAccess::Read).unwrap();
+    let file = probe::read::tensor_file::open(&shard, probe::files::map::FileAccess::Read).unwrap();
     let names: Vec<&str> = file.entries().iter().map(|entry| &*entry.name).collect();
     assert_eq!(names[1], "Functional.linear.0.forward/output.0");
     let values: Vec<u8> = wave(1).iter().flat_map(|value| value.to_le_bytes()).collect();

@@ -1,5 +1,4 @@
 //! Noise between runs of the baseline: what it forgives, and what it does not.
-#![cfg(all(feature = "native", feature = "cli"))]
 
 use std::fs;
 use std::process::Command;

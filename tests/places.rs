@@ -1,5 +1,4 @@
 //! Places of extremes: what they add to statistics, and that a sound pair is not accused for them.
-#![cfg(feature = "native")]
 
 use std::path::Path;
 use std::sync::Arc;

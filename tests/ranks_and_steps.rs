@@ -105,8 +105,7 @@ fn where_the_error_lies_is_told() {
         "sin 55 is nearly -1"
     );
     assert_eq!(place.region, Some(vec![3..4, 0..16]));
-    let mut options = TextOptions::default();
-    options.width = 200;
+    let options = TextOptions { width: 200, ..TextOptions::default() };
     let text = render(&answer.summary, &options);
     let line = text.lines().find(|line| line.starts_with("where ")).unwrap();
     assert!(line.starts_with("where      largest error at [3, 7] of [8, 16]: -1.99951"), "{line}");

@@ -1,5 +1,4 @@
 //! A run of higher precision as the third in a comparison.
-#![cfg(all(feature = "native", feature = "cli"))]
 
 use crate::support::command::Compare;
 use crate::support::network::{Dumps, FIRST, Run};

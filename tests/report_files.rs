@@ -1,5 +1,4 @@
 //! `report.json`: valid under its published schema for every outcome, and complete enough to act on without a dump at hand.
-#![cfg(feature = "cli")]
 
 use std::fs;
 

@@ -1,5 +1,4 @@
 //! A comparison in shards on the command line, on dumps of msprobe: exit codes, what is printed, what is written.
-#![cfg(feature = "cli")]
 
 use std::fs;
 

@@ -1,5 +1,4 @@
 //! URLs on the command line of a build that reads no object stores: `file://` is a path, everything else is one line that says what to do.
-#![cfg(feature = "cli")]
 
 use std::fs;
 

@@ -1,5 +1,4 @@
 //! Values that a capture could not measure: they make a comparison incomplete, and no op that rests on them passes for clean.
-#![cfg(feature = "cli")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -283,7 +283,6 @@ fn the_first_divergence_is_named_and_consequences_are_not() {
 }
 
 /// The same dumps as probe's own capture would have written them, against one another and against the older tool's.
-#[cfg(feature = "native")]
 #[test]
 fn the_first_divergence_is_named_in_dumps_of_probes_own_format() {
     use crate::support::answer::Answer;

@@ -1,16 +1,13 @@
 //! Functions of CANN whose signatures are public and that this library stands in front of by name.
 //!
 //! They are exported, so that programs that are linked to CANN find them, and given out by `dlsym` where CANN has them. Types are
-//! written down here as far as calls need them; handles stay opaque.
+//! written down here as far as calls need them; handles stay opaque. Each module names those that it stands in front of.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::notes::{self, Count};
 use crate::symbols::{self, Address};
-#[cfg(feature = "record")]
-use crate::{aclop, dump, graph::functions};
-use crate::{handles, plan};
 
 /// Result of a function of CANN; 0 is success.
 pub(crate) type Status = i32;
@@ -32,6 +29,20 @@ pub(crate) struct Asked {
 }
 
 impl Wrapper {
+    /// `name` ends with a zero; `our` gives the address of the function that stands in front.
+    pub(crate) const fn new(name: &'static str, our: fn() -> Address) -> Self {
+        let name = match CStr::from_bytes_with_nul(name.as_bytes()) {
+            Ok(name) => name,
+            Err(_) => c"",
+        };
+        Self { name, our, real: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// This one, as `dlsym` is answered.
+    pub(crate) fn asked(&'static self) -> Asked {
+        Asked { ours: (self.our)(), wrapper: self }
+    }
+
     /// The function of CANN; `None` where there is none.
     pub(crate) fn real(&self) -> Option<Address> {
         let known = self.real.load(Ordering::Acquire);
@@ -69,87 +80,28 @@ impl Asked {
     }
 }
 
+/// The wrappers of a module, each with the function of CANN and of this library that is called like it, and `wrapper`, which finds one by name.
 macro_rules! wrappers {
-    ($($(#[$on:meta])* $constant:ident $name:ident $module:ident;)*) => {
-        $($(#[$on])*
-        pub(crate) static $constant: Wrapper = Wrapper {
-            name: match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => c"",
-            },
-            our: || $module::$name as *const () as Address,
-            real: AtomicPtr::new(std::ptr::null_mut()),
-        };)*
+    ($($constant:ident $name:ident;)*) => {
+        $(pub(crate) static $constant: $crate::acl::Wrapper =
+            $crate::acl::Wrapper::new(concat!(stringify!($name), "\0"), || $name as *const () as $crate::symbols::Address);)*
 
         /// What stands in front of the function of this name.
-        pub(crate) fn wrapper(name: &str) -> Option<Asked> {
-            let wrapper = match name {
-                $($(#[$on])* stringify!($name) => &$constant,)*
-                _ => return None,
-            };
-            Some(Asked { ours: (wrapper.our)(), wrapper })
+        pub(crate) fn wrapper(name: &str) -> Option<$crate::acl::Asked> {
+            match name {
+                $(stringify!($name) => Some($constant.asked()),)*
+                _ => None,
+            }
         }
     };
 }
-
-wrappers! {
-    CREATE_TENSOR aclCreateTensor handles;
-    DESTROY_TENSOR aclDestroyTensor handles;
-    CREATE_TENSOR_LIST aclCreateTensorList handles;
-    DESTROY_TENSOR_LIST aclDestroyTensorList handles;
-    CREATE_SCALAR aclCreateScalar handles;
-    DESTROY_SCALAR aclDestroyScalar handles;
-    CREATE_SCALAR_LIST aclCreateScalarList handles;
-    DESTROY_SCALAR_LIST aclDestroyScalarList handles;
-    CREATE_INT_ARRAY aclCreateIntArray handles;
-    DESTROY_INT_ARRAY aclDestroyIntArray handles;
-    CREATE_FLOAT_ARRAY aclCreateFloatArray handles;
-    DESTROY_FLOAT_ARRAY aclDestroyFloatArray handles;
-    CREATE_BOOL_ARRAY aclCreateBoolArray handles;
-    DESTROY_BOOL_ARRAY aclDestroyBoolArray handles;
-    CAN_USE_CACHE CanUsePTACache plan;
-    GET_CACHED PTAGetExecCache plan;
-    FIND_CACHED PTAFindExecCache plan;
-    DESTROY_EXECUTOR aclDestroyAclOpExecutor plan;
-    SET_REPEATABLE aclSetAclOpExecutorRepeatable plan;
-    SET_TENSOR aclSetTensorAddr plan;
-    SET_INPUT aclSetInputTensorAddr plan;
-    SET_OUTPUT aclSetOutputTensorAddr plan;
-    #[cfg(feature = "record")]
-    INITIALISE aclInit dump;
-    #[cfg(feature = "record")]
-    FINALISE aclFinalize dump;
-    #[cfg(feature = "record")]
-    CAPTURE_BEGIN aclmdlRICaptureBegin functions;
-    #[cfg(feature = "record")]
-    CAPTURE_END aclmdlRICaptureEnd functions;
-    #[cfg(feature = "record")]
-    EXECUTE_ASYNC aclmdlRIExecuteAsync functions;
-    #[cfg(feature = "record")]
-    EXECUTE aclmdlRIExecute functions;
-    #[cfg(feature = "record")]
-    DESTROY aclmdlRIDestroy functions;
-    #[cfg(feature = "record")]
-    GROUP_BEGIN aclmdlRICaptureTaskGrpBegin functions;
-    #[cfg(feature = "record")]
-    GROUP_END aclmdlRICaptureTaskGrpEnd functions;
-    #[cfg(feature = "record")]
-    UPDATE_BEGIN aclmdlRICaptureTaskUpdateBegin functions;
-    #[cfg(feature = "record")]
-    UPDATE_END aclmdlRICaptureTaskUpdateEnd functions;
-    #[cfg(feature = "record")]
-    OP_COMPILE_AND_EXECUTE aclopCompileAndExecute aclop;
-    #[cfg(feature = "record")]
-    OP_COMPILE_AND_EXECUTE_V2 aclopCompileAndExecuteV2 aclop;
-    #[cfg(feature = "record")]
-    OP_EXECUTE aclopExecuteV2 aclop;
-}
+pub(crate) use wrappers;
 
 /// The function behind a wrapper, of its type. Expects that `$wrapper` is that of a function of this signature, as CANN's headers
 /// have it.
 macro_rules! real {
     ($wrapper:ident as $kind:ty) => {
-        $crate::acl::$wrapper.real().map(|real| {
+        $wrapper.real().map(|real| {
             // SAFETY: the address of CANN's function of this name, whose signature is public.
             unsafe { std::mem::transmute::<$crate::symbols::Address, $kind>(real) }
         })

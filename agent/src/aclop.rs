@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
 
-use crate::acl::{Status, UNSUPPORTED, real};
+use crate::acl::{Status, UNSUPPORTED, real, wrappers};
 use crate::control;
 use crate::device::Stream;
 use crate::graph;
@@ -13,6 +13,12 @@ use crate::notes;
 use crate::plan::{Argument, Basis, Parameter, Plan};
 use crate::roles::Role;
 use crate::symbols::{self, Address};
+
+wrappers! {
+    OP_COMPILE_AND_EXECUTE aclopCompileAndExecute;
+    OP_COMPILE_AND_EXECUTE_V2 aclopCompileAndExecuteV2;
+    OP_EXECUTE aclopExecuteV2;
+}
 
 /// Functions that tell what a description holds.
 struct Descriptions {

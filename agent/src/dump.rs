@@ -10,14 +10,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use probe::capture::{CannFiles, CaptureError, Fate};
-use probe::read::cann::Chunk;
+use probe_capture::{CannFiles, CaptureError, Fate};
+use probe_read::cann::Chunk;
 
-use crate::acl::{Status, UNSUPPORTED, real};
+use crate::acl::{Status, UNSUPPORTED, real, wrappers};
 use crate::notes::{self, Count};
 use crate::settings::{self, Settings};
 use crate::symbols::{self, Address};
 use crate::{control, device};
+
+wrappers! {
+    INITIALISE aclInit;
+    FINALISE aclFinalize;
+}
 
 /// How long the end of a step waits for files under way while nothing comes of them.
 const PATIENCE: Duration = Duration::from_secs(1);

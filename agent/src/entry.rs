@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::notes::Count;
 use crate::roles::{self, Roles};
 use crate::symbols::{self, Address};
-use crate::{acl, notes};
+use crate::{notes, wrappers};
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -181,7 +181,7 @@ fn replacement(
         return nothing;
     }
     let Ok(text) = name.to_str() else { return nothing };
-    if let Some(wrapper) = acl::wrapper(text) {
+    if let Some(wrapper) = wrappers::of(text) {
         return match find(handle, name) {
             // Our own, which the program sees among the libraries that were loaded first.
             Some(real) if real == wrapper.ours => wrapper.if_there(),

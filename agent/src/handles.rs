@@ -8,8 +8,25 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::acl::{self, Status, UNSUPPORTED, real};
+use crate::acl::{Status, UNSUPPORTED, real, wrappers};
 use crate::{links, notes};
+
+wrappers! {
+    CREATE_TENSOR aclCreateTensor;
+    DESTROY_TENSOR aclDestroyTensor;
+    CREATE_TENSOR_LIST aclCreateTensorList;
+    DESTROY_TENSOR_LIST aclDestroyTensorList;
+    CREATE_SCALAR aclCreateScalar;
+    DESTROY_SCALAR aclDestroyScalar;
+    CREATE_SCALAR_LIST aclCreateScalarList;
+    DESTROY_SCALAR_LIST aclDestroyScalarList;
+    CREATE_INT_ARRAY aclCreateIntArray;
+    DESTROY_INT_ARRAY aclDestroyIntArray;
+    CREATE_FLOAT_ARRAY aclCreateFloatArray;
+    DESTROY_FLOAT_ARRAY aclDestroyFloatArray;
+    CREATE_BOOL_ARRAY aclCreateBoolArray;
+    DESTROY_BOOL_ARRAY aclDestroyBoolArray;
+}
 
 /// A tensor as CANN was told of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -325,5 +342,5 @@ pub(crate) const fn acl_size(dtype: i32) -> Option<usize> {
 
 /// Whether CANN's functions are there at all, and so whether there is a device to record.
 pub(crate) fn can_be_made() -> bool {
-    acl::CREATE_TENSOR.real().is_some()
+    CREATE_TENSOR.real().is_some()
 }

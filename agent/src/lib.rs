@@ -49,6 +49,7 @@ mod roles;
 #[expect(unsafe_code, reason = "finds functions by name")]
 mod symbols;
 mod watch;
+mod wrappers;
 
 #[cfg(feature = "record")]
 #[expect(unsafe_code, reason = "takes the place of functions of CANN that run operators in the older way")]

@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::acl::{Status, UNSUPPORTED, real};
+use crate::acl::{Status, UNSUPPORTED, real, wrappers};
 use crate::call::Words;
 use crate::control::{self, Scope};
 use crate::entry::Function;
@@ -14,6 +14,17 @@ use crate::handles::{self, ByAddress, Handle, Scalar, Tensor};
 use crate::memory;
 use crate::notes::{self, Count};
 use crate::roles::{Kind, Role, Roles};
+
+wrappers! {
+    CAN_USE_CACHE CanUsePTACache;
+    GET_CACHED PTAGetExecCache;
+    FIND_CACHED PTAFindExecCache;
+    DESTROY_EXECUTOR aclDestroyAclOpExecutor;
+    SET_REPEATABLE aclSetAclOpExecutorRepeatable;
+    SET_TENSOR aclSetTensorAddr;
+    SET_INPUT aclSetInputTensorAddr;
+    SET_OUTPUT aclSetOutputTensorAddr;
+}
 
 /// Most bytes of a text that are kept.
 const TEXT: usize = 64;

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use probe::capture::{CaptureTask, Existing};
-use probe::compare::NumberSet;
-use probe::dump::Content;
+use probe_capture::{CaptureTask, Existing};
+use probe_dump::{Content, NumberSet};
 use serde::Deserialize;
 
 use crate::notes;
@@ -169,10 +168,7 @@ fn set_of(text: &str) -> Result<Option<NumberSet>, String> {
     if text.is_empty() || text == "all" {
         return Ok(None);
     }
-    text.replace('|', ",")
-        .parse()
-        .map(Some)
-        .map_err(|error: probe::compare::SelectionError| error.to_string())
+    text.replace('|', ",").parse().map(Some).map_err(|error: probe_dump::SelectionError| error.to_string())
 }
 
 /// The name of an operator without what tools put in front of it.

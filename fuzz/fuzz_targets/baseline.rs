@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use probe::gate::baseline::{Baseline, Comparison};
+use probe_gate::baseline::{Baseline, Comparison};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(baseline) = Baseline::parse(bytes) {

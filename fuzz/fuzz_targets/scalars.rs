@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use probe::gate::import::{ScalarFormat, import_bytes};
+use probe_gate::import::{ScalarFormat, import_bytes};
 
 fuzz_target!(|bytes: &[u8]| {
     let forms = ScalarFormat::ALL.into_iter().map(Some).chain([None]);

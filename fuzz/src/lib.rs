@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use probe::read::cann::{Chunk, DumpFile};
-use probe::read::tensor_file::{TensorFile, load_single_bytes, open_bytes};
+use probe_read::cann::{Chunk, DumpFile};
+use probe_read::tensor_file::{TensorFile, load_single_bytes, open_bytes};
 
 /// Elements up to which a tensor is read to its last byte; expanded tensors may have billions.
 const READ_ELEMENTS: usize = 1 << 16;
@@ -39,7 +39,7 @@ pub fn read_all_of_cann(bytes: &[u8]) {
     }
 }
 
-fn touch(tensor: &probe::dump::TensorData) {
+fn touch(tensor: &probe_dump::TensorData) {
     let view = tensor.view();
     if view.len() <= READ_ELEMENTS {
         assert_eq!(view.to_bytes().len(), view.len() * view.dtype().size());

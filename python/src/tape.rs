@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probe::background;
 use probe::capture::{CaptureError, DumpWriter, OpRecord, SlotValue};
 use probe::dump::{NO_DATA, TensorRef};
+use probe::measure::background;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 

@@ -19,9 +19,8 @@ use super::merge::MergeArgs;
 use super::narrow::NarrowArgs;
 use super::peers::PeersArgs;
 use super::plan::PlanArgs;
-#[cfg(all(feature = "html", feature = "parquet"))]
 use super::report::ReportArgs;
-use crate::compare::{LevelFilter, NumberSet};
+use crate::dump::{LevelFilter, NumberSet};
 use crate::report::Format;
 use crate::report::config::ConfigFormat;
 
@@ -62,7 +61,6 @@ pub(super) enum Command {
     History(HistoryArgs),
     Narrow(NarrowArgs),
     Inspect(InspectArgs),
-    #[cfg(all(feature = "html", feature = "parquet"))]
     Report(ReportArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),

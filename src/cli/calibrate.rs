@@ -13,10 +13,11 @@ use super::print::PrintFormat;
 use super::progress::Bar;
 use super::scratch::Scratch;
 use super::{Exit, terminal};
-use crate::compare::{Calibration, CompareOptions, NumberSet, Progress, Quiet, calibrate};
-use crate::read::map::FileAccess;
-use crate::report::Draft;
-use crate::report::commands::CommandReport;
+use crate::cli::commands::CommandReport;
+use crate::compare::{Calibration, CompareOptions, Progress, Quiet, calibrate};
+use crate::dump::NumberSet;
+use crate::files::Draft;
+use crate::files::map::FileAccess;
 use crate::store::{Address, Selection, Stores};
 
 /// Measure how much runs of one program differ, as floors for `probe compare --noise`.

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::args::level;
-use crate::compare::{Asked, LevelFilter, NumberSet};
+use crate::compare::Asked;
+use crate::dump::{LevelFilter, NumberSet};
 use crate::store::Selection;
 
 // No text of the help, which a comment for documentation would become.

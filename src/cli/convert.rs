@@ -9,11 +9,10 @@ use super::interrupt::leave_no_tree_behind;
 use super::print::PrintFormat;
 use super::scratch::Scratch;
 use super::{Exit, terminal};
-use crate::compare::NumberSet;
+use crate::cli::commands::CommandReport;
 use crate::convert::{Conversion, ConvertDraft, ConvertOptions, Target, convert};
-use crate::dump::native::MANIFEST;
-use crate::read::map::FileAccess;
-use crate::report::commands::CommandReport;
+use crate::dump::{NumberSet, native::MANIFEST};
+use crate::files::map::FileAccess;
 use crate::report::number::counted;
 use crate::store::{Selection, Stores};
 

@@ -8,9 +8,9 @@ use clap::Args;
 
 use super::print::PrintFormat;
 use super::{Exit, terminal};
+use crate::files::Draft;
 use crate::gate::history::{names, read, trend};
 use crate::gate::policy::is_of_speed;
-use crate::report::Draft;
 use crate::report::history::{HistoryReport, svg, text};
 
 /// Show the results of gates over time: the first commit of a jump, and slow drift that no single commit shows.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) fn leave_nothing_behind(folders: Vec<PathBuf>) -> anyhow::Result<()> {
     before_the_end(move || {
         // Held to the end, so that nobody begins another.
-        let stopped = crate::report::discard_drafts();
+        let stopped = crate::files::discard_drafts();
         for folder in &folders {
             // One with other content cannot be removed this way.
             _ = std::fs::remove_dir(folder);

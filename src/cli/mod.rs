@@ -7,6 +7,7 @@ mod baseline;
 mod calibrate;
 mod capture;
 mod cluster;
+pub mod commands;
 mod compare;
 mod comparison;
 mod config_check;
@@ -27,7 +28,6 @@ mod plan;
 mod print;
 mod program;
 mod progress;
-#[cfg(all(feature = "html", feature = "parquet"))]
 mod report;
 mod scratch;
 mod terminal;
@@ -69,7 +69,6 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, stores: &dyn Stores) -
         Command::History(options) => history::run(&options),
         Command::Narrow(options) => narrow::run(&options),
         Command::Inspect(options) => inspect::run(&options, stores),
-        #[cfg(all(feature = "html", feature = "parquet"))]
         Command::Report(options) => report::run(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::pages(&options),

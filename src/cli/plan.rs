@@ -10,7 +10,7 @@ use super::interrupt::leave_nothing_behind;
 use super::print::PrintFormat;
 use super::scratch::Scratch;
 use super::{Exit, terminal};
-use crate::report::commands::CommandReport;
+use crate::cli::commands::CommandReport;
 use crate::report::number::counted;
 use crate::shard::{Plan, plan_staged};
 use crate::store::Stores;

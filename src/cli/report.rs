@@ -8,8 +8,8 @@ use clap::Args;
 use super::interrupt::leave_nothing_behind;
 use super::print::PrintFormat;
 use super::{Exit, terminal};
+use crate::cli::commands::CommandReport;
 use crate::report::Format;
-use crate::report::commands::CommandReport;
 use crate::report::html::from_parquet;
 
 /// Make a page from an earlier result.

@@ -2,7 +2,7 @@
 
     python make.py          # needs numpy and ml_dtypes
 
-Only the expectations are stored. The tensors are generated, here and in `src/measure/golden.rs`, by the same rules:
+Only the expectations are stored. The tensors are generated, here and in `crates/measure/src/golden.rs`, by the same rules:
 
 * `mix` is the output function of splitmix64; part p of a tensor with seed s draws r1 = mix(s * 2^32 + 2p) and
   r2 = mix(s * 2^32 + 2p + 1). Real element i is part i; complex element i is parts 2i and 2i + 1.

@@ -1,5 +1,4 @@
 //! Two packs: every difference is found by its own part, and nothing else is called one.
-#![cfg(feature = "cli")]
 
 mod differences;
 mod weights;
@@ -243,8 +242,7 @@ fn rules_of_the_user_come_first() {
     let mut candidate = gpu();
     option(&mut candidate, "lr", Setting::Float(2e-3));
     let (a, b) = (gpu().write(folder.path(), "a.zip"), candidate.write(folder.path(), "b.zip"));
-    let mut options = ConfigOptions::default();
-    options.rules = Some(rules);
+    let options = ConfigOptions { rules: Some(rules), ..ConfigOptions::default() };
     let outcome = check(&a, &b, &options).unwrap();
     let row = outcome
         .part(Part::Optimizer)

@@ -7,8 +7,9 @@ use probe::capture::{
     CaptureLevel, CaptureTask, DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts,
 };
 use probe::dump::Content;
+use probe::files::map::FileAccess;
 use probe::measure::observe;
-use probe::read::{self, map::FileAccess};
+use probe::read;
 
 /// Sketches of every op of the dump at `source`: `MatMulV2` as `Functional.linear`, `Add` as `Tensor.add`, and a `Functional.dropout` that nobody else has.
 pub(crate) fn as_functions(source: &Path, output: &Path) -> PathBuf {

@@ -3,20 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 pub(crate) mod answer;
-#[cfg(feature = "cli")]
 pub(crate) mod command;
 pub(crate) mod dump_builder;
-#[cfg(feature = "native")]
 pub(crate) mod kernels;
-#[cfg(feature = "native")]
 pub(crate) mod native;
-#[cfg(feature = "native")]
 pub(crate) mod network;
 pub(crate) mod pack_builder;
-#[cfg(feature = "cli")]
 pub(crate) mod place;
 pub(crate) mod runs;
-#[cfg(feature = "native")]
 pub(crate) mod three_ops;
 pub(crate) mod zip_builder;
 

@@ -7,8 +7,9 @@ use probe::capture::{
     CaptureLevel, CaptureTask, DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts,
 };
 use probe::dump::{Content, Rank, TensorRecord, Value};
+use probe::files::map::FileAccess;
 use probe::measure::observe;
-use probe::read::{map::FileAccess, open};
+use probe::read::open;
 
 /// Every task.
 pub(crate) const TASKS: [CaptureTask; 4] =

@@ -144,8 +144,8 @@ impl Dumps {
 
     /// Compares the baseline with `candidate`, knowing the noise of `noise`.
     pub(crate) fn compare(&self, candidate: &str, noise: &[&str]) -> Answer {
-        let mut options = CompareOptions::default();
-        options.noise = noise.iter().map(|name| self.path(name)).collect();
+        let noise = noise.iter().map(|name| self.path(name)).collect();
+        let options = CompareOptions { noise, ..CompareOptions::default() };
         Answer::with(&self.path("baseline"), &self.path(candidate), &options)
     }
 }

@@ -1,4 +1,4 @@
-// Unpacks what stands in the page: pieces of columns, compressed, and the answer. src/report/html/pack.rs writes them.
+// Unpacks what stands in the page: pieces of columns, compressed, and the answer. crates/report/src/html/pack.rs writes them.
 
 import type { Report, Portrait } from "./report";
 

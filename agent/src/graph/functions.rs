@@ -4,9 +4,21 @@ use std::ffi::c_void;
 
 use super::captures::{self, group, update};
 use super::{begin_replay, forget, keep};
-use crate::acl::{Status, UNSUPPORTED, real};
+use crate::acl::{Status, UNSUPPORTED, real, wrappers};
 use crate::device::Stream;
 use crate::notes;
+
+wrappers! {
+    CAPTURE_BEGIN aclmdlRICaptureBegin;
+    CAPTURE_END aclmdlRICaptureEnd;
+    EXECUTE_ASYNC aclmdlRIExecuteAsync;
+    EXECUTE aclmdlRIExecute;
+    DESTROY aclmdlRIDestroy;
+    GROUP_BEGIN aclmdlRICaptureTaskGrpBegin;
+    GROUP_END aclmdlRICaptureTaskGrpEnd;
+    UPDATE_BEGIN aclmdlRICaptureTaskUpdateBegin;
+    UPDATE_END aclmdlRICaptureTaskUpdateEnd;
+}
 
 fn stream(handle: *mut c_void) -> Stream {
     Stream(handle.addr() as u64)

@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_void};
 
+use super::functions::{CAPTURE_BEGIN, CAPTURE_END, DESTROY, EXECUTE_ASYNC};
 use crate::acl::{Status, real};
 use crate::device::{Runtime, Stream};
 use crate::symbols::{self, Address};

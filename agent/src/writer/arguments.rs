@@ -1,7 +1,7 @@
 //! Arguments that are no tensors, and CANN's numbers of element types.
 
-use probe::capture::{SlotRecord, SlotValue};
-use probe::dump::{DType, Number, Scalar, SlotSide};
+use probe_capture::{SlotRecord, SlotValue};
+use probe_dump::{DType, Number, Scalar, SlotSide};
 
 use crate::handles;
 use crate::plan::Argument;

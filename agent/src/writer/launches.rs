@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use probe::capture::{CaptureError, DumpWriter, OpRecord};
-use probe::dump::{CALLED_IN, DType};
+use probe_capture::{CaptureError, DumpWriter, OpRecord};
+use probe_dump::{CALLED_IN, DType};
 
 use super::slots::{self, Measured};
 use super::{CLOSED, IDLE, Message, Recorder, WRITTEN, manifest};

@@ -1,6 +1,6 @@
 //! What the dump says of the run and of the recording.
 
-use probe::capture::{CaptureLevel, Device, RunManifest, Software};
+use probe_capture::{CaptureLevel, Device, RunManifest, Software};
 
 use crate::device;
 use crate::settings::{self, Settings};

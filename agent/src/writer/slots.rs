@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use probe::capture::{CaptureError, CaptureTask, DataLocation, SlotRecord, SlotValue, TensorFacts};
-use probe::dump::{DType, Observation, SMALL_TENSOR, SlotSide, TensorRef};
-use probe::measure;
+use probe_capture::{CaptureError, CaptureTask, DataLocation, SlotRecord, SlotValue, TensorFacts};
+use probe_dump::{DType, Observation, SMALL_TENSOR, SlotSide, TensorRef};
+use probe_measure as measure;
 
 use super::TENSORS;
 use super::arguments::{dtype, plain};

@@ -12,6 +12,8 @@ use crate::cli::print::PrintFormat;
 use crate::cli::progress::Bar;
 use crate::cli::{Exit, terminal};
 use crate::compare::{Progress, Quiet};
+use crate::files::Draft;
+use crate::files::map::FileAccess;
 use crate::gate::baseline::{Baseline, ValuePart};
 use crate::gate::calibrate::{
     LEAST, Run, Spread, ValueSpread, moved, perturbed, scalar_rules, spreads, value_rules, value_spreads,
@@ -19,8 +21,6 @@ use crate::gate::calibrate::{
 use crate::gate::import::Scalars;
 use crate::gate::policy::Date;
 use crate::gate::{GateOptions, Policy, State, gate};
-use crate::read::map::FileAccess;
-use crate::report::Draft;
 use crate::report::baseline::{CalibrationReport, TrialEntry};
 
 /// Derive bounds from runs of one commit: exact where the runs are bit-equal, else twice their largest spread.

@@ -14,11 +14,11 @@ use clap::{Args, Subcommand};
 
 use super::Exit;
 use super::origin;
-use crate::compare::NumberSet;
+use crate::dump::NumberSet;
+use crate::files::map::FileAccess;
 use crate::gate::baseline::{Baseline, ENDING, Provenance};
 use crate::gate::{Made, make};
 use crate::judge::Incomplete;
-use crate::read::map::FileAccess;
 use crate::report::number::counted;
 
 /// Make, show and refresh baselines (NAME.probe.json) of `probe gate`.

@@ -9,7 +9,7 @@ use super::{Origin, finite, folder, made, stem};
 use crate::cli::compare::pool;
 use crate::cli::print::PrintFormat;
 use crate::cli::{Exit, terminal};
-use crate::compare::NumberSet;
+use crate::dump::NumberSet;
 use crate::gate::sketches;
 use crate::report::baseline::WrittenReport;
 use crate::report::number::counted;

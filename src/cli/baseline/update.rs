@@ -9,7 +9,7 @@ use super::{Origin, diff, finite, made, save};
 use crate::cli::compare::pool;
 use crate::cli::print::PrintFormat;
 use crate::cli::{Exit, terminal};
-use crate::compare::NumberSet;
+use crate::dump::NumberSet;
 use crate::gate::baseline::{Baseline, Comparison};
 use crate::report::baseline::WrittenReport;
 

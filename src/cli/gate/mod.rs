@@ -14,12 +14,12 @@ use super::compare::pool;
 use super::output::{in_new_folder, to_print};
 use super::progress::Bar;
 use super::{origin, terminal};
+use crate::cli::commands::CommandReport;
 use crate::compare::{Progress, Quiet};
+use crate::files::map::FileAccess;
 use crate::gate::past::{Past, table_name};
 use crate::gate::policy::{Date, growth};
 use crate::gate::{GateOptions, GateOutcome, Kind, Policy, gate, history};
-use crate::read::map::FileAccess;
-use crate::report::commands::CommandReport;
 use crate::report::gate::{GateFormat, GateReports, GateTextOptions, answer, page, render};
 use narrow::NarrowOptions;
 

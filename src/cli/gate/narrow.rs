@@ -6,9 +6,9 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::cli::narrow::{Place, Rerun, Trusted};
+use crate::files::map::FileAccess;
 use crate::gate::policy::{Effect, Mode};
 use crate::gate::{Culprit, GateOutcome, Kind, MovedBy, State, sketches};
-use crate::read::map::FileAccess;
 
 /// Folder of the dumps, in that of the reports.
 const FOLDER: &str = "narrow";

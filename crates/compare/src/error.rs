@@ -1,0 +1,69 @@
+//! Why a comparison could not be made.
+
+use std::path::PathBuf;
+
+use probe_dump::Task;
+use probe_files::ReportError;
+use probe_files::settings::SettingsError;
+use probe_read::ReadError;
+
+/// A comparison that could not be made at all.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompareError {
+    /// A dump could not be opened.
+    #[error(transparent)]
+    Read(ReadError),
+    /// A report could not be written.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// The two sides recorded different things.
+    #[error(
+        "{place}: the baseline recorded task {baseline}, the candidate task {candidate}; capture both with the same task, or add --any-task to compare what both recorded"
+    )]
+    Tasks {
+        /// Step and rank.
+        place: String,
+        /// Task of the baseline.
+        baseline: Task,
+        /// Task of the candidate.
+        candidate: Task,
+    },
+    /// The two sides recorded ops of different kinds.
+    #[error(
+        "{place}: the baseline recorded level {baseline}, the candidate level {candidate}; capture both at the same level, choose one kind of op with --level, or add --any-level to compare the kinds of op that both recorded"
+    )]
+    Levels {
+        /// Step and rank.
+        place: String,
+        /// Level of the baseline, as its dump names it.
+        baseline: Box<str>,
+        /// Level of the candidate, as its dump names it.
+        candidate: Box<str>,
+    },
+    /// A dump cannot tell the noise of the baseline.
+    #[error("noise {}: {reason}", path.display())]
+    Noise {
+        /// The dump.
+        path: PathBuf,
+        /// Why, and the repair.
+        reason: String,
+    },
+    /// A dump is no reference for the runs compared.
+    #[error("reference {}: {reason}", path.display())]
+    Reference {
+        /// The dump.
+        path: PathBuf,
+        /// Why, and the repair.
+        reason: String,
+    },
+    /// A file of noise cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// No op was present on both sides.
+    #[error("nothing was compared: {reason}")]
+    Nothing {
+        /// Why.
+        reason: String,
+    },
+}

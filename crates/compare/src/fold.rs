@@ -1,0 +1,172 @@
+//! What the parts of a comparison add up to. The answer is made of it once, at the end: which order parts came in, and in how many pieces
+//! they were folded, has no part in it.
+
+use super::{CompareError, DonePart};
+use probe_dump::{Dump, LevelFilter, PartKey, Rank};
+use probe_judge::{Incomplete, RunInfo, RunJudge, RunVerdict, Summary, Verdict};
+
+/// Step and rank.
+pub type Place = (u64, u32);
+
+/// The parts that were compared so far.
+#[derive(Debug, Default)]
+pub struct Fold {
+    /// What was decided.
+    pub run: RunJudge,
+    /// What was read of baseline and candidate.
+    pub sides: [SideFold; 2],
+    /// The first part, in order, that the options forbid to compare, and why.
+    pub refused: Option<(Place, String)>,
+}
+
+/// What was read of one side.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SideFold {
+    /// Ops of all parts.
+    pub ops: u64,
+    /// Place, task and level of the first part.
+    pub first: Option<(Place, String, String)>,
+}
+
+impl SideFold {
+    fn add(&mut self, place: Place, rank: &Rank) {
+        self.absorb(Self {
+            ops: rank.ops.len() as u64,
+            first: Some((place, rank.task.to_string(), rank.level.to_string())),
+        });
+    }
+
+    fn absorb(&mut self, other: Self) {
+        self.ops += other.ops;
+        self.first = self.first.take().into_iter().chain(other.first).min();
+    }
+}
+
+/// A side as a whole, for the head of the report, and whether the selection left anything of it.
+#[derive(Debug, Clone)]
+pub struct SideInfo {
+    /// The head of the report.
+    pub info: RunInfo,
+    /// Whether a part is left.
+    pub selected: bool,
+}
+
+impl SideInfo {
+    pub(super) fn of(dump: &Dump, selected: impl Fn(&PartKey) -> bool) -> Self {
+        let sorted = |mut numbers: Vec<u64>| {
+            numbers.sort_unstable();
+            numbers.dedup();
+            numbers
+        };
+        let mut ranks: Vec<u32> = dump.parts.iter().map(|key| key.rank.number()).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        let info = RunInfo {
+            path: dump.path.display().to_string(),
+            format: dump.format.to_owned(),
+            steps: sorted(dump.parts.iter().map(|key| key.step).collect()),
+            ranks,
+            ..RunInfo::default()
+        };
+        Self { info, selected: dump.parts.iter().any(selected) }
+    }
+}
+
+impl Fold {
+    /// Adds the parts of another piece of the same comparison.
+    pub fn absorb(&mut self, other: Self) {
+        self.run.absorb(other.run);
+        for (side, more) in self.sides.iter_mut().zip(other.sides) {
+            side.absorb(more);
+        }
+        self.refused = self.refused.take().into_iter().chain(other.refused).min();
+    }
+
+    /// Adds a part: its judgement, and what of it could not be read.
+    pub(super) fn add(&mut self, done: &DonePart) {
+        let pair = &done.pair;
+        let place = (pair.step, pair.rank);
+        self.sides[0].add(place, &pair.baseline);
+        self.sides[1].add(place, &pair.candidate);
+        self.run.add(pair.step, pair.rank, &done.judged);
+        let named = format!("step {} rank {}", pair.step, pair.rank);
+        let mut incomplete = |reason: String| self.run.add_incomplete_part(place, named.clone(), reason);
+        for fault in pair.baseline.faults.iter().chain(&pair.candidate.faults) {
+            incomplete(fault.to_string());
+        }
+        if let Some(fault) = &done.reference_fault {
+            incomplete(fault.clone());
+        }
+        for (op, judged) in pair.ops.iter().zip(done.judged.slots.iter()) {
+            for (slots, slot) in op.slots.iter().zip(judged) {
+                if slot.verdict == Verdict::Unreadable {
+                    let (b, c) = pair.slot(op, slots);
+                    let path = b.or(c).map_or("", |slot| &*slot.path);
+                    let at = format!("{named} {} {path}", pair.name(op));
+                    self.run.add_incomplete_part(place, at, slot.reason.to_string());
+                }
+            }
+        }
+    }
+
+    /// The answer.
+    ///
+    /// # Errors
+    /// [`CompareError::Nothing`] when no op, or no value, was present on both sides.
+    pub fn finish(
+        self,
+        sides: [SideInfo; 2],
+        level: LevelFilter,
+        seconds: f64,
+    ) -> Result<Summary, CompareError> {
+        let mut sides = sides;
+        for (side, fold) in sides.iter_mut().zip(self.sides) {
+            side.info.ops = fold.ops;
+            if let Some((_, task, level)) = fold.first {
+                (side.info.task, side.info.level) = (task, level);
+            }
+        }
+        if self.run.ops_paired() == 0 {
+            return Err(nothing_compared(self.run, &sides, level));
+        }
+        let [baseline, candidate] = sides.map(|side| side.info);
+        let summary = self.run.finish(baseline, candidate, seconds);
+        if summary.verdict == RunVerdict::Agree && summary.counts.compared() == 0 {
+            let reason = format!(
+                "the ops present on both sides ({}) hold no value that both recorded",
+                summary.counts.ops_paired
+            );
+            return Err(CompareError::Nothing { reason });
+        }
+        Ok(summary)
+    }
+}
+
+/// Says why no op was compared: what could not be read, what the selection left, or that names do not meet.
+fn nothing_compared(run: RunJudge, sides: &[SideInfo; 2], level: LevelFilter) -> CompareError {
+    let summary = run.finish(RunInfo::default(), RunInfo::default(), 0.0);
+    let missing = sides.iter().find(|side| side.info.ops == 0);
+    let reason = match (summary.incomplete.first(), missing) {
+        (Some(Incomplete { place, reason }), Some(_)) => format!("{place}: {reason}"),
+        (None, Some(SideInfo { info, selected: false })) => {
+            format!(
+                "{}: --step and --rank select nothing; it has steps {:?} and ranks {:?}",
+                info.path, info.steps, info.ranks
+            )
+        }
+        (None, Some(SideInfo { info, .. })) if level != LevelFilter::All => {
+            format!("{}: holds no op of --level {level}; try --level all", info.path)
+        }
+        (None, Some(SideInfo { info, .. })) => {
+            format!("{}: holds no op; the capture recorded nothing, capture it again", info.path)
+        }
+        (_, None) => {
+            let [SideInfo { info: b, .. }, SideInfo { info: c, .. }] = sides;
+            format!(
+                "the {} ops of {} and the {} of {} share no name; are these dumps of the same model and level?",
+                b.ops, b.path, c.ops, c.path
+            )
+        }
+    };
+    CompareError::Nothing { reason }
+}

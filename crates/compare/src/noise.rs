@@ -1,0 +1,161 @@
+//! Measures noise: compares second runs of the baseline with it, and keeps what they differ by.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::asked::is_noise_file;
+use super::{CompareError, CompareOptions, DonePart, Progress, in_order, parts_at_a_time, work_on};
+use probe_dump::{Dump, PartKey};
+use probe_judge::{History, Incomplete, Noise, NoiseMeter, RunJudge, measure_noise};
+use probe_measure::Evidence;
+use probe_pair::pair_parts;
+
+/// What [`calibrate`] found.
+#[derive(Debug)]
+pub struct Calibration {
+    /// The noise, as a file holds it.
+    pub noise: Noise,
+    /// What each run showed, in a line each.
+    pub said: Vec<String>,
+    /// What could not be read.
+    pub incomplete: Vec<Incomplete>,
+}
+
+/// Measures by how much the runs at `noise` differ from the one at `baseline`. Runs on the current rayon pool.
+///
+/// # Errors
+/// [`CompareError`] when a path holds no dump, or one of `noise` is no second run of the baseline.
+pub fn calibrate(
+    baseline: &Path,
+    noise: &[PathBuf],
+    options: &CompareOptions,
+    progress: &dyn Progress,
+) -> Result<Calibration, CompareError> {
+    let baseline = options.open(baseline)?;
+    let mut found = Measuring::default();
+    for path in noise {
+        found.run(&baseline, path, options, progress)?;
+    }
+    let Measuring { meter, said, incomplete } = found;
+    Ok(Calibration { noise: meter.finish(), said, incomplete })
+}
+
+/// The noise that the options name; tells the run what it is and what of it could not be read.
+///
+/// # Errors
+/// [`CompareError`] when a file of noise cannot be used, or a dump cannot tell the noise of the baseline.
+pub fn measured(
+    baseline: &Dump,
+    options: &CompareOptions,
+    progress: &dyn Progress,
+    run: &mut RunJudge,
+) -> Result<Noise, CompareError> {
+    let mut found = Measuring::default();
+    for path in &options.noise {
+        if is_noise_file(path) {
+            let copies = &options.copies;
+            let added = found.meter.add_file(&copies.place(path), path).map_err(|error| error.called(copies));
+            found.said.push(added?);
+        } else {
+            found.run(baseline, path, options, progress)?;
+        }
+    }
+    for said in found.said {
+        run.add_note(said);
+    }
+    for Incomplete { place, reason } in found.incomplete {
+        run.add_incomplete(place, reason);
+    }
+    Ok(found.meter.finish())
+}
+
+#[derive(Default)]
+struct Measuring {
+    meter: NoiseMeter,
+    said: Vec<String>,
+    incomplete: Vec<Incomplete>,
+}
+
+impl Measuring {
+    /// Measures the run at `path`: the steps and ranks that are compared, all where it has none of them.
+    fn run(
+        &mut self,
+        baseline: &Dump,
+        path: &Path,
+        options: &CompareOptions,
+        progress: &dyn Progress,
+    ) -> Result<(), CompareError> {
+        let error = |reason: String| CompareError::Noise { path: path.into(), reason };
+        let noise = options.open(path)?;
+        let selected = |key: &PartKey| {
+            options.steps.contains(key.step) && options.ranks.contains(u64::from(key.rank.number()))
+        };
+        let same_place = |selected: &dyn Fn(&PartKey) -> bool| {
+            let place = |key: &PartKey| (key.step, key.rank.number());
+            let mut matches = pair_parts(baseline, &noise, selected).matches;
+            matches.retain(|part| place(&part.baseline) == place(&part.candidate));
+            matches
+        };
+        let mut matches = same_place(&selected);
+        if matches.is_empty() {
+            matches = same_place(&|_| true);
+        }
+        if matches.is_empty() {
+            return Err(error(
+                "shares no step and rank with the baseline; capture the same steps".to_owned(),
+            ));
+        }
+        let mut left_out: Vec<Incomplete> = Vec::new();
+        let mut leave_out = |place: String, reason: String| {
+            left_out.push(Incomplete { place: format!("noise {place}"), reason });
+        };
+        for fault in &noise.faults {
+            leave_out(fault.path().display().to_string(), fault.reason());
+        }
+        let mut histories: BTreeMap<u32, History> = BTreeMap::new();
+        for matches in matches.chunks(parts_at_a_time()) {
+            let done = work_on(matches, baseline, &noise, None, options, progress);
+            let mut parts = Vec::with_capacity(done.len());
+            for (part, outcome) in matches.iter().zip(done) {
+                let place =
+                    format!("{} step {} {}", path.display(), part.candidate.step, part.candidate.rank);
+                match outcome {
+                    Ok(done) => {
+                        for fault in &done.pair.candidate.faults {
+                            leave_out(place.clone(), fault.to_string());
+                        }
+                        if let Some((count, reason)) = unreadable(&done) {
+                            leave_out(
+                                place,
+                                format!("{count} values could not be read, the first: {reason}"),
+                            );
+                        }
+                        parts.push(done);
+                    }
+                    Err(CompareError::Read(fault)) => leave_out(place, fault.to_string()),
+                    Err(other) => return Err(error(other.to_string())),
+                }
+            }
+            let meter = Mutex::new(&mut self.meter);
+            in_order(parts.iter_mut(), &mut histories, |part, history| {
+                let (shown, next) = measure_noise(&part.pair, &part.evidence, history);
+                meter.lock().unwrap_or_else(PoisonError::into_inner).add(shown);
+                next
+            });
+        }
+        self.incomplete.append(&mut left_out);
+        self.said.push(self.meter.end_run(path).map_err(error)?);
+        Ok(())
+    }
+}
+
+/// Number of values of the second run that could not be read, and why the first of them.
+fn unreadable(part: &DonePart) -> Option<(usize, &str)> {
+    let mut reasons = part.evidence.of_slots().filter_map(|evidence| match evidence {
+        Evidence::Unreadable(why) => why.candidate.as_deref(),
+        _ => None,
+    });
+    let first = reasons.next()?;
+    Some((1 + reasons.count(), first))
+}

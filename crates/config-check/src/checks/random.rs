@@ -1,0 +1,236 @@
+//! Seeds, and where the random generators stood.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::coverage::COLLECT;
+use super::rows::Rows;
+use crate::expectations::Ruling;
+use crate::pack::{GeneratorState, Mark, Random, SeedCall};
+use crate::part::Verdict;
+
+/// Holds the generators of two ranks against each other.
+pub(super) fn check(rows: &mut Rows<'_>, a: &Random, b: &Random) {
+    let other_seeds = seeds(rows, a, b);
+    calls(rows, a, b);
+    marks(rows, a, b, &other_seeds);
+    device_init(rows, a.device_init, b.device_init);
+}
+
+/// Seeds by generator. Returns the generators whose seeds differ.
+fn seeds(rows: &mut Rows<'_>, a: &Random, b: &Random) -> BTreeSet<String> {
+    let mut differ = BTreeSet::new();
+    let names: BTreeSet<&String> = a.seeds.keys().chain(b.seeds.keys()).collect();
+    for name in names {
+        let shown = |side: &Random| {
+            side.seeds
+                .get(name)
+                .map(|seed| seed.map_or_else(|| "not seeded".to_owned(), |seed| seed.to_string()))
+        };
+        let (x, y) = (shown(a), shown(b));
+        if x.is_some() && y.is_some() && x != y {
+            differ.insert(name.clone());
+        }
+        rows.fact(&format!("seed of {name}"), x.as_deref(), y.as_deref());
+    }
+    let valued = |side: &Random| !side.seeds.is_empty() || side.calls.iter().any(|call| call.value.is_some());
+    if !valued(a) || !valued(b) {
+        let shown = |side: &Random| valued(side).then(|| "recorded".to_owned());
+        let ruling =
+            Ruling::new(Verdict::Unknown, "seed values were not recorded, so they were not compared");
+        rows.push("seed values", shown(a), shown(b), ruling.todo(COLLECT));
+    }
+    differ
+}
+
+/// The calls of one function: values with counts, in order.
+fn calls(rows: &mut Rows<'_>, a: &Random, b: &Random) {
+    let functions: BTreeSet<&String> = a.calls.iter().chain(&b.calls).map(|call| &call.function).collect();
+    for function in functions {
+        let of = |side: &Random| -> Vec<SeedCall> {
+            side.calls.iter().filter(|call| call.function == *function).cloned().collect()
+        };
+        let (x, y) = (of(a), of(b));
+        let key = format!("calls of {function}");
+        let shown = |calls: &[SeedCall]| (!calls.is_empty()).then(|| describe(calls));
+        let (shown_x, shown_y) = (shown(&x), shown(&y));
+        let counts = |calls: &[SeedCall]| {
+            let mut counts: BTreeMap<Option<i64>, u64> = BTreeMap::new();
+            for call in calls {
+                let count = counts.entry(call.value).or_default();
+                *count = count.saturating_add(call.count);
+            }
+            counts
+        };
+        let (count_x, count_y) = (counts(&x), counts(&y));
+        let ruling = if count_x == count_y {
+            Ruling::new(Verdict::Match, "")
+        } else if count_x.keys().all(|value| count_y.contains_key(value))
+            || count_y.keys().all(|value| count_x.contains_key(value))
+        {
+            Ruling::new(
+                Verdict::Note,
+                "called more often on one side; the states of the generators show whether it matters",
+            )
+        } else {
+            rows.default_ruling(true)
+        };
+        rows.push(&key, shown_x, shown_y, ruling);
+    }
+}
+
+fn describe(calls: &[SeedCall]) -> String {
+    let one = |call: &SeedCall| {
+        let value = call.value.map_or_else(|| "value not recorded".to_owned(), |value| value.to_string());
+        let count = if call.count == 1 { String::new() } else { format!(" {} times", call.count) };
+        let place = call.place.as_deref().map_or_else(String::new, |place| format!(" at {place}"));
+        format!("{value}{count}{place}")
+    };
+    calls.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+/// Where a generator has left the common path.
+#[derive(Debug, Clone)]
+struct Parting {
+    mark: String,
+    states: [Option<GeneratorState>; 2],
+}
+
+fn marks(rows: &mut Rows<'_>, a: &Random, b: &Random, other_seeds: &BTreeSet<String>) {
+    let mut parted: BTreeMap<String, Parting> = BTreeMap::new();
+    let mut before: BTreeMap<String, (String, [GeneratorState; 2])> = BTreeMap::new();
+    for mark in &a.marks {
+        rows.at_step(step_of(mark));
+        let Some(other) = b.marks.iter().find(|other| other.mark == mark.mark) else {
+            rows.one_sided(&format!("generators at {}", mark.mark), Some("recorded".into()), None);
+            continue;
+        };
+        let names: BTreeSet<&String> = mark.generators.keys().chain(other.generators.keys()).collect();
+        for name in names {
+            let key = format!("{name} at {}", mark.mark);
+            let states = (mark.generators.get(name), other.generators.get(name));
+            let (Some(x), Some(y)) = states else {
+                let shown = |state: Option<&GeneratorState>| state.map(describe_state);
+                rows.one_sided(&key, shown(states.0), shown(states.1));
+                continue;
+            };
+            let is_device = name.starts_with("device");
+            let ruling = if is_device && rows.pair().is_mixed() {
+                across_kinds(rows, x, y)
+            } else if same(x, y) {
+                parted.remove(name);
+                Ruling::new(Verdict::Match, "")
+            } else if x.untouched && y.untouched {
+                Ruling::new(Verdict::Note, "not seeded on either side, and nothing was drawn from it so far")
+            } else if let Some(parting) = parted.get(name) {
+                let moved = parting.states != [Some(x.clone()), Some(y.clone())];
+                let on = if moved { ", and both have moved on" } else { "" };
+                Ruling::new(Verdict::Note, format!("differs since {}{on}", parting.mark))
+            } else {
+                parted.insert(
+                    name.clone(),
+                    Parting { mark: mark.mark.clone(), states: [Some(x.clone()), Some(y.clone())] },
+                );
+                if other_seeds.contains(name) {
+                    Ruling::new(Verdict::Note, "follows from the other seed")
+                } else if is_seedable(name) && !a.seeds.contains_key(name) && !b.seeds.contains_key(name) {
+                    let default = rows.default_ruling(true);
+                    let why =
+                        format!("neither side seeded it, and numbers were drawn from it: {}", default.why);
+                    Ruling { why, ..default }
+                } else {
+                    parting(rows, &mark.mark, before.get(name), x, y)
+                }
+            };
+            rows.push(&key, Some(describe_state(x)), Some(describe_state(y)), ruling);
+            before.insert(name.clone(), (mark.mark.clone(), [x.clone(), y.clone()]));
+        }
+    }
+    for mark in b.marks.iter().filter(|mark| !a.marks.iter().any(|other| other.mark == mark.mark)) {
+        rows.at_step(step_of(mark));
+        rows.one_sided(&format!("generators at {}", mark.mark), None, Some("recorded".into()));
+    }
+    rows.at_step(None);
+}
+
+/// Whether it is a generator whose seeds are recorded, and which has none unless the program sets one.
+fn is_seedable(generator: &str) -> bool {
+    matches!(generator, "python" | "numpy")
+}
+
+fn step_of(mark: &Mark) -> Option<u64> {
+    mark.mark.strip_prefix("step ")?.parse().ok()
+}
+
+/// Whether two generators stand at the same place, by the strongest that both recorded.
+fn same(a: &GeneratorState, b: &GeneratorState) -> bool {
+    match (&a.state, &b.state) {
+        (Some(x), Some(y)) => x == y,
+        _ => a.draws == b.draws && a.seed == b.seed && a.offset == b.offset,
+    }
+}
+
+fn describe_state(state: &GeneratorState) -> String {
+    let mut facts = Vec::new();
+    if let Some(hash) = &state.state {
+        facts.push(format!("state {}", hash.chars().take(12).collect::<String>()));
+    }
+    for (word, number) in [("draws", state.draws), ("seed", state.seed), ("offset", state.offset)] {
+        facts.extend(number.map(|number| format!("{word} {number}")));
+    }
+    if facts.is_empty() { "nothing recorded".into() } else { facts.join(", ") }
+}
+
+/// Generators of a GPU and of an NPU: their states have other forms, seed and offset have not.
+fn across_kinds(rows: &Rows<'_>, a: &GeneratorState, b: &GeneratorState) -> Ruling {
+    if a.seed != b.seed && a.seed.is_some() && b.seed.is_some() {
+        return rows.default_ruling(true);
+    }
+    if a.offset != b.offset && a.offset.is_some() && b.offset.is_some() {
+        let why = "the device generators were used a different number of times; their numbers differ by design anyway";
+        return Ruling::new(Verdict::Note, why)
+            .todo("draw on the host if both sides must see the same numbers");
+    }
+    Ruling::new(
+        Verdict::Expected,
+        "the state of a generator has a different form on each kind of device; seed and offset agree",
+    )
+}
+
+/// A generator leaves the common path.
+fn parting(
+    rows: &Rows<'_>,
+    mark: &str,
+    before: Option<&(String, [GeneratorState; 2])>,
+    a: &GeneratorState,
+    b: &GeneratorState,
+) -> Ruling {
+    let default = rows.default_ruling(true);
+    let Some((since, [a_before, b_before])) = before else {
+        return Ruling { why: format!("differs already at {mark}: {}", default.why), ..default };
+    };
+    let drawn = |before: &GeneratorState, now: &GeneratorState| now.draws?.checked_sub(before.draws?);
+    let what = match (drawn(a_before, a), drawn(b_before, b)) {
+        (Some(x), Some(y)) if x != y => format!("the baseline drew {x} numbers, the candidate {y}"),
+        (Some(_), Some(_)) => {
+            "both drew the same number of values, but one was reseeded or drew a different kind".into()
+        }
+        _ => "one side drew numbers that the other did not, or was reseeded".into(),
+    };
+    Ruling { why: format!("from {since} to {mark} {what}: {}", default.why), ..default }
+}
+
+fn device_init(rows: &mut Rows<'_>, a: Option<bool>, b: Option<bool>) {
+    let shown =
+        |side: Option<bool>| side.map(|side| if side { "on the device" } else { "on the host" }.to_owned());
+    let key = "device_init";
+    match (a, b) {
+        (None, None) => {}
+        (Some(a_device), Some(b_device)) if a_device == b_device && (!a_device || rows.pair().is_same()) => {
+            rows.push(key, shown(a), shown(b), Ruling::new(Verdict::Match, "where parameters were drawn"));
+        }
+        _ => {
+            let ruling = rows.ruling_of_difference(key, shown(a).as_deref(), shown(b).as_deref());
+            rows.push(key, shown(a), shown(b), ruling);
+        }
+    }
+}

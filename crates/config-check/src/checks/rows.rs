@@ -1,0 +1,141 @@
+//! Rows of a part, while they are found.
+
+use super::Context;
+use crate::expectations::{Expectations, Limits, Ruling, Subject};
+use crate::outcome::Row;
+use crate::pair::DevicePair;
+use crate::part::{Part, Verdict};
+
+/// The rows of one part, and what decides about them.
+#[derive(Debug)]
+pub(super) struct Rows<'a> {
+    context: &'a Context<'a>,
+    part: Part,
+    step: Option<u64>,
+    found: Vec<Row>,
+}
+
+impl<'a> Rows<'a> {
+    /// No rows of `part` yet.
+    pub(super) const fn new(context: &'a Context<'a>, part: Part) -> Self {
+        Self { context, part, step: None, found: Vec::new() }
+    }
+
+    pub(super) const fn part(&self) -> Part {
+        self.part
+    }
+
+    pub(super) const fn pair(&self) -> DevicePair {
+        self.context.pair
+    }
+
+    pub(super) const fn expectations(&self) -> &'a Expectations {
+        self.context.expectations
+    }
+
+    pub(super) const fn limits(&self) -> &'a Limits {
+        self.context.expectations.limits()
+    }
+
+    pub(super) fn into_rows(self) -> Vec<Row> {
+        self.found
+    }
+
+    /// The step that rows belong to from now on.
+    pub(super) const fn at_step(&mut self, step: Option<u64>) {
+        self.step = step;
+    }
+
+    /// Adds a row that is made already.
+    pub(super) fn add(&mut self, row: Row) {
+        self.found.push(row);
+    }
+
+    /// Adds a row.
+    pub(super) fn push(
+        &mut self,
+        key: &str,
+        baseline: Option<String>,
+        candidate: Option<String>,
+        ruling: Ruling,
+    ) {
+        self.found.push(Row {
+            key: key.to_owned(),
+            step: self.step,
+            ranks: Vec::new(),
+            baseline,
+            candidate,
+            verdict: ruling.verdict,
+            reason: ruling.why,
+            action: ruling.todo,
+        });
+    }
+
+    /// Adds a row of two equal values; `reason` may be empty.
+    pub(super) fn equal(&mut self, key: &str, baseline: &str, candidate: &str, reason: &str) {
+        self.push(
+            key,
+            Some(baseline.to_owned()),
+            Some(candidate.to_owned()),
+            Ruling::new(Verdict::Match, reason),
+        );
+    }
+
+    /// Adds a row of two different values; the table decides.
+    pub(super) fn differ(&mut self, key: &str, baseline: String, candidate: String) {
+        let ruling = self.ruling_of_difference(key, Some(&baseline), Some(&candidate));
+        self.push(key, Some(baseline), Some(candidate), ruling);
+    }
+
+    /// Adds a row of two values that are compared as text.
+    pub(super) fn text(&mut self, key: &str, baseline: &str, candidate: &str) {
+        if baseline == candidate {
+            self.equal(key, baseline, candidate, "");
+        } else {
+            self.differ(key, baseline.to_owned(), candidate.to_owned());
+        }
+    }
+
+    /// Adds a row of two values either of which may not have been recorded; none where both were not.
+    pub(super) fn fact(&mut self, key: &str, baseline: Option<&str>, candidate: Option<&str>) {
+        match (baseline, candidate) {
+            (Some(a), Some(b)) => self.text(key, a, b),
+            (None, None) => {}
+            (a, b) => self.one_sided(key, a.map(str::to_owned), b.map(str::to_owned)),
+        }
+    }
+
+    /// Adds a row of a value that one side lacks; the table decides.
+    pub(super) fn one_sided(&mut self, key: &str, baseline: Option<String>, candidate: Option<String>) {
+        let ruling = self.ruling_of_difference(key, baseline.as_deref(), candidate.as_deref());
+        self.push(key, baseline, candidate, ruling);
+    }
+
+    /// What the table says of a difference: a rule, else the default of the part.
+    pub(super) fn ruling_of_difference(
+        &self,
+        key: &str,
+        baseline: Option<&str>,
+        candidate: Option<&str>,
+    ) -> Ruling {
+        self.rule(key, baseline, candidate)
+            .unwrap_or_else(|| self.default_ruling(baseline.is_some() && candidate.is_some()))
+    }
+
+    /// The rule of the table about a row.
+    pub(super) fn rule(&self, key: &str, baseline: Option<&str>, candidate: Option<&str>) -> Option<Ruling> {
+        self.expectations().ruling(self.pair(), Subject { part: self.part, key, baseline, candidate })
+    }
+
+    /// What is said of the part where no rule says more.
+    pub(super) fn default_ruling(&self, both: bool) -> Ruling {
+        let default = self.expectations().default_of(self.part);
+        if both {
+            Ruling::new(default.differs, default.why).todo(default.todo)
+        } else if default.one_sided == Verdict::Unknown {
+            Ruling::new(Verdict::Unknown, "recorded on one side only").todo("record it on both sides")
+        } else {
+            Ruling::new(default.one_sided, format!("on one side only: {}", default.why)).todo(default.todo)
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Parts that are plain settings: names and values.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use super::rows::Rows;
+use crate::expectations::{KnownSetting, Ruling};
+use crate::pack::{DeviceKind, Setting};
+use crate::part::{Part, Verdict};
+use crate::value;
+use crate::value::{Meaning, Sameness};
+
+/// What a row says where both sides have the value in another form.
+pub(super) const NORMALISED: &str = "the same value in a different form";
+
+/// What a row says where both sides are masked.
+pub(super) const HIDDEN: &str = "masked on both sides, so it was not compared";
+
+/// The settings of one side.
+struct Side {
+    values: HashMap<String, Setting>,
+    kind: Option<DeviceKind>,
+}
+
+/// Holds two lists of settings against each other, in the order of the baseline; what only the candidate has comes last.
+pub(super) fn compare(rows: &mut Rows<'_>, a: Vec<(String, Setting)>, b: Vec<(String, Setting)>) {
+    let order: Vec<String> = a.iter().chain(&b).map(|(key, _)| key.clone()).collect();
+    let pair = rows.pair();
+    let sides = [
+        Side { values: a.into_iter().collect(), kind: pair.baseline },
+        Side { values: b.into_iter().collect(), kind: pair.candidate },
+    ];
+    let meaning = rows.expectations().default_of(rows.part()).meaning;
+    let mut done: HashSet<String> = HashSet::new();
+    for key in order {
+        if done.contains(&key) {
+            continue;
+        }
+        if let Some(setting) = rows.expectations().setting(rows.part(), &key) {
+            done.extend(setting.keys().map(str::to_owned));
+            known(rows, setting, &sides);
+        } else {
+            let [a, b] = sides.each_ref().map(|side| side.values.get(&key));
+            value_row(rows, &key, a, b, meaning);
+            done.insert(key);
+        }
+    }
+}
+
+/// A row of a setting of which nothing special is known.
+pub(super) fn value_row(
+    rows: &mut Rows<'_>,
+    key: &str,
+    a: Option<&Setting>,
+    b: Option<&Setting>,
+    meaning: Meaning,
+) {
+    let (Some(a), Some(b)) = (a, b) else {
+        rows.one_sided(key, a.map(ToString::to_string), b.map(ToString::to_string));
+        return;
+    };
+    let (shown_a, shown_b) = (a.to_string(), b.to_string());
+    match value::compare(a, b, meaning) {
+        Sameness::Equal => rows.equal(key, &shown_a, &shown_b, ""),
+        Sameness::Normalised => rows.equal(key, &shown_a, &shown_b, NORMALISED),
+        Sameness::Hidden => rows.push(key, Some(shown_a), Some(shown_b), Ruling::new(Verdict::Note, HIDDEN)),
+        Sameness::Differs => rows.differ(key, shown_a, shown_b),
+    }
+}
+
+/// A row of a setting that the table knows.
+fn known(rows: &mut Rows<'_>, setting: &KnownSetting, sides: &[Side; 2]) {
+    // The first of its names that the side has; on a GPU that is hardly the name of the NPU.
+    let used = sides.each_ref().map(|side| setting.keys().find(|key| side.values.contains_key(*key)));
+    let key = setting.label(used);
+    let found = [0, 1].map(|side: usize| used[side].and_then(|name| sides[side].values.get(name)));
+    let effective = [0, 1].map(|side: usize| {
+        let unset =
+            || setting.applies_to(sides[side].kind).then(|| setting.unset(sides[side].kind)).flatten();
+        found[side].map(Cow::Borrowed).or_else(|| unset().map(Cow::Owned))
+    });
+    let shown = [0, 1].map(|side: usize| match (&found[side], &effective[side]) {
+        (Some(value), _) => Some(value.to_string()),
+        (None, Some(value)) => Some(format!("unset, which means {value}")),
+        (None, None) => None,
+    });
+    let ruling = decide(rows, setting, sides, effective.each_ref().map(Option::as_deref));
+    let [a, b] = shown;
+    rows.push(&key, a, b, ruling);
+}
+
+fn decide(
+    rows: &Rows<'_>,
+    setting: &KnownSetting,
+    sides: &[Side; 2],
+    [a, b]: [Option<&Setting>; 2],
+) -> Ruling {
+    if let Some(ruling) = setting.judged(rows.pair(), a, b) {
+        return ruling;
+    }
+    if let (Some(a), Some(b)) = (a, b) {
+        return match value::compare(a, b, setting.meaning()) {
+            Sameness::Equal => Ruling::new(Verdict::Match, ""),
+            Sameness::Normalised if setting.meaning() == Meaning::Ids => {
+                Ruling::new(Verdict::Match, "the same number of devices; their indices do not matter")
+            }
+            Sameness::Normalised => Ruling::new(Verdict::Match, NORMALISED),
+            Sameness::Hidden => Ruling::new(Verdict::Note, HIDDEN),
+            Sameness::Differs => setting.differs(rows.pair()),
+        };
+    }
+    let lacking = if a.is_none() { sides[0].kind } else { sides[1].kind };
+    if !setting.applies_to(lacking) {
+        return setting.alone();
+    }
+    if setting.meaning() == Meaning::Ids {
+        let why = "unset makes every device visible; the device count is listed under platform";
+        return Ruling::new(Verdict::Note, why);
+    }
+    // All names of variables are recorded: one that is not there was not set.
+    if rows.part() == Part::Env { setting.differs(rows.pair()) } else { rows.default_ruling(false) }
+}

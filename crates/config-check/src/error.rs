@@ -1,0 +1,65 @@
+//! Why two packs could not be checked at all.
+
+use std::path::PathBuf;
+
+use probe_files::Copies;
+use probe_files::settings::SettingsError;
+use probe_read::ReadError;
+
+/// A configuration check that could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A pack could not be opened.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The file is a zip, but no pack.
+    #[error(
+        "{}: is not a configuration pack: {found}; write one with probe.config_check.pack, or give a pack of msprobe",
+        path.display()
+    )]
+    NoPack {
+        /// The file.
+        path: PathBuf,
+        /// What it holds instead.
+        found: String,
+    },
+    /// The pack was written by a later version.
+    #[error("{}: has pack format {found}, this build reads {known}; use a newer probe", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Version of its format.
+        found: u32,
+        /// Version of this build.
+        known: u32,
+    },
+    /// The user's expectations cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// Both packs could be read, and share nothing.
+    #[error(
+        "nothing was compared: {} holds {baseline_parts}, {} holds {candidate_parts}; pack the same parts on both sides",
+        baseline.display(), candidate.display()
+    )]
+    Nothing {
+        /// Pack of the baseline.
+        baseline: PathBuf,
+        /// What it holds.
+        baseline_parts: String,
+        /// Pack of the candidate.
+        candidate: PathBuf,
+        /// What it holds.
+        candidate_parts: String,
+    },
+}
+
+impl ConfigError {
+    /// The error with the name of the file of expectations, where a copy of it was read.
+    pub(crate) fn called(self, copies: &Copies) -> Self {
+        match self {
+            Self::Settings(error) => Self::Settings(error.called(copies)),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! What two set-ups may differ in, and what a difference means: data, not code.
+//!
+//! `expectations.toml` beside the module comes with probe; a file of the user's has the same form and is asked first.
+//! `docs/config-check.md` describes the keys.
+
+mod entry;
+mod file;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+pub(crate) use entry::KnownSetting;
+pub(crate) use file::{Limits, PartDefault, Vote};
+
+use file::{Alias, Class, DtypeFlag, File, Grade, Rule};
+
+use super::error::ConfigError;
+use super::pack::AllowedVariables;
+use super::pair::DevicePair;
+use super::part::{Part, Verdict};
+use super::{pip_name, wildcard};
+use probe_files::settings::{self, SettingsError};
+
+/// The table that comes with probe.
+const SHIPPED: &str = include_str!("../expectations.toml");
+
+/// A verdict with its reasons.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ruling {
+    /// What is decided.
+    pub(crate) verdict: Verdict,
+    /// Why it matters, or why it may differ.
+    pub(crate) why: String,
+    /// What to do; empty where nothing is to be done.
+    pub(crate) todo: String,
+}
+
+impl Ruling {
+    /// A ruling with nothing to do.
+    pub(crate) fn new(verdict: Verdict, why: impl Into<String>) -> Self {
+        Self { verdict, why: why.into(), todo: String::new() }
+    }
+
+    /// The same with advice.
+    pub(crate) fn todo(mut self, todo: impl Into<String>) -> Self {
+        self.todo = todo.into();
+        self
+    }
+}
+
+/// How a hyperparameter says an element type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SaysDtype<'a> {
+    /// Its value is the type.
+    Value,
+    /// It stands for this type when it is on.
+    Switch(&'a str),
+}
+
+/// Both tables, ready to be asked.
+#[derive(Debug)]
+pub struct Expectations {
+    user_rules: Vec<Rule>,
+    rules: Vec<Rule>,
+    settings: Vec<KnownSetting>,
+    /// Places in `settings` by part and key.
+    places: HashMap<Part, HashMap<String, usize>>,
+    allow: Vec<String>,
+    wrappers: Vec<String>,
+    aliases: Vec<Alias>,
+    classes: Vec<Class>,
+    grades: Vec<Grade>,
+    dtype_flags: Vec<DtypeFlag>,
+    votes: Vec<Vote>,
+    parts: HashMap<Part, PartDefault>,
+    limits: Limits,
+}
+
+/// A row as far as rules look at it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    pub(crate) part: Part,
+    pub(crate) key: &'a str,
+    pub(crate) baseline: Option<&'a str>,
+    pub(crate) candidate: Option<&'a str>,
+}
+
+impl Expectations {
+    /// The table that comes with probe, behind the user's own where there is one.
+    ///
+    /// # Errors
+    /// [`ConfigError::Settings`] that names the file and the line or the entry.
+    pub fn load(user: Option<&Path>) -> Result<Self, ConfigError> {
+        match user {
+            Some(path) => Ok(settings::load(path, |text| Self::of(Some(text)))?),
+            None => Self::of(None).map_err(|message| {
+                SettingsError::Format { path: "expectations.toml".into(), message }.into()
+            }),
+        }
+    }
+
+    /// As [`load`](Self::load), with the text of the user's file.
+    ///
+    /// # Errors
+    /// What is wrong, on one line.
+    pub fn of(user: Option<&str>) -> Result<Self, String> {
+        let shipped =
+            File::parse(SHIPPED).map_err(|message| format!("the table of this build: {message}"))?;
+        let user = user.map_or_else(|| Ok(File::default()), File::parse)?;
+        let limits = user.limits.or(shipped.limits).ok_or("the table of this build has no limits")?;
+        let settings: Vec<KnownSetting> =
+            user.setting.into_iter().chain(shipped.setting).filter_map(KnownSetting::of).collect();
+        let mut places: HashMap<Part, HashMap<String, usize>> = HashMap::new();
+        for (place, setting) in settings.iter().enumerate() {
+            for key in setting.keys() {
+                // The first counts: the user's come before ours.
+                places.entry(setting.part).or_default().entry(key.to_owned()).or_insert(place);
+            }
+        }
+        let mut parts = HashMap::new();
+        for (name, default) in shipped.part.into_iter().chain(user.part) {
+            parts.insert(Part::parse(&name).ok_or_else(|| format!("unknown part {name:?}"))?, default);
+        }
+        Ok(Self {
+            user_rules: user.rule,
+            rules: shipped.rule,
+            settings,
+            places,
+            allow: [user.allow, shipped.allow].concat(),
+            wrappers: [user.wrappers, shipped.wrappers].concat(),
+            aliases: [user.alias, shipped.alias].concat(),
+            classes: [user.class, shipped.class].concat(),
+            grades: [user.package, shipped.package].concat(),
+            dtype_flags: [user.dtype_flag, shipped.dtype_flag].concat(),
+            votes: [user.vote, shipped.vote].concat(),
+            parts,
+            limits,
+        })
+    }
+
+    /// What the user says of a row.
+    pub(crate) fn user_ruling(&self, pair: DevicePair, subject: Subject<'_>) -> Option<Ruling> {
+        let rule = self.user_rules.iter().find(|rule| rule.is_about(pair, subject))?;
+        let why = if rule.why.is_empty() { format!("user rule {:?}", rule.key) } else { rule.why.clone() };
+        Some(Ruling { verdict: rule.verdict, why, todo: rule.todo.clone() })
+    }
+
+    /// What the table says of a row that differs or that one side lacks.
+    pub(crate) fn ruling(&self, pair: DevicePair, subject: Subject<'_>) -> Option<Ruling> {
+        let rule = self.rules.iter().find(|rule| rule.is_about(pair, subject))?;
+        Some(Ruling { verdict: rule.verdict, why: rule.why.clone(), todo: rule.todo.clone() })
+    }
+
+    /// What is said of a part where nothing else is.
+    pub(crate) fn default_of(&self, part: Part) -> PartDefault {
+        self.parts.get(&part).cloned().unwrap_or_else(|| PartDefault {
+            differs: Verdict::Diff,
+            one_sided: Verdict::Unknown,
+            ..PartDefault::default()
+        })
+    }
+
+    /// The setting of `part` that is called `key`.
+    pub(crate) fn setting(&self, part: Part, key: &str) -> Option<&KnownSetting> {
+        self.settings.get(*self.places.get(&part)?.get(key)?)
+    }
+
+    /// Names and patterns of the variables whose values a pack may hold.
+    pub fn allow_list(&self) -> Vec<String> {
+        let known = self.places.get(&Part::Env).into_iter().flat_map(HashMap::keys);
+        let mut list: Vec<String> = known.chain(&self.allow).cloned().collect();
+        list.sort_unstable();
+        list.dedup();
+        list
+    }
+
+    /// Whether a name in the path of a module comes from a wrapper.
+    pub(crate) fn is_wrapper(&self, name: &str) -> bool {
+        self.wrappers.iter().any(|wrapper| wrapper == name)
+    }
+
+    /// What speaks for a kind of device.
+    pub(crate) fn votes(&self) -> &[Vote] {
+        &self.votes
+    }
+
+    /// The numbers.
+    pub(crate) const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether two classes stand for one another.
+    pub(crate) fn classes(&self, a: &str, b: &str) -> Option<Ruling> {
+        let has =
+            |class: &Class, name: &str| class.names.iter().any(|pattern| wildcard::matches(pattern, name));
+        let class = self.classes.iter().find(|class| has(class, a) && has(class, b))?;
+        Some(Ruling::new(class.verdict, &*class.why))
+    }
+
+    /// What a package means; `name` is normalised.
+    pub(crate) fn grade(&self, name: &str) -> Option<PackageGrade<'_>> {
+        let has = |grade: &&Grade| grade.names.iter().any(|pattern| wildcard::matches(pattern, name));
+        self.grades.iter().find(has).map(PackageGrade)
+    }
+
+    /// All names of a hyperparameter; `name` is the last name of its key, with `_`.
+    pub(crate) fn aliases(&self, name: &str) -> &[String] {
+        let has = |alias: &&Alias| alias.names.iter().any(|known| known == name);
+        self.aliases.iter().find(has).map_or(&[], |alias| &alias.names)
+    }
+
+    /// How a hyperparameter called `name` (its last name) says in which type a run computes, if it does.
+    pub(crate) fn says_dtype(&self, name: &str) -> Option<SaysDtype<'_>> {
+        let flag = self.dtype_flags.iter().find(|flag| flag.name == name)?;
+        Some(flag.gives.as_deref().map_or(SaysDtype::Value, SaysDtype::Switch))
+    }
+}
+
+impl AllowedVariables for Expectations {
+    /// Those of the table, and those that match the allow list.
+    fn allows(&self, variable: &str) -> bool {
+        self.setting(Part::Env, variable).is_some()
+            || self.allow.iter().any(|pattern| wildcard::matches(pattern, variable))
+    }
+}
+
+/// What a difference of a package means.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PackageGrade<'a>(&'a Grade);
+
+impl PackageGrade<'_> {
+    /// Of two versions.
+    pub(crate) fn differs(self) -> Ruling {
+        Ruling::new(self.0.differs, &*self.0.why).todo(&*self.0.todo)
+    }
+
+    /// Of a package that one side lacks; `kind` is the device of the side that has it.
+    pub(crate) fn one_sided(self, pair: DevicePair, name: &str) -> Ruling {
+        match self.0.vendor {
+            Some(_) if !pair.is_same() => {
+                let name = pip_name::normalised(name);
+                Ruling::new(
+                    Verdict::Expected,
+                    format!("{name} belongs to one kind of device: {}", self.0.why),
+                )
+            }
+            _ => Ruling::new(self.0.one_sided, &*self.0.why).todo(&*self.0.todo),
+        }
+    }
+}
+
+impl Rule {
+    fn is_about(&self, pair: DevicePair, subject: Subject<'_>) -> bool {
+        let sides = match (subject.baseline, subject.candidate) {
+            (Some(_), Some(_)) => "both",
+            _ => "one",
+        };
+        self.part.is_none_or(|part| part == subject.part)
+            && (self.sides.is_empty() || self.sides == sides)
+            && (self.pairs.is_empty() || self.pairs.iter().any(|class| pair.is(class)))
+            && wildcard::matches(&self.key, subject.key)
+            && self.values_match(subject)
+    }
+
+    fn values_match(&self, subject: Subject<'_>) -> bool {
+        let [one, other] = self.values.as_slice() else { return true };
+        let (Some(a), Some(b)) = (subject.baseline, subject.candidate) else { return false };
+        let fits = |x: &str, y: &str| wildcard::matches(one, x) && wildcard::matches(other, y);
+        fits(a, b) || fits(b, a)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+//! Packs: what a training script records of its set-up, one zip with a JSON member for each part and rank.
+//!
+//! The types of this module are the format, version 1; `docs/config-check.md` describes it for those who write packs, and
+//! `schemas/pack.schema.json` checks them.
+
+mod data;
+mod host;
+pub mod keys;
+mod manifest;
+mod members;
+mod native;
+mod older;
+mod open;
+mod opened;
+mod random;
+#[cfg(feature = "schema")]
+mod schema;
+mod secret;
+mod setting;
+mod tensors;
+mod training;
+
+pub use data::{Argument, Batch, BatchTensor, Content, DataFile, Dataset};
+pub use host::{Env, Package, Pip};
+pub use manifest::{
+    Device, DeviceKind, FORMAT, MANIFEST, Manifest, MemberDigest, Tool, VERSION, member_name,
+    parse_member_name,
+};
+pub(crate) use open::open_copy;
+pub use open::{open, open_bytes};
+pub use opened::{Fault, Origin, Pack, Parts};
+pub use random::{GeneratorState, Mark, Random, SeedCall};
+#[cfg(feature = "schema")]
+pub use schema::pack_schema;
+pub(crate) use secret::{MASK, mask_text};
+pub use setting::{Record, Setting};
+pub use tensors::{Declared, Model, Module, Statistics, TensorKind, Weight, WeightStep, Weights};
+pub use training::{Accumulated, Clip, Group, HyperparameterSource, Hyperparameters, Optimizer, Schedule};
+
+/// Which variables of the environment a pack keeps with their values; of the others it keeps the names.
+pub trait AllowedVariables {
+    /// Whether the value of a variable may be shown.
+    fn allows(&self, variable: &str) -> bool;
+}

@@ -1,0 +1,231 @@
+//! What a dump is: [`Dump`] > step > [`Rank`] > [`Op`] > [`Slot`] > [`Value`].
+//!
+//! Plain data, filled by `read` and used by every later stage. Nothing here touches a file; tensor bytes are
+//! fetched through the [`TensorStore`] that a reader attaches to each rank.
+
+mod dtype;
+mod error;
+mod figure;
+mod gather;
+mod key;
+mod level;
+mod name;
+pub mod native;
+mod observation;
+mod op;
+mod ordinal;
+mod remark;
+mod repeated;
+mod selection;
+mod tensor;
+mod value;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use dtype::{ALL_DTYPES, DType, RecordedDType};
+pub use error::ReadError;
+pub use figure::Figure;
+pub use key::DataKey;
+pub use level::Level;
+pub use name::{OpKind, OpName, Phase};
+pub use observation::{
+    Content, Counts, ExtremePlaces, Observation, SKETCH_LANES, SMALL_TENSOR, Sketch, SketchVersion,
+};
+pub use op::{CALLED_IN, Op, SeenAs, Slot, SlotName, SlotSide};
+pub use ordinal::Ordinal;
+pub use remark::Remark;
+pub use repeated::{Repeated, shared};
+pub use selection::{LevelFilter, NumberSet, SelectionError};
+pub use tensor::{
+    Bytes, LayoutError, MAX_DIMS, Storage, TensorData, TensorRef, contiguous_strides, element_count,
+    is_row_major,
+};
+pub use value::{
+    Checksum, Hash128, KeptStatistics, NO_DATA, Number, Printed, RecordedStatistics, Scalar, TensorMetadata,
+    TensorRecord, Value, coordinates,
+};
+
+/// Name of the program, by which files say what wrote them.
+pub const PROGRAM: &str = "probe";
+
+/// Which process of a run wrote a part of a dump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RankId {
+    /// A process of a run that is not distributed, or whose rank is unknown; counts as rank 0.
+    Single,
+    /// Rank of a distributed run.
+    Rank(u32),
+}
+
+impl RankId {
+    /// The number shown and written to reports.
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Single => 0,
+            Self::Rank(rank) => rank,
+        }
+    }
+}
+
+impl fmt::Display for RankId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}", self.number())
+    }
+}
+
+/// Address of one part of a dump: what one rank recorded in one step.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PartKey {
+    /// Iteration, from 0. A part given alone, without a step folder around it, is step 0.
+    pub step: u64,
+    /// Process.
+    pub rank: RankId,
+    /// Name of the folder or file it was found under (`proc1234`, `rank0`), to tell apart parts that share step and rank.
+    pub label: Box<str>,
+}
+
+/// What was recorded of tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Task {
+    /// Statistics only.
+    Statistics,
+    /// Statistics and CRC-32 of the bytes.
+    Checksum,
+    /// XOR of the bytes, in place of statistics.
+    Xor,
+    /// Statistics, sketch and hash.
+    Sketch,
+    /// Statistics and a hash of the bytes that tells their order.
+    Hash,
+    /// The data, with statistics where the format has them.
+    Tensor,
+    /// Names and nesting only.
+    Structure,
+}
+
+impl Task {
+    /// Whether dumps of this task hold statistics of every tensor.
+    pub const fn has_statistics(self) -> bool {
+        match self {
+            Self::Statistics | Self::Checksum | Self::Sketch | Self::Hash | Self::Tensor => true,
+            Self::Xor | Self::Structure => false,
+        }
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Statistics => "statistics",
+            Self::Checksum => "md5",
+            Self::Xor => "xor",
+            Self::Sketch => "sketch",
+            Self::Hash => "hash",
+            Self::Tensor => "tensor",
+            Self::Structure => "structure",
+        })
+    }
+}
+
+/// Where the bytes of a rank's tensors are fetched from.
+pub trait TensorStore: Send + Sync {
+    /// Opens the tensor recorded under `key`.
+    ///
+    /// # Errors
+    /// [`ReadError`] that names the file and what is wrong with it; the caller marks the tensor unreadable and goes on.
+    fn load(&self, key: &str) -> Result<TensorData, ReadError>;
+
+    /// Hears which tensors will be loaded soon, where that can save time: those of late files come together. What fails is told when it
+    /// is loaded.
+    fn expect(&self, _keys: &[&str]) {}
+
+    /// Hears that all tensors were measured: what is kept in memory for that can go. They can be loaded still, if not as fast.
+    fn let_go(&self) {}
+
+    /// Whether tensors come from where [`expect`](Self::expect) saves time.
+    fn is_late(&self) -> bool {
+        false
+    }
+}
+
+/// Where in the user's program an op was called: frames, innermost first, as recorded.
+pub type Stack = Box<[Box<str>]>;
+
+/// What one rank recorded in one step.
+pub struct Rank {
+    /// Address within the dump.
+    pub key: PartKey,
+    /// What was recorded of tensors.
+    pub task: Task,
+    /// Level as the capture tool names it (`L0`, `L1`, `mix`, `debug`); empty for collections.
+    pub level: Box<str>,
+    /// Ops in execution order.
+    pub ops: Vec<Op>,
+    /// Call stacks, each once.
+    pub stacks: Vec<Stack>,
+    /// Access to the tensors' bytes.
+    pub store: Arc<dyn TensorStore>,
+    /// What could not be read of this part although the rest could (a truncated index, a damaged stack file).
+    pub faults: Vec<ReadError>,
+    /// Remarks on this part that take nothing away from it (tensor files that no index names).
+    pub notes: Vec<String>,
+    /// True when the program ended inside the step, or was killed: ops that are missing at the end say nothing.
+    pub cut: bool,
+}
+
+impl fmt::Debug for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rank")
+            .field("key", &self.key)
+            .field("task", &self.task)
+            .field("ops", &self.ops.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// [`Dump::format`] of dumps of probe's own format.
+pub const NATIVE: &str = "probe dump";
+
+/// An opened dump: its parts are known, their content is read on demand.
+pub struct Dump {
+    /// What the user gave.
+    pub path: PathBuf,
+    /// Format in words, such as `msprobe dump` or `safetensors`.
+    pub format: &'static str,
+    /// Parts in order of step, then rank.
+    pub parts: Vec<PartKey>,
+    /// Reads one part.
+    pub reader: Box<dyn PartReader>,
+    /// What could not be read at all (a step folder without dump.json, say).
+    pub faults: Vec<ReadError>,
+    /// Facts about the set-up of the run by name (`torch`, `device`, `world_size`), as far as the format records them.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// Reads the parts of a dump; one implementation a format.
+pub trait PartReader: Send + Sync {
+    /// Reads the part `key`, which is one of [`Dump::parts`].
+    ///
+    /// # Errors
+    /// [`ReadError`] when nothing of the part can be used. A part that is usable in part comes back with
+    /// [`Rank::faults`] filled.
+    fn read(&self, key: &PartKey) -> Result<Rank, ReadError>;
+
+    /// The file or folder that the part `key` can be opened by alone, without the rest of the dump; `None` where there is none.
+    fn place(&self, _key: &PartKey) -> Option<&Path> {
+        None
+    }
+}
+
+impl fmt::Debug for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dump")
+            .field("path", &self.path)
+            .field("format", &self.format)
+            .field("parts", &self.parts)
+            .finish_non_exhaustive()
+    }
+}

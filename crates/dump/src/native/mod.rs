@@ -1,0 +1,16 @@
+//! probe's own dump format: names of its files, the manifest, and the columns of its tables.
+//!
+//! What is here is shared by the writer (`capture`) and the reader; neither files nor folders are touched.
+//! `docs/formats.md` describes the format for other programs.
+
+pub mod columns;
+mod layout;
+mod manifest;
+
+pub use layout::{
+    JOURNAL, MANIFEST, OPS, RUNTIME_FOLDER, STACKS, STACKS_JOURNAL, STOPPED, is_dump_file, numbered,
+    rank_folder, shard_name, shard_part_name, step_folder,
+};
+#[cfg(feature = "schema")]
+pub use manifest::manifest_schema;
+pub use manifest::{CaptureLevel, CaptureTask, Device, FORMAT, FORMAT_VERSION, RunManifest, Software};

@@ -1,0 +1,291 @@
+//! Bounds of values: what modules hand on, by kind of call.
+//!
+//! Calls of one kind round alike, and a rule for each call of each module would be a policy that nobody reads; so all calls of a kind (class and
+//! phase of a module, name and phase of a function) share a bound, the one of the call that differs most.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use super::{FACTOR, LEAST, literal, rounded_up};
+use crate::GateError;
+use crate::baseline::{BoundaryValue, ValuePart};
+use crate::cases::is_boundary;
+use crate::import::Scalars;
+use crate::side::{Side, Values};
+use crate::values as lines;
+use probe_compare::{CompareOptions, PartReport, Progress, compare_dumps};
+use probe_dump::{Dump, NumberSet, OpKind, OpName, Phase};
+use probe_files::map::FileAccess;
+use probe_judge::Verdict;
+
+/// Least relative error that two values of a baseline are told apart by, with room for twice as much: norms of lines have 24 bits, and those of
+/// both sides are off by half of their last one.
+const RESOLUTION: f64 = 1.0 / (1_u64 << 21) as f64;
+
+/// One run: its scalars, and its values where it has some.
+#[derive(Debug)]
+pub struct Run {
+    /// What was given.
+    pub paths: Vec<PathBuf>,
+    /// Its scalars.
+    pub scalars: Scalars,
+    values: Option<Dump>,
+    parts: Vec<ValuePart>,
+}
+
+impl Run {
+    /// Opens the files of a run. Runs on the current rayon pool.
+    ///
+    /// # Errors
+    /// [`GateError`] when something of it cannot be read.
+    pub fn open(paths: &[PathBuf], access: FileAccess) -> Result<Self, GateError> {
+        let mut side = Side::open(paths, None, access)?;
+        let everything = NumberSet::default();
+        let parts = side.lines(&everything, &everything);
+        if let Some(entry) = side.incomplete.first() {
+            return Err(GateError::Usage(format!(
+                "{}: {}; calibrate with complete runs",
+                entry.place, entry.reason
+            )));
+        }
+        let values = match side.values {
+            Values::None => None,
+            Values::Dump(dump) => Some(*dump),
+            Values::Lines(parts) => Some(lines::as_dump(&paths[0], parts)),
+        };
+        Ok(Self { paths: paths.to_vec(), scalars: side.scalars, values, parts })
+    }
+
+    /// Whether it has values of modules.
+    pub const fn has_values(&self) -> bool {
+        self.values.is_some()
+    }
+
+    /// Its values, a line each.
+    pub fn parts(&self) -> &[ValuePart] {
+        &self.parts
+    }
+}
+
+/// What was measured of the calls of one kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValueSpread {
+    /// The pattern that is for them, of op and slot.
+    pub pattern: String,
+    /// Runs that were held against one another.
+    pub runs: usize,
+    /// Values of this kind in a run.
+    pub values: usize,
+    /// Largest relative l2 error of a value between two runs; `None` where all are equal to the bit.
+    pub relative: Option<f64>,
+    /// The value that differs most; empty where none does.
+    pub largest: String,
+}
+
+impl ValueSpread {
+    /// Largest `rel_l2` that is allowed; 0 where values have to be equal.
+    pub fn bound(&self) -> f64 {
+        self.relative.map_or(0.0, bound)
+    }
+}
+
+/// The spreads of values.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ValueSpreads {
+    /// Of each kind of call that a baseline keeps: modules, or functions where there are no modules.
+    pub kinds: Vec<ValueSpread>,
+    /// Of everything else that dumps hold: functions inside modules, optimizers. Only a gate of two dumps sees them.
+    pub others: Option<f64>,
+}
+
+impl ValueSpreads {
+    /// Whether the runs hold no values.
+    pub const fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// Largest `rel_l2` that is allowed for values of no kind.
+    fn widest(&self) -> f64 {
+        let others = self.others.map_or(0.0, bound);
+        self.kinds.iter().map(ValueSpread::bound).fold(others, f64::max)
+    }
+}
+
+/// The bound for values that differ by this much between runs.
+fn bound(relative: f64) -> f64 {
+    rounded_up((relative * FACTOR).max(RESOLUTION))
+}
+
+/// The spread of every kind of call, over all pairs of runs. Empty where the runs hold no values. Runs on the current rayon pool.
+///
+/// # Errors
+/// [`GateError`] when runs cannot be compared, or a value has no spread: it is not finite, of another type or shape, or in one run only.
+pub fn value_spreads(runs: &[Run], progress: &dyn Progress) -> Result<ValueSpreads, GateError> {
+    let dumps: Vec<&Dump> = runs.iter().filter_map(|run| run.values.as_ref()).collect();
+    if dumps.is_empty() {
+        return Ok(ValueSpreads::default());
+    }
+    if dumps.len() < runs.len() || dumps.len() < LEAST {
+        return Err(GateError::Usage(format!(
+            "{} of {} runs have values of modules; give them for every run, DUMP,LOSSES",
+            dumps.len(),
+            runs.len()
+        )));
+    }
+    let mut found: BTreeMap<(bool, String), ValueSpread> = BTreeMap::new();
+    let mut refused = None;
+    for (index, a) in dumps.iter().enumerate() {
+        for (offset, b) in dumps.iter().skip(index + 1).enumerate() {
+            let first = index == 0 && offset == 0;
+            compare_dumps(a, b, &CompareOptions::default(), progress, &mut |part| {
+                if let Err(message) = measure(part, runs.len(), first, &mut found) {
+                    refused.get_or_insert(message);
+                }
+                Ok(())
+            })?;
+        }
+    }
+    if let Some(message) = refused {
+        return Err(GateError::Usage(message));
+    }
+    let mut spreads = ValueSpreads::default();
+    for ((kept, _), spread) in found {
+        if kept {
+            spreads.kinds.push(spread);
+        } else {
+            spreads.others = spreads.others.into_iter().chain(spread.relative).reduce(f64::max);
+        }
+    }
+    // Where some values differ from run to run, others may in the next run: only a program that gives the same bits everywhere is held to them.
+    if spreads.others.is_some() || spreads.kinds.iter().any(|spread| spread.relative.is_some()) {
+        for spread in &mut spreads.kinds {
+            spread.relative.get_or_insert(0.0);
+        }
+    }
+    Ok(spreads)
+}
+
+/// Adds what a pair of runs shows in one step of one rank. `first`: whether it is the first pair, by which values are counted.
+fn measure(
+    part: &PartReport<'_>,
+    runs: usize,
+    first: bool,
+    found: &mut BTreeMap<(bool, String), ValueSpread>,
+) -> Result<(), String> {
+    let any_module = part.pair.ops.iter().any(|op| is_boundary(part.pair.name(op)));
+    for (op, judged) in part.pair.ops.iter().zip(part.judged.slots.iter()) {
+        let name = part.pair.name(op);
+        // A baseline has no lines of an op that hands nothing on.
+        if !op.slots.iter().any(|slots| {
+            let (x, y) = part.pair.slot(op, slots);
+            x.or(y).is_some_and(|slot| slot.side.is_result() && slot.value.tensor().is_some())
+        }) {
+            continue;
+        }
+        for (slots, judgement) in op.slots.iter().zip(judged) {
+            let (x, y) = part.pair.slot(op, slots);
+            // What an op was given as well: a rule for the op is for that too.
+            let Some(slot) = x.or(y).filter(|slot| slot.value.tensor().is_some()) else { continue };
+            let whole = || format!("step {} rank {} {name} {}", part.pair.step, part.pair.rank, slot.path);
+            let kept = is_boundary(name) || !any_module;
+            let spread = found.entry((kept, kind(name))).or_insert_with_key(|(_, pattern)| ValueSpread {
+                pattern: pattern.clone(),
+                runs,
+                values: 0,
+                relative: None,
+                largest: String::new(),
+            });
+            spread.values += usize::from(first);
+            if judgement.verdict == Verdict::BitEqual {
+                continue;
+            }
+            let error = judgement.error.get().filter(|error| {
+                error.is_finite() && matches!(judgement.verdict, Verdict::Close | Verdict::Differs)
+            });
+            let Some(error) = error else {
+                return Err(format!(
+                    "{}: {} between two of the runs, so no bound can hold there; are these runs of one commit?",
+                    whole(),
+                    judgement.verdict.name()
+                ));
+            };
+            if spread.relative.is_none_or(|most| error > most) {
+                spread.relative = Some(error);
+                spread.largest = whole();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The pattern for all calls like this one.
+fn kind(op: &str) -> String {
+    let name = OpName::parse(op);
+    let phase = match name.phase() {
+        Phase::Forward => "forward",
+        Phase::Backward => "backward",
+        Phase::ParameterGradient => "parameters_grad",
+        Phase::None => return format!("{}*", literal(op)),
+    };
+    match (name.kind(), name.module_path()) {
+        (OpKind::Module, Some(path)) if !path.is_empty() => {
+            let class = name.stem().rsplit('.').next().unwrap_or_default();
+            format!("Module.*.{}.{phase}.*", literal(class))
+        }
+        (OpKind::Module, _) => format!("{}.{phase}.*", literal(name.stem())),
+        _ => format!("{}.*.{phase}.*", literal(name.stem())),
+    }
+}
+
+/// The rules of a policy for these spreads, each with what it rests on beside it; the last is for values that no run had.
+pub fn value_rules(spreads: &ValueSpreads) -> String {
+    let mut text = String::new();
+    if spreads.is_empty() {
+        return text;
+    }
+    let rule = |pattern: &str, bound: f64, remark: &str| {
+        let bound = if bound > 0.0 { format!("rel_l2 = {bound:e}") } else { "exact = true".to_owned() };
+        format!("\n[[value]]\npattern = {}\n{bound}  # {remark}\n", toml::Value::String(pattern.to_owned()))
+    };
+    let values: usize = spreads.kinds.iter().map(|spread| spread.values).sum();
+    let runs = spreads.kinds.first().map_or(0, |spread| spread.runs);
+    let widest = spreads.widest();
+    if widest > 0.0 {
+        for spread in &spreads.kinds {
+            let remark = match spread.relative {
+                None => format!("{runs} runs bit-equal in {} values", spread.values),
+                Some(relative) => {
+                    format!("{runs} runs, {} values, largest spread {relative:.3e}", spread.values)
+                }
+            };
+            text.push_str(&rule(&spread.pattern, spread.bound(), &remark));
+        }
+        text.push_str(&rule("*", widest, "anything else: the widest of the bounds above"));
+    } else {
+        _ = write!(text, "{}", rule("*", 0.0, &format!("{runs} runs bit-equal in {values} values")));
+    }
+    text
+}
+
+/// The lines of a run with one value of this kind moved by twice what its bound allows, or with other bits where it has to be equal, and the name of
+/// that value. `None` where all values of the kind are 0 or have nothing that could be moved.
+pub fn moved(parts: &[ValuePart], spread: &ValueSpread) -> Option<(Vec<ValuePart>, String)> {
+    let pattern = globset::Glob::new(&spread.pattern).ok()?.compile_matcher();
+    let mut parts = parts.to_vec();
+    let is_of = |line: &BoundaryValue| {
+        line.split().is_some_and(|(op, slot)| pattern.is_match(format!("{op}.{slot}")))
+            && line.norm.is_some_and(|norm| norm.is_finite() && norm > 0.0)
+            && line.hash.is_some()
+    };
+    let part = parts.iter_mut().find(|part| part.values.iter().any(is_of))?;
+    let line = part.values.iter_mut().find(|line| is_of(line))?;
+    let factor = 2.0f64.mul_add(spread.bound(), 1.0);
+    for number in [&mut line.max, &mut line.min, &mut line.mean, &mut line.norm].into_iter().flatten() {
+        *number *= factor;
+    }
+    let other = |hash: &String| hash.chars().map(|digit| if digit == '0' { '1' } else { '0' }).collect();
+    line.hash = line.hash.as_ref().map(other);
+    let name = line.name.clone();
+    Some((parts, name))
+}

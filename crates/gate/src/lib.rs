@@ -1,0 +1,35 @@
+//! What CI asks: has this change moved the numbers of the model, where, and was it the code or the environment?
+//!
+//! A baseline ([`baseline`]) and a candidate are held against one another: scalars by step, values of modules, sketches of every op, whatever
+//! both sides have. Values go through the same pipeline as in `probe compare`; the policy ([`policy`]) says what is demanded; the outcome
+//! ([`outcome`]) has a state, culprits and cases, from which `report::gate` writes files.
+
+pub mod baseline;
+pub mod calibrate;
+pub mod cases;
+mod compared;
+pub mod environment;
+mod error;
+pub mod history;
+pub mod import;
+mod make;
+mod number;
+pub mod outcome;
+pub mod past;
+pub mod policy;
+mod run;
+mod scalars;
+mod side;
+pub mod sketches;
+mod state;
+mod values;
+
+pub use error::GateError;
+pub use make::{Made, make};
+pub use number::{Exact, hexadecimal};
+pub use outcome::{Case, Culprit, GateOutcome, Kind, MovedBy, State, Status};
+pub use policy::Policy;
+pub use run::{GateOptions, gate};
+
+#[cfg(test)]
+mod tests;

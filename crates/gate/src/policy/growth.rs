@@ -1,0 +1,171 @@
+//! What a policy allows that another one did not: every bound that grew.
+
+use std::fmt;
+
+use super::{Effect, Mode, Policy, ScalarRule, Worse};
+
+/// One bound that is looser than it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Growth {
+    /// What: `scalar "loss" rtol`.
+    pub what: String,
+    /// As it was.
+    pub old: String,
+    /// As it is.
+    pub new: String,
+}
+
+impl fmt::Display for Growth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} became {}", self.what, self.old, self.new)
+    }
+}
+
+/// Everything that `new` allows and `old` did not.
+pub fn growth(old: &Policy, new: &Policy) -> Vec<Growth> {
+    let mut grown = Vec::new();
+    scalars(old, new, &mut grown);
+    values(old, new, &mut grown);
+    let mut add = |what: &str, looser: bool, old: String, new: String| {
+        if looser {
+            grown.push(Growth { what: what.to_owned(), old, new });
+        }
+    };
+    let word = |effect: Effect| if effect == Effect::Fail { "fail" } else { "neutral" }.to_owned();
+    add(
+        "on_drift",
+        old.on_drift == Effect::Fail && new.on_drift == Effect::Neutral,
+        word(old.on_drift),
+        word(new.on_drift),
+    );
+    add(
+        "on_flaky",
+        old.on_flaky == Effect::Fail && new.on_flaky == Effect::Neutral,
+        word(old.on_flaky),
+        word(new.on_flaky),
+    );
+    add(
+        "mode",
+        old.mode == Mode::Paired && new.mode == Mode::Golden,
+        old.mode.name().into(),
+        new.mode.name().into(),
+    );
+    let (a, b) = (&old.require, &new.require);
+    add("require min_pairs", b.min_pairs < a.min_pairs, a.min_pairs.to_string(), b.min_pairs.to_string());
+    for (name, a, b) in [("require steps", &a.steps, &b.steps), ("require ranks", &a.ranks, &b.ranks)] {
+        let text = |set: &Option<probe_dump::NumberSet>| {
+            set.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string)
+        };
+        // A set of its own may leave out what the other asks for; whether it does depends on the baseline.
+        add(name, a != b && b.is_some(), text(a), text(b));
+    }
+    let (a, b) = (old.budget, new.budget);
+    for (name, a, b) in [
+        ("budget introduces", Some(a.introduces), Some(b.introduces)),
+        ("budget amplifies", Some(a.amplifies), Some(b.amplifies)),
+        ("budget unpaired", a.unpaired, b.unpaired),
+    ] {
+        let text =
+            |bound: Option<u64>| bound.map_or_else(|| "any number".to_owned(), |bound| bound.to_string());
+        add(name, b.unwrap_or(u64::MAX) > a.unwrap_or(u64::MAX), text(a), text(b));
+    }
+    for pattern in &old.environment.same {
+        let kept = new.environment.same.iter().any(|other| other.text() == pattern.text());
+        add("environment same", !kept, format!("{:?}", pattern.text()), "not asked for".into());
+    }
+    for waiver in &new.waivers {
+        let before = old.waivers.iter().find(|other| other.pattern.text() == waiver.pattern.text());
+        let longer = before.is_none_or(|before| before.until < waiver.until);
+        let old = before.map_or_else(|| "none".to_owned(), |before| format!("until {}", before.until));
+        add(
+            &format!("waive {:?}", waiver.pattern.text()),
+            longer,
+            old,
+            format!("until {}: {}", waiver.until, waiver.reason),
+        );
+    }
+    grown
+}
+
+/// Bounds of a rule by name; a rule without one of them has no bound there.
+fn bounds(rule: &ScalarRule) -> [(&'static str, f64); 5] {
+    let given = |bound: Option<f64>| bound.unwrap_or(f64::INFINITY);
+    #[expect(clippy::cast_precision_loss, reason = "bounds of ulp are small")]
+    let ulp = rule.ulp.map(|bound| bound as f64);
+    // Equal to the bit is within any bound.
+    let exact = |bound: f64| if rule.exact { 0.0 } else { bound };
+    let exactly = if rule.exact { 0.0 } else { f64::INFINITY };
+    [
+        ("exact", exactly),
+        ("rtol", exact(given(rule.rtol))),
+        ("atol", exact(given(rule.atol))),
+        ("ulp", exact(given(ulp))),
+        ("bias", exact(given(rule.bias.or(rule.rtol)))),
+    ]
+}
+
+fn shown(bound: f64) -> String {
+    if bound.is_infinite() { "no bound".to_owned() } else { format!("{bound:e}") }
+}
+
+fn scalars(old: &Policy, new: &Policy, grown: &mut Vec<Growth>) {
+    // Patterns of both, so that a rule which is gone is seen as well.
+    let mut names: Vec<&str> =
+        old.scalars.iter().chain(&new.scalars).map(|rule| rule.pattern.text()).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        let of =
+            |policy: &Policy| policy.scalar(name).map(|(_, rule)| rule.clone()).filter(|rule| !rule.ignore);
+        let Some(before) = of(old) else { continue };
+        let what = |key: &str| format!("scalar {name:?} {key}");
+        let Some(after) = of(new) else {
+            grown.push(Growth { what: what("rule"), old: before.to_string(), new: "not judged".into() });
+            continue;
+        };
+        if before.exact && !after.exact {
+            grown.push(Growth { what: what("exact"), old: "exact".into(), new: after.to_string() });
+            continue;
+        }
+        for ((key, a), (_, b)) in bounds(&before).into_iter().zip(bounds(&after)) {
+            if b > a {
+                grown.push(Growth { what: what(key), old: shown(a), new: shown(b) });
+            }
+        }
+        if before.worse == Worse::Both && after.worse != Worse::Both {
+            grown.push(Growth { what: what("worse"), old: "both".into(), new: after.worse.name().into() });
+        }
+    }
+}
+
+fn values(old: &Policy, new: &Policy, grown: &mut Vec<Growth>) {
+    let (before, after) = (old.values.texts(), new.values.texts());
+    for (pattern, text) in &before {
+        match after.iter().find(|(other, _)| other == pattern) {
+            Some((_, now)) if now == text => {}
+            // Which way a bound on a similarity points is the rule's own affair.
+            Some((_, now)) if !new.values.is_looser(&old.values, pattern) => _ = now,
+            Some((_, now)) => {
+                grown.push(Growth {
+                    what: format!("value {pattern:?}"),
+                    old: text.clone(),
+                    new: now.clone(),
+                });
+            }
+            None => grown.push(Growth {
+                what: format!("value {pattern:?}"),
+                old: text.clone(),
+                new: "no rule".into(),
+            }),
+        }
+    }
+    for (pattern, text) in &after {
+        if !before.iter().any(|(other, _)| other == pattern) {
+            grown.push(Growth {
+                what: format!("value {pattern:?}"),
+                old: "no rule".into(),
+                new: text.clone(),
+            });
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What ops without a partner made.
+
+use std::collections::HashMap;
+
+use super::flow::{Flow, Node, Place};
+use probe_pair::slot_key;
+
+/// Values that ops of one side alone made, the baseline's and the candidate's, with the position of the first op that did.
+pub(super) struct MadeAlone([HashMap<u64, usize>; 2]);
+
+impl MadeAlone {
+    /// What those of them made for which `counts` holds.
+    pub(super) fn of(flow: &Flow<'_>, counts: impl Fn(&Node<'_>) -> bool) -> Self {
+        let mut made = [HashMap::new(), HashMap::new()];
+        for (position, pair) in flow.pair.ops.iter().enumerate().filter(|&(op, _)| counts(&flow.nodes[op])) {
+            let (side, op) = match flow.pair.op(pair) {
+                (Some(op), None) => (0, op),
+                (None, Some(op)) => (1, op),
+                _ => continue,
+            };
+            let results = op.slots.iter().filter(|slot| slot.side.is_result());
+            for key in results.filter_map(slot_key) {
+                made[side].entry(key).or_insert(position);
+            }
+        }
+        Self(made)
+    }
+
+    /// Whether ops of `side` alone (0 for the baseline) made a value that is known by `key`.
+    pub(super) fn has(&self, side: usize, key: u64) -> bool {
+        self.0[side].contains_key(&key)
+    }
+
+    /// Whether what is read at a place was made before by ops of one side alone, on either side.
+    pub(super) fn arrives_at(&self, flow: &Flow<'_>, (op, slot): Place) -> bool {
+        let (b, c) = flow.pair.slot_at(op, slot);
+        [b, c].into_iter().enumerate().any(|(side, slot)| {
+            slot.and_then(slot_key).and_then(|key| self.0[side].get(&key)).is_some_and(|&made| made < op)
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! An op under suspicion, before it is decided who is named.
+
+use std::fmt;
+
+use super::Cause;
+use super::value::{By, Excess, Weighed};
+
+/// An op that may be named at fault.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    /// Position in [`PartPair::ops`](probe_pair::PartPair::ops).
+    pub(super) op: usize,
+    /// Position in [`OpPair::slots`](probe_pair::OpPair::slots) of the slot that shows it.
+    pub(super) slot: Option<usize>,
+    pub(super) cause: Cause,
+    /// The difference came in as an argument, so it may have been made by ops that were not recorded.
+    pub(super) arrived: bool,
+    /// Op inside this one, and its slot, where the fault shows if the results of this one do not.
+    pub(super) seen: Option<(usize, usize)>,
+    /// Part of the reason: what the excess rests on, where it needs saying.
+    pub(super) said: String,
+    /// How far the value is beyond what is expected, where that was measured.
+    pub(super) beyond: Option<Beyond>,
+}
+
+/// An error and what may be expected of it, both relative to the scale of the value.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beyond {
+    pub(super) error: f64,
+    /// What the op may be off by itself, together with what its inputs explain.
+    pub(super) expected: f64,
+}
+
+impl Beyond {
+    pub(super) fn of(value: &Weighed, excess: &Excess) -> Self {
+        let expected = value.explained.hypot(excess.floor);
+        match (excess.by, value.gain.as_deref(), value.remnant.as_deref()) {
+            (By::Factor, Some(gain), _) => {
+                Self { error: gain.error, expected: gain.explained.hypot(excess.floor) }
+            }
+            (By::Remnant, _, Some(remnant)) => Self { error: remnant.own, expected: remnant.before },
+            (By::Extremes, ..) => Self { error: value.extremes, expected },
+            _ => Self { error: value.error, expected },
+        }
+    }
+}
+
+impl fmt::Display for Beyond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error {:.1e}, {:.1e} expected", self.error, self.expected)
+    }
+}
+
+impl Candidate {
+    pub(super) const fn at(op: usize, slot: Option<usize>, cause: Cause) -> Self {
+        Self { op, slot, cause, arrived: false, seen: None, said: String::new(), beyond: None }
+    }
+}

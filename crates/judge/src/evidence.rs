@@ -1,0 +1,72 @@
+//! The evidence of a part.
+
+use probe_measure::Evidence;
+use probe_pair::BySlot;
+
+/// What is known of every pair of slots of a part. What several slots hold is kept once: two slots of three have the tensors of another.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PartEvidence {
+    known: Vec<Evidence>,
+    /// Places in `known`; [`PartEvidence::NOTHING`] where nothing is known.
+    of_slots: BySlot<u32>,
+}
+
+impl PartEvidence {
+    /// The place of nothing.
+    pub const NOTHING: u32 = u32::MAX;
+
+    /// Of slots that have these places in `known`. A place that it lacks stands for nothing.
+    pub const fn new(known: Vec<Evidence>, of_slots: BySlot<u32>) -> Self {
+        Self { known, of_slots }
+    }
+
+    /// Adds what is known of the slots of the next op.
+    pub fn push(&mut self, of_op: impl IntoIterator<Item = Evidence>) {
+        let first = self.known.len();
+        self.known.extend(of_op);
+        let places = first..self.known.len();
+        self.of_slots.push(places.map(|place| u32::try_from(place).unwrap_or(Self::NOTHING)));
+    }
+
+    /// What is known of a slot; nothing where there is no such slot.
+    pub fn at(&self, op: usize, slot: usize) -> &Evidence {
+        self.of_slots.at(op, slot).map_or(&Evidence::Nothing, |&place| self.of(place))
+    }
+
+    /// What is known of the slots of an op.
+    pub fn of_op(&self, op: usize) -> impl Iterator<Item = &Evidence> {
+        self.of_slots.get(op).unwrap_or(&[]).iter().map(|&place| self.of(place))
+    }
+
+    /// What is known of all slots, op by op.
+    pub fn of_slots(&self) -> impl Iterator<Item = &Evidence> {
+        self.of_slots.values().iter().map(|&place| self.of(place))
+    }
+
+    fn of(&self, place: u32) -> &Evidence {
+        self.known.get(place as usize).unwrap_or(&Evidence::Nothing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe_measure::RecordedComparison;
+
+    #[test]
+    fn what_slots_share_is_found_by_each() {
+        let recorded = |moved| {
+            Evidence::Recorded(Box::new(RecordedComparison { moved, ..RecordedComparison::default() }))
+        };
+        let places = [vec![1, PartEvidence::NOTHING], vec![], vec![0, 1, 7]];
+        let mut all = PartEvidence::new(vec![recorded(false), recorded(true)], places.into_iter().collect());
+        all.push([recorded(false)]);
+        assert_eq!((all.at(0, 0), all.at(0, 1)), (&recorded(true), &Evidence::Nothing));
+        assert_eq!(all.of_op(2).collect::<Vec<_>>(), [&recorded(false), &recorded(true), &Evidence::Nothing]);
+        assert_eq!(
+            (all.at(3, 0), all.at(3, 1), all.at(4, 0)),
+            (&recorded(false), &Evidence::Nothing, &Evidence::Nothing)
+        );
+        assert_eq!(all.of_slots().count(), 6);
+    }
+}

@@ -1,0 +1,236 @@
+//! Excess: by how much the error of a value is beyond its floor and what its inputs explain, in bits. Values with more than
+//! a few bits of it are at fault.
+
+use std::collections::HashMap;
+
+use super::family::{Families, Learned};
+use super::median::median;
+use super::ops::Kind;
+use super::peers::{Peers, Seen};
+use super::precision::product_precision;
+use super::value::{By, Excess, Family, MANY, Role, Weighed};
+use probe_dump::{DType, Phase};
+
+/// Where inputs explain this much of a result, nothing is judged.
+pub(super) const UNJUDGED: f64 = 0.3;
+
+/// Excess in bits from which on a value is at fault: a factor of 8.
+const RESULT: f64 = 3.0;
+
+/// The same in types so coarse that what rounding may do is known well.
+const COARSE_RESULT: f64 = 2.5;
+
+/// Types with a unit of this and more are coarse: 2^-10, that of float16.
+const COARSE: f64 = 9.7e-4;
+
+/// Of copies and sums, which add next to nothing of their own, of products of elements that are equal on both sides, and of functions
+/// whose slope bounds what they hand on.
+const BOUNDED: f64 = 2.0;
+
+/// Of products whose family has shown how error passes through it: a factor of 5.6.
+const KNOWN: f64 = 2.5;
+
+/// Calls of a family from which on this is known.
+const CALLS_FOR_KNOWN: usize = 8;
+
+/// Of a factor common to all elements: in sound pairs of public models none was beyond 1.4.
+const GAIN: f64 = 2.5;
+
+/// Of a factor that is one of norms alone, while the largest and the least element stay where they are. That of a `ReLU` behind a normalisation
+/// may be noise: the norm in front of it is what it is made to be, so that its error does not show. At most 11 in sound pairs of public models.
+const GAIN_OF_NORM: f64 = 5.0;
+
+/// Of statistics, which bound errors from below only, on the side of the inputs as well.
+const STATISTICS: f64 = 5.0;
+
+/// The same in coarse types.
+const COARSE_STATISTICS: f64 = 3.3;
+
+/// Of updates, and of their size.
+const UPDATE: f64 = 3.0;
+const UPDATE_SIZE: f64 = 2.0;
+
+/// Of the size of changes to matrices, and of those that are no quotients: in 8,000 of sound pairs of public models all were 1.7 bits below
+/// what is expected, and their errors 1 bit; beyond it at fault is what is beyond [`BOUNDED`].
+const BOUNDED_SIZE: f64 = 1.0;
+
+/// Of values that arrive in a step after one that was compared: they also carry what grew in between.
+const LATE_ARRIVAL: f64 = 5.0;
+
+/// A spread counts this many times (3 standard deviations of a normal distribution: 1.48 median deviations each).
+const SPREAD: f64 = 3.0 * 1.48;
+const SPREAD_OF_STATISTICS: f64 = 2.5 * 1.48;
+
+/// Calls that agree on a gain below 1 from this number on lower what is expected, by at most half a bit.
+const CALLS_FOR_LOWER_GAIN: usize = 8;
+const LOWER_GAIN: f64 = -0.5;
+
+/// Excess of all values, in their order; `measured` is the noise that runs of the baseline show of each.
+pub(super) fn of(
+    values: &[Weighed],
+    learned: (&Learned, &Seen),
+    measured: &[f64],
+    is_late: bool,
+) -> (Vec<Excess>, (Learned, Seen)) {
+    let families = Families::of(values, learned.0);
+    let own: Vec<(f64, bool)> = values.iter().map(|value| floor(value, &families)).collect();
+    let floors: Vec<(f64, bool)> =
+        own.iter().zip(measured).map(|(&(own, is_formula), &noise)| (own.max(noise), is_formula)).collect();
+    let raw: Vec<f64> = values
+        .iter()
+        .zip(&floors)
+        .map(|(value, (floor, _))| {
+            let ratio = value.error.max(1e-30) / floor.hypot(value.explained);
+            if ratio > 0.0 && ratio.is_finite() { ratio.log2() } else { 60.0 }
+        })
+        .collect();
+    let gains = Gains::of(values, &floors, &raw);
+    let peers = Peers::of(values, &floors, &raw, learned.1, UNJUDGED);
+    let found =
+        values.iter().zip(&floors).zip(&own).zip(&raw).map(|(((value, &(floor, is_formula)), own), &raw)| {
+            let others = gains.of_others(value);
+            // What statistics leave unseen, and what coarse types round, varies from call to call: no call shows more because
+            // others show less.
+            let least = if others.calls + 1 >= CALLS_FOR_LOWER_GAIN
+                && !value.blind
+                && value.precision.unit < COARSE
+            {
+                LOWER_GAIN
+            } else {
+                0.0
+            };
+            let judged = value.explained < UNJUDGED && value.error > value.least;
+            let times = if value.blind { SPREAD_OF_STATISTICS } else { SPREAD };
+            let stands_out = raw - others.middle.max(least) > threshold(value, others.calls, is_late)
+                && raw - others.middle > times * others.spread.min(1.0);
+            let is_factor = value.gain.as_deref().is_some_and(|gain| {
+                let threshold = if gain.is_of_norm { GAIN_OF_NORM } else { GAIN };
+                (gain.error / floor.hypot(gain.explained)).log2() > threshold
+            });
+            let alone = if judged { peers.stands_out(value, floor, raw) } else { None };
+            let is_fault = judged && (stands_out || is_factor || alone.is_some());
+            let by = match alone {
+                _ if !stands_out && judged && is_factor => By::Factor,
+                Some(alone) if !stands_out => alone,
+                _ if is_formula => By::Formula,
+                _ => By::Size,
+            };
+            Excess { floor, is_measured: floor > own.0, is_fault, by }
+        });
+    (found.collect(), (families.learned(), peers.seen()))
+}
+
+/// What an op may be off by on its own, and whether its family is off by more than any precision explains.
+fn floor(value: &Weighed, families: &Families<'_>) -> (f64, bool) {
+    match value.family.role {
+        Role::Update | Role::UpdateSize => return (value.least, false),
+        Role::Result | Role::Arrival => {}
+    }
+    if value.family.role == Role::Arrival && value.kind == Kind::Product {
+        return (value.least.max(families.level_of_unrecorded(value)), false);
+    }
+    let summed = summed_coarsely(value);
+    let Some(level) = families.level(value) else {
+        // What statistics show of rounding is less than its norm.
+        let least = if value.blind { value.least } else { value.least.max(value.unknown) };
+        return (least.max(summed), false);
+    };
+    let explains = if value.is_product() || value.is_composite() || value.family.role == Role::Arrival {
+        let known = value.family.dtype == DType::F32 && product_precision(level).is_some();
+        known || level <= value.precision.product
+    } else {
+        level <= value.precision.function.max(summed)
+    };
+    if explains { (value.least.max(level), false) } else { (value.least, true) }
+}
+
+/// What a gradient of a normalisation's weight or bias may be off by where a device sums it in the coarse type that the gradients
+/// have: rows that are alike round alike, so that the error of the sum grows with their number, by a quarter of a unit each. 0 for
+/// all other values.
+fn summed_coarsely(value: &Weighed) -> f64 {
+    let sums = value.kind == Kind::Normalisation && value.family.phase != Phase::Forward && value.terms > 1.0;
+    if sums && value.precision.unit >= COARSE {
+        (value.precision.unit * value.terms / 4.0).min(UNJUDGED)
+    } else {
+        0.0
+    }
+}
+
+fn threshold(value: &Weighed, calls: usize, is_late: bool) -> f64 {
+    let coarse = value.precision.unit >= COARSE;
+    let forward = value.family.phase == Phase::Forward;
+    let bounded = matches!(value.kind, Kind::Copy | Kind::Add)
+        || (value.kind == Kind::Lipschitz && forward)
+        || (value.kind == Kind::Multiply && value.clean);
+    match value.family.role {
+        Role::Update if value.kind == Kind::Add => BOUNDED,
+        Role::Update => UPDATE,
+        Role::UpdateSize if value.kind == Kind::Add => BOUNDED_SIZE,
+        Role::UpdateSize => UPDATE_SIZE,
+        Role::Result if value.blind && coarse => COARSE_STATISTICS,
+        _ if value.blind => STATISTICS,
+        Role::Arrival if is_late => LATE_ARRIVAL,
+        _ if bounded => BOUNDED,
+        _ if coarse => COARSE_RESULT,
+        _ if value.is_product() && calls >= CALLS_FOR_KNOWN => KNOWN,
+        _ => RESULT,
+    }
+}
+
+/// Gain that calls of a family share, and its spread: what the rules of transfer leave out.
+struct Gains<'a> {
+    by_family: HashMap<&'a Family, Shared>,
+}
+
+/// Excess of the calls of a family through which error passes.
+#[derive(Default)]
+struct Shared {
+    calls: Vec<(usize, f64)>,
+    /// Middle and spread of all, where they are so many that leaving one out changes nothing.
+    all: Option<(f64, f64)>,
+}
+
+/// What the other calls of a family show.
+#[derive(Default)]
+struct Others {
+    /// Median excess, and median deviation from it.
+    middle: f64,
+    spread: f64,
+    calls: usize,
+}
+
+impl<'a> Gains<'a> {
+    fn of(values: &'a [Weighed], floors: &[(f64, bool)], raw: &[f64]) -> Self {
+        let mut by_family: HashMap<&Family, Shared> = HashMap::new();
+        for ((value, (floor, _)), raw) in values.iter().zip(floors).zip(raw) {
+            // Only where error passes through does it show a gain.
+            let passes = value.explained > *floor && value.explained < UNJUDGED;
+            let compared = matches!(value.family.role, Role::Result | Role::Arrival);
+            if compared && passes && value.error > 0.0 {
+                by_family.entry(&value.family).or_default().calls.push((value.call, *raw));
+            }
+        }
+        for shared in by_family.values_mut().filter(|shared| shared.calls.len() > MANY) {
+            shared.all = Some(middle_and_spread(shared.calls.iter().map(|(_, raw)| *raw).collect()));
+        }
+        Self { by_family }
+    }
+
+    fn of_others(&self, value: &Weighed) -> Others {
+        let Some(shared) = self.by_family.get(&*value.family) else { return Others::default() };
+        let (middle, spread) = shared.all.unwrap_or_else(|| {
+            let others = shared.calls.iter().filter(|(call, _)| *call != value.call);
+            middle_and_spread(others.map(|(_, raw)| *raw).collect())
+        });
+        Others { middle, spread, calls: shared.calls.len().saturating_sub(1) }
+    }
+}
+
+fn middle_and_spread(mut raw: Vec<f64>) -> (f64, f64) {
+    if raw.len() < 2 {
+        return (0.0, 0.0);
+    }
+    let middle = median(&mut raw);
+    let mut deviations: Vec<f64> = raw.iter().map(|raw| (raw - middle).abs()).collect();
+    (middle, median(&mut deviations))
+}

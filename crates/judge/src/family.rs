@@ -1,0 +1,175 @@
+//! What calls of one kind leave in this very pair of runs: their own error, where what led to them agrees.
+//!
+//! A device rounds alike wherever it runs the same function, so the calls of a function tell what one of them may be off
+//! by. A call is held against the others alone, and calls that show the same value (a module and the function inside it)
+//! count as one. All products are one family: a device has one unit for them.
+
+use std::collections::HashMap;
+
+use super::median::median;
+use super::ops::Kind;
+use super::products::{self, Products};
+use super::value::{Family, LEAST_CALLS, MANY, Role, Weighed};
+use probe_dump::{DType, Phase};
+
+/// What inputs explain of an error may be this share of it for a call to show its own error.
+pub(super) const SHARE: f64 = 0.5;
+
+/// And this many times the least error.
+const CLEAN: f64 = 16.0;
+
+/// Calls remembered of a family for the next step.
+const REMEMBERED: usize = 64;
+
+/// Own errors below this are counted as this: log2 of 1e-12.
+const LEAST_LOG: f64 = -39.863_137_138_648_355;
+
+/// What is shared by all products of one precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct ProductKey(u64);
+
+/// Levels learned in an earlier step of the same rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Learned {
+    families: HashMap<Family, Vec<f64>>,
+    products: HashMap<ProductKey, Vec<f64>>,
+}
+
+/// Own errors of the calls of a family, as logarithms, in order.
+#[derive(Debug, Default)]
+struct Calls {
+    calls: Vec<(usize, f64)>,
+    /// Median of all, once all are known.
+    middle: Option<f64>,
+}
+
+impl Calls {
+    /// Level of the calls but `value`'s. Statistics do not see what comes of a fault, so of these only earlier calls speak.
+    fn level(&self, value: &Weighed) -> Option<f64> {
+        let calls = &self.calls;
+        let mine = value.call;
+        if value.blind {
+            let earlier = &calls[..calls.partition_point(|(call, _)| *call < mine)];
+            return settled(earlier.iter().rev().take(MANY).map(|(_, level)| *level).collect());
+        }
+        if let Some(middle) = self.middle {
+            return Some(middle.exp2());
+        }
+        settled(calls.iter().filter(|(call, _)| *call != mine).map(|(_, level)| *level).collect())
+    }
+
+    /// Of so many that leaving one out changes nothing, the median is taken once.
+    fn finish(&mut self) {
+        self.calls.sort_by_key(|(call, _)| *call);
+        if self.calls.len() > MANY {
+            let mut levels: Vec<f64> = self.calls.iter().map(|(_, level)| *level).collect();
+            self.middle = Some(median(&mut levels));
+        }
+    }
+}
+
+/// Median of enough levels.
+fn settled(mut levels: Vec<f64>) -> Option<f64> {
+    (levels.len() >= LEAST_CALLS).then(|| median(&mut levels).exp2())
+}
+
+/// Levels of all families of a part.
+pub(super) struct Families<'a> {
+    own: HashMap<&'a Family, Calls>,
+    products: HashMap<ProductKey, Calls>,
+    forward: Products,
+    learned: &'a Learned,
+}
+
+/// Floor of the products of a part whose statistics show that all are coarse; 0 where they are not.
+pub(super) fn coarse_statistics(values: &[Weighed]) -> f64 {
+    let binary32 =
+        |value: &&Weighed| value.family.dtype == DType::F32 && value.family.phase == Phase::Forward;
+    products::coarse_statistics(values.iter().filter(|value| value.is_product()).filter(binary32))
+}
+
+fn key(value: &Weighed) -> ProductKey {
+    ProductKey(value.precision.unit.to_bits())
+}
+
+/// Whether a call shows the error that it makes itself.
+fn shows_own(value: &Weighed) -> bool {
+    value.elements > 1.0
+        && (value.clean || (value.explained < SHARE * value.error && value.explained < CLEAN * value.least))
+}
+
+fn own(value: &Weighed) -> f64 {
+    let squared = value.error * value.error - value.explained * value.explained;
+    squared.max(0.0).sqrt().log2().max(LEAST_LOG)
+}
+
+impl<'a> Families<'a> {
+    pub(super) fn of(values: &'a [Weighed], learned: &'a Learned) -> Self {
+        let mut families =
+            Self { own: HashMap::new(), products: HashMap::new(), forward: Products::default(), learned };
+        for value in values {
+            if matches!(value.family.role, Role::Update | Role::UpdateSize) || !value.error.is_finite() {
+                continue;
+            }
+            if value.is_product() && value.elements > 1.0 {
+                let binary32 = value.family.dtype == DType::F32;
+                if binary32 && value.kind != Kind::Attention && value.family.phase == Phase::Forward {
+                    families.forward.add(value, own(value).exp2(), shows_own(value));
+                }
+            }
+            if shows_own(value) {
+                families.own.entry(&value.family).or_default().calls.push((value.call, own(value)));
+                if value.is_product() {
+                    families.products.entry(key(value)).or_default().calls.push((value.call, own(value)));
+                }
+            }
+        }
+        families.own.values_mut().chain(families.products.values_mut()).for_each(Calls::finish);
+        families.forward.finish();
+        families
+    }
+
+    /// Level of the other calls of a value's family; `None` where they are too few. Statistics do not see what comes of a
+    /// fault, so of these only earlier calls speak.
+    pub(super) fn level(&self, value: &Weighed) -> Option<f64> {
+        if value.is_product() {
+            let key = key(value);
+            let level = self.products.get(&key).and_then(|calls| calls.level(value));
+            let learned = || self.learned.products.get(&key).and_then(|levels| settled(levels.clone()));
+            if let Some(level) = level.or_else(learned).or_else(|| self.coarse_level(value)) {
+                return Some(level);
+            }
+        }
+        let own = self.own.get(&*value.family).and_then(|calls| calls.level(value));
+        // What a module calls between its parts may be products.
+        let composite = || value.is_composite().then(|| self.coarse_level(value)).flatten();
+        own.or_else(composite)
+            .or_else(|| self.learned.families.get(&value.family).and_then(|levels| settled(levels.clone())))
+    }
+
+    fn coarse_level(&self, value: &Weighed) -> Option<f64> {
+        self.forward.coarse_level(value, own(value).exp2())
+    }
+
+    /// Level of products that were not recorded: none where recorded ones show that this run computes them in full.
+    pub(super) fn level_of_unrecorded(&self, value: &Weighed) -> f64 {
+        self.forward.level_of_unrecorded(value)
+    }
+
+    /// What the next step of this rank may build on.
+    pub(super) fn learned(&self) -> Learned {
+        let keep = |calls: &Calls, before: Option<&Vec<f64>>| {
+            let own = calls.calls.iter().map(|(_, level)| *level);
+            own.chain(before.into_iter().flatten().copied()).take(REMEMBERED).collect::<Vec<f64>>()
+        };
+        let mut learned = self.learned.clone();
+        for (family, calls) in &self.own {
+            let kept = keep(calls, self.learned.families.get(*family));
+            learned.families.insert((*family).clone(), kept);
+        }
+        for (key, calls) in &self.products {
+            learned.products.insert(*key, keep(calls, self.learned.products.get(key)));
+        }
+        learned
+    }
+}

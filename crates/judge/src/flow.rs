@@ -1,0 +1,374 @@
+//! The graph of a part: what each op was given and made, and which other ops its results rest on.
+//!
+//! Values are known again by their identity (hash, or statistics, equal to the bit on each side). A backward op also rests
+//! on what its forward was given and made, a parameter gradient on what its module was given in both passes, a module on
+//! what was made inside it.
+
+use std::collections::HashMap;
+
+use super::difference::{Difference, Fact, Facts, Identity, SlotFact};
+use super::nesting::{MAX_NESTING, Nesting};
+use super::ops::{Kind, Traits, base};
+use super::rulebook::RuleBook;
+use super::setting::{Setting, is_uninitialised};
+use super::slot::{Shared, SlotView};
+use super::tolerance::Rules;
+use super::{PartEvidence, Verdict};
+use probe_dump::{Op, OpKind, OpName, Ordinal, Phase, Slot, SlotSide, Task};
+use probe_measure::{ChecksumMatch, Evidence};
+use probe_pair::{Paired, PartPair};
+
+/// Calls of one module in a step that are looked at for a parameter gradient.
+const MAX_CALLS: u32 = 64;
+
+/// One op of the part with all that is known of its values.
+pub(super) struct Node<'a> {
+    /// The baseline's op, or the candidate's where only that exists.
+    pub(super) op: &'a Op,
+    /// Present on both sides.
+    pub(super) is_paired: bool,
+    pub(super) traits: Traits,
+    /// Name without what does not change what it computes.
+    pub(super) base: &'a str,
+    /// In the order of the slots of the pair.
+    facts: Box<[SlotFact]>,
+}
+
+impl Node<'_> {
+    /// A call of a module.
+    pub(super) fn is_module(&self) -> bool {
+        self.op.name.kind() == OpKind::Module
+    }
+
+    /// A call of a module that does several things.
+    pub(super) fn is_composite(&self) -> bool {
+        self.is_module() && self.traits.kind == Kind::Other
+    }
+
+    /// A dispatcher op: everything it reads is among its inputs, what backward ops saved as well.
+    pub(super) fn is_dispatcher(&self) -> bool {
+        self.op.name.as_str().starts_with("Aten.")
+    }
+
+    /// Gradients are its results.
+    pub(super) fn is_backward(&self) -> bool {
+        matches!(self.op.name.phase(), Phase::Backward | Phase::ParameterGradient)
+    }
+
+    /// Made of gradients by a formula of its own: dispatcher ops of the backward pass that have a name of their own for it,
+    /// and whatever is recorded by the name of its forward.
+    pub(super) fn makes_gradients(&self) -> bool {
+        self.is_backward() && (self.traits.is_gradient || !self.is_dispatcher())
+    }
+
+    /// Number of its slots.
+    pub(super) const fn slot_count(&self) -> usize {
+        self.facts.len()
+    }
+
+    /// Positions of what it was given.
+    pub(super) fn given(&self) -> impl Iterator<Item = usize> + '_ {
+        self.facts.iter().enumerate().filter(|(_, fact)| !fact.side.is_result()).map(|(slot, _)| slot)
+    }
+
+    /// Positions of what it made.
+    pub(super) fn results(&self) -> impl Iterator<Item = usize> + '_ {
+        self.facts.iter().enumerate().filter(|(_, fact)| fact.side.is_result()).map(|(slot, _)| slot)
+    }
+}
+
+/// Address of a value: position of its op, position of the slot.
+pub(super) type Place = (usize, usize);
+
+/// All ops of a part and how they rest on one another.
+pub(super) struct Flow<'a> {
+    pub(super) pair: &'a PartPair,
+    pub(super) evidence: &'a PartEvidence,
+    pub(super) nodes: Vec<Node<'a>>,
+    facts: Facts,
+    by_name: HashMap<&'a str, usize>,
+    /// Position of the module call around each op: the forward call of forward ops, the backward call of others.
+    parents: Vec<Option<Ordinal>>,
+    /// Inputs whose checksum alone differed, and which were forgiven.
+    pub(super) late_checksums: usize,
+    /// Nothing but calls of modules and steps of optimizers was recorded.
+    pub(super) modules_alone: bool,
+}
+
+impl<'a> Flow<'a> {
+    pub(super) fn of(
+        pair: &'a PartPair,
+        evidence: &'a PartEvidence,
+        setting: &Setting,
+        rules: &Rules,
+        book: &mut RuleBook,
+    ) -> Self {
+        let (mut shared, mut all) = (Shared::default(), Facts::default());
+        let nodes = pair.ops.iter().enumerate().filter_map(|(position, op_pair)| {
+            let (b, c) = pair.op(op_pair);
+            let op = b.or(c)?;
+            let facts = op_pair.slots.iter().enumerate().map(|(index, slots)| {
+                let sides = pair.slot(op_pair, slots);
+                let any: Option<&Slot> = sides.0.or(sides.1);
+                let view = SlotView {
+                    op: op.name.as_str(),
+                    uninitialised: any.is_some_and(|slot| is_uninitialised(op, slot)),
+                    evidence: evidence.at(position, index),
+                    setting,
+                    rules,
+                };
+                view.shared_fact(sides, book, &mut shared, &mut all)
+            });
+            Some(Node {
+                op,
+                is_paired: matches!(op_pair.ops, Paired::Both(..)),
+                traits: Traits::of(op),
+                base: base(op),
+                facts: facts.collect(),
+            })
+        });
+        let nodes = nodes.collect();
+        let mut flow = Self {
+            pair,
+            evidence,
+            nodes,
+            facts: all,
+            by_name: pair.ops.iter().enumerate().map(|(position, op)| (pair.name(op), position)).collect(),
+            parents: Vec::new(),
+            late_checksums: 0,
+            modules_alone: false,
+        };
+        flow.modules_alone =
+            flow.nodes.iter().all(|node| node.is_module() || node.traits.kind == Kind::Optimizer);
+        let nesting = Nesting::of(pair);
+        let paths = flow.modules_by_path();
+        let parents = (0..flow.nodes.len()).map(|position| flow.parent_of(position, &nesting, &paths));
+        flow.parents = parents.map(|parent| parent.map(Ordinal::of)).collect();
+        flow.forgive_late_checksums();
+        flow
+    }
+
+    /// Positions of module calls by phase and path, in order.
+    fn modules_by_path(&self) -> HashMap<(Phase, &'a str), Vec<usize>> {
+        let mut paths: HashMap<(Phase, &str), Vec<usize>> = HashMap::new();
+        for (position, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_paired) {
+            if let Some(path) = node.op.name.module_path() {
+                paths.entry((node.op.name.phase(), path)).or_default().push(position);
+            }
+        }
+        paths
+    }
+
+    /// The call around an op as recorded. Where its nesting was not, or the calls around it were not (the older tool has no
+    /// backward of modules in place), the next call of a module whose path leads there, since a module ends after what is
+    /// inside it.
+    fn parent_of(
+        &self,
+        position: usize,
+        nesting: &Nesting<'_>,
+        paths: &HashMap<(Phase, &str), Vec<usize>>,
+    ) -> Option<usize> {
+        let node = &self.nodes[position];
+        let phase = if node.is_backward() { Phase::Backward } else { Phase::Forward };
+        let mut outermost: Option<OpName> = None;
+        let of_baseline = self.pair.op(&self.pair.ops[position]).0.is_some();
+        for name in nesting.ancestors(node.op, of_baseline) {
+            let outer = OpName::parse(name);
+            // The step of an optimizer is in no phase.
+            let is_in_it = outer.phase() == phase || outer.phase() == Phase::None;
+            let name = if is_in_it { Some(name.to_owned()) } else { outer.in_phase(phase) };
+            let found = name.and_then(|name| self.named(&name)).filter(|&outer| outer != position);
+            if found.is_some() {
+                return found;
+            }
+            outermost = Some(outer);
+        }
+        let mut path = outermost.as_ref().unwrap_or(&node.op.name).module_path()?;
+        while let Some((outer, _)) = path.rsplit_once('.') {
+            path = outer;
+            let calls = paths.get(&(phase, path)).map_or(&[][..], Vec::as_slice);
+            let next = calls.partition_point(|&call| call <= position);
+            if let Some(&call) = calls.get(next) {
+                return Some(call);
+            }
+        }
+        None
+    }
+
+    /// An input whose checksum alone differs, at an op whose results are all equal, was hashed after something had written
+    /// to it: the older tool does so now and then for in-place ops.
+    fn forgive_late_checksums(&mut self) {
+        // Hashes of probe's own dumps are taken together with the statistics.
+        if [&self.pair.baseline, &self.pair.candidate].iter().any(|side| side.task == Task::Hash) {
+            return;
+        }
+        for position in 0..self.nodes.len() {
+            let late = |slot: usize, fact: &Fact| {
+                fact.difference == Difference::Checksum
+                    && matches!(self.evidence.at(position, slot), Evidence::Recorded(recorded)
+                        if recorded.checksum == Some(ChecksumMatch::Different)
+                            && recorded.rel_l2_at_least.get().is_some_and(|error| error <= 0.0))
+            };
+            let node = &self.nodes[position];
+            let has_results = node.results().next().is_some();
+            let equal = has_results && node.results().all(|slot| self.fact((position, slot)).exact);
+            let forgivable = |slot: usize| {
+                let fact = self.fact((position, slot));
+                fact.difference.is_open() || late(slot, fact)
+            };
+            if !equal || !node.given().all(forgivable) {
+                continue;
+            }
+            for slot in 0..node.slot_count() {
+                if self.fact((position, slot)).difference != Difference::Checksum {
+                    continue;
+                }
+                let fact = self.fact_mut((position, slot));
+                fact.difference = Difference::None;
+                fact.exact = true;
+                fact.judgement.verdict = Verdict::Close;
+                fact.judgement.reason =
+                    "the hash differs, but its statistics and all results of the op agree: taken late".into();
+                self.late_checksums += 1;
+            }
+        }
+    }
+
+    /// What is known of a value.
+    pub(super) fn fact(&self, (op, slot): Place) -> &Fact {
+        &self.facts[self.nodes[op].facts[slot].fact]
+    }
+
+    /// The same, to be changed.
+    pub(super) fn fact_mut(&mut self, (op, slot): Place) -> &mut Fact {
+        self.facts.own(&mut self.nodes[op].facts[slot])
+    }
+
+    /// What is known of the values of an op, slot by slot.
+    pub(super) fn facts(&self, op: usize) -> impl ExactSizeIterator<Item = &Fact> {
+        self.nodes[op].facts.iter().map(|slot| &self.facts[slot.fact])
+    }
+
+    /// On which side of its op a value is.
+    pub(super) fn side(&self, (op, slot): Place) -> SlotSide {
+        self.nodes[op].facts[slot].side
+    }
+
+    /// The slot of a place as the baseline has it, or the candidate where only that does.
+    pub(super) fn slot(&self, (op, slot): Place) -> Option<&'a Slot> {
+        let (b, c) = self.pair.slot_at(op, slot);
+        b.or(c)
+    }
+
+    /// What the captures numbered a tensor, where both did: the same where the same tensor was seen again, whatever it holds.
+    pub(super) fn numbered(&self, (op, slot): Place) -> Option<Identity> {
+        let (b, c) = self.pair.slot_at(op, slot);
+        b?.identity.zip(c?.identity).map(|(b, c)| Identity::new(b.number(), c.number()))
+    }
+
+    /// Sizes of the dimensions of a tensor, the baseline's.
+    pub(super) fn shape(&self, place: Place) -> &'a [u64] {
+        self.slot(place).and_then(|slot| slot.value.tensor()).map_or(&[], |record| &record.shape)
+    }
+
+    /// Whether a value that no recorded op made is a weight: a parameter of a module, or what a function of the forward pass
+    /// reads and wants a gradient of. The first factor of a product is not.
+    pub(super) fn is_weight(&self, place: Place) -> bool {
+        let node = &self.nodes[place.0];
+        let multiplied = || {
+            matches!(node.traits.kind, Kind::Product | Kind::Attention | Kind::Recurrent)
+                // `addmm` and its like add a bias, which comes first.
+                && !node.base.contains("add")
+                && self.slot(place).is_some_and(|slot| &*slot.path == "input.0")
+        };
+        self.side(place) == SlotSide::Parameter
+            || (node.op.name.phase() == Phase::Forward
+                && !self.modules_alone
+                && self.wants_gradient(place)
+                && !multiplied())
+    }
+
+    /// Whether a tensor is a leaf that is trained, or was computed from one.
+    pub(super) fn wants_gradient(&self, place: Place) -> bool {
+        self.slot(place).and_then(|slot| slot.value.tensor()?.requires_grad) == Some(true)
+    }
+
+    /// Position of the paired op with this name.
+    pub(super) fn named(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied().filter(|&position| self.nodes[position].is_paired)
+    }
+
+    /// Position of the same call in another phase.
+    fn partner(&self, op: &Op, phase: Phase) -> Option<usize> {
+        self.named(&op.name.in_phase(phase)?)
+    }
+
+    /// What an op was given: its own inputs, or for a parameter gradient the gradients that reached its module.
+    pub(super) fn given(&self, position: usize) -> Vec<Place> {
+        let node = &self.nodes[position];
+        let mut places: Vec<Place> = node.given().map(|slot| (position, slot)).collect();
+        if node.op.name.phase() == Phase::ParameterGradient {
+            for backward in self.calls(node.op, Phase::Backward) {
+                places.extend(self.nodes[backward].given().map(|slot| (backward, slot)));
+            }
+        }
+        places
+    }
+
+    /// Whether a gradient was made of one that was not recorded: nothing among `given`, which is what it was given.
+    pub(super) fn lacks_gradient(&self, position: usize, mut given: impl Iterator<Item = Place>) -> bool {
+        let node = &self.nodes[position];
+        node.is_backward() && !node.is_dispatcher() && !given.any(|place| self.fact(place).is_float)
+    }
+
+    /// Position of the backward op of a forward one.
+    pub(super) fn backward_of(&self, position: usize) -> Option<usize> {
+        self.partner(self.nodes[position].op, Phase::Backward)
+    }
+
+    /// Position of the forward op of a backward one.
+    pub(super) fn forward_of(&self, position: usize) -> Option<usize> {
+        self.partner(self.nodes[position].op, Phase::Forward)
+    }
+
+    /// What else its results rest on: what its forward was given and made.
+    pub(super) fn saved(&self, position: usize) -> Vec<Place> {
+        let node = &self.nodes[position];
+        let forwards = match node.op.name.phase() {
+            Phase::Backward => self.partner(node.op, Phase::Forward).into_iter().collect(),
+            Phase::ParameterGradient => self.calls(node.op, Phase::Forward),
+            Phase::Forward | Phase::None => Vec::new(),
+        };
+        let all = |forward: usize| (0..self.nodes[forward].slot_count()).map(move |slot| (forward, slot));
+        forwards.into_iter().flat_map(all).collect()
+    }
+
+    /// All calls of a module in a phase, for its parameters are shared by them.
+    fn calls(&self, op: &Op, phase: Phase) -> Vec<usize> {
+        let word = match phase {
+            Phase::Forward => "forward",
+            Phase::Backward => "backward",
+            Phase::ParameterGradient | Phase::None => return Vec::new(),
+        };
+        (0..MAX_CALLS)
+            .map_while(|call| self.by_name.get(&*format!("{}.{word}.{call}", op.name.stem())).copied())
+            .filter(|&position| self.nodes[position].is_paired)
+            .collect()
+    }
+
+    /// Position of the innermost module call around an op.
+    pub(super) fn parent(&self, position: usize) -> Option<usize> {
+        self.parents[position].map(Ordinal::place)
+    }
+
+    /// Positions of the module calls around an op, innermost first.
+    pub(super) fn around(&self, position: usize) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(self.parent(position), |&outer| self.parent(outer)).take(MAX_NESTING)
+    }
+
+    /// Results of the ops inside a module call.
+    pub(super) fn within(&self, outer: usize) -> impl Iterator<Item = Place> + '_ {
+        let inner = (0..outer).filter(move |&op| self.around(op).any(|around| around == outer));
+        inner.flat_map(|op| self.nodes[op].results().map(move |slot| (op, slot)))
+    }
+}

@@ -1,0 +1,132 @@
+//! What a step leaves to the next, and the weighing of a step after it.
+
+use super::alone::MadeAlone;
+use super::family::{self, Learned};
+use super::flow::{Flow, Place};
+use super::ops::Kind;
+use super::peers::Seen;
+use super::setting::Setting;
+use super::tolerance::DTypeTolerance;
+use super::update::{self, Weights};
+use super::value::{Role as Weight, Weighed};
+use super::weigh::{GradientErrors, Walk, Weighing};
+use probe_dump::{OpKind, Phase};
+
+/// Weights that must be equal to the bit (within rounding) for the others to stand out: more than half.
+const MAJORITY: f64 = 0.5;
+
+/// What the judgement of a step of a rank leaves to that of the next.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    pub(super) learned: (Learned, Seen),
+    weights: Weights,
+    gradients: GradientErrors,
+    /// Updates were judged where they were made.
+    optimizer_seen: bool,
+    /// An op was at fault.
+    pub(super) diverged: bool,
+    /// A step was judged.
+    pub(super) any: bool,
+}
+
+impl History {
+    /// What a weighed part leaves.
+    pub(super) fn after(
+        flow: &Flow<'_>,
+        gradients: GradientErrors,
+        learned: (Learned, Seen),
+        diverged: bool,
+    ) -> Self {
+        Self {
+            learned,
+            weights: update::weights(flow),
+            optimizer_seen: flow.nodes.iter().any(|node| node.traits.optimizes && node.is_paired),
+            gradients,
+            diverged,
+            any: true,
+        }
+    }
+}
+
+/// Weighs the values of a part, updates among them; gives also the weights and buffers that have drifted.
+pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (Weighing, Vec<Place>) {
+    let mut weighing = Walk::over(flow, setting, 0.0);
+    let coarse = family::coarse_statistics(&weighing.values);
+    if coarse > 0.0 {
+        drop(weighing);
+        weighing = Walk::over(flow, setting, coarse);
+    }
+    let drifted = choose_arrivals(flow, &mut weighing, flow.pair.step, !history.any);
+    without_flow(flow, &mut weighing);
+    update::within(flow, &mut weighing.values);
+    let consecutive = flow.pair.since == Some(1) && history.any;
+    if consecutive && !history.optimizer_seen {
+        update::across(flow, &history.weights, &history.gradients, &mut weighing.values);
+    }
+    (weighing, drifted)
+}
+
+/// Keeps those arrivals that can be judged; gives the weights and buffers that have drifted.
+///
+/// Weights are equal to the bit before the first step. Later they carry what the steps before left, so that they are judged
+/// by how they changed; where the recording begins late, one that differs stands out only if most do not differ.
+fn choose_arrivals(flow: &Flow<'_>, weighing: &mut Weighing, step: u64, begins: bool) -> Vec<Place> {
+    let alone = MadeAlone::of(flow, |_| true);
+    let is_weight = |place: Place| {
+        // Ops that one side alone has made it.
+        if alone.arrives_at(flow, place) {
+            return false;
+        }
+        let forward = flow.nodes[place.0].op.name.phase() == Phase::Forward;
+        // Running statistics are read by functions inside a module, and changed by every step.
+        let normalises = flow.nodes[place.0].traits.kind == Kind::Normalisation
+            && flow.slot(place).is_some_and(|slot| &*slot.path != "input.0");
+        let buffer = (begins || normalises) && step > 0 && forward && flow.parent(place.0).is_some();
+        flow.is_weight(place) || (buffer && !flow.modules_alone)
+    };
+    let weights: Vec<&Weighed> = weighing
+        .values
+        .iter()
+        .filter(|value| value.family.role == Weight::Arrival && is_weight(value.place))
+        .collect();
+    let differing = |value: &&&Weighed| !flow.fact(value.place).exact;
+    let apart: Vec<Place> = weights.iter().filter(differing).map(|value| value.place).collect();
+    let most = apart.len() as f64 > MAJORITY * weights.len() as f64;
+    let judges_weights = begins && (step == 0 || !most);
+    let first_backward = flow.nodes.iter().position(|node| node.op.name.phase() == Phase::Backward);
+    weighing.values.retain(|value| {
+        if value.family.role != Weight::Arrival {
+            return true;
+        }
+        let node = &flow.nodes[value.place.0];
+        if node.traits.optimizes || node.op.name.kind() == OpKind::Tensor {
+            return false;
+        }
+        if is_weight(value.place) {
+            return judges_weights;
+        }
+        // Behind the backward pass, functions outside all modules move weights and what optimizers remember.
+        let outside = !node.is_backward() && flow.parent(value.place.0).is_none();
+        if outside && first_backward.is_some_and(|first| first < value.place.0) {
+            return false;
+        }
+        // Between functions everything is recorded, but for sums of gradients; of later steps only data arrive.
+        flow.modules_alone || (begins && value.error > 0.0) || node.op.name.phase() == Phase::Forward
+    });
+    if judges_weights { Vec::new() } else { apart }
+}
+
+/// Saved variables and tensors of a collection follow from nothing that was recorded: fixed bounds by type.
+fn without_flow(flow: &Flow<'_>, weighing: &mut Weighing) {
+    for value in &mut weighing.values {
+        let kind = flow.nodes[value.place.0].op.name.kind();
+        if !matches!(kind, OpKind::Tensor | OpKind::Saved) {
+            continue;
+        }
+        if let Some(tolerance) = DTypeTolerance::of(value.family.dtype) {
+            // Judged is what is beyond 8 times the floor.
+            let floor = tolerance.rel_l2 / 8.0;
+            (value.least, value.unknown, value.explained) = (floor, floor, 0.0);
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! From numbers to statements: a verdict for every tensor pair, a role for every op, the first divergence and its cause.
+//!
+//! Knows no file format and does no arithmetic on tensors; everything rests on the [`Evidence`](probe_measure::Evidence) of `measure`.
+
+mod across;
+mod alone;
+mod argument;
+mod backward_only;
+mod candidate;
+mod certain;
+mod difference;
+mod evidence;
+mod excess;
+mod expectation;
+mod family;
+mod finding;
+mod flow;
+mod frames;
+mod group;
+mod history;
+mod incomplete;
+mod median;
+mod nesting;
+mod noise;
+mod notes;
+mod ops;
+mod origin;
+mod part;
+mod pattern;
+mod peers;
+mod precision;
+mod products;
+mod range;
+mod reference;
+mod repeated;
+mod rulebook;
+mod run;
+mod scale;
+mod setting;
+mod slot;
+mod structure;
+mod tensor;
+mod tolerance;
+mod transfer;
+mod uneven;
+mod unmeasured;
+mod unread;
+mod unwritten;
+mod update;
+mod value;
+mod verdicts;
+mod weigh;
+mod words;
+
+pub use evidence::PartEvidence;
+pub use expectation::{Expectation, Expectations};
+pub use finding::stack_of_op;
+pub use frames::{source_line, user_frames};
+pub use group::{FaultGroup, groups as fault_groups};
+pub use history::History;
+pub use noise::{Noise, NoiseMeter, PartNoise, measure_noise};
+pub use part::{Known, judge_part};
+pub use reference::ReferenceErrors;
+pub use run::{Note, RunJudge};
+pub use tolerance::{DTypeTolerance, Rule, RuleEntry, Rules};
+pub use words::{Cause, Role, RunVerdict, Verdict};
+
+use std::ops::Range;
+
+use probe_dump::{Figure, Ordinal, Remark};
+use probe_measure::{ALL_METRICS, Basis, Metric};
+use probe_pair::BySlot;
+
+/// What was decided about one pair of slots.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SlotJudgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The error that was judged, as relative l2 error (exact, estimated, or the bound that statistics prove), where one is known.
+    pub error: Figure,
+    /// The tolerance among [`PartJudgement::rules`] that decided; `None` where none was needed.
+    pub rule: Option<Ordinal>,
+    /// Why, in words; empty for rows that need no explanation.
+    pub reason: Remark,
+}
+
+/// What was decided about one op.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpJudgement {
+    /// Role of the op in the spread of error.
+    pub role: Role,
+    /// Kind of fault, for ops that introduce one.
+    pub cause: Option<Cause>,
+    /// Worst verdict among its slots.
+    pub verdict: Verdict,
+    /// Largest error among what it was given, where anything comparable was.
+    pub input_error: Figure,
+    /// Largest error among what it produced, where anything comparable was.
+    pub output_error: Figure,
+    /// Position in `slots` of the slot that decided, where one did.
+    pub worst: Option<Ordinal>,
+    /// Why, in words; empty for clean ops.
+    pub reason: Remark,
+    /// Place in execution order of the op at fault that its error comes from; `None` where there is none in this part.
+    pub follows: Option<Ordinal>,
+}
+
+/// What was decided about one step of one rank.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PartJudgement {
+    /// In the order of [`PartPair::ops`](probe_pair::PartPair::ops).
+    pub ops: Vec<OpJudgement>,
+    /// Judgements of the slots.
+    pub slots: BySlot<SlotJudgement>,
+    /// What errors were held against; nothing of what was judged by other means.
+    pub expectations: Expectations,
+    /// Texts of the tolerance rules that slots refer to: `float32 default: rel_l2 <= 6.1e-5 (...)`.
+    pub rules: Vec<Box<str>>,
+    /// Ops that are at fault, in execution order.
+    pub findings: Vec<Finding>,
+    /// Statements about the whole part, each said once (run-wide dtype, inputs that already differ).
+    pub notes: Vec<String>,
+    /// Values that a capture could not measure.
+    pub incomplete: Vec<Incomplete>,
+    /// Errors against the reference run; empty without one.
+    pub reference: BySlot<ReferenceErrors>,
+    /// Tallies.
+    pub counts: Counts,
+}
+
+/// An op at fault, with all that a report says about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// Iteration.
+    pub step: u64,
+    /// Rank.
+    pub rank: u32,
+    /// Place of the op in execution order within its part, from 0.
+    pub order: usize,
+    /// Full op name.
+    pub op: String,
+    /// Path of the slot that shows the fault; empty for an op without partner.
+    pub slot: String,
+    /// Kind of fault.
+    pub cause: Cause,
+    /// Role of the op.
+    pub role: Role,
+    /// Metrics of the slot, in column order; `None` where undefined or unknown.
+    pub metrics: [(Metric, Option<f64>); ALL_METRICS.len()],
+    /// What the metrics rest on; `None` where there are none.
+    pub basis: Option<Basis>,
+    /// Errors of the slot against the reference run.
+    pub reference: ReferenceErrors,
+    /// Where in the tensor the error lies, or the extremes where elements were not compared; `None` where neither is known.
+    pub place: Option<ErrorPlace>,
+    /// Why, in words: `inputs bit-equal, rel_l2 1.0e-2, cosine 0.99995`.
+    pub reason: String,
+    /// Ops of its part that differ because of it.
+    pub followers: u64,
+    /// Call stack, innermost first, framework frames left out; empty where not recorded.
+    pub stack: Vec<String>,
+    /// Source line of the innermost user frame as `file:line`; `None` where not recorded.
+    pub source: Option<String>,
+    /// Path of the module it belongs to, where known.
+    pub module: Option<String>,
+    /// Operators that it launched, as the candidate's runtime was given them; empty where that was not recorded.
+    pub below: Vec<String>,
+    /// The op of the framework that launched it, of operators recorded in the runtime.
+    pub caller: Option<String>,
+    /// Collectives of its part that came before it.
+    pub collectives: u64,
+}
+
+impl Finding {
+    /// True when the metrics are estimates or lower bounds.
+    pub const fn is_estimated(&self) -> bool {
+        matches!(self.basis, Some(Basis::Sketch | Basis::Statistics))
+    }
+
+    /// Adds what the reference run says of the slot.
+    fn compare_with(&mut self, reference: Option<ReferenceErrors>) {
+        self.reference = reference.unwrap_or_default();
+        let said = self.reference.text();
+        if !said.is_empty() {
+            let separator = if self.reason.is_empty() { "" } else { ", " };
+            self.reason = format!("{}{separator}{said}", self.reason);
+        }
+    }
+}
+
+/// Where in a tensor an error lies. Indices are those of the baseline's shape.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ErrorPlace {
+    /// Sizes of the dimensions.
+    pub shape: Vec<u64>,
+    /// The largest error among the elements that are finite on both sides; `None` where they are equal or were not compared.
+    pub largest: Option<LargestError>,
+    /// The greatest and the least element of both sides, where elements were not compared and the places of these were recorded.
+    pub extremes: Option<Box<Extremes>>,
+    /// For each dimension the range that holds 99 % of the elements that are NaN or infinite on one side alone, or else of the squared error;
+    /// `None` where it was not looked for.
+    pub region: Option<Vec<Range<u64>>>,
+}
+
+/// The first of the greatest and of the least finite elements, on the baseline's side and the candidate's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Extremes {
+    /// The greatest.
+    pub greatest: [Located; 2],
+    /// The least.
+    pub least: [Located; 2],
+}
+
+/// An element and where it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Located {
+    /// Its index in each dimension.
+    pub index: Vec<u64>,
+    /// Its value; the modulus, for complex.
+    pub value: f64,
+}
+
+/// The element with the largest absolute error.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LargestError {
+    /// Its index in each dimension.
+    pub index: Vec<u64>,
+    /// What the baseline holds there (the real part, for complex).
+    pub baseline: f64,
+    /// What the candidate holds there.
+    pub candidate: f64,
+}
+
+/// Tallies of a part or a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Parts (one step of one rank) compared.
+    pub parts: u64,
+    /// Ops present on both sides.
+    pub ops_paired: u64,
+    /// Ops of the baseline alone.
+    pub ops_baseline_only: u64,
+    /// Ops of the candidate alone.
+    pub ops_candidate_only: u64,
+    /// Slots by verdict, in the order of [`Verdict::ALL`].
+    pub verdicts: [u64; Verdict::ALL.len()],
+    /// Ops by role, in the order of [`Role::ALL`].
+    pub roles: [u64; Role::ALL.len()],
+    /// Bytes of tensor data read, both sides together.
+    pub bytes: u64,
+}
+
+impl Counts {
+    /// Adds the tallies of another part.
+    pub fn add(&mut self, other: &Self) {
+        self.parts += other.parts;
+        self.ops_paired += other.ops_paired;
+        self.ops_baseline_only += other.ops_baseline_only;
+        self.ops_candidate_only += other.ops_candidate_only;
+        self.bytes += other.bytes;
+        for (sum, more) in self.verdicts.iter_mut().zip(other.verdicts) {
+            *sum += more;
+        }
+        for (sum, more) in self.roles.iter_mut().zip(other.roles) {
+            *sum += more;
+        }
+    }
+
+    /// Slots of which both sides were compared.
+    pub fn compared(&self) -> u64 {
+        let idle =
+            [Verdict::Missing, Verdict::Unknown, Verdict::Unreadable].map(|verdict| self.verdict(verdict));
+        self.verdicts.iter().sum::<u64>() - idle.iter().sum::<u64>()
+    }
+
+    /// Slots with this verdict.
+    pub fn verdict(&self, verdict: Verdict) -> u64 {
+        self.verdicts[verdict as usize]
+    }
+
+    /// Ops with this role.
+    pub fn role(&self, role: Role) -> u64 {
+        self.roles[role as usize]
+    }
+}
+
+/// One thing that could not be compared, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incomplete {
+    /// Where: a file, a part, or `step 0 rank 1 Functional.gelu.0.forward output.0`.
+    pub place: String,
+    /// Why, and the repair where there is one.
+    pub reason: String,
+}
+
+/// What a run is, for the report's head.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunInfo {
+    /// Path as the user gave it.
+    pub path: String,
+    /// Format in words.
+    pub format: String,
+    /// Task, empty when there is none.
+    pub task: String,
+    /// Level, empty when there is none.
+    pub level: String,
+    /// Steps found.
+    pub steps: Vec<u64>,
+    /// Ranks found.
+    pub ranks: Vec<u32>,
+    /// Ops read, all parts together.
+    pub ops: u64,
+}
+
+/// The answer for the whole run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// The verdict; decides the exit code.
+    pub verdict: RunVerdict,
+    /// The earliest op at fault.
+    pub first_divergence: Option<Finding>,
+    /// Ops at fault, ranked: the first divergence, then the others by step, origin before consequence.
+    pub culprits: Vec<Finding>,
+    /// The culprits again, each fault once with the steps and ranks that show it, in the same order.
+    pub groups: Vec<FaultGroup>,
+    /// Tallies over all parts.
+    pub counts: Counts,
+    /// What could not be read or compared.
+    pub incomplete: Vec<Incomplete>,
+    /// Statements about the whole run, each said once.
+    pub notes: Vec<String>,
+    /// The baseline run.
+    pub baseline: RunInfo,
+    /// The candidate run.
+    pub candidate: RunInfo,
+    /// Wall time of the comparison, in seconds.
+    pub seconds: f64,
+}
+
+impl Summary {
+    /// Of a comparison of nothing.
+    pub fn empty() -> Self {
+        RunJudge::default().finish(RunInfo::default(), RunInfo::default(), 0.0)
+    }
+}

@@ -1,0 +1,31 @@
+//! Which ops ran inside which module call.
+
+use std::collections::HashMap;
+
+use probe_dump::{Op, Rank};
+use probe_pair::PartPair;
+
+/// Deepest nesting of modules that is followed.
+pub(super) const MAX_NESTING: usize = 200;
+
+/// Which module call an op ran in, as each side recorded it: calls of one name need not answer one another.
+#[derive(Debug)]
+pub(super) struct Nesting<'a> {
+    baseline: HashMap<&'a str, &'a str>,
+    candidate: HashMap<&'a str, &'a str>,
+}
+
+impl<'a> Nesting<'a> {
+    pub(super) fn of(pair: &'a PartPair) -> Self {
+        let parents = |side: &'a Rank| {
+            side.ops.iter().filter_map(|op| Some((op.name.as_str(), op.parent.as_deref()?))).collect()
+        };
+        Self { baseline: parents(&pair.baseline), candidate: parents(&pair.candidate) }
+    }
+
+    /// Names of the module calls around an op of the baseline, or of the candidate, innermost first.
+    pub(super) fn ancestors(&self, op: &'a Op, of_baseline: bool) -> impl Iterator<Item = &'a str> {
+        let parents = if of_baseline { &self.baseline } else { &self.candidate };
+        std::iter::successors(op.parent.as_deref(), |parent| parents.get(parent).copied()).take(MAX_NESTING)
+    }
+}

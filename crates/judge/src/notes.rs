@@ -1,0 +1,174 @@
+//! Statements about a whole part, each said once.
+
+use super::candidate::Candidate;
+use super::difference::Difference;
+use super::flow::{Flow, Place};
+use super::median::median;
+use super::precision::product_precision;
+use super::setting::Setting;
+use super::value::{Excess, Weighed};
+use super::verdicts::{foreign, largest_error};
+use super::weigh::Weighing;
+use super::{Cause, SlotJudgement};
+use probe_dump::{DType, OpKind, Phase};
+use probe_measure::Evidence;
+use probe_pair::BySlot;
+
+/// Weights and buffers that differ because of the steps before.
+pub(super) struct Drift {
+    /// Those that do.
+    pub(super) places: Vec<Place>,
+    /// No step before this one was recorded.
+    pub(super) late: bool,
+}
+
+/// Share of the products that must be held against a coarse precision for it to be said.
+const MOST: f64 = 0.6;
+
+/// All statements.
+pub(super) fn of(
+    flow: &Flow<'_>,
+    setting: &Setting,
+    weighing: &Weighing,
+    excess: &[Excess],
+    candidates: &[Candidate],
+    slots: &BySlot<SlotJudgement>,
+    drift: &Drift,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some((b, c, count)) = setting.mixed {
+        notes.push(format!(
+            "mixed-precision pair: the baseline computes in {b}, the candidate in {c} ({count} tensors); errors are judged at the precision of the coarser type"
+        ));
+    }
+    notes.extend(products(&weighing.values, excess));
+    let collection = flow.nodes.first().is_some_and(|node| node.op.name.kind() == OpKind::Tensor);
+    if candidates.iter().any(|candidate| candidate.cause == Cause::Input) && !collection {
+        let (parameters, inputs) = foreign(flow, weighing, slots);
+        notes.push(format!(
+            "the run's own inputs or weights already differ (parameters: {parameters}, inputs: {inputs}); each op is judged by its output error relative to its input error"
+        ));
+    }
+    notes.extend(drifted(flow, drift));
+    if flow.late_checksums > 0 {
+        notes.push(format!(
+            "the hashes of {} inputs differ although their statistics and all results of their ops agree: the capture took them late, from memory already overwritten",
+            flow.late_checksums
+        ));
+    }
+    notes.extend(flipped(flow, candidates));
+    notes.extend(non_finite(flow));
+    notes.extend(flow.pair.baseline.notes.iter().chain(&flow.pair.candidate.notes).cloned());
+    notes
+}
+
+fn drifted(flow: &Flow<'_>, drift: &Drift) -> Option<String> {
+    if drift.places.is_empty() {
+        return None;
+    }
+    let (count, largest) = (drift.places.len(), largest_error(flow, drift.places.iter()));
+    Some(if drift.late {
+        format!(
+            "{count} weights differ by up to {largest:.1e} where this recording begins: effects of earlier steps are not judged; record from step 0 to see where they diverge"
+        )
+    } else {
+        format!(
+            "{count} weights have drifted since the previous compared step, by up to {largest:.1e}: their last updates agree as well as their gradients do"
+        )
+    })
+}
+
+/// Choices that rounding has decided otherwise, from the first that made one.
+fn flipped(flow: &Flow<'_>, candidates: &[Candidate]) -> Option<String> {
+    let chosen = |position: usize| {
+        let node = &flow.nodes[position];
+        let differs = |&slot: &usize| flow.fact((position, slot)).difference == Difference::Elements;
+        let given = flow.given(position).into_iter().any(|place| flow.fact(place).flipped > 0.0);
+        // What only hands on or counts choices made before is none of its own.
+        node.results().find(differs).filter(|_| !given && !node.is_module()).map(|slot| (position, slot))
+    };
+    let at_fault = |place: &Place| {
+        candidates.iter().any(|candidate| candidate.op == place.0 && candidate.slot == Some(place.1))
+    };
+    let chosen: Vec<Place> =
+        (0..flow.nodes.len()).filter_map(chosen).filter(|place| !at_fault(place)).collect();
+    let first = *chosen.first()?;
+    let ops = if chosen.len() == 1 { "one op".to_owned() } else { format!("{} ops", chosen.len()) };
+    Some(format!(
+        "rounding has flipped choices in {ops}, first in {}: {}; ops that read them are judged only beyond what that explains",
+        flow.nodes[first.0].op.name.as_str(),
+        flow.fact(first).judgement.reason
+    ))
+}
+
+/// All products of binary32 off alike, as a precision that devices use by default leaves them.
+fn products(values: &[Weighed], excess: &[Excess]) -> Option<String> {
+    let of = |modules: bool| -> Vec<(&Weighed, &Excess)> {
+        let products = values.iter().zip(excess).filter(|(value, _)| {
+            value.is_product()
+                && value.family.is_module == modules
+                && value.family.dtype == DType::F32
+                && value.family.phase == Phase::Forward
+                && value.precision.unit <= 1e-6
+        });
+        products.collect()
+    };
+    let functions = of(false);
+    let products = if functions.is_empty() { of(true) } else { functions };
+    let coarse = || products.iter().filter(|(_, excess)| product_precision(excess.floor).is_some());
+    if products.is_empty() || (coarse().count() as f64) < MOST * products.len() as f64 {
+        return None;
+    }
+    // What a fault before them left says nothing of their precision; statistics show but a part of it.
+    let own =
+        |value: &Weighed| (value.error * value.error - value.explained * value.explained).max(0.0).sqrt();
+    let mut seen: Vec<f64> = coarse()
+        .filter(|(value, _)| !value.blind && value.error > value.explained)
+        .map(|(value, _)| own(value))
+        .collect();
+    let (middle, known) = if products.iter().all(|(value, _)| value.blind) {
+        let mut errors: Vec<f64> = coarse().map(|(value, _)| value.error).collect();
+        (median(&mut errors), product_precision(coarse().next()?.1.floor)?)
+    } else {
+        let middle = median(&mut seen);
+        (middle, product_precision(middle)?)
+    };
+    if middle <= 0.0 {
+        return None;
+    }
+    let all = match products.len() {
+        1 => "the only matrix product or convolution is".to_owned(),
+        count => format!("all {count} matrix products and convolutions are"),
+    };
+    Some(format!("{all} off by about {middle:.1e}, {}; {}", known.name, known.repair))
+}
+
+fn non_finite(flow: &Flow<'_>) -> Vec<String> {
+    let (mut alike, mut recorded) = (0_usize, 0_usize);
+    for position in 0..flow.nodes.len() {
+        for (fact, evidence) in flow.facts(position).zip(flow.evidence.of_op(position)) {
+            if fact.difference == Difference::NonFinite {
+                continue;
+            }
+            match evidence {
+                Evidence::Data(kept) if kept.metrics().baseline.non_finite() > 0 => alike += 1,
+                Evidence::Recorded(found) if found.baseline_non_finite && found.sketch.is_none() => {
+                    recorded += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut notes = Vec::new();
+    if alike > 0 {
+        notes.push(format!(
+            "{alike} tensors hold the same non-finite values on both sides; their other elements were compared"
+        ));
+    }
+    if recorded > 0 {
+        notes.push(format!(
+            "{recorded} tensors hold non-finite values on both sides; their statistics do not show where, nor what else they hold"
+        ));
+    }
+    notes
+}

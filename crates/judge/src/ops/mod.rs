@@ -1,0 +1,111 @@
+//! What is known of ops by name: how error passes through them. One table for names of torch functions, tensor methods,
+//! dispatcher ops, modules, and fused ops of NPUs; an op that is not in it is [`Kind::Other`].
+
+mod table;
+
+use serde::Deserialize;
+use table::Table;
+
+use probe_dump::{Op, OpKind};
+
+/// How an op makes its results of its inputs, as far as error is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Kind {
+    /// Sums of products: matrix products, convolutions.
+    Product,
+    /// Recurrent layers: products and functions, one after the other.
+    Recurrent,
+    /// Attention in one op: two products with a softmax between them.
+    Attention,
+    /// Looks rows up; its gradient is a sum.
+    Embedding,
+    /// Hands elements on as they are.
+    Copy,
+    /// Adds or subtracts.
+    Add,
+    /// Multiplies element by element.
+    Multiply,
+    /// Divides, or takes a power below 1; the divisor is the last tensor.
+    Divide,
+    /// Square root.
+    Root,
+    /// Element-wise functions whose slope is at most about 1.
+    Lipschitz,
+    /// Sums along dimensions.
+    Sum,
+    /// Averages along dimensions.
+    Mean,
+    /// Turns absolute error into relative: exponentials, softmax.
+    Exponential,
+    /// A power; below 1 it magnifies as a root does.
+    Power,
+    /// Takes logarithms or differences of them: absolute error stays absolute.
+    Logarithm,
+    /// Logarithm of a softmax, and what is picked of it: an input less a mean of inputs.
+    LogSoftmax,
+    /// Centres and scales by what it measures of its input.
+    Normalisation,
+    /// A parameter moved by a quotient of running means.
+    Update,
+    /// A whole step of an optimizer.
+    Optimizer,
+    /// Hands out memory without writing to it.
+    Uninitialised,
+    /// Draws random numbers.
+    Random,
+    /// Nothing is known.
+    Other,
+}
+
+/// What is known of an op.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Traits {
+    /// How error passes through it.
+    pub(super) kind: Kind,
+    /// Chooses between values, so that rounding may flip a choice; its gradient flips with it.
+    pub(super) chooses: bool,
+    /// A dispatcher op that computes a gradient.
+    pub(super) is_gradient: bool,
+    /// Moves parameters or the state of an optimizer.
+    pub(super) optimizes: bool,
+}
+
+/// Operators that can stand on the other side of their operand, or write over it: `__radd__`, `__iadd__`.
+const REFLECTED: [&str; 9] = ["add", "sub", "mul", "truediv", "div", "matmul", "pow", "floordiv", "mod"];
+
+/// Name of an op without what does not change what it computes: the underscores of methods and in-place forms, the side an
+/// operand stands on, the overload.
+pub(super) fn base(op: &Op) -> &str {
+    let api = op.name.api();
+    let bare = api.trim_matches('_');
+    if !api.starts_with("__") {
+        return bare;
+    }
+    let turned = bare.strip_prefix(['i', 'r']).filter(|rest| REFLECTED.contains(rest));
+    turned.unwrap_or(bare)
+}
+
+impl Traits {
+    /// What the table says of an op.
+    pub(super) fn of(op: &Op) -> Self {
+        let base = base(op);
+        let is_module = op.name.kind() == OpKind::Module;
+        let forward = base
+            .strip_suffix("_backward")
+            .or_else(|| base.strip_suffix("_backward_data"))
+            .or_else(|| base.strip_suffix("_dense_backward"))
+            .filter(|_| !is_module);
+        let name = forward.unwrap_or(base);
+        let table = Table::get();
+        let kind = if is_module { table.module(name) } else { table.function(name) };
+        Self {
+            kind,
+            chooses: table.chooses(name, is_module),
+            is_gradient: forward.is_some(),
+            optimizes: matches!(kind, Kind::Update | Kind::Optimizer)
+                || op.name.stem().starts_with("Optimizer.")
+                || table.optimizes(name),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Judges one step of one rank: facts, flow, weighing, excess, and what follows from them, in this order.
+
+use std::collections::HashMap;
+
+use super::candidate::{Beyond, Candidate};
+use super::certain::{Certain, numeric};
+use super::difference::Fact;
+use super::excess;
+use super::flow::Flow;
+use super::history::{History, weigh};
+use super::noise::Noise;
+use super::peers;
+use super::rulebook::RuleBook;
+use super::setting::Setting;
+use super::tolerance::Rules;
+use super::value::{By, Excess, Role as Weight, Weighed};
+use super::{
+    Cause, Counts, Expectation, Expectations, OpJudgement, PartEvidence, PartJudgement, ReferenceErrors,
+    SlotJudgement, across, backward_only, finding, incomplete, notes, origin, reference, repeated, structure,
+    unread, unwritten, verdicts,
+};
+use probe_dump::Ordinal;
+use probe_pair::{BySlot, Paired, PartPair};
+
+/// What is known beside the two runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    /// The user's tolerance rules.
+    pub rules: &'a Rules,
+    /// What runs of the baseline differ by among themselves.
+    pub noise: &'a Noise,
+    /// Errors of the part against a reference run, by op and slot; empty without one.
+    pub reference: &'a BySlot<ReferenceErrors>,
+}
+
+/// Judges a part. `evidence` is that of [`PartPair::ops`], slot by slot; `history` is what the step before of this rank left,
+/// the default for the first.
+pub fn judge_part(
+    pair: &PartPair,
+    evidence: &PartEvidence,
+    known: Known<'_>,
+    history: &History,
+) -> (PartJudgement, History) {
+    let setting = Setting::of(pair);
+    let mut book = RuleBook::default();
+    let mut flow = Flow::of(pair, evidence, &setting, known.rules, &mut book);
+    let noise = known.noise.of_part(pair);
+    let reference = reference::OfPart(known.reference);
+    noise.forgive(&mut flow);
+    unwritten::set_aside(&mut flow);
+    repeated::bring_together(&mut flow);
+    backward_only::set_aside(&mut flow);
+    let unread = unread::set_aside(&mut flow);
+    let (weighing, drifted) = weigh(&flow, &setting, history);
+    let begins = !history.any;
+    let measured: Vec<f64> = weighing.values.iter().map(|value| noise.floor(&flow, value)).collect();
+    let (mut excess, learned) =
+        excess::of(&weighing.values, (&history.learned.0, &history.learned.1), &measured, !begins);
+    drop(measured);
+    peers::acquit(&flow, &weighing.values, &mut excess);
+    let acquitted = reference.acquit(&weighing.values, &mut excess);
+    let mut candidates = Certain::of(&flow, &weighing, &setting, noise);
+    candidates.extend(faults(&flow, &weighing.values, &excess));
+    candidates.retain(|candidate| !reference.acquits(&flow, candidate));
+    let structure = structure::of(&flow, &mut candidates);
+    candidates.extend(structure.fault);
+    let candidates = origin::of_candidates(&flow, candidates);
+    let (mut ops, mut slots) = verdicts::of(&flow, &weighing, &excess, &candidates, history.diverged);
+    // Before the reasons of the values are completed, which say some of the same.
+    let collectives = across::collectives(pair);
+    let described = candidates.iter().map(|candidate| {
+        let mut finding = finding::describe(pair, evidence, (&ops, &slots), candidate);
+        finding.collectives = collectives.partition_point(|&place| place < candidate.op) as u64;
+        finding.compare_with(candidate.slot.map(|slot| reference.errors((candidate.op, slot))));
+        finding
+    });
+    let mut findings: Vec<_> = described.collect();
+    for candidate in &candidates {
+        if let Some(slot) = candidate.slot.and_then(|slot| slots.at_mut(candidate.op, slot))
+            && slot.reason.is_empty()
+        {
+            slot.reason = candidate.said.as_str().into();
+        }
+    }
+    for place in acquitted {
+        slots[place.0][place.1].reason = reference.errors(place).text().into();
+    }
+    let expectations = expectations(&weighing.values, &excess);
+    name_rules(&flow, &weighing.values, &excess, &mut slots, &mut book);
+    let mut followers: HashMap<usize, u64> = HashMap::new();
+    for source in ops.iter().filter_map(|op| op.follows).map(Ordinal::place) {
+        *followers.entry(source).or_default() += 1;
+    }
+    for finding in &mut findings {
+        finding.followers = followers.get(&finding.order).copied().unwrap_or(0);
+        if let Some(op) = ops.get_mut(finding.order) {
+            op.reason = finding.reason.as_str().into();
+            op.cause = Some(finding.cause);
+        }
+    }
+    let drift = notes::Drift { places: drifted, late: begins };
+    let mut notes = notes::of(&flow, &setting, &weighing, &excess, &candidates, &slots, &drift);
+    notes.extend(unread);
+    notes.extend(structure.note);
+    let counts = count(pair, &ops, &slots);
+    let diverged = history.diverged || !findings.is_empty();
+    let next = History::after(&flow, weighing.gradients, learned, diverged);
+    let incomplete = incomplete::of(&flow);
+    let rules = book.into_texts();
+    let reference = BySlot::default();
+    (PartJudgement { ops, slots, expectations, rules, findings, notes, incomplete, reference, counts }, next)
+}
+
+/// Values at fault as candidates.
+fn faults<'v>(
+    flow: &'v Flow<'_>,
+    values: &'v [Weighed],
+    excess: &'v [Excess],
+) -> impl Iterator<Item = Candidate> + 'v {
+    values
+        .iter()
+        .zip(excess)
+        .filter(|(value, excess)| excess.is_fault && !flow.fact(value.place).allowed)
+        .map(|(value, excess)| {
+            let node = &flow.nodes[value.place.0];
+            let (op, slot) = value.place;
+            let arrived = value.family.role == Weight::Arrival;
+            let cause = match value.family.role {
+                Weight::Update | Weight::UpdateSize => Cause::Optimizer,
+                Weight::Arrival if node.is_backward() => Cause::Gradient,
+                Weight::Arrival => Cause::Input,
+                Weight::Result => numeric(node),
+            };
+            let mut candidate = Candidate { arrived, ..Candidate::at(op, Some(slot), cause) };
+            candidate.said = said(value, excess, flow.fact(value.place));
+            candidate.beyond = Some(Beyond::of(value, excess));
+            candidate
+        })
+}
+
+/// The evidence of an excess in words.
+fn said(value: &Weighed, excess: &Excess, fact: &Fact) -> String {
+    match value.family.role {
+        Weight::Update => format!("the update of this parameter has a relative error of {:.1e}", value.error),
+        Weight::UpdateSize => format!("the update of this parameter differs in size by {:.1} %", 100.0 * value.error),
+        _ if excess.by == By::Factor && fact.scales_norm_alone() => {
+            format!("its norm is {:.5} times the baseline's: noise has no direction", 1.0 + fact.gain())
+        }
+        _ if excess.by == By::Factor => {
+            format!("all elements are scaled by {:.5}: noise has no direction", 1.0 + fact.gain())
+        }
+        _ if excess.by == By::Alone => "no other call of this kind deviates like this".to_owned(),
+        _ if excess.by == By::Extremes => {
+            "both its largest and its smallest element are off, unlike in any other call of this kind".to_owned()
+        }
+        _ if excess.by == By::Remnant => "no other gradient that cancels as much deviates like this".to_owned(),
+        _ if excess.by == By::Formula => {
+            "other calls of this kind deviate similarly, by more than rounding explains: a different formula or precision"
+                .to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
+/// What the judged values were held against. An update is held against the gradient, beside which the size of the value says nothing.
+fn expectations(values: &[Weighed], excess: &[Excess]) -> Expectations {
+    let judged = values.iter().zip(excess);
+    let held = judged.filter(|(value, _)| matches!(value.family.role, Weight::Result | Weight::Arrival));
+    held.map(|(value, excess)| {
+        let Beyond { error, expected } = Beyond::of(value, excess);
+        (value.place, Expectation { error, floor: excess.floor, expected })
+    })
+    .collect()
+}
+
+/// Says of each judged value by which rule.
+fn name_rules(
+    flow: &Flow<'_>,
+    values: &[Weighed],
+    excess: &[Excess],
+    slots: &mut BySlot<SlotJudgement>,
+    book: &mut RuleBook,
+) {
+    for (value, excess) in values.iter().zip(excess) {
+        let slot = &mut slots[value.place.0][value.place.1];
+        if slot.rule.is_none() && value.error > 0.0 {
+            slot.rule =
+                Some(book.floor(value.family.dtype, (excess.floor, excess.is_measured), value.explained));
+            if excess.is_fault {
+                let text = match flow.fact(value.place).norm {
+                    norm if norm > 0.0 => Beyond::of(value, excess).to_string(),
+                    _ => finding::ALL_ZERO.to_owned(),
+                };
+                let separator = if slot.reason.is_empty() { "" } else { "; " };
+                slot.reason = format!("{text}{separator}{}", slot.reason).into();
+            }
+        }
+    }
+}
+
+fn count(pair: &PartPair, ops: &[OpJudgement], slots: &BySlot<SlotJudgement>) -> Counts {
+    let mut counts = Counts { parts: 1, ..Counts::default() };
+    for (op_pair, judged) in pair.ops.iter().zip(ops) {
+        match op_pair.ops {
+            Paired::Both(..) => counts.ops_paired += 1,
+            Paired::BaselineOnly(_) => counts.ops_baseline_only += 1,
+            Paired::CandidateOnly(_) => counts.ops_candidate_only += 1,
+        }
+        counts.roles[judged.role as usize] += 1;
+    }
+    for slot in slots.values() {
+        counts.verdicts[slot.verdict as usize] += 1;
+    }
+    counts
+}

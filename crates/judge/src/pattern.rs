@@ -1,0 +1,74 @@
+//! Errors too small for a floor, whose pattern gives them away: rounding is spread over all elements and has no direction.
+//! Looked at where everything that led to a result is equal to the bit.
+
+use super::difference::Fact;
+use super::ops::Kind;
+use super::tolerance::DTypeTolerance;
+use probe_dump::DType;
+use probe_measure::{PairMetrics, SketchEstimate};
+
+/// Elements that a statement about all of them needs.
+const MANY: f64 = 64.0;
+
+/// Share of the elements that damage may reach and still be told from rounding.
+const FEW: f64 = 0.01;
+
+/// A scale error common to all elements, or a few elements far off among many that are equal to the bit. `least`: deviation of
+/// the scale from 1 that the precision of the op may make.
+pub(super) fn of_elements(m: &PairMetrics, dtype: DType, least: f64) -> Option<String> {
+    let (tolerance, error) = (DTypeTolerance::of(dtype)?, m.rel_l2?);
+    let count = m.both_finite as f64;
+    let finite = m.baseline.non_finite() == 0 && m.candidate.non_finite() == 0;
+    // The slope of candidate over baseline is `cosine |c| / |b|`; for errors without direction it deviates from 1 by about
+    // `rel_l2 / sqrt(n)`.
+    let slope = m
+        .cosine
+        .filter(|_| finite && m.baseline.norm > 0.0)
+        .map(|cosine| cosine * m.candidate.norm / m.baseline.norm);
+    let noise = 6.0 * error / count.sqrt();
+    let scaled =
+        slope.filter(|slope| count >= MANY && (slope - 1.0).abs() > tolerance.slope().max(noise).max(least));
+    scaled.map(scaled_text).or_else(|| sparse(m.different as f64, count, error, tolerance.accumulated))
+}
+
+/// Whether rounding cannot have made elements change places, of which there are statistics alone. Copies keep every bit. Sums and products of
+/// elements round alike on every device (IEEE 754), and sums of products otherwise, but then in all elements, so that their norm would
+/// differ. Functions that saturate are another matter (softmax, sigmoid, ReLU): of many elements that are equal but for rounding, any may be the
+/// first that reaches 1 or 0.
+pub(super) fn is_misplaced(fact: &Fact, dtype: DType, kind: Kind) -> bool {
+    let is_precise = matches!(dtype, DType::F32 | DType::F64);
+    let keeps = match kind {
+        Kind::Copy => true,
+        Kind::Add | Kind::Multiply | Kind::Product => is_precise,
+        _ => false,
+    };
+    fact.rearranged && keeps && fact.len >= MANY
+}
+
+/// The same from norms, which are exact, and an estimated distance, whose square may be off by half.
+pub(super) fn of_sketch(fact: &Fact, sketch: &SketchEstimate, dtype: DType, least: f64) -> Option<String> {
+    let tolerance = DTypeTolerance::of(dtype)?;
+    let ((b, c), error) = (fact.norms, sketch.rel_l2);
+    let ratio = c / b;
+    let deviation = (ratio * ratio - 1.0 - error * error) / 2.0;
+    let noise = 6.0 * error / fact.len.sqrt() + error * error / 4.0;
+    let scaled = b > 0.0 && fact.len >= MANY && deviation.abs() > tolerance.slope().max(noise).max(least);
+    // Both the number of elements and the distance are estimates.
+    let few = || sparse(sketch.few_differing()?, fact.len, error, 2.0 * tolerance.accumulated);
+    scaled.then(|| scaled_text(1.0 + deviation)).or_else(few)
+}
+
+fn scaled_text(slope: f64) -> String {
+    format!("all elements are scaled by {slope:.6}: rounding has no direction")
+}
+
+/// Few elements that carry the whole error, each off by more than rounding may grow to.
+fn sparse(different: f64, count: f64, error: f64, largest: f64) -> Option<String> {
+    let local = error * (count / different).sqrt();
+    let few = (1.0..=FEW * count).contains(&different) && local > largest;
+    few.then(|| {
+        format!(
+            "{different:.0} of {count:.0} elements are off by {local:.1e} of the typical magnitude, all others are equal"
+        )
+    })
+}

@@ -1,0 +1,125 @@
+//! What rounding may do: least errors by element type, the levels that known precisions leave in a run, and how far a level
+//! that calls share may go before no precision explains it.
+//!
+//! All numbers are relative l2 errors: the norm of the difference over the norm of the result (its scale without
+//! cancellation, see [`scale`](super::scale)).
+
+use probe_dump::DType;
+
+/// Floors of one element type.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Precision {
+    /// One unit in the last place, relative to the largest power of two below the element.
+    pub(super) unit: f64,
+    /// Least error that is ever held against an op: what one device may round otherwise than the other where nothing else
+    /// is known. 2^-22 in binary32: two roundings of a product and a sum, each by half a unit, on both sides.
+    pub(super) least: f64,
+    /// What an op may be off by where too few calls of its kind show what they leave: half a unit in types so coarse that
+    /// the rounding of the result is all there is to see, else `least`.
+    pub(super) unknown: f64,
+    /// Largest level that calls of one function share and that is still rounding: 64 units in the last place, the mean
+    /// that the operator standards allow binary32 (`docs/compare.md`), eight in coarser types.
+    pub(super) function: f64,
+    /// The same of products, whose factors a device may round before it multiplies them.
+    pub(super) product: f64,
+}
+
+impl Precision {
+    /// Floors of these powers of two.
+    const fn new([unit, least, unknown, function, product]: [i64; 5]) -> Self {
+        Self {
+            unit: two(unit),
+            least: two(least),
+            unknown: two(unknown),
+            function: two(function),
+            product: two(product),
+        }
+    }
+
+    /// The floors of a type; `None` for types that are exact.
+    pub(super) fn of(dtype: DType) -> Option<&'static Self> {
+        const F64: Precision = Precision::new([-52, -51, -49, -40, -30]);
+        const F32: Precision = Precision::new([-23, -22, -22, -17, -9]);
+        const F16: Precision = Precision::new([-10, -13, -12, -7, -7]);
+        const BF16: Precision = Precision::new([-7, -10, -9, -4, -4]);
+        const F8E4M3: Precision = Precision::new([-3, -6, -4, -3, -3]);
+        const F8E5M2: Precision = Precision::new([-2, -5, -3, -2, -2]);
+        Some(match dtype {
+            DType::F64 | DType::C128 => &F64,
+            DType::F32 | DType::C64 => &F32,
+            DType::F16 => &F16,
+            DType::Bf16 => &BF16,
+            DType::F8E4M3 => &F8E4M3,
+            DType::F8E5M2 => &F8E5M2,
+            _ => return None,
+        })
+    }
+
+    /// Spacing of the numbers of a type around zero, below its normal numbers: what a small element may be off by. 0 for types
+    /// whose normal numbers reach far below what networks compute.
+    pub(super) fn spacing(dtype: DType) -> f64 {
+        match dtype {
+            DType::F16 => 2_f64.powi(-24),
+            DType::F8E4M3 => 2_f64.powi(-9),
+            DType::F8E5M2 => 2_f64.powi(-16),
+            _ => 0.0,
+        }
+    }
+
+    /// The coarser of two.
+    pub(super) fn coarser(&'static self, other: &'static Self) -> &'static Self {
+        if other.unit > self.unit { other } else { self }
+    }
+}
+
+/// A power of two among the normal numbers.
+const fn two(exponent: i64) -> f64 {
+    f64::from_bits((1023 + exponent).cast_unsigned() << 52)
+}
+
+/// A precision in which a device may compute products of binary32, and the level it leaves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct ProductPrecision {
+    /// Name in notes.
+    pub(super) name: &'static str,
+    /// Level that theory gives for a product of operands without correlation.
+    pub(super) predicted: f64,
+    /// Least and largest level that tell it.
+    pub(super) range: (f64, f64),
+    /// What a product may be off by.
+    pub(super) floor: f64,
+    /// How to compute both sides alike.
+    pub(super) repair: &'static str,
+}
+
+/// Factors rounded to `p` bits behind the point are off by `2^-(p+1) / sqrt(3)` each in the worst binade, about 0.72 of
+/// that over a binade; a product of two of them by `sqrt(2)` times that: 2.9e-4 for the 10 bits of TF32 and HF32, 2.3e-3 for
+/// the 7 bits of bfloat16. The ranges leave room for what has accumulated on the way.
+pub(super) const PRODUCT_PRECISIONS: [ProductPrecision; 2] = [
+    ProductPrecision {
+        name: "as with 10-bit inputs (TF32 on GPUs, HF32 on NPUs; float16 inputs look the same)",
+        predicted: 2.9e-4,
+        range: (1e-4, 9e-4),
+        floor: 4e-4,
+        repair: "to compute both sides in float32, set torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32 to False, on NPUs torch_npu.npu.matmul.allow_hf32 and torch_npu.npu.conv.allow_hf32",
+    },
+    ProductPrecision {
+        name: "as with 7-bit inputs (bfloat16)",
+        predicted: 2.3e-3,
+        range: (9e-4, 7e-3),
+        floor: 3e-3,
+        repair: "to compute both sides in float32, set torch.set_float32_matmul_precision(\"highest\")",
+    },
+];
+
+/// The precision that explains a level of products of binary32, if any does.
+pub(super) fn product_precision(level: f64) -> Option<&'static ProductPrecision> {
+    PRODUCT_PRECISIONS.iter().find(|known| (known.range.0..known.range.1).contains(&level))
+}
+
+/// Factor by which rounding grows with the number of terms of a sum, for sums up to 1,024 terms 1: the error of a sum in
+/// any order is random and grows with the root of its length (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019); devices
+/// sum in blocks, so that it begins late.
+pub(super) fn of_sum(terms: f64) -> f64 {
+    (terms / 1024.0).max(1.0).sqrt()
+}

@@ -1,0 +1,221 @@
+//! What the products of a part show of the precision that its devices compute products in: of binary32, in the forward pass.
+//!
+//! Every value may ask, so that no answer goes through all products: they stand in order of their calls, and what is asked of
+//! all of them is known beforehand.
+
+use super::median::median;
+use super::ops::Kind;
+use super::precision::{PRODUCT_PRECISIONS, ProductPrecision};
+use super::value::{LEAST_CALLS, MANY, Weighed};
+use probe_dump::DType;
+
+/// Elements, and terms of each, of products that speak for the precision of all: outer products of positions and
+/// frequencies have factors of few bits.
+const LARGE: f64 = 16.0;
+
+/// Factor by which the errors that statistics show of products vary.
+const SEEN: f64 = 4.0;
+
+/// Factor within which a prediction is met.
+const NEAR: f64 = 1.5;
+
+/// Share of the products that must be coarse for all to be.
+const MOST: f64 = 0.8;
+
+/// Of products of which statistics alone are known: each shows a part of its error, and at least half of them more than
+/// binary32 leaves.
+const HALF: f64 = 0.5;
+
+/// A product on equal inputs below this share of the least coarse level is fine.
+const FINE: f64 = 0.5;
+
+/// What a product shows of its precision.
+#[derive(Debug, Clone, Copy)]
+struct Shown {
+    call: usize,
+    error: f64,
+    /// Root of what the inputs do not explain.
+    own: f64,
+    /// Its error is its own.
+    clean: bool,
+}
+
+/// Products of binary32 in the forward pass, by their calls.
+#[derive(Debug, Default)]
+pub(super) struct Products {
+    /// Those that speak for the precision of all.
+    large: Vec<Shown>,
+    /// Of these, those whose error is their own.
+    clean: Vec<Shown>,
+    /// Errors of the large ones, the least first.
+    errors: Vec<f64>,
+    /// Calls of small ones that are off by less than a coarse product.
+    fine_small: Vec<usize>,
+}
+
+/// Whether a product is one of many terms and elements.
+fn is_large(value: &Weighed) -> bool {
+    value.elements.min(value.terms) >= LARGE
+}
+
+fn fine() -> f64 {
+    FINE * PRODUCT_PRECISIONS[0].range.0
+}
+
+/// Floor of the products of a part whose statistics show that all are coarse; 0 where they are not.
+pub(super) fn coarse_statistics<'a>(products: impl Iterator<Item = &'a Weighed>) -> f64 {
+    let mut products: Vec<(f64, f64)> = products
+        .filter(|value| value.blind && is_large(value))
+        .map(|value| (value.error, value.least))
+        .collect();
+    // The first third: what comes of a fault later is not theirs.
+    products.truncate(products.len().div_ceil(3));
+    let coarse = products.iter().filter(|(error, least)| *error > SEEN * least).count() as f64;
+    let enough = products.len() >= LEAST_CALLS && coarse >= HALF * products.len() as f64;
+    // A fault among them leaves those before it as they are.
+    let all = products.iter().all(|(error, least)| error > least);
+    if enough && all { PRODUCT_PRECISIONS[0].floor } else { 0.0 }
+}
+
+impl Products {
+    /// Adds a product of binary32 of the forward pass: its own error, and whether that is all of its error.
+    pub(super) fn add(&mut self, value: &Weighed, own: f64, clean: bool) {
+        if is_large(value) {
+            self.large.push(Shown { call: value.call, error: value.error, own, clean });
+        } else if value.error > 0.0 && value.error < fine() {
+            self.fine_small.push(value.call);
+        }
+    }
+
+    /// To be called once all are added.
+    pub(super) fn finish(&mut self) {
+        self.large.sort_by_key(|shown| shown.call);
+        self.clean = self.large.iter().filter(|shown| shown.clean).copied().collect();
+        self.errors = self.large.iter().map(|shown| shown.error).collect();
+        self.errors.sort_by(f64::total_cmp);
+    }
+
+    /// Errors of the nearest products before a call, the nearest first, and after it.
+    fn around(&self, call: usize) -> (impl Iterator<Item = f64>, impl Iterator<Item = f64>) {
+        let before = self.large.partition_point(|shown| shown.call < call);
+        let after = self.large.partition_point(|shown| shown.call <= call);
+        let (before, after) = (&self.large[..before], &self.large[after..]);
+        let error = |shown: &Shown| shown.error;
+        (before.iter().rev().map(error).take(MANY), after.iter().map(error).take(MANY))
+    }
+
+    /// Large products of other calls: how many, and how many of them are off by `least` and more.
+    fn others_beyond(&self, call: usize, least: f64) -> (usize, usize) {
+        let first = self.large.partition_point(|shown| shown.call < call);
+        let mine = self.large[first..].iter().take_while(|shown| shown.call == call);
+        let beyond = self.errors.len() - self.errors.partition_point(|error| *error < least);
+        let (all, far) =
+            mine.fold((0, 0), |(all, far), shown| (all + 1, far + usize::from(shown.error >= least)));
+        (self.large.len() - all, beyond - far)
+    }
+
+    /// Where few products run on inputs that agree, because each is coarse: those few are off by just what a known precision
+    /// predicts, and hardly a product is off by less. Devices compute products in these precisions unless told otherwise, so
+    /// that in a program of one or two products nothing else need speak for it. `own` is the value's own error.
+    pub(super) fn coarse_level(&self, value: &Weighed, own: f64) -> Option<f64> {
+        if value.family.dtype != DType::F32 {
+            return None;
+        }
+        if value.blind {
+            return self.coarse_level_of_statistics(value);
+        }
+        let clean = || self.clean.iter().filter(|shown| shown.call != value.call);
+        if clean().any(|shown| shown.own < fine()) {
+            return None;
+        }
+        let fine_small = self.fine_small.iter().any(|call| *call != value.call);
+        // Several products, one after the other, leave more than one.
+        let several = value.is_composite() || matches!(value.kind, Kind::Recurrent | Kind::Attention);
+        let largest = |known: &ProductPrecision| if several { known.range.1 } else { NEAR * known.predicted };
+        PRODUCT_PRECISIONS.iter().find_map(|known| {
+            let coarse = clean().filter(|shown| (known.range.0..known.range.1).contains(&shown.own)).take(2);
+            let enough = match coarse.count() {
+                0 => {
+                    let least = known.predicted / NEAR;
+                    let (others, beyond) = self.others_beyond(value.call, least);
+                    let few = others < 2;
+                    beyond as f64 >= MOST * others as f64
+                        && own < largest(known)
+                        && (!few || (own > least && !fine_small))
+                }
+                1 => own < largest(known),
+                _ => true,
+            };
+            enough.then_some(known.floor)
+        })
+    }
+
+    /// Statistics show but a part of an error, so the products before and after are held against what binary32 leaves.
+    fn coarse_level_of_statistics(&self, value: &Weighed) -> Option<f64> {
+        let (before, after) = self.around(value.call);
+        let (mut before, mut after): (Vec<f64>, Vec<f64>) = (before.collect(), after.collect());
+        let (earlier, later) = (median(&mut before), median(&mut after));
+        let coarse = |calls: &[f64], middle: f64| match calls.len() {
+            0 => true,
+            // One or two may show hardly any of their error, but not less than binary32 leaves.
+            1..LEAST_CALLS => calls.iter().all(|&error| error > value.least),
+            _ => middle > SEEN * value.least,
+        };
+        if !coarse(&before, earlier) || !coarse(&after, later) {
+            return None;
+        }
+        if before.len() + after.len() < LEAST_CALLS {
+            let default = PRODUCT_PRECISIONS[0];
+            return (value.error < NEAR * default.predicted).then_some(default.floor);
+        }
+        // What comes of a fault is no precision.
+        Some((SEEN * earlier.max(later)).min(PRODUCT_PRECISIONS[1].floor))
+    }
+
+    /// Level of products that were not recorded: none where recorded ones show that this run computes them in full.
+    pub(super) fn level_of_unrecorded(&self, value: &Weighed) -> f64 {
+        let full = if value.blind {
+            // What one of them shows in its statistics is but a part of its error; what comes of a fault is behind it.
+            let mut errors: Vec<f64> = self.around(value.call).0.collect();
+            !errors.is_empty() && median(&mut errors) <= SEEN * value.least
+        } else {
+            self.errors.first().is_some_and(|error| *error < fine())
+        };
+        if full { 0.0 } else { PRODUCT_PRECISIONS[0].floor }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Products whose calls and errors are given.
+    fn products(shown: &[(usize, f64)]) -> Products {
+        let large = shown.iter().map(|&(call, error)| Shown { call, error, own: error, clean: false });
+        let mut products = Products { large: large.collect(), ..Products::default() };
+        products.finish();
+        products
+    }
+
+    #[test]
+    fn a_call_with_several_results_does_not_speak_for_itself() {
+        let products = products(&[(7, 3e-4), (1, 1e-7), (4, 3e-4), (4, 5e-4), (4, 1e-9)]);
+        assert_eq!(products.others_beyond(4, 2e-4), (2, 1));
+        assert_eq!(products.others_beyond(1, 2e-4), (4, 3));
+        assert_eq!(products.others_beyond(2, 2e-4), (5, 3), "no product itself");
+        let (before, after) = products.around(4);
+        assert_eq!((before.collect::<Vec<_>>(), after.collect::<Vec<_>>()), (vec![1e-7], vec![3e-4]));
+    }
+
+    #[test]
+    fn of_many_products_the_nearest_are_asked() {
+        let shown: Vec<(usize, f64)> = (0..10 * MANY).map(|call| (call, call as f64)).collect();
+        let products = products(&shown);
+        let (before, after) = products.around(5 * MANY);
+        let (before, after): (Vec<f64>, Vec<f64>) = (before.collect(), after.collect());
+        assert_eq!((before.len(), after.len()), (MANY, MANY));
+        let middle = (5 * MANY) as f64;
+        assert!(before.iter().all(|error| middle - error <= MANY as f64), "{before:?}");
+        assert!(after.iter().all(|error| error - middle <= MANY as f64), "{after:?}");
+    }
+}

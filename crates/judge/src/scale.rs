@@ -1,0 +1,277 @@
+//! The scale of a result: its norm, or what that would be if nothing cancelled.
+//!
+//! A gradient that is zero in exact arithmetic (of a bias in front of a normalisation, of the keys of an attention) is
+//! nothing but rounding: its relative error is 1 on any two devices. The rounding is as large as that of a result of the
+//! usual size, so the error is held against that size.
+//!
+//! Scales are those of operands without correlation. A sum of `k` products of elements with root mean squares `a` and `b`
+//! has the root mean square `sqrt(k) a b`, so the norm of `n` of them is `sqrt(n k) a b`. A sum of numbers has the norm of
+//! the numbers.
+
+use super::flow::{Flow, Place};
+use super::ops::Kind;
+use probe_dump::Phase;
+
+/// Scale of a result, and how many terms were summed for each of its elements.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Scale {
+    /// Norm that the result would have without cancellation.
+    pub(super) norm: f64,
+    /// Terms of the sums; 1 where nothing is summed or it is not known.
+    pub(super) terms: f64,
+}
+
+/// Share of what rows without correlation give below which the gradient of an attention has cancelled.
+const CANCELLED: f64 = 0.1;
+
+/// A factor of a product.
+#[derive(Clone, Copy)]
+struct Factor<'a> {
+    /// Root mean square.
+    rms: f64,
+    len: f64,
+    shape: &'a [u64],
+}
+
+impl<'a> Factor<'a> {
+    fn of(flow: &Flow<'a>, place: Place) -> Option<Self> {
+        let fact = flow.fact(place);
+        let usable = fact.is_float && fact.norm > 0.0 && !fact.swamped;
+        usable.then(|| Self { rms: fact.norm / fact.len.sqrt(), len: fact.len, shape: flow.shape(place) })
+    }
+
+    /// Size of a dimension, counted from the end.
+    fn size_from_end(&self, dimension: usize) -> f64 {
+        self.shape.iter().rev().nth(dimension).map_or(1.0, |&size| size as f64)
+    }
+
+    fn first(&self) -> f64 {
+        self.shape.first().map_or(1.0, |&size| size as f64)
+    }
+}
+
+/// Scale of the result at `place`, made of `given`, with `saved` from the forward.
+pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]) -> Scale {
+    let node = &flow.nodes[place.0];
+    let fact = flow.fact(place);
+    let mut scale = Scale { norm: fact.norm, terms: 1.0 };
+    let gradient = node.makes_gradients();
+    match (node.traits.kind, gradient) {
+        (Kind::Product, false) => product(flow, place, given, &mut scale),
+        (Kind::Product | Kind::Embedding, true) => {
+            gradient_of_product(flow, place, given, saved, &mut scale);
+        }
+        (Kind::Attention, true) => gradient_of_attention(flow, place, given, saved, &mut scale),
+        (Kind::Normalisation | Kind::Exponential, true) => {
+            gradient_that_projects(flow, place, given, saved, &mut scale);
+        }
+        (Kind::Sum | Kind::Mean, false) => {
+            let largest = norms(flow, given).fold(0.0, f64::max);
+            let terms = given.first().map_or(1.0, |&given| (flow.fact(given).len / fact.len).max(1.0));
+            let share = if node.traits.kind == Kind::Mean { terms } else { 1.0 };
+            scale = Scale { norm: scale.norm.max(largest / share), terms };
+        }
+        (Kind::Add, false) => scale.norm = norms(flow, given).fold(scale.norm, f64::max),
+        (Kind::Normalisation, false) if place.1 > 0 && is_statistic(flow, place, given) => {
+            // A mean or deviation that was saved: as large as the elements it was taken of.
+            if let Some(x) = given.first().and_then(|&place| Factor::of(flow, place)) {
+                scale.norm = scale.norm.max(x.rms * fact.len.sqrt());
+            }
+        }
+        (_, true) => {
+            // A result with fewer elements than its gradient is a sum of it: broadcasting undone, elements picked twice.
+            let incoming = norms(flow, given).fold(0.0, f64::max);
+            let elements = given.iter().map(|&place| flow.fact(place).len).fold(0.0, f64::max);
+            if fact.len < elements {
+                let factor =
+                    if node.traits.kind == Kind::Multiply { other_factor(flow, place, saved) } else { None };
+                let incoming = incoming * factor.map_or(1.0, |factor| factor.rms);
+                scale = Scale { norm: scale.norm.max(incoming), terms: elements / fact.len };
+            }
+        }
+        _ => {}
+    }
+    if node.traits.kind == Kind::Normalisation && node.op.name.phase() == Phase::ParameterGradient {
+        // The gradients of its weight and bias are sums of the same terms, times numbers of size 1 for the weight.
+        let beside = node
+            .results()
+            .map(|slot| flow.fact((place.0, slot)))
+            .filter(|beside| beside.len.to_bits() == fact.len.to_bits());
+        scale.norm = beside.map(|beside| beside.norm).fold(scale.norm, f64::max);
+    }
+    if scale.norm <= 0.0 {
+        // All zero: held against what it was made of, or else against the other side.
+        scale.norm = norms(flow, given).fold(fact.norms.1, f64::max);
+    }
+    scale
+}
+
+/// What one of two factors was multiplied by, where the gradient at `place` is that of the first or the second.
+fn other_factor<'a>(flow: &Flow<'a>, place: Place, saved: &[Place]) -> Option<Factor<'a>> {
+    let other = match &*flow.slot(place)?.path {
+        "output.0" => "input.1",
+        "output.1" => "input.0",
+        _ => return None,
+    };
+    let found = saved.iter().find(|&&place| flow.slot(place).is_some_and(|slot| &*slot.path == other))?;
+    Factor::of(flow, *found)
+}
+
+/// Root mean square of what one of two factors was multiplied by, where `place` is the gradient of the other.
+pub(super) fn size_of_other(flow: &Flow<'_>, place: Place, saved: &[Place]) -> Option<f64> {
+    other_factor(flow, place, saved).map(|factor| factor.rms)
+}
+
+/// Norms of the floats among values, sentinels left out.
+fn norms<'f>(flow: &'f Flow<'_>, places: &'f [Place]) -> impl Iterator<Item = f64> + 'f {
+    places
+        .iter()
+        .map(|&place| flow.fact(place))
+        .filter(|fact| fact.is_float && !fact.swamped)
+        .map(|fact| fact.norm)
+}
+
+/// A small result beside the first one.
+fn is_statistic(flow: &Flow<'_>, place: Place, given: &[Place]) -> bool {
+    given.first().is_some_and(|&first| flow.fact(place).len < flow.fact(first).len)
+}
+
+fn sum_of_products(scale: &mut Scale, len: f64, terms: f64, a: Factor<'_>, b: Factor<'_>) {
+    if terms >= 1.0 {
+        scale.terms = terms;
+        scale.norm = scale.norm.max((len * terms).sqrt() * a.rms * b.rms);
+    }
+}
+
+/// The two factors of a product: the first two tensors with dimensions.
+fn factors<'a>(flow: &Flow<'a>, places: &[Place]) -> Option<(Factor<'a>, Factor<'a>)> {
+    let mut found = places
+        .iter()
+        .filter(|&&place| flow.shape(place).len() > 1)
+        .filter_map(|&place| Factor::of(flow, place));
+    Some((found.next()?, found.next()?))
+}
+
+/// Terms of a product of `x` and `w`.
+fn terms(base: &str, x: Factor<'_>, w: Factor<'_>) -> f64 {
+    if is_convolution(base) { w.len / w.first() } else { x.size_from_end(0) }
+}
+
+fn is_convolution(base: &str) -> bool {
+    base.to_ascii_lowercase().contains("conv") && base != "Conv1D"
+}
+
+fn product(flow: &Flow<'_>, place: Place, given: &[Place], scale: &mut Scale) {
+    let Some((x, w)) = factors(flow, given) else { return };
+    let base = flow.nodes[place.0].base;
+    sum_of_products(scale, flow.fact(place).len, terms(base, x, w), x, w);
+}
+
+fn gradient_of_product(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place], scale: &mut Scale) {
+    let fact = flow.fact(place);
+    let node = &flow.nodes[place.0];
+    // Dispatcher ops list what was saved among their inputs, after the gradient.
+    let (incoming, saved) = match given.split_first() {
+        Some((first, rest)) if node.is_dispatcher() => (std::slice::from_ref(first), rest),
+        _ => (given, saved),
+    };
+    let Some(g) = incoming
+        .iter()
+        .filter_map(|&place| Factor::of(flow, place))
+        .max_by(|a, b| (a.len * a.rms * a.rms).total_cmp(&(b.len * b.rms * b.rms)))
+    else {
+        return;
+    };
+    let shape = flow.shape(place);
+    if shape.len() <= 1 {
+        // The gradient of a bias is a sum of what arrives.
+        scale.norm = scale.norm.max(g.rms * g.len.sqrt());
+        scale.terms = (g.len / fact.len).max(1.0);
+        return;
+    }
+    if node.traits.kind == Kind::Embedding {
+        scale.norm = scale.norm.max(g.rms * g.len.sqrt());
+        return;
+    }
+    let Some((x, w)) = factors(flow, saved) else { return };
+    let of_weight = shape == w.shape || node.op.name.phase() == Phase::ParameterGradient;
+    if of_weight && shape != x.shape {
+        let rows = if is_linear(node.base) || is_convolution(node.base) {
+            g.len / w.first()
+        } else {
+            x.len / x.size_from_end(0)
+        };
+        sum_of_products(scale, fact.len, rows, g, x);
+    } else {
+        let columns =
+            if is_linear(node.base) || is_convolution(node.base) { w.first() } else { g.size_from_end(0) };
+        sum_of_products(scale, fact.len, columns, g, w);
+    }
+}
+
+/// Products whose weight has a row for each feature of the result.
+fn is_linear(base: &str) -> bool {
+    base.eq_ignore_ascii_case("linear") || base.ends_with("Linear")
+}
+
+/// Queries, keys and values of an attention with rows of `d` elements. The gradient of the weights of a row is as large as
+/// `|g| |v|` of the rows; the weights of a row sum to 1, so the gradient of a query is up to that times a row of keys, over
+/// `sqrt(d)`; with row norms of `sqrt(d)` root mean squares that is `|g| v k sqrt(d)`. Many small weights average: their root
+/// sum of squares is what the result of the attention has of the size of the values.
+fn gradient_of_attention(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place], scale: &mut Scale) {
+    let node = &flow.nodes[place.0];
+    let (incoming, saved) = match given.split_first() {
+        Some((first, rest)) if node.is_dispatcher() => (first, rest),
+        Some((first, _)) => (first, saved),
+        None => return,
+    };
+    let Some(g) = Factor::of(flow, *incoming) else { return };
+    let mut tensors = saved
+        .iter()
+        .filter(|&&place| flow.shape(place).len() > 1)
+        .filter_map(|&place| Factor::of(flow, place));
+    let (Some(q), Some(k), Some(v)) = (tensors.next(), tensors.next(), tensors.next()) else { return };
+    let width = q.size_from_end(0);
+    let across = q.rms.max(k.rms);
+    let out = tensors.find(|factor| factor.len.to_bits() == q.len.to_bits());
+    let weights = out.map_or(1.0, |out| (out.rms / v.rms).min(1.0));
+    let usual = g.rms * g.len.sqrt() * v.rms * across * weights;
+    // Rows of gradients and values that point the same way reach the root of their width more, all of which may cancel.
+    let aligned = if scale.norm < CANCELLED * usual { width.sqrt() } else { 1.0 };
+    scale.norm = scale.norm.max(usual * aligned);
+    scale.terms = q.size_from_end(1).max(width);
+}
+
+/// Gradients of softmax and of normalisations are what is left of the incoming gradient when its mean, or its part along
+/// the result, is taken out.
+fn gradient_that_projects(
+    flow: &Flow<'_>,
+    place: Place,
+    given: &[Place],
+    saved: &[Place],
+    scale: &mut Scale,
+) {
+    let node = &flow.nodes[place.0];
+    let fact = flow.fact(place);
+    let Some(g) = given.first().and_then(|&place| Factor::of(flow, place)) else { return };
+    let saved = if node.is_dispatcher() { given.get(1..).unwrap_or_default() } else { saved };
+    let incoming = g.rms * g.len.sqrt();
+    if fact.len < g.len {
+        // Of its weight and bias: sums over all rows.
+        scale.norm = scale.norm.max(incoming);
+        scale.terms = g.len / fact.len;
+        return;
+    }
+    let same_size = |place: &&Place| flow.fact(**place).len.to_bits() == g.len.to_bits();
+    let Some(x) = saved.iter().find(same_size) else { return };
+    let Some(factor) = Factor::of(flow, *x) else { return };
+    scale.norm = scale.norm.max(match node.traits.kind {
+        Kind::Exponential => {
+            // The result of the softmax stands behind its input.
+            let weights = saved.iter().rfind(same_size).and_then(|&place| Factor::of(flow, place));
+            incoming * weights.unwrap_or(factor).rms
+        }
+        // Divided by the deviation, which is at most the root mean square.
+        _ => incoming / factor.rms,
+    });
+}

@@ -1,0 +1,136 @@
+//! What holds for a whole part: in which types the two runs compute, and what the captures were made for.
+
+use super::ops::{Kind, Traits};
+use super::precision::Precision;
+use probe_dump::{DType, Op, Phase, Slot, SlotSide, Task};
+use probe_pair::PartPair;
+
+/// Share of float tensors that must differ in type for the runs to count as computing in different types.
+const MIXED_SHARE: f64 = 0.3;
+
+/// Share of ops that must change the type by themselves for that to be a setting (autocast) and not their fault.
+const MIXED_OPS: f64 = 0.2;
+
+/// Facts about one part that every slot is judged under.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Setting {
+    /// The runs compute in different float types: baseline's, candidate's, number of tensors.
+    pub(super) mixed: Option<(DType, DType, usize)>,
+    /// Precision of the coarsest float type (fp8 aside) that takes part in earnest.
+    pub(super) coarsest: Option<&'static Precision>,
+    /// Products of binary32 are computed in this coarser type (autocast).
+    pub(super) autocast: Option<&'static Precision>,
+    /// Both captures recorded checksums or hashes to prove equality of bits.
+    pub(super) exact_task: bool,
+}
+
+impl Setting {
+    pub(super) fn of(pair: &PartPair) -> Self {
+        let exact = |task| matches!(task, Task::Checksum | Task::Xor | Task::Hash);
+        Self {
+            mixed: mixed_precision(pair),
+            coarsest: coarsest(pair),
+            autocast: autocast(pair),
+            exact_task: exact(pair.baseline.task) && exact(pair.candidate.task),
+        }
+    }
+}
+
+fn float_dtype(slot: &Slot) -> Option<DType> {
+    slot.value.tensor()?.dtype.known().filter(|dtype| dtype.is_float())
+}
+
+fn mixed_precision(pair: &PartPair) -> Option<(DType, DType, usize)> {
+    let (mut floats, mut mismatched) = (0_usize, 0_usize);
+    let (mut ops, mut introducing) = (0_usize, 0_usize);
+    let mut tally: Vec<((DType, DType), usize)> = Vec::new();
+    for op in &pair.ops {
+        let (mut input, mut result, mut has_result) = (false, false, false);
+        for slots in op.slots.iter() {
+            let (Some(b), Some(c)) = pair.slot(op, slots) else { continue };
+            let (Some(x), Some(y)) = (float_dtype(b), float_dtype(c)) else { continue };
+            floats += 1;
+            has_result |= b.side.is_result();
+            if x != y {
+                mismatched += 1;
+                *(if b.side.is_result() { &mut result } else { &mut input }) = true;
+                match tally.iter_mut().find(|(key, _)| *key == (x, y)) {
+                    Some((_, count)) => *count += 1,
+                    None => tally.push(((x, y), 1)),
+                }
+            }
+        }
+        ops += usize::from(has_result);
+        introducing += usize::from(result && !input);
+    }
+    let throughout = mismatched as f64 >= MIXED_SHARE * floats as f64;
+    let by_setting = introducing >= 3 && introducing as f64 >= MIXED_OPS * ops as f64;
+    let ((b, c), _) = tally.into_iter().max_by_key(|(_, count)| *count)?;
+    (mismatched > 2 && (throughout || by_setting)).then_some((b, c, mismatched))
+}
+
+fn coarsest(pair: &PartPair) -> Option<&'static Precision> {
+    let mut counts: Vec<(DType, usize)> = Vec::new();
+    let mut total = 0_usize;
+    let slots = |ops: &[Op]| ops.iter().flat_map(|op| &op.slots).filter_map(float_dtype).collect::<Vec<_>>();
+    for dtype in slots(&pair.baseline.ops).into_iter().chain(slots(&pair.candidate.ops)) {
+        total += 1;
+        match counts.iter_mut().find(|(known, _)| *known == dtype) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((dtype, 1)),
+        }
+    }
+    counts
+        .into_iter()
+        .filter(|(dtype, count)| dtype.size() > 1 && *count * 20 >= total)
+        .filter_map(|(dtype, _)| Precision::of(dtype))
+        .reduce(Precision::coarser)
+}
+
+/// The coarsest type in which products or modules of binary32 inputs have their result in the baseline.
+fn autocast(pair: &PartPair) -> Option<&'static Precision> {
+    let single = Precision::of(DType::F32)?;
+    let ops = pair.baseline.ops.iter().filter(|op| op.name.phase() == Phase::Forward);
+    let computes = ops.filter(|op| Traits::of(op).kind == Kind::Product);
+    let coarse = computes.filter_map(|op| {
+        let floats = |given: bool| {
+            op.slots.iter().filter(move |slot| slot.side.is_result() != given).filter_map(float_dtype)
+        };
+        let all_single = floats(true).all(|dtype| dtype == DType::F32);
+        floats(false).next().filter(|_| all_single).and_then(Precision::of)
+    });
+    coarse.reduce(Precision::coarser).filter(|precision| precision.unit > single.unit)
+}
+
+/// APIs that hand out memory without writing to it.
+const UNINITIALISED: [&str; 6] =
+    ["empty", "empty_like", "empty_strided", "empty_with_format", "new_empty", "new_empty_strided"];
+
+/// Ops that write over their first input without reading it.
+const OVERWRITING: [&str; 8] =
+    ["copy_", "zero_", "fill_", "normal_", "uniform_", "bernoulli_", "exponential_", "random_"];
+
+/// Collectives whose first input is the buffer they receive into.
+const RECEIVING: [&str; 11] = [
+    "recv",
+    "irecv",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_base",
+    "_all_gather_base",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "reduce_scatter_base",
+    "_reduce_scatter_base",
+    "all_to_all_single",
+];
+
+/// True when the content of a slot is whatever the memory held before.
+pub(super) fn is_uninitialised(op: &Op, slot: &Slot) -> bool {
+    let api = op.name.api();
+    let received =
+        slot.side == SlotSide::Input && (&*slot.path == "input.0" || slot.path.starts_with("input.0."));
+    (slot.side == SlotSide::Output && UNINITIALISED.contains(&api))
+        || (received && op.name.phase() == Phase::Forward && RECEIVING.contains(&api))
+        || (slot.side == SlotSide::Input && &*slot.path == "input.0" && OVERWRITING.contains(&api))
+}

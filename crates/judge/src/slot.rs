@@ -1,0 +1,134 @@
+//! What is known of one pair of slots, whatever they hold.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::difference::{Difference, Fact, FactNumber, Facts, SlotFact};
+use super::rulebook::{RuleBook, RuleKey};
+use super::setting::Setting;
+use super::tolerance::Rules;
+use super::{Verdict, argument, tensor};
+use probe_dump::{Scalar, Slot, SlotSide, TensorRecord, Value};
+use probe_measure::Evidence;
+
+/// What one pair of slots is looked at under.
+pub(super) struct SlotView<'a> {
+    /// Name of the op.
+    pub(super) op: &'a str,
+    /// The content is left over memory: an output of `empty`, a receive buffer.
+    pub(super) uninitialised: bool,
+    /// What was measured.
+    pub(super) evidence: &'a Evidence,
+    /// Facts about the part.
+    pub(super) setting: &'a Setting,
+    /// The user's rules.
+    pub(super) rules: &'a Rules,
+}
+
+/// Facts that several slots have. What one op makes the next ones read, and most arguments are the same on both sides: of a part, two
+/// slots of three have the fact of another.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// By the records that they are of.
+    tensors: HashMap<(*const TensorRecord, *const TensorRecord), FactNumber>,
+    /// That of equal values that are no tensors.
+    equal: Option<FactNumber>,
+}
+
+impl SlotView<'_> {
+    /// What is known of the two slots; of two tensors that were met before, what was found then.
+    pub(super) fn shared_fact(
+        &self,
+        pair: (Option<&Slot>, Option<&Slot>),
+        book: &mut RuleBook,
+        shared: &mut Shared,
+        facts: &mut Facts,
+    ) -> SlotFact {
+        let side = pair.0.or(pair.1).map_or(SlotSide::Input, |slot| slot.side);
+        let mut own = || facts.add(self.fact(pair, book));
+        // A rule speaks of slots by name, and what memory holds depends on who reads it.
+        let alone = self.uninitialised || self.rules.any();
+        let fact = match (pair.0.map(|slot| &slot.value), pair.1.map(|slot| &slot.value)) {
+            _ if alone => own(),
+            (Some(Value::Tensor(b)), Some(Value::Tensor(c))) => {
+                *shared.tensors.entry((Arc::as_ptr(b), Arc::as_ptr(c))).or_insert_with(own)
+            }
+            (Some(b @ (Value::Scalar(_) | Value::None)), Some(c)) if b == c => {
+                *shared.equal.get_or_insert_with(own)
+            }
+            _ => own(),
+        };
+        SlotFact { side, fact }
+    }
+
+    fn fact(&self, pair: (Option<&Slot>, Option<&Slot>), book: &mut RuleBook) -> Fact {
+        let (b, c) = match pair {
+            (Some(b), Some(c)) => (b, c),
+            (Some(only), _) => return one_sided(only, "baseline"),
+            (_, Some(only)) => return one_sided(only, "candidate"),
+            (None, None) => {
+                return Fact::certain(Verdict::Unknown, Difference::None, "");
+            }
+        };
+        let dtype = b.value.tensor().and_then(|record| record.dtype.known());
+        let rule = self.rules.find(self.op, &b.path, dtype);
+        if let Some((index, rule)) = rule
+            && rule.ignores()
+        {
+            let reason = "not judged: excluded by a user rule";
+            let mut fact = Fact::certain(Verdict::Unknown, Difference::None, reason);
+            fact.judgement.rule = Some(book.index(RuleKey::User(index), || rule.to_string()));
+            return fact;
+        }
+        match (&b.value, &c.value) {
+            (Value::Tensor(x), Value::Tensor(y)) => {
+                let mut fact = tensor::compare(b.side, (x, y), self, book);
+                if let Some((index, rule)) = rule {
+                    tensor::apply_rule(&mut fact, index, rule, self.evidence, book);
+                }
+                fact
+            }
+            (Value::Scalar(x), Value::Scalar(y)) => argument::compare(x, y, self.setting.mixed.is_some()),
+            (Value::None, Value::None) => Fact::certain(Verdict::BitEqual, Difference::None, "").equal(),
+            (Value::Unsupported, _) | (_, Value::Unsupported) => {
+                Fact::certain(Verdict::Unknown, Difference::None, "the capture could not record this value")
+            }
+            (x, y) => {
+                let reason = format!("{} in the baseline, {} in the candidate", kind_of(x), kind_of(y));
+                if matches!((x, y), (Value::Tensor(_), _) | (_, Value::Tensor(_))) {
+                    Fact::certain(Verdict::Missing, Difference::Missing, &reason)
+                } else {
+                    Fact::certain(Verdict::Differs, Difference::Argument, &reason)
+                }
+            }
+        }
+    }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Tensor(_) => "a tensor",
+        Value::Scalar(_) => "a scalar",
+        Value::None => "None",
+        Value::Unsupported => "an unrecorded value",
+    }
+}
+
+fn one_sided(slot: &Slot, side: &str) -> Fact {
+    let unknown = |reason: &str| Fact::certain(Verdict::Unknown, Difference::None, reason);
+    match &slot.value {
+        // A default passed explicitly on one side, or the name of a device: says nothing about numbers.
+        Value::None | Value::Unsupported => {
+            unknown(&format!("{} in the {side}, absent on the other side", kind_of(&slot.value)))
+        }
+        Value::Scalar(Scalar::Device(device)) => {
+            unknown(&format!("device {device}, given in the {side} only"))
+        }
+        _ => {
+            let mut fact =
+                Fact::certain(Verdict::Missing, Difference::Missing, &format!("recorded in the {side} only"));
+            fact.is_tensor = slot.value.tensor().is_some();
+            fact
+        }
+    }
+}

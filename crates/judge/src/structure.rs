@@ -1,0 +1,320 @@
+//! Ops that one side alone has: a fault where what they hand on differs, else a remark. Devices and versions dispatch the same
+//! function as other ops: `matmul` is one op here, and `expand`, `bmm`, `view` there.
+
+mod answered;
+mod levels;
+mod named;
+
+use std::collections::HashSet;
+
+use answered::answered;
+use levels::Levels;
+use named::named;
+
+use super::Cause;
+use super::candidate::Candidate;
+use super::difference::Difference;
+use super::flow::{Flow, Node, Place};
+use super::ops::Kind;
+use probe_dump::{Number, OpKind, TensorRecord};
+use probe_pair::{Substitution, value_key};
+
+/// Statistics that differ by less than this share of the largest element are about the same.
+const ALIKE: f64 = 0.01;
+
+/// Factor by which a group is off by more than another one of the same products, which no precision of these explains.
+const ALONE: f64 = 8.0;
+
+/// Ops named of each side, in the remark and of a fault.
+const NAMED: usize = 4;
+
+/// What the ops without a partner come to.
+pub(super) struct Structure {
+    /// The first op of the first group whose results make a difference.
+    pub(super) fault: Option<Candidate>,
+    /// A remark on the groups that make none.
+    pub(super) note: Option<String>,
+}
+
+/// Judges the groups of ops without a partner; what arrives behind one of them otherwise is taken out of `candidates`: the
+/// group is told instead.
+pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure {
+    // A part that could only be read to some point misses the rest for that reason.
+    if !flow.pair.baseline.faults.is_empty() || !flow.pair.candidate.faults.is_empty() {
+        return Structure { fault: None, note: None };
+    }
+    without_reshaped(flow, candidates);
+    let idle = idle(flow);
+    let answered = answered(flow);
+    let levels = Levels::of(flow);
+    let mut fault: Option<Candidate> = None;
+    let mut harmless: Vec<&Substitution> = Vec::new();
+    for (place, group) in flow.pair.substitutions.iter().enumerate() {
+        let Some(first) = group.baseline.iter().chain(&group.candidate).copied().min() else { continue };
+        let behind = |candidate: &Candidate| {
+            let place = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?)));
+            place.is_some_and(|place| group.boundary.contains(&place))
+        };
+        candidates.retain(|candidate| !behind(candidate) || !levels.explain(flow, group, candidate));
+        let differs = if group.boundary.is_empty() && !group.feeds.is_empty() {
+            // What is made of it there tells.
+            false
+        } else if group.boundary.is_empty() && computing(flow, group) == [None, None] {
+            // Copies that nobody reads.
+            false
+        } else if group.boundary.is_empty() {
+            // Nobody recorded reads it: what both sides made of it tells, and what the module around hands on.
+            let around: Vec<usize> = flow.around(first).take(1).collect();
+            let reached = candidates.iter().any(|candidate| {
+                let inside = flow.around(candidate.op).take(1).eq(around.iter().copied());
+                candidate.op >= first && (around.contains(&candidate.op) || inside)
+            });
+            // Where the other side computes there as well, what shows it is named by itself. Between modules nothing else can be named.
+            let is_told = answered[place] && reached && !flow.modules_alone;
+            !is_told && (reached || !ends_alike(flow, group))
+        } else {
+            let certain = |&place: &Place| {
+                let difference = flow.fact(place).difference;
+                (difference.hides_numbers() || difference == Difference::DType)
+                    && !comes_to_the_same(flow, place.0, candidates)
+            };
+            candidates.iter().any(behind) || group.boundary.iter().any(certain)
+        } || !(answered[place] || hands_on(flow, group, &idle));
+        if differs && !is_within_update(flow, group) {
+            fault.get_or_insert_with(|| {
+                let shown = candidates.iter().find(|candidate| behind(candidate));
+                let named = named(flow, place, first, shown);
+                Candidate {
+                    said: said(flow, group, named, shown),
+                    ..Candidate::at(named, None, Cause::Structure)
+                }
+            });
+            candidates.retain(|candidate| !behind(candidate));
+        } else {
+            harmless.push(group);
+        }
+    }
+    if let Some(fault) = &fault {
+        // Of a fault that shows behind the backward pass the forward call is named, whose own group may agree.
+        harmless.retain(|group| !group.baseline.iter().chain(&group.candidate).any(|&op| op == fault.op));
+    }
+    Structure { note: remark(flow, &harmless), fault }
+}
+
+/// Takes out what ops are given in another shape, or one side alone is given, and make the same of.
+fn without_reshaped(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) {
+    let harmless: Vec<bool> = candidates
+        .iter()
+        .map(|candidate| is_reshaped(flow, candidate) && comes_to_the_same(flow, candidate.op, candidates))
+        .collect();
+    let mut harmless = harmless.into_iter();
+    candidates.retain(|_| !harmless.next().unwrap_or(false));
+}
+
+/// A value that arrives in another shape, or on one side alone.
+fn is_reshaped(flow: &Flow<'_>, candidate: &Candidate) -> bool {
+    let given = candidate.slot.filter(|_| candidate.arrived);
+    given.is_some_and(|slot| {
+        matches!(flow.fact((candidate.op, slot)).difference, Difference::Shape | Difference::Missing)
+    })
+}
+
+/// Whether an op makes the same of what it is given otherwise: an attention that is given a mask here, and there makes its own, or one of another
+/// shape.
+fn comes_to_the_same(flow: &Flow<'_>, op: usize, candidates: &[Candidate]) -> bool {
+    let mut results = flow.nodes[op].results().peekable();
+    results.peek().is_some()
+        && results.all(|slot| flow.fact((op, slot)).difference.is_open())
+        && candidates.iter().all(|candidate| candidate.op != op || is_reshaped(flow, candidate))
+}
+
+/// Whether the ops are those of an optimizer's step that is judged as a whole, by what it changed. Devices step in other ways: all
+/// parameters at once, or one after the other.
+fn is_within_update(flow: &Flow<'_>, group: &Substitution) -> bool {
+    let judged = |step: &str| {
+        flow.named(step).is_some_and(|position| {
+            let node = &flow.nodes[position];
+            let compared = |slot: usize| flow.fact((position, slot)).is_measured;
+            node.traits.optimizes && node.results().any(compared)
+        })
+    };
+    let mut ops = group.baseline.iter().chain(&group.candidate);
+    ops.all(|&op| flow.nodes[op].op.parent.as_deref().is_some_and(judged))
+}
+
+/// What is said of a group beside the op that is named: in whose place it stands, and what shows the difference.
+fn said(flow: &Flow<'_>, group: &Substitution, named: usize, shown: Option<&Candidate>) -> String {
+    let mut parts = Vec::new();
+    if !group.baseline.is_empty() && !group.candidate.is_empty() {
+        let others = if group.baseline.contains(&named) { &group.candidate } else { &group.baseline };
+        parts.push(format!("instead of {}", names(flow, others)));
+    }
+    if let Some((candidate, beyond)) = shown.and_then(|candidate| Some((candidate, candidate.beyond?))) {
+        let place = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?)));
+        let path = place.and_then(|place| flow.slot(place)).map_or("", |slot| &*slot.path);
+        let reader = flow.nodes[place.map_or(candidate.op, |place| place.0)].op.name.as_str();
+        parts.push(format!("and what it passes to {reader} {path} differs: {beyond}"));
+    }
+    parts.join(", ")
+}
+
+/// Whether ops of one side alone hand on what they read, as `detach` and `view` do, and `relu` of what is positive. Others
+/// compute something that the other side does not, however little it changes. What nobody reads makes no difference: a mean
+/// that is logged.
+fn hands_on(flow: &Flow<'_>, group: &Substitution, idle: &HashSet<usize>) -> bool {
+    if stand_for_themselves(flow, group) {
+        return false;
+    }
+    if passes_on(flow, group) {
+        return true;
+    }
+    group.baseline.iter().chain(&group.candidate).filter(|op| !idle.contains(op)).all(|&op| {
+        let node = &flow.nodes[op];
+        let read: Vec<u64> = tensors(node, false).filter_map(value_key).collect();
+        // A gradient that passes through a choice loses what the choice dropped already.
+        let again = node.is_backward() && node.traits.chooses;
+        let handed_on = |record| value_key(record).is_some_and(|made| read.contains(&made));
+        again || !computes(node) || tensors(node, true).all(handed_on)
+    })
+}
+
+/// Whether everything that is read behind ops of one side alone was there before them, whatever they made in between: zeros that a copy is then
+/// written to.
+fn passes_on(flow: &Flow<'_>, group: &Substitution) -> bool {
+    let (side, ops) = match (group.baseline.is_empty(), group.candidate.is_empty()) {
+        (false, true) => (0, &group.baseline),
+        (true, false) => (1, &group.candidate),
+        _ => return false,
+    };
+    let mut given = HashSet::new();
+    let mut made = HashSet::new();
+    for node in ops.iter().map(|&op| &flow.nodes[op]) {
+        let read = tensors(node, false).filter_map(value_key).filter(|key| !made.contains(key));
+        given.extend(read.collect::<Vec<u64>>());
+        made.extend(tensors(node, true).filter_map(value_key));
+    }
+    let was_there = |&(op, slot): &Place| {
+        let (b, c) = flow.pair.slot_at(op, slot);
+        let read = [b, c][side].and_then(|slot| slot.value.tensor()).and_then(value_key);
+        read.is_some_and(|key| given.contains(&key))
+    };
+    group.feeds.is_empty() && !group.boundary.is_empty() && group.boundary.iter().all(was_there)
+}
+
+/// Tensors of a checkpoint and saved variables are in the place of no others.
+fn stand_for_themselves(flow: &Flow<'_>, group: &Substitution) -> bool {
+    let mut kinds = group.baseline.iter().chain(&group.candidate).map(|&op| flow.nodes[op].op.name.kind());
+    kinds.any(|kind| matches!(kind, OpKind::Tensor | OpKind::Saved))
+}
+
+/// Ops of one side alone of whose results no op that both sides have makes anything. Between modules not everything is recorded, so that
+/// nothing is known of who reads what.
+fn idle(flow: &Flow<'_>) -> HashSet<usize> {
+    let mut idle = HashSet::new();
+    if flow.modules_alone || flow.pair.substitutions.is_empty() {
+        return idle;
+    }
+    // Values of each side that make a difference.
+    let mut alive: [HashSet<u64>; 2] = [HashSet::new(), HashSet::new()];
+    for (position, op_pair) in flow.pair.ops.iter().enumerate().rev() {
+        let node = &flow.nodes[position];
+        let (b, c) = flow.pair.op(op_pair);
+        for (op, alive) in [b, c].into_iter().zip(&mut alive) {
+            let Some(op) = op else { continue };
+            let values = |results: bool| {
+                let slots = op.slots.iter().filter(move |slot| slot.side.is_result() == results);
+                slots.filter_map(|slot| slot.value.tensor()).map(any_value_key)
+            };
+            let ends = |key: Option<u64>| key.is_some_and(|key| !alive.contains(&key));
+            if !node.is_paired && !writes(node) && values(true).all(ends) {
+                idle.insert(position);
+                continue;
+            }
+            alive.extend(values(false).flatten());
+            if node.is_paired && node.is_module() {
+                // Who reads what a module hands out need not be recorded.
+                alive.extend(values(true).flatten());
+            }
+        }
+    }
+    idle
+}
+
+/// A number that tensors share that have the same elements; constants share it with others too.
+fn any_value_key(record: &TensorRecord) -> Option<u64> {
+    value_key(record).or_else(|| {
+        let (min, max) = (record.statistics.min()?.as_f64(), record.statistics.max()?.as_f64());
+        Some(min.to_bits() ^ max.to_bits().rotate_left(1) ^ record.len())
+    })
+}
+
+/// Whether an op does more than to copy, or to make a constant: what is made of that with data tells.
+fn computes(node: &Node<'_>) -> bool {
+    node.traits.kind != Kind::Copy && !is_constant(node)
+}
+
+/// Whether a function was given numbers alone, and draws none: `scalar_tensor`, `arange`.
+fn is_constant(node: &Node<'_>) -> bool {
+    let mut given = node.op.slots.iter().filter(|slot| !slot.side.is_result()).peekable();
+    let is_function = node.op.name.kind() == OpKind::Api && !node.is_backward();
+    is_function
+        && node.traits.kind != Kind::Random
+        && given.peek().is_some()
+        && given.all(|slot| slot.value.tensor().is_none())
+}
+
+/// The first op of each side that computes.
+fn computing(flow: &Flow<'_>, group: &Substitution) -> [Option<usize>; 2] {
+    [&group.baseline, &group.candidate].map(|ops| ops.iter().copied().find(|&op| computes(&flow.nodes[op])))
+}
+
+/// Whether an op changes what was there before it, which is read under another name, or in a later step.
+fn writes(node: &Node<'_>) -> bool {
+    let api = node.op.name.api();
+    let in_place = api.ends_with('_') && !api.ends_with("__");
+    node.traits.optimizes || in_place || api.starts_with("__i") || api == "__setitem__"
+}
+
+/// What an op was given, or made.
+fn tensors<'a>(node: &Node<'a>, results: bool) -> impl Iterator<Item = &'a TensorRecord> + use<'a> {
+    let slots = node.op.slots.iter().filter(move |slot| slot.side.is_result() == results);
+    slots.filter_map(|slot| slot.value.tensor())
+}
+
+/// Whether what the last ops of both sides made is about the same, by number of elements and statistics. True of ops of one
+/// side alone.
+fn ends_alike(flow: &Flow<'_>, group: &Substitution) -> bool {
+    let (Some(&b), Some(&c)) = (group.baseline.last(), group.candidate.last()) else { return true };
+    let number = |number: Option<Number>| number.map(Number::as_f64);
+    let alike = |x: &TensorRecord, y: &TensorRecord| {
+        let (x_has, y_has) = (&x.statistics, &y.statistics);
+        let extremes =
+            [(number(x_has.max()), number(y_has.max())), (number(x_has.min()), number(y_has.min()))];
+        let largest = extremes.iter().filter_map(|(x, _)| *x).map(f64::abs).fold(0.0, f64::max);
+        let close = |x: f64, y: f64| (x - y).abs() <= ALIKE * largest || (x.is_nan() && y.is_nan());
+        x.len() == y.len() && extremes.iter().all(|pair| matches!(*pair, (Some(x), Some(y)) if close(x, y)))
+    };
+    let (b, c): (Vec<_>, Vec<_>) =
+        (tensors(&flow.nodes[b], true).collect(), tensors(&flow.nodes[c], true).collect());
+    !c.is_empty() && c.iter().all(|y| b.iter().any(|x| alike(x, y)))
+}
+
+fn remark(flow: &Flow<'_>, groups: &[&Substitution]) -> Option<String> {
+    let first = groups.first()?;
+    let places = if groups.len() == 1 { "one place".to_owned() } else { format!("{} places", groups.len()) };
+    Some(format!(
+        "the runs call different ops at {places}, but the values they pass on agree; first: {} in the baseline, {} in the candidate",
+        names(flow, &first.baseline),
+        names(flow, &first.candidate)
+    ))
+}
+
+/// The first few ops of one side.
+fn names(flow: &Flow<'_>, ops: &[usize]) -> String {
+    let shown: Vec<&str> = ops.iter().take(NAMED).map(|&op| flow.nodes[op].op.name.as_str()).collect();
+    match ops.len() {
+        0 => "nothing".to_owned(),
+        count if count > NAMED => format!("{} and {} more", shown.join(", "), count - NAMED),
+        _ => shown.join(", "),
+    }
+}

@@ -1,0 +1,122 @@
+//! Which op of a group without a partner is named.
+
+use std::collections::HashSet;
+
+use super::{ALONE, computes, computing, tensors};
+use crate::candidate::Candidate;
+use crate::flow::{Flow, Node};
+use crate::precision::Precision;
+use probe_dump::{Phase, TensorRecord};
+use probe_pair::{Substitution, apart, value_key};
+
+/// Ops of a group that are held against one another to find the one that is named.
+const LOOKED_AT: usize = 256;
+
+/// The op of a group that is named: where it stands in the place of others, the first of the candidate's that computes from data and whose
+/// result no op of the baseline has there. Of one side alone the first, and the forward call of a backward op.
+pub(super) fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>) -> usize {
+    let group = &flow.pair.substitutions[place];
+    let alone = match computing(flow, group) {
+        _ if group.baseline.is_empty() || group.candidate.is_empty() => Some(first),
+        [Some(_), Some(_)] => None,
+        // What the other side has only copies.
+        [b, c] => Some(b.or(c).unwrap_or(first)),
+    };
+    if let Some(alone) = alone {
+        return forward_of(flow, alone);
+    }
+    let region = region(flow, place);
+    let expected = shown.and_then(|candidate| candidate.beyond).map(|beyond| beyond.expected);
+    let made = region.iter().flat_map(|group| &group.baseline).flat_map(|&op| tensors(&flow.nodes[op], true));
+    let results: Vec<&TensorRecord> = made.take(LOOKED_AT).collect();
+    // Layouts of attention differ in the order of their dimensions.
+    let dimensions = |record: &TensorRecord| {
+        let mut sizes = record.squeezed_shape();
+        sizes.sort_unstable();
+        sizes
+    };
+    let allowed = |made: &TensorRecord| {
+        let unknown = made.dtype.known().and_then(Precision::of).map_or(0.0, |precision| precision.unknown);
+        ALONE * expected.unwrap_or(unknown)
+    };
+    let about = |made: &TensorRecord, other: &TensorRecord| {
+        let close = apart(other, made).is_some_and(|off| off <= allowed(made));
+        close && dimensions(made) == dimensions(other)
+    };
+    // Of a product with the weights of several side by side.
+    let together = |node: &Node<'_>, made: &TensorRecord| {
+        let several = region.iter().flat_map(|group| &group.baseline).map(|&op| &flow.nodes[op]);
+        let several = several.filter(|other| other.op.name.stem() == node.op.name.stem());
+        let parts: Vec<&TensorRecord> =
+            several.flat_map(|node| tensors(node, true)).take(LOOKED_AT).collect();
+        apart_from_parts(made, &parts).is_some_and(|off| off <= allowed(made))
+    };
+    let has_counterpart = |node: &Node<'_>| {
+        // What comes behind the first result of a forward pass is for the backward pass.
+        let results_of_it = if node.is_backward() { usize::MAX } else { 1 };
+        let mut made = tensors(node, true).take(results_of_it);
+        made.all(|made| results.iter().any(|other| about(made, other)) || together(node, made))
+    };
+    // What rests on no data, such as a mask, is no result.
+    let mut constants: HashSet<u64> = HashSet::new();
+    let mut suspects = Vec::new();
+    for &op in region.iter().flat_map(|group| &group.candidate).filter(|&&op| !flow.nodes[op].is_module()) {
+        let node = &flow.nodes[op];
+        if tensors(node, false).filter_map(value_key).all(|key| constants.contains(&key)) {
+            constants.extend(tensors(node, true).filter_map(value_key));
+        } else if computes(node) && makes_floats(node) && suspects.len() < LOOKED_AT {
+            suspects.push(op);
+        }
+    }
+    let suspect = suspects.iter().find(|&&op| !has_counterpart(&flow.nodes[op])).or(suspects.last());
+    suspect.copied().or(group.candidate.first().copied()).unwrap_or(first)
+}
+
+/// How far the extremes and the norm of a tensor are apart from those of several put together, relative to its own; `None` where it does not have as
+/// many elements.
+fn apart_from_parts(whole: &TensorRecord, parts: &[&TensorRecord]) -> Option<f64> {
+    if parts.len() < 2 || parts.iter().map(|part| part.len()).sum::<u64>() != whole.len() {
+        return None;
+    }
+    let numbers = |record: &TensorRecord| {
+        let found = &record.statistics;
+        Some([found.min()?.as_f64(), found.max()?.as_f64(), found.norm()?])
+    };
+    let [least, greatest, norm] = numbers(whole)?;
+    let mut of_parts = [f64::INFINITY, f64::NEG_INFINITY, 0.0];
+    for part in parts {
+        let [least, greatest, norm] = numbers(part)?;
+        of_parts = [of_parts[0].min(least), of_parts[1].max(greatest), of_parts[2].hypot(norm)];
+    }
+    let extent = least.abs().max(greatest.abs()).max(f64::MIN_POSITIVE);
+    let off = [(least, of_parts[0], extent), (greatest, of_parts[1], extent), (norm, of_parts[2], norm)];
+    Some(off.into_iter().map(|(whole, parts, size)| (whole - parts).abs() / size).fold(0.0, f64::max))
+}
+
+/// A group, and before it those that it reads, and those that are read by these alone: nothing that both sides have shows what they hand on.
+fn region<'a>(flow: &Flow<'a>, place: usize) -> Vec<&'a Substitution> {
+    let groups = &flow.pair.substitutions;
+    let mut within = vec![place];
+    for earlier in (0..place).rev() {
+        let group = &groups[earlier];
+        let is_read = |next: &usize| *next == place || (group.boundary.is_empty() && within.contains(next));
+        if within.len() < LOOKED_AT && group.feeds.iter().any(is_read) {
+            within.push(earlier);
+        }
+    }
+    within.iter().rev().map(|&place| &groups[place]).collect()
+}
+
+/// The forward call of a backward op, which has no partner either; the op itself where there is none.
+fn forward_of(flow: &Flow<'_>, op: usize) -> usize {
+    let name = flow.nodes[op].op.name.in_phase(Phase::Forward);
+    let members =
+        flow.pair.substitutions.iter().flat_map(|group| group.baseline.iter().chain(&group.candidate));
+    let mut members = members.copied().filter(|&member| member < op);
+    members.find(|&member| name.as_deref() == Some(flow.nodes[member].op.name.as_str())).unwrap_or(op)
+}
+
+/// Whether an op makes more than indices, lengths and masks.
+fn makes_floats(node: &Node<'_>) -> bool {
+    tensors(node, true).any(|record| record.dtype.known().is_some_and(|dtype| Precision::of(dtype).is_some()))
+}

@@ -1,0 +1,340 @@
+//! How large an error may be before it is called one: defaults by dtype, and the user's own rules.
+//!
+//! A default has three numbers, each with a reason that can be traced:
+//!
+//! * `rel_l2`: error that one op may make on agreeing inputs. The accumulative bounds of the operator standards in use
+//!   are 2^-11 (float32), 2^-8 (float16) and 2^-7 (bfloat16) for single elements, their bias limit for float32 is 2^-14.
+//!   An l2 error averages over elements, so the tighter of the two kinds is taken; rounding noise measured between two
+//!   correct implementations stays below 3e-6 (float32), a twentieth of it.
+//! * `max_err`: error of one element relative to the largest magnitude of the baseline; four times `rel_l2`, which
+//!   normally distributed noise of that size does not reach in 1e9 elements.
+//! * `accumulated`: what rounding may grow to along a run, op by op. The fault of an op is told from growth by the jump.
+
+use std::fmt;
+use std::path::Path;
+
+use globset::{Glob, GlobMatcher};
+use serde::Deserialize;
+
+use probe_dump::DType;
+use probe_files::settings::{self, SettingsError};
+use probe_measure::{ALL_METRICS, Metric};
+
+/// Default bounds for one dtype.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DTypeTolerance {
+    /// Largest relative l2 error of one op on agreeing inputs.
+    pub rel_l2: f64,
+    /// Largest relative l2 error that accumulated rounding explains.
+    pub accumulated: f64,
+}
+
+impl DTypeTolerance {
+    /// The default for a dtype; `None` for integers and bool, which must be equal.
+    pub fn of(dtype: DType) -> Option<Self> {
+        let (rel_l2, accumulated) = match dtype {
+            DType::F64 | DType::C128 => (-40, -30),
+            DType::F32 | DType::C64 => (-14, -7),
+            DType::F16 => (-9, -5),
+            DType::Bf16 => (-7, -4),
+            DType::F8E4M3 => (-3, -2),
+            DType::F8E5M2 => (-2, -1),
+            _ => return None,
+        };
+        Some(Self { rel_l2: 2_f64.powi(rel_l2), accumulated: 2_f64.powi(accumulated) })
+    }
+
+    /// Largest systematic scale error `|slope - 1|`: rounding is not biased, so a slope stands out long before the error does.
+    pub fn slope(self) -> f64 {
+        self.rel_l2 / 4.0
+    }
+}
+
+/// One rule of the user's: for the slots its pattern matches, bounds on metrics in place of the defaults.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    pattern: String,
+    matcher: GlobMatcher,
+    dtype: Option<DType>,
+    ignore: bool,
+    exact: bool,
+    bounds: Vec<(Metric, f64)>,
+}
+
+/// The user's rules in order; the first that matches decides.
+#[derive(Debug, Clone, Default)]
+pub struct Rules(Vec<Rule>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RulesFile {
+    #[serde(default)]
+    rule: Vec<RuleEntry>,
+}
+
+/// One rule as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleEntry {
+    pattern: String,
+    dtype: Option<String>,
+    #[serde(default)]
+    ignore: bool,
+    #[serde(default)]
+    exact: bool,
+    cosine: Option<f64>,
+    max_abs_err: Option<f64>,
+    mean_abs_err: Option<f64>,
+    max_rel_err: Option<f64>,
+    mean_rel_err: Option<f64>,
+    rmse: Option<f64>,
+    euclidean: Option<f64>,
+    rel_l2: Option<f64>,
+    within_1e3: Option<f64>,
+    within_5e3: Option<f64>,
+    max_ulp: Option<f64>,
+}
+
+impl Rules {
+    /// Reads a TOML file of `[[rule]]` tables.
+    ///
+    /// # Errors
+    /// [`SettingsError`] that names the file and the rule.
+    pub fn from_file(path: &Path) -> Result<Self, SettingsError> {
+        settings::load(path, Self::parse)
+    }
+
+    /// Reads rules from TOML text.
+    ///
+    /// # Errors
+    /// What is wrong, on one line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let file: RulesFile = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+            format!("line {line}: {}", error.message().replace('\n', " "))
+        })?;
+        Self::of(file.rule)
+    }
+
+    /// Rules of entries that were read as a part of another file.
+    ///
+    /// # Errors
+    /// What is wrong, on one line, beginning with `rule` and the number of the entry.
+    pub fn of(entries: Vec<RuleEntry>) -> Result<Self, String> {
+        let rules = entries.into_iter().enumerate().map(|(index, entry)| {
+            entry.validate().map_err(|message| format!("rule {}: {message}", index + 1))
+        });
+        rules.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Pattern and bounds of each rule, in order.
+    pub fn texts(&self) -> Vec<(String, String)> {
+        let text = |rule: &Rule| {
+            rule.to_string().split_once(": ").map_or_else(String::new, |(_, bounds)| bounds.to_owned())
+        };
+        self.0.iter().map(|rule| (rule.pattern.clone(), text(rule))).collect()
+    }
+
+    /// Whether the first rule of a pattern allows something that the first of `older` did not.
+    pub fn is_looser(&self, older: &Self, pattern: &str) -> bool {
+        let of = |rules: &'_ Self| rules.0.iter().find(|rule| rule.pattern == pattern).cloned();
+        let (Some(new), Some(old)) = (of(self), of(older)) else { return true };
+        if old.ignore || new.exact {
+            return false;
+        }
+        if new.ignore || old.exact || new.dtype != old.dtype {
+            return true;
+        }
+        old.bounds.iter().any(|(metric, before)| match new.bounds.iter().find(|(other, _)| other == metric) {
+            Some((_, now)) if is_similarity(*metric) => now < before,
+            Some((_, now)) => now > before,
+            None => true,
+        })
+    }
+
+    /// The rules, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Rule> {
+        self.0.iter()
+    }
+
+    /// Whether there is any rule.
+    pub fn any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Position and content of the first rule that matches a slot.
+    pub fn find(&self, op: &str, slot: &str, dtype: Option<DType>) -> Option<(usize, &Rule)> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let full = format!("{op}.{slot}");
+        self.0.iter().enumerate().find(|(_, rule)| {
+            (rule.dtype.is_none() || rule.dtype == dtype)
+                && (rule.matcher.is_match(&full) || rule.matcher.is_match(op))
+        })
+    }
+}
+
+impl RuleEntry {
+    fn validate(self) -> Result<Rule, String> {
+        let dtype = match &self.dtype {
+            Some(name) => Some(DType::parse(name).ok_or_else(|| {
+                let known: Vec<_> = probe_dump::ALL_DTYPES.iter().map(|dtype| dtype.name()).collect();
+                format!("unknown dtype {name:?}; known: {}", known.join(", "))
+            })?),
+            None => None,
+        };
+        let matcher = Glob::new(&self.pattern)
+            .map_err(|error| format!("pattern {:?}: {}", self.pattern, error.kind()))?
+            .compile_matcher();
+        let given = [
+            (Metric::Cosine, self.cosine),
+            (Metric::MaxAbsErr, self.max_abs_err),
+            (Metric::MeanAbsErr, self.mean_abs_err),
+            (Metric::MaxRelErr, self.max_rel_err),
+            (Metric::MeanRelErr, self.mean_rel_err),
+            (Metric::Rmse, self.rmse),
+            (Metric::Euclidean, self.euclidean),
+            (Metric::RelL2, self.rel_l2),
+            (Metric::Within1e3, self.within_1e3),
+            (Metric::Within5e3, self.within_5e3),
+            (Metric::MaxUlp, self.max_ulp),
+        ];
+        let bounds: Vec<_> = given.into_iter().filter_map(|(metric, bound)| Some((metric, bound?))).collect();
+        let least = |metric| if metric == Metric::Cosine { -1.0 } else { 0.0 };
+        if let Some((metric, bound)) =
+            bounds.iter().find(|(metric, bound)| bound.is_nan() || *bound < least(*metric))
+        {
+            return Err(format!("{} = {bound} is not a bound", metric.name()));
+        }
+        if bounds.is_empty() && !self.ignore && !self.exact {
+            let names: Vec<_> = ALL_METRICS.iter().map(|metric| metric.name()).collect();
+            return Err(format!(
+                "has no bound; give one of {}, or exact = true, or ignore = true",
+                names.join(", ")
+            ));
+        }
+        Ok(Rule { pattern: self.pattern, matcher, dtype, ignore: self.ignore, exact: self.exact, bounds })
+    }
+}
+
+/// True for metrics that are better the larger they are; their bounds are minima.
+const fn is_similarity(metric: Metric) -> bool {
+    matches!(metric, Metric::Cosine | Metric::Within1e3 | Metric::Within5e3)
+}
+
+impl Rule {
+    /// Whether matching slots are not judged at all.
+    pub const fn ignores(&self) -> bool {
+        self.ignore
+    }
+
+    /// Whether matching slots have to be equal to the bit.
+    pub const fn is_exact(&self) -> bool {
+        self.exact
+    }
+
+    /// The pattern, as it was written.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// Whether the rule is for this slot, whatever its type.
+    pub fn is_about(&self, op: &str, slot: &str) -> bool {
+        self.matcher.is_match(format!("{op}.{slot}")) || self.matcher.is_match(op)
+    }
+
+    /// Holds `value` of each bounded metric against its bound. `None` when none of the metrics is known;
+    /// otherwise the first bound that is broken, if any.
+    pub fn check(&self, value: impl Fn(Metric) -> Option<f64>) -> Option<Result<(), String>> {
+        let mut known = false;
+        for &(metric, bound) in &self.bounds {
+            let Some(found) = value(metric) else { continue };
+            known = true;
+            let (holds, sign) =
+                if is_similarity(metric) { (found >= bound, "<") } else { (found <= bound, ">") };
+            if !holds {
+                return Some(Err(format!("{} {found:.3e} {sign} {bound:.3e}", metric.name())));
+            }
+        }
+        known.then_some(Ok(()))
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user rule {:?}:", self.pattern)?;
+        if self.ignore {
+            return f.write_str(" not judged");
+        }
+        if self.exact {
+            f.write_str(if self.bounds.is_empty() { " exact" } else { " exact," })?;
+        }
+        for (index, (metric, bound)) in self.bounds.iter().enumerate() {
+            let sign = if is_similarity(*metric) { ">=" } else { "<=" };
+            write!(f, "{} {} {sign} {bound:e}", if index == 0 { "" } else { "," }, metric.name())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_matching_rule_wins() {
+        let rules = Rules::parse(
+            r#"
+            [[rule]]
+            pattern = "Functional.softmax.*.output.0"
+            rel_l2 = 1e-3
+            cosine = 0.999
+            [[rule]]
+            pattern = "*"
+            dtype = "bfloat16"
+            max_ulp = 2
+            "#,
+        )
+        .unwrap();
+        let find = |op, slot, dtype| rules.find(op, slot, dtype).map(|(index, _)| index);
+        assert_eq!(find("Functional.softmax.3.forward", "output.0", Some(DType::Bf16)), Some(0));
+        assert_eq!(find("Functional.softmax.3.forward", "input.0", Some(DType::Bf16)), Some(1));
+        assert_eq!(find("Functional.softmax.3.forward", "input.0", Some(DType::F32)), None);
+        let (_, rule) = rules.find("Functional.softmax.3.forward", "output.0", None).unwrap();
+        assert_eq!(rule.check(|_| None), None);
+        assert_eq!(rule.check(|m| (m == Metric::RelL2).then_some(1e-4)), Some(Ok(())));
+        assert!(rule.check(|m| (m == Metric::Cosine).then_some(0.9)).unwrap().is_err());
+        assert_eq!(
+            rule.to_string(),
+            "user rule \"Functional.softmax.*.output.0\": cosine >= 9.99e-1, rel_l2 <= 1e-3"
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named_on_one_line() {
+        for (text, expected) in [
+            ("[[rule]]\npattern = \"*\"\nrel_12 = 1.0\n", "line 3: unknown field `rel_12`"),
+            ("[[rule]]\npattern = \"*\"\n", "rule 1: has no bound"),
+            (
+                "[[rule]]\npattern = \"*\"\ndtype = \"float31\"\nrel_l2 = 1\n",
+                "rule 1: unknown dtype \"float31\"",
+            ),
+            ("[[rule]]\npattern = \"a[\"\nrel_l2 = 1\n", "rule 1: pattern \"a[\""),
+            ("[[rule]]\npattern = \"*\"\nrel_l2 = nan\n", "rule 1: rel_l2 = NaN is not a bound"),
+            ("[[rule]]\npattern = \"*\"\nrmse = -0.5\n", "rule 1: rmse = -0.5 is not a bound"),
+        ] {
+            let message = Rules::parse(text).unwrap_err();
+            assert!(message.starts_with(expected), "{message}");
+            assert!(!message.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn coarser_types_have_wider_bounds() {
+        let bound = |dtype| DTypeTolerance::of(dtype).unwrap().rel_l2;
+        assert!(bound(DType::F64) < bound(DType::F32) && bound(DType::F32) < bound(DType::F16));
+        assert!(bound(DType::F16) < bound(DType::Bf16) && bound(DType::Bf16) < bound(DType::F8E4M3));
+        assert_eq!(DTypeTolerance::of(DType::I64), None);
+    }
+}

@@ -1,0 +1,354 @@
+//! How much error of a result the errors of its inputs explain.
+//!
+//! Relative to the scale of the result ([`scale`](super::scale)). The rules are first-order and for errors without
+//! correlation to the values; what they leave out (a gain that all calls of a kind share) is seen by the family.
+
+use super::flow::{Flow, Node, Place};
+use super::ops::Kind;
+use super::scale::size_of_other;
+use probe_dump::{Number, Phase, Scalar, SlotSide, Value};
+
+/// Slope of element-wise functions: GELU and `SiLU` reach 1.13 and 1.1.
+const SLOPE: f64 = 1.2;
+
+/// Share of the root of a relative error that a square root makes of it: elements near 0 carry more than their share.
+const ROOT: f64 = 0.2;
+
+/// Of elements of size 1, a share of about four times the error is so near a threshold that rounding may carry it over.
+const NEAR: f64 = 4.0;
+
+/// Flips expected from which on choices count as flipped.
+const FLIPS: f64 = 0.3;
+
+/// Elements beyond the root mean square carry more of a power's error than of the norm.
+const PEAKED: f64 = 2.0;
+
+/// A probability changes by at most itself times the changes of its logit and of the mean of all logits; another factor 2
+/// for gradients that are negative, at the label.
+const BOTH_SIDES: f64 = 4.0;
+
+/// How far a divisor that crosses zero may magnify error beyond its own.
+const MIXED_DIVISOR: f64 = 4.0;
+
+/// Error of one input: relative to its norm, and absolute.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct InputError {
+    pub(super) relative: f64,
+    pub(super) absolute: f64,
+}
+
+/// Inputs of an op with their errors.
+pub(super) type Inputs = [(Place, InputError)];
+
+/// Relative error of the result at `place` that its inputs explain. `scale` is the scale of the result, positive.
+pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Inputs, saved: &Inputs) -> f64 {
+    let node = &flow.nodes[place.0];
+    let fact = flow.fact(place);
+    let floats = |inputs: &Inputs| -> Vec<(Place, InputError)> {
+        inputs.iter().copied().filter(|(place, _)| flow.fact(*place).is_float).collect()
+    };
+    let (given, mut saved) = (floats(given), floats(saved));
+    // Where the gradient itself was not recorded, the forward alone tells of it.
+    if node.traits.kind == Kind::Product && !given.is_empty() {
+        let matrices = saved.iter().any(|(place, _)| flow.shape(*place).len() > 1);
+        saved.retain(|(place, _)| {
+            is_factor(flow, node, *place) && (flow.shape(*place).len() > 1 || !matrices)
+        });
+    }
+    let relative = largest(given.iter().map(|(_, error)| error.relative));
+    let of_saved = largest(saved.iter().map(|(_, error)| error.relative));
+    let joint = root(given.iter().map(|(_, error)| error.relative));
+    let absolute = root(given.iter().map(|(_, error)| error.absolute));
+    let len = |place: Place| flow.fact(place).len.max(1.0);
+    // An input that is broadcast is read often.
+    let spread = largest(given.iter().map(|(place, _)| (fact.len / len(*place)).sqrt())).max(1.0);
+    let gradient = node.makes_gradients();
+    let mut explained = match node.traits.kind {
+        Kind::Add if !gradient => absolute * spread / scale,
+        Kind::Copy | Kind::Embedding if !gradient => relative.max(absolute / scale),
+        Kind::Copy | Kind::Embedding => {
+            let elements = largest(given.iter().map(|(place, _)| len(*place)));
+            if fact.len <= elements { relative.max(absolute / scale) } else { relative }
+        }
+        Kind::Lipschitz if !gradient => relative.max(SLOPE * absolute / scale),
+        Kind::Sum if !gradient => joint.max(absolute / scale),
+        Kind::Mean if !gradient => {
+            let share = given.first().map_or(1.0, |(place, _)| len(*place) / fact.len.max(1.0));
+            joint.max(absolute / share.max(1.0) / scale)
+        }
+        Kind::Exponential if !gradient => {
+            // Below a mask, the error of what was masked: relative to it where the mask is no number that norms can hold, as large as it is
+            // where a smaller mask, of the least float16 or of -1e4, is in its norm.
+            largest(given.iter().map(|(place, error)| error.absolute / len(*place).sqrt())).max(relative)
+        }
+        Kind::LogSoftmax if !gradient => {
+            let means = largest(given.iter().map(|(place, error)| error.absolute / len(*place).sqrt()));
+            if given.iter().all(|(place, _)| len(*place) <= fact.len) {
+                (absolute / scale).max(means * fact.len.sqrt() / scale)
+            } else {
+                // A loss picks one element a row: each is off as all are on average, or at some places by more.
+                BOTH_SIDES * means * fact.len.sqrt() * rows_summed(flow, node, place.0) / scale
+            }
+        }
+        Kind::LogSoftmax => {
+            let (incoming, rest) = if node.is_dispatcher() {
+                given.split_at(given.len().min(1))
+            } else {
+                (&given[..], &saved[..])
+            };
+            let probabilities =
+                BOTH_SIDES * positive(flow, place) * root(rest.iter().map(|(_, error)| error.absolute));
+            largest(incoming.iter().map(|(_, error)| error.relative)).max(probabilities / scale)
+        }
+        Kind::Power if !gradient => match exponent(flow, place.0) {
+            Some(exponent) if exponent >= 1.0 => PEAKED * exponent * joint,
+            _ => joint.max(ROOT * relative.sqrt()),
+        },
+        Kind::Logarithm if !gradient => {
+            let means = given.iter().map(|(place, error)| error.absolute / len(*place).sqrt());
+            joint.max(largest(means) * fact.len.sqrt() / scale)
+        }
+        Kind::Product if !gradient => root(given.iter().map(|(place, error)| {
+            // A bias is added.
+            if flow.shape(*place).len() == 1 {
+                error.absolute * (fact.len / len(*place)).sqrt() / scale
+            } else {
+                error.relative
+            }
+        })),
+        Kind::Multiply if !gradient => {
+            let factor = factors(flow, node, place.0);
+            joint.max(multiplied(flow, &given, fact.len) * factor / scale)
+        }
+        Kind::Divide | Kind::Root | Kind::Update if !gradient => {
+            let divided = given.iter().enumerate().map(|(index, &(place, error))| {
+                let last = index + 1 == given.len();
+                error.relative
+                    * if last && node.traits.kind != Kind::Root { magnification(flow, place) } else { 1.0 }
+            });
+            root(divided)
+        }
+        Kind::Attention if !gradient => {
+            // Errors of the products that the softmax is taken of are absolute: larger products, larger errors.
+            let rms = |index: usize| {
+                given.get(index).map_or(0.0, |&(place, _)| flow.fact(place).norm / len(place).sqrt())
+            };
+            let width = given
+                .first()
+                .and_then(|&(place, _)| flow.shape(place).last())
+                .map_or(1.0, |&size| size as f64);
+            let sharpness = (rms(0) * rms(1) * width.sqrt()).clamp(1.0, 100.0);
+            root(
+                given
+                    .iter()
+                    .enumerate()
+                    .map(|(index, (_, error))| error.relative * if index < 2 { sharpness } else { 1.0 }),
+            )
+        }
+        Kind::Normalisation if !gradient => {
+            let first =
+                given.first().map_or(0.0, |&(place, error)| error.relative * centring(flow, node, place));
+            // What is normalised has size 1, whatever scales and shifts it.
+            let parameters = given.iter().skip(1).map(|&(place, error)| {
+                let rows = (fact.len / len(place)).max(1.0);
+                error.relative.min(error.absolute * rows.sqrt() / scale)
+            });
+            root(parameters.chain([first]))
+        }
+        // A shift has no part in any gradient; beside the scale it is small, or as large as its error says.
+        Kind::Normalisation if gradient => {
+            let one_row = |place: Place| flow.shape(place).len() <= 1;
+            let split = |inputs: &Inputs| -> (Vec<_>, Vec<_>) {
+                inputs.iter().copied().partition(|(place, _)| one_row(*place))
+            };
+            let ((given_rows, given), (mut rows, others)) = (split(&given), split(&saved));
+            rows.extend(given_rows);
+            let size = largest(rows.iter().map(|(place, _)| flow.fact(*place).norm));
+            let of_rows = rows.iter().map(|(_, error)| error.relative.min(error.absolute / size));
+            let incoming = largest(given.iter().map(|(_, error)| error.relative));
+            incoming + largest(of_rows.chain(others.iter().map(|(_, error)| error.relative)))
+        }
+        // What the other factor takes out may be most of the gradient, and none of its error.
+        Kind::Multiply if gradient => {
+            let places: Vec<Place> = saved.iter().map(|(place, _)| *place).collect();
+            let other = size_of_other(flow, place, &places).unwrap_or(0.0);
+            (relative + of_saved).max(absolute * other / scale)
+        }
+        // So may what a choice takes out.
+        Kind::Lipschitz if gradient => {
+            // Dispatcher ops list what was saved behind the gradient.
+            let incoming = if node.is_dispatcher() {
+                given.first().map_or(0.0, |(_, error)| error.absolute)
+            } else {
+                absolute
+            };
+            (relative + of_saved).max(SLOPE * incoming / scale)
+        }
+        _ if node.is_backward() => relative + of_saved,
+        _ => joint,
+    };
+    if node.traits.chooses && (gradient || node.traits.is_gradient) {
+        // A choice that flips lets an element through or not.
+        // Of a dispatcher op, the gradient comes first, and what the choice was made of behind it.
+        let others = largest(given.iter().skip(1).map(|(_, error)| error.relative));
+        let near = of_saved.max(if node.is_dispatcher() { others } else { 0.0 });
+        explained = explained.max(flipped_gates(fact.len, near));
+    }
+    if node.traits.kind == Kind::Root {
+        explained = explained.max(ROOT * relative.sqrt());
+    }
+    // A sign that flips changes an element by twice its size.
+    if matches!(node.base, "sign" | "sgn") {
+        explained = explained.max(2.0 * flipped_gates(fact.len, relative));
+    }
+    explained
+}
+
+/// Relative error of a gradient of so many elements that comes of elements which a choice lets through on one side alone, where
+/// what it was made of is off by `near`; 0 where hardly one is expected to flip.
+pub(super) fn flipped_gates(elements: f64, near: f64) -> f64 {
+    if flips(elements, near) > FLIPS { near.sqrt() } else { 0.0 }
+}
+
+/// Choices among so many elements, off by `near`, that are expected to flip.
+pub(super) fn flips(elements: f64, near: f64) -> f64 {
+    elements * near * NEAR
+}
+
+/// Relative error of a result of which a share is picked by other indices: as if other elements of the same size stood there, and
+/// that those may be larger than most.
+pub(super) fn picked(share: f64) -> f64 {
+    (PEAKED * (2.0 * share).sqrt()).min(1.0)
+}
+
+/// Rows that each element of a loss is the sum of; 1 for a mean.
+fn rows_summed(flow: &Flow<'_>, node: &Node<'_>, position: usize) -> f64 {
+    let sums = node.given().any(|slot| {
+        let Some(slot) = flow.slot((position, slot)) else { return false };
+        match &slot.value {
+            Value::Scalar(Scalar::Text(text)) => &**text == "sum",
+            // The code of dispatcher ops.
+            Value::Scalar(Scalar::Number(number)) => {
+                node.is_dispatcher() && &*slot.path == "input.3" && number.as_f64() > 1.5
+            }
+            _ => false,
+        }
+    });
+    let rows = |slot| flow.shape((position, slot)).iter().rev().skip(1).product::<u64>() as f64;
+    node.given().next().filter(|_| sums).map_or(1.0, rows)
+}
+
+/// Whether the gradient of a product rests on a value that its forward was given or made: on the factors, and that of a weight
+/// on the other factor alone. The product itself does not matter.
+fn is_factor(flow: &Flow<'_>, node: &Node<'_>, place: Place) -> bool {
+    let side = flow.side(place);
+    let own = side == SlotSide::Parameter && node.op.name.phase() == Phase::ParameterGradient;
+    !side.is_result() && !own
+}
+
+/// The exponent of a power, where it is a number.
+fn exponent(flow: &Flow<'_>, position: usize) -> Option<f64> {
+    let node = &flow.nodes[position];
+    if node.base == "square" {
+        return Some(2.0);
+    }
+    node.given().find_map(|slot| match &flow.slot((position, slot))?.value {
+        Value::Scalar(Scalar::Number(number)) => Some(number.as_f64()),
+        _ => None,
+    })
+}
+
+/// Largest element of a value of the baseline; 0 where none is positive or it is not known.
+fn positive(flow: &Flow<'_>, place: Place) -> f64 {
+    let max = match flow.evidence.at(place.0, place.1).measured() {
+        Some(metrics) => metrics.baseline.max,
+        None => flow
+            .slot(place)
+            .and_then(|slot| slot.value.tensor())
+            .and_then(|record| record.statistics.max().map(Number::as_f64)),
+    };
+    max.unwrap_or(0.0).max(0.0)
+}
+
+/// Whether a value may hold some of the rows that a module around it was given, picked by choices that an error of `noise`
+/// flips: the tokens of an expert.
+pub(super) fn may_select_others(flow: &Flow<'_>, place: Place, noise: f64) -> bool {
+    let fact = flow.fact(place);
+    let Some(&width) = flow.shape(place).last().filter(|&&width| width > 1) else { return false };
+    flow.around(place.0).flat_map(|outer| flow.given(outer)).any(|whole| {
+        let given = flow.fact(whole);
+        let rows = given.len / width as f64;
+        flow.shape(whole).last() == Some(&width)
+            && given.is_float
+            && !given.exact
+            && given.len > fact.len
+            && rows * noise * NEAR > FLIPS
+    })
+}
+
+/// Magnitude of the numbers that an element-wise product has among its factors.
+fn factors(flow: &Flow<'_>, node: &Node<'_>, position: usize) -> f64 {
+    let numbers = node.given().filter_map(|slot| match &flow.slot((position, slot))?.value {
+        Value::Scalar(Scalar::Number(number @ (Number::Int(_) | Number::Float(_)))) => {
+            Some(number.as_f64().abs())
+        }
+        _ => None,
+    });
+    numbers.filter(|number| number.is_finite()).product()
+}
+
+/// Norm of the error of an element-wise product: the error of each factor times the size of the others.
+fn multiplied(flow: &Flow<'_>, given: &Inputs, len: f64) -> f64 {
+    let rms = |place: Place| flow.fact(place).norm / flow.fact(place).len.max(1.0).sqrt();
+    let parts = given.iter().map(|&(place, error)| {
+        let others: f64 =
+            given.iter().filter(|(other, _)| *other != place).map(|(other, _)| rms(*other)).product();
+        error.absolute * (len / flow.fact(place).len.max(1.0)).max(1.0).sqrt() * others
+    });
+    root(parts)
+}
+
+/// Largest factor by which relative noise (in l2) of a divisor may grow in a quotient: its root mean square over its
+/// smallest element.
+fn magnification(flow: &Flow<'_>, place: Place) -> f64 {
+    let fact = flow.fact(place);
+    let Some(record) = flow.slot(place).and_then(|slot| slot.value.tensor()) else { return 1.0 };
+    let (min, max) = match flow.evidence.at(place.0, place.1).measured() {
+        Some(metrics) => (metrics.baseline.min, metrics.baseline.max),
+        None => (record.statistics.min().map(Number::as_f64), record.statistics.max().map(Number::as_f64)),
+    };
+    let (Some(min), Some(max)) = (min, max) else { return 1.0 };
+    let smallest = if min > 0.0 { min } else { -max };
+    if smallest > 0.0 { (fact.norm / fact.len.max(1.0).sqrt() / smallest).max(1.0) } else { MIXED_DIVISOR }
+}
+
+/// Factor by which relative error grows where the mean is taken out: root mean square over deviation, of all elements
+/// together. 1 for normalisations that do not centre.
+pub(super) fn centring(flow: &Flow<'_>, node: &Node<'_>, place: Place) -> f64 {
+    if node.base.to_ascii_lowercase().contains("rms") { 1.0 } else { spread_out(flow, place) }
+}
+
+/// Root mean square of a value over its deviation: by how much an error is larger beside what tells the elements apart than beside
+/// their size.
+pub(super) fn spread_out(flow: &Flow<'_>, place: Place) -> f64 {
+    let fact = flow.fact(place);
+    let mean = match flow.evidence.at(place.0, place.1).measured() {
+        Some(metrics) => metrics.baseline.mean,
+        None => {
+            flow.slot(place).and_then(|slot| slot.value.tensor()).and_then(|record| record.statistics.mean())
+        }
+    };
+    let square = fact.norm * fact.norm / fact.len.max(1.0);
+    let Some(mean) = mean.filter(|mean| mean.is_finite() && square > 0.0) else { return 1.0 };
+    (square / (square - mean * mean).max(square * 1e-6)).sqrt()
+}
+
+/// Root of the sum of squares.
+pub(super) fn root(values: impl Iterator<Item = f64>) -> f64 {
+    values.map(|value| value * value).sum::<f64>().sqrt()
+}
+
+/// Largest of some errors, 0 where there are none.
+pub(super) fn largest(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, f64::max)
+}

@@ -1,0 +1,202 @@
+//! Differences in rows that nothing reads. Of padding, one attention kernel makes zeros and another one numbers; both are right, since masks and
+//! labels keep these rows out of the loss and of every gradient. All that is computed of them differs as well.
+//!
+//! The backward pass tells. A gradient that reaches a product is zero in the rows that nothing reads, and the gradient of the product's weight is a sum over
+//! the others alone. So a difference is in rows that nothing reads if
+//!
+//! - one side has zeros there, in the share of the rows that has no gradient either;
+//! - the difference is what the other side has there, and nothing else: its square is the difference of the squared norms (Pythagoras);
+//! - the gradient of the weight agrees whose product reads it first, and that of the last product: what the rows that are read are off by shows there.
+
+use std::collections::HashSet;
+
+use super::Verdict;
+use super::alone::MadeAlone;
+use super::difference::{Difference, Fact, Identity};
+use super::flow::{Flow, Place};
+use super::ops::Kind;
+use super::precision::Precision;
+use super::transfer::largest;
+use probe_dump::{Phase, SlotSide};
+use probe_measure::Evidence;
+
+/// A product whose gradient of the weight is off by less than this part of what it reads has not read the difference.
+const UNREAD: f64 = 4.0;
+
+/// The last gradient agrees if it is off by no more than this many times what rounding does, or what led to the difference is off by: errors add up on
+/// the way there.
+const AGREE: f64 = 16.0;
+
+/// Estimates of distances are within a fifth, their squares within this.
+const ESTIMATE: f64 = 0.5;
+
+/// Share of the zeros that have no gradient: elements may be zero by chance.
+const ZEROS: f64 = 0.99;
+
+/// Takes differences in rows that nothing reads out of the judgement; a remark on them, if there are some.
+pub(super) fn set_aside(flow: &mut Flow<'_>) -> Option<String> {
+    let products = Product::all(flow);
+    // Whatever the forward pass is off by where it is read has come together here.
+    let level = products.iter().max_by_key(|product| product.forward)?.gradient;
+    let differs = |read: f64| read > UNREAD * level;
+    let unread = |product: &&Product| differs(product.read) && UNREAD * product.gradient < product.read;
+    // Weights that have drifted and what rounding does are far below.
+    let least =
+        products.iter().filter(unread).map(|product| product.read).reduce(f64::max)? / (UNREAD * UNREAD);
+    let computed = Computed::of(flow);
+    let places: Vec<Place> = (0..flow.nodes.len())
+        .filter(|&op| is_forward(flow, op))
+        .flat_map(|op| (0..flow.nodes[op].slot_count()).map(move |slot| (op, slot)))
+        .filter(|&place| is_known(flow.fact(place)) && differs(flow.fact(place).relative()))
+        .filter(|&place| computed.has(flow, place))
+        .skip_while(|&place| flow.fact(place).relative() < least)
+        .collect();
+    let first = *places.first()?;
+    let before = (0..first.0).filter(|&op| is_forward(flow, op));
+    let before =
+        largest(before.flat_map(|op| flow.facts(op)).filter(|fact| is_known(fact)).map(Fact::relative));
+    let rounding = flow.fact(first).dtype.and_then(Precision::of)?.unknown;
+    if level > AGREE * before.max(rounding) {
+        return None;
+    }
+    let behind = products.iter().filter(unread).filter(|product| product.forward >= first.0);
+    let reader = behind.min_by_key(|product| product.forward)?;
+    if !is_left_out(flow, first, reader) {
+        return None;
+    }
+    let most = largest(places.iter().map(|&place| flow.fact(place).relative()));
+    for &place in &places {
+        let fact = flow.fact_mut(place);
+        fact.distance = level * fact.norm;
+        fact.allowed = true;
+        fact.judgement.verdict = Verdict::Close;
+        fact.judgement.reason = "differs only in rows that nothing reads: they have no gradient".into();
+    }
+    let (op, path) = (&flow.nodes[first.0].op.name, flow.slot(first).map_or("", |slot| &*slot.path));
+    Some(format!(
+        "{} values differ by up to {most:.1e} in rows that nothing reads, such as padding: one side has zeros there and no gradient reaches them; first: {} {path}",
+        places.len(),
+        op.as_str()
+    ))
+}
+
+/// What the forward pass computed: all but weights and data.
+struct Computed {
+    alone: MadeAlone,
+    made: HashSet<Identity>,
+}
+
+impl Computed {
+    fn of(flow: &Flow<'_>) -> Self {
+        let ops = (0..flow.nodes.len()).filter(|&op| is_forward(flow, op));
+        let results = ops.flat_map(|op| flow.nodes[op].results().map(move |slot| (op, slot)));
+        let made = results.filter_map(|place| flow.fact(place).identity).collect();
+        Self { alone: MadeAlone::of(flow, |_| true), made }
+    }
+
+    fn has(&self, flow: &Flow<'_>, place: Place) -> bool {
+        if flow.modules_alone {
+            // Between modules hardly anything is recorded.
+            return flow.side(place) != SlotSide::Parameter;
+        }
+        let made = flow.fact(place).identity.is_some_and(|identity| self.made.contains(&identity));
+        made || self.alone.arrives_at(flow, place)
+    }
+}
+
+/// A product of both passes.
+struct Product {
+    /// Position of its forward call.
+    forward: usize,
+    /// Position of what made the gradient of its weight.
+    backward: usize,
+    /// Error of what it multiplies the weight with.
+    read: f64,
+    /// Error of the gradient of its weight.
+    gradient: f64,
+}
+
+impl Product {
+    /// Those of which all of that is known.
+    fn all(flow: &Flow<'_>) -> Vec<Self> {
+        let positions = (0..flow.nodes.len()).filter(|&op| {
+            let node = &flow.nodes[op];
+            node.is_paired && node.is_backward() && !node.is_dispatcher() && node.traits.kind == Kind::Product
+        });
+        positions.filter_map(|backward| Self::of(flow, backward)).collect()
+    }
+
+    fn of(flow: &Flow<'_>, backward: usize) -> Option<Self> {
+        let saved = flow.saved(backward);
+        let input = |place: &&Place| flow.side(**place) == SlotSide::Input && is_known(flow.fact(**place));
+        let inputs = || saved.iter().filter(input);
+        let data: Vec<Place> = inputs().copied().filter(|&place| !flow.is_weight(place)).collect();
+        let is_of_weight = |slot: usize| {
+            let path = flow.slot((backward, slot)).map_or("", |slot| &*slot.path);
+            let weight = |number: &str| {
+                let mut weights = inputs().filter(|&&place| flow.is_weight(place));
+                weights.any(|&place| {
+                    flow.slot(place).is_some_and(|slot| slot.path.strip_prefix("input.") == Some(number))
+                })
+            };
+            // Those of biases do not rest on what was read.
+            flow.shape((backward, slot)).len() > 1
+                && path.strip_prefix("output.").map_or_else(|| path.starts_with("grad."), weight)
+        };
+        let gradients = flow.nodes[backward].results().filter(|&slot| is_of_weight(slot));
+        let gradients = gradients
+            .map(|slot| flow.fact((backward, slot)))
+            .filter(|fact| is_known(fact) && fact.norm > 0.0);
+        Some(Self {
+            forward: data.first()?.0,
+            backward,
+            read: largest(data.iter().map(|&place| flow.fact(place).relative())),
+            gradient: gradients.map(Fact::relative).reduce(f64::max)?,
+        })
+    }
+}
+
+/// Whether a value is zero on one side where it has no gradient, and that is all the difference.
+fn is_left_out(flow: &Flow<'_>, place: Place, reader: &Product) -> bool {
+    let fact = flow.fact(place);
+    let [b, c] = zero_shares(flow, place).map(|share| share.unwrap_or(0.0));
+    let given = flow.given(reader.backward).into_iter().filter(|&place| flow.fact(place).is_float);
+    let without_gradient = given.filter_map(|place| {
+        let [b, c] = zero_shares(flow, place);
+        Some(b?.min(c?))
+    });
+    let share = without_gradient.reduce(f64::max).unwrap_or(0.0);
+    let zeros = b.max(c);
+    let (b, c) = fact.norms;
+    let (found, expected) = (fact.distance.powi(2), (b * b - c * c).abs());
+    zeros > 0.0 && share >= ZEROS * zeros && (found - expected).abs() <= ESTIMATE * found
+}
+
+/// Share of the elements that are zero on each side, where it is known.
+fn zero_shares(flow: &Flow<'_>, (op, slot): Place) -> [Option<f64>; 2] {
+    if let Evidence::Data(kept) = flow.evidence.at(op, slot) {
+        let metrics = kept.metrics();
+        let len = flow.fact((op, slot)).len;
+        return [&metrics.baseline, &metrics.candidate].map(|side| Some(side.zeros as f64 / len));
+    }
+    let (b, c) = flow.pair.slot_at(op, slot);
+    [b, c].map(|slot| {
+        let counts = slot?.value.tensor()?.counts.as_deref()?;
+        Some(counts.zeros as f64 / counts.elements as f64)
+    })
+}
+
+/// An op of the forward pass that both sides have.
+fn is_forward(flow: &Flow<'_>, op: usize) -> bool {
+    let node = &flow.nodes[op];
+    node.is_paired && node.op.name.phase() == Phase::Forward && !node.traits.optimizes
+}
+
+/// Whether the error of a value is known, and not from below alone.
+fn is_known(fact: &Fact) -> bool {
+    fact.is_float
+        && fact.is_measured
+        && !fact.blind
+        && !fact.swamped
+        && matches!(fact.difference, Difference::None | Difference::Numbers)
+}

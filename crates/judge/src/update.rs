@@ -1,0 +1,301 @@
+//! Updates: what an optimizer changed, within a step or from one step to the next.
+//!
+//! Sketches are sums, so the sketch after less the sketch before is that of the change, and its error that of the change.
+//! A weight differs from its partner by what all steps before left; its last change tells whether this step's optimizer is
+//! at fault.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::flow::{Flow, Place};
+use super::median::median;
+use super::ops::Kind;
+use super::precision::Precision;
+use super::value::{Family, Role, Weighed};
+use super::weigh::GradientErrors;
+use probe_dump::{Content, Phase, Rank, SMALL_TENSOR, Sketch, SketchVersion, Slot, SlotSide};
+use probe_measure::{SKETCH_NOISE, observe, sketch_distance};
+
+/// An optimizer that divides by the size of the gradient makes full steps of gradients that are noise: the error of a
+/// change is that of the gradient's smallest elements. Up to 6 times the root of the gradient's relative error was seen in
+/// sound runs (key biases, experts that few tokens reach).
+const ADAPTIVE: f64 = 8.0;
+
+/// And of vectors at least this: where a part of the gradient is noise and nothing else (the keys in a joint bias, weights of features
+/// that never fire), its elements take either sign. Only a change that is missing, doubled or turned around stands out.
+const SIGNS: f64 = 0.12;
+
+/// And of matrices this over the root of the number of input features: the gradients of one feature that hardly ever fires are noise,
+/// in all its weights, and take either sign. All turned around, they change the update by twice the root of their share; a quarter of
+/// that, since an update is at fault beyond four times what is expected.
+const ONE_FEATURE: f64 = 2.0 / 4.0;
+
+/// Changes of this many parameters that are all larger, or all smaller, by the same factor are no noise.
+const ALIKE: usize = 6;
+
+/// The least such factor, less 1, and how many times the spread of the others it must be.
+const COMMON: (f64, f64) = (2e-3, 10.0);
+
+/// Others hand the error of the gradient on, with that of the changes before it.
+const LINEAR: f64 = 4.0;
+
+/// Optimizers of torch that take the gradient as it is.
+const PLAIN: [&str; 2] = ["Optimizer.SGD.step", "Optimizer.ASGD.step"];
+
+/// Relative error of a gradient up to which the change says anything.
+const LARGEST_GRADIENT_ERROR: f64 = 0.1;
+
+/// The size of a change varies less than its direction: by this share, and by these shares of the gradient's error and its
+/// root.
+const SIZE: (f64, f64, f64) = (0.02, 0.5, 0.5);
+
+/// And of optimizers that divide by this: where a third of a joint bias (that of the keys) has gradients that are zero in exact arithmetic,
+/// noise above the small number beside the divisor makes full steps of it, and noise below it none. The whole change is larger by
+/// `sqrt(3 / 2)` then, which is what is left of this beyond the two bits that a size may be off by.
+const JOINT: f64 = 0.224_744_871_391_589 / 4.0;
+
+/// Weights of a step, by module path and parameter name.
+pub(super) type Weights = HashMap<(Box<str>, Box<str>), [Arc<Sketch>; 2]>;
+
+/// What is left of a change between two states of a parameter, each given by both sides' sketches.
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    /// Norms of the changes of the baseline and the candidate.
+    size: [f64; 2],
+    /// Norm of their difference.
+    error: f64,
+}
+
+impl Change {
+    fn of(before: &[Arc<Sketch>; 2], after: &[Arc<Sketch>; 2]) -> Option<Self> {
+        let mut error = 0.0;
+        let [after_lanes, before_lanes] = [after, before].map(|[b, c]| b.lanes.iter().zip(c.lanes.iter()));
+        for ((after_b, after_c), (before_b, before_c)) in after_lanes.zip(before_lanes) {
+            let b = f64::from(*after_b) - f64::from(*before_b);
+            let c = f64::from(*after_c) - f64::from(*before_c);
+            error += (c - b) * (c - b);
+        }
+        // NaN where two of them are of different versions.
+        let size = [sketch_distance(&before[0], &after[0]), sketch_distance(&before[1], &after[1])];
+        let found = Self { size, error: error.sqrt() };
+        (found.error.is_finite() && size[0] > 0.0 && size[1].is_finite()).then_some(found)
+    }
+}
+
+impl Change {
+    /// By how much the candidate's change is larger.
+    fn ratio(&self) -> f64 {
+        self.size[1] / self.size[0] - 1.0
+    }
+}
+
+/// Where all changes are larger by one factor, each is held against how much the factors vary.
+fn common_factor(ratios: &[f64], found: &mut [Weighed]) {
+    let mut sorted = ratios.to_vec();
+    let middle = median(&mut sorted);
+    let mut deviations: Vec<f64> = ratios.iter().map(|ratio| (ratio - middle).abs()).collect();
+    let spread = median(&mut deviations);
+    let (least, times) = COMMON;
+    if ratios.len() < ALIKE || middle.abs() < least.max(times * spread) {
+        return;
+    }
+    for value in found.iter_mut().filter(|value| value.family.role == Role::UpdateSize) {
+        value.explained = value.explained.min(spread.max(least / times));
+    }
+}
+
+fn sketches(flow: &Flow<'_>, place: Place) -> Option<[Arc<Sketch>; 2]> {
+    let (b, c) = flow.pair.slot_at(place.0, place.1);
+    Some([sketch(&flow.pair.baseline, b?)?, sketch(&flow.pair.candidate, c?)?])
+}
+
+/// The sketch of a tensor; made of its elements where it is so small that these were recorded in place of one.
+fn sketch(rank: &Rank, slot: &Slot) -> Option<Arc<Sketch>> {
+    let record = slot.value.tensor()?;
+    let size = record.dtype.known()?.size() as u64;
+    if record.sketch.is_some() || record.len().saturating_mul(size) >= SMALL_TENSOR as u64 {
+        return record.sketch.clone();
+    }
+    let data = rank.store.load(record.data.as_deref()?).ok()?;
+    observe(data.view(), Content { sketch: Some(SketchVersion::CURRENT), hash: false }).sketch.map(Arc::new)
+}
+
+/// The two ways in which a change is weighed: its error, and its size.
+fn weighed(
+    flow: &Flow<'_>,
+    place: Place,
+    change: Change,
+    gradient: f64,
+    divides: bool,
+) -> Option<[Weighed; 2]> {
+    let fact = flow.fact(place);
+    let dtype = fact.dtype?;
+    let precision = Precision::of(dtype)?;
+    let resolution =
+        precision.least.max(2.0 * SKETCH_NOISE).max(2.0 * fact.noise) * fact.norm / change.size[0];
+    let family = |role| Family {
+        role,
+        name: Arc::default(),
+        is_module: false,
+        phase: Phase::Forward,
+        slot: Arc::default(),
+        dtype,
+    };
+    let one = |role, error: f64, explained: f64, least: f64| Weighed {
+        place,
+        family: family(role).into(),
+        kind: if divides && flow.shape(place).len() <= 1 { Kind::Update } else { Kind::Add },
+        precision,
+        error,
+        explained,
+        least,
+        unknown: least,
+        call: place.0,
+        clean: gradient <= 0.0,
+        blind: false,
+        elements: fact.len,
+        terms: 1.0,
+        gain: None,
+        remnant: None,
+        extremes: 0.0,
+    };
+    let is_vector = flow.shape(place).len() <= 1;
+    let noise = match gradient {
+        _ if gradient >= LARGEST_GRADIENT_ERROR => 2.0,
+        _ if divides && gradient > 0.0 => (ADAPTIVE * gradient.sqrt()).max(match *flow.shape(place) {
+            [_, features, ..] if features > 0 => ONE_FEATURE / (features as f64).sqrt(),
+            _ => SIGNS,
+        }),
+        _ if divides => 0.0,
+        _ => LINEAR * gradient,
+    };
+    let (share, of_error, of_root) = SIZE;
+    let size = share + of_error * gradient + of_root * gradient.sqrt();
+    let size = if divides && is_vector && gradient > 0.0 { size.hypot(JOINT) } else { size };
+    let size = if gradient < LARGEST_GRADIENT_ERROR { size } else { 10.0 };
+    let ratio = change.ratio().abs();
+    Some([
+        one(Role::Update, change.error / change.size[0], noise.min(2.0), resolution),
+        // What rounding adds has no direction.
+        one(Role::UpdateSize, ratio, size, 2.0 * resolution * resolution.max(1.0 / fact.len.sqrt())),
+    ])
+}
+
+/// Changes that recorded ops made to parameters: steps of optimizers, and the ops that add a quotient to their first input.
+pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<Weighed>) {
+    let mut judged: HashSet<Place> = HashSet::new();
+    let (mut found, mut ratios) = (Vec::new(), Vec::new());
+    for (position, node) in flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired) {
+        let adds = node.op.name.api() == "add_" && is_inside_step(flow, position);
+        if !adds && !matches!(node.traits.kind, Kind::Update | Kind::Optimizer) {
+            continue;
+        }
+        let by_path: HashMap<&str, usize> =
+            node.given().filter_map(|slot| Some((&*flow.slot((position, slot))?.path, slot))).collect();
+        let divides = !adds && !PLAIN.contains(&node.op.name.stem());
+        for slot in node.results() {
+            let place = (position, slot);
+            let Some(path) = flow.slot(place).map(|slot| &*slot.path) else { continue };
+            let Some((before, led)) = led_to(path, &by_path) else { continue };
+            if adds && !led.iter().any(|&given| flow.fact((position, given)).is_float) {
+                continue;
+            }
+            let error =
+                led.into_iter().map(|given| flow.fact((position, given)).relative()).fold(0.0, f64::max);
+            let (Some(before), Some(after)) = (sketches(flow, (position, before)), sketches(flow, place))
+            else {
+                continue;
+            };
+            let change = Change::of(&before, &after);
+            let Some((change, pair)) =
+                change.and_then(|change| Some((change, weighed(flow, place, change, error, divides)?)))
+            else {
+                continue;
+            };
+            judged.insert(place);
+            ratios.push(change.ratio());
+            found.extend(pair);
+        }
+    }
+    // What was added tells more than what became of the parameter; the state of an optimizer shows in what it adds.
+    values.retain(|value| {
+        !judged.contains(&value.place) && flow.nodes[value.place.0].traits.kind != Kind::Optimizer
+    });
+    common_factor(&ratios, &mut found);
+    values.extend(found);
+}
+
+/// Whether an op was called by the step of an optimizer.
+fn is_inside_step(flow: &Flow<'_>, position: usize) -> bool {
+    flow.nodes[position].op.parent.as_deref().is_some_and(|parent| parent.starts_with("Optimizer."))
+}
+
+/// The slot of a parameter before a change, and those of what led to the change: gradient and state, or the two inputs of
+/// the quotient.
+fn led_to(path: &str, given: &HashMap<&str, usize>) -> Option<(usize, Vec<usize>)> {
+    if let Some(name) = path.strip_prefix("output.parameter.") {
+        let before = *given.get(&*format!("parameter.{name}"))?;
+        let state = given.iter().filter(|(path, _)| {
+            path.strip_prefix("input.")
+                .and_then(|rest| rest.strip_suffix(name))
+                .is_some_and(|kind| kind.ends_with('.'))
+        });
+        return Some((before, state.map(|(_, slot)| *slot).collect()));
+    }
+    let index = path.strip_prefix("output.0").or_else(|| path.strip_prefix("output"))?;
+    let part = |number: usize| given.get(&*format!("input.{number}{index}")).copied();
+    Some((part(0)?, [part(1), part(2)].into_iter().flatten().collect()))
+}
+
+/// Changes of weights since the step before, where no op of the optimizer was recorded in it.
+pub(super) fn across(
+    flow: &Flow<'_>,
+    before: &Weights,
+    gradients: &GradientErrors,
+    values: &mut Vec<Weighed>,
+) {
+    let (mut found, mut ratios) = (Vec::new(), Vec::new());
+    for (key, place) in parameters(flow) {
+        let (Some(then), Some(now), Some(&gradient)) =
+            (before.get(&key), sketches(flow, place), gradients.get(&key))
+        else {
+            continue;
+        };
+        if let Some(change) = Change::of(then, &now)
+            && let Some(pair) = weighed(flow, place, change, gradient, true)
+        {
+            ratios.push(change.ratio());
+            found.extend(pair);
+        }
+    }
+    common_factor(&ratios, &mut found);
+    values.extend(found);
+}
+
+/// Sketches of the weights of a part.
+pub(super) fn weights(flow: &Flow<'_>) -> Weights {
+    parameters(flow).filter_map(|(key, place)| Some((key, sketches(flow, place)?))).collect()
+}
+
+/// Parameters of modules where they are first read, by module path and name.
+fn parameters<'f>(flow: &'f Flow<'_>) -> impl Iterator<Item = ((Box<str>, Box<str>), Place)> + 'f {
+    let mut seen = HashSet::new();
+    flow.nodes.iter().enumerate().flat_map(move |(position, node)| {
+        let module =
+            node.op.name.module_path().filter(|_| node.is_paired && node.op.name.phase() == Phase::Forward);
+        let slots: Vec<_> = module
+            .into_iter()
+            .flat_map(|module| node.given().map(move |slot| (module, slot)))
+            .filter(|&(_, slot)| {
+                flow.side((position, slot)) == SlotSide::Parameter && flow.fact((position, slot)).is_float
+            })
+            .filter_map(|(module, slot)| {
+                let path = &flow.slot((position, slot))?.path;
+                let name = path.strip_prefix("parameter.").unwrap_or(path);
+                let key: (Box<str>, Box<str>) = (module.into(), name.into());
+                seen.insert(key.clone()).then_some((key, (position, slot)))
+            })
+            .collect();
+        slots
+    })
+}

@@ -1,0 +1,330 @@
+//! Verdicts of values and roles of ops, once it is known which ops are at fault: a value is called different where it is at
+//! fault itself, or reached by what is, and beyond what rounding would have made of it.
+
+use std::collections::{HashMap, HashSet};
+
+use super::candidate::Candidate;
+use super::difference::{Difference, Fact, Identity};
+use super::flow::{Flow, Node, Place};
+use super::transfer::{self, InputError, largest};
+use super::value::{Excess, Role as Weight};
+use super::weigh::Weighing;
+use super::{Cause, OpJudgement, Role, SlotJudgement, Verdict};
+use probe_dump::{Figure, Ordinal, Remark, SlotSide};
+use probe_pair::BySlot;
+
+/// Beyond floor and clean error by this factor, a value that a fault reaches is called different.
+const BEYOND: f64 = 8.0;
+
+/// Least relative error of a value of no known floor that is called different.
+const LEAST: f64 = 1e-5;
+
+/// The op at fault that a mark comes from, by position; `None` where it comes from before this step or is not known.
+type Source = Option<Ordinal>;
+
+/// What marks a value: at fault, or reached by what is.
+struct Marks<'f, 'a> {
+    flow: &'f Flow<'a>,
+    values: HashMap<Identity, Source>,
+    /// Module calls with something marked inside.
+    around: Vec<Option<Source>>,
+    places: BySlot<Option<Source>>,
+}
+
+impl<'f, 'a> Marks<'f, 'a> {
+    fn none(flow: &'f Flow<'a>) -> Self {
+        let places = flow.nodes.iter().map(|node| std::iter::repeat_n(None, node.slot_count())).collect();
+        Self { flow, values: HashMap::new(), around: vec![None; flow.nodes.len()], places }
+    }
+
+    fn has(&self, place: Place) -> bool {
+        self.source(place).is_some()
+    }
+
+    /// Where the mark of a value comes from, if it has one.
+    fn source(&self, place: Place) -> Option<Source> {
+        let fact = self.flow.fact(place);
+        let known = self.places[place.0][place.1].or_else(|| self.values.get(&fact.identity?).copied());
+        known.or_else(|| (!fact.difference.is_open()).then_some(None))
+    }
+
+    fn set(&mut self, place: Place, source: Source) {
+        self.places[place.0][place.1] = Some(source);
+        for outer in self.flow.around(place.0) {
+            self.around[outer].get_or_insert(source);
+        }
+        // Equal values were not reached, whatever made the others.
+        if let Some(identity) = self.flow.fact(place).identity.filter(|_| !self.flow.fact(place).exact) {
+            self.values.entry(identity).or_insert(source);
+        }
+    }
+}
+
+/// Judgements of all ops and slots; the causes of ops are those of `candidates`. `diverged`: a step before was at fault.
+pub(super) fn of(
+    flow: &Flow<'_>,
+    weighing: &Weighing,
+    excess: &[Excess],
+    candidates: &[Candidate],
+    diverged: bool,
+) -> (Vec<OpJudgement>, BySlot<SlotJudgement>) {
+    // In order of place, as they were weighed.
+    let results =
+        (0..weighing.values.len()).filter(|&index| weighing.values[index].family.role == Weight::Result);
+    let results: Vec<Ordinal> = results.map(Ordinal::of).collect();
+    debug_assert!(
+        results.is_sorted_by_key(|index| weighing.values[index.place()].place),
+        "in order of place"
+    );
+    let weighed = |place: Place| {
+        let found = results.binary_search_by_key(&place, |index| weighing.values[index.place()].place);
+        let index = results[found.ok()?].place();
+        Some((&weighing.values[index], excess[index]))
+    };
+    let mut marks = Marks::none(flow);
+    let faults: HashSet<Place> = weighing
+        .values
+        .iter()
+        .zip(excess)
+        .filter(|(_, excess)| excess.is_fault)
+        .map(|(value, _)| value.place)
+        .chain(candidates.iter().filter_map(|candidate| {
+            let slot = candidate.slot?;
+            let differs = flow.fact((candidate.op, slot)).differs();
+            differs.then_some((candidate.op, slot))
+        }))
+        .collect();
+    let arrivals: HashSet<Place> = weighing.arrivals.iter().copied().collect();
+    let any_fault = !candidates.is_empty();
+    let named: HashMap<usize, &Candidate> =
+        candidates.iter().map(|candidate| (candidate.op, candidate)).collect();
+    let mut ops = Vec::with_capacity(flow.nodes.len());
+    let count = flow.nodes.iter().map(Node::slot_count).sum();
+    let mut slots = BySlot::with_capacity(flow.nodes.len(), count);
+    // Ops at fault so far.
+    let mut at_fault: Vec<usize> = Vec::new();
+    for (position, node) in flow.nodes.iter().enumerate() {
+        if !node.is_paired {
+            at_fault.extend(named.contains_key(&position).then_some(position));
+            ops.push(unpaired());
+            slots.push(flow.facts(position).map(|fact| fact.judgement.clone()));
+            continue;
+        }
+        let here = Ordinal::of(position);
+        for slot in node.given() {
+            let place = (position, slot);
+            let fact = flow.fact(place);
+            let drifted = (diverged || any_fault) && arrivals.contains(&place) && fact.relative() > LEAST;
+            if fact.difference == Difference::Numbers && (faults.contains(&place) || drifted) {
+                marks.set(place, named.contains_key(&position).then_some(here));
+            }
+        }
+        let given = flow.given(position);
+        let saved = flow.saved(position);
+        let led: Vec<Source> = given
+            .iter()
+            .chain(&saved)
+            .filter_map(|&place| marks.source(place))
+            .chain(marks.around[position])
+            .collect();
+        let reached = !led.is_empty() || named.contains_key(&position);
+        // How it came here may not have been recorded; where one op alone was at fault so far, nothing else made it differ.
+        let only = match *at_fault.as_slice() {
+            [only] if !led.is_empty() && !diverged => Some(only),
+            _ => None,
+        };
+        let earlier = led.into_iter().flatten().min().or(only.map(Ordinal::of));
+        let source = match named.get(&position) {
+            Some(candidate) if candidate.cause == Cause::Argument => Some(here),
+            Some(_) => earlier.or(Some(here)),
+            None => earlier,
+        };
+        for slot in node.results() {
+            let place = (position, slot);
+            let fact = flow.fact(place);
+            let differs = match fact.difference {
+                _ if fact.allowed => false,
+                Difference::Numbers if faults.contains(&place) => true,
+                Difference::Numbers if reached => {
+                    let clean = |places: &[Place]| -> Vec<(Place, InputError)> {
+                        places.iter().map(|&place| (place, clean_error(flow, &marks, place))).collect()
+                    };
+                    match weighed(place) {
+                        Some((value, excess)) => {
+                            let scale = fact.distance / value.error;
+                            let explained =
+                                transfer::explained(flow, place, scale, &clean(&given), &clean(&saved));
+                            value.error > BEYOND * excess.floor.hypot(explained)
+                        }
+                        None => marks.has(place) || fact.relative() > LEAST,
+                    }
+                }
+                difference => !difference.is_open(),
+            };
+            if differs {
+                marks.set(place, source);
+            }
+        }
+        slots.push((0..node.slot_count()).map(|slot| judge_slot(flow, &marks, (position, slot), any_fault)));
+        let mut judged =
+            judge(flow, weighing, &marks, position, named.get(&position).copied(), &slots[position]);
+        let follows = matches!(judged.role, Role::Propagates | Role::Amplifies);
+        judged.follows = source.filter(|&source| follows && source != here);
+        at_fault.extend(named.contains_key(&position).then_some(position));
+        ops.push(judged);
+    }
+    (ops, slots)
+}
+
+/// Error of an input as far as no fault led to it.
+fn clean_error(flow: &Flow<'_>, marks: &Marks<'_, '_>, place: Place) -> InputError {
+    let fact = flow.fact(place);
+    if marks.has(place) || !fact.is_float {
+        return InputError::default();
+    }
+    InputError { relative: fact.relative(), absolute: fact.distance }
+}
+
+fn judge_slot(flow: &Flow<'_>, marks: &Marks<'_, '_>, place: Place, any_fault: bool) -> SlotJudgement {
+    let fact = flow.fact(place);
+    let mut judgement = fact.judgement.clone();
+    let follows = match fact.difference {
+        _ if fact.allowed => "",
+        Difference::ComputedArgument => "computed from values that carry noise",
+        // A number that an op hands out was not chosen by anyone.
+        Difference::Argument if flow.side(place).is_result() => "computed from values that carry noise",
+        // Of arguments the sizes alone: of anything else an op would have been accused.
+        Difference::Elements | Difference::Shape | Difference::Argument => "choices that noise has flipped",
+        _ => "",
+    };
+    if !follows.is_empty() && !any_fault {
+        judgement.verdict = Verdict::Close;
+        judgement.reason = format!("{}, {follows}", judgement.reason).into();
+    }
+    if fact.difference == Difference::Numbers
+        && judgement.verdict == Verdict::Close
+        && marks.has(place)
+        && any_fault
+    {
+        judgement.verdict = Verdict::Differs;
+    }
+    judgement
+}
+
+fn judge(
+    flow: &Flow<'_>,
+    weighing: &Weighing,
+    marks: &Marks<'_, '_>,
+    position: usize,
+    named: Option<&Candidate>,
+    slots: &[SlotJudgement],
+) -> OpJudgement {
+    let node = &flow.nodes[position];
+    let wrong = |slot: &usize| {
+        !slots[*slot].verdict.is_fine()
+            && slots[*slot].verdict != Verdict::Unreadable
+            && !is_dtype_of_mixed(flow.fact((position, *slot)))
+    };
+    let results: Vec<usize> = node.results().filter(wrong).collect();
+    let given: Vec<usize> = node.given().filter(wrong).collect();
+    let worst = |slots: &[usize]| {
+        slots.iter().copied().reduce(|best, next| {
+            if severity(flow.fact((position, next))) > severity(flow.fact((position, best))) {
+                next
+            } else {
+                best
+            }
+        })
+    };
+    let role = match named {
+        Some(candidate) if candidate.arrived || candidate.cause == Cause::Input => {
+            if results.is_empty() {
+                Role::Recovers
+            } else {
+                Role::Propagates
+            }
+        }
+        Some(candidate) if candidate.cause == Cause::Argument => Role::Introduces,
+        Some(_)
+            if flow.given(position).iter().chain(&flow.saved(position)).any(|&place| marks.has(place)) =>
+        {
+            Role::Amplifies
+        }
+        Some(_) => Role::Introduces,
+        None if !results.is_empty() => Role::Propagates,
+        None if is_dark(flow, position) => Role::Unknown,
+        None if !given.is_empty() => Role::Recovers,
+        None => Role::Clean,
+    };
+    let errors = node
+        .results()
+        .map(|slot| flow.fact((position, slot)))
+        .filter(|fact| fact.is_tensor)
+        .filter_map(|fact| fact.judgement.error.get());
+    OpJudgement {
+        role,
+        cause: named.map(|candidate| candidate.cause),
+        verdict: slots.iter().map(|slot| slot.verdict).max().unwrap_or(Verdict::Unknown),
+        input_error: weighing.input_errors[position],
+        output_error: errors.reduce(f64::max).into(),
+        worst: named
+            .and_then(|candidate| candidate.slot)
+            .or_else(|| worst(&results))
+            .or_else(|| worst(&given))
+            .map(Ordinal::of),
+        reason: Remark::default(),
+        follows: None,
+    }
+}
+
+/// Nothing says that its results agree: some could not be compared, or there are none and so it is with what it was given.
+fn is_dark(flow: &Flow<'_>, position: usize) -> bool {
+    let node = &flow.nodes[position];
+    let unknown = |slot: usize| flow.fact((position, slot)).difference == Difference::Unreadable;
+    match node.results().next() {
+        Some(_) => node.results().any(unknown),
+        None => node.given().any(unknown),
+    }
+}
+
+/// Another type on each side throughout the run is a fact and no fault.
+fn is_dtype_of_mixed(fact: &Fact) -> bool {
+    fact.judgement.verdict == Verdict::DType && fact.difference.is_open()
+}
+
+/// Kinds of difference from mild to severe, then size.
+fn severity(fact: &Fact) -> (u8, f64) {
+    let kind = match fact.difference {
+        Difference::NonFinite => 4,
+        Difference::Numbers | Difference::Elements | Difference::Checksum => 3,
+        Difference::Shape | Difference::DType | Difference::Missing => 2,
+        _ => 1,
+    };
+    (kind, fact.judgement.error.get().unwrap_or(0.0))
+}
+
+fn unpaired() -> OpJudgement {
+    OpJudgement {
+        role: Role::Unpaired,
+        cause: None,
+        verdict: Verdict::Missing,
+        input_error: Figure::NONE,
+        output_error: Figure::NONE,
+        worst: None,
+        reason: Remark::default(),
+        follows: None,
+    }
+}
+
+/// Weights and inputs that no recorded op made and that differ, as counts of both.
+pub(super) fn foreign(flow: &Flow<'_>, weighing: &Weighing, slots: &BySlot<SlotJudgement>) -> (usize, usize) {
+    let differs = weighing.arrivals.iter().filter(|(op, slot)| !slots[*op][*slot].verdict.is_fine());
+    let (parameters, inputs): (Vec<&Place>, Vec<&Place>) =
+        differs.partition(|place| flow.side(**place) == SlotSide::Parameter);
+    (parameters.len(), inputs.len())
+}
+
+/// Largest relative error among values.
+pub(super) fn largest_error<'p>(flow: &Flow<'_>, places: impl Iterator<Item = &'p Place>) -> f64 {
+    largest(places.map(|&place| flow.fact(place).relative()))
+}

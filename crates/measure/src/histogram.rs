@@ -1,0 +1,106 @@
+//! How the elements of one tensor are distributed.
+
+use std::ops::Range;
+
+use probe_dump::TensorRef;
+
+use super::arithmetic::modulus;
+use super::blocks::{Blocks, Threads, blocks_of, for_chunks};
+use super::decode::Decode;
+use super::metric::TensorSummary;
+
+/// Counts of a tensor's finite elements (moduli for complex) in equal bins from the smallest to the largest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Histogram {
+    /// The tensor by itself: range, mean, and the non-finite elements that no bin holds.
+    pub summary: TensorSummary,
+    /// Elements in each bin. Bin `i` of `n` holds values from `min + i * width` up to, and without,
+    /// `min + (i + 1) * width`, where `width` is `(max - min) / n`; the last bin holds the maximum too. Where all
+    /// elements are equal, the first bin holds them.
+    pub counts: Vec<u64>,
+}
+
+/// Counts the elements of `tensor` in `bins` bins; no bin at all gives no counts.
+pub fn histogram(tensor: TensorRef<'_>, bins: usize) -> Histogram {
+    let summary = super::summarize(tensor);
+    let mut counts = vec![0; bins];
+    if let (Some(min), Some(max), true) = (summary.min, summary.max, bins > 0) {
+        let scale = Scale::new(min, max, bins);
+        let chunk = |range: Range<usize>| {
+            let mut counts = vec![0_u64; bins];
+            let (mut blocks, mut values) = (Blocks::of(tensor, range.end), Values::default());
+            for block in blocks_of(range) {
+                for &value in values.of(tensor, blocks.bytes(block)) {
+                    if value.is_finite() {
+                        counts[scale.bin(value)] += 1;
+                    }
+                }
+            }
+            counts
+        };
+        for_chunks(Threads::Pool, tensor.len(), chunk, |_, next: Vec<u64>| {
+            counts.iter_mut().zip(next).for_each(|(count, next)| *count += next);
+        });
+    }
+    Histogram { summary, counts }
+}
+
+/// Hands on the elements of two tensors of one length pair by pair, in row-major order and in one thread: moduli for complex.
+pub(super) fn for_each_pair(
+    baseline: TensorRef<'_>,
+    candidate: TensorRef<'_>,
+    mut each: impl FnMut(f64, f64),
+) {
+    let (mut b_values, mut c_values) = (Values::default(), Values::default());
+    let all = 0..baseline.len();
+    let (mut b_blocks, mut c_blocks) = (Blocks::of(baseline, all.end), Blocks::of(candidate, all.end));
+    for block in blocks_of(all) {
+        let b = b_values.of(baseline, b_blocks.bytes(block.clone()));
+        let c = c_values.of(candidate, c_blocks.bytes(block));
+        b.iter().zip(c).for_each(|(&b, &c)| each(b, c));
+    }
+}
+
+/// Scratch for the values of a block: moduli for complex.
+#[derive(Default)]
+pub(super) struct Values {
+    real: Vec<f64>,
+    complex: Vec<[f64; 2]>,
+}
+
+impl Values {
+    pub(super) fn of(&mut self, tensor: TensorRef<'_>, bytes: &[u8]) -> &[f64] {
+        if tensor.dtype().is_complex() {
+            <[f64; 2]>::decode(tensor.dtype(), bytes, &mut self.complex);
+            self.real.clear();
+            self.real.extend(self.complex.iter().map(|&value| modulus(value)));
+        } else {
+            f64::decode(tensor.dtype(), bytes, &mut self.real);
+        }
+        &self.real
+    }
+}
+
+/// Maps a value to its bin. Halves everything first, so that the width of the range cannot overflow.
+struct Scale {
+    half_min: f64,
+    half_width: f64,
+    bins: usize,
+}
+
+impl Scale {
+    fn new(min: f64, max: f64, bins: usize) -> Self {
+        Self { half_min: min / 2.0, half_width: max / 2.0 - min / 2.0, bins }
+    }
+
+    fn bin(&self, value: f64) -> usize {
+        let share = (value / 2.0 - self.half_min) / self.half_width;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturates; NaN, from a range of width 0, becomes bin 0"
+        )]
+        let bin = (share * self.bins as f64) as usize;
+        bin.min(self.bins - 1)
+    }
+}

@@ -1,0 +1,650 @@
+//! The body for x86-64 with AVX-512 (F, BW, DQ, VL): sixteen elements a step, one sweep over the block.
+//!
+//! Sums are eight binary64 lanes; a step adds its first eight elements, then its last eight, to the same lanes, which
+//! is the lane order of the portable body. Products of two binary32 values are exact in binary64, so the fused
+//! multiply-add gives the bits of a product and a sum; the squared difference is not exact and is not fused.
+
+#![expect(unsafe_code, reason = "vector loads and stores through pointers")]
+
+#[allow(
+    clippy::wildcard_imports,
+    reason = "sixty names with one prefix; the lint is silent in test builds"
+)]
+use core::arch::x86_64::*;
+
+use crate::arithmetic::Arithmetic;
+use crate::decode::Decode;
+use crate::sketch::{ROW, SignedSums};
+use crate::sums::{BlockSums, LANES, Magnitude, PairSums, Record, SideSums, fold};
+use crate::ulp;
+use probe_dump::DType;
+
+use super::{BF16, F32, Path, fetch_ahead, portable, size_of_kind};
+
+/// Elements a step takes.
+const STEP: usize = 16;
+
+/// All lanes.
+const ALL: __mmask16 = !0;
+
+/// The raw bits of sixteen elements: full width for binary32, the lower half for the 16-bit types.
+type Raw = __m512i;
+
+/// Loads sixteen elements; `bytes` must be exactly that long.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn load<const KIND: u8>(bytes: &[u8]) -> Raw {
+    debug_assert_eq!(bytes.len(), STEP * size_of_kind(KIND));
+    if KIND == F32 {
+        // SAFETY: the slice has 64 bytes (callers cut it by `chunks_exact`), and the load needs no alignment.
+        unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+    } else {
+        // SAFETY: the slice has 32 bytes (callers cut it by `chunks_exact`), and the load needs no alignment.
+        _mm512_castsi256_si512(unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) })
+    }
+}
+
+/// Widens to binary32, exactly.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn widen<const KIND: u8>(raw: Raw) -> __m512 {
+    match KIND {
+        F32 => _mm512_castsi512_ps(raw),
+        BF16 => {
+            let wide = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(raw));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+        _ => _mm512_cvtph_ps(_mm512_castsi512_si256(raw)),
+    }
+}
+
+/// Loads up to sixteen elements, as they are and widened. Beyond the end lies NaN, which is left out of every sum;
+/// how many there are is the third result, to be taken off the counts of NaN.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn load_padded<const KIND: u8>(bytes: &[u8]) -> (Raw, __m512, u64) {
+    let length = STEP * size_of_kind(KIND);
+    if bytes.len() == length {
+        let raw = load::<KIND>(bytes);
+        return (raw, widen::<KIND>(raw), 0);
+    }
+    let mut whole = [0_u8; 64];
+    whole[..bytes.len()].copy_from_slice(bytes);
+    let raw = load::<KIND>(&whole[..length]);
+    let elements = bytes.len() / size_of_kind(KIND);
+    let beyond = ALL << elements;
+    (raw, _mm512_mask_mov_ps(widen::<KIND>(raw), beyond, _mm512_set1_ps(f32::NAN)), (STEP - elements) as u64)
+}
+
+/// First and last eight elements as binary64.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn halves(x: __m512) -> [__m512d; 2] {
+    [_mm512_cvtps_pd(_mm512_castps512_ps256(x)), _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(x))]
+}
+
+/// A one that the compiler cannot see. Adding `x * 1` is adding `x`, but keeps busy the multipliers instead of the
+/// adders, which are the bottleneck.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn hidden_one() -> __m512d {
+    _mm512_set1_pd(std::hint::black_box(1.0))
+}
+
+/// Adds products that are exact.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn add_products(sum: __m512d, x: [__m512d; 2], y: [__m512d; 2]) -> __m512d {
+    _mm512_fmadd_pd(x[1], y[1], _mm512_fmadd_pd(x[0], y[0], sum))
+}
+
+/// Running largest ULP distance of lanes whose signs agree, and the signs of those that do not.
+#[derive(Clone, Copy)]
+struct Ulp {
+    largest: __m512i,
+    signs: __m512i,
+}
+
+impl Ulp {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+    fn new() -> Self {
+        Self { largest: _mm512_setzero_si512(), signs: _mm512_setzero_si512() }
+    }
+
+    /// Takes the lanes `both`. Where the signs agree, bit patterns are as far apart as the numbers they stand for.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+    fn add<const KIND: u8, const SIGNS: bool>(&mut self, b: Raw, c: Raw, both: __mmask16) {
+        if KIND == F32 {
+            let distance = _mm512_abs_epi32(_mm512_sub_epi32(b, c));
+            self.largest = if SIGNS {
+                let signs = _mm512_maskz_xor_epi32(both, b, c);
+                self.signs = _mm512_or_si512(self.signs, signs);
+                _mm512_mask_max_epu32(self.largest, both, self.largest, distance)
+            } else {
+                _mm512_max_epu32(self.largest, distance)
+            };
+        } else {
+            let (b, c) = (_mm512_castsi512_si256(b), _mm512_castsi512_si256(c));
+            let largest = _mm512_castsi512_si256(self.largest);
+            let distance = _mm256_abs_epi16(_mm256_sub_epi16(b, c));
+            let largest = if SIGNS {
+                let signs = _mm256_maskz_mov_epi16(both, _mm256_xor_si256(b, c));
+                self.signs = _mm512_or_si512(self.signs, _mm512_castsi256_si512(signs));
+                _mm256_mask_max_epu16(largest, both, largest, distance)
+            } else {
+                _mm256_max_epu16(largest, distance)
+            };
+            self.largest = _mm512_castsi256_si512(largest);
+        }
+    }
+
+    /// Largest distance, and whether some signs differed (the distance is then of no use).
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+    fn finish<const KIND: u8>(self) -> (u64, bool) {
+        if KIND == F32 {
+            let largest = _mm512_reduce_max_epu32(self.largest);
+            (u64::from(largest), _mm512_movepi32_mask(self.signs) != 0)
+        } else {
+            let mut lanes = [0_u16; 16];
+            let largest = _mm512_castsi512_si256(self.largest);
+            // SAFETY: the array has 32 bytes, and the store needs no alignment.
+            unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), largest) };
+            let signs = _mm256_movepi16_mask(_mm512_castsi512_si256(self.signs));
+            (lanes.into_iter().max().unwrap_or(0).into(), signs != 0)
+        }
+    }
+}
+
+/// Vectors of one side.
+struct Side {
+    one: __m512d,
+    sum: __m512d,
+    squares: __m512d,
+    min: __m512,
+    max: __m512,
+    zeros: u32,
+    nan: u32,
+    pos_inf: u32,
+    neg_inf: u32,
+}
+
+impl Side {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+    fn new(one: __m512d) -> Self {
+        Self {
+            one,
+            sum: _mm512_setzero_pd(),
+            squares: _mm512_setzero_pd(),
+            min: _mm512_set1_ps(f32::INFINITY),
+            max: _mm512_set1_ps(f32::NEG_INFINITY),
+            zeros: 0,
+            nan: 0,
+            pos_inf: 0,
+            neg_inf: 0,
+        }
+    }
+
+    /// Adds sums and extremes of finite elements; zeros only where asked.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+    fn add<const ZEROS: bool>(&mut self, x: __m512, wide: [__m512d; 2]) {
+        self.sum = add_products(self.sum, wide, [self.one; 2]);
+        self.squares = add_products(self.squares, wide, wide);
+        self.min = _mm512_min_ps(x, self.min);
+        self.max = _mm512_max_ps(x, self.max);
+        if ZEROS {
+            self.add_zeros(x);
+        }
+    }
+
+    /// As [`Side::add`], leaving out what is not finite. Returns the lanes that are.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+    fn add_masked(&mut self, x: __m512) -> __mmask16 {
+        let finite = finite_lanes(x);
+        let wide = halves(_mm512_maskz_mov_ps(finite, x));
+        self.sum = add_products(self.sum, wide, [self.one; 2]);
+        self.squares = add_products(self.squares, wide, wide);
+        self.min = _mm512_mask_min_ps(self.min, finite, x, self.min);
+        self.max = _mm512_mask_max_ps(self.max, finite, x, self.max);
+        self.add_zeros(x);
+        if finite != ALL {
+            let [nan, pos_inf, neg_inf] = classes(x);
+            self.nan += nan.count_ones();
+            self.pos_inf += pos_inf.count_ones();
+            self.neg_inf += neg_inf.count_ones();
+        }
+        finite
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+    fn add_zeros(&mut self, x: __m512) {
+        self.zeros += _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(x, _mm512_setzero_ps()).count_ones();
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+    fn finish(self, padding: u64) -> SideSums {
+        SideSums {
+            sum: fold(lanes(self.sum)),
+            squares: fold(lanes(self.squares)),
+            min: f64::from(_mm512_reduce_min_ps(self.min)) + 0.0,
+            max: f64::from(_mm512_reduce_max_ps(self.max)) + 0.0,
+            zeros: self.zeros.into(),
+            nan: u64::from(self.nan) - padding,
+            pos_inf: self.pos_inf.into(),
+            neg_inf: self.neg_inf.into(),
+        }
+    }
+}
+
+/// Vectors of the pair.
+struct Pair {
+    one: __m512d,
+    dot: __m512d,
+    baseline_squares: __m512d,
+    candidate_squares: __m512d,
+    distance_squares: __m512d,
+    abs: __m512d,
+    rel: __m512d,
+    max_rel: __m512,
+    max_abs: __m512,
+    /// The same in binary64, for the types whose coarse differences would tie in binary32 all the time.
+    max_abs_wide: __m512d,
+    within_1e3: u32,
+    within_5e3: u64,
+    different: u32,
+    finite: u32,
+    mismatch: u32,
+    zero_baseline: u32,
+    ulp: Ulp,
+}
+
+impl Pair {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+    fn new(one: __m512d) -> Self {
+        let zero = _mm512_setzero_pd();
+        Self {
+            one,
+            dot: zero,
+            baseline_squares: zero,
+            candidate_squares: zero,
+            distance_squares: zero,
+            abs: zero,
+            rel: zero,
+            max_rel: _mm512_setzero_ps(),
+            max_abs: _mm512_setzero_ps(),
+            max_abs_wide: zero,
+            within_1e3: 0,
+            within_5e3: 0,
+            different: 0,
+            finite: 0,
+            mismatch: 0,
+            zero_baseline: 0,
+            ulp: Ulp::new(),
+        }
+    }
+
+    /// Adds finite elements; only the lanes `both` count, the others hold zeros on both sides.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+    fn add<const KIND: u8, const ZEROS: bool>(
+        &mut self,
+        (b, c): (__m512, __m512),
+        (wide_b, wide_c): ([__m512d; 2], [__m512d; 2]),
+        both: __mmask16,
+    ) {
+        self.dot = add_products(self.dot, wide_b, wide_c);
+        for half in 0..2 {
+            let difference = _mm512_sub_pd(wide_c[half], wide_b[half]);
+            let square = _mm512_mul_pd(difference, difference);
+            self.distance_squares = _mm512_add_pd(self.distance_squares, square);
+            let abs = _mm512_abs_pd(difference);
+            self.abs = _mm512_add_pd(self.abs, abs);
+            if KIND != F32 {
+                self.max_abs_wide = _mm512_max_pd(abs, self.max_abs_wide);
+            }
+        }
+        let difference = _mm512_sub_ps(c, b);
+        if KIND == F32 {
+            // The larger of the two moduli.
+            self.max_abs = _mm512_range_ps::<0b1011>(self.max_abs, difference);
+        }
+        let quotient = if ZEROS {
+            let zero = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(b, _mm512_setzero_ps());
+            let epsilon = _mm512_set1_ps(f32::EPSILON);
+            let divisor = _mm512_mask_mov_ps(b, zero, epsilon);
+            let raised = _mm512_mask_add_ps(c, zero, c, epsilon);
+            let unlike = _mm512_mask_cmp_ps_mask::<_CMP_NEQ_OQ>(zero, c, _mm512_setzero_ps());
+            self.zero_baseline += unlike.count_ones();
+            _mm512_div_ps(_mm512_sub_ps(raised, divisor), divisor)
+        } else {
+            _mm512_div_ps(difference, b)
+        };
+        let rel = _mm512_abs_ps(quotient);
+        self.rel = add_products(self.rel, halves(rel), [self.one; 2]);
+        self.max_rel = _mm512_max_ps(rel, self.max_rel);
+        let below = |limit| _mm512_mask_cmp_ps_mask::<_CMP_LT_OQ>(both, rel, _mm512_set1_ps(limit));
+        self.within_1e3 += below(0.001).count_ones();
+        // Counted as 64 bits only so that the compiler does not pair the two counts and emulate them.
+        self.within_5e3 += u64::from(u64::from(below(0.005)).count_ones());
+        self.different += _mm512_cmp_ps_mask::<_CMP_NEQ_OQ>(b, c).count_ones();
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+    fn max_abs_hint<const KIND: u8>(&self) -> f64 {
+        if KIND == F32 {
+            _mm512_reduce_max_ps(self.max_abs).into()
+        } else {
+            _mm512_reduce_max_pd(self.max_abs_wide)
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+    fn finish(self, finite: u64) -> PairSums {
+        PairSums {
+            finite,
+            dot: fold(lanes(self.dot)),
+            baseline_squares: fold(lanes(self.baseline_squares)),
+            candidate_squares: fold(lanes(self.candidate_squares)),
+            distance_squares: fold(lanes(self.distance_squares)),
+            abs: fold(lanes(self.abs)),
+            rel: fold(lanes(self.rel)),
+            max_rel: _mm512_reduce_max_ps(self.max_rel).into(),
+            within_1e3: self.within_1e3.into(),
+            within_5e3: self.within_5e3,
+            different: (self.different + self.mismatch).into(),
+            mismatch: self.mismatch.into(),
+            zero_baseline: self.zero_baseline.into(),
+        }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn finite_lanes(x: __m512) -> __mmask16 {
+    _mm512_cmp_ps_mask::<_CMP_LT_OQ>(_mm512_abs_ps(x), _mm512_set1_ps(f32::INFINITY))
+}
+
+/// Lanes that are NaN, +Inf and -Inf.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn classes(x: __m512) -> [__mmask16; 3] {
+    [
+        _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x),
+        _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(x, _mm512_set1_ps(f32::INFINITY)),
+        _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(x, _mm512_set1_ps(f32::NEG_INFINITY)),
+    ]
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn lanes(x: __m512d) -> [f64; LANES] {
+    let mut lanes = [0.0; LANES];
+    // SAFETY: the array has 64 bytes, and the store needs no alignment.
+    unsafe { _mm512_storeu_pd(lanes.as_mut_ptr(), x) };
+    lanes
+}
+
+/// Sums of a block of pairs; see [`super::portable::pair`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+pub(crate) fn pair<const KIND: u8>(path: Path, b: &[u8], c: &[u8]) -> BlockSums {
+    match path {
+        Path::Plain => pair_finite::<KIND, false>(b, c),
+        Path::ZeroAware => pair_finite::<KIND, true>(b, c),
+        Path::Masked => pair_masked::<KIND>(b, c),
+    }
+}
+
+/// A block of whole steps without NaN or infinities.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn pair_finite<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8]) -> BlockSums {
+    let one = hidden_one();
+    let (mut baseline, mut candidate, mut pair) = (Side::new(one), Side::new(one), Pair::new(one));
+    let step = STEP * size_of_kind(KIND);
+    for (raw_b, raw_c) in b.chunks_exact(step).zip(c.chunks_exact(step)) {
+        fetch_ahead(raw_b.as_ptr());
+        fetch_ahead(raw_c.as_ptr());
+        let (raw_b, raw_c) = (load::<KIND>(raw_b), load::<KIND>(raw_c));
+        let (b, c) = (widen::<KIND>(raw_b), widen::<KIND>(raw_c));
+        let (wide_b, wide_c) = (halves(b), halves(c));
+        baseline.add::<ZEROS>(b, wide_b);
+        candidate.add::<ZEROS>(c, wide_c);
+        pair.add::<KIND, ZEROS>((b, c), (wide_b, wide_c), ALL);
+        pair.ulp.add::<KIND, ZEROS>(raw_b, raw_c, ALL);
+    }
+    let (mut max_ulp, mut signs) = pair.ulp.finish::<KIND>();
+    let (baseline, mut candidate) = (baseline.finish(0), candidate.finish(0));
+    let max_abs_hint = pair.max_abs_hint::<KIND>();
+    let mut pair = pair.finish((b.len() / size_of_kind(KIND)) as u64);
+    pair.baseline_squares = baseline.squares;
+    pair.candidate_squares = candidate.squares;
+    if !ZEROS && pair.max_rel >= 1.0 {
+        // Only then can the candidate hold a zero or another sign. The loop is spared the question.
+        signs = true;
+        candidate.zeros = zeros::<KIND>(c);
+    }
+    if signs {
+        max_ulp = ulp_across_signs::<KIND>(b, c);
+    }
+    BlockSums { baseline, candidate, pair, max_abs_hint, max_ulp }
+}
+
+/// Any block.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn pair_masked<const KIND: u8>(b: &[u8], c: &[u8]) -> BlockSums {
+    let one = hidden_one();
+    let (mut baseline, mut candidate, mut pair) = (Side::new(one), Side::new(one), Pair::new(one));
+    let step = STEP * size_of_kind(KIND);
+    let mut one_step = |raw_b: Raw, raw_c: Raw, b: __m512, c: __m512| {
+        let (finite_b, finite_c) = (baseline.add_masked(b), candidate.add_masked(c));
+        let both = finite_b & finite_c;
+        if both != ALL {
+            let (classes_b, classes_c) = (classes(b), classes(c));
+            let unlike = (0..3).fold(0, |unlike, class| unlike | (classes_b[class] ^ classes_c[class]));
+            pair.mismatch += unlike.count_ones();
+        }
+        pair.finite += both.count_ones();
+        let (b, c) = (_mm512_maskz_mov_ps(both, b), _mm512_maskz_mov_ps(both, c));
+        let (wide_b, wide_c) = (halves(b), halves(c));
+        pair.baseline_squares = add_products(pair.baseline_squares, wide_b, wide_b);
+        pair.candidate_squares = add_products(pair.candidate_squares, wide_c, wide_c);
+        pair.add::<KIND, true>((b, c), (wide_b, wide_c), both);
+        pair.ulp.add::<KIND, true>(raw_b, raw_c, both);
+    };
+    let mut padding = 0;
+    // One call, so that it is inlined and the sums stay in registers.
+    for (bytes_b, bytes_c) in b.chunks(step).zip(c.chunks(step)) {
+        fetch_ahead(bytes_b.as_ptr());
+        fetch_ahead(bytes_c.as_ptr());
+        let (raw_b, x, _) = load_padded::<KIND>(bytes_b);
+        let (raw_c, y, beyond) = load_padded::<KIND>(bytes_c);
+        padding += beyond;
+        one_step(raw_b, raw_c, x, y);
+    }
+    let (mut max_ulp, signs) = pair.ulp.finish::<KIND>();
+    if signs {
+        max_ulp = ulp_across_signs::<KIND>(b, c);
+    }
+    let max_abs_hint = pair.max_abs_hint::<KIND>();
+    let finite = pair.finite.into();
+    BlockSums {
+        baseline: baseline.finish(padding),
+        candidate: candidate.finish(padding),
+        pair: pair.finish(finite),
+        max_abs_hint,
+        max_ulp,
+    }
+}
+
+/// Largest ULP distance over both-finite positions, whatever the signs.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn ulp_across_signs<const KIND: u8>(b: &[u8], c: &[u8]) -> u64 {
+    let mut largest = _mm512_setzero_si512();
+    let step = STEP * size_of_kind(KIND);
+    for (b, c) in b.chunks(step).zip(c.chunks(step)) {
+        let ((raw_b, b, _), (raw_c, c, _)) = (load_padded::<KIND>(b), load_padded::<KIND>(c));
+        let both = finite_lanes(b) & finite_lanes(c);
+        let (b, c) = (ordered::<KIND>(raw_b), ordered::<KIND>(raw_c));
+        let distance = _mm512_sub_epi32(_mm512_max_epi32(b, c), _mm512_min_epi32(b, c));
+        largest = _mm512_mask_max_epu32(largest, both, largest, distance);
+    }
+    _mm512_reduce_max_epu32(largest).into()
+}
+
+/// Bit patterns as integers that count representable numbers upwards from zero.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn ordered<const KIND: u8>(raw: Raw) -> __m512i {
+    let (bits, lowest) = if KIND == F32 {
+        (raw, i32::MIN)
+    } else {
+        (_mm512_cvtepi16_epi32(_mm512_castsi512_si256(raw)), i16::MIN.into())
+    };
+    _mm512_mask_sub_epi32(bits, _mm512_movepi32_mask(bits), _mm512_set1_epi32(lowest), bits)
+}
+
+/// Sums of a block of one tensor, whatever its elements; see [`super::portable::side`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+pub(crate) fn masked_side<const KIND: u8>(bytes: &[u8]) -> SideSums {
+    let mut side = Side::new(hidden_one());
+    let mut padding = 0;
+    for bytes in bytes.chunks(STEP * size_of_kind(KIND)) {
+        fetch_ahead(bytes.as_ptr());
+        let (_, x, beyond) = load_padded::<KIND>(bytes);
+        padding += beyond;
+        side.add_masked(x);
+    }
+    side.finish(padding)
+}
+
+/// Adds a block to the sketch of its tensor; see [`super::portable::sketch`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+pub(crate) fn sketch<const KIND: u8, const MASKED: bool>(bytes: &[u8], sums: &mut SignedSums) {
+    let row = ROW * size_of_kind(KIND);
+    let rows = bytes.chunks_exact(row);
+    let rest = rows.remainder();
+    for bytes in rows {
+        sketch_row::<KIND, MASKED>(bytes, sums);
+    }
+    if !rest.is_empty() {
+        // Zeros change no lane.
+        let mut whole = [0; ROW * 4];
+        whole[..rest.len()].copy_from_slice(rest);
+        sketch_row::<KIND, MASKED>(&whole[..row], sums);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn sketch_row<const KIND: u8, const MASKED: bool>(bytes: &[u8], sums: &mut SignedSums) {
+    let (key, lanes) = sums.next_row();
+    let mut groups =
+        lanes.as_chunks_mut::<STEP>().0.iter_mut().zip(bytes.chunks_exact(STEP * size_of_kind(KIND)));
+    for mut word in key.signs {
+        for (lanes, bytes) in groups.by_ref().take(64 / STEP) {
+            let x = widen::<KIND>(load::<KIND>(bytes));
+            let x = if MASKED { _mm512_maskz_mov_ps(finite_lanes(x), x) } else { x };
+            // The low sixteen bits.
+            #[expect(clippy::cast_possible_truncation, reason = "takes the signs of this step")]
+            let signed = _mm512_mask_xor_ps(x, word as u16, x, _mm512_set1_ps(-0.0));
+            word >>= STEP;
+            for (lanes, terms) in lanes.as_chunks_mut::<LANES>().0.iter_mut().zip(halves(signed)) {
+                // SAFETY: the array has 64 bytes, and the load needs no alignment.
+                let sum = _mm512_add_pd(unsafe { _mm512_loadu_pd(lanes.as_ptr()) }, terms);
+                // SAFETY: as above, for the store.
+                unsafe { _mm512_storeu_pd(lanes.as_mut_ptr(), sum) };
+            }
+        }
+    }
+}
+
+/// Zeros of whole steps.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+fn zeros<const KIND: u8>(bytes: &[u8]) -> u64 {
+    let mut side = Side::new(hidden_one());
+    for raw in bytes.chunks_exact(STEP * size_of_kind(KIND)) {
+        side.add_zeros(widen::<KIND>(load::<KIND>(raw)));
+    }
+    side.zeros.into()
+}
+
+/// First element with the largest absolute error above `floor`; `hint` is that of the block's sums.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+#[expect(clippy::cast_possible_truncation, reason = "differences are compared after the same rounding")]
+pub(crate) fn locate<const KIND: u8>(hint: f64, floor: Option<f64>, b: &[u8], c: &[u8]) -> Option<Record> {
+    let mut best: Option<Record> = None;
+    let mut above = floor.unwrap_or(-1.0);
+    let hint = _mm512_set1_ps(hint as f32);
+    let step = STEP * size_of_kind(KIND);
+    let mut look = |first: usize, b: __m512, c: __m512| {
+        let difference = _mm512_abs_ps(_mm512_sub_ps(c, b));
+        // Rounded to binary32, the largest error is the hint: few steps come further than this.
+        if _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(difference, hint) == 0 {
+            return;
+        }
+        let both = finite_lanes(b) & finite_lanes(c);
+        let (wide_b, wide_c) = (halves(b), halves(c));
+        for half in 0..2 {
+            let error = _mm512_abs_pd(_mm512_sub_pd(wide_c[half], wide_b[half]));
+            let larger = _mm512_cmp_pd_mask::<_CMP_GT_OQ>(error, _mm512_set1_pd(above));
+            let mut larger = u16::from(larger) & (both >> (8 * half)) & 0xff;
+            if larger == 0 {
+                continue;
+            }
+            let (errors, b, c) = (lanes(error), lanes(wide_b[half]), lanes(wide_c[half]));
+            while larger != 0 {
+                let lane = larger.trailing_zeros() as usize;
+                larger &= larger - 1;
+                if errors[lane] > above {
+                    above = errors[lane];
+                    let error = Magnitude { rounded: above, exact: 0 };
+                    let index = (first + half * LANES + lane) as u64;
+                    best = Some(Record { error, index, values: (b[lane], c[lane]) });
+                }
+            }
+        }
+    };
+    for (step, (b, c)) in b.chunks(step).zip(c.chunks(step)).enumerate() {
+        look(step * STEP, load_padded::<KIND>(b).1, load_padded::<KIND>(c).1);
+    }
+    best
+}
+
+/// The portable body, compiled for these instructions. No multiplication is fused with an addition here.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+pub(crate) fn pair_lanes<A: Arithmetic>(path: Path, b: &[A::Item], c: &[A::Item]) -> BlockSums {
+    portable::pair::<A>(path, b, c)
+}
+
+/// As [`pair_lanes`], for one tensor.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+pub(crate) fn side_lanes<A: Arithmetic>(masked: bool, x: &[A::Item]) -> SideSums {
+    portable::side::<A>(masked, x)
+}
+
+/// As [`pair_lanes`], for the sketch of one tensor.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+pub(crate) fn sketch_lanes<A: Arithmetic>(masked: bool, x: &[A::Item], sums: &mut SignedSums) {
+    portable::sketch::<A>(masked, x, sums);
+}
+
+/// As [`pair_lanes`], for decoding.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+pub(crate) fn decode<T: Decode>(dtype: DType, bytes: &[u8], out: &mut Vec<T>) {
+    T::decode(dtype, bytes, out);
+}
+
+/// As [`pair_lanes`], for the distance in units in the last place.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+pub(crate) fn largest_ulp(dtype: DType, b: &[u8], c: &[u8]) -> u64 {
+    ulp::largest(dtype, b, c)
+}

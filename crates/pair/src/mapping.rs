@@ -1,0 +1,243 @@
+//! Names that the user says belong together: modules that were moved, ops that were replaced, values of both.
+//!
+//! A file of our own is TOML with `[[module]]`, `[[op]]` and `[[value]]`, each with `baseline` and `candidate`. The cell and data mappings of
+//! the older tool, lines of `candidate: baseline` in YAML, are read too.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use probe_dump::{Op, OpName};
+use probe_files::settings::{self, SettingsError};
+
+/// An op and its slot.
+type Leaf = (Box<str>, Box<str>);
+
+/// What belongs together; nothing by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// Module paths, or paths with class, of candidate and baseline, the longest of the candidate's first.
+    modules: Vec<(Box<str>, Box<str>)>,
+    /// Whole names or stems of ops, from candidate to baseline.
+    ops: HashMap<Box<str>, Box<str>>,
+    /// Values, from candidate to baseline.
+    values: HashMap<Leaf, Leaf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    module: Vec<Entry>,
+    #[serde(default)]
+    op: Vec<Entry>,
+    #[serde(default)]
+    value: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    baseline: Box<str>,
+    candidate: Box<str>,
+}
+
+impl Mapping {
+    /// Reads a mapping: YAML of the older tool where the name ends in `.yaml` or `.yml`, else TOML.
+    ///
+    /// # Errors
+    /// [`SettingsError`] with file, place and repair.
+    pub fn from_file(path: &Path) -> Result<Self, SettingsError> {
+        let yaml = path.extension().is_some_and(|kind| kind == "yaml" || kind == "yml");
+        settings::load(path, if yaml { Self::from_yaml } else { Self::from_toml })
+    }
+
+    /// Reads a mapping in TOML.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn from_toml(text: &str) -> Result<Self, String> {
+        let file: File =
+            toml::from_str(text).map_err(|error| error.to_string().trim_end().replace('\n', " "))?;
+        let mut mapping = Self::default();
+        for Entry { baseline, candidate } in file.module {
+            mapping.add_module(&candidate, &baseline)?;
+        }
+        for Entry { baseline, candidate } in file.op {
+            mapping.add_op(&candidate, &baseline)?;
+        }
+        for Entry { baseline, candidate } in file.value {
+            mapping.add_value(&candidate, &baseline)?;
+        }
+        Ok(mapping)
+    }
+
+    /// Reads a cell or data mapping of the older tool: lines of `candidate: baseline`.
+    ///
+    /// # Errors
+    /// What is wrong, with the line.
+    pub fn from_yaml(text: &str) -> Result<Self, String> {
+        let mut mapping = Self::default();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.split(" #").next().unwrap_or_default();
+            let bare = line.trim();
+            if bare.is_empty() || bare.starts_with('#') || bare == "---" || bare == "{}" {
+                continue;
+            }
+            let at = |message: &str| format!("line {}: {message}", number + 1);
+            let nested = line.starts_with([' ', '\t', '-']);
+            let Some((candidate, baseline)) = bare.split_once(": ").filter(|_| !nested) else {
+                return Err(at(
+                    "expected `name in the candidate: name in the baseline`; write anything else as TOML",
+                ));
+            };
+            let plain = |text: &str| text.trim().trim_matches(['"', '\'']).to_owned();
+            let (candidate, baseline) = (plain(candidate), plain(baseline));
+            let add = if split_leaf(&candidate).is_some() { Self::add_value } else { Self::add_module };
+            add(&mut mapping, &candidate, &baseline).map_err(|message| at(&message))?;
+        }
+        Ok(mapping)
+    }
+
+    /// True when nothing is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.modules.is_empty() && self.ops.is_empty() && self.values.is_empty()
+    }
+
+    fn add_module(&mut self, candidate: &str, baseline: &str) -> Result<(), String> {
+        let path = |name: &str| Box::from(name.strip_prefix("Module.").unwrap_or(name).trim_matches('.'));
+        let (candidate, baseline): (Box<str>, Box<str>) = (path(candidate), path(baseline));
+        if candidate.is_empty() || self.modules.iter().any(|(other, _)| *other == candidate) {
+            return Err(format!("module {candidate:?} is empty or appears twice"));
+        }
+        self.modules.push((candidate, baseline));
+        self.modules.sort_by_key(|(candidate, _)| std::cmp::Reverse(candidate.len()));
+        Ok(())
+    }
+
+    fn add_op(&mut self, candidate: &str, baseline: &str) -> Result<(), String> {
+        let whole = |name: &str| OpName::parse(name).call().is_some();
+        if whole(candidate) != whole(baseline) {
+            return Err(format!(
+                "op {candidate:?}: give both names with call number and pass, or both without"
+            ));
+        }
+        match self.ops.insert(candidate.into(), baseline.into()) {
+            None => Ok(()),
+            Some(_) => Err(format!("op {candidate:?} appears twice")),
+        }
+    }
+
+    fn add_value(&mut self, candidate: &str, baseline: &str) -> Result<(), String> {
+        let split = |name: &str| {
+            split_leaf(name).ok_or_else(|| {
+                format!("value {name:?}: expected an op and its slot, such as `Functional.gelu.0.forward output.0`")
+            })
+        };
+        let ((op, slot), partner) = (split(candidate)?, split(baseline)?);
+        self.ops.entry(op.clone()).or_insert_with(|| partner.0.clone());
+        match self.values.insert((op, slot), partner) {
+            None => Ok(()),
+            Some(_) => Err(format!("value {candidate:?} appears twice")),
+        }
+    }
+
+    /// The baseline's name of an op of the candidate where the two are mapped one to one.
+    pub(super) fn op(&self, op: &Op) -> Option<&str> {
+        self.ops.get(op.name.as_str()).map(|name| &**name)
+    }
+
+    /// The stem of an op of the candidate as the baseline would write it, without `Module.`.
+    pub(super) fn stem<'a>(&'a self, stem: &'a str, is_module: bool) -> Cow<'a, str> {
+        if let Some(stem) = self.ops.get(stem) {
+            return Cow::Borrowed(stem);
+        }
+        if !is_module {
+            return Cow::Borrowed(stem);
+        }
+        for (candidate, baseline) in &self.modules {
+            let Some(rest) = stem.strip_prefix(&**candidate) else { continue };
+            if rest.is_empty() || rest.starts_with('.') {
+                let joined = format!("{baseline}{rest}");
+                return Cow::Owned(joined.trim_start_matches('.').to_owned());
+            }
+        }
+        Cow::Borrowed(stem)
+    }
+
+    /// The baseline's path of a slot of an op of the candidate that is paired with the op called `baseline`.
+    pub(super) fn slot(&self, op: &Op, path: &str, baseline: &str) -> Option<&str> {
+        if self.values.is_empty() {
+            return None;
+        }
+        let partner = self.values.get(&(op.name.as_str().into(), path.into()))?;
+        (*partner.0 == *baseline).then_some(&*partner.1)
+    }
+}
+
+/// Op and slot of `OP SLOT`, or of a name of the older tool that joins them with a dot.
+fn split_leaf(name: &str) -> Option<Leaf> {
+    let (op, slot) = name.split_once(' ').or_else(|| {
+        let marks = [".input.", ".output.", ".kwargs.", ".parameters."];
+        let at = marks.iter().filter_map(|mark| name.rfind(mark)).max()?;
+        Some((&name[..at], &name[at + 1..]))
+    })?;
+    let slot = match slot.split_once('.') {
+        Some(("kwargs", rest)) => format!("kwarg.{rest}"),
+        Some(("parameters", rest)) => format!("parameter.{rest}"),
+        _ => slot.to_owned(),
+    };
+    (!op.is_empty() && !slot.is_empty()).then(|| (op.into(), slot.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_renamed_at_whole_parts_of_their_paths_the_longest_first() {
+        let mapping = Mapping::from_toml(
+            "[[module]]\nbaseline = 'layers'\ncandidate = 'model.blocks'\n\
+             [[module]]\nbaseline = 'layers.0.mlp.Mlp'\ncandidate = 'model.blocks.0.mlp.FusedMlp'\n",
+        )
+        .unwrap();
+        for (candidate, baseline) in [
+            ("model.blocks.3.fc.Linear", "layers.3.fc.Linear"),
+            ("model.blocks.0.mlp.FusedMlp", "layers.0.mlp.Mlp"),
+            ("model.blocks2.fc.Linear", "model.blocks2.fc.Linear"),
+        ] {
+            assert_eq!(mapping.stem(candidate, true), baseline);
+        }
+        assert_eq!(mapping.stem("model.blocks", false), "model.blocks");
+    }
+
+    #[test]
+    fn mappings_of_the_older_tool_are_read() {
+        let text = "# cells\nfc2.Dense: fc2.Linear\n\"NPU.npu_add.0.forward.output.0\": 'Torch.add.0.forward.output.0' # a value\n";
+        let mapping = Mapping::from_yaml(text).unwrap();
+        assert_eq!(mapping.stem("fc2.Dense", true), "fc2.Linear");
+        let op = Op::new(OpName::parse("NPU.npu_add.0.forward"));
+        assert_eq!(mapping.op(&op), Some("Torch.add.0.forward"));
+        assert_eq!(mapping.slot(&op, "output.0", "Torch.add.0.forward"), Some("output.0"));
+        for (text, part) in [("a:\n  - b: c", "line 1"), ("x: y\nx: z", "line 2"), ("x: y\n  z: w", "line 2")]
+        {
+            let message = Mapping::from_yaml(text).unwrap_err();
+            assert!(message.starts_with(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for (text, part) in [
+            ("[[modul]]\nbaseline = 'a'\ncandidate = 'b'", "modul"),
+            ("[[op]]\nbaseline = 'Torch.add'\ncandidate = 'NPU.npu_add.0.forward'", "call number"),
+            ("[[value]]\nbaseline = 'Torch.add'\ncandidate = 'NPU.npu_add'", "expected an op and its slot"),
+            ("[[module]]\nbaseline = 'a'", "candidate"),
+        ] {
+            let message = Mapping::from_toml(text).unwrap_err();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Pairs the parts of two dumps: which step and rank of the candidate answers which of the baseline.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use probe_dump::{Dump, PartKey, RankId};
+
+/// One part on each side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartMatch {
+    /// The baseline's part.
+    pub baseline: PartKey,
+    /// The candidate's part.
+    pub candidate: PartKey,
+    /// Steps since the one of this rank that is compared before it; `None` for the first.
+    pub since: Option<u64>,
+}
+
+/// How the parts of two dumps pair.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pairing {
+    /// Parts present on both sides, in order of step, then rank.
+    pub matches: Vec<PartMatch>,
+    /// Parts of the baseline alone.
+    pub baseline_only: Vec<PartKey>,
+    /// Parts of the candidate alone.
+    pub candidate_only: Vec<PartKey>,
+    /// Parts that cannot be paired because several stand for the same step and rank: where, and what to do.
+    pub ambiguous: Vec<(String, String)>,
+    /// Pairings that are not by equal numbers, said once each.
+    pub notes: Vec<String>,
+}
+
+/// Pairs parts by step and rank. A process folder without a rank counts as rank 0. When each side holds exactly one
+/// part, they are paired whatever their numbers: the user chose them.
+pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey) -> bool) -> Pairing {
+    let mut pairing = Pairing::default();
+    let (b, b_unclear) = index(baseline, &selected, "baseline", &mut pairing.ambiguous);
+    let (mut c, c_unclear) = index(candidate, &selected, "candidate", &mut pairing.ambiguous);
+    if let ([only_b], [only_c]) = (baseline.parts.as_slice(), candidate.parts.as_slice())
+        && (only_b.step, only_b.rank.number()) != (only_c.step, only_c.rank.number())
+        && selected(only_b)
+    {
+        pairing.notes.push(format!(
+            "step {} {} of the baseline is compared with step {} {} of the candidate, the only part of each",
+            only_b.step, only_b.rank, only_c.step, only_c.rank
+        ));
+        pairing.matches.push(PartMatch { baseline: only_b.clone(), candidate: only_c.clone(), since: None });
+        return pairing;
+    }
+    let mut before: BTreeMap<u32, u64> = BTreeMap::new();
+    for (place, key) in b {
+        match c.remove(&place) {
+            Some(partner) => {
+                let (step, rank) = place;
+                let since = before.insert(rank, step).map(|earlier| step - earlier);
+                pairing.matches.push(PartMatch { baseline: key, candidate: partner, since });
+            }
+            None if c_unclear.contains(&place) => {}
+            None => pairing.baseline_only.push(key),
+        }
+    }
+    pairing
+        .candidate_only
+        .extend(c.into_iter().filter(|(place, _)| !b_unclear.contains(place)).map(|(_, key)| key));
+    pairing
+}
+
+/// Step and rank.
+type Place = (u64, u32);
+
+/// Parts by place, and the places for which several parts stand.
+fn index(
+    dump: &Dump,
+    selected: &impl Fn(&PartKey) -> bool,
+    side: &str,
+    ambiguous: &mut Vec<(String, String)>,
+) -> (BTreeMap<Place, PartKey>, BTreeSet<Place>) {
+    let mut groups: BTreeMap<Place, Vec<&PartKey>> = BTreeMap::new();
+    for key in dump.parts.iter().filter(|key| selected(key)) {
+        groups.entry((key.step, key.rank.number())).or_default().push(key);
+    }
+    let mut unclear = BTreeSet::new();
+    let index = groups
+        .into_iter()
+        .filter_map(|(place, keys)| match keys.as_slice() {
+            [key] => Some((place, (*key).clone())),
+            several => {
+                // A folder that names its rank wins over processes left by an earlier run.
+                let ranked: Vec<_> =
+                    several.iter().filter(|key| matches!(key.rank, RankId::Rank(_))).collect();
+                if let [key] = ranked.as_slice() {
+                    return Some((place, (**key).clone()));
+                }
+                let labels: Vec<&str> = several.iter().map(|key| &*key.label).collect();
+                ambiguous.push((
+                    format!("{side} step {} rank {}", place.0, place.1),
+                    format!(
+                        "{} folders hold the same rank ({}); give the path of one of them",
+                        several.len(),
+                        labels.join(", ")
+                    ),
+                ));
+                unclear.insert(place);
+                None
+            }
+        })
+        .collect();
+    (index, unclear)
+}

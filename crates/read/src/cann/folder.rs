@@ -1,0 +1,252 @@
+//! Finds dump files below a path, and which step and rank they belong to.
+//!
+//! | who dumped | folders |
+//! |---|---|
+//! | kernels, by the switch of the runtime | `step<N>/<YYYYmmddHHMMSS>/<device>/` |
+//! | graphs | `<YYYYmmddHHMMSS>/<device>/<model>/<model id>/<step>/` |
+//! | an older tool around them | `step<N>/rank<R>/` and the rest as above |
+//!
+//! The path may be given at any depth: names above it count as well.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::name::{self, FileName, MAPPING, STOPPED};
+use crate::ReadError;
+use probe_dump::{PartKey, RankId};
+use probe_files::limits::{MAX_CANN_FOLDERS, MAX_FOLDER_ENTRIES};
+use probe_files::map::{FileAccess, Source};
+
+/// Entries of a folder by which it is known.
+const SAMPLE: usize = 256;
+
+/// Folders looked into to know a dump.
+const SAMPLED_FOLDERS: usize = 512;
+
+/// Bytes of a reason that are shown.
+const STOPPED_BYTES: u64 = 1000;
+
+/// Digits of a time in the name of a folder.
+const TIME_DIGITS: usize = 14;
+
+/// Extensions of files that lie beside dump files and are none.
+const OTHER_FILES: [&str; 8] = ["csv", "json", "npy", "npz", "pt", "txt", "log", "bin"];
+
+/// Parts of a dump, and what is wrong with the rest.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(super) parts: Vec<Part>,
+    pub(super) faults: Vec<ReadError>,
+}
+
+/// The files of one step of one rank.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) key: PartKey,
+    pub(super) files: Vec<File>,
+}
+
+/// One file, and its full name where it has a short one.
+#[derive(Debug, Clone)]
+pub(super) struct File {
+    pub(super) path: PathBuf,
+    pub(super) full_name: Box<str>,
+}
+
+/// Whether a file is a dump of an operator: by its name, or by the way it begins.
+pub fn is_dump_file(path: &Path) -> bool {
+    path.file_name().and_then(OsStr::to_str).is_some_and(|name| FileName::parse(name).is_some())
+        || begins_like_one(path)
+}
+
+/// Whether the first bytes are a length that the file has room for, and the tag of a field of the header.
+fn begins_like_one(path: &Path) -> bool {
+    let Ok(source) = Source::open(path, FileAccess::Read) else { return false };
+    let Ok(head) = source.section(0..source.len().min(9), "the first bytes") else { return false };
+    let Some((&length, [tag])) = head.bytes().split_first_chunk::<8>() else { return false };
+    let length = u64::from_le_bytes(length);
+    // Version, time, outputs, inputs, buffers, name, attributes, workspaces.
+    length > 1
+        && length <= source.len() - 8
+        && matches!(tag, 0x0A | 0x10 | 0x1A | 0x22 | 0x2A | 0x32 | 0x3A | 0x42)
+}
+
+/// Whether some folder at or below `path` has a dump file in it, told by the names of a few.
+pub(crate) fn recognises(path: &Path) -> bool {
+    let mut open = vec![(path.to_path_buf(), 0)];
+    let mut looked = 0;
+    while let Some((folder, depth)) = open.pop() {
+        looked += 1;
+        if looked > SAMPLED_FOLDERS {
+            return false;
+        }
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        let mut below = Vec::new();
+        for entry in entries.take(SAMPLE).filter_map(Result::ok) {
+            let named = entry.file_name();
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_folder && depth < MAX_CANN_FOLDERS {
+                below.push((entry.path(), depth + 1));
+                continue;
+            }
+            let is_dump = |name: &str| FileName::parse(name).is_some();
+            // What was left of one that came to nothing is one, too.
+            let is_left = |name: &str| name == STOPPED || name::is_draft(name);
+            let by_name = !is_folder && named.to_str().is_some_and(|name| is_dump(name) || is_left(name));
+            let mapped =
+                || name::mapping(&folder).is_ok_and(|names| names.values().any(|name| is_dump(name)));
+            if by_name || named == MAPPING && mapped() {
+                return true;
+            }
+        }
+        // The first of them is looked into first.
+        below.sort_by(|a, b| b.0.cmp(&a.0));
+        open.append(&mut below);
+    }
+    false
+}
+
+/// The parts at `path`, which was recognised as a dump or as a file of one.
+///
+/// # Errors
+/// When the folder cannot be listed.
+pub(crate) fn find_parts(path: &Path) -> Result<Found, ReadError> {
+    let resolved = path.canonicalize().map_err(|source| ReadError::io(path, source))?;
+    if resolved.is_file() {
+        let full_name = resolved.file_name().unwrap_or_default().to_string_lossy().into();
+        let place = Place::of(resolved.parent().unwrap_or(&resolved));
+        let file = File { path: path.into(), full_name };
+        return Ok(Found { parts: vec![Part { key: place.key(), files: vec![file] }], faults: Vec::new() });
+    }
+    let mut parts: BTreeMap<PartKey, Vec<File>> = BTreeMap::new();
+    let mut faults = Vec::new();
+    let mut seen = 0;
+    let mut open = vec![(path.to_path_buf(), resolved, 0)];
+    while let Some((folder, resolved, depth)) = open.pop() {
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(source) if depth > 0 => {
+                faults.push(ReadError::io(&folder, source));
+                continue;
+            }
+            Err(source) => return Err(ReadError::io(&folder, source)),
+        };
+        let names = name::mapping(&folder).unwrap_or_else(|fault| {
+            faults.push(fault);
+            std::collections::HashMap::new()
+        });
+        let mut files = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|source| ReadError::io(&folder, source))?;
+            seen += 1;
+            if seen > MAX_FOLDER_ENTRIES {
+                return Err(ReadError::Limit {
+                    path: path.into(),
+                    what: "the number of files in the folder",
+                    found: seen as u64,
+                    limit: MAX_FOLDER_ENTRIES as u64,
+                });
+            }
+            let name = entry.file_name();
+            // Links are not followed to folders: they could lead in circles.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if depth < MAX_CANN_FOLDERS {
+                    open.push((entry.path(), resolved.join(&name), depth + 1));
+                }
+                continue;
+            }
+            let name = name.to_string_lossy();
+            if name == STOPPED {
+                faults.push(given_up(&folder, &entry.path()));
+            } else if name::is_draft(&name) {
+                let message = "was being received when the program ended; its content is not compared";
+                faults.push(ReadError::format(entry.path(), message));
+            }
+            let full_name = names.get(&*name).map_or(&*name, |full| full);
+            let other = name.starts_with('.')
+                || Path::new(&*name)
+                    .extension()
+                    .is_some_and(|kind| OTHER_FILES.iter().any(|other| kind == *other));
+            if !other {
+                files.push(File { path: entry.path(), full_name: full_name.into() });
+            }
+        }
+        if !files.is_empty() {
+            parts.entry(Place::of(&resolved).key()).or_default().append(&mut files);
+        }
+    }
+    let parts = parts.into_iter().map(|(key, mut files)| {
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Part { key, files }
+    });
+    Ok(Found { parts: parts.collect(), faults })
+}
+
+/// Says that not all of a part was taken.
+fn given_up(folder: &Path, note: &Path) -> ReadError {
+    let why = Source::open(note, FileAccess::Read)
+        .and_then(|file| Ok(file.section(0..file.len().min(STOPPED_BYTES), "the reason")?.bytes().to_vec()));
+    let why = why.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()).unwrap_or_default();
+    let why = if why.is_empty() { "the disk may have been full" } else { &why };
+    ReadError::format(folder, format!("not all of this part was recorded: {why}"))
+}
+
+/// What the names of folders say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Place {
+    step: u64,
+    rank: Option<u32>,
+    /// The time, which tells two dumps in one folder apart.
+    label: Box<str>,
+}
+
+impl Place {
+    fn of(folder: &Path) -> Self {
+        let names: Vec<&str> = folder.iter().filter_map(OsStr::to_str).collect();
+        let last = |find: &dyn Fn(&str) -> Option<u64>| {
+            names.iter().enumerate().rev().find_map(|(at, name)| Some((at, find(name)?)))
+        };
+        let digits = |name: &str| -> Option<u64> {
+            let all = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+            all.then(|| name.parse().ok()).flatten()
+        };
+        let prefixed = |prefix: &'static str| move |name: &str| digits(name.strip_prefix(prefix)?);
+        let time = last(&|name| digits(name).filter(|_| name.len() == TIME_DIGITS));
+        let numbers = |at: usize| names.get(at).and_then(|name| digits(name));
+        let device = time.and_then(|(at, _)| numbers(at + 1));
+        // Model, its number and the step follow the device.
+        let step_of_graph = time.and_then(|(at, _)| numbers(at + 4).filter(|_| names.len() == at + 5));
+        let step = last(&prefixed("step")).map(|(_, step)| step).or(step_of_graph);
+        let rank = last(&prefixed("rank")).map(|(_, rank)| rank).or(device);
+        let label = time.and_then(|(at, _)| names.get(at)).or(names.last());
+        Self {
+            step: step.unwrap_or(0),
+            rank: rank.and_then(|rank| u32::try_from(rank).ok()),
+            label: label.map_or("", |label| label).into(),
+        }
+    }
+
+    fn key(self) -> PartKey {
+        let rank = self.rank.map_or(RankId::Single, RankId::Rank);
+        PartKey { step: self.step, rank, label: self.label }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn step_and_rank_are_read_off_the_folders_of_each_kind() {
+        let place = |path: &str| {
+            let place = Place::of(Path::new(path));
+            (place.step, place.rank, place.label)
+        };
+        assert_eq!(place("/d/step3/20241124120000/5"), (3, Some(5), "20241124120000".into()));
+        assert_eq!(place("/d/20241124120000/5/resnet/1/12"), (12, Some(5), "20241124120000".into()));
+        assert_eq!(place("/d/step2/rank9/20241124120000/1"), (2, Some(9), "20241124120000".into()));
+        assert_eq!(place("/d/dumps"), (0, None, "dumps".into()));
+    }
+}

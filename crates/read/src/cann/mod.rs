@@ -1,0 +1,70 @@
+//! Dumps that the CANN runtime writes itself: a binary file for each operator, read without CANN.
+//!
+//! ```text
+//! folder    which files, of which step and rank
+//! name      what the name of a file says, also of one that was too long
+//! file      one file: header (wire, header), types, layout
+//! debug     what the device says of overflows
+//! part      the files of a step as ops
+//! chunks    a piece of a file, from the runtime's callback
+//! ```
+//!
+//! Every length is held against the file, and the header is read by a protobuf reader of three levels. What could only be verified with a
+//! file from a device is listed in `docs/formats.md`.
+
+mod chunks;
+mod debug;
+mod file;
+mod folder;
+mod header;
+mod layout;
+mod name;
+mod part;
+mod types;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub use chunks::{CHUNK_HEADER_BYTES, Chunk};
+pub use file::DumpFile;
+pub use folder::is_dump_file;
+pub(super) use folder::{Found, find_parts, recognises};
+pub use name::{MAPPING, STOPPED, is_draft, is_dump_name};
+
+use super::ReadError;
+use folder::Part;
+use probe_dump::{Dump, PartKey, PartReader, Rank};
+use probe_files::map::FileAccess;
+
+/// [`Dump::format`] of dumps of the runtime.
+pub const FORMAT: &str = "CANN dump";
+
+/// Opens a dump whose parts are already found.
+pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
+    Dump {
+        path: path.to_path_buf(),
+        format: FORMAT,
+        parts: found.parts.iter().map(|part| part.key.clone()).collect(),
+        faults: found.faults,
+        reader: Box::new(CannReader { parts: found.parts, access }),
+        environment: BTreeMap::new(),
+    }
+}
+
+struct CannReader {
+    parts: Vec<Part>,
+    access: FileAccess,
+}
+
+impl PartReader for CannReader {
+    fn read(&self, key: &PartKey) -> Result<Rank, ReadError> {
+        let part = self.parts.iter().find(|part| part.key == *key);
+        let part =
+            part.ok_or_else(|| ReadError::usage(PathBuf::from(&*key.label), "no such part in this dump"))?;
+        part::read(part, self.access)
+    }
+}

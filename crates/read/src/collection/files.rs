@@ -1,0 +1,115 @@
+//! Which files of a folder hold tensors, and in which order they are read.
+
+use std::cmp::Ordering;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::index;
+use crate::ReadError;
+use probe_files::limits::MAX_FOLDER_ENTRIES;
+
+/// Extensions of tensor files; what a file really is, its content decides.
+const EXTENSIONS: [&str; 6] = ["safetensors", "pt", "pth", "bin", "npy", "npz"];
+
+/// Files that training libraries put beside a checkpoint under such an extension, and that hold no tensors.
+const NOT_TENSORS: [&str; 1] = ["training_args.bin"];
+
+/// True when a folder has anything that [`list`] would find, or the index of a sharded checkpoint.
+pub(crate) fn folder_holds_tensors(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else { return false };
+    let mut paths = entries.take(MAX_FOLDER_ENTRIES).filter_map(Result::ok).map(|entry| entry.path());
+    paths.any(|path| is_tensor_file(&path) || index::is_index(&path))
+}
+
+/// The tensor files of a folder, not of the folders in it, in natural order: `2.npy` before `10.npy`.
+pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
+    let mut paths = Vec::new();
+    for (count, entry) in fs::read_dir(folder).map_err(|e| ReadError::io(folder, e))?.enumerate() {
+        if count >= MAX_FOLDER_ENTRIES {
+            return Err(ReadError::Limit {
+                path: folder.into(),
+                what: "number of files in the folder",
+                found: count as u64 + 1,
+                limit: MAX_FOLDER_ENTRIES as u64,
+            });
+        }
+        let path = entry.map_err(|e| ReadError::io(folder, e))?.path();
+        if is_tensor_file(&path) && !path.is_dir() {
+            paths.push(path);
+        }
+    }
+    if paths.is_empty() {
+        return Err(ReadError::usage(folder, "the folder holds no tensor files"));
+    }
+    paths.sort_by(|a, b| natural_order(&a.to_string_lossy(), &b.to_string_lossy()));
+    Ok(paths)
+}
+
+fn is_tensor_file(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let extension = path.extension().unwrap_or_default();
+    EXTENSIONS.iter().any(|known| extension == *known)
+        && !name.starts_with('.')
+        && !NOT_TENSORS.contains(&&*name)
+}
+
+/// Compares runs of digits as numbers and everything else as text.
+fn natural_order(a: &str, b: &str) -> Ordering {
+    let (mut left, mut right) = (a, b);
+    while !left.is_empty() && !right.is_empty() {
+        let (left_run, left_rest) = split_run(left);
+        let (right_run, right_rest) = split_run(right);
+        let numbers = starts_with_digit(left_run) && starts_with_digit(right_run);
+        let order = if numbers { number_order(left_run, right_run) } else { left_run.cmp(right_run) };
+        if order != Ordering::Equal {
+            return order;
+        }
+        (left, right) = (left_rest, right_rest);
+    }
+    // Equal as numbers (`1` and `01`): any fixed order will do.
+    left.len().cmp(&right.len()).then_with(|| a.cmp(b))
+}
+
+fn starts_with_digit(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit())
+}
+
+fn number_order(a: &str, b: &str) -> Ordering {
+    let (a, b) = (a.trim_start_matches('0'), b.trim_start_matches('0'));
+    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
+}
+
+/// Splits off the leading run of digits or of other characters.
+fn split_run(text: &str) -> (&str, &str) {
+    let digits = starts_with_digit(text);
+    let end = text.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_names_count_as_numbers() {
+        let mut names = ["10.npy", "2.npy", "a10b2", "a9b10", "a", "", "01.npy", "1.npy", "b1", "é1"];
+        names.sort_by(|a, b| natural_order(a, b));
+        assert_eq!(names, ["", "01.npy", "1.npy", "2.npy", "10.npy", "a", "a9b10", "a10b2", "b1", "é1"]);
+    }
+
+    #[test]
+    fn only_visible_files_with_a_known_extension_are_taken() {
+        for (name, taken) in [
+            ("a.pt", true),
+            ("a.safetensors", true),
+            ("a.b.npz", true),
+            (".a.pt", false),
+            ("a.PT", false),
+            ("pt", false),
+            ("a.json", false),
+            ("training_args.bin", false),
+        ] {
+            assert_eq!(is_tensor_file(Path::new(name)), taken, "{name}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Collections of tensors as dumps: one tensor file, a sharded checkpoint, or a folder of tensor files.
+//!
+//! A collection has one part (step 0, no rank). Each tensor or scalar is one op with the slot `value`. What it is called:
+//!
+//! | value | name |
+//! |---|---|
+//! | named in its file | that name; nested keys are joined by dots |
+//! | alone in its file, in a folder | the name of the file without extension |
+//! | alone in the file that was given | `tensor`, so that two files of different names can be compared |
+//!
+//! When two files of a folder hold the same name, every name is put behind the name of its file.
+
+mod files;
+mod index;
+mod store;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{ReadError, tensor_file};
+use probe_dump::{Dump, Op, OpName, PartKey, PartReader, Rank, RankId, Slot, SlotSide, Task};
+use probe_files::map::FileAccess;
+use store::Store;
+
+pub(super) use files::folder_holds_tensors;
+
+/// Opens a tensor file, the index of a sharded checkpoint, or a folder.
+///
+/// # Errors
+/// [`ReadError`] when nothing can be read: the one file is damaged, or every file of the folder is. A folder of which some
+/// files can be read opens, with the others in [`Dump::faults`].
+pub(super) fn open(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
+    let metadata = fs::metadata(path).map_err(|e| ReadError::io(path, e))?;
+    if metadata.is_dir() {
+        return match index::find(path) {
+            Some(index) => open_sharded(path, &index, access),
+            None => {
+                Ok(Collection::open(&files::list(path)?, access)?.into_dump(path, "folder of tensor files"))
+            }
+        };
+    }
+    if index::is_index(path) {
+        return open_sharded(path, path, access);
+    }
+    let file = tensor_file::open(path, access)?;
+    let format = file.format();
+    let mut store = Store::new(access);
+    store.add(path.into(), "tensor".into(), file);
+    Ok(Collection { store, faults: Vec::new() }.into_dump(path, format))
+}
+
+fn open_sharded(given: &Path, index: &Path, access: FileAccess) -> Result<Dump, ReadError> {
+    let index = index::Index::read(index, access)?;
+    let mut collection = Collection::open(&index.shards(), access)?;
+    let missing = index.missing(&collection.store);
+    collection.faults.extend(missing);
+    Ok(collection.into_dump(given, "sharded checkpoint"))
+}
+
+/// Files that could be opened, and why the others could not.
+struct Collection {
+    store: Store,
+    faults: Vec<ReadError>,
+}
+
+impl Collection {
+    fn open(paths: &[PathBuf], access: FileAccess) -> Result<Self, ReadError> {
+        let mut store = Store::new(access);
+        let mut faults = Vec::new();
+        for path in paths {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+            match tensor_file::open(path, access) {
+                Ok(file) => store.add(path.clone(), stem.into(), file),
+                Err(error) => faults.push(error),
+            }
+        }
+        if store.is_empty() && !faults.is_empty() {
+            return Err(faults.swap_remove(0));
+        }
+        Ok(Self { store, faults })
+    }
+
+    fn into_dump(self, path: &Path, format: &'static str) -> Dump {
+        let label = path.file_name().unwrap_or_default().to_string_lossy().into();
+        let key = PartKey { step: 0, rank: RankId::Single, label };
+        let reader = CollectionReader { key: key.clone(), store: Arc::new(self.store.named()) };
+        Dump {
+            path: path.into(),
+            format,
+            parts: vec![key],
+            reader: Box::new(reader),
+            faults: self.faults,
+            environment: BTreeMap::new(),
+        }
+    }
+}
+
+struct CollectionReader {
+    key: PartKey,
+    store: Arc<store::NamedStore>,
+}
+
+impl PartReader for CollectionReader {
+    fn read(&self, key: &PartKey) -> Result<Rank, ReadError> {
+        if *key != self.key {
+            return Err(ReadError::usage(PathBuf::from(&*key.label), "no such part in this collection"));
+        }
+        let op = |(name, value)| Op {
+            slots: vec![Slot::new("value", SlotSide::Output, value)],
+            ..Op::new(OpName::tensor(name))
+        };
+        Ok(Rank {
+            key: key.clone(),
+            task: Task::Tensor,
+            level: "".into(),
+            ops: self.store.values().map(op).collect(),
+            stacks: Vec::new(),
+            store: self.store.clone(),
+            notes: Vec::new(),
+            cut: false,
+            faults: Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,212 @@
+//! Dumps of the older tool: `step<N>/{rank<R>, proc<PID>}/dump.json` with files beside it.
+
+mod index;
+mod json;
+mod layout;
+mod leaf;
+mod side_files;
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use json::with_quoted_numbers;
+pub use layout::INDEX_NAMES;
+pub(super) use layout::{Found, find_parts, is_index_name};
+
+use super::{ReadError, tensor_file};
+use probe_dump::{Dump, PartKey, PartReader, Rank, Repeated, TensorData, TensorRecord, TensorStore, Value};
+use probe_files::late::{self, Wanted};
+use probe_files::limits;
+use probe_files::map::{self, FileAccess};
+
+/// [`Dump::format`] of dumps of the older tool.
+pub const FORMAT: &str = "msprobe dump";
+
+/// Folder beside an index that holds the tensor files.
+const TENSOR_FOLDER: &str = "dump_tensor_data";
+
+/// Opens a dump whose parts are already found.
+pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
+    let parts = found.parts.iter().map(|part| part.key.clone()).collect();
+    Dump {
+        path: path.to_path_buf(),
+        format: FORMAT,
+        parts,
+        faults: found.faults,
+        environment: BTreeMap::new(),
+        reader: Box::new(MsprobeReader { parts: found.parts, access }),
+    }
+}
+
+/// One index file and its place in the dump.
+#[derive(Debug, Clone)]
+pub(super) struct PartFile {
+    pub(super) key: PartKey,
+    /// Path of `dump.json` or `debug.json`.
+    pub(super) index: PathBuf,
+}
+
+struct MsprobeReader {
+    parts: Vec<PartFile>,
+    access: FileAccess,
+}
+
+impl PartReader for MsprobeReader {
+    fn read(&self, key: &PartKey) -> Result<Rank, ReadError> {
+        let part = self
+            .parts
+            .iter()
+            .find(|part| part.key == *key)
+            .ok_or_else(|| ReadError::usage(PathBuf::from(&*key.label), "no such part in this dump"))?;
+        read_part(part, self.access)
+    }
+
+    fn place(&self, key: &PartKey) -> Option<&Path> {
+        self.parts.iter().find(|part| part.key == *key).map(|part| &*part.index)
+    }
+}
+
+fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
+    let path = &part.index;
+    let (index, broken) = index::parse(&mut open_index(path, access)?);
+    let mut faults = Vec::new();
+    if let Some(error) = broken {
+        if index.ops.is_empty() {
+            return Err(ReadError::format(
+                path,
+                format!("not a complete JSON index: {error}; capture it again"),
+            ));
+        }
+        faults.push(ReadError::format(
+            path,
+            format!(
+                "ends early ({error}); the first {} ops are compared, capture it again for the rest",
+                index.ops.len()
+            ),
+        ));
+    } else if !index.has_data {
+        return Err(ReadError::format(path, "has no key `data`; a dump.json of a capture was expected"));
+    }
+    if !matches!(index.framework.as_str(), "" | "pytorch") {
+        return Err(ReadError::usage(
+            path,
+            format!("framework `{}` is not supported, only pytorch", index.framework),
+        ));
+    }
+    let Some(task) = index.recorded_task() else {
+        return Err(ReadError::usage(
+            path,
+            format!("task `{}` holds nothing to compare; statistics, md5 and tensor do", index.task),
+        ));
+    };
+    let mut ops = index.ops;
+    let mut repeated = Repeated::default();
+    for op in &mut ops {
+        for slot in &mut op.slots {
+            slot.name = repeated.name(&slot.path, slot.side);
+            if let Value::Tensor(record) = &mut slot.value {
+                *record = repeated.record(TensorRecord::clone(record));
+            }
+        }
+        for slot in leaf::take_damaged(op) {
+            let message = format!(
+                "{} {slot}: this record is damaged, it has no valid type with a value, or with dtype and shape",
+                op.name
+            );
+            faults.push(ReadError::format(path, message));
+        }
+    }
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut side_file = |name: &str, attach: &mut dyn FnMut(&[u8]) -> Result<(), serde_json::Error>| {
+        let path = folder.join(name);
+        if !path.exists() {
+            return;
+        }
+        let read = open_index(&path, access).and_then(|bytes| {
+            attach(&bytes).map_err(|error| ReadError::format(&path, format!("damaged: {error}")))
+        });
+        faults.extend(read.err());
+    };
+    let mut stacks = Vec::new();
+    side_file("stack.json", &mut |bytes| {
+        side_files::attach_stacks(bytes, &mut ops).map(|found| stacks = found)
+    });
+    side_file("construct.json", &mut |bytes| side_files::attach_parents(bytes, &mut ops));
+
+    let store = MsprobeStore { folder: folder.join(TENSOR_FOLDER), access };
+    let notes = unnamed_files(&store.folder, &ops).into_iter().collect();
+    Ok(Rank {
+        key: part.key.clone(),
+        task,
+        level: index.level.into(),
+        ops,
+        stacks,
+        store: Arc::new(store),
+        faults,
+        notes,
+        cut: false,
+    })
+}
+
+fn open_index(path: &Path, access: FileAccess) -> Result<map::PrivateBytes, ReadError> {
+    let size = std::fs::metadata(path).map_err(|source| ReadError::io(path, source))?.len();
+    if size > limits::MAX_INDEX_BYTES {
+        return Err(ReadError::Limit {
+            path: path.to_path_buf(),
+            what: "the size in bytes",
+            found: size,
+            limit: limits::MAX_INDEX_BYTES,
+        });
+    }
+    map::open_private(path, access)
+}
+
+/// A remark when the tensor folder holds files that the index does not name (an index lost in part).
+fn unnamed_files(folder: &Path, ops: &[probe_dump::Op]) -> Option<String> {
+    let entries = std::fs::read_dir(folder).ok()?;
+    let named: HashSet<&str> =
+        ops.iter().flat_map(|op| &op.slots).filter_map(|slot| slot.value.tensor()?.data.as_deref()).collect();
+    let count = entries
+        .take(limits::MAX_FOLDER_ENTRIES)
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_name().to_str().is_none_or(|name| !named.contains(name)))
+        .count();
+    let plural = if count == 1 { "" } else { "s" };
+    (count > 0)
+        .then(|| format!("{}: {count} file{plural} not named by the index, left out", folder.display()))
+}
+
+/// The tensor files beside an index.
+struct MsprobeStore {
+    folder: PathBuf,
+    access: FileAccess,
+}
+
+impl TensorStore for MsprobeStore {
+    fn load(&self, key: &str) -> Result<TensorData, ReadError> {
+        if !is_plain(key) {
+            return Err(ReadError::format(
+                &self.folder,
+                format!(
+                    "data_name {key:?} is not a plain file name; the index is damaged or was tampered with"
+                ),
+            ));
+        }
+        tensor_file::load_single(&self.folder.join(key), self.access)
+    }
+
+    fn expect(&self, keys: &[&str]) {
+        let whole = |key: &&str| Wanted { path: self.folder.join(key), range: 0..u64::MAX };
+        late::expect(&keys.iter().filter(|key| is_plain(key)).map(whole).collect::<Vec<_>>());
+    }
+
+    fn is_late(&self) -> bool {
+        late::may_be(&self.folder)
+    }
+}
+
+/// Whether a name that comes out of a file can choose a file inside a folder only.
+fn is_plain(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', '\0'])
+}

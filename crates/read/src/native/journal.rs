@@ -1,0 +1,106 @@
+//! Reads a journal: an Arrow IPC stream that may break off anywhere.
+//!
+//! The frames are walked here before the library sees them, because it cannot say whether a stream ended or was cut, and
+//! because a length must be held against the file before it is believed.
+
+use std::path::Path;
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::StreamDecoder;
+
+use super::guarded;
+use crate::ReadError;
+use probe_files::map::{FileAccess, Source};
+
+/// How a journal ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    /// With its end mark: nothing is missing.
+    Marked,
+    /// Without; what is there is whole up to the last batch.
+    Open,
+    /// In bytes that are no batch.
+    Damaged(String),
+}
+
+/// Begins every message of the stream.
+const CONTINUATION: [u8; 4] = [0xff; 4];
+
+/// Hands every whole batch to `take`, which may refuse one.
+///
+/// # Errors
+/// What `take` returns, and [`ReadError::Io`]. Damage is no error but an [`End`].
+pub(super) fn read(
+    path: &Path,
+    access: FileAccess,
+    mut take: impl FnMut(&RecordBatch) -> Result<(), ReadError>,
+) -> Result<End, ReadError> {
+    // A journal may still be growing, and one that is cut while it is mapped would end the process.
+    let source = Source::open(path, access)?;
+    let mut decoder = StreamDecoder::new();
+    let mut at = 0;
+    loop {
+        let frame = match frame(&source, at)? {
+            Frame::Message(end) => end,
+            Frame::Mark => return Ok(End::Marked),
+            Frame::Cut => return Ok(End::Open),
+            Frame::Damaged(reason) => return Ok(End::Damaged(format!("at byte {at}: {reason}"))),
+        };
+        let section = source.section(at..frame, "a batch of the journal")?;
+        let decoded = guarded(path, || {
+            let mut bytes = Buffer::from(section.bytes());
+            decoder
+                .decode(&mut bytes)
+                .map_err(|error| ReadError::format(path, format!("at byte {at}: {error}")))
+        });
+        match decoded {
+            Ok(Some(batch)) => take(&batch)?,
+            Ok(None) => {}
+            Err(error) => return Ok(End::Damaged(error.to_string())),
+        }
+        at = frame;
+    }
+}
+
+enum Frame {
+    /// A whole message, up to this byte.
+    Message(u64),
+    Mark,
+    Cut,
+    Damaged(String),
+}
+
+/// What begins at byte `at`.
+fn frame(source: &Source, at: u64) -> Result<Frame, ReadError> {
+    let left = source.len().saturating_sub(at);
+    if left < 8 {
+        return Ok(Frame::Cut);
+    }
+    let head = source.section(at..at + 8, "a message of the journal")?;
+    let (Some((mark, length)), true) = (head.bytes().split_first_chunk::<4>(), head.bytes().len() == 8)
+    else {
+        return Ok(Frame::Cut);
+    };
+    if *mark != CONTINUATION {
+        return Ok(Frame::Damaged("no message of a journal begins here".into()));
+    }
+    let length = length.iter().rev().fold(0_u64, |length, &byte| length << 8 | u64::from(byte));
+    if length == 0 {
+        return Ok(Frame::Mark);
+    }
+    let body_at = at + 8 + length;
+    if body_at > source.len() {
+        return Ok(Frame::Cut);
+    }
+    let metadata = source.section(at + 8..body_at, "a message of the journal")?;
+    let body = match arrow_ipc::root_as_message(metadata.bytes()) {
+        Ok(message) => u64::try_from(message.bodyLength()).ok(),
+        Err(error) => return Ok(Frame::Damaged(format!("the message is damaged: {error}"))),
+    };
+    match body.and_then(|body| body_at.checked_add(body)) {
+        Some(end) if end <= source.len() => Ok(Frame::Message(end)),
+        Some(_) => Ok(Frame::Cut),
+        None => Ok(Frame::Damaged("the message has an impossible length".into())),
+    }
+}

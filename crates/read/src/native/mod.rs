@@ -1,0 +1,75 @@
+//! Dumps of probe's own format: `manifest.json`, `step<N>/rank<R>/ops.parquet` with its shards, or the journal that an
+//! interrupted capture left.
+//!
+//! A journal is believed as far as its last whole batch. Tables and journals come from files that anybody may have made, so
+//! their sizes are held against the file before anything is allocated, columns are taken by name and type, and a panic in
+//! the library below becomes an error.
+
+mod journal;
+mod layout;
+mod manifest;
+mod part;
+mod rows;
+mod small;
+mod stacks;
+mod store;
+mod table;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+pub(super) use layout::{Found, find_parts, is_table_name};
+pub(super) use manifest::is_manifest;
+
+use super::ReadError;
+use probe_dump::native::RunManifest;
+use probe_dump::{Dump, NATIVE, PartKey, PartReader, Rank};
+use probe_files::map::FileAccess;
+
+/// Opens a dump whose parts are already found.
+pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
+    let parts = found.parts.iter().map(|part| part.key.clone()).collect();
+    Dump {
+        path: path.to_path_buf(),
+        format: NATIVE,
+        parts,
+        faults: found.faults,
+        environment: found.manifest.as_ref().map(RunManifest::facts).unwrap_or_default(),
+        reader: Box::new(NativeReader { parts: found.parts, manifest: found.manifest, access }),
+    }
+}
+
+/// The folder of one part.
+#[derive(Debug, Clone)]
+struct PartFolder {
+    key: PartKey,
+    folder: PathBuf,
+}
+
+struct NativeReader {
+    parts: Vec<PartFolder>,
+    manifest: Option<RunManifest>,
+    access: FileAccess,
+}
+
+impl PartReader for NativeReader {
+    fn read(&self, key: &PartKey) -> Result<Rank, ReadError> {
+        let part = self
+            .parts
+            .iter()
+            .find(|part| part.key == *key)
+            .ok_or_else(|| ReadError::usage(PathBuf::from(&*key.label), "no such part in this dump"))?;
+        part::read(part, self.manifest.as_ref(), self.access)
+    }
+
+    fn place(&self, key: &PartKey) -> Option<&Path> {
+        self.parts.iter().find(|part| part.key == *key).map(|part| &*part.folder)
+    }
+}
+
+/// Runs code of the libraries below on bytes that nobody vouches for.
+fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+        Err(ReadError::format(path, "is damaged in a way that its reader does not handle; capture it again"))
+    })
+}

@@ -1,0 +1,400 @@
+//! Interpreter for the pickle programs of torch checkpoints: a closed list of opcodes and a closed list of classes.
+//!
+//! Nothing is ever imported, called or constructed. A program builds plain values; where it asks for a class, the class is
+//! looked up in [`classes`], and a class that is not there ends the reading with an error that names it. Strings stay
+//! borrowed from the program, and everything it makes is drawn from one budget, so a small program cannot fill the memory
+//! by repeating itself. Cyclic and endlessly shared values can be built; whoever walks them must bound the walk.
+
+mod classes;
+mod code;
+mod heap;
+mod rebuild;
+
+pub(super) use classes::{Class, Element};
+pub(super) use heap::{Heap, Item, Rebuilt, Span, StorageId};
+
+use code::Code;
+
+use super::printable;
+use probe_files::limits::MAX_PICKLE_VALUES;
+
+/// Why a program was refused, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("data.pkl, byte {at}: {message}; nothing in this file was executed")]
+pub(super) struct PickleError {
+    /// Offset of the opcode in the program.
+    pub(super) at: usize,
+    /// What is wrong.
+    pub(super) message: String,
+}
+
+/// What a program built.
+#[derive(Debug)]
+pub(super) struct Program<'a> {
+    pub(super) root: Item<'a>,
+    pub(super) heap: Heap<'a>,
+    /// How many values the program made.
+    pub(super) values: usize,
+}
+
+/// Values a program may make for each of its bytes. Programs of torch stay below one; this bounds what a small one can ask
+/// for by copying a list, or by numbering its memo with gaps.
+const VALUES_PER_BYTE: usize = 16;
+
+/// Interprets a whole program.
+pub(super) fn interpret(bytes: &[u8]) -> Result<Program<'_>, PickleError> {
+    let limit = bytes.len().saturating_mul(VALUES_PER_BYTE).saturating_add(1000).min(MAX_PICKLE_VALUES);
+    let mut machine = Machine {
+        code: Code::new(bytes),
+        stack: Vec::with_capacity(16),
+        marks: Vec::with_capacity(8),
+        memo: Vec::with_capacity(16),
+        heap: Heap::default(),
+        budget: limit,
+        limit,
+    };
+    loop {
+        let at = machine.code.position();
+        let step = machine.step().map_err(|message| PickleError { at, message })?;
+        if let Some(root) = step {
+            let values = limit - machine.budget;
+            return Ok(Program { root, heap: machine.heap, values });
+        }
+    }
+}
+
+struct Machine<'a> {
+    code: Code<'a>,
+    stack: Vec<Item<'a>>,
+    /// Heights of the stack at the open marks.
+    marks: Vec<usize>,
+    memo: Vec<Option<Item<'a>>>,
+    heap: Heap<'a>,
+    /// Values that may still be made.
+    budget: usize,
+    /// Values that may be made in all.
+    limit: usize,
+}
+
+impl<'a> Machine<'a> {
+    /// Runs one opcode; the result of the program when it was the last.
+    fn step(&mut self) -> Result<Option<Item<'a>>, String> {
+        let opcode = self.code.byte()?;
+        match opcode {
+            // PROTO
+            0x80 => {
+                let version = self.code.byte()?;
+                if !(2..=5).contains(&version) {
+                    return Err(format!("pickle protocol {version} is not supported, only 2 to 5"));
+                }
+            }
+            // FRAME: a hint for readers of streams
+            0x95 => drop(self.code.take(8)?),
+            b'.' => return self.stop().map(Some),
+            b'(' => {
+                self.draw(1)?;
+                self.marks.push(self.stack.len());
+            }
+            b'N' => self.push(Item::None)?,
+            0x88 => self.push(Item::Bool(true))?,
+            0x89 => self.push(Item::Bool(false))?,
+            b'K' => {
+                let value = self.code.byte()?;
+                self.push(Item::Int(i64::from(value)))?;
+            }
+            b'M' => {
+                let value = u16::from_le_bytes(self.code.array()?);
+                self.push(Item::Int(i64::from(value)))?;
+            }
+            b'J' => {
+                let value = i32::from_le_bytes(self.code.array()?);
+                self.push(Item::Int(i64::from(value)))?;
+            }
+            // LONG1, LONG4
+            0x8a => {
+                let length = self.code.byte()?;
+                self.long(usize::from(length))?;
+            }
+            0x8b => {
+                let length = self.code.length4()?;
+                self.long(length)?;
+            }
+            b'G' => {
+                let value = f64::from_be_bytes(self.code.array()?);
+                self.push(Item::Float(value))?;
+            }
+            // BINUNICODE, SHORT_BINUNICODE, BINUNICODE8
+            b'X' => {
+                let length = self.code.length4()?;
+                self.text(length)?;
+            }
+            0x8c => {
+                let length = self.code.byte()?;
+                self.text(usize::from(length))?;
+            }
+            0x8d => {
+                let length = self.code.length8()?;
+                self.text(length)?;
+            }
+            // SHORT_BINBYTES and SHORT_BINSTRING, BINBYTES and BINSTRING, BINBYTES8 and BYTEARRAY8
+            b'C' | b'U' => {
+                let length = self.code.byte()?;
+                self.opaque_bytes(usize::from(length))?;
+            }
+            b'B' | b'T' => {
+                let length = self.code.length4()?;
+                self.opaque_bytes(length)?;
+            }
+            0x8e | 0x96 => {
+                let length = self.code.length8()?;
+                self.opaque_bytes(length)?;
+            }
+            b')' => self.push(Item::Tuple(Span::default()))?,
+            0x85..=0x87 => self.tuple(usize::from(opcode - 0x84))?,
+            b't' => {
+                let count = self.above_mark()?;
+                self.tuple(count)?;
+            }
+            b']' => {
+                let list = self.heap.new_list();
+                self.push(list)?;
+            }
+            b'a' => self.append(1)?,
+            b'e' => {
+                let count = self.above_mark()?;
+                self.append(count)?;
+            }
+            b'}' => {
+                let dict = self.heap.new_dict();
+                self.push(dict)?;
+            }
+            b's' => self.set_items(2)?,
+            b'u' => {
+                let count = self.above_mark()?;
+                self.set_items(count)?;
+            }
+            // EMPTY_SET, ADDITEMS, FROZENSET: sets are kept as one opaque value
+            0x8f => self.push(Item::Opaque)?,
+            0x90 => {
+                let count = self.above_mark()?;
+                self.pop_many(count)?;
+            }
+            0x91 => {
+                let count = self.above_mark()?;
+                self.pop_many(count)?;
+                self.push(Item::Opaque)?;
+            }
+            b'c' => self.global()?,
+            0x93 => self.stack_global()?,
+            b'q' => {
+                let index = self.code.byte()?;
+                self.remember(usize::from(index))?;
+            }
+            b'r' => {
+                let index = self.code.length4()?;
+                self.remember(index)?;
+            }
+            0x94 => self.remember(self.memo.len())?,
+            b'h' => {
+                let index = self.code.byte()?;
+                self.recall(usize::from(index))?;
+            }
+            b'j' => {
+                let index = self.code.length4()?;
+                self.recall(index)?;
+            }
+            b'Q' => self.persistent_id()?,
+            // REDUCE, NEWOBJ
+            b'R' | 0x81 => self.call()?,
+            b'b' => self.build()?,
+            other => return Err(format!("opcode 0x{other:02x} is not used by torch checkpoints")),
+        }
+        Ok(None)
+    }
+
+    fn draw(&mut self, count: usize) -> Result<(), String> {
+        self.budget = self
+            .budget
+            .checked_sub(count)
+            .ok_or_else(|| format!("the program makes more values than the limit of {}", self.limit))?;
+        Ok(())
+    }
+
+    fn push(&mut self, item: Item<'a>) -> Result<(), String> {
+        self.draw(1)?;
+        self.stack.push(item);
+        Ok(())
+    }
+
+    /// Lowest position of the stack that the current opcodes may touch.
+    fn floor(&self) -> usize {
+        self.marks.last().copied().unwrap_or(0)
+    }
+
+    fn pop(&mut self) -> Result<Item<'a>, String> {
+        if self.stack.len() <= self.floor() {
+            return Err("the program takes a value from an empty stack".into());
+        }
+        self.stack.pop().ok_or_else(|| "the program takes a value from an empty stack".into())
+    }
+
+    fn top(&self) -> Result<Item<'a>, String> {
+        let top = self.stack.get(self.floor()..).and_then(<[_]>::last);
+        top.copied().ok_or_else(|| "the program looks at an empty stack".into())
+    }
+
+    /// Closes the last mark and says how many values lie above it.
+    fn above_mark(&mut self) -> Result<usize, String> {
+        let mark = self.marks.pop().ok_or("the program closes a mark that was never set")?;
+        Ok(self.stack.len().saturating_sub(mark))
+    }
+
+    /// Position in the stack of its upper `count` values.
+    fn upper(&self, count: usize) -> Result<usize, String> {
+        let start = self.stack.len().checked_sub(count).filter(|&start| start >= self.floor());
+        start.ok_or_else(|| "the program takes more values than the stack has".into())
+    }
+
+    fn pop_many(&mut self, count: usize) -> Result<(), String> {
+        let start = self.upper(count)?;
+        self.stack.truncate(start);
+        Ok(())
+    }
+
+    fn text(&mut self, length: usize) -> Result<(), String> {
+        let bytes = self.code.take(length)?;
+        // Python may write lone surrogates, which are not UTF-8: such text is kept, but as opaque bytes.
+        let item = std::str::from_utf8(bytes).map_or(Item::Opaque, Item::Text);
+        self.push(item)
+    }
+
+    fn opaque_bytes(&mut self, length: usize) -> Result<(), String> {
+        self.code.take(length)?;
+        self.push(Item::Opaque)
+    }
+
+    fn long(&mut self, length: usize) -> Result<(), String> {
+        let bytes = self.code.take(length)?;
+        let item = if length <= 8 {
+            // Two's complement, little endian; the sign is the top bit of the last byte.
+            let fill = if bytes.last().is_some_and(|byte| byte & 0x80 != 0) { 0xFF } else { 0 };
+            let mut wide = [fill; 8];
+            wide.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            Item::Int(i64::from_le_bytes(wide))
+        } else {
+            Item::BigInt(bytes)
+        };
+        self.push(item)
+    }
+
+    fn tuple(&mut self, count: usize) -> Result<(), String> {
+        self.draw(count)?;
+        let start = self.upper(count)?;
+        let tuple = self.heap.new_tuple(self.stack.drain(start..));
+        self.push(tuple)
+    }
+
+    fn append(&mut self, count: usize) -> Result<(), String> {
+        self.draw(count)?;
+        let start = self.upper(count)?;
+        let below = start.checked_sub(1).filter(|&at| at >= self.floor()).and_then(|at| self.stack.get(at));
+        match below {
+            Some(Item::List(list)) => self.heap.extend_list(*list, self.stack.drain(start..)),
+            Some(Item::Opaque) => self.stack.truncate(start),
+            _ => return Err("the program appends to something that is not a list".into()),
+        }
+        Ok(())
+    }
+
+    fn set_items(&mut self, count: usize) -> Result<(), String> {
+        self.draw(count)?;
+        let start = self.upper(count)?;
+        let below = start.checked_sub(1).filter(|&at| at >= self.floor()).and_then(|at| self.stack.get(at));
+        match below {
+            _ if !count.is_multiple_of(2) => return Err("the program sets a key without a value".into()),
+            Some(Item::Dict(dict)) => self.heap.extend_dict(*dict, self.stack.drain(start..)),
+            Some(Item::Opaque) => self.stack.truncate(start),
+            _ => return Err("the program sets a key of something that is not a dict".into()),
+        }
+        Ok(())
+    }
+
+    fn global(&mut self) -> Result<(), String> {
+        let module = self.code.line()?;
+        let name = self.code.line()?;
+        self.push(Item::Class(class(module, name)?))
+    }
+
+    fn stack_global(&mut self) -> Result<(), String> {
+        match (self.pop()?, self.pop()?) {
+            (Item::Text(name), Item::Text(module)) => self.push(Item::Class(class(module, name)?)),
+            _ => Err("the program names a class by something that is not text".into()),
+        }
+    }
+
+    fn remember(&mut self, index: usize) -> Result<(), String> {
+        let item = self.top()?;
+        if index >= self.memo.len() {
+            // Picklers number without gaps; a gap is paid for like values.
+            self.draw(index - self.memo.len() + 1)?;
+            self.memo.resize(index + 1, None);
+        }
+        if let Some(place) = self.memo.get_mut(index) {
+            *place = Some(item);
+        }
+        Ok(())
+    }
+
+    fn recall(&mut self, index: usize) -> Result<(), String> {
+        let item = self.memo.get(index).copied().flatten();
+        self.push(item.ok_or_else(|| format!("the program uses value {index} before making it"))?)
+    }
+
+    fn persistent_id(&mut self) -> Result<(), String> {
+        let id = self.pop()?;
+        let storage = self.heap.storage(id)?;
+        self.push(storage)
+    }
+
+    fn call(&mut self) -> Result<(), String> {
+        let arguments = self.pop()?;
+        let callee = self.pop()?;
+        let (Item::Class(class), Item::Tuple(arguments)) = (callee, arguments) else {
+            return Err("the program calls something that is not a class".into());
+        };
+        self.draw(self.heap.copied_by(class, arguments))?;
+        let made = self.heap.call(class, arguments)?;
+        self.draw(self.heap.weight(made))?;
+        self.push(made)
+    }
+
+    fn build(&mut self) -> Result<(), String> {
+        // The state of an object, such as the `_metadata` of a state dict: nothing a comparison needs.
+        self.pop()?;
+        match self.top()? {
+            Item::Dict(_) | Item::Opaque | Item::Tensor(_) => Ok(()),
+            _ => Err("the program sets the state of something that has none".into()),
+        }
+    }
+
+    fn stop(&mut self) -> Result<Item<'a>, String> {
+        let root = self.pop()?;
+        if !self.stack.is_empty() || !self.marks.is_empty() {
+            return Err("the program ends with values left over".into());
+        }
+        if self.code.left() > 0 {
+            return Err(format!("{} bytes follow the end of the program", self.code.left()));
+        }
+        Ok(root)
+    }
+}
+
+fn class<'a>(module: &'a str, name: &'a str) -> Result<Class, String> {
+    Class::named(module, name).ok_or_else(|| {
+        format!(
+            "class {}.{} is not a tensor type, save a state dict (tensors, numbers, texts, lists, dicts)",
+            printable(module),
+            printable(name)
+        )
+    })
+}

@@ -1,0 +1,373 @@
+//! What the commands of `probe baseline` say, for programs.
+//!
+//! Names and meanings here are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::model::Tool;
+use probe_gate::baseline::{Baseline, Comparison, Moved, Provenance};
+use probe_gate::calibrate::{Spread, ValueSpread};
+use probe_gate::environment::fingerprint;
+use probe_gate::{Exact, State};
+
+/// Version of these documents. Raised when a field changes its meaning or goes away; not for new ones.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What a command of `probe baseline` prints with `--format json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(title = "what probe baseline prints"))]
+#[serde(untagged)]
+pub enum BaselineReport<'a> {
+    /// Of `save`, `import` and `update`.
+    Written(WrittenReport<'a>),
+    /// Of `show`.
+    Shown(ShownReport<'a>),
+    /// Of `diff`.
+    Differs(DiffReport<'a>),
+    /// Of `calibrate`.
+    Calibrated(CalibrationReport<'a>),
+}
+
+macro_rules! printed {
+    ($($name:ident),+) => {$(
+        impl $name<'_> {
+            /// As it is printed.
+            ///
+            /// # Errors
+            /// None in practice: every value has a form in JSON.
+            pub fn text(&self) -> serde_json::Result<String> {
+                serde_json::to_string_pretty(self).map(|text| text + "\n")
+            }
+        }
+    )+};
+}
+
+printed!(WrittenReport, ShownReport, DiffReport, CalibrationReport);
+
+/// A baseline that was written.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct WrittenReport<'a> {
+    /// Version of this format.
+    pub schema_version: u32,
+    /// What wrote it.
+    pub tool: Tool,
+    /// The file.
+    pub written: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Scalars in it.
+    pub scalars: u64,
+    /// Points of scalars in it.
+    pub points: u64,
+    /// Values of modules in it.
+    pub values: u64,
+    /// File with the sketches of every op, beside it; null where there is none.
+    pub sketches: Option<&'a str>,
+    /// What an update moved, largest change first; null for a new baseline.
+    pub moved: Option<DiffReport<'a>>,
+    /// Statements about what was read.
+    pub notes: &'a [String],
+}
+
+impl<'a> WrittenReport<'a> {
+    /// Of a baseline that was written to `path`.
+    pub fn of(
+        path: &Path,
+        baseline: &'a Baseline,
+        moved: Option<&'a Comparison>,
+        notes: &'a [String],
+    ) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool::THIS,
+            written: path.display().to_string(),
+            bytes: baseline.to_text().len() as u64,
+            scalars: baseline.scalars.len() as u64,
+            points: baseline.scalars.values().map(|series| series.len() as u64).sum(),
+            values: baseline.parts.iter().map(|part| part.values.len() as u64).sum(),
+            sketches: baseline.sketches.as_deref(),
+            moved: moved.map(DiffReport::of),
+            notes,
+        }
+    }
+}
+
+/// What is in a baseline; the numbers themselves are in the file.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct ShownReport<'a> {
+    /// Version of this format.
+    pub schema_version: u32,
+    /// What wrote it.
+    pub tool: Tool,
+    /// The file.
+    pub baseline: String,
+    /// Scalars by name.
+    pub scalars: BTreeMap<&'a str, ScalarEntry>,
+    /// Values of modules by step and rank.
+    pub parts: Vec<PartEntry>,
+    /// File with the sketches of every op; null where there is none.
+    pub sketches: Option<&'a str>,
+    /// Whether that file is beside the baseline.
+    pub sketches_found: bool,
+    /// The set-up of the run.
+    pub environment: &'a BTreeMap<String, String>,
+    /// 16 digits that identify the set-up; empty where none was recorded.
+    pub fingerprint: String,
+    /// Who recorded and changed it and why, the oldest entry first.
+    pub provenance: &'a [Provenance],
+}
+
+/// A scalar of a baseline.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct ScalarEntry {
+    /// Steps that it has.
+    pub steps: u64,
+    /// The first of them, and the value there.
+    pub first: (u64, Exact),
+    /// The last of them, and the value there.
+    pub last: (u64, Exact),
+}
+
+/// Values of one step of one rank.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct PartEntry {
+    /// The step.
+    pub step: u64,
+    /// The rank.
+    pub rank: u32,
+    /// Values of modules.
+    pub values: u64,
+}
+
+impl<'a> ShownReport<'a> {
+    /// Of the baseline at `path`; `sketches_found`: whether the file of its sketches is there.
+    pub fn of(path: &Path, baseline: &'a Baseline, sketches_found: bool) -> Self {
+        let scalars = baseline.scalars.iter().filter_map(|(name, series)| {
+            let (first, last) = (series.first_key_value()?, series.last_key_value()?);
+            let at = |(step, value): (&u64, &f64)| (*step, Exact(*value));
+            Some((&**name, ScalarEntry { steps: series.len() as u64, first: at(first), last: at(last) }))
+        });
+        Self {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool::THIS,
+            baseline: path.display().to_string(),
+            scalars: scalars.collect(),
+            parts: baseline
+                .parts
+                .iter()
+                .map(|part| PartEntry { step: part.step, rank: part.rank, values: part.values.len() as u64 })
+                .collect(),
+            sketches: baseline.sketches.as_deref(),
+            sketches_found,
+            environment: &baseline.environment,
+            fingerprint: fingerprint(&baseline.environment),
+            provenance: &baseline.provenance,
+        }
+    }
+}
+
+/// What two baselines or runs differ in.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct DiffReport<'a> {
+    /// Version of this format.
+    pub schema_version: u32,
+    /// What wrote it.
+    pub tool: Tool,
+    /// Points and values that are equal.
+    pub equal: u64,
+    /// Points and values that differ or are on one side only.
+    pub different: u64,
+    /// Scalars and values that moved, one entry each, largest change first.
+    pub moved: Vec<MovedEntry<'a>>,
+    /// Settings of the environment that differ.
+    pub environment: Vec<SettingEntry<'a>>,
+}
+
+/// One scalar or value that has moved.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MovedEntry<'a> {
+    /// Largest change relative to the old value; infinite where the value is new, gone or not finite.
+    pub change: Exact,
+    /// What moved, and where most.
+    #[serde(flatten)]
+    pub moved: &'a Moved,
+}
+
+/// One setting that differs.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct SettingEntry<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The old value; null where it was not recorded.
+    pub old: Option<&'a str>,
+    /// The new value; null where it was not recorded.
+    pub new: Option<&'a str>,
+}
+
+impl<'a> DiffReport<'a> {
+    /// Of a comparison.
+    pub fn of(found: &'a Comparison) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool::THIS,
+            equal: found.equal as u64,
+            different: found.different as u64,
+            moved: found
+                .moved
+                .iter()
+                .map(|(change, moved)| MovedEntry { change: Exact(*change), moved })
+                .collect(),
+            environment: found
+                .environment
+                .iter()
+                .map(|(name, old, new)| SettingEntry { name, old: old.as_deref(), new: new.as_deref() })
+                .collect(),
+        }
+    }
+}
+
+/// Bounds that were found from runs, and whether they tell sound runs from others.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct CalibrationReport<'a> {
+    /// Version of this format.
+    pub schema_version: u32,
+    /// What wrote it.
+    pub tool: Tool,
+    /// The policy that was written.
+    pub policy: String,
+    /// Bounds of scalars.
+    pub scalars: Vec<ScalarBound<'a>>,
+    /// Bounds of values, by kind of call.
+    pub values: Vec<ValueBound<'a>>,
+    /// What the policy was tried on.
+    pub trials: Vec<TrialEntry>,
+    /// Whether every trial went as it has to.
+    pub sound: bool,
+}
+
+/// The bound of a scalar.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct ScalarBound<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Runs that it rests on.
+    pub runs: u64,
+    /// Steps that all of them have.
+    pub steps: u64,
+    /// Largest relative difference of two runs; null where all are equal to the bit.
+    pub spread: Option<f64>,
+    /// Largest relative difference that is allowed; 0 where values have to be equal.
+    pub rtol: f64,
+    /// Largest mean of the signed relative differences that is allowed.
+    pub bias: f64,
+}
+
+/// The bound of a kind of call.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct ValueBound<'a> {
+    /// The pattern that is for them.
+    pub pattern: &'a str,
+    /// Runs that it rests on.
+    pub runs: u64,
+    /// Values of this kind in a run.
+    pub values: u64,
+    /// Largest relative l2 error between two runs; null where all are equal to the bit.
+    pub spread: Option<f64>,
+    /// The value that differs most; empty where none does.
+    pub largest: &'a str,
+    /// Largest relative l2 error that is allowed; 0 where values have to be equal.
+    pub rel_l2: f64,
+}
+
+/// What the policy says of a run.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct TrialEntry {
+    /// What was held against the first run.
+    pub what: String,
+    /// The state of the gate.
+    pub state: &'static str,
+    /// Whether it is the one that it has to be.
+    pub sound: bool,
+}
+
+impl TrialEntry {
+    /// Of a trial that was to end with `expected`.
+    pub fn of(what: String, state: State, expected: State) -> Self {
+        Self { what, state: state.name(), sound: state == expected }
+    }
+}
+
+impl<'a> CalibrationReport<'a> {
+    /// Of bounds that were written to `policy`.
+    pub fn of(
+        policy: &Path,
+        scalars: &'a [Spread],
+        values: &'a [ValueSpread],
+        trials: Vec<TrialEntry>,
+    ) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool::THIS,
+            policy: policy.display().to_string(),
+            scalars: scalars
+                .iter()
+                .map(|spread| ScalarBound {
+                    name: &spread.name,
+                    runs: spread.runs as u64,
+                    steps: spread.steps as u64,
+                    spread: spread.relative,
+                    rtol: spread.bound(),
+                    bias: spread.bias_bound(),
+                })
+                .collect(),
+            values: values
+                .iter()
+                .map(|spread| ValueBound {
+                    pattern: &spread.pattern,
+                    runs: spread.runs as u64,
+                    values: spread.values as u64,
+                    spread: spread.relative,
+                    largest: &spread.largest,
+                    rel_l2: spread.bound(),
+                })
+                .collect(),
+            sound: trials.iter().all(|trial| trial.sound),
+            trials,
+        }
+    }
+}
+
+/// The JSON Schema of what the commands of `probe baseline` print, as it is committed.
+#[cfg(feature = "schema")]
+pub fn baseline_report_schema() -> String {
+    let schema = schemars::schema_for!(BaselineReport<'static>);
+    // A schema is plain data; only its own text can come out.
+    let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
+    text.push('\n');
+    text
+}

@@ -1,0 +1,363 @@
+//! Columns of the table with one row per slot.
+
+use super::{
+    BASIS, ESTIMATED, FIRST_METRICS, Kind, METRIC_WIDTH, ORDER, OpColumn, Side, Statistic, other_metrics,
+};
+use probe_measure::Metric;
+
+/// Columns of the table with one row per slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SlotColumn {
+    /// Iteration.
+    Step,
+    /// Rank.
+    Rank,
+    /// Place of the op in execution order.
+    Order,
+    /// Op name.
+    Op,
+    /// Slot path.
+    Slot,
+    /// Verdict of the pair.
+    Verdict,
+    /// Role of the op.
+    Role,
+    /// Cause, for the ops at fault.
+    Cause,
+    /// Element type, or the kind of argument.
+    DType(Side),
+    /// Sizes of the dimensions.
+    Shape(Side),
+    /// Value of an argument.
+    Value(Side),
+    /// One metric.
+    Metric(Metric),
+    /// Whether metrics are estimates or bounds.
+    Estimated,
+    /// What metrics rest on.
+    Basis,
+    /// Row-major index of the largest error.
+    MaxAbsIndex,
+    /// The same as coordinates.
+    MaxAbsPosition,
+    /// The value there.
+    MaxAbsValue(Side),
+    /// One statistic of one side.
+    Statistic(Side, Statistic),
+    /// Candidate minus baseline of a recorded statistic.
+    Difference(Statistic),
+    /// The same relative to the scale of the tensor.
+    RelativeDifference(Statistic),
+    /// Recorded checksum.
+    Checksum(Side),
+    /// Whether autograd tracked the tensor.
+    RequiresGrad(Side),
+    /// Error against the reference run.
+    ReferenceError(Side),
+    /// The tolerance that decided.
+    Tolerance,
+    /// Why.
+    Reason,
+    /// Pass the op ran in.
+    Phase,
+    /// Path of the module the op ran in.
+    Module,
+    /// Which sides have the op.
+    Recorded,
+    /// Source line of the op.
+    Source,
+    /// Call stack of the op.
+    Stack(Side),
+    /// Largest error the op was given.
+    InputError,
+    /// Largest error the op produced.
+    OutputError,
+    /// Why the op has its role.
+    OpReason,
+    /// The op at fault that the error of the op comes from.
+    Follows,
+    /// Whether the slot stands for its op.
+    Decides,
+    /// The error that was held against the expectation.
+    JudgedError,
+    /// What the op may be off by on its own.
+    Floor,
+    /// The same together with what its inputs explain.
+    Expected,
+    /// Number of the value within its step and rank.
+    Identity,
+    /// Row-major index of the greatest or the least element of one side.
+    ExtremeIndex(Side, Statistic),
+}
+
+impl SlotColumn {
+    /// Columns for programs alone: what a row says of its op, and what a page is made from.
+    pub const FOR_PROGRAMS: [Self; 19] = [
+        Self::Phase,
+        Self::Module,
+        Self::Recorded,
+        Self::Source,
+        Self::Stack(Side::Baseline),
+        Self::Stack(Side::Candidate),
+        Self::InputError,
+        Self::OutputError,
+        Self::OpReason,
+        Self::Follows,
+        Self::Decides,
+        Self::JudgedError,
+        Self::Floor,
+        Self::Expected,
+        Self::Identity,
+        Self::ExtremeIndex(Side::Baseline, Statistic::Max),
+        Self::ExtremeIndex(Side::Baseline, Statistic::Min),
+        Self::ExtremeIndex(Side::Candidate, Statistic::Max),
+        Self::ExtremeIndex(Side::Candidate, Statistic::Min),
+    ];
+
+    /// The columns of files for programs: every one, then [`SlotColumn::FOR_PROGRAMS`].
+    pub fn with_programs() -> Vec<Self> {
+        let mut all = Self::all();
+        all.extend(Self::FOR_PROGRAMS);
+        all
+    }
+
+    /// Every column, in order. Those up to the basis fit a screen of 1600 pixels.
+    pub fn all() -> Vec<Self> {
+        let mut all = vec![Self::Step, Self::Rank, Self::Order, Self::Op, Self::Slot, Self::Verdict];
+        all.extend(FIRST_METRICS.map(Self::Metric));
+        all.extend([Self::Basis, Self::Role, Self::Cause]);
+        all.extend(Side::ALL.map(Self::DType));
+        all.extend(Side::ALL.map(Self::Shape));
+        all.extend(Side::ALL.map(Self::Value));
+        all.extend(other_metrics().map(Self::Metric));
+        all.extend([Self::Estimated, Self::MaxAbsIndex, Self::MaxAbsPosition]);
+        all.extend(Side::ALL.map(Self::MaxAbsValue));
+        for side in Side::ALL {
+            all.extend(Statistic::ALL.map(|statistic| Self::Statistic(side, statistic)));
+        }
+        all.extend(Statistic::RECORDED.map(Self::Difference));
+        all.extend(Statistic::RECORDED.map(Self::RelativeDifference));
+        all.extend(Side::ALL.map(Self::Checksum));
+        all.extend(Side::ALL.map(Self::RequiresGrad));
+        all.extend(Side::ALL.map(Self::ReferenceError));
+        all.extend([Self::Tolerance, Self::Reason]);
+        all
+    }
+
+    /// Name in machine formats: `baseline_max`.
+    pub fn name(self) -> String {
+        match self {
+            Self::Step => "step".into(),
+            Self::Rank => "rank".into(),
+            Self::Order => "order".into(),
+            Self::Op => "op".into(),
+            Self::Slot => "slot".into(),
+            Self::Verdict => "verdict".into(),
+            Self::Role => "role".into(),
+            Self::Cause => "cause".into(),
+            Self::DType(side) => format!("{}_dtype", side.name()),
+            Self::Shape(side) => format!("{}_shape", side.name()),
+            Self::Value(side) => format!("{}_value", side.name()),
+            Self::Metric(metric) => metric.name().into(),
+            Self::Estimated => "estimated".into(),
+            Self::Basis => "basis".into(),
+            Self::MaxAbsIndex => "max_abs_index".into(),
+            Self::MaxAbsPosition => "max_abs_position".into(),
+            Self::MaxAbsValue(side) => format!("{}_at_max_abs", side.name()),
+            Self::Statistic(side, statistic) => format!("{}_{}", side.name(), statistic.name()),
+            Self::Difference(statistic) => format!("{}_difference", statistic.name()),
+            Self::RelativeDifference(statistic) => format!("{}_relative_difference", statistic.name()),
+            Self::Checksum(side) => format!("{}_checksum", side.name()),
+            Self::RequiresGrad(side) => format!("{}_requires_grad", side.name()),
+            Self::ReferenceError(side) => format!("reference_error_{}", side.name()),
+            Self::Tolerance => "tolerance".into(),
+            Self::Reason => "reason".into(),
+            Self::Phase => "phase".into(),
+            Self::Module => "module".into(),
+            Self::Recorded => "recorded".into(),
+            Self::Source => "source".into(),
+            Self::Stack(side) => format!("{}_stack", side.name()),
+            Self::InputError => "input_error".into(),
+            Self::OutputError => "output_error".into(),
+            Self::OpReason => "op_reason".into(),
+            Self::Follows => "follows".into(),
+            Self::Decides => "decides".into(),
+            Self::JudgedError => "judged_error".into(),
+            Self::Floor => "floor".into(),
+            Self::Expected => "expected".into(),
+            Self::Identity => "identity".into(),
+            Self::ExtremeIndex(side, extreme) => format!("{}_{}_index", side.name(), extreme.name()),
+        }
+    }
+
+    /// Header for people: `baseline max`, `MaxAbsError`.
+    pub fn label(self) -> String {
+        match self {
+            Self::Metric(metric) => metric.label().into(),
+            _ => self.name().replace('_', " "),
+        }
+    }
+
+    /// What the cells hold.
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::Step
+            | Self::Rank
+            | Self::Order
+            | Self::MaxAbsIndex
+            | Self::Follows
+            | Self::Identity
+            | Self::ExtremeIndex(..) => Kind::Count,
+            Self::Verdict
+            | Self::Role
+            | Self::Cause
+            | Self::DType(_)
+            | Self::Basis
+            | Self::Phase
+            | Self::Module
+            | Self::Recorded
+            | Self::Source
+            | Self::Stack(_)
+            | Self::OpReason => Kind::Category,
+            Self::Metric(_)
+            | Self::MaxAbsValue(_)
+            | Self::Difference(_)
+            | Self::RelativeDifference(_)
+            | Self::ReferenceError(_)
+            | Self::InputError
+            | Self::OutputError
+            | Self::JudgedError
+            | Self::Floor
+            | Self::Expected => Kind::Real,
+            Self::Statistic(_, statistic) => {
+                if statistic.is_count() {
+                    Kind::Count
+                } else {
+                    Kind::Real
+                }
+            }
+            Self::Estimated | Self::RequiresGrad(_) | Self::Decides => Kind::Flag,
+            Self::Op
+            | Self::Slot
+            | Self::Shape(_)
+            | Self::Value(_)
+            | Self::MaxAbsPosition
+            | Self::Checksum(_)
+            | Self::Tolerance
+            | Self::Reason => Kind::Text,
+        }
+    }
+
+    /// Width of the content in a spreadsheet, in characters; a longer label widens it.
+    pub const fn width(self) -> u16 {
+        match self {
+            Self::Step | Self::Rank | Self::Order | Self::Follows | Self::Decides | Self::Identity => 7,
+            Self::Op => 48,
+            Self::Verdict | Self::Role | Self::Cause | Self::Phase | Self::Recorded => 11,
+            Self::DType(_) => 14,
+            Self::Shape(_) => 17,
+            Self::Slot | Self::Value(_) => 16,
+            Self::Metric(_) => METRIC_WIDTH,
+            Self::Estimated | Self::Basis => 10,
+            Self::InputError | Self::OutputError | Self::JudgedError | Self::Floor | Self::Expected => 12,
+            Self::Module | Self::Source => 26,
+            Self::MaxAbsIndex
+            | Self::ExtremeIndex(..)
+            | Self::MaxAbsValue(_)
+            | Self::Statistic(..)
+            | Self::Difference(_)
+            | Self::ReferenceError(_)
+            | Self::RequiresGrad(_) => 13,
+            Self::RelativeDifference(_) | Self::MaxAbsPosition | Self::Checksum(_) => 18,
+            Self::Tolerance | Self::Reason | Self::OpReason | Self::Stack(_) => 60,
+        }
+    }
+
+    /// One line for legends.
+    pub fn meaning(self) -> String {
+        match self {
+            Self::Step => "iteration, as the baseline numbers it".into(),
+            Self::Rank => "process of the distributed run, 0 when there is one".into(),
+            Self::Order => ORDER.into(),
+            Self::Op => "full name of the op, as recorded".into(),
+            Self::Slot => {
+                "value inside the op: input.N, kwarg.NAME, parameter.NAME, output.N, grad.NAME".into()
+            }
+            Self::Verdict => "the verdict on this pair of values; see the verdicts".into(),
+            Self::Role => "how the op propagates error; see the roles".into(),
+            Self::Cause => "kind of fault, for ops that introduce one; see the causes".into(),
+            Self::DType(side) => {
+                format!(
+                    "element type of the {} tensor; for arguments their kind (int, str, None)",
+                    side.name()
+                )
+            }
+            Self::Shape(side) => {
+                format!("sizes of the dimensions of the {} tensor; [] is a scalar", side.name())
+            }
+            Self::Value(side) => {
+                format!("value of the argument in the {}, if it is not a tensor", side.name())
+            }
+            Self::Metric(metric) => metric.meaning().into(),
+            Self::Estimated => ESTIMATED.into(),
+            Self::Basis => BASIS.into(),
+            Self::MaxAbsIndex => {
+                "row-major index of the first element with the largest absolute error, from 0".into()
+            }
+            Self::MaxAbsPosition => "the same element as coordinates in the shape, from 0".into(),
+            Self::MaxAbsValue(side) => {
+                format!("value of the {} at that element (real part for complex)", side.name())
+            }
+            Self::Statistic(side, statistic) => format!("{}: {}", side.name(), statistic.meaning()),
+            Self::Difference(statistic) => {
+                format!("candidate minus baseline of the recorded {}", statistic.name())
+            }
+            Self::RelativeDifference(statistic) => format!(
+                "size of that difference relative to the scale of the baseline tensor ({})",
+                if matches!(statistic, Statistic::Max | Statistic::Min) {
+                    "its largest magnitude"
+                } else {
+                    "its norm"
+                }
+            ),
+            Self::Checksum(side) => format!("checksum of the bytes, as recorded in the {}", side.name()),
+            Self::RequiresGrad(side) => format!("whether autograd tracked the {} tensor", side.name()),
+            Self::ReferenceError(side) => format!(
+                "relative l2 error of the {} against the reference run; empty without one (--reference)",
+                side.name()
+            ),
+            Self::Tolerance => "the rule that decided, with its limit and where the limit comes from".into(),
+            Self::Reason => "reason for the verdict; empty if it needs none".into(),
+            Self::Phase => OpColumn::Phase.meaning().into(),
+            Self::Module => OpColumn::Module.meaning().into(),
+            Self::Recorded => "sides that have the op: both, baseline or candidate".into(),
+            Self::Source => OpColumn::Source.meaning().into(),
+            Self::Stack(side) => format!(
+                "call stack of the op in the {}, innermost first, one frame per line, without framework frames",
+                side.name()
+            ),
+            Self::InputError => OpColumn::InputError.meaning().into(),
+            Self::OutputError => OpColumn::OutputError.meaning().into(),
+            Self::OpReason => OpColumn::Reason.meaning().into(),
+            Self::Follows => {
+                "order of the op at fault from which the error comes, in the same step and rank".into()
+            }
+            Self::Decides => "whether the table of ops shows the metrics of this value for the op".into(),
+            Self::JudgedError => {
+                "error that was compared with the expected error, relative to the scale of the value without cancellation".into()
+            }
+            Self::Floor => {
+                "error that the op may have on its own: rounding, the level of its kind of call, measured noise".into()
+            }
+            Self::Expected => "the floor together with what the errors of its inputs explain".into(),
+            Self::Identity => {
+                "number of the value: the same wherever the same baseline tensor was seen in this step and rank".into()
+            }
+            Self::ExtremeIndex(side, extreme) => format!(
+                "row-major index, from 0, of the first element of the {} that equals its {}; empty if not recorded",
+                side.name(),
+                extreme.name()
+            ),
+        }
+    }
+}

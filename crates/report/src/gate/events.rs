@@ -1,0 +1,39 @@
+//! A line of JSON for each thing that was found, in order: `started`, `case`, `unverified`, `culprit`, `finished`.
+
+use serde::Serialize;
+
+use super::model::{CaseEntry, CulpritEntry, PlaceEntry};
+use crate::model::Tool;
+use probe_gate::GateOutcome;
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+enum Event<'a> {
+    Started { tool: Tool, mode: &'static str, commit: Option<&'a str> },
+    Case(CaseEntry<'a>),
+    Unverified(PlaceEntry<'a>),
+    Culprit(CulpritEntry<'a>),
+    Finished { state: &'static str, exit_code: u8, seconds: f64 },
+}
+
+/// The whole document.
+pub(super) fn document(outcome: &GateOutcome) -> serde_json::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    let commit = outcome.candidate.commit.as_deref();
+    let started = Event::Started { tool: Tool::THIS, mode: outcome.mode.name(), commit };
+    let finished = Event::Finished {
+        state: outcome.state.name(),
+        exit_code: outcome.exit_code(),
+        seconds: outcome.seconds,
+    };
+    let events = std::iter::once(started)
+        .chain(outcome.cases.iter().map(|case| Event::Case(case.into())))
+        .chain(outcome.unverified.iter().map(|entry| Event::Unverified(entry.into())))
+        .chain(outcome.culprits.iter().map(|culprit| Event::Culprit(culprit.into())))
+        .chain(std::iter::once(finished));
+    for event in events {
+        serde_json::to_writer(&mut out, &event)?;
+        out.push(b'\n');
+    }
+    Ok(out)
+}

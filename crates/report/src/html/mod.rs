@@ -1,0 +1,101 @@
+//! Writes `result.html`: one file that shows a result in a browser, without a server and without the network.
+//!
+//! The page is a program, built from `web/` and embedded here, with data beside it: columns of ops and values, packed, compressed, in
+//! pieces that are written as parts come (`pack`), and at the end the answer as JSON. Nothing of a dump is ever markup: all of it is in
+//! compressed pieces, and the program puts it into the page as text.
+
+mod head;
+mod pack;
+mod page;
+mod stored;
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::ReportWriter;
+use super::gallery::Gallery;
+use super::model::Report;
+use super::rows::op_rows;
+use head::{Comparison, Head, Looks};
+use pack::Packer;
+use page::Page;
+use probe_compare::PartReport;
+use probe_files::{Draft, ReportError};
+use probe_judge::Summary;
+pub use stored::from_parquet;
+
+use super::{StoredError, StoredRun};
+
+/// Writer of `result.html`.
+#[derive(Debug)]
+pub struct HtmlReport {
+    draft: Draft,
+    page: Page<BufWriter<File>>,
+    packer: Packer,
+    gallery: Gallery,
+    /// Looks of earlier comparisons, as they stand in their files.
+    stored: Vec<Box<RawValue>>,
+}
+
+/// The page that will be `draft`.
+fn begin(draft: &mut Draft) -> Result<Page<BufWriter<File>>, ReportError> {
+    let begun = draft.file().try_clone().and_then(|file| Page::begin(BufWriter::new(file)));
+    begun.map_err(|error| draft.refused(error))
+}
+
+impl HtmlReport {
+    /// Creates the file that will become `path`.
+    ///
+    /// # Errors
+    /// [`ReportError::Io`] when the folder cannot be written.
+    pub fn create(path: &Path) -> Result<Self, ReportError> {
+        let mut draft = Draft::create(path)?;
+        let page = begin(&mut draft)?;
+        Ok(Self { draft, page, packer: Packer::default(), gallery: Gallery::default(), stored: Vec::new() })
+    }
+}
+
+impl ReportWriter for HtmlReport {
+    fn part(&mut self, part: &PartReport<'_>) -> Result<(), ReportError> {
+        for op in op_rows(part) {
+            self.packer.op(part.pair.step, part.pair.rank, |column| op.shared(column));
+            for slot in op.slots() {
+                self.packer.slot(|column| slot.cell(column));
+            }
+            if self.packer.is_full() {
+                self.page.add(self.packer.take()).map_err(|error| self.draft.refused(error))?;
+            }
+        }
+        self.gallery.add(part);
+        Ok(())
+    }
+
+    fn stored(&mut self, run: &StoredRun, summary: &Summary) -> Result<(), StoredError> {
+        let Self { draft, page, packer, stored, .. } = self;
+        *stored = stored::add_run(run, summary, packer, page, draft)?;
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError> {
+        let Self { draft, mut page, mut packer, gallery, stored } = *self;
+        let looks = if stored.is_empty() { Looks::Live(gallery.wire()) } else { Looks::Stored(&stored) };
+        let comparison = Comparison { report: Report::from(summary), portraits: looks };
+        let done = page.add(packer.take()).and_then(|()| page.finish(&Head::comparison(&comparison)));
+        match done {
+            Ok(_) => Ok(draft),
+            Err(error) => Err(draft.refused(error)),
+        }
+    }
+}
+
+/// A page whose data is JSON alone: `kind` names the view of the page that shows `report` (`web/src/main.ts` lists them).
+///
+/// # Errors
+/// When `report` has no form in JSON.
+pub fn document(kind: &'static str, report: &impl Serialize) -> io::Result<Vec<u8>> {
+    Page::begin(Vec::new())?.finish(&Head::of(kind, report))
+}

@@ -1,0 +1,66 @@
+//! One model, many writers. Writers lay out what they are given and compute nothing.
+//!
+//! A writer is created before the work starts, takes one [`PartReport`] after another as the comparison proceeds,
+//! and hands over its finished file as a [`Draft`]. [`ReportSet`] drives all writers of a comparison; [`text::render`]
+//! is the summary for the terminal.
+
+pub mod baseline;
+pub mod columns;
+pub mod compared;
+pub mod config;
+mod fault;
+mod gallery;
+pub mod gate;
+pub mod history;
+pub mod html;
+pub mod inspection;
+pub mod json;
+pub(crate) mod junit;
+mod lines;
+pub(crate) mod markdown;
+pub mod model;
+pub mod narrow;
+pub mod number;
+mod paint;
+pub mod parquet;
+pub mod peers;
+pub mod rows;
+mod set;
+mod stored;
+pub mod text;
+pub mod visible;
+pub mod xlsx;
+
+#[cfg(test)]
+mod tests;
+
+pub use set::{Extent, Format, ReportSet, UnknownFormat};
+pub use stored::{StoredError, StoredFile, StoredRun};
+
+use probe_compare::PartReport;
+use probe_files::{Draft, ReportError};
+use probe_judge::Summary;
+
+/// Writes one report file.
+pub trait ReportWriter: Send {
+    /// Adds the rows of one part.
+    ///
+    /// # Errors
+    /// [`ReportError`] when the rows cannot be written; the file then never appears under its final name.
+    fn part(&mut self, part: &PartReport<'_>) -> Result<(), ReportError>;
+
+    /// Adds the rows of a run whose shards were compared before, in place of its parts. Reports that hold no rows have nothing to add.
+    ///
+    /// # Errors
+    /// [`StoredError`] when the rows cannot be read, or as for [`ReportWriter::part`].
+    fn stored(&mut self, _run: &StoredRun, _summary: &Summary) -> Result<(), StoredError> {
+        Ok(())
+    }
+
+    /// Writes the summary and completes the file. It stands in its place after [`Draft::place`], so that the
+    /// reports of a comparison appear together or not at all.
+    ///
+    /// # Errors
+    /// As for [`ReportWriter::part`].
+    fn finish(self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError>;
+}

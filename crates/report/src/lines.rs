@@ -1,0 +1,120 @@
+//! Text that keeps to a width. Lines break between words; a path or the name of an op is never cut, so that it can be copied.
+
+use super::paint::{Paint, Style};
+
+/// Lines under construction.
+#[derive(Debug)]
+pub(super) struct Lines {
+    out: String,
+    paint: Paint,
+    width: usize,
+    /// Blanks before the lines that a line goes on in.
+    indent: usize,
+    /// Characters of the line so far.
+    column: usize,
+    /// Whether a blank belongs before the next word.
+    spaced: bool,
+}
+
+impl Lines {
+    /// Lines of at most `width` characters, where no single word is longer.
+    pub(super) const fn new(width: usize, paint: Paint) -> Self {
+        Self { out: String::new(), paint, width, indent: 0, column: 0, spaced: false }
+    }
+
+    /// Begins a line: `label`, blanks up to `indent`, and what follows goes on below itself.
+    pub(super) fn begin(&mut self, label: &str, indent: usize) {
+        self.indent = indent;
+        self.out.push_str(label);
+        self.column = label.chars().count();
+        if !label.is_empty() || indent > 0 {
+            self.pad_to(indent);
+        }
+        self.spaced = false;
+    }
+
+    /// Goes on with `text`, which may break at its blanks.
+    pub(super) fn words(&mut self, text: &str) {
+        for word in text.split(' ').filter(|word| !word.is_empty()) {
+            self.whole(Style::Plain, word);
+        }
+    }
+
+    /// Goes on with `text` in one piece.
+    pub(super) fn whole(&mut self, style: Style, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let long = text.chars().count();
+        let gap = usize::from(self.spaced);
+        if self.column + gap + long > self.width && self.column > self.indent {
+            self.end();
+            self.pad_to(self.indent);
+        } else if gap > 0 {
+            self.out.push(' ');
+            self.column += 1;
+        }
+        self.out.push_str(&self.paint.on(style, text));
+        self.column += long;
+        self.spaced = true;
+    }
+
+    /// Pieces with commas between them.
+    pub(super) fn list(&mut self, pieces: impl IntoIterator<Item = (Style, String)>) {
+        let mut pieces = pieces.into_iter().peekable();
+        while let Some((style, mut piece)) = pieces.next() {
+            if pieces.peek().is_some() {
+                piece.push(',');
+            }
+            self.whole(style, &piece);
+        }
+    }
+
+    /// Ends the line.
+    pub(super) fn end(&mut self) {
+        self.out.truncate(self.out.trim_end_matches(' ').len());
+        self.out.push('\n');
+        self.column = 0;
+        self.spaced = false;
+    }
+
+    /// A line of its own.
+    pub(super) fn line(&mut self, style: Style, text: &str) {
+        self.out.push_str(&self.paint.on(style, text));
+        self.end();
+    }
+
+    /// All lines.
+    pub(super) fn into_text(self) -> String {
+        self.out
+    }
+
+    fn pad_to(&mut self, column: usize) {
+        let missing = column.saturating_sub(self.column).max(usize::from(self.column > 0));
+        self.out.extend(std::iter::repeat_n(' ', missing));
+        self.column += missing;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::Colour;
+
+    #[test]
+    fn lines_break_between_words_and_never_in_a_name() {
+        let mut lines = Lines::new(20, Paint(Colour::Never));
+        lines.begin("why", 5);
+        lines.words("one two three four five");
+        lines.whole(Style::Plain, "Functional.scaled_dot_product_attention.0");
+        lines.words("six");
+        lines.end();
+        lines.begin("", 0);
+        lines.list(["ab", "cd"].map(|text| (Style::Bad, text.to_owned())));
+        lines.end();
+        assert_eq!(
+            lines.into_text(),
+            "why  one two three\n     four five\n     Functional.scaled_dot_product_attention.0\n     six\nab, cd\n"
+        );
+    }
+}

@@ -1,0 +1,311 @@
+//! Rows of earlier comparisons, read back from their `result.parquet`: of one comparison, or of the shards of one.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Float64Type, Int32Type, UInt64Type};
+use arrow_array::{Array as _, ArrayRef, RecordBatch};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
+};
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+
+use super::columns::{Kind, SlotColumn};
+use super::model::SCHEMA_VERSION;
+use super::parquet::data_type;
+use super::rows::Cell;
+use probe_files::ReportError;
+
+/// Rows taken at once.
+const BATCH: usize = 8192;
+
+/// Most rows of a result.
+const MAX_ROWS: i64 = 1 << 31;
+
+/// Most bytes that a group of rows may unpack to; those that probe writes are a tenth of it.
+const MAX_GROUP_BYTES: i64 = 4 << 30;
+
+/// Why an earlier result led to no report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoredError {
+    /// The result cannot be read.
+    #[error("{}: {reason}", path.display())]
+    Unreadable {
+        /// The result.
+        path: PathBuf,
+        /// Why, and the repair.
+        reason: String,
+    },
+    /// The report cannot be written.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+}
+
+/// A `result.parquet`, whose metadata was looked at.
+#[derive(Debug)]
+pub struct StoredFile {
+    path: PathBuf,
+    file: File,
+    metadata: ArrowReaderMetadata,
+}
+
+impl StoredFile {
+    /// Opens the result at `path`.
+    ///
+    /// # Errors
+    /// [`StoredError::Unreadable`] when it is no sound result.
+    pub fn open(path: &Path) -> Result<Self, StoredError> {
+        let unreadable = |reason: String| StoredError::Unreadable { path: path.into(), reason };
+        let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
+        let read = || ArrowReaderMetadata::load(&file, <_>::default()).map_err(|error| error.to_string());
+        // The library panics on some damaged files.
+        let metadata = catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err("it is damaged".into()));
+        let opened = metadata
+            .and_then(|metadata| check(metadata.metadata()).map(|()| metadata))
+            .map_err(|reason| unreadable(unsound(&reason)))?;
+        Ok(Self { path: path.into(), file, metadata: opened })
+    }
+
+    /// The error of this file.
+    pub(super) fn unreadable(&self, reason: impl Into<String>) -> StoredError {
+        StoredError::Unreadable { path: self.path.clone(), reason: reason.into() }
+    }
+
+    /// The error of a file that is damaged.
+    pub(super) fn damaged(&self, reason: impl std::fmt::Display) -> StoredError {
+        self.unreadable(unsound(&reason))
+    }
+
+    /// Number of rows.
+    fn count(&self) -> usize {
+        usize::try_from(self.metadata.metadata().file_metadata().num_rows()).unwrap_or(0)
+    }
+
+    /// What is stored in the metadata under `key`, if it is of the version that is written today.
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        let pairs = self.metadata.metadata().file_metadata().key_value_metadata()?;
+        let of = |key: &str| pairs.iter().find(|pair| pair.key == key)?.value.as_deref();
+        let version = of("schema_version")?;
+        of(key).filter(|_| version == SCHEMA_VERSION.to_string())
+    }
+
+    /// Hands on row after row, all of them or those in `ranges`, which are in order. Columns other than `columns` are not read.
+    ///
+    /// # Errors
+    /// [`StoredError`] when a row cannot be read, or `take` fails.
+    pub(super) fn read(
+        &self,
+        columns: &[SlotColumn],
+        ranges: Option<&[Range<usize>]>,
+        take: &mut dyn FnMut(StoredRow<'_>) -> Result<(), StoredError>,
+    ) -> Result<(), StoredError> {
+        // The library panics on some damaged files.
+        let read = catch_unwind(AssertUnwindSafe(|| self.rows(columns, ranges, take)));
+        read.unwrap_or_else(|_| Err(self.unreadable("is damaged; compare again")))
+    }
+
+    /// The rows in `ranges`, which are in order, with all columns; nothing where there are none.
+    ///
+    /// # Errors
+    /// [`StoredError::Unreadable`] when they cannot be read.
+    pub(super) fn gather(&self, ranges: &[Range<usize>]) -> Result<Option<StoredRows>, StoredError> {
+        let count: usize = ranges.iter().map(ExactSizeIterator::len).sum();
+        if count == 0 {
+            return Ok(None);
+        }
+        let read = || {
+            let mut batches = self.batches(&SlotColumn::with_programs(), Some(ranges), count)?;
+            let batch = batches.next().transpose().map_err(|error| self.damaged(error))?;
+            let batch = batch.filter(|batch| batch.num_rows() == count);
+            batch.map(StoredRows).ok_or_else(|| self.damaged("rows are missing"))
+        };
+        // The library panics on some damaged files.
+        let read = catch_unwind(AssertUnwindSafe(read));
+        read.unwrap_or_else(|_| Err(self.unreadable("is damaged; compare again"))).map(Some)
+    }
+
+    fn batches(
+        &self,
+        columns: &[SlotColumn],
+        ranges: Option<&[Range<usize>]>,
+        size: usize,
+    ) -> Result<ParquetRecordBatchReader, StoredError> {
+        let file = self.file.try_clone().map_err(|error| self.unreadable(error.to_string()))?;
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
+        let names: Vec<String> = columns.iter().map(|column| column.name()).collect();
+        let mask = ProjectionMask::columns(builder.parquet_schema(), names.iter().map(String::as_str));
+        let mut builder = builder.with_batch_size(size).with_projection(mask);
+        if let Some(ranges) = ranges {
+            let chosen = RowSelection::from_consecutive_ranges(ranges.iter().cloned(), self.count());
+            builder = builder.with_row_selection(chosen);
+        }
+        builder.build().map_err(|error| self.damaged(error))
+    }
+
+    /// The columns of a batch of this file.
+    pub(super) fn columns<'a>(
+        &self,
+        batch: &'a RecordBatch,
+        wanted: &[SlotColumn],
+    ) -> Result<Columns<'a>, StoredError> {
+        Columns::of(batch, wanted).map_err(|name| {
+            self.unreadable(format!("has no column {name} as this version writes it; compare again"))
+        })
+    }
+
+    fn rows(
+        &self,
+        columns: &[SlotColumn],
+        ranges: Option<&[Range<usize>]>,
+        take: &mut dyn FnMut(StoredRow<'_>) -> Result<(), StoredError>,
+    ) -> Result<(), StoredError> {
+        for batch in self.batches(columns, ranges, BATCH)? {
+            let batch = batch.map_err(|error| self.damaged(error))?;
+            let columns = self.columns(&batch, columns)?;
+            for row in 0..batch.num_rows() {
+                take(StoredRow { columns: &columns, row })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unsound(reason: &dyn std::fmt::Display) -> String {
+    format!("is not a valid result of probe compare: {reason}; compare again")
+}
+
+fn check(metadata: &ParquetMetaData) -> Result<(), String> {
+    let rows = metadata.file_metadata().num_rows();
+    if !(0..=MAX_ROWS).contains(&rows) {
+        return Err(format!("it claims {rows} rows"));
+    }
+    let large = metadata.row_groups().iter().map(RowGroupMetaData::total_byte_size);
+    match large.max() {
+        Some(bytes) if !(0..=MAX_GROUP_BYTES).contains(&bytes) => Err(format!("rows claim {bytes} bytes")),
+        _ => Ok(()),
+    }
+}
+
+/// Rows that were chosen of a file.
+#[derive(Debug)]
+pub(super) struct StoredRows(pub(super) RecordBatch);
+
+/// The columns of a batch.
+pub(super) struct Columns<'a>(HashMap<SlotColumn, &'a ArrayRef>);
+
+impl<'a> Columns<'a> {
+    /// # Errors
+    /// The name of a column that is missing, or of another type.
+    fn of(batch: &'a RecordBatch, wanted: &[SlotColumn]) -> Result<Self, String> {
+        let column = |column: &SlotColumn| {
+            let name = column.name();
+            let array = batch.column_by_name(&name);
+            let array = array.filter(|array| *array.data_type() == data_type(column.kind()));
+            array.map(|array| (*column, array)).ok_or(name)
+        };
+        wanted.iter().map(column).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// A row of a result.
+#[derive(Clone, Copy)]
+pub(super) struct StoredRow<'a> {
+    pub(super) columns: &'a Columns<'a>,
+    pub(super) row: usize,
+}
+
+impl<'a> StoredRow<'a> {
+    /// Content of a cell; empty where the column was not read.
+    pub(super) fn cell(&self, column: SlotColumn) -> Cell<'a> {
+        let row = self.row;
+        let array = self.columns.0.get(&column);
+        let Some(array) = array.filter(|array| array.is_valid(row)) else { return Cell::Empty };
+        match column.kind() {
+            Kind::Count => Cell::Count(array.as_primitive::<UInt64Type>().value(row)),
+            Kind::Real => Cell::Real(array.as_primitive::<Float64Type>().value(row)),
+            Kind::Flag => Cell::Flag(array.as_boolean().value(row)),
+            Kind::Text => Cell::Text(array.as_string::<i32>().value(row).into()),
+            Kind::Category => {
+                let words = array.as_dictionary::<Int32Type>();
+                let key = words.key(row).filter(|&key| key < words.values().len());
+                key.map_or(Cell::Empty, |key| {
+                    let word = words.values().as_string::<i32>().value(key);
+                    Cell::Text(word.into())
+                })
+            }
+        }
+    }
+
+    fn count(&self, column: SlotColumn) -> Option<u64> {
+        match self.cell(column) {
+            Cell::Count(count) => Some(count),
+            _ => None,
+        }
+    }
+
+    /// Step and rank.
+    pub(super) fn part(&self) -> Option<(u64, u32)> {
+        Some((self.count(SlotColumn::Step)?, u32::try_from(self.count(SlotColumn::Rank)?).ok()?))
+    }
+
+    /// Place of the op in its part.
+    pub(super) fn order(&self) -> Option<u64> {
+        self.count(SlotColumn::Order)
+    }
+}
+
+/// Rows of one step of one rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StoredPart {
+    pub(super) step: u64,
+    pub(super) rank: u32,
+    /// Number of the file, and rows in it.
+    pub(super) file: usize,
+    pub(super) rows: Range<usize>,
+}
+
+/// Rows of a comparison that lie in several files, each with parts of its own.
+#[derive(Debug)]
+pub struct StoredRun {
+    pub(super) files: Vec<StoredFile>,
+    /// In the order of files, and of rows in them.
+    pub(super) parts: Vec<StoredPart>,
+}
+
+impl StoredRun {
+    /// Opens the files and looks where parts begin and end.
+    ///
+    /// # Errors
+    /// [`StoredError::Unreadable`] when one is no sound result.
+    pub fn open(paths: &[PathBuf]) -> Result<Self, StoredError> {
+        let files: Vec<StoredFile> =
+            paths.iter().map(|path| StoredFile::open(path)).collect::<Result<_, _>>()?;
+        let mut parts: Vec<StoredPart> = Vec::new();
+        for (number, file) in files.iter().enumerate() {
+            let mut row = 0;
+            file.read(&[SlotColumn::Step, SlotColumn::Rank], None, &mut |found| {
+                let (step, rank) = found.part().ok_or_else(|| file.damaged("a row without step or rank"))?;
+                match parts.last_mut() {
+                    Some(last) if (last.file, last.step, last.rank) == (number, step, rank) => {
+                        last.rows.end = row + 1;
+                    }
+                    _ => parts.push(StoredPart { step, rank, file: number, rows: row..row + 1 }),
+                }
+                row += 1;
+                Ok(())
+            })?;
+        }
+        Ok(Self { files, parts })
+    }
+
+    /// Number of rows.
+    pub(super) fn count(&self) -> usize {
+        self.files.iter().map(StoredFile::count).sum()
+    }
+}

@@ -1,0 +1,10 @@
+//! Tests over whole reports: what was put in is read back with other libraries.
+
+mod documents;
+mod fixture;
+mod html;
+mod json;
+mod parquet;
+mod set;
+mod text;
+mod xlsx;

@@ -1,0 +1,171 @@
+//! Writes `result.xlsx` of a configuration check: what passed, and every row of every part.
+
+use std::io;
+
+use super::book::Book;
+use super::sheet::{Head, Layout, MAX_ROWS, Sheet, Spot};
+use super::style::Style;
+use crate::config::answer;
+use crate::model::Tool;
+use crate::number::ranges;
+use probe_config_check::{CheckVerdict, Outcome, PartOutcome, Row, Verdict};
+use probe_files::Draft;
+
+/// Columns of the first sheet, with their widths.
+const SUMMARY: [(&str, u16); 8] = [
+    ("filename", 18),
+    ("pass_check", 14),
+    ("verdict", 12),
+    ("diff", 9),
+    ("unknown", 12),
+    ("note", 9),
+    ("expected", 12),
+    ("match", 10),
+];
+
+/// Columns of the sheet of a part, with their widths.
+const ROWS: [(&str, u16); 8] = [
+    ("key", 44),
+    ("step", 8),
+    ("ranks", 9),
+    ("baseline", 40),
+    ("candidate", 40),
+    ("verdict", 11),
+    ("reason", 80),
+    ("action", 60),
+];
+
+/// Writes the workbook into `draft`.
+pub(crate) fn write(draft: &mut Draft, outcome: &Outcome) -> io::Result<()> {
+    let mut book = Book::create(draft.folder())?;
+    let mut sheets = vec![summary(outcome, &mut book)?];
+    for part in &outcome.parts {
+        sheets.extend(table(part, &mut book)?);
+    }
+    sheets.push(about(outcome, &mut book)?);
+    book.save(sheets, draft.file())
+}
+
+const fn look(verdict: Verdict) -> Style {
+    match verdict {
+        Verdict::Match => Style::Good,
+        Verdict::Expected => Style::Info,
+        Verdict::Note => Style::Warn,
+        Verdict::Unknown => Style::Muted,
+        Verdict::Diff => Style::Bad,
+    }
+}
+
+fn head(columns: &[(&str, u16)]) -> Head {
+    let labels = columns.iter().map(|(label, _)| (*label).to_owned()).collect();
+    Head { labels, frozen: 1, notice: None }
+}
+
+fn summary(outcome: &Outcome, book: &mut Book) -> io::Result<Sheet> {
+    let tab = match outcome.verdict {
+        CheckVerdict::Match => 0x0070_AD47,
+        CheckVerdict::Diff => 0x00C0_0000,
+        CheckVerdict::Incomplete => 0x00FF_C000,
+    };
+    let layout = Layout {
+        name: "summary".into(),
+        widths: SUMMARY.map(|(_, width)| width).into(),
+        head: Some(head(&SUMMARY)),
+        tab: Some(tab),
+    };
+    let mut sheet = book.sheet(&layout)?;
+    for part in &outcome.parts {
+        let rows = Spot { sheet: part.part.name().to_owned(), row: 1 };
+        sheet.link(Style::Link, part.part.name(), &rows);
+        sheet.flag(part.passes());
+        sheet.text(look(part.verdict), part.verdict.name());
+        for verdict in Verdict::ALL {
+            sheet.count(Style::Centre, part.count(verdict) as u64);
+        }
+        sheet.end_row()?;
+    }
+    Ok(sheet)
+}
+
+/// The sheet of a part; more than one where it is longer than a sheet.
+fn table(part: &PartOutcome, book: &mut Book) -> io::Result<Vec<Sheet>> {
+    let mut begin = |number: usize| -> io::Result<Sheet> {
+        let name =
+            if number == 0 { part.part.name().to_owned() } else { format!("{} {}", part.part, number + 1) };
+        let layout = Layout {
+            name,
+            widths: ROWS.map(|(_, width)| width).into(),
+            head: Some(head(&ROWS)),
+            ..Layout::default()
+        };
+        book.sheet(&layout)
+    };
+    let mut full = Vec::new();
+    let mut sheet = begin(0)?;
+    for row in &part.rows {
+        if sheet.row() > MAX_ROWS {
+            let next = begin(full.len() + 1)?;
+            full.push(std::mem::replace(&mut sheet, next));
+        }
+        line(&mut sheet, row)?;
+    }
+    if part.rows.is_empty() {
+        sheet.remark("empty: neither pack holds anything of this part")?;
+    }
+    full.push(sheet);
+    Ok(full)
+}
+
+fn line(sheet: &mut Sheet, row: &Row) -> io::Result<()> {
+    sheet.text(Style::Plain, &row.key);
+    match row.step {
+        Some(step) => sheet.count(Style::Centre, step),
+        None => sheet.skip(),
+    }
+    if row.ranks.is_empty() {
+        sheet.skip();
+    } else {
+        sheet.text(Style::Centre, &ranges(&row.ranks));
+    }
+    for value in [&row.baseline, &row.candidate] {
+        match value {
+            Some(text) => sheet.text(Style::Plain, text),
+            None => sheet.skip(),
+        }
+    }
+    sheet.text(look(row.verdict), row.verdict.name());
+    for text in [&row.reason, &row.action] {
+        if text.is_empty() {
+            sheet.skip();
+        } else {
+            sheet.text(Style::Plain, text);
+        }
+    }
+    sheet.end_row()
+}
+
+/// The answer, the packs, and what the words mean.
+fn about(outcome: &Outcome, book: &mut Book) -> io::Result<Sheet> {
+    let layout = Layout { name: "about".into(), widths: vec![22, 120], ..Layout::default() };
+    let mut sheet = book.sheet(&layout)?;
+    let mut pair = |style: Style, key: &str, text: &str| -> io::Result<()> {
+        sheet.text(style, key);
+        sheet.text(Style::Plain, text);
+        sheet.end_row()
+    };
+    pair(Style::Bold, "answer", &answer(outcome))?;
+    pair(Style::Plain, "devices", &outcome.pair.to_string())?;
+    for (side, pack) in [("baseline", &outcome.baseline), ("candidate", &outcome.candidate)] {
+        pair(Style::Plain, side, &format!("{} ({})", pack.path, pack.origin.name()))?;
+    }
+    for entry in &outcome.incomplete {
+        pair(Style::Warn, "not read", &format!("{}: {}", entry.place, entry.reason))?;
+    }
+    pair(Style::Plain, "tool", &format!("{} {}", Tool::THIS.name, Tool::THIS.version))?;
+    pair(Style::Bold, "verdicts", "")?;
+    for verdict in Verdict::ALL {
+        pair(look(verdict), verdict.name(), verdict.meaning())?;
+    }
+    pair(Style::Bold, "pass_check", "TRUE where nothing counts as a difference, else FALSE")?;
+    Ok(sheet)
+}

@@ -1,0 +1,269 @@
+//! The tables of a run whose shards were compared before: what is at fault and its neighbours, and what differs.
+//!
+//! Rows are looked at twice: once for the few columns that say what each op is, and once for those that are chosen. These are held in memory, so that
+//! they stand in the order of steps and ranks, whatever order the shards are in.
+
+use std::ops::Range;
+
+use super::XlsxReport;
+use super::content::Content;
+use super::selection::Outline;
+use super::table::below;
+use crate::columns::{OpColumn, Side, SlotColumn};
+use crate::rows::Cell;
+use crate::stored::{Columns, StoredError, StoredRow, StoredRows, StoredRun};
+use probe_judge::Verdict;
+use probe_measure::Basis;
+
+/// An op as the first look sees it.
+#[derive(Debug)]
+struct Seen {
+    outline: Outline,
+    /// Rows of it in the table of what has no partner.
+    lone: u32,
+}
+
+/// The ops of a part, whose rows follow one another in its file.
+#[derive(Debug)]
+struct Part {
+    step: u64,
+    rank: u32,
+    file: usize,
+    first_row: usize,
+    ops: Vec<Seen>,
+}
+
+/// An op that is shown.
+#[derive(Debug)]
+struct Shown {
+    step: u64,
+    rank: u32,
+    file: usize,
+    rows: Range<usize>,
+    in_summary: bool,
+    in_tensors: bool,
+    in_unmatched: bool,
+}
+
+impl XlsxReport {
+    /// Writes the rows of a run that are chosen.
+    pub(super) fn write_stored(&mut self, run: &StoredRun) -> Result<(), StoredError> {
+        let mut parts = parts(run)?;
+        parts.sort_by_key(|part| (part.step, part.rank));
+        let shown = self.choose(&parts);
+        drop(parts);
+        let mut chosen: Vec<Option<StoredRows>> = Vec::new();
+        for (number, file) in run.files.iter().enumerate() {
+            let mut ranges: Vec<Range<usize>> =
+                shown.iter().filter(|op| op.file == number).map(|op| op.rows.clone()).collect();
+            ranges.sort_by_key(|rows| rows.start);
+            chosen.push(file.gather(&ranges)?);
+        }
+        let all = SlotColumn::with_programs();
+        let columns: Vec<Option<Columns<'_>>> = run
+            .files
+            .iter()
+            .zip(&chosen)
+            .map(|(file, rows)| rows.as_ref().map(|rows| file.columns(&rows.0, &all)).transpose())
+            .collect::<Result<_, _>>()?;
+        // Rows of a file lie in its order, those that are not shown left out.
+        let mut starts: Vec<usize> = vec![0; run.files.len()];
+        let mut in_files: Vec<(usize, usize)> =
+            shown.iter().enumerate().map(|(index, op)| (op.rows.start, index)).collect();
+        in_files.sort_unstable();
+        let mut places = vec![0; shown.len()];
+        for (_, index) in in_files {
+            let start = &mut starts[shown[index].file];
+            places[index] = *start;
+            *start += shown[index].rows.len();
+        }
+        let ops = || {
+            shown.iter().zip(&places).filter_map(|(op, &start)| {
+                let columns = columns.get(op.file)?.as_ref()?;
+                Some((op, Stored { columns, rows: start..start + op.rows.len() }))
+            })
+        };
+        let content = ops()
+            .flat_map(|(_, op)| op.slots())
+            .fold(Content::default(), |found, row| found.union(Content::of_row(|column| row.cell(column))));
+        self.provide(content).map_err(|error| self.draft.refused(error))?;
+        for (op, rows) in ops() {
+            self.write_op(op, &rows).map_err(|error| self.draft.refused(error))?;
+        }
+        Ok(())
+    }
+
+    /// Chooses ops, part after part.
+    fn choose(&mut self, parts: &[Part]) -> Vec<Shown> {
+        let mut shown = Vec::new();
+        let mut unmatched = 0;
+        for part in parts {
+            let outlines: Vec<Outline> = part.ops.iter().map(|op| op.outline).collect();
+            let in_summary = self.ops.of(&outlines, parts.len());
+            let in_tensors = self.values.of(&outlines, parts.len());
+            let mut row = part.first_row;
+            for ((op, in_summary), in_tensors) in part.ops.iter().zip(in_summary).zip(in_tensors) {
+                let rows = row..row + op.outline.values as usize;
+                row = rows.end;
+                let in_unmatched = op.lone > 0 && unmatched < self.most_unmatched;
+                if in_unmatched {
+                    unmatched += u64::from(op.lone);
+                } else {
+                    self.unmatched_left_out += u64::from(op.lone);
+                }
+                if in_summary || in_tensors || in_unmatched {
+                    let Part { step, rank, file, .. } = *part;
+                    shown.push(Shown { step, rank, file, rows, in_summary, in_tensors, in_unmatched });
+                }
+            }
+        }
+        shown
+    }
+
+    fn write_op(&mut self, op: &Shown, stored: &Stored<'_>) -> std::io::Result<()> {
+        let book = &mut self.book;
+        let at = if op.in_summary { Some(self.summary.next(book)?) } else { None };
+        let spot = if op.in_tensors { Some(self.tensors.next(book)?) } else { None };
+        if op.in_tensors {
+            for row in stored.slots() {
+                self.tensors.slot(|column| row.cell(column), book)?;
+            }
+        }
+        if op.in_summary {
+            self.summary.op(|column| stored.cell(column), spot.as_ref(), book)?;
+        }
+        if op.in_unmatched {
+            let side = match stored.of_op(SlotColumn::Recorded) {
+                Cell::Text(word) => Side::ALL.into_iter().find(|side| word == side.name()),
+                _ => None,
+            };
+            if let Some(side) = side {
+                self.unmatched.lone_op(side, |column| stored.cell(column), spot.as_ref(), book)?;
+            } else {
+                for (offset, row) in (0_u32..).zip(stored.slots()) {
+                    let Some(side) = lone(&row) else { continue };
+                    let spot = below(spot.as_ref(), offset);
+                    self.unmatched.lone_slot(side, |column| row.cell(column), spot.as_ref(), book)?;
+                }
+            }
+        }
+        if let (Cell::Count(order), Cell::Text(_)) =
+            (stored.of_op(SlotColumn::Order), stored.of_op(SlotColumn::Cause))
+            && let (Some(spot), Ok(order)) = (spot.or(at), usize::try_from(order))
+        {
+            self.faults.insert((op.step, op.rank, order), spot);
+        }
+        Ok(())
+    }
+}
+
+/// Which side has a value that the other lacks.
+fn lone(row: &StoredRow<'_>) -> Option<Side> {
+    if !is_missing(row) {
+        return None;
+    }
+    Side::ALL.into_iter().find(|side| row.cell(SlotColumn::DType(*side)) != Cell::Empty)
+}
+
+fn is_missing(row: &StoredRow<'_>) -> bool {
+    matches!(row.cell(SlotColumn::Verdict), Cell::Text(word) if word == Verdict::Missing.name())
+}
+
+fn verdict(row: &StoredRow<'_>) -> Option<Verdict> {
+    let Cell::Text(word) = row.cell(SlotColumn::Verdict) else { return None };
+    Verdict::ALL.into_iter().find(|known| known.name() == word)
+}
+
+/// What each op of each part is.
+fn parts(run: &StoredRun) -> Result<Vec<Part>, StoredError> {
+    let columns = [
+        SlotColumn::Step,
+        SlotColumn::Rank,
+        SlotColumn::Order,
+        SlotColumn::Cause,
+        SlotColumn::Verdict,
+        SlotColumn::Recorded,
+    ];
+    let mut parts: Vec<Part> = Vec::new();
+    for (number, file) in run.files.iter().enumerate() {
+        let mut last = None;
+        let mut at = 0;
+        file.read(&columns, None, &mut |row| {
+            let place = row.part().zip(row.order());
+            let ((step, rank), order) =
+                place.ok_or_else(|| file.damaged("a row without step, rank or order"))?;
+            if parts.last().is_none_or(|part| (part.file, part.step, part.rank) != (number, step, rank)) {
+                parts.push(Part { step, rank, file: number, first_row: at, ops: Vec::new() });
+                last = None;
+            }
+            at += 1;
+            let Some(part) = parts.last_mut() else { return Ok(()) };
+            let on_both = matches!(row.cell(SlotColumn::Recorded), Cell::Text(word) if word == "both");
+            if last != Some(order) {
+                last = Some(order);
+                let at_fault = row.cell(SlotColumn::Cause) != Cell::Empty;
+                let outline = Outline { values: 0, at_fault, differs: false };
+                part.ops.push(Seen { outline, lone: u32::from(!on_both) });
+            }
+            if let Some(op) = part.ops.last_mut() {
+                op.outline.values += 1;
+                op.outline.differs |= verdict(&row).is_some_and(|verdict| !verdict.is_fine());
+                op.lone += u32::from(on_both && is_missing(&row));
+            }
+            Ok(())
+        })?;
+    }
+    Ok(parts)
+}
+
+/// The rows of an op.
+struct Stored<'a> {
+    columns: &'a Columns<'a>,
+    rows: Range<usize>,
+}
+
+impl<'a> Stored<'a> {
+    fn slots(&self) -> impl Iterator<Item = StoredRow<'a>> + use<'a> {
+        let columns = self.columns;
+        self.rows.clone().map(move |row| StoredRow { columns, row })
+    }
+
+    /// What all its rows say alike.
+    fn of_op(&self, column: SlotColumn) -> Cell<'a> {
+        StoredRow { columns: self.columns, row: self.rows.start }.cell(column)
+    }
+
+    /// Content of a cell in the table of ops.
+    fn cell(&self, column: OpColumn) -> Cell<'a> {
+        let decides = || self.slots().find(|row| row.cell(SlotColumn::Decides) == Cell::Flag(true));
+        let of_slot = |column| decides().map_or(Cell::Empty, |row| row.cell(column));
+        match column {
+            OpColumn::Step => self.of_op(SlotColumn::Step),
+            OpColumn::Rank => self.of_op(SlotColumn::Rank),
+            OpColumn::Order => self.of_op(SlotColumn::Order),
+            OpColumn::Op => self.of_op(SlotColumn::Op),
+            OpColumn::Phase => self.of_op(SlotColumn::Phase),
+            OpColumn::Module => self.of_op(SlotColumn::Module),
+            OpColumn::Role => self.of_op(SlotColumn::Role),
+            OpColumn::Cause => self.of_op(SlotColumn::Cause),
+            OpColumn::Source => self.of_op(SlotColumn::Source),
+            OpColumn::Reason => self.of_op(SlotColumn::OpReason),
+            OpColumn::InputError => self.of_op(SlotColumn::InputError),
+            OpColumn::OutputError => self.of_op(SlotColumn::OutputError),
+            OpColumn::Verdict => self
+                .slots()
+                .filter_map(|row| verdict(&row))
+                .max()
+                .map_or(Cell::Empty, |verdict| Cell::Text(verdict.name().into())),
+            OpColumn::Slot => of_slot(SlotColumn::Slot),
+            OpColumn::Metric(metric) => of_slot(SlotColumn::Metric(metric)),
+            // Where data was compared, the table of ops leaves it empty.
+            OpColumn::Estimated => match of_slot(SlotColumn::Basis) {
+                Cell::Text(basis) if basis == Basis::Data.name() => Cell::Empty,
+                _ => of_slot(SlotColumn::Estimated),
+            },
+            OpColumn::Basis => of_slot(SlotColumn::Basis),
+            OpColumn::Slots => Cell::Count(self.rows.len() as u64),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Compares one shard of a plan.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Key, Side};
+use super::state::State;
+use super::{PART, Plan, PlanError, Shard};
+use probe_compare::{CompareError, CompareOptions, Fold, Parts, Progress, Reference, measured_noise};
+use probe_dump::{Dump, PartKey, PartReader, Rank, RankId};
+use probe_files::Copies;
+use probe_files::Draft;
+use probe_files::map::FileAccess;
+use probe_judge::RunJudge;
+use probe_pair::PartMatch;
+use probe_read::{self as read, ReadError};
+use probe_report::{Extent, Format, ReportSet};
+
+/// `part.json`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ShardFile {
+    /// Hash of the plan.
+    pub(super) plan: String,
+    pub(super) shard: u32,
+    pub(super) of: u32,
+    pub(super) state: State,
+}
+
+/// What became of a shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardOutcome {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Parts of it.
+    pub parts: usize,
+    /// Whether it was done before.
+    pub was_done: bool,
+    /// Places that could not be compared; the merge lists them.
+    pub not_compared: usize,
+    /// First op at fault in it, by step and place, such as `step 3 rank 17 Functional.gelu.1.forward`; another shard may have an earlier one.
+    pub first: Option<String>,
+}
+
+/// Folder of a shard in the folder of a run.
+pub(super) fn folder_of(run: &Path, plan: &Plan, shard: Shard) -> PathBuf {
+    run.join(plan.name()).join(shard.count().to_string()).join(shard.index().to_string())
+}
+
+/// Reads what a shard found; `None` where it is not done, or was cut short in the middle.
+pub(super) fn read_done(
+    folder: &Path,
+    plan: &Plan,
+    hash: &str,
+    shard: Shard,
+    copies: &Copies,
+) -> Result<Option<Fold>, PlanError> {
+    let path = folder.join(PART);
+    let bytes = match fs::read(copies.place(&path)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(PlanError::Io { path, source }),
+    };
+    let Ok(found) = serde_json::from_slice::<ShardFile>(&bytes) else {
+        // Files appear whole; a disk may have lost part of one all the same.
+        return Ok(None);
+    };
+    if (found.plan.as_str(), found.shard, found.of) != (hash, shard.index(), shard.count()) {
+        let message = format!(
+            "is shard {}/{} of plan {}, not {shard} of {}; remove it",
+            found.shard,
+            found.of,
+            found.plan,
+            plan.name()
+        );
+        return Err(PlanError::Misuse { path, message });
+    }
+    found.state.into_fold().map(Some).map_err(|message| PlanError::Misuse { path, message })
+}
+
+/// Compares the parts of `shard` of the plan that is called `path`. One that is done already is left as it is, unless part of it could not be read. Runs on the
+/// current rayon pool.
+///
+/// # Errors
+/// [`PlanError`] when the plan cannot be followed, a dump is not there at all, or the shard cannot be written. What else cannot be read of the dumps is told in the merge.
+pub fn compare_shard(
+    path: &Path,
+    shard: Shard,
+    copies: &Copies,
+    progress: &dyn Progress,
+) -> Result<ShardOutcome, PlanError> {
+    compare_shard_if(path, shard, copies, progress, &|| Ok(()))
+}
+
+/// As [`compare_shard`]; nothing is written unless `sound` says that what was read was what is there.
+pub(super) fn compare_shard_if(
+    path: &Path,
+    shard: Shard,
+    copies: &Copies,
+    progress: &dyn Progress,
+    sound: &dyn Fn() -> Result<(), PlanError>,
+) -> Result<ShardOutcome, PlanError> {
+    let plan = Plan::read(path, copies)?;
+    let run = path.parent().unwrap_or(Path::new(""));
+    let folder = folder_of(run, &plan, shard);
+    let matches = plan.matches(shard);
+    let parts = matches.len();
+    if let Some(fold) = read_done(&folder, &plan, plan.hash(), shard, copies)? {
+        if fold.run.incomplete.is_empty() {
+            return Ok(ShardOutcome {
+                folder,
+                parts,
+                was_done: true,
+                not_compared: 0,
+                first: first_of(&fold),
+            });
+        }
+        // What could not be read may be there by now. Rows and findings of two runs are never mixed.
+        let path = folder.join(PART);
+        fs::remove_file(copies.place(&path)).map_err(|source| PlanError::Io { path, source })?;
+    }
+    // A file system that this machine does not see must not pass for damage of every part.
+    for Side { path, .. } in [&plan.baseline, &plan.candidate].into_iter().filter(|_| parts > 0) {
+        fs::metadata(copies.place(path)).map_err(|source| PlanError::Io { path: path.clone(), source })?;
+    }
+    let options = plan.options(copies)?;
+    let baseline = dump(&plan.baseline, matches.iter().map(|(_, part)| &part.baseline), &options)?;
+    let candidate = dump(&plan.candidate, matches.iter().map(|(_, part)| &part.candidate), &options)?;
+    let (mut fold, total) = (Fold::default(), plan.parts());
+    // What noise says of itself was told when the plan was made.
+    let noise = measured_noise(&baseline, &options, progress, &mut RunJudge::default())?;
+    let reference = options.reference.as_deref().filter(|_| parts > 0);
+    let reference = reference.map(|path| Reference::open(path, &[], total, &options)).transpose()?;
+    let keys: Vec<PartMatch> = matches.iter().map(|(part, _)| part.clone()).collect();
+    let comparison = Parts {
+        matches: &keys,
+        total,
+        baseline: &baseline,
+        candidate: &candidate,
+        noise: &noise,
+        reference: reference.as_ref(),
+    };
+    let mut reports = ReportSet::create(&copies.place(&folder), &[Format::Parquet], Extent::Full)
+        .map_err(CompareError::from)?;
+    let compared = comparison.compare(&options, progress, &mut |part| reports.part(part), &mut fold);
+    sound()?;
+    match compared {
+        // The merge tells it, if no earlier part is refused.
+        Err(_) if fold.refused.is_some() => {}
+        Err(error) => return Err(error.into()),
+        Ok(()) => {
+            // The table holds rows alone: nothing of the summary is in it.
+            reports.finish_rows().map_err(CompareError::from)?;
+        }
+    }
+    let first = first_of(&fold);
+    let file = ShardFile {
+        plan: plan.hash().into(),
+        shard: shard.index(),
+        of: shard.count(),
+        state: (&fold).into(),
+    };
+    let unwritable =
+        |error: serde_json::Error| PlanError::Misuse { path: folder.join(PART), message: error.to_string() };
+    let mut bytes = serde_json::to_vec(&file).map_err(unwritable)?;
+    bytes.push(b'\n');
+    let mut draft = Draft::create(&copies.place(&folder.join(PART))).map_err(CompareError::from)?;
+    draft.file().write_all(&bytes).map_err(|error| CompareError::from(draft.refused(error)))?;
+    draft.place().map_err(CompareError::from)?;
+    Ok(ShardOutcome { folder, parts, was_done: false, not_compared: fold.run.incomplete.len(), first })
+}
+
+fn first_of(fold: &Fold) -> Option<String> {
+    let first = fold.run.findings.iter().min_by_key(|finding| (finding.step, finding.order, finding.rank))?;
+    Some(format!("step {} rank {} {}", first.step, first.rank, first.op))
+}
+
+/// One side of a shard. Where each part can be opened alone, the rest of the dump is not looked at; nothing is where there are no parts.
+fn dump<'a>(
+    side: &Side,
+    keys: impl Iterator<Item = &'a Key>,
+    options: &CompareOptions,
+) -> Result<Dump, PlanError> {
+    let mut places = HashMap::new();
+    for key in keys {
+        let Some(place) = &key.place else { return Ok(options.open(&side.path)?) };
+        places.insert(key.part_key(), side.path.join(place));
+    }
+    let mut known = FORMATS.into_iter().filter(|known| places.is_empty() || **known == *side.format);
+    let Some(format) = known.next() else { return Ok(options.open(&side.path)?) };
+    Ok(Dump {
+        path: side.path.clone(),
+        format,
+        parts: places.keys().cloned().collect(),
+        reader: Box::new(Alone { places, copies: options.copies.clone(), access: options.access }),
+        environment: std::collections::BTreeMap::new(),
+        faults: Vec::new(),
+    })
+}
+
+/// Formats whose parts can be opened alone.
+const FORMATS: [&str; 2] = [probe_dump::NATIVE, read::MSPROBE];
+
+/// Opens each part by itself.
+struct Alone {
+    places: HashMap<PartKey, PathBuf>,
+    copies: Copies,
+    access: FileAccess,
+}
+
+impl PartReader for Alone {
+    fn read(&self, key: &PartKey) -> Result<Rank, ReadError> {
+        let place =
+            self.places.get(key).ok_or_else(|| ReadError::usage(&*key.label, "no such part in this plan"))?;
+        let dump = read::open_called(place, &self.copies, self.access)?;
+        let only = dump.parts.first().filter(|_| dump.parts.len() == 1);
+        let only = only.ok_or_else(|| {
+            ReadError::usage(place, "is no longer the single part it was when the plan was made")
+        })?;
+        // What is wrong with the dump as a whole was told when the plan was made.
+        let mut rank = dump.reader.read(only)?;
+        rank.key = PartKey { rank: RankId::clone(&key.rank), ..key.clone() };
+        Ok(rank)
+    }
+
+    fn place(&self, key: &PartKey) -> Option<&Path> {
+        self.places.get(key).map(|place| &**place)
+    }
+}

@@ -1,0 +1,102 @@
+//! Plan, shards and merge where the dumps or the run lie in object stores: what each step needs is copied first, what it wrote is put there last. Of paths, these
+//! do what [`plan`], [`compare_shard`](super::compare_shard) and [`merge`] do.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::share::{compare_shard_if, folder_of, read_done};
+use super::{Merged, PART, PLAN, Plan, PlanError, Shard, ShardOutcome, merge, plan};
+use probe_compare::{Asked, CompareError, Progress};
+use probe_report::{Extent, Format, ReportSet};
+use probe_store::{Selection, Stage};
+
+/// Plans a comparison into the folder `run`. Of the parts of dumps in stores, only their names and sizes are asked for.
+///
+/// # Errors
+/// [`PlanError`] as for [`plan`], and when something cannot be copied or put into its store.
+pub fn plan_staged(
+    stage: &mut Stage<'_>,
+    baseline: &Path,
+    candidate: &Path,
+    run: &Path,
+    asked: &Asked,
+) -> Result<(Plan, PathBuf), PlanError> {
+    let listed = Selection { list_only: true, ..Selection::default() };
+    let run = stage.output(run)?;
+    let (baseline, candidate) = (stage.dump(baseline, &listed)?, stage.dump(candidate, &listed)?);
+    let asked = stage.asked(asked, &listed)?;
+    let made = plan(&baseline, &candidate, &run, &asked, stage.copies());
+    stage.sound()?;
+    let made = made?;
+    let path = run.join(PLAN);
+    stage.deliver(&[stage.copies().place(&path)])?;
+    Ok((made, path))
+}
+
+/// Compares a shard of the plan that was typed. Of dumps in stores, only its ranks and steps are copied; `part.json` is put last.
+///
+/// # Errors
+/// [`PlanError`] as for [`compare_shard`](super::compare_shard), and when something cannot be copied or put into its store.
+pub fn compare_shard_staged(
+    stage: &mut Stage<'_>,
+    typed: &Path,
+    shard: Shard,
+    progress: &dyn Progress,
+) -> Result<ShardOutcome, PlanError> {
+    let path = stage.file(typed)?;
+    let plan = Plan::read(&path, stage.copies())?;
+    let folder = folder_of(path.parent().unwrap_or(Path::new("")), &plan, shard);
+    let part = folder.join(PART);
+    stage.file_if_there(&part)?;
+    let done = read_done(&folder, &plan, plan.hash(), shard, stage.copies())?;
+    if !done.is_some_and(|fold| fold.run.incomplete.is_empty()) {
+        stage.output(&folder)?;
+        let needs = plan.needs(shard);
+        for file in &needs.files {
+            stage.file(file)?;
+        }
+        for (dumps, or_all) in [(needs.sides, false), (needs.references, true)] {
+            for (dump, steps, ranks) in dumps {
+                stage.dump(&dump, &Selection { steps, ranks, or_all, list_only: false })?;
+            }
+        }
+    }
+    let sound = || Ok(stage.sound()?);
+    let outcome = compare_shard_if(&path, shard, stage.copies(), progress, &sound);
+    sound()?;
+    let outcome = outcome?;
+    if !outcome.was_done {
+        // What an earlier attempt said goes before its rows do.
+        stage.remove(&part)?;
+        let place = stage.copies().place(&folder);
+        let rows = place.join(Format::Parquet.file_name());
+        let written = [rows, place.join(PART)];
+        let there: Vec<PathBuf> = written.into_iter().filter(|file| file.is_file()).collect();
+        stage.deliver(&there)?;
+    }
+    Ok(outcome)
+}
+
+/// Folds the shards in the folder `run` and writes the reports there. Returns what they are called.
+///
+/// # Errors
+/// [`PlanError`] as for [`merge`], and when a report cannot be written or something cannot be copied or put into its store.
+pub fn merge_staged(
+    stage: &mut Stage<'_>,
+    run: &Path,
+    formats: &[Format],
+) -> Result<(Merged, Vec<PathBuf>), PlanError> {
+    let path = stage.file(&run.join(PLAN))?;
+    let plan = Plan::read(&path, stage.copies())?;
+    let shards = format!("{}/", plan.name());
+    let run = stage.folder(run, |key| key.starts_with(&shards) && key.ends_with(&format!("/{PART}")))?;
+    let found = merge(&run, stage.copies())?;
+    let wanted: BTreeSet<&Path> = found.rows.iter().filter_map(|row| row.strip_prefix(&run).ok()).collect();
+    stage.folder(&run, |key| wanted.contains(Path::new(key)))?;
+    let run = stage.output(&run)?;
+    let rows: Vec<PathBuf> = found.rows.iter().map(|row| stage.copies().place(row)).collect();
+    let reports = ReportSet::create(&stage.copies().place(&run), formats, Extent::Selection);
+    let written = reports.map_err(CompareError::from)?.finish_stored(&rows, &found.summary)?;
+    let written = stage.deliver(&written)?;
+    Ok((found, written))
+}

@@ -1,0 +1,32 @@
+//! Object stores: what a URL names is copied into a scratch folder before it is read, and what is written there is put into the store.
+//!
+//! ```text
+//! address   what was typed: a path, file://, or scheme, bucket and key
+//! bucket    what a store has to be able to do; the implementation is handed in, so that this crate has no network code
+//! choose    which objects of a listing steps and ranks need
+//! fetch     objects into files, several at a time, each held against what was listed
+//! late      objects of which only what is read is copied
+//! spans     sets of bytes of an object
+//! scratch   the folder of the copies, and its budget of bytes
+//! stage     the above for a command: names in, names out
+//! ```
+//!
+//! Nothing that a server says is believed: a size counts against the budget before a byte is read, an answer must be the object that was listed, and a
+//! listing is made twice. What did not come is never read; the first error ends the command.
+
+mod address;
+mod bucket;
+mod choose;
+mod error;
+mod fetch;
+mod late;
+mod scratch;
+mod spans;
+mod stage;
+
+pub use address::{Address, Remote, Scheme};
+pub use bucket::{Answer, Bucket, Fault, NoStores, Object, Stores};
+pub use choose::Selection;
+pub use error::StoreError;
+pub use scratch::{SCRATCH_BYTES, discard_scratch};
+pub use stage::{Stage, StageOptions};

@@ -1,0 +1,270 @@
+//! What commands print with `--format json` whose result is a file or a list: plans, shards, noise, conversions, pages, bounds that grew.
+//!
+//! Names and meanings here are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::compare::Calibration;
+use crate::convert::{Conversion, Target};
+use crate::gate::policy::Growth;
+use crate::report::model::{Place, Tool};
+use crate::shard::{Plan, Shard, ShardOutcome};
+
+/// Version of these documents. Raised when a field changes its meaning or goes away; not for new ones.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What one of these commands prints.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(title = "what commands print that write files"))]
+#[serde(untagged)]
+pub enum CommandReport<'a> {
+    /// Of `probe plan`.
+    Planned(PlanReport),
+    /// Of `probe compare --plan --shard`.
+    Shard(ShardReport<'a>),
+    /// Of `probe calibrate`.
+    Noise(NoiseReport<'a>),
+    /// Of `probe convert`.
+    Converted(ConversionReport<'a>),
+    /// Of `probe report`.
+    Page(PageReport),
+    /// Of `probe gate --explain-policy-diff`.
+    PolicyDiff(PolicyDiffReport<'a>),
+}
+
+impl CommandReport<'_> {
+    /// As it is printed.
+    ///
+    /// # Errors
+    /// None in practice: every value has a form in JSON.
+    pub fn text(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(self).map(|text| text + "\n")
+    }
+}
+
+/// A comparison that was planned.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct PlanReport {
+    /// Version of this format.
+    pub schema_version: u32,
+    /// What wrote it.
+    pub tool: Tool,
+    /// The plan.
+    pub plan: String,
+    /// Steps of ranks that are compared.
+    pub parts: u64,
+    /// Ranks that are compared; as many shards have something to do.
+    pub ranks: u64,
+    /// Bytes of both sides, as far as folders tell.
+    pub bytes: u64,
+}
+
+impl<'a> CommandReport<'a> {
+    /// Of a plan that was written to `path`.
+    pub fn of_plan(path: &Path, plan: &Plan) -> Self {
+        Self::Planned(PlanReport {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool::THIS,
+            plan: path.display().to_string(),
+            parts: plan.parts() as u64,
+            ranks: plan.groups() as u64,
+            bytes: plan.bytes(),
+        })
+    }
+
+    /// Of a shard that was compared.
+    pub fn of_shard(shard: Shard, outcome: &'a ShardOutcome) -> Self {
+        Self::Shard(ShardReport {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool::THIS,
+            shard: shard.index(),
+            of: shard.count(),
+            folder: outcome.folder.display().to_string(),
+            was_done: outcome.was_done,
+            parts: outcome.parts as u64,
+            not_compared: outcome.not_compared as u64,
+            first: outcome.first.as_deref(),
+        })
+    }
+
+    /// Of noise that was written to `path`.
+    pub fn of_noise(path: &Path, found: &'a Calibration) -> Self {
+        Self::Noise(NoiseReport {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool::THIS,
+            written: path.display().to_string(),
+            families: found.noise.families() as u64,
+            notes: &found.said,
+            incomplete: found.incomplete.iter().map(Place::from).collect(),
+        })
+    }
+
+    /// Of a dump that was converted to `target` in `folder`.
+    pub fn of_conversion(folder: &Path, target: Target, found: &'a Conversion) -> Self {
+        let Conversion { parts, ops, tensors, bytes, without_data, without_counts: _, widened, left_out } =
+            found;
+        Self::Converted(ConversionReport {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool::THIS,
+            written: folder.display().to_string(),
+            form: match target {
+                Target::Native => "native",
+                Target::Npy => "npy",
+                Target::Safetensors => "safetensors",
+            },
+            parts: *parts,
+            ops: *ops,
+            tensors: *tensors,
+            bytes: *bytes,
+            without_data: *without_data,
+            widened: *widened,
+            left_out,
+        })
+    }
+
+    /// Of a page that was written to `path`.
+    pub fn of_page(path: &Path) -> Self {
+        Self::Page(PageReport {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool::THIS,
+            page: path.display().to_string(),
+        })
+    }
+
+    /// Of the bounds that grew.
+    pub fn of_growth(grown: &'a [Growth]) -> Self {
+        Self::PolicyDiff(PolicyDiffReport {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool::THIS,
+            grown: grown.iter().map(|Growth { what, old, new }| GrowthEntry { what, old, new }).collect(),
+        })
+    }
+}
+
+/// A shard of a plan that was compared.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct ShardReport<'a> {
+    /// Version of this format.
+    pub schema_version: u32,
+    /// What wrote it.
+    pub tool: Tool,
+    /// The shard, from 1.
+    pub shard: u32,
+    /// Shards that there are.
+    pub of: u32,
+    /// Its folder.
+    pub folder: String,
+    /// Whether it was done before, and nothing was compared now.
+    pub was_done: bool,
+    /// Steps of ranks in it.
+    pub parts: u64,
+    /// Places in it that could not be compared; `probe merge` lists them.
+    pub not_compared: u64,
+    /// First op at fault in it, with its step and rank; null where none is, or where it was done before. Another shard may have an earlier one.
+    pub first: Option<&'a str>,
+}
+
+/// Noise that was measured.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct NoiseReport<'a> {
+    /// Version of this format.
+    pub schema_version: u32,
+    /// What wrote it.
+    pub tool: Tool,
+    /// The file with the level of each family of calls.
+    pub written: String,
+    /// Families in it.
+    pub families: u64,
+    /// What each run showed.
+    pub notes: &'a [String],
+    /// What could not be read.
+    pub incomplete: Vec<Place<'a>>,
+}
+
+/// A dump that was written in another form.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct ConversionReport<'a> {
+    /// Version of this format.
+    pub schema_version: u32,
+    /// What wrote it.
+    pub tool: Tool,
+    /// The folder.
+    pub written: String,
+    /// What is in it.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["native", "npy", "safetensors"])))]
+    pub form: &'static str,
+    /// Steps of ranks.
+    pub parts: u64,
+    /// Ops.
+    pub ops: u64,
+    /// Tensors whose elements were written.
+    pub tensors: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Tensors whose elements nobody recorded.
+    pub without_data: u64,
+    /// Tensors that became float32, exactly, since the form lacks their type.
+    pub widened: u64,
+    /// What could not be read, with its place and the reason.
+    pub left_out: &'a [String],
+}
+
+/// A page that was made of an earlier result.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct PageReport {
+    /// Version of this format.
+    pub schema_version: u32,
+    /// What wrote it.
+    pub tool: Tool,
+    /// The page.
+    pub page: String,
+}
+
+/// What a policy allows that an older one did not.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct PolicyDiffReport<'a> {
+    /// Version of this format.
+    pub schema_version: u32,
+    /// What wrote it.
+    pub tool: Tool,
+    /// Bounds that are looser than they were.
+    pub grown: Vec<GrowthEntry<'a>>,
+}
+
+/// A bound that is looser than it was.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+pub struct GrowthEntry<'a> {
+    /// What: `scalar "loss" rtol`.
+    pub what: &'a str,
+    /// As it was.
+    pub old: &'a str,
+    /// As it is.
+    pub new: &'a str,
+}
+
+/// The JSON Schema of what these commands print, as it is committed.
+#[cfg(feature = "schema")]
+pub fn commands_schema() -> String {
+    let schema = schemars::schema_for!(CommandReport<'static>);
+    // A schema is plain data; only its own text can come out.
+    let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
+    text.push('\n');
+    text
+}
