@@ -1,8 +1,18 @@
 #!/usr/bin/env bash
-# Every check of this repository, in one command. Needs Rust (with rustfmt and clippy) and Python 3.11 or later;
-# everything else comes from the package registries (Node.js, for the page of results, only where it is installed). The test runners come last, so that the last lines are their summaries.
+# Every check of this repository, in one command; with `--all` every setting of every matrix, and object stores on a server. Needs Rust (with rustfmt and
+# clippy) and Python 3.11 or later; everything else comes from the package registries (Node.js, for the page of results, only where it is installed).
+# The last lines are the summaries of the test runners.
 set -euo pipefail
 cd "$(dirname "$0")"
+
+everything=no
+case "${1:-}" in
+    '') ;;
+    --all) everything=yes PROBE_TEST_ALL=1 ;;
+    *) echo "usage: ./test.sh [--all]" >&2; exit 2 ;;
+esac
+# Tests look at it in python/tests/extent.py.
+[[ $everything == yes ]] && export PROBE_TEST_ALL || unset PROBE_TEST_ALL
 
 # One version for everybody; any cargo-nextest that is already there will do.
 nextest_version=0.9.143
@@ -14,15 +24,52 @@ workspace=(--workspace --exclude probe-stores --features probe/schema --locked)
 # Byte code of what tests import, whatever the environment says: hundreds of processes import torch, and take half as long with it.
 unset PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX="$target/pycache"
+# Logs of the steps, how they ended, and what could not be tested.
+steps="$target/steps"
+rm -rf "$steps"
+mkdir -p "$steps"
 
-# Runs a command under a title that says how long everything has taken so far.
+# Runs a function with its output in a log of its own, which is printed whole when it ends. Several lanes of steps run beside one another; once a step
+# of any has failed no other begins.
 step() {
-    printf '\n== %s [at %d s]\n' "$*" "$SECONDS"
-    "$@"
+    local name="$1" began=$SECONDS status
+    [[ ! -e "$steps/failed" ]] || exit 1
+    # Asked for its status in a condition, the function would go on behind a command that failed.
+    set +e
+    (
+        set -e
+        "$name"
+    ) >"$steps/$name.log" 2>&1 </dev/null
+    status=$?
+    set -e
+    [[ $status == 0 ]] || touch "$steps/failed"
+    until mkdir "$steps/printing" 2>/dev/null; do sleep 0.1; done
+    printf '\n== %s: %d s, begun at %d s%s\n' "$name" $((SECONDS - began)) "$began" "$([[ $status == 0 ]] || echo ", FAILED with $status")"
+    cat "$steps/$name.log"
+    rmdir "$steps/printing"
+    echo "$((SECONDS - began)) $began" >"$steps/$name.$([[ $status == 0 ]] && echo done || echo failed)"
+    [[ $status == 0 ]] || exit 1
+}
+
+# Waits for steps of other lanes.
+after() {
+    local name
+    for name; do
+        until [[ -e "$steps/$name.done" ]]; do
+            [[ ! -e "$steps/failed" ]] || exit 1
+            sleep 0.2
+        done
+    done
 }
 
 note() {
     printf '\n== note: %s\n' "$*"
+}
+
+# Says that a step, or the named part of it, could not be done, and why.
+untested() {
+    note "NOT TESTED: $1: $2"
+    echo "$1" >>"$steps/untested"
 }
 
 # Parts of Rust that a minimal toolchain lacks.
@@ -31,20 +78,89 @@ components() {
     rustup component add rustfmt clippy
 }
 
+format() {
+    cargo fmt --all --check
+}
+
 # Without the part that updates itself, which brings a TLS stack.
 nextest() {
     cargo nextest --version >/dev/null 2>&1 ||
         cargo install cargo-nextest --locked --version "$nextest_version" \
-            --no-default-features --features default-no-update
+            --no-default-features --features default-no-update ||
+        untested nextest "cargo-nextest could not be installed: cargo test runs the tests instead"
+}
+
+# Everything that tests need, and all of it at once: library, programs, tests, the Python extension (lib_core.so) and the agent.
+build() {
+    cargo build "${workspace[@]}" --lib --bins --tests
+}
+
+clippy() {
+    cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
+}
+
+documentation() {
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features --locked
+}
+
+doc_tests() {
+    cargo test --doc "${workspace[@]}"
+}
+
+schemas() {
+    "$target/debug/generate-schemas"
+    if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+        git diff --exit-code -- schemas
+    else
+        echo "no git checkout: the schemas were made, but there is nothing to compare them with"
+    fi
+}
+
+# They run for hours, elsewhere; here it is checked that they compile. The library that drives them is C++.
+fuzz_targets() {
+    if command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null; then
+        cargo check --quiet --locked --manifest-path fuzz/Cargo.toml
+    else
+        untested fuzz_targets "no C++ compiler"
+    fi
+}
+
+rust_tests() {
+    if cargo nextest --version >/dev/null 2>&1; then
+        cargo nextest run "${workspace[@]}"
+    else
+        cargo test "${workspace[@]}" --lib --bins --tests
+    fi
+}
+
+# The way in of the agent below Python.
+runtime_agent() {
+    tests/runtime-agent/run.sh "$target/runtime-agent"
+}
+
+runtime_agent_aarch64() {
+    local status=0
+    for needed in aarch64-linux-gnu-g++ qemu-aarch64; do
+        command -v $needed >/dev/null && continue
+        { apt-get install -y -q g++-aarch64-linux-gnu gcc-aarch64-linux-gnu qemu-user || true; } >/dev/null 2>&1
+        break
+    done
+    tests/runtime-agent/run.sh "$target/runtime-agent-aarch64" aarch64 || status=$?
+    case $status in
+        0) ;;
+        3) untested runtime_agent_aarch64 "it takes gcc-aarch64-linux-gnu, g++-aarch64-linux-gnu, qemu-user and a standard library from rustup" ;;
+        *) return $status ;;
+    esac
 }
 
 # The page of results: its types, and that the built bundle is that of the sources. Whoever only builds the binary needs no Node. The bundle is made
 # elsewhere: what is embedded would be new, and all that embeds it compiled again.
 page_bundle() {
     if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
-        note "NOT TESTED: no Node.js: web/dist is not held against its sources, and the page is not tested in a browser"
+        untested page_bundle "no Node.js: web/dist is not held against its sources"
         return
     fi
+    rm -rf "$target/page-dist"
     (cd web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && npx tsc --noEmit &&
         node build.mjs "$target/page-dist" && diff -r dist "$target/page-dist") || {
         echo "web/dist is not what its sources make: run npm ci and node build.mjs in web/" >&2
@@ -55,13 +171,14 @@ page_bundle() {
 # Debian's package, where it can be had.
 browser() {
     [[ -n "${PROBE_CHROMIUM:-}" ]] || command -v chromium >/dev/null && return
-    [[ $EUID -eq 0 ]] && command -v apt-get >/dev/null || return 1
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null
+    { [[ $EUID -eq 0 ]] && command -v apt-get >/dev/null && apt-get update -qq &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } ||
+        untested browser "no Chromium"
 }
 
 page_tests() {
-    if [[ ! -d web/node_modules ]] || ! browser; then
-        note "NOT TESTED: no Node.js or no Chromium: the page of results is not tested in a browser"
+    if [[ ! -d web/node_modules ]] || ! { [[ -n "${PROBE_CHROMIUM:-}" ]] || command -v chromium >/dev/null; }; then
+        untested page_tests "no Node.js or no Chromium: the page of results is not tested in a browser"
         return
     fi
     PROBE_BIN="$target/debug/probe" node --test --test-reporter=spec web/test/page.test.mjs
@@ -83,140 +200,163 @@ python_environment() {
     printf '%s\n' "$wanted" >"$stamp"
 }
 
-# Packages come over the network while the compiler is at work.
-begin_python_environment() {
-    python_environment >"$target/python_environment.log" 2>&1 &
-    environment=$!
-    trap 'kill "$environment" 2>/dev/null || true' EXIT
-}
-
-end_python_environment() {
-    local status=0
-    wait "$environment" || status=$?
-    trap - EXIT
-    cat "$target/python_environment.log"
-    return $status
-}
-
-# The package as a user gets it, but for the optimiser: from a wheel, not from the source folder.
-wheel() {
-    rm -rf "$target/wheels"
-    .venv/bin/maturin build --quiet --locked --profile dev --interpreter .venv/bin/python --out "$target/wheels"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$target"/wheels/*.whl
-}
-
 # A device of software on which the unmodified wheel of torch_npu runs. Without the wheel or a compiler its tests are skipped.
 ascend_sim() {
     local status=0
     .venv/bin/python tests/ascend-sim/build.py "$target/ascend-sim" || status=$?
     case $status in
         0) ;;
-        3 | 4) note "NOT TESTED: the simulated Ascend device could not be built; the tests of python/tests/npu are skipped" ;;
+        3 | 4) untested ascend_sim "the simulated Ascend device could not be built; the tests of python/tests/npu are skipped" ;;
         *) return $status ;;
     esac
 }
 
-# Everything that tests need, and all of it at once: library, programs, tests, the Python extension (lib_core.so) and the agent.
-build() {
-    cargo build "${workspace[@]}" --lib --bins --tests
-}
-
-# The way in of the agent below Python, here and on AArch64.
-runtime_agent() {
-    local status=0
-    tests/runtime-agent/run.sh "$target/runtime-agent"
-    for needed in aarch64-linux-gnu-g++ qemu-aarch64; do
-        command -v $needed >/dev/null && continue
-        { apt-get install -y -q g++-aarch64-linux-gnu gcc-aarch64-linux-gnu qemu-user || true; } >/dev/null 2>&1
-        break
-    done
-    tests/runtime-agent/run.sh "$target/runtime-agent-aarch64" aarch64 || status=$?
-    case $status in
-        0) ;;
-        3) note "NOT TESTED: the agent on AArch64; it takes gcc-aarch64-linux-gnu, g++-aarch64-linux-gnu, qemu-user and a standard library from rustup" ;;
-        *) return $status ;;
-    esac
-}
-
-schemas() {
-    "$target/debug/generate-schemas"
-    if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
-        git diff --exit-code -- schemas
-    else
-        echo "no git checkout: the schemas were made, but there is nothing to compare them with"
-    fi
-}
-
-# They run for hours, elsewhere; here it is checked that they compile. The library that drives them is C++.
-fuzz_targets() {
-    if command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null; then
-        cargo check --quiet --locked --manifest-path fuzz/Cargo.toml
-    else
-        note "NOT TESTED: no C++ compiler: the fuzz targets are not checked"
-    fi
-}
-
-rust_tests() {
-    if [[ $has_nextest == yes ]]; then
-        cargo nextest run "${workspace[@]}"
-    else
-        cargo test "${workspace[@]}" --lib --bins --tests
-    fi
-}
-
-oracle() {
-    PROBE_BIN="$target/debug/probe" .venv/bin/python -m pytest -q -p no:cacheprovider tests/oracle
-}
-
-# Run from elsewhere, so that `import probe` finds the installed package and not the source folder.
-python_tests() {
-    local here="$PWD"
-    (cd "$target" && PROBE_BIN="$target/debug/probe" ASCEND_SIM="$target/ascend-sim" "$here/.venv/bin/python" -m pytest -q \
-        -p no:cacheprovider -n auto --maxprocesses 4 --dist worksteal \
-        --rootdir "$here" -c "$here/pyproject.toml" --ignore-glob='*/test_distributed*.py' "$here/python/tests")
-}
-
-# Comparisons on a local cluster, one after the other: each takes both processors. Ray has an environment of its own, which sees the other:
-# what imports it where it can would have its threads in the processes that other tests fork.
-ray_tests() {
-    local here="$PWD" python="$target/ray-environment/bin/python"
+# Ray has an environment of its own, which sees the other: what imports it where it can would have its threads in the processes that other tests fork.
+ray_environment() {
+    local python="$target/ray-environment/bin/python"
     if [[ ! -x $python ]]; then
         .venv/bin/python -m venv "$target/ray-environment"
         .venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
             >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tested.pth"
     fi
     "$python" -c 'import ray' 2>/dev/null ||
-        "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile 'ray>=2.40' || {
-        note "NOT TESTED: Ray could not be installed: no comparison on a cluster"
-        return
-    }
-    (cd "$target" && "$python" -m pytest -q -p no:cacheprovider --rootdir "$here" -c "$here/pyproject.toml" \
-        "$here"/python/tests/test_distributed*.py)
+        "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile 'ray>=2.40' ||
+        untested ray_environment "Ray could not be installed: no comparison on a cluster"
 }
 
-step components
-step cargo fmt --all --check
-begin_python_environment
-step cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
-RUSTDOCFLAGS="-D warnings" step cargo doc --workspace --no-deps --all-features --locked
-step build
-step runtime_agent
-step schemas
-step cargo test --doc "${workspace[@]}"
-step fuzz_targets
-rm -rf "$target/page-dist"
-step page_bundle
-step end_python_environment
-step ascend_sim
-has_nextest=yes
-if ! step nextest; then
-    has_nextest=no
-    note "cargo-nextest could not be installed: cargo test runs the tests instead"
+# The package as a user gets it, but for the optimiser: from a wheel, not from the source folder. Its extension is that of the build.
+package() {
+    rm -rf "$target/wheels"
+    .venv/bin/python python/wheel.py "$target/debug/lib_core.so" "$target/wheels"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$target"/wheels/*.whl
+}
+
+# Runs pytest from elsewhere, so that `import probe` finds the installed package and not the source folder.
+tested() {
+    local name="$1" python="$2" here="$PWD"
+    (cd "$target" && PROBE_BIN="$target/debug/probe" ASCEND_SIM="$target/ascend-sim" "$python" -m pytest -q -p no:cacheprovider \
+        --rootdir "$here" -c "$here/pyproject.toml" --junitxml "$steps/$name.xml" "${@:3}")
+}
+
+oracle() {
+    tested oracle "$PWD/.venv/bin/python" "$PWD/tests/oracle"
+}
+
+# Two suites whose tests wait for one another, beside those that do not.
+long_tests() {
+    tested long_tests "$PWD/.venv/bin/python" "$PWD/python/tests/test_history.py" "$PWD/python/tests/end_to_end/test_public_models.py"
+}
+
+# Comparisons on a local cluster, one after the other: each takes both processors.
+ray_tests() {
+    if ! "$target/ray-environment/bin/python" -c 'import ray' 2>/dev/null; then
+        untested ray_tests "there is no Ray"
+        return
+    fi
+    tested ray_tests "$target/ray-environment/bin/python" "$PWD"/python/tests/test_distributed*.py
+}
+
+python_tests() {
+    tested python_tests "$PWD/.venv/bin/python" -n auto --maxprocesses 4 --dist worksteal --ignore-glob='*/test_distributed*.py' \
+        --ignore="$PWD/python/tests/test_history.py" --ignore="$PWD/python/tests/end_to_end/test_public_models.py" "$PWD/python/tests"
+}
+
+# What is proved on a GPU, in a reduced form on the host.
+cuda_suite() {
+    local here="$PWD"
+    (cd "$target" && "$here/.venv/bin/python" "$here/tests/cuda/suite.py" --device cpu --reduced --limit 600 --output "$target/cuda-report")
+}
+
+object_stores() {
+    stores/test.sh
+}
+
+# How long everything took, and what could not be tested; fails where that is something that this machine must have. At the end the closing lines of
+# the test runners, once more.
+summary() {
+    local name missing=()
+    printf '\n== seconds by step, and when it began\n'
+    for name in "$steps"/*.done; do
+        printf '%6d %6d  %s\n' $(<"$name") "$(basename "$name" .done)"
+    done | sort -k2n
+    printf '%6d         everything\n' "$SECONDS"
+    printf '\n== the slowest tests\n'
+    .venv/bin/python tests/slowest.py 20 "$steps"
+    for name in ${PROBE_TEST_NEEDED:-}; do
+        [[ -e "$steps/$name.done" ]] && ! grep -qsx "$name" "$steps/untested" || missing+=("$name")
+    done
+    [[ -e "$steps/untested" ]] && printf '\n== NOT TESTED: %s\n' "$(sort "$steps/untested" | tr '\n' ' ')"
+    [[ $everything == yes ]] || note "not tested without --all: object stores on a server, and the whole of each matrix"
+    printf '\n'
+    grep -hE '^ +Summary \[|^test result: ' "$steps/rust_tests.log" || true
+    for name in oracle cuda_suite ray_tests long_tests python_tests; do
+        tail -n 1 "$steps/$name.log"
+    done
+    [[ ${#missing[@]} == 0 ]] || {
+        echo "FAILED: not tested here, where it must be: ${missing[*]}" >&2
+        return 1
+    }
+}
+
+# Cargo locks its folder: one step after the other.
+compiled() {
+    step components
+    step format
+    step build
+    step schemas
+    after nextest
+    step rust_tests
+    step clippy
+    step documentation
+    step doc_tests
+    step fuzz_targets
+    [[ $everything == no ]] || step object_stores
+}
+
+# What comes over the network, while the compiler is at work.
+fetched() {
+    step python_environment
+    step ascend_sim
+    step ray_environment
+}
+
+installed() {
+    step nextest
+    step page_bundle
+    step browser
+    step runtime_agent
+    step runtime_agent_aarch64
+}
+
+# The long ones first.
+programs() {
+    after build python_environment
+    step package
+    step long_tests
+    step oracle
+    step cuda_suite
+    after ray_environment
+    step ray_tests
+    after ascend_sim
+    step python_tests
+    after browser page_bundle
+    step page_tests
+}
+
+lanes=() failed=no
+# Each in a group of its own, with interrupts as programs expect them, and ended with this script.
+set -m
+for lane in compiled fetched installed programs; do
+    "$lane" &
+    lanes+=($!)
+done
+set +m
+trap 'touch "$steps/failed"; kill -- "${lanes[@]/#/-}" 2>/dev/null || true; exit 130' INT TERM
+for lane in "${lanes[@]}"; do
+    wait "$lane" || failed=yes
+done
+if [[ $failed == yes ]]; then
+    printf '\nFAILED: %s\n' "$(basename -a -s .failed "$steps"/*.failed | tr '\n' ' ')" >&2
+    exit 1
 fi
-step wheel
-step rust_tests
-step page_tests
-step oracle
-note "NOT TESTED: object stores on a server: stores/test.sh, whose dependencies take minutes to compile; here they are checked by clippy alone"
-step ray_tests
-step python_tests
+summary

@@ -187,6 +187,7 @@ def main() -> int:
     parser.add_argument("--probe", default=str(Path(sys.executable).with_name("probe")), help="the command [default: that beside this Python]")
     parser.add_argument("--only", default="", help="commits whose name matches this regular expression")
     parser.add_argument("--calibrated", nargs="+", default=list(CALIBRATED), metavar="THREADS", help="runs that bounds are taken from")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter that trains [default: this Python]")
     parser.add_argument("--other-python", help="an interpreter with another torch, and this package")
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
@@ -198,7 +199,7 @@ def main() -> int:
         parser.error(f"--probe {arguments.probe}: there is no such command")
     # Commands run in other folders. An interpreter of a virtual environment is a link, which is not to be followed.
     other = arguments.other_python and str(Path(arguments.other_python).absolute())
-    place = Place(folder, str(Path(found).absolute()), sys.executable, other)
+    place = Place(folder, str(Path(found).absolute()), str(Path(arguments.python).absolute()), other)
     begin(place, arguments.calibrated)
     results = []
     for number, commit in enumerate(COMMITS):

@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
+
+try:
+    import torch
+except ImportError:
+    pass
+else:
+    # Processes of pytest run beside one another: more threads in each would wait for one another most of the time.
+    torch.set_num_threads(1)
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = Path(__import__("probe").__file__).resolve().parent
@@ -69,7 +78,8 @@ Launched = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def launched(tmp_path: Path, log: Log) -> Launched:
-    """Run a program with the environment that `probe capture` gives to it. `options` are the settings of the command line."""
+    """Run a program with the environment that `probe capture` gives to it. `options` are the settings of the command line. Torch is imported
+    already, unless `interpreter` names another one."""
 
     def run(
         program: str,
@@ -78,17 +88,17 @@ def launched(tmp_path: Path, log: Log) -> Launched:
         config: Path | None = None,
         environment: dict[str, str] | None = None,
         path: str = "",
-        interpreter: tuple[str, ...] = (),
+        interpreter: str | None = None,
     ) -> subprocess.CompletedProcess[str]:
         script = tmp_path / "train.py"
         script.write_text(textwrap.dedent(program))
         order = {"config": str(config) if config else None, "arguments": options or {}, "directory": str(tmp_path)}
         # As the command does: the process that sets the variable becomes the program.
-        become = "import os, sys; os.environ['PROBE_CAPTURE_PID'] = str(os.getpid()); os.execv(sys.executable, sys.argv[1:])"
+        become = "import os, sys; os.environ['PROBE_CAPTURE_PID'] = str(os.getpid()); os.execv(sys.argv[1], sys.argv[1:])"
         folders = [str(BOOTSTRAP), path, str(PACKAGE.parent), str(HERE), os.environ.get("PYTHONPATH", "")]
         plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE_")}
         return subprocess.run(
-            [sys.executable, "-S", "-c", become, sys.executable, *interpreter, str(script), *arguments],
+            [sys.executable, "-S", "-c", become, interpreter or fork_server.python(), str(script), *arguments],
             env=plain
             | {"PROBE_CAPTURE": json.dumps(order), "PYTHONPATH": os.pathsep.join(filter(None, folders)), "FAKE_LOG": str(log.path)}
             | (environment or {}),

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 
 PACKAGE = Path(__import__("probe").__file__).resolve().parent
@@ -123,7 +124,7 @@ def test_a_training_is_recorded(tmp_path: Path) -> None:
         "for _ in range(3):\n    model(torch.ones(2)).sum().backward()\n    optimizer.step()\n"
     )
     log = tmp_path / "log"
-    for command in ([sys.executable, "train.py"], ["sh", "-c", f"{sys.executable} train.py"]):
+    for command in ([fork_server.python(), "train.py"], ["sh", "-c", f"{sys.executable} train.py"]):
         log.unlink(missing_ok=True)
         done = capture("--steps", "1", "--", *command, cwd=tmp_path, FAKE_LOG=str(log))
         assert (done.returncode, done.stderr) == (0, "")

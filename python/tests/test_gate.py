@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 
 pytest.importorskip("torch")
@@ -43,7 +44,7 @@ def test_two(probe_gate):
 def run_tests(folder: Path, *arguments: str, factor: str = "1.0") -> subprocess.CompletedProcess[str]:
     (folder / "test_model.py").write_text(TEST.format(factor=factor), encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PROBE_", "PYTEST_"))}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, "test_model.py"]
+    command = [fork_server.python(), "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, "test_model.py"]
     return subprocess.run(command, cwd=folder, env=environment | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False, timeout=600)
 
 
@@ -130,10 +131,10 @@ def test_a_gate_narrows_down_to_the_op(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "base.py").write_text(BLOCKS.format(factor="1.0"))
     (tmp_path / "head.py").write_text(BLOCKS.format(factor="1.01"))
     monkeypatch.chdir(tmp_path)
-    python = sys.executable
+    python = fork_server.python()
     code, said = command_line("narrow", "--baseline-cmd", f"{python} base.py", "--candidate-cmd", f"{python} head.py")
     both = ["--baseline-cmd", f"{python} base.py", "--candidate-cmd", f"{python} base.py"]
-    same = subprocess.run([python, "-m", "probe", "narrow", *both, "--format", "json"], capture_output=True, text=True, check=False)
+    same = subprocess.run([sys.executable, "-m", "probe", "narrow", *both, "--format", "json"], capture_output=True, text=True, check=False)
     assert code == 1, said
     assert "__mul__" in said and "modules: " in said and "tensors of 0: " in said, said
     # One document and nothing else: the programs that were run print to standard error, if at all.
@@ -152,15 +153,16 @@ def test_a_failed_gate_runs_both_sides_again_and_names_the_op(tmp_path: Path, mo
     for name, factor in [("base", "1.0"), ("head", "(1 + 1e-5)")]:
         (tmp_path / f"{name}.py").write_text(BLOCKS.format(factor=factor))
     monkeypatch.chdir(tmp_path)
+    python = fork_server.python()
 
     def run(name: str, level: str) -> None:
         monkeypatch.setenv("LOSSES", f"{name}.jsonl")
-        code, said = command_line("capture", "-q", "--level", level, "--steps", "0", "-o", f"{name}_{level}", "--", sys.executable, f"{name}.py")
+        code, said = command_line("capture", "-q", "--level", level, "--steps", "0", "-o", f"{name}_{level}", "--", python, f"{name}.py")
         assert code == 0, said
         monkeypatch.setenv("LOSSES", "again.jsonl")
 
     def gated(*arguments: str) -> tuple[int, dict[str, object], str]:
-        code, said = command_line("gate", *arguments, "-o", "out", "--narrow", "--candidate-cmd", f"{sys.executable} head.py")
+        code, said = command_line("gate", *arguments, "-o", "out", "--narrow", "--candidate-cmd", f"{python} head.py")
         return code, json.loads((tmp_path / "out/gate.json").read_text()), said
 
     run("base", "mix")
@@ -168,7 +170,7 @@ def test_a_failed_gate_runs_both_sides_again_and_names_the_op(tmp_path: Path, mo
     assert command_line("baseline", "save", "base_mix", "base.jsonl", "-o", "a.probe.json", "--reason", "x", "--sketches")[0] == 0
 
     # The loss alone is off, by a part in 100,000: modules first, then the ops of the bad one, bit by bit.
-    code, report, said = gated("-b", "base.jsonl", "-c", "head.jsonl", "--baseline-cmd", f"{sys.executable} base.py")
+    code, report, said = gated("-b", "base.jsonl", "-c", "head.jsonl", "--baseline-cmd", f"{python} base.py")
     assert code == 1 and report["state"] == "regression" and report["moved_by"] == "commit", said
     culprits = report["culprits"]
     assert culprits[0]["name"] == "Tensor.__mul__.0.forward" and culprits[0]["source"].endswith("head.py:12"), said
@@ -181,6 +183,6 @@ def test_a_failed_gate_runs_both_sides_again_and_names_the_op(tmp_path: Path, mo
 
     # The base commit gives the same bits: not this commit moved the loss.
     (tmp_path / "stale.jsonl").write_text((tmp_path / "head.jsonl").read_text().replace('"loss": 0', '"loss": 1'))
-    code, report, said = gated("-b", "stale.jsonl", "-c", "head.jsonl", "--baseline-cmd", f"{sys.executable} head.py")
+    code, report, said = gated("-b", "stale.jsonl", "-c", "head.jsonl", "--baseline-cmd", f"{python} head.py")
     assert code == 1 and report["state"] == "drift" and report["moved_by"] == "environment", said
     assert "bit-equal" in str(report["narrowed"]), said

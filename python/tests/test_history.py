@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 
 pytest.importorskip("torch")
@@ -19,7 +20,8 @@ ONLY = "^(rename a variable|scale of the block off by 1e-5|gradients of the bloc
 
 
 def test_a_few_commits_of_the_simulated_history(tmp_path: Path) -> None:
-    command = [sys.executable, str(BENCH), str(tmp_path / "history"), "--only", ONLY, "--calibrated", "1", "1", "1"]
+    python = fork_server.python("transformers.models.gpt2.modeling_gpt2")
+    command = [sys.executable, str(BENCH), str(tmp_path / "history"), "--python", python, "--only", ONLY, "--calibrated", "1", "1", "1"]
     if probe := os.environ.get("PROBE_BIN"):
         command += ["--probe", probe]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PROBE_")}

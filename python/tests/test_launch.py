@@ -41,7 +41,8 @@ def test_a_training_is_recorded_from_its_first_module_to_its_last_step(launched:
     import torch.optim.optimizer as optimizer_module
     assert not optimizer_module._global_optimizer_post_hooks, "the last step is over, and a hook is left"
     """
-    done = launched(program, options={"steps": "1-2", "level": "op", "include": ["0"]})
+    # Once as users do: with an interpreter that imports torch itself.
+    done = launched(program, options={"steps": "1-2", "level": "op", "include": ["0"]}, interpreter=sys.executable)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
     assert log.events() == ["made", "start", "step", "step", "step", "close"]
     settings = log.settings()
@@ -126,7 +127,7 @@ def test_a_program_of_which_nothing_is_recorded_says_why(launched: Launched, pro
 
 
 def test_a_program_without_torch_says_so_and_its_children_do_not(launched: Launched) -> None:
-    done = launched("import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(5)'], check=True)")
+    done = launched("import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(5)'], check=True)", interpreter=sys.executable)
     assert (done.returncode, done.stdout) == (0, "5\n")
     assert done.stderr == "probe: nothing was recorded: the program never imported torch\n"
 

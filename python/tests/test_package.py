@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+from extent import EVERYTHING
 
 import probe
 
@@ -41,3 +45,22 @@ def test_every_public_name_is_listed() -> None:
 def test_a_misspelt_name_comes_with_the_nearest() -> None:
     with pytest.raises(AttributeError, match="did you mean 'PrecisionDebugger'"):
         probe.PrecisionDebuger  # noqa: B018
+
+
+@pytest.mark.skipif(not EVERYTHING, reason="part of ./test.sh --all: with the features of the wheel alone the library is compiled once more")
+def test_the_wheel_that_maturin_builds_can_be_installed_and_used(tmp_path: Path) -> None:
+    repository = Path(__file__).resolve().parents[2]
+    maturin = shutil.which("maturin", path=str(Path(sys.executable).parent)) or "maturin"
+    subprocess.run([maturin, "build", "--quiet", "--locked", "--profile", "dev", "--interpreter", sys.executable, "--out", tmp_path / "wheels"], cwd=repository, check=True)
+    (wheel,) = (tmp_path / "wheels").iterdir()
+    packaged = {path.relative_to(repository / "python").as_posix() for path in (repository / "python/probe").rglob("*") if path.is_file() and path.suffix not in (".pyc", ".so")}
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("probe/")}
+    assert names - {"probe/libprobe_agent.so"} == packaged | {"probe/_core.abi3.so"}
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "environment"], check=True)
+    binaries = tmp_path / "environment" / "bin"
+    subprocess.run([binaries / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("PROBE_", "PYTHON"))}
+    data = repository / "testdata"
+    command = [binaries / "probe", "compare", "-b", data / "gpu_dump", "-c", data / "npu_dump", "-o", tmp_path / "report"]
+    done = subprocess.run(command, env=plain, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stdout.startswith("first divergence: "), done.stdout + done.stderr

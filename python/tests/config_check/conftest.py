@@ -1,32 +1,21 @@
-"""Runs trainings in children that are forked off this process: torch is imported once."""
+"""Trainings that pack themselves, and what their packs hold."""
 
 from __future__ import annotations
 
 import fnmatch
 import json
 import os
-import runpy
-import select
-import signal
 import subprocess
 import sys
-import time
-import traceback
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fork_server
 import pytest
-import torch
-import torch._dynamo  # noqa: F401  The first optimizer of each child would load it again.
-
-import probe.config_check.collection  # noqa: F401  The same; it watches nothing until it is asked to.
 
 from .training import SCRIPT
-
-# A child that is forked off must not need threads that only its parent has.
-torch.set_num_threads(1)
 
 # Says what ran, not how; it differs whenever the script does.
 _IGNORED = ("source:*", "pip:*", "random:calls.*.place")
@@ -79,73 +68,34 @@ def differences(a: Pack, b: Pack, rank: int = 0) -> set[str]:
     return {key for key in keys if not any(fnmatch.fnmatch(key, pattern) for pattern in _IGNORED)}
 
 
-#: Seconds that a child may take.
+#: Seconds that a training may take.
 PATIENCE = 120
 
 
 class Hanging(Exception):
-    """A child did not end."""
+    """A training did not end."""
 
 
-def in_child(work: Callable[[], None], environment: dict[str, str] | None = None) -> Callable[[], None]:
-    """Runs `work` in a forked child; the result waits for it and raises what it raised, or `Hanging`."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.close(reader)
-            os.environ.update(environment or {})
-            work()
-            status = 0
-        except SystemExit as leaving:
-            status = int(leaving.code or 0)
-        except BaseException:
-            os.write(writer, traceback.format_exc().encode()[-60_000:])
-        finally:
-            # What was registered for the end of an interpreter that was begun here runs here.
-            try:
-                _run_exit_functions()
-            finally:
-                os._exit(status)
-    os.close(writer)
+def start(script: Path, environment: dict[str, str] | None = None) -> Callable[[], None]:
+    """Starts a training with these variables; the result waits for it, and raises an AssertionError with what it said if it failed, or `Hanging`."""
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
+    program = subprocess.Popen([fork_server.python(), script], env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def wait() -> None:
-        text, until = b"", time.monotonic() + PATIENCE
-        while select.select([reader], [], [], max(0.0, until - time.monotonic()))[0]:
-            if not (chunk := os.read(reader, 65536)):
-                break
-            text += chunk
-        else:
-            os.kill(child, signal.SIGKILL)
-        os.close(reader)
-        _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-            raise Hanging(f"nothing was heard of the child for {PATIENCE} s")
-        assert status == 0, f"child ended with {status}:\n{text.decode()}"
+        try:
+            said, _ = program.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            program.communicate()
+            raise Hanging(f"nothing was heard of the training for {PATIENCE} s") from None
+        assert program.returncode == 0, f"the training ended with {program.returncode}:\n{said}"
 
     return wait
 
 
-def _run_exit_functions() -> None:
-    # Only what was registered in the child: the rest belongs to the parent.
-    for function, arguments in _registered:
-        function(*arguments)
-
-
-_registered: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-
-
-def run_script(path: Path) -> None:
-    """Runs a script as the interpreter would run it."""
-    import atexit
-
-    atexit.register = lambda function, *arguments: _registered.append((function, arguments))  # type: ignore[assignment]
-    atexit.unregister = lambda function: _registered.__setitem__(  # type: ignore[assignment]
-        slice(None), [entry for entry in _registered if entry[0] != function]
-    )
-    sys.argv = [str(path)]
-    runpy.run_path(str(path), run_name="__main__")
+def run(script: Path, environment: dict[str, str] | None = None) -> None:
+    """Runs a training to its end."""
+    start(script, environment)()
 
 
 Packed = Callable[..., Pack]
@@ -162,7 +112,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
             folder = tmp_path_factory.mktemp("training")
             script = folder / "train.py"
             script.write_text(changed(*changes))
-            in_child(lambda: run_script(script), {"PACK": str(folder / "pack.zip"), **(environment or {})})()
+            run(script, {"PACK": str(folder / "pack.zip"), **(environment or {})})
             known[key] = Pack(folder / "pack.zip")
         return known[key]
 

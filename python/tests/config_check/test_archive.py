@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import os
 import stat
 import time
@@ -12,7 +13,7 @@ import pytest
 
 from probe.config_check import archive
 
-from .conftest import Pack, in_child
+from .conftest import Pack
 
 FACTS = {"tool": {"name": "probe", "version": "0"}, "device": {"kind": "cpu", "names": [], "count": 0}, "steps": [0], "absent": {}}
 
@@ -55,9 +56,13 @@ def test_the_last_rank_merges_all(tmp_path: Path) -> None:
 
 def test_ranks_that_finish_together_merge_once_and_whole(tmp_path: Path) -> None:
     output = tmp_path / "gpu.zip"
-    waits = [in_child(lambda rank=rank: write(output, rank, 6) and None) for rank in range(6)]
-    for wait in waits:
-        wait()
+    fork = multiprocessing.get_context("fork")
+    ranks = [fork.Process(target=write, args=(output, rank, 6)) for rank in range(6)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    assert [rank.exitcode for rank in ranks] == [0] * 6
     assert Pack(output).manifest["ranks"] == list(range(6))
     assert os.listdir(tmp_path) == ["gpu.zip"]
 

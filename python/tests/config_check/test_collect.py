@@ -11,32 +11,35 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Pack, Packed, changed, differences, in_child, run_script
+import fork_server
+import probe
+
+from .conftest import Pack, Packed, changed, differences, run
+
+BOOTSTRAP = Path(probe.__file__).resolve().parent / "_bootstrap"
 
 PLAIN = (("from probe.config_check import pack\n", ""), ('    pack(model, os.environ["PACK"], steps=2)\n', ""))
 ARGUMENTS = ("parse_args([])", "parse_args(['--hidden', '8'])")
 
 
+def ordered(order: str) -> dict[str, str]:
+    """Variables that the command gives to the program."""
+    path = os.pathsep.join(filter(None, (str(BOOTSTRAP), os.environ.get("PYTHONPATH"))))
+    return {"PROBE_CONFIG_CHECK": order, "PYTHONPATH": path}
+
+
 def collect(tmp_path: Path, *changes: tuple[str, str], **order: object) -> Pack:
     script = tmp_path / "train.py"
     script.write_text(changed(*PLAIN, *changes))
-
-    def work() -> None:
-        from probe.config_check.collect import install
-
-        install()
-        run_script(script)
-
-    environment = {"PROBE_CONFIG_CHECK": json.dumps({"output": "pack.zip", "directory": str(tmp_path), "steps": 2, **order})}
-    in_child(work, environment)()
+    run(script, ordered(json.dumps({"output": "pack.zip", "directory": str(tmp_path), "steps": 2, **order})))
     return Pack(tmp_path / "pack.zip")
 
 
 def test_a_program_is_packed_without_a_change_to_it(tmp_path: Path, packed: Packed) -> None:
     pack = collect(tmp_path, ARGUMENTS)
     found = differences(packed(), pack)
-    # Where the model was found: at its first call, not before the loop.
-    assert {key for key in found if not key.startswith(("random:marks.model.", "env:names"))} == set()
+    # Where the model was found: at its first call, not before the loop; and the way to the command's order.
+    assert {key for key in found if not key.startswith(("random:marks.model.", "env:names", "env:values.PYTHONPATH"))} == set()
     assert pack.part("hyperparameters")["sources"][0]["values"] == {"hidden": 8}
 
 
@@ -65,12 +68,12 @@ def test_a_model_whose_method_calls_its_parts_is_packed_whole(tmp_path: Path, pa
     assert pack.part("weights")["steps"][0] == packed().part("weights")["steps"][0]
 
 
-def command(tmp_path: Path, *program: str) -> Pack:
-    """The pack that the command makes of a Python program, in processes of its own."""
+def command(tmp_path: Path, *program: str, interpreter: str | None = None) -> Pack:
+    """The pack that the command makes of a Python program."""
     order = [sys.executable, "-m", "probe", "config-check", "--collect", "--steps", "2", "-o", str(tmp_path / "pack.zip")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(
-        [*order, "--", sys.executable, *program], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [*order, "--", interpreter or fork_server.python(), *program], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return Pack(tmp_path / "pack.zip")
@@ -81,7 +84,7 @@ def test_the_launcher_of_a_training_is_not_packed(tmp_path: Path) -> None:
     group = ("# MODEL", 'torch.distributed.init_process_group("gloo")\nmodel = nn.parallel.DistributedDataParallel(model)')
     script.write_text(changed(*PLAIN, group, ("# END", "torch.distributed.destroy_process_group()")))
     launch = ("-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2", str(script))
-    pack = command(tmp_path, *launch)
+    pack = command(tmp_path, *launch, interpreter=sys.executable)
     assert (pack.manifest["ranks"], pack.manifest["steps"]) == ([0, 1], [0, 1])
     assert pack.part("distributed")["wrapper"]["kind"] == "DDP"
 
@@ -124,7 +127,8 @@ INFERENCE = """
 def test_a_program_that_trains_nothing_is_packed(tmp_path: Path) -> None:
     script = tmp_path / "generate.py"
     script.write_text(textwrap.dedent(INFERENCE))
-    pack = command(tmp_path, str(script))
+    # With an interpreter that imports torch itself, as users do.
+    pack = command(tmp_path, str(script), interpreter=sys.executable)
     assert pack.manifest["steps"] == [0, 1]
     assert [module["class"] for module in pack.part("model")["modules"]] == ["Speaker", "Linear", "Linear"]
     assert not pack.part("flags")["grad_enabled"] and not pack.part("model")["modules"][0]["training"]
@@ -178,14 +182,7 @@ def test_the_command_sees_all_that_a_call_in_the_script_sees(tmp_path: Path, pac
 def test_an_order_that_cannot_be_read_leaves_the_program_alone(tmp_path: Path, order: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(changed(*PLAIN))
-
-    def work() -> None:
-        from probe.config_check.collect import install
-
-        install()
-        run_script(script)
-
-    in_child(work, {"PROBE_CONFIG_CHECK": order})()
+    run(script, ordered(order))
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
@@ -212,13 +209,10 @@ def test_a_script_for_the_older_tool_works(packed: Packed) -> None:
 def test_static_mode_packs_scripts_and_yaml(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("torchrun train.py --lr 1e-4 --bf16\n")
     (tmp_path / "run.yaml").write_text("model:\n  hidden: 64\n")
-
-    def work() -> None:
-        from probe.config_check import ConfigChecker
-
-        ConfigChecker(shell_path=[str(tmp_path / "run.sh"), str(tmp_path / "run.yaml")], output_zip_path=str(tmp_path / "s.zip"))
-
-    in_child(work)()
+    files = [str(tmp_path / "run.sh"), str(tmp_path / "run.yaml")]
+    script = tmp_path / "pack.py"
+    script.write_text(f"from probe.config_check import ConfigChecker\nConfigChecker(shell_path={files}, output_zip_path={str(tmp_path / 's.zip')!r})\n")
+    run(script)
     pack = Pack(tmp_path / "s.zip")
     assert [(source["source"], source["name"], source["values"]) for source in pack.part("hyperparameters")["sources"]] == [
         ("script", "run.sh", {"lr": 1e-4, "bf16": True}),
@@ -227,12 +221,9 @@ def test_static_mode_packs_scripts_and_yaml(tmp_path: Path) -> None:
     assert pack.manifest["absent"]["weights"] == "no model was given" and pack.manifest["steps"] == []
 
 
-def test_other_frameworks_are_refused() -> None:
-    def work() -> None:
-        from probe.config_check import ConfigChecker
-
-        with pytest.raises(ValueError, match="not of mindspore"):
-            ConfigChecker(output_zip_path="x.zip", fmk="mindspore")
-
-    # In a child: using the package begins to watch seeds.
-    in_child(work)()
+def test_other_frameworks_are_refused(tmp_path: Path) -> None:
+    # In a process of its own: using the package begins to watch seeds.
+    script = tmp_path / "pack.py"
+    script.write_text("from probe.config_check import ConfigChecker\nConfigChecker(output_zip_path='x.zip', fmk='mindspore')\n")
+    with pytest.raises(AssertionError, match="ValueError: .*not of mindspore"):
+        run(script)

@@ -9,7 +9,8 @@ import pytest
 
 from probe.config_check import flags
 
-from .conftest import Pack, changed, in_child, run_script
+from .conftest import Pack, changed
+from .conftest import run as run_training
 
 RESULT = """
 import json
@@ -27,9 +28,7 @@ def run(tmp_path: Path, *changes: tuple[str, str], environment: dict[str, str] |
     script = tmp_path / "train.py"
     script.write_text(changed(("# END", RESULT), *changes))
     result = tmp_path / "result.json"
-    in_child(
-        lambda: run_script(script), {"PACK": str(tmp_path / "pack.zip"), "RESULT": str(result), **(environment or {})}
-    )()
+    run_training(script, {"PACK": str(tmp_path / "pack.zip"), "RESULT": str(result), **(environment or {})})
     return json.loads(result.read_text())
 
 
@@ -174,7 +173,7 @@ def test_an_exception_of_the_training_passes(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(changed(("# BATCH", "raise KeyError('mine')")))
     with pytest.raises(AssertionError, match="KeyError: 'mine'"):
-        in_child(lambda: run_script(script), {"PACK": str(tmp_path / "pack.zip")})()
+        run_training(script, {"PACK": str(tmp_path / "pack.zip")})
     assert Pack(tmp_path / "pack.zip").manifest["steps"] == []
 
 
@@ -183,4 +182,4 @@ def test_a_pack_that_cannot_be_written_says_so_before_training(tmp_path: Path) -
     script = tmp_path / "train.py"
     script.write_text(changed())
     with pytest.raises(AssertionError, match="IsADirectoryError"):
-        in_child(lambda: run_script(script), {"PACK": str(tmp_path / "pack.zip")})()
+        run_training(script, {"PACK": str(tmp_path / "pack.zip")})

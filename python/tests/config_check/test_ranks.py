@@ -14,7 +14,7 @@ import torch
 from probe.config_check import digests, structure
 from probe.config_check.weights import Weights
 
-from .conftest import Checked, Hanging, Pack, Packed, changed, differences, in_child, run_script
+from .conftest import Checked, Hanging, Pack, Packed, changed, differences, start
 
 GROUP = (
     "# MODEL",
@@ -35,7 +35,7 @@ def run(tmp_path: Path, *changes: tuple[str, str], ranks: int = 2, environments:
         "PACK": str(tmp_path / "pack.zip"), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
     }
     waits = [
-        in_child(lambda: run_script(script), {**common, "RANK": str(rank), **(environments or {}).get(rank, {})})
+        start(script, {**common, "RANK": str(rank), **(environments or {}).get(rank, {})})
         for rank in range(ranks)
     ]
     for wait in waits:

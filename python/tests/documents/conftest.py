@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import fork_server
 import pytest
 
 from .blocks import ROOT
@@ -78,7 +79,7 @@ _DUMPS = ("gpu_dump", "npu_dump", "gpu_dump_2", "f32_dump", "baseline_dump", "ca
 def environment(folder: Path) -> dict[str, str]:
     """A shell in which the package is installed, and nothing of the tests is seen."""
     plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE_") and key != "COLUMNS"}
-    path = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), plain["PATH"]])
+    path = os.pathsep.join([str(folder / "bin"), str(Path(fork_server.python()).parent), str(Path(sys.executable).parent), plain["PATH"]])
     return plain | {"PATH": path, "MSPROBE_PATH": str(folder / "msprobe.json"), "OMP_NUM_THREADS": "1"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,7 +30,7 @@ ONCE = list({block.code: block for block in reversed(RUNNABLE) if block.unrun is
 def test_python(block: Block, workplace: Callable[[str], Path]) -> None:
     folder = workplace(block.text)
     (folder / "script.py").write_text(PRELUDE + block.text, encoding="utf-8")
-    done = run(folder, sys.executable, "script.py")
+    done = run(folder, "python", "script.py")
     assert done.returncode == 0, done.stderr
     assert not _TROUBLE.search(done.stderr), done.stderr
 

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import fork_server
 import pytest
 
 TRAIN = """
@@ -38,7 +39,7 @@ def said(tmp_path: Path, program: str, *options: str, output: str = "dump") -> l
     """What a program below the command printed to standard error."""
     (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN) + textwrap.dedent(program))
     done = subprocess.run(
-        [sys.executable, "-m", "probe", "capture", "-o", output, *options, "--", sys.executable, "train.py"],
+        [sys.executable, "-m", "probe", "capture", "-o", output, *options, "--", fork_server.python(), "train.py"],
         cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return done.stderr.splitlines()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 import training
 
@@ -17,11 +18,11 @@ FAULT = "aten::gelu/1"
 SCRIPT = Path(training.__file__)
 
 
-def by_command(output: Path, fault: str | None) -> str:
+def by_command(output: Path, fault: str | None, interpreter: str | None = None) -> str:
     """`probe capture -- python training.py …`; returns what the program printed."""
     done = subprocess.run(
         [sys.executable, "-m", "probe", "capture", "--steps", "0,1", "--level", "api", "-o", str(output),
-         "--", sys.executable, str(SCRIPT), "transformer", *([fault] if fault else [])],
+         "--", interpreter or fork_server.python(), str(SCRIPT), "transformer", *([fault] if fault else [])],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     return done.stdout
@@ -50,9 +51,10 @@ def by_debugger(output: Path, fault: str | None, tmp_path: Path) -> None:
 
 def test_the_command_changes_nothing_and_names_the_op(tmp_path, compare):
     plain = subprocess.run(
-        [sys.executable, str(SCRIPT), "transformer"], capture_output=True, text=True, check=True
+        [fork_server.python(), str(SCRIPT), "transformer"], capture_output=True, text=True, check=True
     ).stdout
-    assert by_command(tmp_path / "good", None) == plain
+    # As users do: with an interpreter that imports torch itself.
+    assert by_command(tmp_path / "good", None, sys.executable) == plain
     by_command(tmp_path / "bad", FAULT)
     code, report = compare(tmp_path / "good", tmp_path / "bad")
     first = report["first_divergence"]

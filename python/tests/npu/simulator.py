@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fork_server
+
 HERE = Path(__file__).resolve().parent
+#: Modules that the models of the tests come from.
+TRANSFORMERS = tuple(f"transformers.models.{name}.modeling_{name}" for name in ("bert", "llama", "qwen2_moe"))
 #: Where `./test.sh` has it built.
 FOLDER = Path(os.environ.get("ASCEND_SIM", HERE.parents[2] / "target" / "ascend-sim"))
 #: The agent below Python, beside the command.
@@ -44,7 +48,7 @@ class Done:
         return [line for line in self.stderr.splitlines() if line.startswith("probe: ")]
 
 
-def environment(**switches: object) -> dict[str, str]:
+def environment(**switches: Any) -> dict[str, str]:
     """Variables of a process on the device; `switches` are those of the device without their prefix, such as `fault`."""
     set_ones = {f"ASCEND_SIM_{name.upper()}": str(value) for name, value in switches.items() if value is not None}
     return {
@@ -59,11 +63,19 @@ def environment(**switches: object) -> dict[str, str]:
     }
 
 
-def run(folder: Path, *command: object, probe: Sequence[object] | None = None, variables: dict[str, str] | None = None, **switches: object) -> Done:
+def python(devices: int | None = None) -> str:
+    """An interpreter that has imported torch, torch_npu and transformers where there are so many devices."""
+    variables = environment(devices=devices)
+    early = ("PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONWARNINGS", "TORCH_CPP_LOG_LEVEL", "ASCEND_SIM_DEVICES")
+    given = tuple((name, variables[name]) for name in early if name in variables)
+    return fork_server.python("torch_npu", "torchvision.models", *TRANSFORMERS, first=HERE / "counted.py", variables=given)
+
+
+def run(folder: Path, *command: object, probe: Sequence[object] | None = None, variables: dict[str, str] | None = None, **switches: Any) -> Done:
     """Runs a Python program on the device, below `probe capture` with the options `probe` where these are given."""
     counts = folder / f"counts-{len(list(folder.glob('counts-*')))}.json"
-    python = [sys.executable, *map(str, command)]
-    whole = python if probe is None else [sys.executable, "-m", "probe", "capture", *map(str, probe), "--", *python]
+    program = [python(switches.get("devices")), *map(str, command)]
+    whole = program if probe is None else [sys.executable, "-m", "probe", "capture", *map(str, probe), "--", *program]
     surroundings = {**environment(counts=counts, **switches), **(variables or {})}
     done = subprocess.run(whole, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=900)
     found = json.loads(counts.read_text()) if counts.exists() else {}

@@ -171,7 +171,7 @@ def test_executors_are_kept_and_launches_counted(tmp_path: Path) -> None:
 
 
 def test_collectives_between_two_processes(tmp_path: Path) -> None:
-    whole = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
+    whole = [simulator.python(devices=2), "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*whole, str(simulator.HERE / "ddp.py"), "npu"],
         cwd=tmp_path, env=simulator.environment(devices=2), capture_output=True, text=True, check=False, timeout=600,

@@ -1,14 +1,13 @@
 """Trainings on the simulated NPU by an unmodified torch_npu: recorded, they stay what they are; a sound one agrees with the host, and of one
 with a fault the op is named.
 
-`ASCEND_SIM_ALL=1` runs all of it; without, a part that takes a few minutes.
+`./test.sh --all` runs all of it; without, a part that takes a few minutes.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 import zipfile
@@ -19,9 +18,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import simulator
+from extent import EVERYTHING, chosen
 from simulator import Done
 
-EVERYTHING = bool(os.environ.get("ASCEND_SIM_ALL"))
 TRAIN = simulator.HERE / "train.py"
 Compare = Callable[..., tuple[int, dict[str, Any]]]
 
@@ -59,10 +58,6 @@ def host_dump(folder: Path, model: str, *options: object, probe: list[object]) -
 
 def record(output: str, level: str = "mix", task: str = "sketch", steps: str = "all") -> list[object]:
     return ["--steps", steps, "--level", level, "--task", task, "-o", output]
-
-
-def chosen(whole: list[Any], few: list[Any]) -> list[Any]:
-    return whole if EVERYTHING else few
 
 
 MODELS = ["mlp", "resnet", "gpt", "checkpointed", "llama", "bert", "moe"]
@@ -401,7 +396,7 @@ for _ in range(2):
 """
 
 
-@pytest.mark.skipif(not EVERYTHING, reason="part of ASCEND_SIM_ALL=1")
+@pytest.mark.skipif(not EVERYTHING, reason="part of ./test.sh --all")
 @pytest.mark.parametrize("form", ["large", "compiled"])
 def test_large_tensors_and_compiled_functions(tmp_path: Path, compare: Compare, form: str) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)

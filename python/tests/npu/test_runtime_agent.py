@@ -1,12 +1,11 @@
 """The agent below Python on the simulated NPU: what it records is what the device was given and computed, and the training stays what it is.
 
-`ASCEND_SIM_ALL=1` runs all of it; without, a part that takes about a minute.
+`./test.sh --all` runs all of it; without, a part that takes about a minute.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -19,9 +18,9 @@ from typing import Any
 import pytest
 import runtime_dump
 import simulator
+from extent import EVERYTHING, chosen
 from simulator import Done
 
-EVERYTHING = bool(os.environ.get("ASCEND_SIM_ALL"))
 TRAIN = simulator.HERE / "train.py"
 Compare = Callable[..., tuple[int, dict[str, Any]]]
 
@@ -34,10 +33,6 @@ def train(folder: Path, model: str, *options: object, variables: dict[str, str] 
 
 def record(output: str, *options: object, steps: str = "1", task: str = "tensor") -> list[object]:
     return ["--runtime", "acl", "--steps", steps, "--task", task, "-o", output, *options]
-
-
-def chosen(whole: list[Any], few: list[Any]) -> list[Any]:
-    return whole if EVERYTHING else few
 
 
 MODES = [({}, {}), ({"TASK_QUEUE_ENABLE": "0"}, {}), ({"TASK_QUEUE_ENABLE": "2"}, {}), ({}, {"cache": 0}), ({}, {"latency": 200}), ({"TASK_QUEUE_ENABLE": "0"}, {"latency": 200})]
@@ -194,7 +189,7 @@ def test_what_a_killed_program_recorded_is_readable(tmp_path: Path) -> None:
     assert [part["step"] for part in parts] == [0, 1] and all(part["op_count"] > 20 for part in parts), done.stderr
 
 
-@pytest.mark.skipif(not EVERYTHING, reason="part of ASCEND_SIM_ALL=1")
+@pytest.mark.skipif(not EVERYTHING, reason="part of ./test.sh --all")
 def test_two_devices(tmp_path: Path) -> None:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2", simulator.HERE / "ddp.py"]
     plain = simulator.run(tmp_path, *launcher, "npu", devices=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +12,10 @@ import pytest
 import runtime_dump
 import simulator
 import torch
+from extent import chosen
 from simulator import Done
 
 PROGRAM = simulator.HERE / "graphs.py"
-EVERYTHING = bool(os.environ.get("ASCEND_SIM_ALL"))
 Compare = Callable[..., tuple[int, dict[str, Any]]]
 
 pytestmark = pytest.mark.usefixtures("agent")
@@ -42,7 +41,7 @@ def in_graphs(launches: list[runtime_dump.Launch]) -> list[runtime_dump.Launch]:
 
 
 # With 2, torch_npu captures no graphs.
-@pytest.mark.parametrize("queue", ["1", "0"] if EVERYTHING else ["1"])
+@pytest.mark.parametrize("queue", chosen(["1", "0"], ["1"]))
 def test_every_replay_of_a_recorded_step_is_recorded_with_what_it_computed(tmp_path: Path, plain: Any, queue: str) -> None:
     trace = tmp_path / "trace"
     # Slower than the program by far: each replay comes before the one before it has run, let alone been read.

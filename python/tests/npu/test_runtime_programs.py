@@ -13,6 +13,7 @@ import pytest
 import runtime_dump
 import simulator
 import torch
+from extent import chosen
 
 SOURCE = simulator.HERE / "linked.cpp"
 COMPILER = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
@@ -102,7 +103,7 @@ def test_what_comes_after_the_end_of_cann_is_told_of(tmp_path: Path) -> None:
         assert sorted(step.name for step in (tmp_path / output).glob("step*")) == ["step0", "step1", "step2"], done.stderr
 
 
-@pytest.mark.parametrize("queue", ["1", "2"] if os.environ.get("ASCEND_SIM_ALL") else ["1"])
+@pytest.mark.parametrize("queue", chosen(["1", "2"], ["1"]))
 def test_in_a_python_program_a_launch_ends_a_step_too(tmp_path: Path, queue: str) -> None:
     program = tmp_path / "program.py"
     program.write_text("import torch\nx = torch.ones(3, device='npu:0')\nfor step in range(6):\n    x = torch.relu((x + step) * 2)\nprint(x.cpu().tolist())\n")
