@@ -3,7 +3,7 @@
 usage: cost.py {gpt|conv|tiny} LEVEL TASK [--pairs N] [--threads N] [--output DIR] [--idle]
 
 `--idle` times a recorder that is loaded but not at a step it records. Needs the package installed with its release core.
-Results and method: benches/README.md.
+Results and method: README.md in this folder.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 usage: device.py [--device KIND]
 
 A step of a GPT (`cost.py`) is recorded. Without `--device` its tensors are in host memory and are measured as those on a device are:
-launches are operations that are dispatched, without views, and need no hardware to be counted. Results: docs/capture.md.
+launches are operations that are dispatched, without views, and need no hardware to be counted. Results: README.md in this folder.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ usage: npu.py [--model gpt|conv]            the table of this tool; --level and 
 Run on the device of tests/ascend-sim (its README says how), in a process that nothing else uses. A plain step is counted, then a recorded
 one; what is told is the difference. `launches` are those of operators, `waits` are calls in which the host waits for the device, until the
 step has ended and been written. The host's time is that of the calls that measure, in one thread and with torch_npu's own part; `of it the
-device's` is what the functions took that CANN has on real hardware, the simulator's here. Results: docs/capture.md.
+device's` is what the functions took that CANN has on real hardware, the simulator's here. Results: README.md in this folder.
 """
 
 from __future__ import annotations

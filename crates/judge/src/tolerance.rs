@@ -1,14 +1,14 @@
-//! How large an error may be before it is called one: defaults by dtype, and the user's own rules.
+//! The user's own rules, and fixed bounds by dtype for what follows from nothing that was recorded.
 //!
-//! A default has three numbers, each with a reason that can be traced:
+//! Most results are held against floors and against what their inputs explain ([`excess`](super::excess)). The bounds by
+//! dtype judge tensors of checkpoints and saved variables, and tell patterns from rounding ([`pattern`](super::pattern)). A
+//! bound has two numbers, each with a reason that can be traced:
 //!
 //! * `rel_l2`: error that one op may make on agreeing inputs. The accumulative bounds of the operator standards in use
 //!   are 2^-11 (float32), 2^-8 (float16) and 2^-7 (bfloat16) for single elements, their bias limit for float32 is 2^-14.
 //!   An l2 error averages over elements, so the tighter of the two kinds is taken; rounding noise measured between two
 //!   correct implementations stays below 3e-6 (float32), a twentieth of it.
-//! * `max_err`: error of one element relative to the largest magnitude of the baseline; four times `rel_l2`, which
-//!   normally distributed noise of that size does not reach in 1e9 elements.
-//! * `accumulated`: what rounding may grow to along a run, op by op. The fault of an op is told from growth by the jump.
+//! * `accumulated`: error that rounding may grow to along a run. A few elements that are off by more are damage.
 
 use std::fmt;
 use std::path::Path;
@@ -20,7 +20,7 @@ use probe_dump::DType;
 use probe_files::settings::{self, SettingsError};
 use probe_measure::{ALL_METRICS, Metric};
 
-/// Default bounds for one dtype.
+/// Fixed bounds for one dtype.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DTypeTolerance {
     /// Largest relative l2 error of one op on agreeing inputs.
@@ -30,7 +30,7 @@ pub struct DTypeTolerance {
 }
 
 impl DTypeTolerance {
-    /// The default for a dtype; `None` for integers and bool, which must be equal.
+    /// The bounds of a dtype; `None` for integers and bool, which must be equal.
     pub fn of(dtype: DType) -> Option<Self> {
         let (rel_l2, accumulated) = match dtype {
             DType::F64 | DType::C128 => (-40, -30),
@@ -50,7 +50,7 @@ impl DTypeTolerance {
     }
 }
 
-/// One rule of the user's: for the slots its pattern matches, bounds on metrics in place of the defaults.
+/// One rule of the user's: for the slots its pattern matches, bounds on metrics in place of the judge's own.
 #[derive(Debug, Clone)]
 pub struct Rule {
     pattern: String,

@@ -70,6 +70,10 @@ def test_a_block_that_is_not_run_says_why() -> None:
     unrun = [block for block in RUNNABLE if block.unrun is not None]
     assert [(block.document, block.text.split()[0]) for block in unrun] == [
         *((document, first) for document in ("README.md", "README.zh-CN.md") for first in ("cargo", "pip")),
+        *(
+            ("docs/development.md", first)
+            for first in ("workspace=(--workspace", "cargo", "python3", "tested()", "(cd", ".venv/bin/maturin", "target/debug/generate-schemas")
+        ),
         ("docs/on-real-hardware.md", "source"),
         ("docs/report.md", "probe"),
         ("docs/runtime.md", "cargo"),
