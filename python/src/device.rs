@@ -54,8 +54,7 @@ pub(crate) fn fetch<'t>(
     meter: &Meter,
     tokens: impl Iterator<Item = &'t Token>,
 ) -> PyResult<()> {
-    let (mut objects, mut places): (Vec<(&Token, Py<PyAny>)>, Vec<(&Token, Place)>) =
-        (Vec::new(), Vec::new());
+    let (mut objects, mut places) = (Vec::new(), Vec::new());
     for token in tokens {
         match token.take() {
             Some(Waiting::Object(object)) => objects.push((token, object)),

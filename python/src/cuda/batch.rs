@@ -30,8 +30,8 @@ pub(super) const LAUNCHED: u32 = 2048;
 pub(super) const THREADS: u32 = 256;
 
 /// Counts of ended blocks that a tensor needs: one for itself, and one for each group.
-pub(super) const COUNTERS: usize = 26;
-const _: () = assert!(COUNTERS as u32 > MOST_BLOCKS.div_ceil(GROUP), "a count for each group");
+pub(super) const COUNTERS: usize = 1 + MOST_BLOCKS.div_ceil(GROUP) as usize;
+const _: () = assert!(COUNTERS == 26, "as in device_cuda.cu");
 
 /// Bytes of the numbers that are found, and of those with the lanes.
 pub(super) const NUMBERS: usize = 72;

@@ -48,22 +48,25 @@ impl Driver {
     /// That of the library at `path`, or of this name, which is loaded already.
     pub(super) fn new(path: &Path) -> Option<Self> {
         let library = Library::loaded(path)?;
-        // SAFETY: the signatures are those of the driver's reference; names with a version are those that its header gives to programs.
-        unsafe {
-            Some(Self {
-                init: library.function(c"cuInit")?,
-                device: library.function(c"cuDeviceGet")?,
-                retain: library.function(c"cuDevicePrimaryCtxRetain")?,
-                push: library.function(c"cuCtxPushCurrent_v2")?,
-                pop: library.function(c"cuCtxPopCurrent_v2")?,
-                load: library.function(c"cuModuleLoadData")?,
-                function: library.function(c"cuModuleGetFunction")?,
-                launch: library.function(c"cuLaunchKernel")?,
-                synchronize: library.function(c"cuCtxSynchronize")?,
-                fetch: library.function(c"cuMemcpyDtoH_v2")?,
-                name: library.function(c"cuGetErrorName")?,
-            })
+        macro_rules! function {
+            ($name:literal) => {
+                // SAFETY: the signatures are those of the driver's reference; names with a version are those that its header gives to programs.
+                unsafe { library.function($name) }?
+            };
         }
+        Some(Self {
+            init: function!(c"cuInit"),
+            device: function!(c"cuDeviceGet"),
+            retain: function!(c"cuDevicePrimaryCtxRetain"),
+            push: function!(c"cuCtxPushCurrent_v2"),
+            pop: function!(c"cuCtxPopCurrent_v2"),
+            load: function!(c"cuModuleLoadData"),
+            function: function!(c"cuModuleGetFunction"),
+            launch: function!(c"cuLaunchKernel"),
+            synchronize: function!(c"cuCtxSynchronize"),
+            fetch: function!(c"cuMemcpyDtoH_v2"),
+            name: function!(c"cuGetErrorName"),
+        })
     }
 
     fn checked(&self, what: &str, status: Status) -> Result<(), Failed> {
@@ -73,8 +76,8 @@ impl Driver {
         let mut name = ptr::null();
         // SAFETY: the driver sets `name` to a text of its own, or fails.
         let known = unsafe { (self.name)(status, &raw mut name) } == 0 && !name.is_null();
-        // SAFETY: the driver's texts end with a zero and stay.
         let word = if known {
+            // SAFETY: the driver's texts end with a zero and stay.
             unsafe { CStr::from_ptr(name) }.to_string_lossy()
         } else {
             format!("error {status}").into()
@@ -85,12 +88,12 @@ impl Driver {
     /// The context of the device of this number that torch uses as well.
     pub(super) fn on_device(self, index: i32) -> Result<OnDevice, Failed> {
         let (mut device, mut context) = (0, ptr::null_mut());
-        // SAFETY: each writes one word.
-        unsafe {
-            self.checked("cuInit", (self.init)(0))?;
-            self.checked("cuDeviceGet", (self.device)(&raw mut device, index))?;
-            self.checked("cuDevicePrimaryCtxRetain", (self.retain)(&raw mut context, device))?;
-        }
+        // SAFETY: takes a number.
+        self.checked("cuInit", unsafe { (self.init)(0) })?;
+        // SAFETY: writes one word.
+        self.checked("cuDeviceGet", unsafe { (self.device)(&raw mut device, index) })?;
+        // SAFETY: writes one word.
+        self.checked("cuDevicePrimaryCtxRetain", unsafe { (self.retain)(&raw mut context, device) })?;
         Ok(OnDevice { driver: self, context: context.expose_provenance() })
     }
 }

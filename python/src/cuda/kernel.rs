@@ -203,16 +203,16 @@ impl Kernel {
     ) -> PyResult<Result<Vec<Place>, Failed>> {
         let allocate = |py: Python<'_>, bytes: usize| allocated(py, &self.allocate, index, bytes);
         let State { devices, streams, .. } = state;
-        let (device, [fill, measure]) = match devices.get(&index) {
-            Some(&known) => known,
-            None => {
-                let made = self.driver.on_device(index).and_then(|device| {
-                    Ok((device, device.load(&self.image, ["probe_signs", "probe_measure"])?))
-                });
-                match made {
-                    Ok(made) => *devices.entry(index).or_insert(made),
-                    Err(reason) => return Ok(Err(reason)),
-                }
+        let (device, [fill, measure]) = if let Some(&known) = devices.get(&index) {
+            known
+        } else {
+            let made = self
+                .driver
+                .on_device(index)
+                .and_then(|device| Ok((device, device.load(&self.image, ["probe_signs", "probe_measure"])?)));
+            match made {
+                Ok(made) => *devices.entry(index).or_insert(made),
+                Err(reason) => return Ok(Err(reason)),
             }
         };
         let here = match streams.entry((index, stream)) {

@@ -19,6 +19,9 @@ const SIGNS: u32 = 1 << 18;
 /// Threads of a block that fills it.
 const FILLING: u32 = 256;
 
+/// Gives so many bytes of zeros on a device: the tensor that they are, and their address.
+pub(super) type Allocate<'a> = dyn Fn(Python<'_>, usize) -> PyResult<(Py<PyAny>, u64)> + 'a;
+
 /// Memory on the device that torch has allocated, and that belongs to a stream.
 #[derive(Debug)]
 struct Memory {
@@ -68,7 +71,7 @@ impl Stream {
         device: OnDevice,
         fill: Function,
         stream: usize,
-        allocate: &dyn Fn(Python<'_>, usize) -> PyResult<(Py<PyAny>, u64)>,
+        allocate: &Allocate<'_>,
     ) -> PyResult<Result<Self, Failed>> {
         let memory = |bytes| {
             let (tensor, address) = allocate(py, bytes)?;
@@ -94,22 +97,19 @@ impl Stream {
         &mut self,
         py: Python<'_>,
         bytes: usize,
-        allocate: &dyn Fn(Python<'_>, usize) -> PyResult<(Py<PyAny>, u64)>,
+        allocate: &Allocate<'_>,
     ) -> PyResult<(Arc<Chunk>, usize)> {
         let bytes = bytes.next_multiple_of(ALIGNED);
         if self.chunks.is_empty() || self.taken + bytes > CHUNK {
             // One whose results were all fetched, if there is one.
             let free = self.chunks.iter().position(|chunk| Arc::strong_count(chunk) == 1);
-            self.open = match free {
-                Some(free) => free,
-                None => {
-                    let (tensor, address) = allocate(py, CHUNK)?;
-                    self.chunks.push(Arc::new(Chunk {
-                        memory: Memory { _tensor: tensor, address },
-                        device: self.device,
-                    }));
-                    self.chunks.len() - 1
-                }
+            self.open = if let Some(free) = free {
+                free
+            } else {
+                let (tensor, address) = allocate(py, CHUNK)?;
+                let memory = Memory { _tensor: tensor, address };
+                self.chunks.push(Arc::new(Chunk { memory, device: self.device }));
+                self.chunks.len() - 1
             };
             self.taken = 0;
         }
