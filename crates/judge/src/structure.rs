@@ -16,8 +16,8 @@ use super::candidate::Candidate;
 use super::difference::Difference;
 use super::flow::{Flow, Node, Place};
 use super::ops::Kind;
-use probe_dump::{Number, OpKind, TensorRecord};
-use probe_pair::{Substitution, value_key};
+use probe_dump::{Number, OpKind, Slot, TensorRecord};
+use probe_pair::{Substitution, slot_key, value_key};
 
 /// Statistics that differ by less than this share of the largest element are about the same.
 const ALIKE: f64 = 0.01;
@@ -222,8 +222,10 @@ fn idle(flow: &Flow<'_>) -> HashSet<usize> {
         for (op, alive) in [b, c].into_iter().zip(&mut alive) {
             let Some(op) = op else { continue };
             let values = |results: bool| {
-                let slots = op.slots.iter().filter(move |slot| slot.side.is_result() == results);
-                slots.filter_map(|slot| slot.value.tensor()).map(any_value_key)
+                op.slots
+                    .iter()
+                    .filter(move |slot| slot.side.is_result() == results && slot.value.tensor().is_some())
+                    .map(any_slot_key)
             };
             let ends = |key: Option<u64>| key.is_some_and(|key| !alive.contains(&key));
             if !node.is_paired && !writes(node) && values(true).all(ends) {
@@ -240,9 +242,10 @@ fn idle(flow: &Flow<'_>) -> HashSet<usize> {
     idle
 }
 
-/// A number that tensors share that have the same elements; constants share it with others too.
-fn any_value_key(record: &TensorRecord) -> Option<u64> {
-    value_key(record).or_else(|| {
+/// A number that tensors share that have the same elements; constants share it with others too, where the capture does not tell them apart.
+fn any_slot_key(slot: &Slot) -> Option<u64> {
+    slot_key(slot).or_else(|| {
+        let record = slot.value.tensor()?;
         let (min, max) = (record.statistics.min()?.as_f64(), record.statistics.max()?.as_f64());
         Some(min.to_bits() ^ max.to_bits().rotate_left(1) ^ record.len())
     })
