@@ -112,7 +112,7 @@ int cuLaunchKernel(void *function, unsigned blocks, unsigned, unsigned, unsigned
     blockDim.x = threads;
     body = [&] {
         if (measures) probe_measure(*(const Batch *)arguments[0]);
-        else probe_signs(*(u64 **)arguments[0]);
+        else probe_signs(*(u32 **)arguments[0]);
     };
     for (unsigned block = 0; block < blocks; block++) {
         blockIdx.x = (block + turn * 7) % blocks;

@@ -48,14 +48,20 @@ def right(given: Run, dtype: torch.dtype, layout: str) -> dict[str, Any]:
 
 
 def median_of(work: Any, times: int) -> float:
-    """Seconds by events, over several buffers so that no cache holds them."""
-    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(times)]
-    for place, (start, stop) in enumerate(events):
+    """Seconds of one of so many that are in the queue at once, so that the device does not wait for the host; over several buffers, so that no
+    cache holds them. The median of five."""
+    found = []
+    for _ in range(6):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        # Something to do while the host fills the queue.
+        torch.cuda._sleep(20_000_000)
         start.record()
-        work(place)
+        for place in range(times):
+            work(place)
         stop.record()
-    torch.cuda.synchronize()
-    return statistics.median(start.elapsed_time(stop) for start, stop in events[3:]) / 1e3
+        torch.cuda.synchronize()
+        found.append(start.elapsed_time(stop) / 1e3 / times)
+    return statistics.median(found[1:])
 
 
 def bandwidth(given: Run, dtype: torch.dtype) -> dict[str, Any]:

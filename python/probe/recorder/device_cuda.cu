@@ -20,7 +20,7 @@ typedef unsigned long long u64;
 // Blocks whose results are joined at once.
 #define GROUP 16
 // Counts of ended blocks that a tensor has: one for itself, and one for each group.
-#define COUNTERS 26
+#define COUNTERS 33
 // Words of 32 signs, after which they come again.
 #define SIGNS (1u << 19)
 
@@ -122,12 +122,21 @@ __device__ inline long long place_of(const Item &item, u64 index) {
     return at + (long long)index * item.strides[0];
 }
 
-// A number, negated where bit 31 of `sign` is set.
-__device__ inline double with_sign(double number, u32 sign) {
+// 1, or -1 where bit 31 of `sign` is set.
+__device__ inline double one_with(u32 sign) {
 #ifndef HOST
-    return __hiloint2double(__double2hiint(number) ^ (int)(sign & 0x80000000u), __double2loint(number));
+    return __hiloint2double((int)((sign & 0x80000000u) | 0x3ff00000u), 0);
 #else
-    return sign >> 31 ? -number : number;
+    return sign >> 31 ? -1.0 : 1.0;
+#endif
+}
+
+// Counts a number that is 0.
+__device__ inline void count_zero(u32 &zeros, float value) {
+#ifndef HOST
+    asm("{ .reg .pred is; setp.eq.f32 is, %1, 0f00000000; @is add.u32 %0, %0, 1; }" : "+r"(zeros) : "f"(value));
+#else
+    zeros += value == 0.0f;
 #endif
 }
 
@@ -141,8 +150,8 @@ struct Met {
 // Elements of this size and beyond are no ordinary numbers: from 2^100, or the greatest number of binary16, 65504.
 template <int KIND> __device__ constexpr u32 beyond() { return KIND == F16 ? 0x477fe000u : 0x71800000u; }
 
-// Bit 31 says whether an element is negated in the sketch; the others are anything.
-__device__ inline u32 sign_of(const u32 *signs, u32 index) { return signs[(index >> 5) & (SIGNS - 1)] << (~index & 31u); }
+// Bit 31 says whether an element is negated in the sketch; the others are anything. In the table the bits of a word come from the highest on.
+__device__ inline u32 sign_of(const u32 *signs, u32 index) { return signs[(index >> 5) & (SIGNS - 1)] << (index & 31u); }
 
 template <int KIND> __device__ inline void meet(Met &met, float value, u32 sign) {
     const u32 size = float_to_bits(value) & 0x7fffffffu;
@@ -164,7 +173,7 @@ template <int KIND> __device__ inline void meet(Met &met, float value, u32 sign)
 }
 
 // Rows that a thread has on their way at once.
-#define AT_ONCE 8
+#define AT_ONCE 4
 
 // Elements of one lane, and the words that say which are negated.
 struct Some {
@@ -191,13 +200,13 @@ template <int KIND> __device__ inline void meet_all(Met &met, const Some &some) 
 #pragma unroll
         for (u32 step = 0; step < AT_ONCE; step++) {
             const float value = some.values[step];
-            met.zeros += value == 0.0f;
+            count_zero(met.zeros, value);
             met.least = fminf(met.least, value);
             met.greatest = fmaxf(met.greatest, value);
             const double wide = (double)value;
             met.sum += wide;
             met.squares += wide * wide;
-            met.lane += with_sign(wide, some.signs[step]);
+            met.lane += wide * one_with(some.signs[step]);
         }
     } else {
 #pragma unroll
@@ -315,7 +324,7 @@ __device__ void copy(const Item &item) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 3) probe_measure(const __grid_constant__ Batch batch) {
+extern "C" __global__ void __launch_bounds__(THREADS, 4) probe_measure(const __grid_constant__ Batch batch) {
     __shared__ Numbers warps[THREADS / WARP];
     __shared__ u32 last;
     u32 number = 0;
@@ -376,8 +385,17 @@ __device__ inline u64 mix(u64 z) {
     return z ^ (z >> 31);
 }
 
+__device__ inline u32 reversed(u32 bits) {
+    u32 found = 0;
+    for (u32 place = 0; place < 32; place++) found |= (bits >> place & 1u) << (31 - place);
+    return found;
+}
+
 // Fills the table of signs.
-extern "C" __global__ void probe_signs(u64 *signs) {
+extern "C" __global__ void probe_signs(u32 *signs) {
     const u32 at = blockIdx.x * blockDim.x + threadIdx.x;
-    if (at < SIGNS / 2) signs[at] = mix(at);
+    if (at >= SIGNS / 2) return;
+    const u64 bits = mix(at);
+    signs[2 * at] = reversed((u32)bits);
+    signs[2 * at + 1] = reversed((u32)(bits >> 32));
 }

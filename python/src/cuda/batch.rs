@@ -17,21 +17,21 @@ const _: () = assert!(LANES < SKETCH_LANES, "the last lanes are 0");
 /// Blocks whose results are joined at once.
 const GROUP: u32 = 16;
 
-/// Most blocks that share a tensor: three for each multiprocessor of a large card. The number depends on the size alone, and so do the sums.
-const MOST_BLOCKS: u32 = 396;
+/// Most blocks that share a tensor: about four for each multiprocessor of a large card, and as many groups as a warp has threads. The number depends on the size alone, and so do the sums.
+const MOST_BLOCKS: u32 = 512;
 
 /// Rows of lanes that are worth a block of their own.
 const ROWS_OF_A_BLOCK: u64 = 32;
 
 /// Blocks of a launch at most, which bounds the memory of partial results.
-pub(super) const LAUNCHED: u32 = 2048;
+pub(super) const LAUNCHED: u32 = 4096;
 
 /// Threads of a block.
 pub(super) const THREADS: u32 = 256;
 
 /// Counts of ended blocks that a tensor needs: one for itself, and one for each group.
 pub(super) const COUNTERS: usize = 1 + MOST_BLOCKS.div_ceil(GROUP) as usize;
-const _: () = assert!(COUNTERS == 26, "as in device_cuda.cu");
+const _: () = assert!(COUNTERS == 33, "as in device_cuda.cu");
 
 /// Bytes of the numbers that are found, and of those with the lanes.
 pub(super) const NUMBERS: usize = 72;
