@@ -159,7 +159,7 @@ pub(super) struct Fact {
     pub(super) allowed: bool,
     /// Holds the previous contents of memory that the op overwrites without reading.
     pub(super) is_overwritten: bool,
-    /// Holds memory that was never written: never at fault, and no evidence for anything.
+    /// Makes a fact without numbers.
     pub(super) unwritten: bool,
 }
 
