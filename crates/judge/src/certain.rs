@@ -87,7 +87,7 @@ impl<'f, 'a> Certain<'f, 'a> {
                 node.results().find(|&slot| self.flow.fact((position, slot)).differs()).unwrap_or(slot);
             self.found.push(Candidate::at(position, Some(shown), Cause::Argument));
         }
-        // What tells elements apart may be much smaller than they are.
+        // Differences between elements may be much smaller than the elements.
         let beside = |&place: &Place| {
             let error = self.flow.fact(place).relative();
             if error > 0.0 { error * transfer::spread_out(self.flow, place) } else { 0.0 }

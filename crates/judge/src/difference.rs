@@ -70,7 +70,7 @@ impl Identity {
 /// A pair of slots and its fact.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SlotFact {
-    /// On which side of its op.
+    /// The slot's role in its op.
     pub(super) side: SlotSide,
     /// The fact, shared by slots that hold the same two tensors.
     pub(super) fact: FactNumber,
@@ -159,12 +159,12 @@ pub(super) struct Fact {
     pub(super) allowed: bool,
     /// Holds the previous contents of memory that the op overwrites without reading.
     pub(super) is_overwritten: bool,
-    /// Makes a fact without numbers.
+    /// Holds memory that was never written: never at fault, and no evidence for anything.
     pub(super) unwritten: bool,
 }
 
 impl Fact {
-    /// A fact without numbers.
+    /// Makes a fact without numbers.
     pub(super) fn certain(verdict: Verdict, difference: Difference, reason: &str) -> Self {
         Self {
             difference,

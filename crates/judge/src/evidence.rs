@@ -8,7 +8,7 @@ use probe_pair::BySlot;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PartEvidence {
     known: Vec<Evidence>,
-    /// Places in `known`; [`PartEvidence::NOTHING`] where nothing is known.
+    /// Positions in `known`; [`PartEvidence::NOTHING`] for slots without evidence.
     of_slots: BySlot<u32>,
 }
 
