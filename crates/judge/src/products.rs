@@ -43,9 +43,9 @@ struct Shown {
 /// Binary32 products of the forward pass, by call.
 #[derive(Debug, Default)]
 pub(super) struct Products {
-    /// Those that indicate the precision of all.
+    /// Products that indicate the precision of all.
     large: Vec<Shown>,
-    /// Those among `large` whose error is their own.
+    /// Products among `large` whose error is their own.
     clean: Vec<Shown>,
     /// Errors of the large ones, ascending.
     errors: Vec<f64>,

@@ -61,7 +61,7 @@ pub(super) enum Kind {
 /// Knowledge of one op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Traits {
-    /// How error passes through it.
+    /// The way error passes through it.
     pub(super) kind: Kind,
     /// Chooses between values, so that rounding may flip a choice and the gradient with it.
     pub(super) chooses: bool,
