@@ -1,7 +1,7 @@
 //! Errors that ranks pass to one another through collectives.
 //!
 //! Each rank is judged by itself. On a rank that receives another rank's error, the collective looks like the
-//! origin: its inputs agree, its outputs do not. Collectives synchronize the ranks, so anything that precedes
+//! origin: its inputs agree, its outputs do not. Collectives synchronise the ranks, so anything that precedes
 //! a collective on any rank precedes its result on all others. No clocks are compared.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -238,8 +238,7 @@ impl<'f, 'a> Certain<'f, 'a> {
                 (!before(Difference::RequiresGrad) && !inner()).then_some(Cause::Argument)
             }
             Difference::Elements => {
-                // Statistics do not tell how much elements differ, nor whether masks and indices are in
-                // another order.
+                // Statistics show neither how much elements differ, nor a different order of masks and indices.
                 let hides = |fact: &Fact| {
                     fact.blind && fact.is_tensor && (fact.differs() || (!fact.is_float && self.error > 0.0))
                 };

@@ -54,7 +54,7 @@ impl Difference {
     }
 }
 
-/// The value of a tensor on both sides, each as a hash, so that a tensor is recognized when it appears again.
+/// The value of a tensor on both sides, each as a hash, so that a tensor is recognised when it appears again.
 /// Among a million tensors in a part, two collide once in 4e7 parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Identity(NonZeroU64, u64);

@@ -1,6 +1,6 @@
 //! The dataflow graph of a part: inputs and results of each op, and the ops its results depend on.
 //!
-//! Values are recognized by their identity (hash, or statistics, equal to the bit on each side). A backward op
+//! Values are recognised by their identity (hash, or statistics, equal to the bit on each side). A backward op
 //! also depends on its forward op's inputs and results, a parameter gradient on its module's inputs in both
 //! passes, a module on the values made inside it.
 
@@ -334,7 +334,7 @@ impl<'a> Flow<'a> {
         self.partner(self.nodes[position].op, Phase::Forward)
     }
 
-    /// Returns what its results also depend on: inputs and results of its forward op.
+    /// Returns the other values that its results depend on: inputs and results of its forward op.
     pub(super) fn saved(&self, position: usize) -> Vec<Place> {
         let node = &self.nodes[position];
         let forwards = match node.op.name.phase() {

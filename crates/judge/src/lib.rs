@@ -319,7 +319,7 @@ pub struct RunInfo {
     pub ops: u64,
 }
 
-/// The answer for the whole run.
+/// The result of the whole run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// The verdict; decides the exit code.

@@ -1,6 +1,6 @@
 //! The scale of a result: its norm, or the norm it would have if nothing cancelled.
 //!
-//! A gradient that is zero in exact arithmetic (of a bias in front of a normalization, of the keys of an
+//! A gradient that is zero in exact arithmetic (of a bias in front of a normalisation, of the keys of an
 //! attention) is nothing but rounding: its relative error is 1 on any two devices. The rounding is as large as
 //! that of a result of the usual size, so the error is compared with that size.
 //!
@@ -247,7 +247,7 @@ fn gradient_of_attention(flow: &Flow<'_>, place: Place, given: &[Place], saved: 
     scale.terms = q.size_from_end(1).max(width);
 }
 
-/// Raises the scale of gradients of softmax and normalizations: they are what remains of the incoming gradient
+/// Raises the scale of gradients of softmax and normalisations: they are what remains of the incoming gradient
 /// after removing its mean, or its part along the result.
 fn gradient_that_projects(
     flow: &Flow<'_>,

@@ -46,7 +46,7 @@ impl SlotView<'_> {
     ) -> SlotFact {
         let side = pair.0.or(pair.1).map_or(SlotSide::Input, |slot| slot.side);
         let mut own = || facts.add(self.fact(pair, book));
-        // Rules match slots by name, and the contents of uninitialized memory depend on the reader.
+        // Rules match slots by name, and the contents of uninitialised memory depend on the reader.
         let alone = self.uninitialised || self.rules.any();
         let fact = match (pair.0.map(|slot| &slot.value), pair.1.map(|slot| &slot.value)) {
             _ if alone => own(),

@@ -152,7 +152,7 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
         Kind::Normalisation if !gradient => {
             let first =
                 given.first().map_or(0.0, |&(place, error)| error.relative * centring(flow, node, place));
-            // Normalized values have size 1, whatever scales and shifts them.
+            // Normalised values have size 1, whatever scales and shifts them.
             let parameters = given.iter().skip(1).map(|&(place, error)| {
                 let rows = (fact.len / len(place)).max(1.0);
                 error.relative.min(error.absolute * rows.sqrt() / scale)
@@ -328,7 +328,7 @@ fn magnification(flow: &Flow<'_>, place: Place) -> f64 {
 }
 
 /// Returns the factor by which relative error grows when the mean is removed: root mean square over deviation,
-/// over all elements. 1 for normalizations that do not centre.
+/// over all elements. 1 for normalisations that do not centre.
 pub(super) fn centring(flow: &Flow<'_>, node: &Node<'_>, place: Place) -> f64 {
     if node.base.to_ascii_lowercase().contains("rms") { 1.0 } else { spread_out(flow, place) }
 }

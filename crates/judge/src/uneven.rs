@@ -1,4 +1,4 @@
-//! Rows smaller than the others, whose errors a norm over all rows hides. Normalizations bring every row to
+//! Rows smaller than the others, whose errors a norm over all rows hides. Normalisations bring every row to
 //! the same size and reveal them: padding that a mask has set to zero before a residual connection adds the
 //! noise of a product to it, a class token that starts at zero next to the patches of an image.
 
@@ -44,7 +44,7 @@ pub(super) struct Uneven {
 }
 
 impl Uneven {
-    /// Returns the relative error that a normalization at `place` reveals of a part of its inputs; 0 for other
+    /// Returns the relative error that a normalisation at `place` reveals of a part of its inputs; 0 for other
     /// ops.
     pub(super) fn shown(&self, flow: &Flow<'_>, place: Place, given: &Inputs, saved: &Inputs) -> f64 {
         let node = &flow.nodes[place.0];

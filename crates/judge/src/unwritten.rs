@@ -1,4 +1,4 @@
-//! Memory that was never written. A buffer is returned uninitialized, viewed, and filled later: by functions
+//! Memory that was never written. A buffer is returned uninitialised, viewed, and filled later: by functions
 //! that were not recorded, or by a storage that is resized. Its previous contents differ from run to run and
 //! mean nothing.
 

@@ -128,7 +128,7 @@ pub(super) struct Excess {
     pub(super) by: By,
 }
 
-/// The sign by which a fault is recognized.
+/// The sign by which a fault is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
     /// The size of its error.

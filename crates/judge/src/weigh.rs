@@ -26,7 +26,7 @@ const WITHOUT_DIRECTION: f64 = 256.0;
 const ONE_FACTOR: f64 = 0.7;
 
 /// A sum below this fraction of the norm of uncorrelated terms cancels by nature: gradients of the biases of
-/// keys, and in front of normalizations.
+/// keys, and in front of normalisations.
 const CANCELS: f64 = 0.3;
 
 /// Maximum number of a table's elements whose changes cancel in its sketch.

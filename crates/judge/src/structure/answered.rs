@@ -1,4 +1,4 @@
-//! Finds out if the other side computes in place of an unpaired group.
+//! Determines if the other side computes in the place of an unpaired group.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +23,7 @@ pub(super) fn answered(flow: &Flow<'_>) -> Vec<bool> {
         answered[place] = match computing(flow, group) {
             _ if stand_for_themselves(flow, group) => false,
             [Some(_), Some(_)] => true,
-            // By functions between modules.
+            // Computed by functions between modules.
             _ if flow.modules_alone && group.boundary.is_empty() => true,
             [Some(first), None] => appearance.is_new(flow, group, 1, first),
             [None, Some(first)] => appearance.is_new(flow, group, 0, first),
