@@ -2,7 +2,7 @@
 //! drops the rest.
 //!
 //! Kernels and functions differ in names, argument order and number: a function may launch several kernels,
-//! and a compiler fuses some. Ops are recognized by their kind, their position among ops of that kind, and the
+//! and a compiler fuses some. Ops are recognised by their kind, their position among ops of that kind, and the
 //! shapes of their tensors. An op is compared by its results, and by inputs that cannot be confused with
 //! another or with their own transpose.
 

@@ -79,8 +79,7 @@ pub struct OpPair {
 /// Pairing of the ops of two ranks.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Alignment {
-    /// Pairs in execution order of the baseline; ops of the candidate only follow the op they followed in
-    /// their run.
+    /// Pairs in execution order of the baseline; candidate-only ops follow the op that preceded them.
     pub ops: Vec<OpPair>,
     /// Remarks, such as modules with a different path.
     pub notes: Vec<String>,
@@ -119,8 +118,7 @@ pub struct PartPair {
     pub baseline: Rank,
     /// The candidate's recording.
     pub candidate: Rank,
-    /// Pairs in execution order of the baseline; ops of the candidate only follow the op they followed in
-    /// their run.
+    /// Pairs in execution order of the baseline; candidate-only ops follow the op that preceded them.
     pub ops: Vec<OpPair>,
     /// Runs of unpaired ops.
     pub substitutions: Vec<Substitution>,

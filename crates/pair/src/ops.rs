@@ -11,8 +11,8 @@ use probe_dump::{Op, OpKind, Phase, Rank};
 /// Number of modules listed in the note on renamed ones.
 const LISTED: usize = 3;
 
-/// Pairs ops. Returns them in execution order of the baseline; an op of the candidate only follows the op that
-/// preceded it in its own run.
+/// Pairs ops. Returns them in execution order of the baseline; a candidate-only op follows the op that preceded
+/// it in its own run.
 ///
 /// Ops pair by name if both sides call an API equally often, with the same shapes. Some spellings of a name
 /// are equivalent: parameter gradients with and without a call number (older dumps omit it), module paths with

@@ -321,7 +321,7 @@ fn constants_of_other_sizes_for_other_ops_are_no_pair() {
     };
     let small = run("Aten.tril", &[24, 24]);
     assert_eq!(pairs(&small, &run("Aten.triu", &[2048, 2048])), 1);
-    // With the same size, or if read by paired ops, it is recognized by name: a different size is then a
+    // With the same size, or if read by paired ops, it is recognised by name: a different size is then a
     // finding.
     assert_eq!(pairs(&small, &run("Aten.triu", &[24, 24])), 2);
     assert_eq!(pairs(&small, &run("Aten.tril", &[2048, 2048])), 3);
@@ -413,7 +413,7 @@ fn a_hundred_thousand_ops_are_aligned_in_a_moment() {
         let least = if statistics { 0.99 } else { 0.95 } * count as f64 * 0.98;
         assert!(found as f64 >= least, "{found} of {count}, statistics {statistics}");
         assert!(!groups.is_empty());
-        // An optimized build takes a tenth of this; the test guards against quadratic growth.
+        // An optimised build takes a tenth of this; the test guards against quadratic growth.
         assert!(took.as_secs() < 20, "{took:?}");
     }
 }
