@@ -74,7 +74,7 @@ pub(crate) trait Arithmetic {
     fn is_zero(x: Self::Item) -> bool;
     /// Class of the element.
     fn class(x: Self::Item) -> Class;
-    /// Equivalent to `class(x) == Finite`, in a form that compilers vectorize.
+    /// Equivalent to `class(x) == Finite`, in a form that compilers vectorise.
     fn is_finite(x: Self::Item) -> bool;
     /// Returns true if two elements differ in value, or non-finite elements in class.
     fn differs(b: Self::Item, c: Self::Item) -> bool;

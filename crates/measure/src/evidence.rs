@@ -10,7 +10,7 @@ pub enum Evidence {
     Data(KeptMetrics),
     /// Only recorded statistics or checksums exist.
     Recorded(Box<RecordedComparison>),
-    /// The data of at least one side is missing or unreadable although it should be there.
+    /// The data of at least one side should be there but could not be read.
     Unreadable(Box<Unreadable>),
     /// Nothing to measure: not a pair of tensors, sizes that do not match, or nothing recorded.
     Nothing,

@@ -30,7 +30,7 @@ const HASHED: usize = 1 << 17;
 /// `content` requests them. Elements with a magnitude of [`SENTINEL`](super::SENTINEL) or more are counted,
 /// and excluded from mean, norm and sketch.
 ///
-/// Runs on the calling thread, at about the speed of memory, and does not materialize strided tensors.
+/// Runs on the calling thread, at about the speed of memory, and does not materialise strided tensors.
 pub fn observe(tensor: TensorRef<'_>, content: Content) -> Observation {
     observe_on(Body::detected(), tensor, content)
 }

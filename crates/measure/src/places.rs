@@ -206,7 +206,7 @@ fn find_short(bytes: &[u8], bits: u16) -> Option<usize> {
 /// Returns the first element for which `is_it` holds.
 fn find<const N: usize>(bytes: &[u8], is_it: impl Fn([u8; N]) -> bool) -> Option<usize> {
     let (elements, _) = bytes.as_chunks::<N>();
-    // Without a branch per element, so that compilers vectorize it.
+    // Without a branch per element, so that compilers vectorise it.
     let group = elements
         .chunks(AT_ONCE)
         .position(|group| group.iter().fold(false, |any, &element| any | is_it(element)))?;

@@ -1,4 +1,4 @@
-//! The body for any CPU: lane arrays that the compiler may vectorize, no intrinsics, no fused multiply-add.
+//! The body for any CPU: lane arrays that the compiler may vectorise, no intrinsics, no fused multiply-add.
 //!
 //! The other bodies must give the same bits, so this file defines the sums.
 
