@@ -14,8 +14,8 @@ use super::metric::TensorSummary;
 pub struct Histogram {
     /// Summary of the tensor: range, mean, and the non-finite elements that no bin holds.
     pub summary: TensorSummary,
-    /// Elements in each bin. Bin `i` of `n` holds values from `min + i * width` up to, but excluding, `min +
-    /// (i + 1) * width`, where `width` is `(max - min) / n`; the last bin includes the maximum. If all
+    /// Elements in each bin. Bin `i` of `n` holds values from `min + i * width` up to, but excluding,
+    /// `min + (i + 1) * width`, where `width` is `(max - min) / n`; the last bin includes the maximum. If all
     /// elements are equal, the first bin holds them.
     pub counts: Vec<u64>,
 }

@@ -83,8 +83,8 @@ pub(crate) fn sketch<const KIND: u8, const MASKED: bool>(bytes: &[u8], sums: &mu
     }
 }
 
-/// Returns the words of a row's signs as stored in memory: bit `j` of byte `k` is the sign of element `8 k +
-/// j`.
+/// Returns the words of a row's signs as stored in memory: bit `j` of byte `k` is the sign of element
+/// `8 k + j`.
 fn bytes_of(signs: &[u64; ROW / 64 + 1]) -> &[u8; ROW / 8 + 8] {
     // SAFETY: both have 40 bytes, any of which is a byte, and bytes need no alignment. The CPU is little endian.
     unsafe { &*std::ptr::from_ref(signs).cast() }
