@@ -1,8 +1,8 @@
-//! Errors that ranks hand to one another.
+//! Errors that ranks pass to one another through collectives.
 //!
-//! Each rank is judged by itself. On a rank that is handed another one's error, the collective looks like its origin: what the rank gave agrees, what it
-//! received does not. Collectives bring the ranks together, so that what came before one of them on any rank came before its result on all others: no
-//! clocks are compared.
+//! Each rank is judged by itself. On a rank that receives another rank's error, the collective looks like the
+//! origin: its inputs agree, its outputs do not. Collectives synchronise the ranks, so anything that precedes
+//! a collective on any rank precedes its result on all others. No clocks are compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::Finding;
 use probe_dump::OpName;
 use probe_pair::PartPair;
 
-/// Places of the collectives of a part, in order.
+/// Returns the positions of a part's collectives, in order.
 pub(super) fn collectives(pair: &PartPair) -> Vec<usize> {
     let is_collective = |(place, op): (usize, &probe_pair::OpPair)| {
         let (b, c) = pair.op(op);
@@ -19,15 +19,17 @@ pub(super) fn collectives(pair: &PartPair) -> Vec<usize> {
     pair.ops.iter().enumerate().filter_map(is_collective).collect()
 }
 
-/// Leaves out the collectives that hand on what another rank made wrong before them, and says so, in one statement for each step and op. `findings` are in
-/// order; what is left out counts as what follows from the origin.
+/// Drops the collectives that only pass on what another rank got wrong before them, and returns one statement
+/// for each step and op that says so. `findings` are in order; what is dropped counts as following from the
+/// origin.
 pub(super) fn origins(findings: Vec<Finding>) -> (Vec<Finding>, Vec<String>) {
     let is_collective: Vec<bool> =
         findings.iter().map(|finding| OpName::parse(&finding.op).is_collective()).collect();
     if !is_collective.contains(&true) {
         return (findings, Vec::new());
     }
-    // Of each step the two earliest ops at fault that are no collectives, on two ranks: a rank does not receive its own error.
+    // For each step, the two earliest faulty ops that are not collectives, on different ranks: a rank does not
+    // receive its own error.
     let mut earliest: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     let mut order: Vec<usize> = (0..findings.len()).filter(|&place| !is_collective[place]).collect();
     order.sort_by_key(|&place| (findings[place].collectives, findings[place].order, findings[place].rank));
@@ -75,7 +77,7 @@ pub(super) fn origins(findings: Vec<Finding>) -> (Vec<Finding>, Vec<String>) {
     (left, said)
 }
 
-/// `rank 3`, `ranks 0-2 and 5`
+/// Formats ranks, as in `rank 3` or `ranks 0-2 and 5`.
 fn in_words(ranks: &BTreeSet<u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &rank in ranks {
@@ -91,7 +93,7 @@ fn in_words(ranks: &BTreeSet<u32>) -> String {
     format!("{noun} {}", ranges.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// A finding of which nothing but the op matters.
+/// Returns a finding in which only the op matters.
 #[cfg(test)]
 pub(super) fn finding(op: &str) -> Finding {
     Finding {
@@ -148,18 +150,18 @@ mod tests {
 
     #[test]
     fn a_collective_that_is_wrong_itself_stays() {
-        // On all ranks alike, and nothing was wrong before it.
+        // All ranks show it alike, and nothing was wrong before it.
         let all: Vec<Finding> = (0..4).map(|rank| finding(rank, REDUCE, 9, 1)).collect();
         let (origins_of_all, said) = origins(all.clone());
         assert_eq!((left(&origins_of_all).len(), said.len()), (4, 0));
-        // What another rank makes wrong behind it explains nothing.
+        // A later error on another rank explains nothing.
         let mut later = all;
         later.push(finding(2, "Functional.exp.0.forward", 20, 2));
         assert_eq!(origins(later).0.len(), 5);
-        // Nor does what its own rank makes wrong: that would have been among what it gave.
+        // Neither does an error on its own rank: it would have shown in the inputs.
         let own = vec![finding(2, "Functional.exp.0.forward", 4, 1), finding(2, REDUCE, 9, 1)];
         assert_eq!(origins(own).0.len(), 2);
-        // Nor what was wrong in another step.
+        // Neither does an error in another step.
         let other = Finding { step: 2, ..finding(1, "Functional.exp.0.forward", 4, 0) };
         assert_eq!(origins(vec![other, finding(2, REDUCE, 9, 1)]).0.len(), 2);
     }

@@ -1,15 +1,16 @@
-//! What ops without a partner made.
+//! Values made by ops without a partner.
 
 use std::collections::HashMap;
 
 use super::flow::{Flow, Node, Place};
 use probe_pair::slot_key;
 
-/// Values that ops of one side alone made, the baseline's and the candidate's, with the position of the first op that did.
+/// Values made by unpaired ops, the baseline's and the candidate's, each with the position of the first op
+/// that made it.
 pub(super) struct MadeAlone([HashMap<u64, usize>; 2]);
 
 impl MadeAlone {
-    /// What those of them made for which `counts` holds.
+    /// Collects the results of the unpaired ops for which `counts` holds.
     pub(super) fn of(flow: &Flow<'_>, counts: impl Fn(&Node<'_>) -> bool) -> Self {
         let mut made = [HashMap::new(), HashMap::new()];
         for (position, pair) in flow.pair.ops.iter().enumerate().filter(|&(op, _)| counts(&flow.nodes[op])) {
@@ -26,12 +27,12 @@ impl MadeAlone {
         Self(made)
     }
 
-    /// Whether ops of `side` alone (0 for the baseline) made a value that is known by `key`.
+    /// Returns true if unpaired ops of `side` (0 for the baseline) made a value with this `key`.
     pub(super) fn has(&self, side: usize, key: u64) -> bool {
         self.0[side].contains_key(&key)
     }
 
-    /// Whether what is read at a place was made before by ops of one side alone, on either side.
+    /// Returns true if the value read at a place was made earlier by an unpaired op of either side.
     pub(super) fn arrives_at(&self, flow: &Flow<'_>, (op, slot): Place) -> bool {
         let (b, c) = flow.pair.slot_at(op, slot);
         [b, c].into_iter().enumerate().any(|(side, slot)| {

@@ -1,17 +1,17 @@
-//! The verdict of two scalars: arguments of an op, or results that are not tensors.
+//! Verdict on two scalars: arguments of an op, or results that are not tensors.
 
 use super::Verdict;
 use super::difference::{Difference, Fact};
 use probe_dump::{DType, Number, Scalar};
 
-/// Relative difference of two float arguments that is no difference: values printed from float32 on one side.
+/// Largest relative difference at which two float arguments count as equal: one side may print float32 values.
 const SAME_FLOAT: f64 = 1e-6;
 
 /// Significant decimal digits up to which a float looks chosen (`1e-5`, `0.125`) rather than computed.
 const CHOSEN_DIGITS: usize = 5;
 
-/// What is known of two scalars. A computed one that differs is an argument only where nothing before it could have made it
-/// differ, which is decided later.
+/// Compares two scalars. A computed scalar that differs counts as an argument fault only if nothing before it
+/// could have caused the difference; that is decided later.
 pub(super) fn compare(b: &Scalar, c: &Scalar, mixed_run: bool) -> Fact {
     let differs = |difference| Fact::certain(Verdict::Differs, difference, &format!("{b} against {c}"));
     match (b, c) {
@@ -64,7 +64,7 @@ fn relative_difference(a: f64, b: f64) -> f64 {
     if scale > 0.0 { (a - b).abs() / scale } else { 0.0 }
 }
 
-/// True for values that a person typed: few significant digits.
+/// Returns true for values that a person typed: few significant digits.
 fn is_chosen(value: f64) -> bool {
     let text = format!("{value:e}");
     let digits = text.split('e').next().unwrap_or_default().bytes().filter(u8::is_ascii_digit).count();

@@ -1,5 +1,6 @@
-//! What a kernel hands to its own backward pass and to nobody else: the mean of a layer norm, the indices of a pooling. Devices keep it in other types
-//! and shapes, and some make gradients that nobody asked for. What the kernels hand to others tells whether they agree.
+//! Values that a kernel saves for its own backward pass only: the mean of a layer norm, the indices of a
+//! pooling. Devices keep them in different dtypes and shapes, and some compute gradients that nobody
+//! requested. The values that other ops read show whether the kernels agree.
 
 use std::collections::HashMap;
 
@@ -9,8 +10,10 @@ use super::ops::Kind;
 use probe_dump::{OpName, Phase, Slot};
 use probe_pair::slot_key;
 
-/// Lets ops of the dispatcher differ in element type, shape and presence of results that only their own backward passes read, and these of what they
-/// read of them: the values keep their verdicts, and are no divergence. The first result is what the op is for; the first gradient may be there and nobody read it.
+/// Allows dispatcher ops to differ in dtype, shape and presence of results that only their own backward ops
+/// read, and allows the same for those reads: the values keep their verdicts but are no divergence. The first
+/// result is the purpose of the op, so it is not exempt; the first gradient is, if only one side has it and
+/// nobody reads it.
 pub(super) fn set_aside(flow: &mut Flow<'_>) {
     for place in places(flow) {
         let fact = flow.fact_mut(place);
@@ -20,7 +23,7 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
     }
 }
 
-/// Where such results are made and read.
+/// Returns the places where such results are made and read.
 fn places(flow: &Flow<'_>) -> Vec<Place> {
     let ops = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && node.is_dispatcher());
     let results = ops.flat_map(|(position, node)| {
@@ -52,7 +55,7 @@ fn hides(difference: Difference) -> bool {
     matches!(difference, Difference::DType | Difference::Shape | Difference::Missing)
 }
 
-/// Where the values of one side are read, by what they are known by.
+/// Places where the values of one side are read, by value key.
 struct Readers<'f, 'a> {
     flow: &'f Flow<'a>,
     places: HashMap<u64, Vec<Place>>,
@@ -63,7 +66,7 @@ impl<'f, 'a> Readers<'f, 'a> {
         let mut places: HashMap<u64, Vec<Place>> = HashMap::new();
         for (position, pair) in flow.pair.ops.iter().enumerate() {
             let (b, c) = flow.pair.op(pair);
-            // Who hands on what it reads is no reader: those of what it hands on are.
+            // An op that only copies its input is not a reader; the ops that read the copy are.
             if flow.nodes[position].traits.kind == Kind::Copy || [b, c][side].is_none() {
                 continue;
             }
@@ -78,22 +81,22 @@ impl<'f, 'a> Readers<'f, 'a> {
         Self { flow, places }
     }
 
-    /// Where later ops read what the op at `position` made. What was there before may have had the same elements: memory that is not written to
-    /// holds what it held.
+    /// Returns the places where later ops read what the op at `position` made. Earlier reads may have seen the
+    /// same elements: memory that is not written to keeps its contents.
     fn behind(&self, position: usize, made: &Slot) -> impl Iterator<Item = Place> {
         let places = slot_key(made).and_then(|key| self.places.get(&key));
         places.into_iter().flatten().copied().filter(move |place| place.0 > position)
     }
 
-    /// Whether nothing reads what an op made but its backward pass.
+    /// Returns true if nothing but an op's backward pass reads its result.
     fn only_backward(&self, position: usize, made: &Slot) -> bool {
         let name = |op: usize| &self.flow.nodes[op].op.name;
         self.behind(position, made).all(|(reader, _)| is_backward_of(name(reader), name(position)))
     }
 }
 
-/// Whether an op of the dispatcher is the derivative of another one, as torch names them: `native_layer_norm_backward` is of `native_layer_norm`,
-/// `nll_loss_backward` of `nll_loss_forward`.
+/// Returns true if a dispatcher op is the derivative of another one, by torch's naming:
+/// `native_layer_norm_backward` belongs to `native_layer_norm`, `nll_loss_backward` to `nll_loss_forward`.
 fn is_backward_of(reader: &OpName, maker: &OpName) -> bool {
     let stem = maker.stem();
     let stem = stem.strip_suffix("_forward").unwrap_or(stem);

@@ -1,4 +1,4 @@
-//! An op under suspicion, before it is decided who is named.
+//! A suspected op, before the culprits are chosen.
 
 use std::fmt;
 
@@ -10,24 +10,24 @@ use super::value::{By, Excess, Weighed};
 pub(super) struct Candidate {
     /// Position in [`PartPair::ops`](probe_pair::PartPair::ops).
     pub(super) op: usize,
-    /// Position in [`OpPair::slots`](probe_pair::OpPair::slots) of the slot that shows it.
+    /// Position in [`OpPair::slots`](probe_pair::OpPair::slots) of the slot that shows the fault.
     pub(super) slot: Option<usize>,
     pub(super) cause: Cause,
     /// The difference came in as an argument, so it may have been made by ops that were not recorded.
     pub(super) arrived: bool,
-    /// Op inside this one, and its slot, where the fault shows if the results of this one do not.
+    /// Op inside this one, and its slot, that shows the fault if this op's results do not.
     pub(super) seen: Option<(usize, usize)>,
-    /// Part of the reason: what the excess rests on, where it needs saying.
+    /// Part of the reason: the basis of the excess, where it needs stating.
     pub(super) said: String,
-    /// How far the value is beyond what is expected, where that was measured.
+    /// Error and expected error of the value, if they were measured.
     pub(super) beyond: Option<Beyond>,
 }
 
-/// An error and what may be expected of it, both relative to the scale of the value.
+/// An error and the expected error, both relative to the scale of the value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Beyond {
     pub(super) error: f64,
-    /// What the op may be off by itself, together with what its inputs explain.
+    /// Expected error: the op's own floor combined with what its inputs explain.
     pub(super) expected: f64,
 }
 

@@ -1,6 +1,6 @@
-//! What needs no measure: another argument, element type or shape, a NaN that is born, integers or checksums that differ
-//! although nothing led to it, a bound of the user's that is broken, results that the function cannot make of its inputs, and errors with a pattern
-//! that rounding does not have.
+//! Faults that need no error model: a different argument, dtype or shape, a NaN that originates here, integers
+//! or checksums that differ without a cause, a broken user bound, results outside the function's range for its
+//! inputs, and errors with a pattern that rounding does not have.
 
 use std::collections::HashSet;
 
@@ -19,30 +19,31 @@ use super::weigh::Weighing;
 use probe_dump::{DType, Number, OpKind, Phase, Scalar, Value};
 use probe_measure::Evidence;
 
-/// Probability below which noise has not flipped as many choices as were: one in ten thousand, for a run makes many.
+/// Probability below which noise is ruled out as the cause of the flipped choices: one in ten thousand,
+/// because a run makes many.
 const UNLIKELY: f64 = 1e-4;
 
-/// Elements that one flipped choice changes at least: the two that trade places.
+/// Fewest elements that one flipped choice changes: the two that trade places.
 const TRADED: f64 = 2.0;
 
-/// Share of elements near a choice, in units of the error.
+/// Fraction of elements close enough to a choice to flip, in units of the error.
 const NEAR: f64 = 4.0;
 
-/// What is found at one op.
+/// Search for certain faults, op by op.
 pub(super) struct Certain<'f, 'a> {
     flow: &'f Flow<'a>,
     weighing: &'f Weighing,
     noise: OfPart<'f>,
-    /// Something integer differs already, which no op is named for: routing and sizes follow from it.
+    /// An integer value already differs and no op is named for it: routing and sizes follow from it.
     flipped: bool,
-    /// An op has made indices in an order that may be another one elsewhere (of what it sorts, where elements are equal), and statistics
-    /// would not show it: nor would they of what is taken by these indices.
+    /// An op has made indices whose order may legitimately differ (for example when it sorts equal elements).
+    /// Statistics would not show that, neither for the indices nor for what they select.
     reordered: bool,
     /// Largest error of any value so far.
     error: f64,
-    /// What the coarsest type in use rounds by.
+    /// Rounding of the coarsest type in use.
     coarse: f64,
-    /// Paths of the modules that each side has.
+    /// Module paths of each side.
     modules: [HashSet<&'a str>; 2],
     found: Vec<Candidate>,
 }
@@ -86,7 +87,7 @@ impl<'f, 'a> Certain<'f, 'a> {
                 node.results().find(|&slot| self.flow.fact((position, slot)).differs()).unwrap_or(slot);
             self.found.push(Candidate::at(position, Some(shown), Cause::Argument));
         }
-        // What tells elements apart may be much smaller than they are.
+        // Differences between elements may be much smaller than the elements.
         let beside = |&place: &Place| {
             let error = self.flow.fact(place).relative();
             if error > 0.0 { error * transfer::spread_out(self.flow, place) } else { 0.0 }
@@ -109,7 +110,7 @@ impl<'f, 'a> Certain<'f, 'a> {
         }
     }
 
-    /// What arrives otherwise, and was not made by a recorded op.
+    /// Finds inputs that differ on arrival and that no recorded op made.
     fn arrivals(&mut self, position: usize) {
         let node = &self.flow.nodes[position];
         // In execution order.
@@ -119,7 +120,7 @@ impl<'f, 'a> Certain<'f, 'a> {
             let fact = self.flow.fact(place);
             let differs = !fact.difference.is_open()
                 && !matches!(fact.difference, Difference::Argument | Difference::ComputedArgument);
-            // What one side alone has is told with the op that made it.
+            // A value that only one side has is reported with the op that made it.
             if differs && !fact.allowed && !self.is_of_another_module(place) && !self.follows_earlier(place) {
                 let backward = node.is_backward();
                 let cause = match fact.difference {
@@ -135,7 +136,8 @@ impl<'f, 'a> Certain<'f, 'a> {
         }
     }
 
-    /// Whether an optimizer has a parameter on one side alone because that side alone has the module: weights that the other side keeps as one.
+    /// Returns true if only one side's optimizer has a parameter because only that side has the module: the
+    /// other side fuses the weights.
     fn is_of_another_module(&self, place: Place) -> bool {
         if !self.flow.nodes[place.0].traits.optimizes
             || self.flow.fact(place).difference != Difference::Missing
@@ -148,13 +150,13 @@ impl<'f, 'a> Certain<'f, 'a> {
             (None, Some(slot)) => (&slot.path, c, b),
             _ => return false,
         };
-        // What the value is of the parameter comes before its name.
+        // The kind of value precedes the parameter name.
         let mut owners =
             path.match_indices('.').filter_map(|(at, _)| Some(path[at + 1..].rsplit_once('.')?.0));
         owners.any(|owner| has.contains(owner) && !lacks.contains(owner))
     }
 
-    /// A difference on arrival that an earlier one may have led to, through what was not recorded.
+    /// Returns true if an earlier difference may have caused a difference on arrival, through unrecorded ops.
     fn follows_earlier(&mut self, place: Place) -> bool {
         let fact = self.flow.fact(place);
         if fact.difference == Difference::Shape {
@@ -179,13 +181,13 @@ impl<'f, 'a> Certain<'f, 'a> {
         }
     }
 
-    /// The first argument that someone chose differently. A computed one counts as chosen where nothing before could have
-    /// made it differ.
+    /// Returns the first argument that someone chose differently. A computed argument counts as chosen if
+    /// nothing before it could have made it differ.
     fn argument(&self, position: usize, led: &[Place]) -> Option<usize> {
         let node = &self.flow.nodes[position];
         let picks = led.iter().any(|&place| self.flow.fact(place).difference == Difference::Elements);
         node.given().find(|&slot| match self.flow.fact((position, slot)).difference {
-            // Sizes and counts may follow from choices that noise has flipped; what someone typed does not.
+            // Sizes and counts may follow from choices that noise flipped; typed values do not.
             Difference::Argument => (!picks && !self.flipped) || self.is_typed((position, slot)),
             Difference::ComputedArgument => {
                 let error = self.flow.fact((position, slot)).judgement.error.get().unwrap_or(1.0);
@@ -195,7 +197,7 @@ impl<'f, 'a> Certain<'f, 'a> {
         })
     }
 
-    /// An argument that is no number of elements.
+    /// Returns true for an argument that cannot be an element count.
     fn is_typed(&self, place: Place) -> bool {
         let value = self.flow.slot(place).map(|slot| &slot.value);
         matches!(
@@ -204,7 +206,7 @@ impl<'f, 'a> Certain<'f, 'a> {
         )
     }
 
-    /// What a result shows for certain that nothing led to.
+    /// Returns the cause of a certain fault in a result that nothing led to.
     fn fault(&self, place: Place, led: &[Place], error: f64) -> Option<Cause> {
         let node = &self.flow.nodes[place.0];
         let fact = self.flow.fact(place);
@@ -214,14 +216,15 @@ impl<'f, 'a> Certain<'f, 'a> {
         let before =
             |difference: Difference| led.iter().any(|&place| self.flow.fact(place).difference == difference);
         let hidden = led.iter().any(|&place| self.flow.fact(place).difference.hides_numbers());
-        // Asked where something differs alone: it looks through all ops before.
+        // Evaluated only when the difference has no other cause: it scans all earlier ops.
         let inner = || {
             node.is_module()
                 && self.flow.within(place.0).any(|inner| self.flow.fact(inner).difference == fact.difference)
         };
         match fact.difference {
             Difference::NonFinite => {
-                // Where nothing was recorded of what led to it (a gradient that hooks saw), the one before did.
+                // If none of its inputs was recorded (a gradient seen by hooks), attribute it to the earlier
+                // NaN.
                 let blind = !led.iter().any(|&place| self.flow.fact(place).is_tensor);
                 let follows = blind && self.found.iter().any(|found| found.cause == Cause::NonFinite);
                 (!before(Difference::NonFinite) && !inner() && !follows).then_some(Cause::NonFinite)
@@ -235,7 +238,7 @@ impl<'f, 'a> Certain<'f, 'a> {
                 (!before(Difference::RequiresGrad) && !inner()).then_some(Cause::Argument)
             }
             Difference::Elements => {
-                // By how much, statistics do not tell, and nothing of masks and indices in another order.
+                // Statistics show neither how much elements differ, nor a different order of masks and indices.
                 let hides = |fact: &Fact| {
                     fact.blind && fact.is_tensor && (fact.differs() || (!fact.is_float && self.error > 0.0))
                 };
@@ -252,17 +255,17 @@ impl<'f, 'a> Certain<'f, 'a> {
         }
     }
 
-    /// An error on equal inputs whose pattern rounding does not have, in words.
+    /// Describes an error on equal inputs whose pattern rounding does not have.
     fn pattern(&self, place: Place, led: &[Place]) -> Option<String> {
         let node = &self.flow.nodes[place.0];
         let fact = self.flow.fact(place);
-        // What a module does that no function inside shows may have begun with an order.
+        // Unrecorded work inside a module may have begun with a different order.
         let is_seen = !fact.blind || (fact.rearranged && !self.reordered && !node.is_module());
         let open = fact.difference == Difference::Numbers && !fact.allowed && is_seen;
         let mut tensors =
             led.iter().map(|&place| self.flow.fact(place)).filter(|fact| fact.is_tensor).peekable();
         let open = open && !self.noise.covers(self.flow, place, fact.relative());
-        // What a module does between the parts that were recorded may have any precision, and its weights may have moved.
+        // Unrecorded work inside a module may have any precision, and its weights may have changed.
         let composite = node.is_composite();
         let moves = || {
             let mut inside = self.flow.within(place.0);
@@ -281,12 +284,12 @@ impl<'f, 'a> Certain<'f, 'a> {
             return None;
         }
         let dtype = fact.dtype?;
-        // A factor that the device rounds scales all elements of a product of few terms alike.
+        // A rounded factor scales all elements of a product of few terms alike.
         let multiplies =
             composite || matches!(node.traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention);
         let least = Precision::of(dtype).filter(|_| multiplies).map_or(0.0, |precision| precision.product);
         match self.flow.evidence.at(place.0, place.1) {
-            // The reason of the value says it.
+            // The reason of the value already says it.
             Evidence::Recorded(_) if fact.blind => {
                 pattern::is_misplaced(fact, dtype, node.traits.kind).then(String::new)
             }
@@ -300,7 +303,7 @@ impl<'f, 'a> Certain<'f, 'a> {
     }
 }
 
-/// Whether an op makes indices of which nothing says that their order is the same everywhere: it sorts, picks or draws, or is not known.
+/// Returns true if an op makes indices in an unspecified order: it sorts, picks, draws, or is unknown.
 fn may_reorder(flow: &Flow<'_>, position: usize) -> bool {
     let node = &flow.nodes[position];
     let is_open = node.traits.chooses || matches!(node.traits.kind, Kind::Other | Kind::Random);
@@ -309,13 +312,14 @@ fn may_reorder(flow: &Flow<'_>, position: usize) -> bool {
         let fact = flow.fact((position, slot));
         fact.len > 1.0 && fact.dtype.is_some_and(DType::is_integer)
     };
-    // A range is made of numbers alone. Of an op that one side alone has, nothing is known.
+    // A range is made from numbers alone. Nothing is known of an op that only one side has.
     let reads = node.traits.kind == Kind::Random || node.given().any(is_tensor);
     is_open && (!node.is_paired || (reads && node.results().any(is_list)))
 }
 
-/// Whether more choices differ than noise flips. Those that an error of `error` flips are independent and rare, so that their number
-/// has Poisson's distribution, whose tail from `k` on is at most `exp(-m) (e m / k)^k` for a mean `m` below `k` (Chernoff).
+/// Returns true if more choices differ than noise flips. Choices flipped by an error of `error` are
+/// independent and rare, so their number has a Poisson distribution, whose tail from `k` on is at most
+/// `exp(-m) (e m / k)^k` for a mean `m` below `k` (Chernoff).
 fn is_beyond_noise(fact: &Fact, error: f64) -> bool {
     let expected = fact.len * error * NEAR;
     let found = (fact.flipped * fact.len / TRADED).max(1.0);
@@ -325,11 +329,11 @@ fn is_beyond_noise(fact: &Fact, error: f64) -> bool {
     found > expected && found - expected + found * (expected / found).ln() < UNLIKELY.ln()
 }
 
-/// The kind of fault that numbers mean.
+/// Returns the cause that a numeric difference at this op implies.
 pub(super) fn numeric(node: &Node<'_>) -> Cause {
     let saved_gradient = node.op.name.kind() == OpKind::Saved && node.op.name.stem().ends_with("_grad");
     match node.op.name.phase() {
-        // The tensors of a checkpoint are weights: nothing computed them here.
+        // A checkpoint's tensors are weights: nothing computed them here.
         _ if node.op.name.kind() == OpKind::Tensor => Cause::Input,
         _ if node.traits.optimizes => Cause::Optimizer,
         Phase::Backward | Phase::ParameterGradient => Cause::Gradient,

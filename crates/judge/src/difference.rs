@@ -1,4 +1,4 @@
-//! Why two values are not the same, as far as causes depend on it, and what is known of one pair of values.
+//! Kinds of difference between two values, as far as causes depend on them, and the facts known of one pair.
 
 use std::num::NonZeroU64;
 use std::ops::Index;
@@ -6,7 +6,8 @@ use std::ops::Index;
 use super::{SlotJudgement, Verdict};
 use probe_dump::{DType, Figure, SlotSide};
 
-/// Share of a factor common to all elements that the largest or the least of them is off by at least: the rest may be their own noise.
+/// The largest or the least element must be off by at least this fraction of a factor common to all elements;
+/// less may be noise.
 const AT_EXTREMES: f64 = 0.5;
 
 /// Why a pair of values is not the same.
@@ -14,9 +15,9 @@ const AT_EXTREMES: f64 = 0.5;
 pub(super) enum Difference {
     /// Nothing is known to differ.
     None,
-    /// Numbers of a float tensor: how far off decides.
+    /// Numbers of a float tensor: the size of the error decides.
     Numbers,
-    /// Elements of a type that is exact.
+    /// Elements of an exact type.
     Elements,
     /// Checksums, in dumps that were made to prove equality of bits.
     Checksum,
@@ -36,50 +37,50 @@ pub(super) enum Difference {
     RequiresGrad,
     /// Data that could not be read.
     Unreadable,
-    /// A bound of the user's is broken.
+    /// A broken user bound.
     Bound,
 }
 
 impl Difference {
-    /// True when nothing is known to be wrong, or only its size will tell. What could not be read is reported as such and
-    /// accuses no op.
+    /// True if nothing is known to be wrong, or if only the size of the error will tell. Unreadable values are
+    /// reported as such and accuse no op.
     pub(super) const fn is_open(self) -> bool {
         matches!(self, Self::None | Self::Unreadable | Self::Numbers)
     }
 
-    /// Differences by which nothing can be measured: what they lead to follows from them.
+    /// Returns true for differences that rule out measurement: later differences follow from them.
     pub(super) const fn hides_numbers(self) -> bool {
         matches!(self, Self::NonFinite | Self::Shape | Self::Missing)
     }
 }
 
-/// The value of a tensor on both sides, each as a hash: equal where the same tensor was seen again. Of a million tensors in a
-/// part, two meet by chance once in 4e7 parts.
+/// The value of a tensor on both sides, each as a hash, so that a tensor is recognised when it appears again.
+/// Among a million tensors in a part, two collide once in 4e7 parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Identity(NonZeroU64, u64);
 
 impl Identity {
-    /// Of these hashes of the baseline's tensor and the candidate's.
+    /// Builds the identity from the hashes of the baseline's tensor and the candidate's.
     pub(super) fn new(baseline: u64, candidate: u64) -> Self {
         // Never 0, so that an `Option` of it takes no more room.
         Self(NonZeroU64::MIN.saturating_add(baseline), candidate)
     }
 }
 
-/// What is known of one pair of slots.
+/// A pair of slots and its fact.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SlotFact {
-    /// On which side of its op.
+    /// The slot's role in its op.
     pub(super) side: SlotSide,
-    /// The fact: one where several slots hold the same two tensors.
+    /// The fact, shared by slots that hold the same two tensors.
     pub(super) fact: FactNumber,
 }
 
-/// Place of a fact among all of its part.
+/// Index of a fact within its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FactNumber(u32);
 
-/// The facts of a part, in one piece of memory that goes as a whole.
+/// The facts of a part, in one allocation that is freed as a whole.
 #[derive(Debug, Default)]
 pub(super) struct Facts(Vec<Fact>);
 
@@ -87,11 +88,11 @@ impl Facts {
     /// Adds a fact.
     pub(super) fn add(&mut self, fact: Fact) -> FactNumber {
         self.0.push(fact);
-        // More slots than that fit in no memory.
+        // More slots than that do not fit in memory.
         FactNumber(u32::try_from(self.0.len() - 1).unwrap_or(u32::MAX))
     }
 
-    /// The fact of a slot, to be changed for this slot alone.
+    /// Returns a copy of the slot's fact, to be changed for this slot alone.
     pub(super) fn own(&mut self, slot: &mut SlotFact) -> &mut Fact {
         slot.fact = self.add(self.0[slot.fact.0 as usize].clone());
         &mut self.0[slot.fact.0 as usize]
@@ -106,60 +107,64 @@ impl Index<FactNumber> for Facts {
     }
 }
 
-/// What is known of one pair of values, before it is judged in the light of what led to it.
+/// Facts about one pair of values, before it is judged in the light of its inputs.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, none of which implies another")]
 pub(super) struct Fact {
-    /// Why they are not the same.
+    /// Kind of difference.
     pub(super) difference: Difference,
-    /// Verdict and reason as far as they are certain; of numbers they are decided later.
+    /// Verdict and reason as far as they are certain; numeric verdicts are decided later.
     pub(super) judgement: SlotJudgement,
-    /// The coarser of the two element types; `None` for what is no tensor of a known type.
+    /// The coarser of the two dtypes; `None` if not a tensor of a known dtype.
     pub(super) dtype: Option<DType>,
-    /// A tensor with floats that can be judged by size.
+    /// True for a float tensor that can be judged by the size of its error.
     pub(super) is_float: bool,
-    /// A tensor.
+    /// True for a tensor.
     pub(super) is_tensor: bool,
-    /// Elements.
+    /// Number of elements.
     pub(super) len: f64,
-    /// Euclidean norm of the difference, exact, estimated or the bound that is proved; 0 where none is known.
+    /// Euclidean norm of the difference: exact, estimated, or a proven bound; 0 if unknown.
     pub(super) distance: f64,
-    /// Whether `distance` is known, by elements, sketches or statistics.
+    /// True if `distance` is known, from elements, sketches or statistics.
     pub(super) is_measured: bool,
-    /// Norm of the baseline's tensor; 0 where it is not known.
+    /// Norm of the baseline's tensor; 0 if unknown.
     pub(super) norm: f64,
-    /// Norms of both sides as recorded, by which tensors are known again without hashes.
+    /// Norms of both sides as recorded; without hashes they identify tensors.
     pub(super) norms: (f64, f64),
-    /// Largest magnitude of the baseline; 0 where it is not known.
+    /// Largest magnitude of the baseline; 0 if unknown.
     pub(super) largest: f64,
-    /// Share of the elements of an exact type that differ, in (0, 1]; 0 where none does.
+    /// Fraction of the elements of an exact type that differ, in (0, 1]; 0 if none differs.
     pub(super) flipped: f64,
-    /// Equal to the last bit, as far as the evidence can tell.
+    /// True if equal to the last bit, as far as the evidence can tell.
     pub(super) exact: bool,
-    /// What the sums that were recorded may make of `distance` by themselves, relative to the norm; 0 where they are in binary64.
+    /// Part of `distance` that rounding in the recorded sums may cause, relative to the norm; 0 if the sums
+    /// are in binary64.
     pub(super) noise: f64,
-    /// Statistics alone: errors are lower bounds.
+    /// Only statistics are known: errors are lower bounds.
     pub(super) blind: bool,
-    /// Of statistics alone, the relative error that their extremes suggest if all elements are off alike; 0 otherwise.
+    /// With statistics only: the relative error that the extremes suggest if all elements are off alike; 0
+    /// otherwise.
     pub(super) likely: f64,
-    /// Of statistics alone: they are equal, those that are sums as far as they can be, and extremes that are far apart lie elsewhere.
+    /// With statistics only: statistics are equal (sums as far as they can be), but extremes lie at other,
+    /// distant positions.
     pub(super) rearranged: bool,
-    /// Of statistics alone, the smaller of the relative errors of the largest and the least element: both are off by it at least.
+    /// With statistics only: the smaller of the relative errors of the largest and the least element. Both are
+    /// off by at least this.
     pub(super) extremes: f64,
     /// Holds sentinels (beyond 2^100) that swamp its norm.
     pub(super) swamped: bool,
-    /// Its value, where something tells it.
+    /// Identity of the value, if known.
     pub(super) identity: Option<Identity>,
-    /// The size that a user rule allows was kept: never at fault.
+    /// The difference is one that is accepted, for example by a user rule: never at fault.
     pub(super) allowed: bool,
-    /// What the memory held before: the op writes over it without reading it.
+    /// Holds the previous contents of memory that the op overwrites without reading.
     pub(super) is_overwritten: bool,
-    /// Holds memory that was never written: never at fault, and speaks for nothing.
+    /// Holds memory that was never written: never at fault, and no evidence for anything.
     pub(super) unwritten: bool,
 }
 
 impl Fact {
-    /// A fact without numbers.
+    /// Makes a fact without numbers.
     pub(super) fn certain(verdict: Verdict, difference: Difference, reason: &str) -> Self {
         Self {
             difference,
@@ -188,43 +193,44 @@ impl Fact {
         }
     }
 
-    /// Equal to the bit.
+    /// Marks the fact as equal to the bit.
     pub(super) fn equal(mut self) -> Self {
         self.exact = true;
         self.judgement.error = 0.0.into();
         self
     }
 
-    /// With an error that stands in the report.
+    /// Sets the error that the report shows.
     pub(super) fn error(mut self, error: f64) -> Self {
         self.judgement.error = error.into();
         self
     }
 
-    /// Whether anything is known to differ: numbers by any amount, or something else.
+    /// Returns true if anything is known to differ: numbers by any amount, or something else.
     pub(super) fn differs(&self) -> bool {
         !self.difference.is_open() || self.distance > 0.0
     }
 
-    /// By how much the candidate is larger along the baseline: the slope `b·c / b·b`, less 1. 0 where it is not known. Of
-    /// sketches, whose distance is an estimate, it is off by up to a fifth of the squared error, of statistics by half of it.
+    /// Returns the candidate's gain along the baseline: the slope `b·c / b·b`, minus 1. 0 if unknown. With
+    /// sketches, whose distance is an estimate, it is off by up to a fifth of the squared error; with
+    /// statistics, by half of it.
     pub(super) fn gain(&self) -> f64 {
         let (b, c) = self.norms;
         if self.swamped || self.distance <= 0.0 || b <= 0.0 {
             return 0.0;
         }
-        // Of statistics the norms alone: noise without direction adds half its square to their ratio.
+        // With statistics, use the norms alone: noise without direction adds half its square to their ratio.
         let (ratio, error) = (c / b, if self.blind { 0.0 } else { self.distance / b });
         let gain = (ratio * ratio - 1.0 - error * error) / 2.0;
         if gain.is_finite() { gain } else { 0.0 }
     }
 
-    /// Whether it is the norm alone that tells of a factor, and neither the largest nor the least element does.
+    /// Returns true if only the norm suggests a factor; neither the largest nor the least element does.
     pub(super) fn scales_norm_alone(&self) -> bool {
         self.blind && self.likely < AT_EXTREMES * self.gain().abs()
     }
 
-    /// Distance over norm, at most 1 where the norm is 0 or either is not finite.
+    /// Returns distance over norm, at most 1 if the norm is 0 or either is not finite.
     pub(super) fn relative(&self) -> f64 {
         match self.distance / self.norm {
             _ if self.distance <= 0.0 => 0.0,

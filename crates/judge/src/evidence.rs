@@ -3,24 +3,26 @@
 use probe_measure::Evidence;
 use probe_pair::BySlot;
 
-/// What is known of every pair of slots of a part. What several slots hold is kept once: two slots of three have the tensors of another.
+/// Evidence for every pair of slots of a part. Evidence shared by several slots is stored once: two of three
+/// slots hold tensors that another one holds too.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PartEvidence {
     known: Vec<Evidence>,
-    /// Places in `known`; [`PartEvidence::NOTHING`] where nothing is known.
+    /// Positions in `known`; [`PartEvidence::NOTHING`] for slots without evidence.
     of_slots: BySlot<u32>,
 }
 
 impl PartEvidence {
-    /// The place of nothing.
+    /// Position that stands for no evidence.
     pub const NOTHING: u32 = u32::MAX;
 
-    /// Of slots that have these places in `known`. A place that it lacks stands for nothing.
+    /// Builds the evidence of slots with these positions in `known`. A position out of range stands for no
+    /// evidence.
     pub const fn new(known: Vec<Evidence>, of_slots: BySlot<u32>) -> Self {
         Self { known, of_slots }
     }
 
-    /// Adds what is known of the slots of the next op.
+    /// Adds the evidence of the next op's slots.
     pub fn push(&mut self, of_op: impl IntoIterator<Item = Evidence>) {
         let first = self.known.len();
         self.known.extend(of_op);
@@ -28,17 +30,17 @@ impl PartEvidence {
         self.of_slots.push(places.map(|place| u32::try_from(place).unwrap_or(Self::NOTHING)));
     }
 
-    /// What is known of a slot; nothing where there is no such slot.
+    /// Returns the evidence of a slot; [`Evidence::Nothing`] if there is no such slot.
     pub fn at(&self, op: usize, slot: usize) -> &Evidence {
         self.of_slots.at(op, slot).map_or(&Evidence::Nothing, |&place| self.of(place))
     }
 
-    /// What is known of the slots of an op.
+    /// Iterates over the evidence of an op's slots.
     pub fn of_op(&self, op: usize) -> impl Iterator<Item = &Evidence> {
         self.of_slots.get(op).unwrap_or(&[]).iter().map(|&place| self.of(place))
     }
 
-    /// What is known of all slots, op by op.
+    /// Iterates over the evidence of all slots, op by op.
     pub fn of_slots(&self) -> impl Iterator<Item = &Evidence> {
         self.of_slots.values().iter().map(|&place| self.of(place))
     }

@@ -1,5 +1,5 @@
-//! Excess: by how much the error of a value is beyond its floor and what its inputs explain, in bits. Values with more than
-//! a few bits of it are at fault.
+//! Excess: how far the error of a value exceeds its floor and what its inputs explain, in bits. Values with an
+//! excess of more than a few bits are at fault.
 
 use std::collections::HashMap;
 
@@ -11,61 +11,64 @@ use super::precision::product_precision;
 use super::value::{By, Excess, Family, MANY, Role, Weighed};
 use probe_dump::{DType, Phase};
 
-/// Where inputs explain this much of a result, nothing is judged.
+/// Values whose inputs explain an error of this much are not judged.
 pub(super) const UNJUDGED: f64 = 0.3;
 
-/// Excess in bits from which on a value is at fault: a factor of 8.
+/// Threshold for results, in bits: a factor of 8.
 const RESULT: f64 = 3.0;
 
-/// The same in types so coarse that what rounding may do is known well.
+/// Threshold for results in coarse types, whose rounding is well known.
 const COARSE_RESULT: f64 = 2.5;
 
-/// Types with a unit of this and more are coarse: 2^-10, that of float16.
+/// Unit roundoff from which a type counts as coarse: 2^-10, that of float16.
 const COARSE: f64 = 9.7e-4;
 
-/// Of copies and sums, which add next to nothing of their own, of products of elements that are equal on both sides, and of functions
-/// whose slope bounds what they hand on.
+/// Threshold for copies and sums, which add almost no error of their own, for products of elements that are
+/// equal on both sides, and for functions whose slope bounds the error they pass on.
 const BOUNDED: f64 = 2.0;
 
-/// Of products whose family has shown how error passes through it: a factor of 5.6.
+/// Threshold for products whose family has shown how error passes through it: a factor of 5.6.
 const KNOWN: f64 = 2.5;
 
-/// Calls of a family from which on this is known.
+/// Number of calls from which on a family counts as known.
 const CALLS_FOR_KNOWN: usize = 8;
 
-/// Of a factor common to all elements: in sound pairs of public models none was beyond 1.4.
+/// Threshold for a factor common to all elements: none in sound pairs of public models exceeded 1.4.
 const GAIN: f64 = 2.5;
 
-/// Of a factor that is one of norms alone, while the largest and the least element stay where they are. That of a `ReLU` behind a normalisation
-/// may be noise: the norm in front of it is what it is made to be, so that its error does not show. At most 11 in sound pairs of public models.
+/// Threshold for a factor of norms alone, while the largest and the least element stay put. Such a factor at a
+/// `ReLU` behind a normalisation may be noise: the normalisation fixes the preceding norm, so that its error
+/// does not show. At most 11 in sound pairs of public models.
 const GAIN_OF_NORM: f64 = 5.0;
 
-/// Of statistics, which bound errors from below only, on the side of the inputs as well.
+/// Threshold for statistics, which bound errors from below only, for the inputs as well.
 const STATISTICS: f64 = 5.0;
 
-/// The same in coarse types.
+/// Threshold for statistics in coarse types.
 const COARSE_STATISTICS: f64 = 3.3;
 
-/// Of updates, and of their size.
+/// Thresholds for updates and for their size.
 const UPDATE: f64 = 3.0;
 const UPDATE_SIZE: f64 = 2.0;
 
-/// Of the size of changes to matrices, and of those that are no quotients: in 8,000 of sound pairs of public models all were 1.7 bits below
-/// what is expected, and their errors 1 bit; beyond it at fault is what is beyond [`BOUNDED`].
+/// Threshold for the size of changes to matrices, and of changes that are not quotients: in 8,000 of them in
+/// sound pairs of public models, all sizes were 1.7 bits below the expectation, and all errors 1 bit. The
+/// threshold for these errors is [`BOUNDED`].
 const BOUNDED_SIZE: f64 = 1.0;
 
-/// Of values that arrive in a step after one that was compared: they also carry what grew in between.
+/// Threshold for arrivals in a step after a compared one: they also carry what grew in between.
 const LATE_ARRIVAL: f64 = 5.0;
 
-/// A spread counts this many times (3 standard deviations of a normal distribution: 1.48 median deviations each).
+/// Multiple of the spread that must be exceeded (3 standard deviations of a normal distribution: 1.48 median
+/// deviations each).
 const SPREAD: f64 = 3.0 * 1.48;
 const SPREAD_OF_STATISTICS: f64 = 2.5 * 1.48;
 
-/// Calls that agree on a gain below 1 from this number on lower what is expected, by at most half a bit.
+/// Number of calls from which on a shared gain below 1 lowers the expected error, by at most half a bit.
 const CALLS_FOR_LOWER_GAIN: usize = 8;
 const LOWER_GAIN: f64 = -0.5;
 
-/// Excess of all values, in their order; `measured` is the noise that runs of the baseline show of each.
+/// Returns the excess of all values, in order; `measured` is the noise of each that runs of the baseline show.
 pub(super) fn of(
     values: &[Weighed],
     learned: (&Learned, &Seen),
@@ -89,8 +92,8 @@ pub(super) fn of(
     let found =
         values.iter().zip(&floors).zip(&own).zip(&raw).map(|(((value, &(floor, is_formula)), own), &raw)| {
             let others = gains.of_others(value);
-            // What statistics leave unseen, and what coarse types round, varies from call to call: no call shows more because
-            // others show less.
+            // The error that statistics miss and that coarse types round varies from call to call: a call does
+            // not stand out because others show less.
             let least = if others.calls + 1 >= CALLS_FOR_LOWER_GAIN
                 && !value.blind
                 && value.precision.unit < COARSE
@@ -120,7 +123,7 @@ pub(super) fn of(
     (found.collect(), (families.learned(), peers.seen()))
 }
 
-/// What an op may be off by on its own, and whether its family is off by more than any precision explains.
+/// Returns the error an op may have on its own, and true if its family's error exceeds any known precision.
 fn floor(value: &Weighed, families: &Families<'_>) -> (f64, bool) {
     match value.family.role {
         Role::Update | Role::UpdateSize => return (value.least, false),
@@ -131,7 +134,7 @@ fn floor(value: &Weighed, families: &Families<'_>) -> (f64, bool) {
     }
     let summed = summed_coarsely(value);
     let Some(level) = families.level(value) else {
-        // What statistics show of rounding is less than its norm.
+        // Statistics show less of rounding than its norm.
         let least = if value.blind { value.least } else { value.least.max(value.unknown) };
         return (least.max(summed), false);
     };
@@ -144,9 +147,9 @@ fn floor(value: &Weighed, families: &Families<'_>) -> (f64, bool) {
     if explains { (value.least.max(level), false) } else { (value.least, true) }
 }
 
-/// What a gradient of a normalisation's weight or bias may be off by where a device sums it in the coarse type that the gradients
-/// have: rows that are alike round alike, so that the error of the sum grows with their number, by a quarter of a unit each. 0 for
-/// all other values.
+/// Returns the error that the gradient of a normalisation's weight or bias may have if a device sums it in the
+/// gradients' coarse type: similar rows round alike, so the error of the sum grows with their number, by a
+/// quarter of a unit each. 0 for all other values.
 fn summed_coarsely(value: &Weighed) -> f64 {
     let sums = value.kind == Kind::Normalisation && value.family.phase != Phase::Forward && value.terms > 1.0;
     if sums && value.precision.unit >= COARSE {
@@ -177,7 +180,7 @@ fn threshold(value: &Weighed, calls: usize, is_late: bool) -> f64 {
     }
 }
 
-/// Gain that calls of a family share, and its spread: what the rules of transfer leave out.
+/// Gain shared by the calls of a family, and its spread: the part that the transfer rules do not model.
 struct Gains<'a> {
     by_family: HashMap<&'a Family, Shared>,
 }
@@ -186,11 +189,11 @@ struct Gains<'a> {
 #[derive(Default)]
 struct Shared {
     calls: Vec<(usize, f64)>,
-    /// Middle and spread of all, where they are so many that leaving one out changes nothing.
+    /// Median and spread of all calls, if there are so many that leaving one out changes nothing.
     all: Option<(f64, f64)>,
 }
 
-/// What the other calls of a family show.
+/// Excess of the other calls of a family.
 #[derive(Default)]
 struct Others {
     /// Median excess, and median deviation from it.
@@ -203,7 +206,7 @@ impl<'a> Gains<'a> {
     fn of(values: &'a [Weighed], floors: &[(f64, bool)], raw: &[f64]) -> Self {
         let mut by_family: HashMap<&Family, Shared> = HashMap::new();
         for ((value, (floor, _)), raw) in values.iter().zip(floors).zip(raw) {
-            // Only where error passes through does it show a gain.
+            // A gain shows only where error passes through.
             let passes = value.explained > *floor && value.explained < UNJUDGED;
             let compared = matches!(value.family.role, Role::Result | Role::Arrival);
             if compared && passes && value.error > 0.0 {

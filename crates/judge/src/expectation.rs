@@ -1,17 +1,17 @@
-//! What errors of a part were held against.
+//! Expected errors of a part's values.
 
-/// What the error of a value was held against. All are relative to the scale of the value.
+/// Error and expected error of a value, all relative to its scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Expectation {
     /// The error, 0 or more.
     pub error: f64,
-    /// What the op may be off by on its own: rounding, the level of its kind of call, measured noise.
+    /// The error the op may have on its own: rounding, the level of its kind of call, measured noise.
     pub floor: f64,
-    /// What the op may be off by together with what its inputs explain.
+    /// The error the op may have, including what its inputs explain.
     pub expected: f64,
 }
 
-/// The expectations of a part: of the values that were weighed, which are less than half of its slots.
+/// The expectations of a part, for the weighed values: fewer than half of its slots.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Expectations(
     /// By op and slot, ascending.
@@ -19,7 +19,7 @@ pub struct Expectations(
 );
 
 impl Expectations {
-    /// What the error of a slot of an op was held against, if it was weighed.
+    /// Returns the expectation for a slot of an op, if it was weighed.
     pub fn at(&self, op: usize, slot: usize) -> Option<&Expectation> {
         let place = place(op, slot)?;
         let found = self.0.binary_search_by_key(&place, |(place, _)| *place).ok()?;
@@ -27,7 +27,7 @@ impl Expectations {
     }
 }
 
-/// Of ops and slots, in any order; none twice.
+/// Built from ops and slots in any order, without duplicates.
 impl FromIterator<((usize, usize), Expectation)> for Expectations {
     fn from_iter<I: IntoIterator<Item = ((usize, usize), Expectation)>>(found: I) -> Self {
         let placed = found.into_iter().filter_map(|((op, slot), found)| Some((place(op, slot)?, found)));
@@ -38,7 +38,7 @@ impl FromIterator<((usize, usize), Expectation)> for Expectations {
     }
 }
 
-/// Nothing of a place beyond 2^32, which no part has.
+/// Returns `None` for a position beyond 2^32, which no part has.
 fn place(op: usize, slot: usize) -> Option<(u32, u32)> {
     Some((op.try_into().ok()?, slot.try_into().ok()?))
 }

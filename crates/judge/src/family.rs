@@ -1,8 +1,9 @@
-//! What calls of one kind leave in this very pair of runs: their own error, where what led to them agrees.
+//! Error levels of families of calls, learned from this pair of runs: the calls' own errors, where their
+//! inputs agree.
 //!
-//! A device rounds alike wherever it runs the same function, so the calls of a function tell what one of them may be off
-//! by. A call is held against the others alone, and calls that show the same value (a module and the function inside it)
-//! count as one. All products are one family: a device has one unit for them.
+//! A device rounds alike wherever it runs the same function, so a function's calls show the error that any one
+//! of them may have. A call is compared with the others only, and calls that show the same value (a module and
+//! the function inside it) count as one. All products form one family: a device has one unit for them.
 
 use std::collections::HashMap;
 
@@ -12,19 +13,19 @@ use super::products::{self, Products};
 use super::value::{Family, LEAST_CALLS, MANY, Role, Weighed};
 use probe_dump::{DType, Phase};
 
-/// What inputs explain of an error may be this share of it for a call to show its own error.
+/// A call shows its own error if the inputs explain at most this fraction of it.
 pub(super) const SHARE: f64 = 0.5;
 
-/// And this many times the least error.
+/// The explained error must also be below this multiple of the least error.
 const CLEAN: f64 = 16.0;
 
-/// Calls remembered of a family for the next step.
+/// Calls of a family that are remembered for the next step.
 const REMEMBERED: usize = 64;
 
-/// Own errors below this are counted as this: log2 of 1e-12.
+/// Lower limit of own errors: log2 of 1e-12.
 const LEAST_LOG: f64 = -39.863_137_138_648_355;
 
-/// What is shared by all products of one precision.
+/// Key shared by all products of one precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct ProductKey(u64);
 
@@ -35,16 +36,17 @@ pub(crate) struct Learned {
     products: HashMap<ProductKey, Vec<f64>>,
 }
 
-/// Own errors of the calls of a family, as logarithms, in order.
+/// Own errors of a family's calls, as logarithms, in order.
 #[derive(Debug, Default)]
 struct Calls {
     calls: Vec<(usize, f64)>,
-    /// Median of all, once all are known.
+    /// Median of all, once complete.
     middle: Option<f64>,
 }
 
 impl Calls {
-    /// Level of the calls but `value`'s. Statistics do not see what comes of a fault, so of these only earlier calls speak.
+    /// Returns the level of all calls except `value`'s. Statistics miss the consequences of a fault, so with
+    /// them only earlier calls count.
     fn level(&self, value: &Weighed) -> Option<f64> {
         let calls = &self.calls;
         let mine = value.call;
@@ -58,7 +60,7 @@ impl Calls {
         settled(calls.iter().filter(|(call, _)| *call != mine).map(|(_, level)| *level).collect())
     }
 
-    /// Of so many that leaving one out changes nothing, the median is taken once.
+    /// Precomputes the median if there are so many calls that leaving one out changes nothing.
     fn finish(&mut self) {
         self.calls.sort_by_key(|(call, _)| *call);
         if self.calls.len() > MANY {
@@ -68,7 +70,7 @@ impl Calls {
     }
 }
 
-/// Median of enough levels.
+/// Returns the median of the levels, if there are enough.
 fn settled(mut levels: Vec<f64>) -> Option<f64> {
     (levels.len() >= LEAST_CALLS).then(|| median(&mut levels).exp2())
 }
@@ -81,7 +83,7 @@ pub(super) struct Families<'a> {
     learned: &'a Learned,
 }
 
-/// Floor of the products of a part whose statistics show that all are coarse; 0 where they are not.
+/// Returns the floor of a part's products if statistics show that all of them are coarse; 0 otherwise.
 pub(super) fn coarse_statistics(values: &[Weighed]) -> f64 {
     let binary32 =
         |value: &&Weighed| value.family.dtype == DType::F32 && value.family.phase == Phase::Forward;
@@ -92,7 +94,7 @@ fn key(value: &Weighed) -> ProductKey {
     ProductKey(value.precision.unit.to_bits())
 }
 
-/// Whether a call shows the error that it makes itself.
+/// Returns true if a call's error is mostly its own.
 fn shows_own(value: &Weighed) -> bool {
     value.elements > 1.0
         && (value.clean || (value.explained < SHARE * value.error && value.explained < CLEAN * value.least))
@@ -129,8 +131,8 @@ impl<'a> Families<'a> {
         families
     }
 
-    /// Level of the other calls of a value's family; `None` where they are too few. Statistics do not see what comes of a
-    /// fault, so of these only earlier calls speak.
+    /// Returns the level of the other calls of a value's family; `None` if there are too few. Statistics miss
+    /// the consequences of a fault, so with them only earlier calls count.
     pub(super) fn level(&self, value: &Weighed) -> Option<f64> {
         if value.is_product() {
             let key = key(value);
@@ -141,7 +143,7 @@ impl<'a> Families<'a> {
             }
         }
         let own = self.own.get(&*value.family).and_then(|calls| calls.level(value));
-        // What a module calls between its parts may be products.
+        // Unrecorded work inside a module may be products.
         let composite = || value.is_composite().then(|| self.coarse_level(value)).flatten();
         own.or_else(composite)
             .or_else(|| self.learned.families.get(&value.family).and_then(|levels| settled(levels.clone())))
@@ -151,12 +153,13 @@ impl<'a> Families<'a> {
         self.forward.coarse_level(value, own(value).exp2())
     }
 
-    /// Level of products that were not recorded: none where recorded ones show that this run computes them in full.
+    /// Returns the level of unrecorded products: zero if recorded ones show that this run computes them in
+    /// full precision.
     pub(super) fn level_of_unrecorded(&self, value: &Weighed) -> f64 {
         self.forward.level_of_unrecorded(value)
     }
 
-    /// What the next step of this rank may build on.
+    /// Returns the levels that the next step of this rank may use.
     pub(super) fn learned(&self) -> Learned {
         let keep = |calls: &Calls, before: Option<&Vec<f64>>| {
             let own = calls.calls.iter().map(|(_, level)| *level);

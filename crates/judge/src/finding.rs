@@ -1,4 +1,4 @@
-//! Puts an op at fault into words and numbers.
+//! Describes a faulty op in words and numbers.
 
 use super::candidate::{Beyond, Candidate};
 use super::{
@@ -53,10 +53,10 @@ pub(super) fn describe(
     }
 }
 
-/// What is said of an error that cannot be held against the baseline's size.
+/// Text for an error that cannot be related to the baseline's size.
 pub(super) const ALL_ZERO: &str = "the baseline is all zero, the candidate is not";
 
-/// What an op inside shows of a fault that the op's own results hide.
+/// Describes a fault that shows at an inner op but not in the op's own results.
 fn hidden(
     pair: &PartPair,
     evidence: &PartEvidence,
@@ -136,7 +136,7 @@ fn reason(
     parts.join(", ")
 }
 
-/// Whether modules ran before, and nothing else was recorded: then what arrives may have been made between them.
+/// Returns true if only modules were recorded before this op: arriving values may have been made between them.
 fn follows_modules_alone(pair: &PartPair, position: usize) -> bool {
     let kind = |op_pair: &OpPair| {
         let (b, c) = pair.op(op_pair);
@@ -146,7 +146,7 @@ fn follows_modules_alone(pair: &PartPair, position: usize) -> bool {
     !before.is_empty() && before.iter().all(|op| kind(op) == Some(OpKind::Module))
 }
 
-/// How well the inputs agree.
+/// Describes how well the inputs agree.
 fn inputs(
     pair: &PartPair,
     position: usize,
@@ -170,16 +170,17 @@ fn inputs(
     }
 }
 
-/// Whether hashes tell equal bits from others.
+/// Returns true if hashes can prove equality of bits.
 fn hashed(evidence: &Evidence) -> bool {
     matches!(evidence, Evidence::Recorded(recorded) if recorded.sketch.is_some() && recorded.checksum.is_some())
 }
 
-/// The metrics that say most, beside what was expected, and the reason of the verdict where they are not it.
+/// Returns the most telling metrics, with the expected error, and the verdict's reason if the metrics do not
+/// state it.
 fn numbers(evidence: &Evidence, said: &str, beyond: Option<Beyond>) -> String {
     let rel_l2 = evidence.metric(Metric::RelL2);
     let resolved = |sketch: &SketchEstimate| sketch.is_resolved();
-    // A bound of the user's on the number that is shown already.
+    // A user bound on the number that is already shown.
     let more = if said.starts_with("rel_l2") { "" } else { said };
     let mut parts = Vec::new();
     match evidence {
@@ -211,8 +212,8 @@ fn numbers(evidence: &Evidence, said: &str, beyond: Option<Beyond>) -> String {
     parts.join(", ")
 }
 
-/// The relative error, with words before and after it, and what was expected. Where the error that was judged is another one, because it is
-/// held against another scale, both are told.
+/// Formats the relative error, with a prefix and a suffix, and the expected error. If the judged error differs
+/// because it is relative to another scale, both are given.
 fn errors(rel_l2: Option<f64>, [sign, basis]: [&str; 2], beyond: Option<Beyond>) -> Vec<String> {
     let text = |error: f64| format!("{error:.1e}");
     match rel_l2 {
@@ -230,7 +231,8 @@ fn errors(rel_l2: Option<f64>, [sign, basis]: [&str; 2], beyond: Option<Beyond>)
     }
 }
 
-/// Where the error is, of tensors of more than one element that differ; where elements were not compared, where the extremes are.
+/// Locates the error in tensors of more than one element that differ, or the extremes if elements were not
+/// compared.
 fn place(evidence: &Evidence, baseline: &Slot, candidate: &Slot) -> Option<ErrorPlace> {
     let record = baseline.value.tensor().filter(|record| record.len() > 1)?;
     let metrics = match evidence {
@@ -249,7 +251,8 @@ fn place(evidence: &Evidence, baseline: &Slot, candidate: &Slot) -> Option<Error
     Some(ErrorPlace { shape: record.shape.to_vec(), largest: largest(), extremes: None, region: None })
 }
 
-/// The extremes of both sides, by indices of the baseline's shape; `None` where it is not known where they are.
+/// Returns the extremes of both sides, as indices in the baseline's shape; `None` if their positions are
+/// unknown.
 fn extremes(sides: [&TensorRecord; 2]) -> Option<Extremes> {
     let located = |place: u64, value: Option<Number>| {
         Some(Located { index: sides[0].coordinates(place)?, value: value?.as_f64() })
@@ -278,7 +281,7 @@ fn both_tensors(b: Option<&Slot>, c: Option<&Slot>) -> bool {
     [b, c].iter().flatten().all(|slot| matches!(slot.value, Value::Tensor(_)))
 }
 
-/// Which op the two sides call at a place where their sequences part.
+/// Says which side calls an op that the other lacks.
 fn structure(ops: Paired) -> String {
     match ops {
         Paired::BaselineOnly(_) => "only the baseline calls this op here".to_owned(),
@@ -287,7 +290,7 @@ fn structure(ops: Paired) -> String {
     }
 }
 
-/// Draws differ between devices and generators; that is a matter of seeds, not of arithmetic.
+/// Hint for random ops: draws differ between devices and generators because of seeds, not arithmetic.
 fn random_hint(name: &str) -> Option<&'static str> {
     const RANDOM: [&str; 9] = [
         "dropout",
@@ -314,13 +317,14 @@ fn module_of(op: &Op) -> Option<String> {
     OpName::parse(op.parent.as_deref()?).module_path().map(str::to_owned)
 }
 
-/// Stack of the op, of its forward call where it has none itself; the candidate's first, it is the side to be mended.
+/// Returns the stack of the op, or of its forward call if it has none. The candidate's comes first: it is the
+/// side to fix.
 fn stack_of(pair: &PartPair, ops: Paired) -> Option<&Stack> {
     let sides = [(&pair.candidate, ops.candidate()), (&pair.baseline, ops.baseline())];
     sides.into_iter().find_map(|(rank, index)| stack_of_op(rank, rank.ops.get(index?)?))
 }
 
-/// Where an op was called; one of another phase than the forward pass may be known by its forward call alone.
+/// Returns the stack of an op; outside the forward pass, only the forward call may have one.
 pub fn stack_of_op<'a>(rank: &'a Rank, op: &Op) -> Option<&'a Stack> {
     let forward = || {
         let name = (op.name.phase() != Phase::Forward).then(|| op.name.in_phase(Phase::Forward)).flatten()?;

@@ -1,8 +1,8 @@
-//! The graph of a part: what each op was given and made, and which other ops its results rest on.
+//! The dataflow graph of a part: inputs and results of each op, and the ops its results depend on.
 //!
-//! Values are known again by their identity (hash, or statistics, equal to the bit on each side). A backward op also rests
-//! on what its forward was given and made, a parameter gradient on what its module was given in both passes, a module on
-//! what was made inside it.
+//! Values are recognised by their identity (hash, or statistics, equal to the bit on each side). A backward op
+//! also depends on its forward op's inputs and results, a parameter gradient on its module's inputs in both
+//! passes, a module on the values made inside it.
 
 use std::collections::HashMap;
 
@@ -18,69 +18,70 @@ use probe_dump::{Op, OpKind, OpName, Ordinal, Phase, Slot, SlotSide, Task};
 use probe_measure::{ChecksumMatch, Evidence};
 use probe_pair::{Paired, PartPair};
 
-/// Calls of one module in a step that are looked at for a parameter gradient.
+/// Calls of one module in a step that are considered for a parameter gradient.
 const MAX_CALLS: u32 = 64;
 
-/// One op of the part with all that is known of its values.
+/// One op of the part with the facts about its values.
 pub(super) struct Node<'a> {
-    /// The baseline's op, or the candidate's where only that exists.
+    /// The baseline's op, or the candidate's if only that exists.
     pub(super) op: &'a Op,
     /// Present on both sides.
     pub(super) is_paired: bool,
     pub(super) traits: Traits,
-    /// Name without what does not change what it computes.
+    /// Name without the parts that do not change the computation.
     pub(super) base: &'a str,
-    /// In the order of the slots of the pair.
+    /// One per slot, in the order of the pair's slots.
     facts: Box<[SlotFact]>,
 }
 
 impl Node<'_> {
-    /// A call of a module.
+    /// Returns true for a module call.
     pub(super) fn is_module(&self) -> bool {
         self.op.name.kind() == OpKind::Module
     }
 
-    /// A call of a module that does several things.
+    /// Returns true for a call of a module that does several things.
     pub(super) fn is_composite(&self) -> bool {
         self.is_module() && self.traits.kind == Kind::Other
     }
 
-    /// A dispatcher op: everything it reads is among its inputs, what backward ops saved as well.
+    /// Returns true for a dispatcher op: everything it reads is among its inputs, including what backward ops
+    /// saved.
     pub(super) fn is_dispatcher(&self) -> bool {
         self.op.name.as_str().starts_with("Aten.")
     }
 
-    /// Gradients are its results.
+    /// Returns true if its results are gradients.
     pub(super) fn is_backward(&self) -> bool {
         matches!(self.op.name.phase(), Phase::Backward | Phase::ParameterGradient)
     }
 
-    /// Made of gradients by a formula of its own: dispatcher ops of the backward pass that have a name of their own for it,
-    /// and whatever is recorded by the name of its forward.
+    /// Returns true if it makes gradients by its own formula: a dispatcher op of the backward pass with its
+    /// own name for it, or anything recorded under the name of its forward.
     pub(super) fn makes_gradients(&self) -> bool {
         self.is_backward() && (self.traits.is_gradient || !self.is_dispatcher())
     }
 
-    /// Number of its slots.
+    /// Number of slots.
     pub(super) const fn slot_count(&self) -> usize {
         self.facts.len()
     }
 
-    /// Positions of what it was given.
+    /// Positions of its inputs.
     pub(super) fn given(&self) -> impl Iterator<Item = usize> + '_ {
         self.facts.iter().enumerate().filter(|(_, fact)| !fact.side.is_result()).map(|(slot, _)| slot)
     }
 
-    /// Positions of what it made.
+    /// Positions of its results.
     pub(super) fn results(&self) -> impl Iterator<Item = usize> + '_ {
         self.facts.iter().enumerate().filter(|(_, fact)| fact.side.is_result()).map(|(slot, _)| slot)
     }
 }
 
-/// Address of a value: position of its op, position of the slot.
+/// Address of a value: positions of the op and the slot.
 pub(super) type Place = (usize, usize);
 
-/// All ops of a part and how they rest on one another.
+/// All ops of a part and their dependencies.
 pub(super) struct Flow<'a> {
     pub(super) pair: &'a PartPair,
     pub(super) evidence: &'a PartEvidence,
@@ -89,9 +90,9 @@ pub(super) struct Flow<'a> {
     by_name: HashMap<&'a str, usize>,
     /// Position of the module call around each op: the forward call of forward ops, the backward call of others.
     parents: Vec<Option<Ordinal>>,
-    /// Inputs whose checksum alone differed, and which were forgiven.
+    /// Number of inputs that were forgiven because only their checksum differed.
     pub(super) late_checksums: usize,
-    /// Nothing but calls of modules and steps of optimizers was recorded.
+    /// True if only module calls and optimizer steps were recorded.
     pub(super) modules_alone: bool,
 }
 
@@ -148,7 +149,7 @@ impl<'a> Flow<'a> {
         flow
     }
 
-    /// Positions of module calls by phase and path, in order.
+    /// Returns the positions of module calls by phase and path, in order.
     fn modules_by_path(&self) -> HashMap<(Phase, &'a str), Vec<usize>> {
         let mut paths: HashMap<(Phase, &str), Vec<usize>> = HashMap::new();
         for (position, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_paired) {
@@ -159,9 +160,9 @@ impl<'a> Flow<'a> {
         paths
     }
 
-    /// The call around an op as recorded. Where its nesting was not, or the calls around it were not (the older tool has no
-    /// backward of modules in place), the next call of a module whose path leads there, since a module ends after what is
-    /// inside it.
+    /// Returns the recorded call around an op. If its nesting or the calls around it were not recorded (the
+    /// older tool has no backward of modules in place), returns the next call of a module on its path, because
+    /// a module ends after its contents.
     fn parent_of(
         &self,
         position: usize,
@@ -174,7 +175,7 @@ impl<'a> Flow<'a> {
         let of_baseline = self.pair.op(&self.pair.ops[position]).0.is_some();
         for name in nesting.ancestors(node.op, of_baseline) {
             let outer = OpName::parse(name);
-            // The step of an optimizer is in no phase.
+            // An optimizer step has no phase.
             let is_in_it = outer.phase() == phase || outer.phase() == Phase::None;
             let name = if is_in_it { Some(name.to_owned()) } else { outer.in_phase(phase) };
             let found = name.and_then(|name| self.named(&name)).filter(|&outer| outer != position);
@@ -195,10 +196,10 @@ impl<'a> Flow<'a> {
         None
     }
 
-    /// An input whose checksum alone differs, at an op whose results are all equal, was hashed after something had written
-    /// to it: the older tool does so now and then for in-place ops.
+    /// Forgives inputs that differ only in their checksum at an op whose results are all equal: they were
+    /// hashed after something had written to them. The older tool sometimes does so for in-place ops.
     fn forgive_late_checksums(&mut self) {
-        // Hashes of probe's own dumps are taken together with the statistics.
+        // In probe's own dumps, hashes are taken together with the statistics.
         if [&self.pair.baseline, &self.pair.candidate].iter().any(|side| side.task == Task::Hash) {
             return;
         }
@@ -234,50 +235,51 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// What is known of a value.
+    /// Returns the fact about a value.
     pub(super) fn fact(&self, (op, slot): Place) -> &Fact {
         &self.facts[self.nodes[op].facts[slot].fact]
     }
 
-    /// The same, to be changed.
+    /// Returns the fact about a value, for changes.
     pub(super) fn fact_mut(&mut self, (op, slot): Place) -> &mut Fact {
         self.facts.own(&mut self.nodes[op].facts[slot])
     }
 
-    /// What is known of the values of an op, slot by slot.
+    /// Returns the facts about an op's values, slot by slot.
     pub(super) fn facts(&self, op: usize) -> impl ExactSizeIterator<Item = &Fact> {
         self.nodes[op].facts.iter().map(|slot| &self.facts[slot.fact])
     }
 
-    /// On which side of its op a value is.
+    /// Returns a value's role in its op.
     pub(super) fn side(&self, (op, slot): Place) -> SlotSide {
         self.nodes[op].facts[slot].side
     }
 
-    /// The slot of a place as the baseline has it, or the candidate where only that does.
+    /// Returns the slot at a place: the baseline's, or the candidate's if only that exists.
     pub(super) fn slot(&self, (op, slot): Place) -> Option<&'a Slot> {
         let (b, c) = self.pair.slot_at(op, slot);
         b.or(c)
     }
 
-    /// What the captures numbered a tensor, where both did: the same where the same tensor was seen again, whatever it holds.
+    /// Returns the tensor numbers assigned by the captures, if both have one: equal if the same tensor
+    /// appeared again, whatever its contents.
     pub(super) fn numbered(&self, (op, slot): Place) -> Option<Identity> {
         let (b, c) = self.pair.slot_at(op, slot);
         b?.identity.zip(c?.identity).map(|(b, c)| Identity::new(b.number(), c.number()))
     }
 
-    /// Sizes of the dimensions of a tensor, the baseline's.
+    /// Returns the baseline's shape of a tensor.
     pub(super) fn shape(&self, place: Place) -> &'a [u64] {
         self.slot(place).and_then(|slot| slot.value.tensor()).map_or(&[], |record| &record.shape)
     }
 
-    /// Whether a value that no recorded op made is a weight: a parameter of a module, or what a function of the forward pass
-    /// reads and wants a gradient of. The first factor of a product is not.
+    /// Returns true if a value that no recorded op made is a weight: a module parameter, or a value that a
+    /// forward function reads and that requires a gradient, unless it is the first factor of a product.
     pub(super) fn is_weight(&self, place: Place) -> bool {
         let node = &self.nodes[place.0];
         let multiplied = || {
             matches!(node.traits.kind, Kind::Product | Kind::Attention | Kind::Recurrent)
-                // `addmm` and its like add a bias, which comes first.
+                // `addmm` and its variants add a bias, which comes first.
                 && !node.base.contains("add")
                 && self.slot(place).is_some_and(|slot| &*slot.path == "input.0")
         };
@@ -288,22 +290,23 @@ impl<'a> Flow<'a> {
                 && !multiplied())
     }
 
-    /// Whether a tensor is a leaf that is trained, or was computed from one.
+    /// Returns true if a tensor is a trained leaf, or was computed from one.
     pub(super) fn wants_gradient(&self, place: Place) -> bool {
         self.slot(place).and_then(|slot| slot.value.tensor()?.requires_grad) == Some(true)
     }
 
-    /// Position of the paired op with this name.
+    /// Returns the position of the paired op with this name.
     pub(super) fn named(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied().filter(|&position| self.nodes[position].is_paired)
     }
 
-    /// Position of the same call in another phase.
+    /// Returns the position of the same call in another phase.
     fn partner(&self, op: &Op, phase: Phase) -> Option<usize> {
         self.named(&op.name.in_phase(phase)?)
     }
 
-    /// What an op was given: its own inputs, or for a parameter gradient the gradients that reached its module.
+    /// Returns an op's inputs: its own, plus the gradients that reached the module if it is a parameter
+    /// gradient.
     pub(super) fn given(&self, position: usize) -> Vec<Place> {
         let node = &self.nodes[position];
         let mut places: Vec<Place> = node.given().map(|slot| (position, slot)).collect();
@@ -315,23 +318,23 @@ impl<'a> Flow<'a> {
         places
     }
 
-    /// Whether a gradient was made of one that was not recorded: nothing among `given`, which is what it was given.
+    /// Returns true if a gradient was made from an unrecorded one: `given`, its inputs, contains no float.
     pub(super) fn lacks_gradient(&self, position: usize, mut given: impl Iterator<Item = Place>) -> bool {
         let node = &self.nodes[position];
         node.is_backward() && !node.is_dispatcher() && !given.any(|place| self.fact(place).is_float)
     }
 
-    /// Position of the backward op of a forward one.
+    /// Returns the position of a forward op's backward op.
     pub(super) fn backward_of(&self, position: usize) -> Option<usize> {
         self.partner(self.nodes[position].op, Phase::Backward)
     }
 
-    /// Position of the forward op of a backward one.
+    /// Returns the position of a backward op's forward op.
     pub(super) fn forward_of(&self, position: usize) -> Option<usize> {
         self.partner(self.nodes[position].op, Phase::Forward)
     }
 
-    /// What else its results rest on: what its forward was given and made.
+    /// Returns the other values that its results depend on: inputs and results of its forward op.
     pub(super) fn saved(&self, position: usize) -> Vec<Place> {
         let node = &self.nodes[position];
         let forwards = match node.op.name.phase() {
@@ -343,7 +346,7 @@ impl<'a> Flow<'a> {
         forwards.into_iter().flat_map(all).collect()
     }
 
-    /// All calls of a module in a phase, for its parameters are shared by them.
+    /// Returns all calls of a module in a phase, because they share its parameters.
     fn calls(&self, op: &Op, phase: Phase) -> Vec<usize> {
         let word = match phase {
             Phase::Forward => "forward",
@@ -356,17 +359,17 @@ impl<'a> Flow<'a> {
             .collect()
     }
 
-    /// Position of the innermost module call around an op.
+    /// Returns the position of the innermost module call around an op.
     pub(super) fn parent(&self, position: usize) -> Option<usize> {
         self.parents[position].map(Ordinal::place)
     }
 
-    /// Positions of the module calls around an op, innermost first.
+    /// Iterates over the module calls around an op, innermost first.
     pub(super) fn around(&self, position: usize) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors(self.parent(position), |&outer| self.parent(outer)).take(MAX_NESTING)
     }
 
-    /// Results of the ops inside a module call.
+    /// Returns the results of the ops inside a module call.
     pub(super) fn within(&self, outer: usize) -> impl Iterator<Item = Place> + '_ {
         let inner = (0..outer).filter(move |&op| self.around(op).any(|around| around == outer));
         inner.flat_map(|op| self.nodes[op].results().map(move |slot| (op, slot)))

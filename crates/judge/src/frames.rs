@@ -1,14 +1,14 @@
-//! Call stacks as people want to see them: the user's own frames, and the line to open.
+//! Call stacks reduced to what people need: their own frames, and the line to open.
 
-/// The user's frames of a recorded stack, innermost first. Frames of the interpreter, of installed packages and of capture
-/// tools are left out; when nothing else is there, all frames stay.
+/// Returns the user's frames of a recorded stack, innermost first. Frames of the interpreter, installed
+/// packages and capture tools are dropped; if nothing else is left, all frames stay.
 pub fn user_frames(stack: &[Box<str>]) -> Vec<String> {
     let own: Vec<String> = stack.iter().filter(|frame| !is_foreign(frame)).map(ToString::to_string).collect();
     if own.is_empty() { stack.iter().map(ToString::to_string).collect() } else { own }
 }
 
-/// Frames of torch and its plugins, of the tool that recorded, of Python's own library, and of no file. A model that is an
-/// installed package (transformers, diffusers) is where a user can act.
+/// Returns true for frames of torch and its plugins, the recording tool, Python's standard library, and no
+/// file. A model that is an installed package (transformers, diffusers) is code a user can act on.
 fn is_foreign(frame: &str) -> bool {
     const PACKAGES: [&str; 5] = ["torch", "torch_npu", "msprobe", "probe", "mindstudio_probe"];
     let Some((path, _)) = place(frame) else { return false };
@@ -23,7 +23,7 @@ fn is_foreign(frame: &str) -> bool {
     ["/lib/python", "/lib64/python"].iter().any(|part| path.contains(part)) || path.starts_with('<')
 }
 
-/// Path and line of a frame written as `File PATH, line N, in FUNCTION…`.
+/// Returns path and line of a frame written as `File PATH, line N, in FUNCTION…`.
 fn place(frame: &str) -> Option<(&str, &str)> {
     let rest = frame.strip_prefix("File ")?;
     let (path, rest) = rest.split_once(", line ")?;
@@ -31,8 +31,8 @@ fn place(frame: &str) -> Option<(&str, &str)> {
     (digits > 0).then(|| (path.trim_matches('"'), &rest[..digits]))
 }
 
-/// `file:line` of the innermost user frame of a recorded stack, or of its innermost frame when it holds none of the user's.
-/// `None` when the stack names no place.
+/// Returns `file:line` of the innermost user frame of a recorded stack, or of its innermost frame if there is
+/// none. `None` if the stack names no place.
 pub fn source_line(stack: &[Box<str>]) -> Option<String> {
     let own = stack.iter().filter(|frame| !is_foreign(frame)).find_map(|frame| place(frame));
     let (path, line) = own.or_else(|| stack.iter().find_map(|frame| place(frame)))?;

@@ -1,4 +1,4 @@
-//! Findings of several steps and ranks that say the same, as one: 64 ranks with the same op at fault are one fault.
+//! Merges equal findings of several steps and ranks: 64 ranks with the same faulty op are one fault.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,9 +13,9 @@ pub struct FaultGroup {
     pub steps: Vec<u64>,
     /// Ranks that show it, in order.
     pub ranks: Vec<u32>,
-    /// Findings it stands for: one for each step and rank that shows it.
+    /// Number of merged findings: one for each step and rank that shows the fault.
     pub findings: u64,
-    /// Ops that differ because of it, all steps and ranks together.
+    /// Ops that differ because of it, over all steps and ranks.
     pub followers: u64,
 }
 

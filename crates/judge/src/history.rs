@@ -1,4 +1,4 @@
-//! What a step leaves to the next, and the weighing of a step after it.
+//! State that a step passes to the next, and the weighing of a step that has it.
 
 use super::alone::MadeAlone;
 use super::family::{self, Learned};
@@ -12,16 +12,17 @@ use super::value::{Role as Weight, Weighed};
 use super::weigh::{GradientErrors, Walk, Weighing};
 use probe_dump::{OpKind, Phase};
 
-/// Weights that must be equal to the bit (within rounding) for the others to stand out: more than half.
+/// Fraction of weights that must be equal to the bit (within rounding) for the others to stand out: more than
+/// half.
 const MAJORITY: f64 = 0.5;
 
-/// What the judgement of a step of a rank leaves to that of the next.
+/// State that the judgement of one step of a rank passes to the next.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     pub(super) learned: (Learned, Seen),
     weights: Weights,
     gradients: GradientErrors,
-    /// Updates were judged where they were made.
+    /// Updates were judged at the optimizer.
     optimizer_seen: bool,
     /// An op was at fault.
     pub(super) diverged: bool,
@@ -30,7 +31,7 @@ pub struct History {
 }
 
 impl History {
-    /// What a weighed part leaves.
+    /// Builds the state left by a weighed part.
     pub(super) fn after(
         flow: &Flow<'_>,
         gradients: GradientErrors,
@@ -48,7 +49,7 @@ impl History {
     }
 }
 
-/// Weighs the values of a part, updates among them; gives also the weights and buffers that have drifted.
+/// Weighs the values of a part, including updates; also returns the weights and buffers that have drifted.
 pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (Weighing, Vec<Place>) {
     let mut weighing = Walk::over(flow, setting, 0.0);
     let coarse = family::coarse_statistics(&weighing.values);
@@ -66,19 +67,20 @@ pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (W
     (weighing, drifted)
 }
 
-/// Keeps those arrivals that can be judged; gives the weights and buffers that have drifted.
+/// Keeps the arrivals that can be judged; returns the weights and buffers that have drifted.
 ///
-/// Weights are equal to the bit before the first step. Later they carry what the steps before left, so that they are judged
-/// by how they changed; where the recording begins late, one that differs stands out only if most do not differ.
+/// Weights are equal to the bit before the first step. Later they carry the effect of earlier steps and are
+/// judged by their changes; if the recording begins late, a weight that differs stands out only if most do not
+/// differ.
 fn choose_arrivals(flow: &Flow<'_>, weighing: &mut Weighing, step: u64, begins: bool) -> Vec<Place> {
     let alone = MadeAlone::of(flow, |_| true);
     let is_weight = |place: Place| {
-        // Ops that one side alone has made it.
+        // Unpaired ops made it.
         if alone.arrives_at(flow, place) {
             return false;
         }
         let forward = flow.nodes[place.0].op.name.phase() == Phase::Forward;
-        // Running statistics are read by functions inside a module, and changed by every step.
+        // Running statistics are read by functions inside a module, and every step changes them.
         let normalises = flow.nodes[place.0].traits.kind == Kind::Normalisation
             && flow.slot(place).is_some_and(|slot| &*slot.path != "input.0");
         let buffer = (begins || normalises) && step > 0 && forward && flow.parent(place.0).is_some();
@@ -105,18 +107,19 @@ fn choose_arrivals(flow: &Flow<'_>, weighing: &mut Weighing, step: u64, begins: 
         if is_weight(value.place) {
             return judges_weights;
         }
-        // Behind the backward pass, functions outside all modules move weights and what optimizers remember.
+        // After the backward pass, functions outside all modules change weights and optimizer state.
         let outside = !node.is_backward() && flow.parent(value.place.0).is_none();
         if outside && first_backward.is_some_and(|first| first < value.place.0) {
             return false;
         }
-        // Between functions everything is recorded, but for sums of gradients; of later steps only data arrive.
+        // Between functions everything is recorded except sums of gradients; in later steps only data arrive.
         flow.modules_alone || (begins && value.error > 0.0) || node.op.name.phase() == Phase::Forward
     });
     if judges_weights { Vec::new() } else { apart }
 }
 
-/// Saved variables and tensors of a collection follow from nothing that was recorded: fixed bounds by type.
+/// Gives saved variables and the tensors of a collection fixed bounds by dtype: they follow from nothing that
+/// was recorded.
 fn without_flow(flow: &Flow<'_>, weighing: &mut Weighing) {
     for value in &mut weighing.values {
         let kind = flow.nodes[value.place.0].op.name.kind();
@@ -124,7 +127,7 @@ fn without_flow(flow: &Flow<'_>, weighing: &mut Weighing) {
             continue;
         }
         if let Some(tolerance) = DTypeTolerance::of(value.family.dtype) {
-            // Judged is what is beyond 8 times the floor.
+            // Values beyond 8 times the floor are at fault.
             let floor = tolerance.rel_l2 / 8.0;
             (value.least, value.unknown, value.explained) = (floor, floor, 0.0);
         }

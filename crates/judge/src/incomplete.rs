@@ -1,18 +1,20 @@
-//! What could not be measured, as what makes a comparison incomplete: nothing may pass for equal because nobody looked.
+//! Collects what could not be measured, which makes a comparison incomplete: unmeasured values must not pass
+//! for equal.
 
 use super::Incomplete;
 use super::difference::Difference;
 use super::flow::Flow;
 use probe_dump::Slot;
 
-/// Values of one reason.
+/// Values that share a reason.
 struct Group<'a> {
     reason: &'a str,
     first: String,
     values: u64,
 }
 
-/// All that could not be measured, each reason once with its first place and the number of values.
+/// Returns everything that could not be measured, each reason once with its first place and the number of
+/// values.
 pub(super) fn of(flow: &Flow<'_>) -> Vec<Incomplete> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for (position, (node, op_pair)) in flow.nodes.iter().zip(&flow.pair.ops).enumerate() {

@@ -1,6 +1,8 @@
-//! From numbers to statements: a verdict for every tensor pair, a role for every op, the first divergence and its cause.
+//! Turns numbers into statements: a verdict for every tensor pair, a role for every op, the first divergence
+//! and its cause.
 //!
-//! Knows no file format and does no arithmetic on tensors; everything rests on the [`Evidence`](probe_measure::Evidence) of `measure`.
+//! Knows no file format and does no arithmetic on tensors; everything is based on the
+//! [`Evidence`](probe_measure::Evidence) of `measure`.
 
 mod across;
 mod alone;
@@ -71,20 +73,21 @@ use probe_dump::{Figure, Ordinal, Remark};
 use probe_measure::{ALL_METRICS, Basis, Metric};
 use probe_pair::BySlot;
 
-/// What was decided about one pair of slots.
+/// The judgement of one pair of slots.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlotJudgement {
     /// The verdict.
     pub verdict: Verdict,
-    /// The error that was judged, as relative l2 error (exact, estimated, or the bound that statistics prove), where one is known.
+    /// The judged error, as relative l2 error (exact, estimated, or the bound that statistics prove), if
+    /// known.
     pub error: Figure,
-    /// The tolerance among [`PartJudgement::rules`] that decided; `None` where none was needed.
+    /// The tolerance among [`PartJudgement::rules`] that decided; `None` if none was needed.
     pub rule: Option<Ordinal>,
-    /// Why, in words; empty for rows that need no explanation.
+    /// The reason in words; empty for rows that need no explanation.
     pub reason: Remark,
 }
 
-/// What was decided about one op.
+/// The judgement of one op.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpJudgement {
     /// Role of the op in the spread of error.
@@ -93,32 +96,33 @@ pub struct OpJudgement {
     pub cause: Option<Cause>,
     /// Worst verdict among its slots.
     pub verdict: Verdict,
-    /// Largest error among what it was given, where anything comparable was.
+    /// Largest error among its inputs, if any are comparable.
     pub input_error: Figure,
-    /// Largest error among what it produced, where anything comparable was.
+    /// Largest error among its results, if any are comparable.
     pub output_error: Figure,
-    /// Position in `slots` of the slot that decided, where one did.
+    /// Position in `slots` of the deciding slot, if any.
     pub worst: Option<Ordinal>,
-    /// Why, in words; empty for clean ops.
+    /// The reason in words; empty for clean ops.
     pub reason: Remark,
-    /// Place in execution order of the op at fault that its error comes from; `None` where there is none in this part.
+    /// Position in execution order of the faulty op that caused its error; `None` if there is none in this
+    /// part.
     pub follows: Option<Ordinal>,
 }
 
-/// What was decided about one step of one rank.
+/// The judgement of one step of one rank.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PartJudgement {
     /// In the order of [`PartPair::ops`](probe_pair::PartPair::ops).
     pub ops: Vec<OpJudgement>,
     /// Judgements of the slots.
     pub slots: BySlot<SlotJudgement>,
-    /// What errors were held against; nothing of what was judged by other means.
+    /// Errors and expected errors; empty for values judged by other means.
     pub expectations: Expectations,
     /// Texts of the tolerance rules that slots refer to: `float32 default: rel_l2 <= 6.1e-5 (...)`.
     pub rules: Vec<Box<str>>,
     /// Ops that are at fault, in execution order.
     pub findings: Vec<Finding>,
-    /// Statements about the whole part, each said once (run-wide dtype, inputs that already differ).
+    /// Statements about the whole part, each made once (run-wide dtype, inputs that already differ).
     pub notes: Vec<String>,
     /// Values that a capture could not measure.
     pub incomplete: Vec<Incomplete>,
@@ -128,7 +132,7 @@ pub struct PartJudgement {
     pub counts: Counts,
 }
 
-/// An op at fault, with all that a report says about it.
+/// An op at fault, with everything that a report says about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     /// Iteration.
@@ -147,27 +151,28 @@ pub struct Finding {
     pub role: Role,
     /// Metrics of the slot, in column order; `None` where undefined or unknown.
     pub metrics: [(Metric, Option<f64>); ALL_METRICS.len()],
-    /// What the metrics rest on; `None` where there are none.
+    /// Basis of the metrics; `None` if there are none.
     pub basis: Option<Basis>,
     /// Errors of the slot against the reference run.
     pub reference: ReferenceErrors,
-    /// Where in the tensor the error lies, or the extremes where elements were not compared; `None` where neither is known.
+    /// Position of the error in the tensor, or of the extremes if elements were not compared; `None` if
+    /// neither is known.
     pub place: Option<ErrorPlace>,
-    /// Why, in words: `inputs bit-equal, rel_l2 1.0e-2, cosine 0.99995`.
+    /// The reason in words: `inputs bit-equal, rel_l2 1.0e-2, cosine 0.99995`.
     pub reason: String,
     /// Ops of its part that differ because of it.
     pub followers: u64,
-    /// Call stack, innermost first, framework frames left out; empty where not recorded.
+    /// Call stack, innermost first, without framework frames; empty if not recorded.
     pub stack: Vec<String>,
-    /// Source line of the innermost user frame as `file:line`; `None` where not recorded.
+    /// Source line of the innermost user frame as `file:line`; `None` if not recorded.
     pub source: Option<String>,
-    /// Path of the module it belongs to, where known.
+    /// Path of the module it belongs to, if known.
     pub module: Option<String>,
-    /// Operators that it launched, as the candidate's runtime was given them; empty where that was not recorded.
+    /// Operators that it launched, as submitted to the candidate's runtime; empty if not recorded.
     pub below: Vec<String>,
-    /// The op of the framework that launched it, of operators recorded in the runtime.
+    /// For operators recorded in the runtime: the framework op that launched it.
     pub caller: Option<String>,
-    /// Collectives of its part that came before it.
+    /// Number of collectives before it in its part.
     pub collectives: u64,
 }
 
@@ -177,7 +182,7 @@ impl Finding {
         matches!(self.basis, Some(Basis::Sketch | Basis::Statistics))
     }
 
-    /// Adds what the reference run says of the slot.
+    /// Adds the slot's errors against the reference run.
     fn compare_with(&mut self, reference: Option<ReferenceErrors>) {
         self.reference = reference.unwrap_or_default();
         let said = self.reference.text();
@@ -188,21 +193,23 @@ impl Finding {
     }
 }
 
-/// Where in a tensor an error lies. Indices are those of the baseline's shape.
+/// Position of an error in a tensor. Indices refer to the baseline's shape.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ErrorPlace {
     /// Sizes of the dimensions.
     pub shape: Vec<u64>,
-    /// The largest error among the elements that are finite on both sides; `None` where they are equal or were not compared.
+    /// The largest error among the elements that are finite on both sides; `None` if they are equal or were
+    /// not compared.
     pub largest: Option<LargestError>,
-    /// The greatest and the least element of both sides, where elements were not compared and the places of these were recorded.
+    /// The greatest and the least element of both sides, if elements were not compared but the positions of
+    /// these were recorded.
     pub extremes: Option<Box<Extremes>>,
-    /// For each dimension the range that holds 99 % of the elements that are NaN or infinite on one side alone, or else of the squared error;
-    /// `None` where it was not looked for.
+    /// For each dimension, the range that holds 99 % of the elements that are NaN or infinite on one side
+    /// only, or else of the squared error; `None` if it was not computed.
     pub region: Option<Vec<Range<u64>>>,
 }
 
-/// The first of the greatest and of the least finite elements, on the baseline's side and the candidate's.
+/// The first of the greatest and of the least finite elements, in the baseline and in the candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Extremes {
     /// The greatest.
@@ -211,7 +218,7 @@ pub struct Extremes {
     pub least: [Located; 2],
 }
 
-/// An element and where it is.
+/// An element and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Located {
     /// Its index in each dimension.
@@ -225,9 +232,9 @@ pub struct Located {
 pub struct LargestError {
     /// Its index in each dimension.
     pub index: Vec<u64>,
-    /// What the baseline holds there (the real part, for complex).
+    /// The baseline's value there (the real part, for complex).
     pub baseline: f64,
-    /// What the candidate holds there.
+    /// The candidate's value there.
     pub candidate: f64,
 }
 
@@ -238,9 +245,9 @@ pub struct Counts {
     pub parts: u64,
     /// Ops present on both sides.
     pub ops_paired: u64,
-    /// Ops of the baseline alone.
+    /// Ops in the baseline only.
     pub ops_baseline_only: u64,
-    /// Ops of the candidate alone.
+    /// Ops in the candidate only.
     pub ops_candidate_only: u64,
     /// Slots by verdict, in the order of [`Verdict::ALL`].
     pub verdicts: [u64; Verdict::ALL.len()],
@@ -266,53 +273,53 @@ impl Counts {
         }
     }
 
-    /// Slots of which both sides were compared.
+    /// Returns the number of slots whose two sides were compared.
     pub fn compared(&self) -> u64 {
         let idle =
             [Verdict::Missing, Verdict::Unknown, Verdict::Unreadable].map(|verdict| self.verdict(verdict));
         self.verdicts.iter().sum::<u64>() - idle.iter().sum::<u64>()
     }
 
-    /// Slots with this verdict.
+    /// Returns the number of slots with this verdict.
     pub fn verdict(&self, verdict: Verdict) -> u64 {
         self.verdicts[verdict as usize]
     }
 
-    /// Ops with this role.
+    /// Returns the number of ops with this role.
     pub fn role(&self, role: Role) -> u64 {
         self.roles[role as usize]
     }
 }
 
-/// One thing that could not be compared, and why.
+/// Something that could not be compared, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incomplete {
-    /// Where: a file, a part, or `step 0 rank 1 Functional.gelu.0.forward output.0`.
+    /// The place: a file, a part, or `step 0 rank 1 Functional.gelu.0.forward output.0`.
     pub place: String,
-    /// Why, and the repair where there is one.
+    /// The reason, and the remedy if there is one.
     pub reason: String,
 }
 
-/// What a run is, for the report's head.
+/// Description of a run for the head of the report.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunInfo {
     /// Path as the user gave it.
     pub path: String,
-    /// Format in words.
+    /// Format, in words.
     pub format: String,
-    /// Task, empty when there is none.
+    /// Task; empty if there is none.
     pub task: String,
-    /// Level, empty when there is none.
+    /// Level; empty if there is none.
     pub level: String,
     /// Steps found.
     pub steps: Vec<u64>,
     /// Ranks found.
     pub ranks: Vec<u32>,
-    /// Ops read, all parts together.
+    /// Ops read, over all parts.
     pub ops: u64,
 }
 
-/// The answer for the whole run.
+/// The result of the whole run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// The verdict; decides the exit code.
@@ -325,9 +332,9 @@ pub struct Summary {
     pub groups: Vec<FaultGroup>,
     /// Tallies over all parts.
     pub counts: Counts,
-    /// What could not be read or compared.
+    /// Everything that could not be read or compared.
     pub incomplete: Vec<Incomplete>,
-    /// Statements about the whole run, each said once.
+    /// Statements about the whole run, each made once.
     pub notes: Vec<String>,
     /// The baseline run.
     pub baseline: RunInfo,
@@ -338,7 +345,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of a comparison of nothing.
+    /// Returns the summary of an empty comparison.
     pub fn empty() -> Self {
         RunJudge::default().finish(RunInfo::default(), RunInfo::default(), 0.0)
     }

@@ -1,6 +1,6 @@
-//! The middle of values.
+//! The median.
 
-/// The middle of some values; they are put in order. 0 for none.
+/// Returns the median of some values and sorts them; 0 if there are none.
 pub(super) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {

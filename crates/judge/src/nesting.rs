@@ -1,4 +1,4 @@
-//! Which ops ran inside which module call.
+//! Nesting of ops in module calls.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use probe_pair::PartPair;
 /// Deepest nesting of modules that is followed.
 pub(super) const MAX_NESTING: usize = 200;
 
-/// Which module call an op ran in, as each side recorded it: calls of one name need not answer one another.
+/// The module call around each op, as each side recorded it: calls with the same name need not correspond.
 #[derive(Debug)]
 pub(super) struct Nesting<'a> {
     baseline: HashMap<&'a str, &'a str>,
@@ -23,7 +23,7 @@ impl<'a> Nesting<'a> {
         Self { baseline: parents(&pair.baseline), candidate: parents(&pair.candidate) }
     }
 
-    /// Names of the module calls around an op of the baseline, or of the candidate, innermost first.
+    /// Returns the names of the module calls around an op of the baseline or the candidate, innermost first.
     pub(super) fn ancestors(&self, op: &'a Op, of_baseline: bool) -> impl Iterator<Item = &'a str> {
         let parents = if of_baseline { &self.baseline } else { &self.candidate };
         std::iter::successors(op.parent.as_deref(), |parent| parents.get(parent).copied()).take(MAX_NESTING)

@@ -1,8 +1,9 @@
-//! Noise that was measured: by how much a second run of the baseline's program is off, as floors for the candidate.
+//! Measured noise: the errors of a second run of the baseline's program, used as floors for the candidate.
 //!
-//! The second run is weighed against the baseline as a candidate is. What is left of an error beyond what the inputs explain is
-//! kept by place (step, rank, op, slot) and pooled by family. A value may be off by what was measured at its place and by the
-//! median of its family; where its step was not measured, by the level of the family alone.
+//! The second run is weighed against the baseline like a candidate. The part of an error that the inputs do
+//! not explain is kept by place (step, rank, op, slot) and pooled by family. The floor of a value is the
+//! larger of the noise measured at its place and the median of its family; if its step was not measured, the
+//! level of the family alone.
 
 mod file;
 
@@ -27,33 +28,33 @@ use probe_pair::PartPair;
 /// A fault is beyond measured noise by more than this factor: 3 bits, as beyond any other floor.
 const BEYOND: f64 = 8.0;
 
-/// The largest error of a family is at most this many times its level: below all thresholds of the judge, the least of which
-/// is 2 bits, so that nothing that was measured looks at fault.
+/// The largest error of a family is at most this multiple of its level: below all thresholds of the judge, the
+/// smallest of which is 2 bits, so that no measured value looks faulty.
 const LARGEST: f64 = 4.0;
 
-/// Share of the values that may be so far off that nothing can be judged; beyond it the dump is of no second run.
+/// Fraction of the values whose errors may be too large to judge; beyond it the dump is not of a second run.
 const FAR: f64 = 0.5;
 
-/// Step and rank, as the baseline numbers them.
+/// Step and rank, by the baseline's numbering.
 type PartKey = (u64, u32);
 
-/// What was measured, for all parts.
+/// Measured noise of all parts.
 #[derive(Debug, Default)]
 pub struct Noise {
     parts: HashMap<PartKey, Places>,
     levels: HashMap<Family, Level>,
 }
 
-/// What was measured in one step of one rank.
+/// Measured noise of one step of one rank.
 #[derive(Debug, Default)]
 struct Places {
-    /// Own errors; an address is a hash of op, slot and role, since names would take many times the memory.
+    /// Own errors. An address is a hash of op, slot and role, because names would take many times the memory.
     errors: HashMap<u64, f32>,
-    /// Values that are exact (integers, hashes) and differ between runs.
+    /// Exact values (integers, hashes) that differ between runs.
     varied: HashSet<u64>,
 }
 
-/// Level of a family, of the own errors of its calls.
+/// Level of a family, from the own errors of its calls.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Level {
     median: f64,
@@ -62,13 +63,13 @@ struct Level {
 }
 
 impl Level {
-    /// What any call of the family may be off by.
+    /// Returns the error that any call of the family may have.
     fn of_any(self) -> f64 {
         self.median.max(self.largest / LARGEST)
     }
 }
 
-/// What one step of one rank shows of noise.
+/// Noise that one step of one rank shows.
 #[derive(Debug, Default)]
 pub struct PartNoise {
     key: PartKey,
@@ -77,7 +78,7 @@ pub struct PartNoise {
     largest: Option<Largest>,
     /// Ops that both runs have.
     paired: usize,
-    /// Results that were weighed, and those so far off that nothing can be judged.
+    /// Weighed results, and those with errors too large to judge.
     weighed: usize,
     far: usize,
 }
@@ -90,10 +91,11 @@ struct Call {
     shows: bool,
 }
 
-/// The largest own error: what it is, and of which op and slot.
+/// The largest own error, and its op and slot.
 type Largest = (f64, String);
 
-/// Weighs a second run, the candidate of `pair`, against the baseline. `history` is what the step before of this rank left.
+/// Weighs a second run, the candidate of `pair`, against the baseline. `history` is the state left by this
+/// rank's previous step.
 pub fn measure_noise(pair: &PartPair, evidence: &PartEvidence, history: &History) -> (PartNoise, History) {
     let setting = Setting::of(pair);
     let flow = Flow::of(pair, evidence, &setting, &Rules::default(), &mut RuleBook::default());
@@ -133,12 +135,13 @@ pub fn measure_noise(pair: &PartPair, evidence: &PartEvidence, history: &History
     (found, next)
 }
 
-/// Differences that have no size.
+/// Returns true for differences without a size.
 const fn is_exact(difference: Difference) -> bool {
     matches!(difference, Difference::Elements | Difference::Checksum | Difference::ComputedArgument)
 }
 
-/// What the inputs do not explain. Of statistics, which show a part of either error, all.
+/// Returns the part of the error that the inputs do not explain; with statistics, which show only a part of
+/// either error, all of it.
 fn own(value: &Weighed) -> f64 {
     let explained = if value.blind { 0.0 } else { value.explained };
     (value.error * value.error - explained * explained).max(0.0).sqrt()
@@ -152,18 +155,19 @@ fn address(flow: &Flow<'_>, place: Place, role: Role) -> u64 {
     hasher.finish()
 }
 
-/// Gathers what the parts of one or more runs show.
+/// Collects the noise that the parts of one or more runs show.
 #[derive(Debug, Default)]
 pub struct NoiseMeter {
     parts: HashMap<PartKey, Places>,
     calls: HashMap<Family, Calls>,
-    /// Levels of files.
+    /// Levels read from files.
     given: HashMap<Family, Level>,
-    /// Of the run that is being measured.
+    /// The run being measured.
     run: RunNoise,
 }
 
-/// Own errors of the calls of a family: of those that show them, and of those whose inputs explain most of their errors.
+/// Own errors of a family's calls: `shown` where they show, `hidden` where the inputs explain most of the
+/// error.
 #[derive(Debug, Default)]
 struct Calls {
     shown: Vec<f32>,
@@ -179,7 +183,7 @@ impl Calls {
     }
 }
 
-/// What one run shows.
+/// Noise of one run.
 #[derive(Debug, Default)]
 struct RunNoise {
     steps: BTreeSet<u64>,
@@ -192,7 +196,7 @@ struct RunNoise {
 }
 
 impl NoiseMeter {
-    /// Adds a part of the run that is being measured.
+    /// Adds a part of the run being measured.
     pub fn add(&mut self, part: PartNoise) {
         let places = self.parts.entry(part.key).or_default();
         for (address, error) in part.places.errors {
@@ -211,7 +215,7 @@ impl NoiseMeter {
         run.paired += part.paired;
         run.weighed += part.weighed;
         run.far += part.far;
-        // By name where errors are equal, so that the order of the parts does not matter.
+        // Ties are broken by name, so that the order of the parts does not matter.
         run.largest = run
             .largest
             .take()
@@ -220,10 +224,10 @@ impl NoiseMeter {
             .reduce(|a, b| if b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)).is_gt() { b } else { a });
     }
 
-    /// Ends the run at `path`: says in one line what it showed.
+    /// Ends the run at `path` and returns a one-line summary.
     ///
     /// # Errors
-    /// Why it can be no second run of the same program.
+    /// The reason why it cannot be a second run of the same program.
     pub fn end_run(&mut self, path: &Path) -> Result<String, String> {
         let run = std::mem::take(&mut self.run);
         if run.paired == 0 {
@@ -255,10 +259,10 @@ impl NoiseMeter {
         ))
     }
 
-    /// Adds the levels of a file that `probe calibrate` wrote: says in one line what it holds.
+    /// Adds the levels of a file that `probe calibrate` wrote and returns a one-line summary.
     ///
     /// # Errors
-    /// [`SettingsError`] with file, place and repair.
+    /// [`SettingsError`] with file, place and remedy.
     pub fn add_file(&mut self, path: &Path, name: &Path) -> Result<String, SettingsError> {
         let levels = file::read(path)?;
         let said =
@@ -269,7 +273,7 @@ impl NoiseMeter {
         Ok(said)
     }
 
-    /// What all runs and files showed.
+    /// Returns the noise of all runs and files.
     pub fn finish(self) -> Noise {
         let mut levels = self.given;
         for (family, calls) in self.calls {
@@ -282,7 +286,7 @@ impl NoiseMeter {
     }
 }
 
-/// Raises the level of a family to another.
+/// Raises the level of a family to at least `level`.
 fn widen(levels: &mut HashMap<Family, Level>, family: Family, level: Level) {
     let known = levels.entry(family).or_insert(level);
     known.median = known.median.max(level.median);
@@ -293,7 +297,7 @@ fn families(count: usize) -> String {
     format!("{count} {}", if count == 1 { "family" } else { "families" })
 }
 
-/// A count with its noun.
+/// Formats a count with its noun.
 fn number(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
@@ -304,13 +308,13 @@ impl Noise {
         self.levels.len()
     }
 
-    /// What is known of one step of one rank.
+    /// Returns the noise of one step of one rank.
     pub(super) fn of_part(&self, pair: &PartPair) -> OfPart<'_> {
         OfPart { places: self.parts.get(&(pair.step, pair.rank)), levels: &self.levels }
     }
 }
 
-/// Noise as it concerns one step of one rank.
+/// Noise of one step of one rank.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OfPart<'a> {
     places: Option<&'a Places>,
@@ -318,7 +322,7 @@ pub(super) struct OfPart<'a> {
 }
 
 impl OfPart<'_> {
-    /// What a value may be off by on its own; 0 where nothing was measured.
+    /// Returns the error a value may have on its own; 0 if nothing was measured.
     pub(super) fn floor(&self, flow: &Flow<'_>, value: &Weighed) -> f64 {
         let level = self.levels.get(&value.family);
         match self.places {
@@ -330,7 +334,7 @@ impl OfPart<'_> {
         }
     }
 
-    /// Whether an error is of the size that was measured at its place.
+    /// Returns true if an error is within the noise measured at its place.
     pub(super) fn covers(&self, flow: &Flow<'_>, place: Place, error: f64) -> bool {
         error <= BEYOND * self.error(flow, place, Role::Result)
     }
@@ -340,7 +344,7 @@ impl OfPart<'_> {
         places.errors.get(&address(flow, place, role)).map_or(0.0, |&error| f64::from(error))
     }
 
-    /// Integers and hashes that differ between two runs of the baseline as well accuse nobody.
+    /// Accepts integers and hashes that also differ between two runs of the baseline.
     pub(super) fn forgive(&self, flow: &mut Flow<'_>) {
         let Some(places) = self.places.filter(|places| !places.varied.is_empty()) else { return };
         let differing = flow.nodes.iter().enumerate().flat_map(|(position, node)| {

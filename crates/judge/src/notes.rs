@@ -1,4 +1,4 @@
-//! Statements about a whole part, each said once.
+//! Statements about a whole part, each made once.
 
 use super::candidate::Candidate;
 use super::difference::Difference;
@@ -14,18 +14,18 @@ use probe_dump::{DType, OpKind, Phase};
 use probe_measure::Evidence;
 use probe_pair::BySlot;
 
-/// Weights and buffers that differ because of the steps before.
+/// Weights and buffers that differ because of earlier steps.
 pub(super) struct Drift {
-    /// Those that do.
+    /// Their places.
     pub(super) places: Vec<Place>,
     /// No step before this one was recorded.
     pub(super) late: bool,
 }
 
-/// Share of the products that must be held against a coarse precision for it to be said.
+/// Fraction of the products that must show a coarse precision for a note about it.
 const MOST: f64 = 0.6;
 
-/// All statements.
+/// Returns all statements.
 pub(super) fn of(
     flow: &Flow<'_>,
     setting: &Setting,
@@ -78,13 +78,13 @@ fn drifted(flow: &Flow<'_>, drift: &Drift) -> Option<String> {
     })
 }
 
-/// Choices that rounding has decided otherwise, from the first that made one.
+/// Describes choices that rounding flipped, starting from the first op that made one.
 fn flipped(flow: &Flow<'_>, candidates: &[Candidate]) -> Option<String> {
     let chosen = |position: usize| {
         let node = &flow.nodes[position];
         let differs = |&slot: &usize| flow.fact((position, slot)).difference == Difference::Elements;
         let given = flow.given(position).into_iter().any(|place| flow.fact(place).flipped > 0.0);
-        // What only hands on or counts choices made before is none of its own.
+        // An op that only passes on or counts earlier choices makes none of its own.
         node.results().find(differs).filter(|_| !given && !node.is_module()).map(|slot| (position, slot))
     };
     let at_fault = |place: &Place| {
@@ -101,7 +101,7 @@ fn flipped(flow: &Flow<'_>, candidates: &[Candidate]) -> Option<String> {
     ))
 }
 
-/// All products of binary32 off alike, as a precision that devices use by default leaves them.
+/// Describes binary32 products that are all off alike, as in a precision that devices use by default.
 fn products(values: &[Weighed], excess: &[Excess]) -> Option<String> {
     let of = |modules: bool| -> Vec<(&Weighed, &Excess)> {
         let products = values.iter().zip(excess).filter(|(value, _)| {
@@ -119,7 +119,7 @@ fn products(values: &[Weighed], excess: &[Excess]) -> Option<String> {
     if products.is_empty() || (coarse().count() as f64) < MOST * products.len() as f64 {
         return None;
     }
-    // What a fault before them left says nothing of their precision; statistics show but a part of it.
+    // Errors left by an earlier fault say nothing about their precision; statistics show only a part of it.
     let own =
         |value: &Weighed| (value.error * value.error - value.explained * value.explained).max(0.0).sqrt();
     let mut seen: Vec<f64> = coarse()

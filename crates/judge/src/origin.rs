@@ -1,7 +1,7 @@
-//! Of several ops that look at fault, keeps those where the fault is.
+//! Reduces the suspected ops to those where the fault originates.
 //!
-//! A module whose inner op is at fault looks at fault too; and what arrives wrong inside a module that was given right
-//! values was made by something in that module that was not recorded.
+//! A module whose inner op is at fault looks faulty too; and a wrong value that arrives inside a module with
+//! correct inputs was made by something unrecorded in that module.
 
 use std::collections::HashSet;
 
@@ -10,14 +10,15 @@ use super::candidate::Candidate;
 use super::flow::Flow;
 use probe_dump::{Phase, SlotSide};
 
-/// A module was given right values where their errors are this share of the one that arrives inside it.
+/// A module's inputs count as correct if their errors are at most this fraction of the error that arrives
+/// inside it.
 const RIGHT: f64 = 0.25;
 
-/// The candidates that are told, in execution order, one an op.
+/// Returns the candidates to report, in execution order, one per op.
 pub(super) fn of_candidates(flow: &Flow<'_>, candidates: Vec<Candidate>) -> Vec<Candidate> {
     let mut settled: Vec<Candidate> =
         candidates.into_iter().map(|candidate| by_function(flow, made_around(flow, candidate))).collect();
-    // The first of an op is kept: what is certain comes first.
+    // The first candidate of an op is kept: certain faults come first.
     let mut seen = HashSet::new();
     settled.retain(|candidate| seen.insert(candidate.op));
     settled.sort_by_key(|candidate| candidate.op);
@@ -45,7 +46,7 @@ pub(super) fn of_candidates(flow: &Flow<'_>, candidates: Vec<Candidate>) -> Vec<
     settled
 }
 
-/// The function that made the gradient of a parameter, where it was recorded: it says more than the parameter.
+/// Replaces a parameter gradient by the function that made it, if recorded: it says more than the parameter.
 fn by_function(flow: &Flow<'_>, candidate: Candidate) -> Candidate {
     let node = &flow.nodes[candidate.op];
     if node.op.name.phase() != Phase::ParameterGradient {
@@ -65,8 +66,8 @@ fn by_function(flow: &Flow<'_>, candidate: Candidate) -> Candidate {
     }
 }
 
-/// The innermost module call around an arrival that was given right values: what arrives was made in it. Where there is
-/// none, the difference came from outside the recorded ops.
+/// Returns the innermost module call with correct inputs around an arrival: the arriving value was made in it.
+/// If there is none, the difference came from outside the recorded ops.
 fn made_around(flow: &Flow<'_>, candidate: Candidate) -> Candidate {
     let Some(slot) = candidate.slot.filter(|_| candidate.arrived) else { return candidate };
     let place = (candidate.op, slot);

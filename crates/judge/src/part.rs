@@ -1,4 +1,4 @@
-//! Judges one step of one rank: facts, flow, weighing, excess, and what follows from them, in this order.
+//! Judges one step of one rank: facts, flow, weighing, excess, and the conclusions, in this order.
 
 use std::collections::HashMap;
 
@@ -22,19 +22,19 @@ use super::{
 use probe_dump::Ordinal;
 use probe_pair::{BySlot, Paired, PartPair};
 
-/// What is known beside the two runs.
+/// Inputs to a judgement besides the two runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
     /// The user's tolerance rules.
     pub rules: &'a Rules,
-    /// What runs of the baseline differ by among themselves.
+    /// Measured noise between runs of the baseline.
     pub noise: &'a Noise,
     /// Errors of the part against a reference run, by op and slot; empty without one.
     pub reference: &'a BySlot<ReferenceErrors>,
 }
 
-/// Judges a part. `evidence` is that of [`PartPair::ops`], slot by slot; `history` is what the step before of this rank left,
-/// the default for the first.
+/// Judges a part. `evidence` is that of [`PartPair::ops`], slot by slot; `history` is the state left by this
+/// rank's previous step, the default for the first.
 pub fn judge_part(
     pair: &PartPair,
     evidence: &PartEvidence,
@@ -66,7 +66,7 @@ pub fn judge_part(
     candidates.extend(structure.fault);
     let candidates = origin::of_candidates(&flow, candidates);
     let (mut ops, mut slots) = verdicts::of(&flow, &weighing, &excess, &candidates, history.diverged);
-    // Before the reasons of the values are completed, which say some of the same.
+    // Must precede completing the values' reasons, which repeat some of this.
     let collectives = across::collectives(pair);
     let described = candidates.iter().map(|candidate| {
         let mut finding = finding::describe(pair, evidence, (&ops, &slots), candidate);
@@ -111,7 +111,7 @@ pub fn judge_part(
     (PartJudgement { ops, slots, expectations, rules, findings, notes, incomplete, reference, counts }, next)
 }
 
-/// Values at fault as candidates.
+/// Returns the faulty values as candidates.
 fn faults<'v>(
     flow: &'v Flow<'_>,
     values: &'v [Weighed],
@@ -138,7 +138,7 @@ fn faults<'v>(
         })
 }
 
-/// The evidence of an excess in words.
+/// Describes the evidence for an excess.
 fn said(value: &Weighed, excess: &Excess, fact: &Fact) -> String {
     match value.family.role {
         Weight::Update => format!("the update of this parameter has a relative error of {:.1e}", value.error),
@@ -162,7 +162,8 @@ fn said(value: &Weighed, excess: &Excess, fact: &Fact) -> String {
     }
 }
 
-/// What the judged values were held against. An update is held against the gradient, beside which the size of the value says nothing.
+/// Returns the expectations of the judged values. Updates are excluded: they are relative to the gradient, not
+/// to the size of the value.
 fn expectations(values: &[Weighed], excess: &[Excess]) -> Expectations {
     let judged = values.iter().zip(excess);
     let held = judged.filter(|(value, _)| matches!(value.family.role, Weight::Result | Weight::Arrival));
@@ -173,7 +174,7 @@ fn expectations(values: &[Weighed], excess: &[Excess]) -> Expectations {
     .collect()
 }
 
-/// Says of each judged value by which rule.
+/// Records for each judged value the rule that decided.
 fn name_rules(
     flow: &Flow<'_>,
     values: &[Weighed],

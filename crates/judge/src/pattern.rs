@@ -1,5 +1,5 @@
-//! Errors too small for a floor, whose pattern gives them away: rounding is spread over all elements and has no direction.
-//! Looked at where everything that led to a result is equal to the bit.
+//! Errors below the floor that their pattern gives away: rounding is spread over all elements and has no
+//! direction. Examined only if everything that led to a result is equal to the bit.
 
 use super::difference::Fact;
 use super::ops::Kind;
@@ -7,14 +7,14 @@ use super::tolerance::DTypeTolerance;
 use probe_dump::DType;
 use probe_measure::{PairMetrics, SketchEstimate};
 
-/// Elements that a statement about all of them needs.
+/// Fewest elements that allow a statement about all of them.
 const MANY: f64 = 64.0;
 
-/// Share of the elements that damage may reach and still be told from rounding.
+/// Largest fraction of differing elements that rules out rounding.
 const FEW: f64 = 0.01;
 
-/// A scale error common to all elements, or a few elements far off among many that are equal to the bit. `least`: deviation of
-/// the scale from 1 that the precision of the op may make.
+/// Detects a scale error common to all elements, or a few elements far off among many that are equal to the
+/// bit. `least` is the deviation of the scale from 1 that the precision of the op allows.
 pub(super) fn of_elements(m: &PairMetrics, dtype: DType, least: f64) -> Option<String> {
     let (tolerance, error) = (DTypeTolerance::of(dtype)?, m.rel_l2?);
     let count = m.both_finite as f64;
@@ -31,10 +31,11 @@ pub(super) fn of_elements(m: &PairMetrics, dtype: DType, least: f64) -> Option<S
     scaled.map(scaled_text).or_else(|| sparse(m.different as f64, count, error, tolerance.accumulated))
 }
 
-/// Whether rounding cannot have made elements change places, of which there are statistics alone. Copies keep every bit. Sums and products of
-/// elements round alike on every device (IEEE 754), and sums of products otherwise, but then in all elements, so that their norm would
-/// differ. Functions that saturate are another matter (softmax, sigmoid, ReLU): of many elements that are equal but for rounding, any may be the
-/// first that reaches 1 or 0.
+/// Returns true if rounding cannot explain why elements are rearranged, of which only statistics are known.
+/// Copies keep every bit. Sums and products of elements round alike on every device (IEEE 754); sums of
+/// products do not, but then in all elements, so that their norm would differ. Saturating functions are
+/// different (softmax, sigmoid, ReLU): of many elements that are equal up to rounding, any may be the first to
+/// reach 1 or 0.
 pub(super) fn is_misplaced(fact: &Fact, dtype: DType, kind: Kind) -> bool {
     let is_precise = matches!(dtype, DType::F32 | DType::F64);
     let keeps = match kind {
@@ -45,7 +46,7 @@ pub(super) fn is_misplaced(fact: &Fact, dtype: DType, kind: Kind) -> bool {
     fact.rearranged && keeps && fact.len >= MANY
 }
 
-/// The same from norms, which are exact, and an estimated distance, whose square may be off by half.
+/// Like `of_elements`, from exact norms and an estimated distance, whose square may be off by half.
 pub(super) fn of_sketch(fact: &Fact, sketch: &SketchEstimate, dtype: DType, least: f64) -> Option<String> {
     let tolerance = DTypeTolerance::of(dtype)?;
     let ((b, c), error) = (fact.norms, sketch.rel_l2);
@@ -62,7 +63,7 @@ fn scaled_text(slope: f64) -> String {
     format!("all elements are scaled by {slope:.6}: rounding has no direction")
 }
 
-/// Few elements that carry the whole error, each off by more than rounding may grow to.
+/// Describes few elements that carry the whole error, each off by more than rounding may grow to.
 fn sparse(different: f64, count: f64, error: f64, largest: f64) -> Option<String> {
     let local = error * (count / different).sqrt();
     let few = (1.0..=FEW * count).contains(&different) && local > largest;

@@ -1,11 +1,12 @@
-//! What the other calls of a kind show of how well their errors are explained, in this very pair.
+//! Outliers among the calls of a family: how well errors are explained elsewhere in this pair.
 //!
-//! What the rules of transfer leave out (a sharp softmax, heavy tails) they leave out of all calls of a family: these are beyond
-//! what is expected together. A call that is so alone is at fault at a smaller excess than one that has no others to be held
-//! against, and gradients of which nobody recorded how much cancels are held against those that cancel as much.
+//! Effects that the transfer rules do not model (a sharp softmax, heavy tails) concern all calls of a family:
+//! they exceed the expectation together. A call that exceeds it alone is at fault at a smaller excess than one
+//! without peers, and gradients with an unrecorded amount of cancellation are compared with those that cancel
+//! as much.
 //!
-//! The bounds are in bits, and were met by 202,000 results, 44,000 results of statistics, and 450 arriving gradients of sound pairs
-//! of 14 public models (`benches/answers`).
+//! The bounds are in bits, and held for 202,000 results, 44,000 results of statistics, and 450 arriving
+//! gradients of sound pairs of 14 public models (`benches/answers`).
 
 use std::collections::HashMap;
 
@@ -13,36 +14,37 @@ use super::flow::Flow;
 use super::value::{By, Excess, Family, LEAST_CALLS, Remnant, Role, Weighed};
 use probe_dump::Phase;
 
-/// Excess of a result that stands out alone: a factor of 4.8. In sound pairs none that did was beyond 2.01.
+/// Threshold for a result that stands out alone: a factor of 4.8. In sound pairs none exceeded 2.01.
 const ALONE: f64 = 2.25;
 
-/// Bits that are between it and the excess of every other call.
+/// Distance in bits between its excess and that of every other call.
 const BEYOND_OTHERS: f64 = 2.0;
 
-/// The same of the extremes of statistics: of two elements, each a sample of what all are off by, both. In sound pairs the furthest were
-/// 3.25 bits beyond what is expected, and none 3 bits beyond all others.
+/// Thresholds for the extremes of statistics: both elements, each a sample of the error of all. In sound pairs
+/// the largest were 3.25 bits beyond the expectation, and none was 3 bits beyond all others.
 const EXTREMES: f64 = 3.0;
 const EXTREMES_BEYOND_OTHERS: f64 = 4.0;
 
-/// By how many bits a gradient that arrives is magnified more than all others that cancel as much. In sound pairs at most 1.96.
+/// Bits by which an arriving gradient is magnified more than all others that cancel as much. At most 1.96 in
+/// sound pairs.
 const MAGNIFIED: f64 = 3.0;
 
-/// Gradients cancel as much where what is left of the gradient beside them is as large, within a factor of 4.
+/// Gradients cancel as much if their remaining shares agree within a factor of 4.
 const AS_MUCH: f64 = 2.0;
 
 /// Gradients remembered for the next step.
 const REMEMBERED: usize = 64;
 
-/// What the steps before have shown.
+/// Excesses seen in earlier steps.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
     results: HashMap<Family, Others>,
     extremes: HashMap<Family, Others>,
-    /// Share and magnification of gradients that arrived, the last ones first.
+    /// Share and magnification of gradients that arrived, most recent first.
     remnants: Vec<(f64, f64)>,
 }
 
-/// How many other calls there are, and how far the furthest is beyond what is expected.
+/// Number of other calls, and the largest excess among them.
 #[derive(Debug, Clone, Copy)]
 struct Others {
     calls: usize,
@@ -56,7 +58,7 @@ impl Others {
         Self { calls: self.calls + other.calls, furthest: self.furthest.max(other.furthest) }
     }
 
-    /// Whether so many others are so far below `excess`.
+    /// Returns true if there are enough others and all are far below `excess`.
     fn leave_alone(self, excess: f64, by: f64) -> bool {
         self.calls >= LEAST_CALLS && excess - self.furthest > by
     }
@@ -65,9 +67,9 @@ impl Others {
 /// Calls of one family in this part, each with its excess.
 #[derive(Debug, Default)]
 struct Calls {
-    /// In order, each once.
+    /// Sorted, without duplicates.
     calls: Vec<(usize, f64)>,
-    /// The two furthest.
+    /// The two with the largest excess.
     furthest: [(usize, f64); 2],
 }
 
@@ -85,7 +87,7 @@ impl Calls {
         }
     }
 
-    /// All calls but this one.
+    /// Returns the other calls.
     fn but(&self, call: usize) -> Others {
         let is_mine = self.calls.binary_search_by_key(&call, |(other, _)| *other).is_ok();
         let [first, second] = self.furthest;
@@ -98,24 +100,24 @@ impl Calls {
     }
 }
 
-/// All values of a part that others of their kind are held against.
+/// All values of a part that others of their family are compared with.
 pub(super) struct Peers<'a> {
     results: HashMap<&'a Family, Calls>,
     extremes: HashMap<&'a Family, Calls>,
-    /// Share, call and magnification of gradients that arrive, by share.
+    /// Share, call and magnification of arriving gradients, sorted by share.
     remnants: Vec<(f64, usize, f64)>,
     seen: &'a Seen,
 }
 
-/// Excess of the extremes of a value of which statistics alone are known, where its inputs explain more than it makes itself: what
-/// they are off by of its own, statistics do not tell.
+/// Returns the excess of a value's extremes if only statistics are known and its inputs explain more than its
+/// own error: statistics do not show the extremes' own error.
 fn excess_of_extremes(value: &Weighed, floor: f64) -> Option<f64> {
     let known = value.blind && value.family.role == Role::Result && value.explained > floor;
     known.then(|| (value.extremes.max(f64::MIN_POSITIVE) / floor.hypot(value.explained)).log2())
 }
 
 impl<'a> Peers<'a> {
-    /// Of values that are judged at all. `raw` is the excess of each, in bits.
+    /// Built from the values that are judged at all. `raw` is the excess of each, in bits.
     pub(super) fn of(
         values: &'a [Weighed],
         floors: &[(f64, bool)],
@@ -143,7 +145,7 @@ impl<'a> Peers<'a> {
         peers
     }
 
-    /// How a value that is judged stands out alone, if it does.
+    /// Returns the way in which a judged value stands out, if it does.
     pub(super) fn stands_out(&self, value: &Weighed, floor: f64, raw: f64) -> Option<By> {
         let others = |calls: &HashMap<&Family, Calls>, seen: &HashMap<Family, Others>| {
             let here = calls.get(&*value.family).map_or(Others::NONE, |calls| calls.but(value.call));
@@ -167,7 +169,7 @@ impl<'a> Peers<'a> {
         alone.then_some(By::Alone)
     }
 
-    /// Other gradients that cancel as much as one.
+    /// Returns the other gradients that cancel as much.
     fn as_much(&self, call: usize, remnant: Remnant) -> Others {
         let alike = |share: f64| (share / remnant.share).log2().abs() <= AS_MUCH;
         let first = self.remnants.partition_point(|(share, ..)| *share < remnant.share && !alike(*share));
@@ -179,7 +181,7 @@ impl<'a> Peers<'a> {
             .fold(Others::NONE, |others, magnified| others.with(Others { calls: 1, furthest: magnified }))
     }
 
-    /// What the next step of this rank may build on.
+    /// Returns the state that the next step of this rank may use.
     pub(super) fn seen(&self) -> Seen {
         let add = |seen: &mut HashMap<Family, Others>, calls: &HashMap<&Family, Calls>| {
             for (family, calls) in calls {
@@ -196,7 +198,7 @@ impl<'a> Peers<'a> {
     }
 }
 
-/// Takes back what was said of gradients that may have come through a choice which noise flipped: that makes an error of its own.
+/// Clears gradients that may have passed through a choice flipped by noise: that makes an error of its own.
 pub(super) fn acquit(flow: &Flow<'_>, values: &[Weighed], excess: &mut [Excess]) {
     for (value, excess) in values.iter().zip(excess) {
         if excess.is_fault && excess.by == By::Remnant && is_behind_choice(flow, value.place.0) {
@@ -205,13 +207,14 @@ pub(super) fn acquit(flow: &Flow<'_>, values: &[Weighed], excess: &mut [Excess])
     }
 }
 
-/// Whether a function that chooses lies on the way of a gradient that arrives at the backward op at `position`: behind its forward call,
-/// in the innermost module around it from which gradients of later parts were recorded.
+/// Returns true if a choosing function lies on the path of a gradient that arrives at the backward op at
+/// `position`: after its forward call, in the innermost surrounding module from which gradients of later parts
+/// were recorded.
 fn is_behind_choice(flow: &Flow<'_>, position: usize) -> bool {
     let Some(mut from) = flow.forward_of(position) else { return true };
     loop {
         let outer = flow.parent(from);
-        // A module is recorded when it ends: what ran since then is inside it.
+        // A module is recorded when it ends: ops that ran since then are inside it.
         let later = from + 1..outer.unwrap_or(flow.nodes.len()).max(from + 1);
         let forward = || later.clone().filter(|&op| flow.nodes[op].op.name.phase() == Phase::Forward);
         if forward().any(|op| flow.nodes[op].traits.chooses) {
@@ -239,7 +242,7 @@ mod tests {
     use crate::precision::Precision;
     use probe_dump::DType;
 
-    /// A result of call `call` that is as far off as is expected.
+    /// Returns a result of call `call` with an error as expected.
     fn result(call: usize) -> Weighed {
         let family = Family {
             role: Role::Result,
@@ -269,7 +272,7 @@ mod tests {
         }
     }
 
-    /// What gives away the last of some values, the excess of each as given.
+    /// Returns how the last of some values stands out, given the excess of each.
     fn last(values: &[Weighed], raw: &[f64], seen: &Seen) -> (Option<By>, Seen) {
         let floors = vec![(1e-7, false); values.len()];
         let peers = Peers::of(values, &floors, raw, seen, 0.3);

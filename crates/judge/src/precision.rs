@@ -1,31 +1,31 @@
-//! What rounding may do: least errors by element type, the levels that known precisions leave in a run, and how far a level
-//! that calls share may go before no precision explains it.
+//! Effects of rounding: least errors by dtype, the levels that known precisions leave in a run, and the
+//! highest level shared by calls that a precision can explain.
 //!
 //! All numbers are relative l2 errors: the norm of the difference over the norm of the result (its scale without
 //! cancellation, see [`scale`](super::scale)).
 
 use probe_dump::DType;
 
-/// Floors of one element type.
+/// Floors of one dtype.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Precision {
     /// One unit in the last place, relative to the largest power of two below the element.
     pub(super) unit: f64,
-    /// Least error that is ever held against an op: what one device may round otherwise than the other where nothing else
+    /// Smallest error ever held against an op: the difference in rounding between two devices if nothing else
     /// is known. 2^-22 in binary32: two roundings of a product and a sum, each by half a unit, on both sides.
     pub(super) least: f64,
-    /// What an op may be off by where too few calls of its kind show what they leave: half a unit in types so coarse that
-    /// the rounding of the result is all there is to see, else `least`.
+    /// Error an op may have if too few calls of its kind show their level: half a unit in types so coarse that
+    /// the rounding of the result dominates, else `least`.
     pub(super) unknown: f64,
-    /// Largest level that calls of one function share and that is still rounding: 64 units in the last place, the mean
-    /// that the operator standards allow binary32 (`docs/compare.md`), eight in coarser types.
+    /// Largest level shared by calls of one function that is still rounding: 64 units in the last place, the
+    /// mean that the operator standards allow binary32 (`docs/compare.md`), eight in coarser types.
     pub(super) function: f64,
-    /// The same of products, whose factors a device may round before it multiplies them.
+    /// Largest such level of products, whose factors a device may round before it multiplies them.
     pub(super) product: f64,
 }
 
 impl Precision {
-    /// Floors of these powers of two.
+    /// Builds the floors from powers of two.
     const fn new([unit, least, unknown, function, product]: [i64; 5]) -> Self {
         Self {
             unit: two(unit),
@@ -36,7 +36,7 @@ impl Precision {
         }
     }
 
-    /// The floors of a type; `None` for types that are exact.
+    /// Returns the floors of a dtype; `None` for exact types.
     pub(super) fn of(dtype: DType) -> Option<&'static Self> {
         const F64: Precision = Precision::new([-52, -51, -49, -40, -30]);
         const F32: Precision = Precision::new([-23, -22, -22, -17, -9]);
@@ -55,8 +55,8 @@ impl Precision {
         })
     }
 
-    /// Spacing of the numbers of a type around zero, below its normal numbers: what a small element may be off by. 0 for types
-    /// whose normal numbers reach far below what networks compute.
+    /// Returns the spacing of a dtype's numbers around zero, below its normal numbers: the possible error of a
+    /// small element. 0 for dtypes whose normal numbers reach far below what networks compute.
     pub(super) fn spacing(dtype: DType) -> f64 {
         match dtype {
             DType::F16 => 2_f64.powi(-24),
@@ -66,13 +66,13 @@ impl Precision {
         }
     }
 
-    /// The coarser of two.
+    /// Returns the coarser of two precisions.
     pub(super) fn coarser(&'static self, other: &'static Self) -> &'static Self {
         if other.unit > self.unit { other } else { self }
     }
 }
 
-/// A power of two among the normal numbers.
+/// Returns a power of two among the normal numbers.
 const fn two(exponent: i64) -> f64 {
     f64::from_bits((1023 + exponent).cast_unsigned() << 52)
 }
@@ -82,19 +82,19 @@ const fn two(exponent: i64) -> f64 {
 pub(super) struct ProductPrecision {
     /// Name in notes.
     pub(super) name: &'static str,
-    /// Level that theory gives for a product of operands without correlation.
+    /// Theoretical level of a product of uncorrelated operands.
     pub(super) predicted: f64,
-    /// Least and largest level that tell it.
+    /// Smallest and largest level that indicate it.
     pub(super) range: (f64, f64),
-    /// What a product may be off by.
+    /// Error that a product may have.
     pub(super) floor: f64,
-    /// How to compute both sides alike.
+    /// Instructions for computing both sides alike.
     pub(super) repair: &'static str,
 }
 
-/// Factors rounded to `p` bits behind the point are off by `2^-(p+1) / sqrt(3)` each in the worst binade, about 0.72 of
-/// that over a binade; a product of two of them by `sqrt(2)` times that: 2.9e-4 for the 10 bits of TF32 and HF32, 2.3e-3 for
-/// the 7 bits of bfloat16. The ranges leave room for what has accumulated on the way.
+/// Factors rounded to `p` fraction bits are off by `2^-(p+1) / sqrt(3)` each in the worst binade, about 0.72
+/// of that over a binade; a product of two of them by `sqrt(2)` times that: 2.9e-4 for the 10 bits of TF32 and
+/// HF32, 2.3e-3 for the 7 bits of bfloat16. The ranges leave room for accumulated error.
 pub(super) const PRODUCT_PRECISIONS: [ProductPrecision; 2] = [
     ProductPrecision {
         name: "as with 10-bit inputs (TF32 on GPUs, HF32 on NPUs; float16 inputs look the same)",
@@ -112,14 +112,14 @@ pub(super) const PRODUCT_PRECISIONS: [ProductPrecision; 2] = [
     },
 ];
 
-/// The precision that explains a level of products of binary32, if any does.
+/// Returns the precision that explains a level of binary32 products, if any.
 pub(super) fn product_precision(level: f64) -> Option<&'static ProductPrecision> {
     PRODUCT_PRECISIONS.iter().find(|known| (known.range.0..known.range.1).contains(&level))
 }
 
-/// Factor by which rounding grows with the number of terms of a sum, for sums up to 1,024 terms 1: the error of a sum in
-/// any order is random and grows with the root of its length (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019); devices
-/// sum in blocks, so that it begins late.
+/// Returns the factor by which rounding grows with the number of terms of a sum, 1 for sums of up to 1,024
+/// terms: the error of a sum in any order is random and grows with the root of its length (Higham and Mary,
+/// SIAM J. Sci. Comput. 41(5), 2019); devices sum in blocks, so the growth begins late.
 pub(super) fn of_sum(terms: f64) -> f64 {
     (terms / 1024.0).max(1.0).sqrt()
 }

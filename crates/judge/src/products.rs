@@ -1,7 +1,7 @@
-//! What the products of a part show of the precision that its devices compute products in: of binary32, in the forward pass.
+//! Precision of products, as shown by a part's binary32 products in the forward pass.
 //!
-//! Every value may ask, so that no answer goes through all products: they stand in order of their calls, and what is asked of
-//! all of them is known beforehand.
+//! Any value may query it, so no query scans all products: they are sorted by call, and totals are
+//! precomputed.
 
 use super::median::median;
 use super::ops::Kind;
@@ -9,51 +9,51 @@ use super::precision::{PRODUCT_PRECISIONS, ProductPrecision};
 use super::value::{LEAST_CALLS, MANY, Weighed};
 use probe_dump::DType;
 
-/// Elements, and terms of each, of products that speak for the precision of all: outer products of positions and
-/// frequencies have factors of few bits.
+/// Least number of elements, and of terms of each, for a product to indicate the precision of all: outer
+/// products of positions and frequencies have factors of few bits.
 const LARGE: f64 = 16.0;
 
 /// Factor by which the errors that statistics show of products vary.
 const SEEN: f64 = 4.0;
 
-/// Factor within which a prediction is met.
+/// Factor within which a prediction counts as met.
 const NEAR: f64 = 1.5;
 
-/// Share of the products that must be coarse for all to be.
+/// Fraction of the products that must be coarse for all to count as coarse.
 const MOST: f64 = 0.8;
 
-/// Of products of which statistics alone are known: each shows a part of its error, and at least half of them more than
-/// binary32 leaves.
+/// The same for products with statistics only: each shows a part of its error, and at least half of them show
+/// more than binary32 leaves.
 const HALF: f64 = 0.5;
 
-/// A product on equal inputs below this share of the least coarse level is fine.
+/// A product on equal inputs below this fraction of the smallest coarse level is fine.
 const FINE: f64 = 0.5;
 
-/// What a product shows of its precision.
+/// Precision shown by one product.
 #[derive(Debug, Clone, Copy)]
 struct Shown {
     call: usize,
     error: f64,
-    /// Root of what the inputs do not explain.
+    /// Root of the squared error that the inputs do not explain.
     own: f64,
-    /// Its error is its own.
+    /// True if its error is its own.
     clean: bool,
 }
 
-/// Products of binary32 in the forward pass, by their calls.
+/// Binary32 products of the forward pass, by call.
 #[derive(Debug, Default)]
 pub(super) struct Products {
-    /// Those that speak for the precision of all.
+    /// Products that indicate the precision of all.
     large: Vec<Shown>,
-    /// Of these, those whose error is their own.
+    /// Products among `large` whose error is their own.
     clean: Vec<Shown>,
-    /// Errors of the large ones, the least first.
+    /// Errors of the large ones, ascending.
     errors: Vec<f64>,
-    /// Calls of small ones that are off by less than a coarse product.
+    /// Calls of small products with errors below those of a coarse product.
     fine_small: Vec<usize>,
 }
 
-/// Whether a product is one of many terms and elements.
+/// Returns true for a product with many terms and elements.
 fn is_large(value: &Weighed) -> bool {
     value.elements.min(value.terms) >= LARGE
 }
@@ -62,23 +62,23 @@ fn fine() -> f64 {
     FINE * PRODUCT_PRECISIONS[0].range.0
 }
 
-/// Floor of the products of a part whose statistics show that all are coarse; 0 where they are not.
+/// Returns the floor of a part's products if statistics show that all are coarse; 0 otherwise.
 pub(super) fn coarse_statistics<'a>(products: impl Iterator<Item = &'a Weighed>) -> f64 {
     let mut products: Vec<(f64, f64)> = products
         .filter(|value| value.blind && is_large(value))
         .map(|value| (value.error, value.least))
         .collect();
-    // The first third: what comes of a fault later is not theirs.
+    // Only the first third: later errors may come from a fault.
     products.truncate(products.len().div_ceil(3));
     let coarse = products.iter().filter(|(error, least)| *error > SEEN * least).count() as f64;
     let enough = products.len() >= LEAST_CALLS && coarse >= HALF * products.len() as f64;
-    // A fault among them leaves those before it as they are.
+    // A fault among them does not affect those before it.
     let all = products.iter().all(|(error, least)| error > least);
     if enough && all { PRODUCT_PRECISIONS[0].floor } else { 0.0 }
 }
 
 impl Products {
-    /// Adds a product of binary32 of the forward pass: its own error, and whether that is all of its error.
+    /// Adds a binary32 product of the forward pass: its own error, and whether that is all of its error.
     pub(super) fn add(&mut self, value: &Weighed, own: f64, clean: bool) {
         if is_large(value) {
             self.large.push(Shown { call: value.call, error: value.error, own, clean });
@@ -87,7 +87,7 @@ impl Products {
         }
     }
 
-    /// To be called once all are added.
+    /// Must be called after all products are added.
     pub(super) fn finish(&mut self) {
         self.large.sort_by_key(|shown| shown.call);
         self.clean = self.large.iter().filter(|shown| shown.clean).copied().collect();
@@ -95,7 +95,7 @@ impl Products {
         self.errors.sort_by(f64::total_cmp);
     }
 
-    /// Errors of the nearest products before a call, the nearest first, and after it.
+    /// Returns the errors of the nearest products before a call, nearest first, and of those after it.
     fn around(&self, call: usize) -> (impl Iterator<Item = f64>, impl Iterator<Item = f64>) {
         let before = self.large.partition_point(|shown| shown.call < call);
         let after = self.large.partition_point(|shown| shown.call <= call);
@@ -104,7 +104,7 @@ impl Products {
         (before.iter().rev().map(error).take(MANY), after.iter().map(error).take(MANY))
     }
 
-    /// Large products of other calls: how many, and how many of them are off by `least` and more.
+    /// Counts the large products of other calls, and those among them with errors of at least `least`.
     fn others_beyond(&self, call: usize, least: f64) -> (usize, usize) {
         let first = self.large.partition_point(|shown| shown.call < call);
         let mine = self.large[first..].iter().take_while(|shown| shown.call == call);
@@ -114,9 +114,10 @@ impl Products {
         (self.large.len() - all, beyond - far)
     }
 
-    /// Where few products run on inputs that agree, because each is coarse: those few are off by just what a known precision
-    /// predicts, and hardly a product is off by less. Devices compute products in these precisions unless told otherwise, so
-    /// that in a program of one or two products nothing else need speak for it. `own` is the value's own error.
+    /// Returns the coarse level if few products run on agreeing inputs because each product is coarse: those
+    /// few match the prediction of a known precision, and hardly any product has a smaller error. Devices
+    /// compute products in these precisions by default, so a program of one or two products needs no other
+    /// evidence. `own` is the value's own error.
     pub(super) fn coarse_level(&self, value: &Weighed, own: f64) -> Option<f64> {
         if value.family.dtype != DType::F32 {
             return None;
@@ -129,7 +130,7 @@ impl Products {
             return None;
         }
         let fine_small = self.fine_small.iter().any(|call| *call != value.call);
-        // Several products, one after the other, leave more than one.
+        // Several consecutive products leave more error than one.
         let several = value.is_composite() || matches!(value.kind, Kind::Recurrent | Kind::Attention);
         let largest = |known: &ProductPrecision| if several { known.range.1 } else { NEAR * known.predicted };
         PRODUCT_PRECISIONS.iter().find_map(|known| {
@@ -150,7 +151,8 @@ impl Products {
         })
     }
 
-    /// Statistics show but a part of an error, so the products before and after are held against what binary32 leaves.
+    /// Statistics show only a part of an error, so the products before and after are compared with what
+    /// binary32 leaves.
     fn coarse_level_of_statistics(&self, value: &Weighed) -> Option<f64> {
         let (before, after) = self.around(value.call);
         let (mut before, mut after): (Vec<f64>, Vec<f64>) = (before.collect(), after.collect());
@@ -168,14 +170,15 @@ impl Products {
             let default = PRODUCT_PRECISIONS[0];
             return (value.error < NEAR * default.predicted).then_some(default.floor);
         }
-        // What comes of a fault is no precision.
+        // The effect of a fault is not a precision.
         Some((SEEN * earlier.max(later)).min(PRODUCT_PRECISIONS[1].floor))
     }
 
-    /// Level of products that were not recorded: none where recorded ones show that this run computes them in full.
+    /// Returns the level of unrecorded products: zero if recorded ones show that this run computes them in
+    /// full precision.
     pub(super) fn level_of_unrecorded(&self, value: &Weighed) -> f64 {
         let full = if value.blind {
-            // What one of them shows in its statistics is but a part of its error; what comes of a fault is behind it.
+            // Statistics of one product show only a part of its error; effects of a fault come after it.
             let mut errors: Vec<f64> = self.around(value.call).0.collect();
             !errors.is_empty() && median(&mut errors) <= SEEN * value.least
         } else {
@@ -189,7 +192,7 @@ impl Products {
 mod tests {
     use super::*;
 
-    /// Products whose calls and errors are given.
+    /// Builds products from calls and errors.
     fn products(shown: &[(usize, f64)]) -> Products {
         let large = shown.iter().map(|&(call, error)| Shown { call, error, own: error, clean: false });
         let mut products = Products { large: large.collect(), ..Products::default() };

@@ -1,7 +1,9 @@
-//! What a function can make of what it was given: a result beyond that is wrong whatever the noise, also where the runs have long drifted apart.
+//! Bounds on a result, derived from its inputs: a result outside them is wrong whatever the noise, even after
+//! the runs have drifted far apart.
 //!
-//! The bounds are those of interval arithmetic (R. E. Moore, Interval Analysis, 1966) on the extremes that were recorded. A single row that a
-//! kernel got wrong hides in the norm of a large tensor, but not in its extremes.
+//! The bounds are those of interval arithmetic (R. E. Moore, Interval Analysis, 1966) on the recorded
+//! extremes. A single row that a kernel got wrong is hidden in the norm of a large tensor, but not in its
+//! extremes.
 
 use super::difference::Difference;
 use super::flow::{Flow, Place};
@@ -9,14 +11,15 @@ use super::ops::base;
 use super::precision::Precision;
 use probe_dump::{Number, Op, Scalar, Slot, Value};
 
-/// Share of the larger bound by which rounding may carry a result beyond it, at least: products of factors that were rounded to the 11 bits of
-/// TF32 and HF32 are off by less.
+/// Least fraction of the larger bound by which rounding may exceed it: products of factors rounded to the 11
+/// bits of TF32 and HF32 have smaller errors.
 const ROUNDING: f64 = 4e-3;
 
-/// The same in units in the last place, for coarser types.
+/// The same tolerance in units in the last place, for coarser types.
 const UNITS: f64 = 4.0;
 
-/// Share of that room which the baseline may take: what parts the two sides is then more than rounding.
+/// Fraction of that tolerance which the baseline may use: the difference between the sides is then more than
+/// rounding.
 const NEARLY: f64 = 0.25;
 
 /// Least and greatest element.
@@ -43,12 +46,12 @@ impl Range {
         (least.is_finite() && greatest.is_finite()).then_some(Self { least, greatest })
     }
 
-    /// From the smaller of the least to the larger of the greatest elements.
+    /// Returns the smallest range that contains both.
     fn hull(self, other: Self) -> Self {
         Self { least: self.least.min(other.least), greatest: self.greatest.max(other.greatest) }
     }
 
-    /// What both allow.
+    /// Returns the range that both allow.
     fn intersection(self, other: Self) -> Self {
         Self { least: self.least.max(other.least), greatest: self.greatest.min(other.greatest) }
     }
@@ -83,16 +86,17 @@ impl Range {
     }
 }
 
-/// What a function can make.
+/// Bounds of a function's result.
 struct Bounds {
     range: Range,
-    /// What rounding is relative to, beside the bound itself: the largest of what is added or averaged. Of functions of single elements a hundredth
-    /// of the largest input: what breaks a bound of 0 by less makes no difference.
+    /// Size that rounding is relative to, besides the bound itself: the largest value added or averaged. For
+    /// functions of single elements, a hundredth of the largest input: smaller violations of a bound of 0 make
+    /// no difference.
     size: f64,
 }
 
 impl Bounds {
-    /// Which of them a result breaks, in words; `rounding` is what may pass a bound, relative to it.
+    /// Describes the bound that a result breaks; `rounding` is the tolerance relative to it.
     fn broken_by(&self, made: Range, rounding: f64) -> Option<String> {
         let allowed = self.range;
         let slack = |bound: f64| rounding * bound.abs().max(self.size);
@@ -109,8 +113,8 @@ impl Bounds {
     }
 }
 
-/// Which bound the candidate's first result breaks, in words. Where the baseline's breaks its own as well, or nearly so, the function is another one
-/// than its name says.
+/// Describes the bound that the candidate's first result breaks. If the baseline's result breaks its own bound
+/// too, or nearly so, the function is not what its name suggests.
 pub(super) fn beyond(flow: &Flow<'_>, place: Place) -> Option<String> {
     let node = &flow.nodes[place.0];
     let fact = flow.fact(place);
@@ -125,22 +129,23 @@ pub(super) fn beyond(flow: &Flow<'_>, place: Place) -> Option<String> {
     let breach = |op: Option<&Op>, slot: Option<&Slot>, share: f64| {
         Some(possible(op?)?.broken_by(Range::of(&slot?.value)?, share * rounding))
     };
-    // The candidate first: hardly any breaks its bounds.
+    // The candidate first: violations are rare.
     let said = breach(c, c_slot, 1.0)??;
     breach(b, b_slot, NEARLY)?.is_none().then_some(said)
 }
 
-/// What a function can make of what it was given; `None` of those that have no such bounds, or where the extremes are not known.
+/// Returns the bounds of a function's result; `None` for functions without such bounds, or if the extremes are
+/// unknown.
 fn possible(op: &Op) -> Option<Bounds> {
     let given = || op.slots.iter().filter(|slot| !slot.side.is_result());
     let ranges = || given().filter(|slot| is_float(slot)).map(|slot| Range::of(&slot.value));
     let first = || ranges().next().flatten();
     let all = || ranges().reduce(|a, b| Some(a?.hull(b?))).flatten();
     let element_wise = |range: Range| Some(Bounds { range, size: first()?.size() / 100.0 });
-    // Between its input and zero, and not below `least`.
+    // The result lies between the input and zero, and not below `least`.
     let shrinks = |least: f64| element_wise(first()?.with_zero().intersection(Range { least, ..POSITIVE }));
     let averages = |range: Range| Some(Bounds { range, size: range.size() });
-    // Of two operands, and no other argument: no factor, no rounding mode.
+    // Two operands and no other argument: no factor, no rounding mode.
     let both = |combine: fn(Range, Range) -> Range| {
         let mut operands = given();
         let (a, b) = (Range::of(&operands.next()?.value)?, Range::of(&operands.next()?.value)?);
@@ -148,12 +153,13 @@ fn possible(op: &Op) -> Option<Bounds> {
         let range = combine(a, b);
         alone.then_some(Bounds { range, size: a.size().max(b.size()).max(range.size()) })
     };
-    // Functions, methods and classes of modules are written in different ways.
+    // Functions, methods and module classes are spelled differently.
     let name = base(op).replace('_', "").to_ascii_lowercase();
     match name.as_str() {
         "relu" => shrinks(0.0),
         "relu6" => element_wise(first()?.with_zero().intersection(Range { least: 0.0, greatest: 6.0 })),
-        // The least values are rounded down: -0.16997 of the exact function, -0.17004 of the one with tanh, -0.16361 of the quick one.
+        // The least values are rounded down: -0.16997 for the exact function, -0.17004 with tanh, -0.16361 for
+        // the quick one.
         "gelu"
         | "fastgelu"
         | "quickgelu"
@@ -194,14 +200,15 @@ fn possible(op: &Op) -> Option<Bounds> {
         | "upsamplelinear1d"
         | "upsamplebilinear2d"
         | "upsampletrilinear3d" => averages(all()?),
-        // Padding is averaged as well.
+        // Padding is averaged too.
         "avgpool1d" | "avgpool2d" | "avgpool3d" | "adaptiveavgpool1d" | "adaptiveavgpool2d"
         | "adaptiveavgpool3d" => averages(all()?.with_zero()),
         "add" => both(Range::plus),
         "sub" | "subtract" => both(Range::less),
         "mul" | "multiply" => both(Range::times),
         attention if attention.starts_with("scaleddotproduct") => {
-            // Values are averaged with weights that add up to 1, or to nothing where all is masked. Dropout scales what it leaves.
+            // Values are averaged with weights that sum to 1, or to 0 if everything is masked. Dropout scales
+            // what it keeps.
             let is_scale = |slot: &Slot| &*slot.path == "kwarg.scale";
             let drops = given().any(|slot| !is_scale(slot) && is_positive_float(&slot.value));
             let values = given().filter(|slot| slot.value.tensor().is_some()).nth(2)?;

@@ -1,4 +1,4 @@
-//! Errors of both sides against a third run of higher precision: who is nearer to what exact arithmetic gives.
+//! Errors of both sides against a third run of higher precision: which side is nearer to exact arithmetic.
 
 use super::Cause;
 use super::candidate::Candidate;
@@ -7,32 +7,34 @@ use super::flow::{Flow, Place};
 use super::value::{Excess, Weighed};
 use probe_pair::BySlot;
 
-/// A candidate at most this many times as far from the reference as the baseline is as right as the baseline: the limit of
-/// the benchmark standard for the root mean square error (level L0 of the operator standards in use on Ascend, where the error of
-/// the NPU is held against that of a GPU, both against a CPU).
+/// A candidate at most this many times as far from the reference as the baseline is as good as the baseline:
+/// the limit of the benchmark standard for the root mean square error (level L0 of the operator standards in
+/// use on Ascend, which compare the error of the NPU with that of a GPU, both against a CPU).
 const AS_GOOD: f64 = 2.0;
 
-/// Errors of one value against the reference, as relative l2 errors; `None` where not known.
+/// Errors of one value against the reference, as relative l2 errors; `None` if unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ReferenceErrors {
-    /// Of the baseline.
+    /// Error of the baseline.
     pub baseline: Option<f64>,
-    /// Of the candidate.
+    /// Error of the candidate.
     pub candidate: Option<f64>,
 }
 
 impl ReferenceErrors {
-    /// How many times as far from the reference the candidate is; `None` where either is not known or the baseline is equal.
+    /// Returns the ratio of the candidate's distance from the reference to the baseline's; `None` if either is
+    /// unknown or the baseline is equal.
     pub fn ratio(self) -> Option<f64> {
         Some(self.candidate? / self.baseline.filter(|error| *error > 0.0)?)
     }
 
-    /// Whether the candidate is as good as the baseline. Errors below `least`, what rounding does, are no worse than it.
+    /// Returns true if the candidate is as good as the baseline. Errors below `least`, the size of rounding,
+    /// count as that.
     fn clears(self, least: f64) -> bool {
         matches!(self, Self { baseline: Some(b), candidate: Some(c) } if c <= AS_GOOD * b.max(least))
     }
 
-    /// In words; empty where not known.
+    /// Formats the errors; empty if unknown.
     pub(super) fn text(self) -> String {
         match (self.ratio(), self.candidate) {
             (Some(ratio), _) => format!(
@@ -52,12 +54,12 @@ impl ReferenceErrors {
 pub(super) struct OfPart<'a>(pub(super) &'a BySlot<ReferenceErrors>);
 
 impl OfPart<'_> {
-    /// The errors of a value.
+    /// Returns the errors of a value.
     pub(super) fn errors(self, (op, slot): Place) -> ReferenceErrors {
         self.0.at(op, slot).copied().unwrap_or_default()
     }
 
-    /// Values at fault that are as near to the reference as the baseline's are none; gives them.
+    /// Clears faulty values that are as near to the reference as the baseline's, and returns them.
     pub(super) fn acquit(self, values: &[Weighed], excess: &mut [Excess]) -> Vec<Place> {
         let mut acquitted = Vec::new();
         for (value, excess) in values.iter().zip(excess) {
@@ -69,7 +71,8 @@ impl OfPart<'_> {
         acquitted
     }
 
-    /// Whether a candidate rests on numbers alone, and these are as near to the reference as the baseline's.
+    /// Returns true if a candidate is based on numbers alone and these are as near to the reference as the
+    /// baseline's.
     pub(super) fn acquits(self, flow: &Flow<'_>, candidate: &Candidate) -> bool {
         let Some(slot) = candidate.slot.filter(|_| candidate.cause != Cause::Argument) else { return false };
         let place = (candidate.op, slot);

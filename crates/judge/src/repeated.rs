@@ -1,6 +1,7 @@
-//! Values that one side alone repeats, by ops of its own, before both sides compute the same: keys and values of grouped attention are read
-//! as they are by a kernel that shares them between heads, and repeated for each head for one that does not. Their shapes differ, and so
-//! do those of their gradients, of which one side makes one for each head and adds them up by itself.
+//! Values that only one side repeats, by its own ops, before both sides compute the same: a kernel that shares
+//! keys and values of grouped attention between heads reads them as they are, one that does not gets them
+//! repeated for each head. Their shapes differ, and so do those of their gradients: one side makes one per
+//! head and sums them itself.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,11 +12,11 @@ use super::{SlotJudgement, Verdict};
 use probe_dump::{Figure, TensorRecord};
 use probe_pair::{PartPair, Substitution, value_key};
 
-/// Values of the baseline and of the candidate.
+/// Value keys of the baseline and of the candidate.
 type Sides = [Option<u64>; 2];
 
-/// Gives values whose shapes differ for that reason what is known of the same values where both sides have them in one shape: what one side's
-/// copies read, or what they made.
+/// Gives values whose shapes differ for that reason the facts of the same values where both sides have one
+/// shape: the inputs or the results of one side's copies.
 pub(super) fn bring_together(flow: &mut Flow<'_>) {
     let reshaped: Vec<Place> = (0..flow.nodes.len())
         .filter(|&op| flow.nodes[op].is_paired)
@@ -46,7 +47,7 @@ pub(super) fn bring_together(flow: &mut Flow<'_>) {
         .filter_map(|place| {
             let [Some(b), Some(c)] = sides(flow, place) else { return None };
             let more = more_elements(flow, place)?;
-            // The first in execution order, whatever order sets have.
+            // The first in execution order, independent of set order.
             let same = groups
                 .iter()
                 .filter(|group| group.side == more)
@@ -73,7 +74,8 @@ pub(super) fn bring_together(flow: &mut Flow<'_>) {
     }
 }
 
-/// Whether results do not have other shapes for it: of what an op reads, those that it makes; a gradient has the shape of what it is of.
+/// Returns true if the different shape does not reach the op's results: for inputs, its results have equal
+/// shapes; a gradient has the shape of its value.
 fn ends_there(flow: &Flow<'_>, (op, slot): Place) -> bool {
     let node = &flow.nodes[op];
     let reshaped = |slot: usize| flow.fact((op, slot)).difference == Difference::Shape;
@@ -84,7 +86,7 @@ fn ends_there(flow: &Flow<'_>, (op, slot): Place) -> bool {
     }
 }
 
-/// The side that has a whole number of times as many elements as the other: 0 for the baseline, 1 for the candidate.
+/// Returns the side with an integer multiple of the other's elements: 0 for the baseline, 1 for the candidate.
 fn more_elements(flow: &Flow<'_>, place: Place) -> Option<usize> {
     let [b, c] = records(flow, place).map(|record| record.map(TensorRecord::len));
     let (b, c) = (b?, c?);
@@ -94,12 +96,12 @@ fn more_elements(flow: &Flow<'_>, place: Place) -> Option<usize> {
     }
 }
 
-/// Paths of what an op reads that one side repeats.
+/// Returns the paths of an op's inputs that one side repeats.
 pub(super) fn inputs<'a>(pair: &'a PartPair, op: usize, judged: &[SlotJudgement]) -> Vec<&'a str> {
     let slots = judged.iter().enumerate().filter_map(|(slot, judged)| {
         let (b, c) = pair.slot_at(op, slot);
         let (b, c) = (b?, c?);
-        // Shapes that differ for another reason have a verdict of their own.
+        // Shapes that differ for another reason have their own verdict.
         let is_other =
             b.value.tensor()?.len() != c.value.tensor()?.len() && judged.verdict == Verdict::Unknown;
         (is_other && !b.side.is_result()).then_some(&*b.path)
@@ -107,7 +109,7 @@ pub(super) fn inputs<'a>(pair: &'a PartPair, op: usize, judged: &[SlotJudgement]
     slots.collect()
 }
 
-/// A group of ops of one side alone that copy what they read, or hand on gradients of such copies.
+/// A group of unpaired ops of one side that copy what they read, or pass on gradients of such copies.
 struct Copies {
     /// 0 for the baseline, 1 for the candidate.
     side: usize,
@@ -135,7 +137,8 @@ impl Copies {
         Some(Self { side, read: values(false), made: values(true) })
     }
 
-    /// Values on the other end of the group: what it read, of one that it made; what it made, of one that it read.
+    /// Returns the values at the other end of the group: its inputs for one of its results, its results for
+    /// one of its inputs.
     fn across(&self, value: u64) -> impl Iterator<Item = u64> {
         let ends = match (self.made.contains(&value), self.read.contains(&value)) {
             (true, _) => Some(&self.read),

@@ -1,4 +1,4 @@
-//! The rules that decided something in one part, each once, so that rows can point at them.
+//! The rules that decided something in one part, each stored once, so that rows can refer to them.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,15 @@ use probe_dump::{DType, Ordinal};
 /// Identity of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RuleKey {
-    /// Floor, rounded to a half of a power of two, whether it was measured between runs of the baseline, and whether inputs
-    /// explain more than it.
+    /// Floor, rounded to a half power of two; whether it was measured between runs of the baseline; whether
+    /// inputs explain more than it.
     Floor(DType, i32, bool, bool),
     Exact,
     Checksum,
     User(usize),
 }
 
-/// Numbers rules as they come into use.
+/// Numbers the rules as they come into use.
 #[derive(Debug, Default)]
 pub(super) struct RuleBook {
     texts: Vec<Box<str>>,
@@ -23,7 +23,7 @@ pub(super) struct RuleBook {
 }
 
 impl RuleBook {
-    /// Number of a rule; its text is made once.
+    /// Returns the number of a rule; its text is made once.
     pub(super) fn index(&mut self, key: RuleKey, text: impl FnOnce() -> String) -> Ordinal {
         *self.known.entry(key).or_insert_with(|| {
             self.texts.push(text().into());
@@ -31,8 +31,8 @@ impl RuleBook {
         })
     }
 
-    /// Number of the rule that a value is held against its floor, which may be measured between runs of the baseline, or against what
-    /// its inputs explain where that is more.
+    /// Returns the number of the rule that compares a value with its floor, which may be measured between runs
+    /// of the baseline, or with what its inputs explain if that is more.
     pub(super) fn floor(
         &mut self,
         dtype: DType,
@@ -50,7 +50,7 @@ impl RuleBook {
         })
     }
 
-    /// The texts, in order of number.
+    /// Returns the texts, in order of number.
     pub(super) fn into_texts(self) -> Vec<Box<str>> {
         self.texts
     }

@@ -1,4 +1,4 @@
-//! The answer for the whole run, from the judgements of its parts.
+//! The result for the whole run, from the judgements of its parts.
 
 use std::collections::BTreeSet;
 
@@ -8,19 +8,19 @@ use super::{
     Verdict, across, group,
 };
 
-/// Most findings kept; beyond that a list of culprits helps nobody.
+/// Maximum number of findings kept; a longer list of culprits helps nobody.
 const MAX_CULPRITS: usize = 1000;
 
 /// A statement about a step and rank, or about the whole run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// Step and rank; none for a statement about the whole run.
+    /// Step and rank; `None` for a statement about the whole run.
     pub part: Option<(u64, u32)>,
     /// The statement.
     pub text: String,
 }
 
-/// Gathers parts, in any order and any grouping: what is made of them in the end is the same.
+/// Collects parts, in any order and grouping: the result is the same.
 #[derive(Debug, Default)]
 pub struct RunJudge {
     /// Ops at fault.
@@ -29,9 +29,9 @@ pub struct RunJudge {
     pub counts: Counts,
     /// Statements for the reader.
     pub notes: Vec<Note>,
-    /// With the part, where it is about one.
+    /// With the part, if it concerns one.
     pub incomplete: Vec<(Option<(u64, u32)>, Incomplete)>,
-    /// How many times as far from the reference the candidate's values are.
+    /// Ratios of the candidate's distance from the reference to the baseline's.
     pub ratios: Vec<f32>,
 }
 
@@ -50,7 +50,7 @@ impl RunJudge {
             .extend(part.incomplete.iter().map(|incomplete| (Some((step, rank)), incomplete.clone())));
     }
 
-    /// Adds what another one gathered of other parts.
+    /// Adds the parts collected by another judge.
     pub fn absorb(&mut self, other: Self) {
         self.findings.extend(other.findings);
         self.counts.add(&other.counts);
@@ -64,7 +64,7 @@ impl RunJudge {
         self.incomplete.push((None, Incomplete { place: place.into(), reason: reason.into() }));
     }
 
-    /// Adds something of one step of one rank that could not be read or compared.
+    /// Adds something in one step of one rank that could not be read or compared.
     pub fn add_incomplete_part(&mut self, part: (u64, u32), place: String, reason: String) {
         self.incomplete.push((Some(part), Incomplete { place, reason }));
     }
@@ -79,9 +79,9 @@ impl RunJudge {
         self.counts.ops_paired
     }
 
-    /// The answer.
+    /// Returns the summary.
     pub fn finish(mut self, baseline: RunInfo, candidate: RunInfo, seconds: f64) -> Summary {
-        // What is about the whole run first, then part after part; within one in the order that it was found in.
+        // The whole run first, then part by part; within one, in the order found.
         self.notes.sort_by_key(|note| note.part);
         self.incomplete.sort_by_key(|(part, _)| *part);
         if !self.ratios.is_empty() {
@@ -121,9 +121,10 @@ impl RunJudge {
     }
 }
 
-/// The first divergence, then the others: by step, in execution order; of several ranks origins before amplifiers.
+/// Sorts findings: the first divergence, then the others by step, in execution order; among ranks, origins
+/// before amplifiers.
 fn ranked(mut findings: Vec<Finding>) -> Vec<Finding> {
-    // Weights and data of a later step differ because an earlier one diverged: no news.
+    // Weights and data of a later step differ because an earlier one diverged; that is not reported again.
     if let Some(first) = findings.iter().map(|finding| finding.step).min() {
         findings.retain(|finding| finding.step == first || finding.cause != Cause::Input);
     }
@@ -132,8 +133,8 @@ fn ranked(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings
 }
 
-/// As many findings as a list has room for. The first of each fault stays before more of the same, so that no rank's own fault is hidden behind those
-/// that many ranks share.
+/// Limits the findings to the length of a list. The first finding of each fault takes precedence over
+/// repetitions, so that no rank's own fault is hidden behind those that many ranks share.
 fn kept(findings: Vec<Finding>) -> (Vec<Finding>, Vec<FaultGroup>) {
     let mut groups = group::groups(&findings);
     if findings.len() <= MAX_CULPRITS {
@@ -154,13 +155,14 @@ fn kept(findings: Vec<Finding>) -> (Vec<Finding>, Vec<FaultGroup>) {
     (kept.map(|(_, finding)| finding).collect(), groups)
 }
 
-/// A note that holds for several parts is said once, with the parts; where only its numbers differ, with those of the first.
+/// Merges notes of several parts into one, with the parts; if only the numbers differ, with those of the
+/// first.
 fn said_once(notes: &[Note]) -> Vec<String> {
     let mut said: Vec<(Vec<&str>, Vec<&Note>)> = Vec::new();
     for note in notes {
         let is_word = |word: &&str| !word.trim_start_matches('(').starts_with(|c: char| c.is_ascii_digit());
         let words: Vec<&str> = note.text.split(' ').filter(is_word).collect();
-        // What is said of the whole run has no place to be alike in.
+        // A note about the whole run has no part and is merged only with an identical one.
         let alike = |first: &Note| first.text == note.text || (first.part.is_some() && note.part.is_some());
         match said.iter_mut().find(|(known, notes)| *known == words && alike(notes[0])) {
             Some((_, notes)) => notes.push(note),
@@ -177,7 +179,7 @@ fn said_once(notes: &[Note]) -> Vec<String> {
     said.into_iter().map(told).collect()
 }
 
-/// Steps and ranks of notes, in words; `None` where there are none, or a note is about the whole run.
+/// Formats the steps and ranks of notes; `None` if there are none, or if a note is about the whole run.
 fn places(notes: &[&Note]) -> Option<String> {
     let parts: Vec<(u64, u32)> = notes.iter().map(|note| note.part).collect::<Option<_>>()?;
     let steps: BTreeSet<u64> = parts.iter().map(|(step, _)| *step).collect();

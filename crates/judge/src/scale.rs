@@ -1,27 +1,27 @@
-//! The scale of a result: its norm, or what that would be if nothing cancelled.
+//! The scale of a result: its norm, or the norm it would have if nothing cancelled.
 //!
-//! A gradient that is zero in exact arithmetic (of a bias in front of a normalisation, of the keys of an attention) is
-//! nothing but rounding: its relative error is 1 on any two devices. The rounding is as large as that of a result of the
-//! usual size, so the error is held against that size.
+//! A gradient that is zero in exact arithmetic (of a bias in front of a normalisation, of the keys of an
+//! attention) is nothing but rounding: its relative error is 1 on any two devices. The rounding is as large as
+//! that of a result of the usual size, so the error is compared with that size.
 //!
-//! Scales are those of operands without correlation. A sum of `k` products of elements with root mean squares `a` and `b`
-//! has the root mean square `sqrt(k) a b`, so the norm of `n` of them is `sqrt(n k) a b`. A sum of numbers has the norm of
-//! the numbers.
+//! Scales assume uncorrelated operands. A sum of `k` products of elements with root mean squares `a` and `b`
+//! has the root mean square `sqrt(k) a b`, so the norm of `n` of them is `sqrt(n k) a b`. A sum of numbers has
+//! the norm of the numbers.
 
 use super::flow::{Flow, Place};
 use super::ops::Kind;
 use probe_dump::Phase;
 
-/// Scale of a result, and how many terms were summed for each of its elements.
+/// Scale of a result, and the number of terms summed for each of its elements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Scale {
-    /// Norm that the result would have without cancellation.
+    /// Norm without cancellation.
     pub(super) norm: f64,
-    /// Terms of the sums; 1 where nothing is summed or it is not known.
+    /// Terms of the sums; 1 if nothing is summed or if unknown.
     pub(super) terms: f64,
 }
 
-/// Share of what rows without correlation give below which the gradient of an attention has cancelled.
+/// Fraction of the norm expected of uncorrelated rows below which an attention's gradient has cancelled.
 const CANCELLED: f64 = 0.1;
 
 /// A factor of a product.
@@ -40,7 +40,7 @@ impl<'a> Factor<'a> {
         usable.then(|| Self { rms: fact.norm / fact.len.sqrt(), len: fact.len, shape: flow.shape(place) })
     }
 
-    /// Size of a dimension, counted from the end.
+    /// Returns the size of a dimension, counted from the end.
     fn size_from_end(&self, dimension: usize) -> f64 {
         self.shape.iter().rev().nth(dimension).map_or(1.0, |&size| size as f64)
     }
@@ -50,7 +50,8 @@ impl<'a> Factor<'a> {
     }
 }
 
-/// Scale of the result at `place`, made of `given`, with `saved` from the forward.
+/// Returns the scale of the result at `place`, made from `given` and, for a gradient, the forward's `saved`
+/// values.
 pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]) -> Scale {
     let node = &flow.nodes[place.0];
     let fact = flow.fact(place);
@@ -73,13 +74,14 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
         }
         (Kind::Add, false) => scale.norm = norms(flow, given).fold(scale.norm, f64::max),
         (Kind::Normalisation, false) if place.1 > 0 && is_statistic(flow, place, given) => {
-            // A mean or deviation that was saved: as large as the elements it was taken of.
+            // A saved mean or deviation: as large as the elements it was computed from.
             if let Some(x) = given.first().and_then(|&place| Factor::of(flow, place)) {
                 scale.norm = scale.norm.max(x.rms * fact.len.sqrt());
             }
         }
         (_, true) => {
-            // A result with fewer elements than its gradient is a sum of it: broadcasting undone, elements picked twice.
+            // A gradient with fewer elements than the incoming one is a sum: broadcasting undone, or elements
+            // picked twice.
             let incoming = norms(flow, given).fold(0.0, f64::max);
             let elements = given.iter().map(|&place| flow.fact(place).len).fold(0.0, f64::max);
             if fact.len < elements {
@@ -92,7 +94,8 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
         _ => {}
     }
     if node.traits.kind == Kind::Normalisation && node.op.name.phase() == Phase::ParameterGradient {
-        // The gradients of its weight and bias are sums of the same terms, times numbers of size 1 for the weight.
+        // The gradients of its weight and bias are sums of the same terms; for the weight they are multiplied
+        // by numbers of size 1.
         let beside = node
             .results()
             .map(|slot| flow.fact((place.0, slot)))
@@ -100,13 +103,13 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
         scale.norm = beside.map(|beside| beside.norm).fold(scale.norm, f64::max);
     }
     if scale.norm <= 0.0 {
-        // All zero: held against what it was made of, or else against the other side.
+        // All zero: compare with the inputs, or else with the other side.
         scale.norm = norms(flow, given).fold(fact.norms.1, f64::max);
     }
     scale
 }
 
-/// What one of two factors was multiplied by, where the gradient at `place` is that of the first or the second.
+/// Returns the other factor of a product if `place` is the gradient of the first or the second.
 fn other_factor<'a>(flow: &Flow<'a>, place: Place, saved: &[Place]) -> Option<Factor<'a>> {
     let other = match &*flow.slot(place)?.path {
         "output.0" => "input.1",
@@ -117,12 +120,12 @@ fn other_factor<'a>(flow: &Flow<'a>, place: Place, saved: &[Place]) -> Option<Fa
     Factor::of(flow, *found)
 }
 
-/// Root mean square of what one of two factors was multiplied by, where `place` is the gradient of the other.
+/// Returns the root mean square of the other factor if `place` is the gradient of one of two.
 pub(super) fn size_of_other(flow: &Flow<'_>, place: Place, saved: &[Place]) -> Option<f64> {
     other_factor(flow, place, saved).map(|factor| factor.rms)
 }
 
-/// Norms of the floats among values, sentinels left out.
+/// Returns the norms of the float values, without sentinels.
 fn norms<'f>(flow: &'f Flow<'_>, places: &'f [Place]) -> impl Iterator<Item = f64> + 'f {
     places
         .iter()
@@ -131,7 +134,7 @@ fn norms<'f>(flow: &'f Flow<'_>, places: &'f [Place]) -> impl Iterator<Item = f6
         .map(|fact| fact.norm)
 }
 
-/// A small result beside the first one.
+/// Returns true for a result with fewer elements than the first input.
 fn is_statistic(flow: &Flow<'_>, place: Place, given: &[Place]) -> bool {
     given.first().is_some_and(|&first| flow.fact(place).len < flow.fact(first).len)
 }
@@ -143,7 +146,7 @@ fn sum_of_products(scale: &mut Scale, len: f64, terms: f64, a: Factor<'_>, b: Fa
     }
 }
 
-/// The two factors of a product: the first two tensors with dimensions.
+/// Returns the two factors of a product: the first two tensors with more than one dimension.
 fn factors<'a>(flow: &Flow<'a>, places: &[Place]) -> Option<(Factor<'a>, Factor<'a>)> {
     let mut found = places
         .iter()
@@ -152,7 +155,7 @@ fn factors<'a>(flow: &Flow<'a>, places: &[Place]) -> Option<(Factor<'a>, Factor<
     Some((found.next()?, found.next()?))
 }
 
-/// Terms of a product of `x` and `w`.
+/// Returns the number of terms of a product of `x` and `w`.
 fn terms(base: &str, x: Factor<'_>, w: Factor<'_>) -> f64 {
     if is_convolution(base) { w.len / w.first() } else { x.size_from_end(0) }
 }
@@ -170,7 +173,7 @@ fn product(flow: &Flow<'_>, place: Place, given: &[Place], scale: &mut Scale) {
 fn gradient_of_product(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place], scale: &mut Scale) {
     let fact = flow.fact(place);
     let node = &flow.nodes[place.0];
-    // Dispatcher ops list what was saved among their inputs, after the gradient.
+    // Dispatcher ops list saved values among their inputs, after the gradient.
     let (incoming, saved) = match given.split_first() {
         Some((first, rest)) if node.is_dispatcher() => (std::slice::from_ref(first), rest),
         _ => (given, saved),
@@ -184,7 +187,7 @@ fn gradient_of_product(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[
     };
     let shape = flow.shape(place);
     if shape.len() <= 1 {
-        // The gradient of a bias is a sum of what arrives.
+        // The gradient of a bias is a sum of the incoming one.
         scale.norm = scale.norm.max(g.rms * g.len.sqrt());
         scale.terms = (g.len / fact.len).max(1.0);
         return;
@@ -209,15 +212,16 @@ fn gradient_of_product(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[
     }
 }
 
-/// Products whose weight has a row for each feature of the result.
+/// Returns true for products whose weight has a row for each feature of the result.
 fn is_linear(base: &str) -> bool {
     base.eq_ignore_ascii_case("linear") || base.ends_with("Linear")
 }
 
-/// Queries, keys and values of an attention with rows of `d` elements. The gradient of the weights of a row is as large as
-/// `|g| |v|` of the rows; the weights of a row sum to 1, so the gradient of a query is up to that times a row of keys, over
-/// `sqrt(d)`; with row norms of `sqrt(d)` root mean squares that is `|g| v k sqrt(d)`. Many small weights average: their root
-/// sum of squares is what the result of the attention has of the size of the values.
+/// Raises the scale of an attention's gradients: queries, keys and values with rows of `d` elements. The
+/// gradient of the weights of a row is as large as `|g| |v|` of the rows; the weights of a row sum to 1, so
+/// the gradient of a query is up to that times a row of keys, over `sqrt(d)`; with row norms of `sqrt(d)` root
+/// mean squares that is `|g| v k sqrt(d)`. Many small weights average: their root sum of squares is the ratio
+/// of the attention's result to the size of the values.
 fn gradient_of_attention(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place], scale: &mut Scale) {
     let node = &flow.nodes[place.0];
     let (incoming, saved) = match given.split_first() {
@@ -236,14 +240,15 @@ fn gradient_of_attention(flow: &Flow<'_>, place: Place, given: &[Place], saved: 
     let out = tensors.find(|factor| factor.len.to_bits() == q.len.to_bits());
     let weights = out.map_or(1.0, |out| (out.rms / v.rms).min(1.0));
     let usual = g.rms * g.len.sqrt() * v.rms * across * weights;
-    // Rows of gradients and values that point the same way reach the root of their width more, all of which may cancel.
+    // Rows of gradients and values that point the same way reach more by the root of their width, all of which
+    // may cancel.
     let aligned = if scale.norm < CANCELLED * usual { width.sqrt() } else { 1.0 };
     scale.norm = scale.norm.max(usual * aligned);
     scale.terms = q.size_from_end(1).max(width);
 }
 
-/// Gradients of softmax and of normalisations are what is left of the incoming gradient when its mean, or its part along
-/// the result, is taken out.
+/// Raises the scale of gradients of softmax and normalisations: they are what remains of the incoming gradient
+/// after removing its mean, or its part along the result.
 fn gradient_that_projects(
     flow: &Flow<'_>,
     place: Place,
@@ -257,7 +262,7 @@ fn gradient_that_projects(
     let saved = if node.is_dispatcher() { given.get(1..).unwrap_or_default() } else { saved };
     let incoming = g.rms * g.len.sqrt();
     if fact.len < g.len {
-        // Of its weight and bias: sums over all rows.
+        // Gradients of its weight and bias: sums over all rows.
         scale.norm = scale.norm.max(incoming);
         scale.terms = g.len / fact.len;
         return;
@@ -267,7 +272,7 @@ fn gradient_that_projects(
     let Some(factor) = Factor::of(flow, *x) else { return };
     scale.norm = scale.norm.max(match node.traits.kind {
         Kind::Exponential => {
-            // The result of the softmax stands behind its input.
+            // The result of the softmax follows its input.
             let weights = saved.iter().rfind(same_size).and_then(|&place| Factor::of(flow, place));
             incoming * weights.unwrap_or(factor).rms
         }

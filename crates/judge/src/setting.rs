@@ -1,24 +1,25 @@
-//! What holds for a whole part: in which types the two runs compute, and what the captures were made for.
+//! Properties of a whole part: the dtypes the two runs compute in, and the purpose of the captures.
 
 use super::ops::{Kind, Traits};
 use super::precision::Precision;
 use probe_dump::{DType, Op, Phase, Slot, SlotSide, Task};
 use probe_pair::PartPair;
 
-/// Share of float tensors that must differ in type for the runs to count as computing in different types.
+/// Fraction of float tensors that must differ in dtype for the runs to count as computing in different dtypes.
 const MIXED_SHARE: f64 = 0.3;
 
-/// Share of ops that must change the type by themselves for that to be a setting (autocast) and not their fault.
+/// Fraction of ops that must change the dtype by themselves for that to be a setting (autocast) and not their
+/// fault.
 const MIXED_OPS: f64 = 0.2;
 
-/// Facts about one part that every slot is judged under.
+/// Facts about one part that apply to every slot.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Setting {
-    /// The runs compute in different float types: baseline's, candidate's, number of tensors.
+    /// The runs compute in different float dtypes: the baseline's, the candidate's, number of tensors.
     pub(super) mixed: Option<(DType, DType, usize)>,
-    /// Precision of the coarsest float type (fp8 aside) that takes part in earnest.
+    /// Precision of the coarsest float dtype (except fp8) that is used substantially.
     pub(super) coarsest: Option<&'static Precision>,
-    /// Products of binary32 are computed in this coarser type (autocast).
+    /// Binary32 products are computed in this coarser dtype (autocast).
     pub(super) autocast: Option<&'static Precision>,
     /// Both captures recorded checksums or hashes to prove equality of bits.
     pub(super) exact_task: bool,
@@ -87,7 +88,8 @@ fn coarsest(pair: &PartPair) -> Option<&'static Precision> {
         .reduce(Precision::coarser)
 }
 
-/// The coarsest type in which products or modules of binary32 inputs have their result in the baseline.
+/// Returns the coarsest dtype in which the baseline's products or modules with binary32 inputs have their
+/// result.
 fn autocast(pair: &PartPair) -> Option<&'static Precision> {
     let single = Precision::of(DType::F32)?;
     let ops = pair.baseline.ops.iter().filter(|op| op.name.phase() == Phase::Forward);
@@ -102,15 +104,15 @@ fn autocast(pair: &PartPair) -> Option<&'static Precision> {
     coarse.reduce(Precision::coarser).filter(|precision| precision.unit > single.unit)
 }
 
-/// APIs that hand out memory without writing to it.
+/// APIs that return memory without writing to it.
 const UNINITIALISED: [&str; 6] =
     ["empty", "empty_like", "empty_strided", "empty_with_format", "new_empty", "new_empty_strided"];
 
-/// Ops that write over their first input without reading it.
+/// Ops that overwrite their first input without reading it.
 const OVERWRITING: [&str; 8] =
     ["copy_", "zero_", "fill_", "normal_", "uniform_", "bernoulli_", "exponential_", "random_"];
 
-/// Collectives whose first input is the buffer they receive into.
+/// Collectives whose first input is the receive buffer.
 const RECEIVING: [&str; 11] = [
     "recv",
     "irecv",
@@ -125,7 +127,7 @@ const RECEIVING: [&str; 11] = [
     "all_to_all_single",
 ];
 
-/// True when the content of a slot is whatever the memory held before.
+/// Returns true if the slot's content is whatever the memory held before.
 pub(super) fn is_uninitialised(op: &Op, slot: &Slot) -> bool {
     let api = op.name.api();
     let received =

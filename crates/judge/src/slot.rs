@@ -1,4 +1,4 @@
-//! What is known of one pair of slots, whatever they hold.
+//! Facts about one pair of slots of any content.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use super::{Verdict, argument, tensor};
 use probe_dump::{Scalar, Slot, SlotSide, TensorRecord, Value};
 use probe_measure::Evidence;
 
-/// What one pair of slots is looked at under.
+/// Context in which a pair of slots is examined.
 pub(super) struct SlotView<'a> {
     /// Name of the op.
     pub(super) op: &'a str,
-    /// The content is left over memory: an output of `empty`, a receive buffer.
+    /// The content is leftover memory: an output of `empty`, a receive buffer.
     pub(super) uninitialised: bool,
-    /// What was measured.
+    /// Measured evidence.
     pub(super) evidence: &'a Evidence,
     /// Facts about the part.
     pub(super) setting: &'a Setting,
@@ -25,18 +25,18 @@ pub(super) struct SlotView<'a> {
     pub(super) rules: &'a Rules,
 }
 
-/// Facts that several slots have. What one op makes the next ones read, and most arguments are the same on both sides: of a part, two
-/// slots of three have the fact of another.
+/// Facts that several slots share. Results of one op are inputs of the next, and most arguments are equal on
+/// both sides: two of three slots of a part share the fact of another.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// By the records that they are of.
+    /// Indexed by the records.
     tensors: HashMap<(*const TensorRecord, *const TensorRecord), FactNumber>,
-    /// That of equal values that are no tensors.
+    /// The fact of equal values that are not tensors.
     equal: Option<FactNumber>,
 }
 
 impl SlotView<'_> {
-    /// What is known of the two slots; of two tensors that were met before, what was found then.
+    /// Returns the fact of the two slots, reusing it for tensors that were seen before.
     pub(super) fn shared_fact(
         &self,
         pair: (Option<&Slot>, Option<&Slot>),
@@ -46,7 +46,7 @@ impl SlotView<'_> {
     ) -> SlotFact {
         let side = pair.0.or(pair.1).map_or(SlotSide::Input, |slot| slot.side);
         let mut own = || facts.add(self.fact(pair, book));
-        // A rule speaks of slots by name, and what memory holds depends on who reads it.
+        // Rules match slots by name, and the contents of uninitialised memory depend on the reader.
         let alone = self.uninitialised || self.rules.any();
         let fact = match (pair.0.map(|slot| &slot.value), pair.1.map(|slot| &slot.value)) {
             _ if alone => own(),
@@ -117,7 +117,7 @@ fn kind_of(value: &Value) -> &'static str {
 fn one_sided(slot: &Slot, side: &str) -> Fact {
     let unknown = |reason: &str| Fact::certain(Verdict::Unknown, Difference::None, reason);
     match &slot.value {
-        // A default passed explicitly on one side, or the name of a device: says nothing about numbers.
+        // A default passed explicitly on one side, or a device name: no information about numbers.
         Value::None | Value::Unsupported => {
             unknown(&format!("{} in the {side}, absent on the other side", kind_of(&slot.value)))
         }

@@ -1,5 +1,6 @@
-//! Ops that one side alone has: a fault where what they hand on differs, else a remark. Devices and versions dispatch the same
-//! function as other ops: `matmul` is one op here, and `expand`, `bmm`, `view` there.
+//! Ops that only one side has: a fault if the results they pass on differ, else a remark. Devices and versions
+//! dispatch the same function to different ops: `matmul` may be one op on one side, and `expand`, `bmm`,
+//! `view` on the other.
 
 mod answered;
 mod levels;
@@ -19,27 +20,27 @@ use super::ops::Kind;
 use probe_dump::{Number, OpKind, Slot, TensorRecord};
 use probe_pair::{Substitution, slot_key, value_key};
 
-/// Statistics that differ by less than this share of the largest element are about the same.
+/// Statistics that differ by less than this fraction of the largest element count as similar.
 const ALIKE: f64 = 0.01;
 
-/// Factor by which a group is off by more than another one of the same products, which no precision of these explains.
+/// Factor over the error of another group with the same products that no precision explains.
 const ALONE: f64 = 8.0;
 
-/// Ops named of each side, in the remark and of a fault.
+/// Number of ops named per side, in the remark and in a fault.
 const NAMED: usize = 4;
 
-/// What the ops without a partner come to.
+/// Conclusions about the unpaired ops.
 pub(super) struct Structure {
-    /// The first op of the first group whose results make a difference.
+    /// The first op of the first group whose results differ.
     pub(super) fault: Option<Candidate>,
-    /// A remark on the groups that make none.
+    /// A remark on the groups without a difference.
     pub(super) note: Option<String>,
 }
 
-/// Judges the groups of ops without a partner; what arrives behind one of them otherwise is taken out of `candidates`: the
-/// group is told instead.
+/// Judges the groups of unpaired ops. Differences that arrive behind a group are removed from `candidates`:
+/// the group is reported instead.
 pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure {
-    // A part that could only be read to some point misses the rest for that reason.
+    // A part that could only be read in part lacks the rest for that reason.
     if !flow.pair.baseline.faults.is_empty() || !flow.pair.candidate.faults.is_empty() {
         return Structure { fault: None, note: None };
     }
@@ -57,19 +58,21 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
         };
         candidates.retain(|candidate| !behind(candidate) || !levels.explain(flow, group, candidate));
         let differs = if group.boundary.is_empty() && !group.feeds.is_empty() {
-            // What is made of it there tells.
+            // The values made from it there decide.
             false
         } else if group.boundary.is_empty() && computing(flow, group) == [None, None] {
             // Copies that nobody reads.
             false
         } else if group.boundary.is_empty() {
-            // Nobody recorded reads it: what both sides made of it tells, and what the module around hands on.
+            // No recorded op reads it: the values that both sides made from it decide, and the results of the
+            // surrounding module.
             let around: Vec<usize> = flow.around(first).take(1).collect();
             let reached = candidates.iter().any(|candidate| {
                 let inside = flow.around(candidate.op).take(1).eq(around.iter().copied());
                 candidate.op >= first && (around.contains(&candidate.op) || inside)
             });
-            // Where the other side computes there as well, what shows it is named by itself. Between modules nothing else can be named.
+            // If the other side computes there too, the op that shows the difference is named itself. Between
+            // modules nothing else can be named.
             let is_told = answered[place] && reached && !flow.modules_alone;
             !is_told && (reached || !ends_alike(flow, group))
         } else {
@@ -95,13 +98,13 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
         }
     }
     if let Some(fault) = &fault {
-        // Of a fault that shows behind the backward pass the forward call is named, whose own group may agree.
+        // For a fault behind the backward pass the forward call is named, and its own group may agree.
         harmless.retain(|group| !group.baseline.iter().chain(&group.candidate).any(|&op| op == fault.op));
     }
     Structure { note: remark(flow, &harmless), fault }
 }
 
-/// Takes out what ops are given in another shape, or one side alone is given, and make the same of.
+/// Removes inputs with a different shape, or on one side only, from which ops compute the same.
 fn without_reshaped(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) {
     let harmless: Vec<bool> = candidates
         .iter()
@@ -111,7 +114,7 @@ fn without_reshaped(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) {
     candidates.retain(|_| !harmless.next().unwrap_or(false));
 }
 
-/// A value that arrives in another shape, or on one side alone.
+/// Returns true for a value that arrives in another shape, or on one side only.
 fn is_reshaped(flow: &Flow<'_>, candidate: &Candidate) -> bool {
     let given = candidate.slot.filter(|_| candidate.arrived);
     given.is_some_and(|slot| {
@@ -119,8 +122,8 @@ fn is_reshaped(flow: &Flow<'_>, candidate: &Candidate) -> bool {
     })
 }
 
-/// Whether an op makes the same of what it is given otherwise: an attention that is given a mask here, and there makes its own, or one of another
-/// shape.
+/// Returns true if an op computes the same from different inputs: an attention that receives a mask on one
+/// side and makes its own, or one of another shape, on the other.
 fn comes_to_the_same(flow: &Flow<'_>, op: usize, candidates: &[Candidate]) -> bool {
     let mut results = flow.nodes[op].results().peekable();
     results.peek().is_some()
@@ -128,8 +131,8 @@ fn comes_to_the_same(flow: &Flow<'_>, op: usize, candidates: &[Candidate]) -> bo
         && candidates.iter().all(|candidate| candidate.op != op || is_reshaped(flow, candidate))
 }
 
-/// Whether the ops are those of an optimizer's step that is judged as a whole, by what it changed. Devices step in other ways: all
-/// parameters at once, or one after the other.
+/// Returns true if the ops belong to an optimizer step that is judged as a whole, by its changes. Devices
+/// implement steps differently: all parameters at once, or one by one.
 fn is_within_update(flow: &Flow<'_>, group: &Substitution) -> bool {
     let judged = |step: &str| {
         flow.named(step).is_some_and(|position| {
@@ -142,7 +145,7 @@ fn is_within_update(flow: &Flow<'_>, group: &Substitution) -> bool {
     ops.all(|&op| flow.nodes[op].op.parent.as_deref().is_some_and(judged))
 }
 
-/// What is said of a group beside the op that is named: in whose place it stands, and what shows the difference.
+/// Describes a group besides its named op: the ops it replaces, and the value that shows the difference.
 fn said(flow: &Flow<'_>, group: &Substitution, named: usize, shown: Option<&Candidate>) -> String {
     let mut parts = Vec::new();
     if !group.baseline.is_empty() && !group.candidate.is_empty() {
@@ -158,9 +161,9 @@ fn said(flow: &Flow<'_>, group: &Substitution, named: usize, shown: Option<&Cand
     parts.join(", ")
 }
 
-/// Whether ops of one side alone hand on what they read, as `detach` and `view` do, and `relu` of what is positive. Others
-/// compute something that the other side does not, however little it changes. What nobody reads makes no difference: a mean
-/// that is logged.
+/// Returns true if unpaired ops only pass on what they read, as `detach` and `view` do, and `relu` for
+/// positive values. Other ops compute something that the other side does not, however small the effect.
+/// Results that nobody reads do not count: a mean that is logged.
 fn hands_on(flow: &Flow<'_>, group: &Substitution, idle: &HashSet<usize>) -> bool {
     if stand_for_themselves(flow, group) {
         return false;
@@ -171,15 +174,15 @@ fn hands_on(flow: &Flow<'_>, group: &Substitution, idle: &HashSet<usize>) -> boo
     group.baseline.iter().chain(&group.candidate).filter(|op| !idle.contains(op)).all(|&op| {
         let node = &flow.nodes[op];
         let read: Vec<u64> = tensors(node, false).filter_map(value_key).collect();
-        // A gradient that passes through a choice loses what the choice dropped already.
+        // A gradient that passes through a choice again loses only what the choice already dropped.
         let again = node.is_backward() && node.traits.chooses;
         let handed_on = |record| value_key(record).is_some_and(|made| read.contains(&made));
         again || !computes(node) || tensors(node, true).all(handed_on)
     })
 }
 
-/// Whether everything that is read behind ops of one side alone was there before them, whatever they made in between: zeros that a copy is then
-/// written to.
+/// Returns true if everything that is read behind the unpaired ops existed before them, whatever they made in
+/// between: for example zeros that a copy overwrites.
 fn passes_on(flow: &Flow<'_>, group: &Substitution) -> bool {
     let (side, ops) = match (group.baseline.is_empty(), group.candidate.is_empty()) {
         (false, true) => (0, &group.baseline),
@@ -201,20 +204,20 @@ fn passes_on(flow: &Flow<'_>, group: &Substitution) -> bool {
     group.feeds.is_empty() && !group.boundary.is_empty() && group.boundary.iter().all(was_there)
 }
 
-/// Tensors of a checkpoint and saved variables are in the place of no others.
+/// Returns true for checkpoint tensors and saved variables, which replace no others.
 fn stand_for_themselves(flow: &Flow<'_>, group: &Substitution) -> bool {
     let mut kinds = group.baseline.iter().chain(&group.candidate).map(|&op| flow.nodes[op].op.name.kind());
     kinds.any(|kind| matches!(kind, OpKind::Tensor | OpKind::Saved))
 }
 
-/// Ops of one side alone of whose results no op that both sides have makes anything. Between modules not everything is recorded, so that
-/// nothing is known of who reads what.
+/// Returns the unpaired ops whose results no paired op uses, even indirectly. Between modules not everything
+/// is recorded, so readers are unknown.
 fn idle(flow: &Flow<'_>) -> HashSet<usize> {
     let mut idle = HashSet::new();
     if flow.modules_alone || flow.pair.substitutions.is_empty() {
         return idle;
     }
-    // Values of each side that make a difference.
+    // Values of each side that are used.
     let mut alive: [HashSet<u64>; 2] = [HashSet::new(), HashSet::new()];
     for (position, op_pair) in flow.pair.ops.iter().enumerate().rev() {
         let node = &flow.nodes[position];
@@ -234,7 +237,7 @@ fn idle(flow: &Flow<'_>) -> HashSet<usize> {
             }
             alive.extend(values(false).flatten());
             if node.is_paired && node.is_module() {
-                // Who reads what a module hands out need not be recorded.
+                // Readers of a module's results need not be recorded.
                 alive.extend(values(true).flatten());
             }
         }
@@ -242,7 +245,8 @@ fn idle(flow: &Flow<'_>) -> HashSet<usize> {
     idle
 }
 
-/// A number that tensors share that have the same elements; constants share it with others too, where the capture does not tell them apart.
+/// Returns a key that tensors with equal elements share; constants may share it with others if the capture
+/// cannot distinguish them.
 fn any_slot_key(slot: &Slot) -> Option<u64> {
     slot_key(slot).or_else(|| {
         let record = slot.value.tensor()?;
@@ -251,12 +255,13 @@ fn any_slot_key(slot: &Slot) -> Option<u64> {
     })
 }
 
-/// Whether an op does more than to copy, or to make a constant: what is made of that with data tells.
+/// Returns true if an op does more than copy or make a constant; a constant shows in what is made from it and
+/// data.
 fn computes(node: &Node<'_>) -> bool {
     node.traits.kind != Kind::Copy && !is_constant(node)
 }
 
-/// Whether a function was given numbers alone, and draws none: `scalar_tensor`, `arange`.
+/// Returns true if a function has only non-tensor inputs and does not draw: `scalar_tensor`, `arange`.
 fn is_constant(node: &Node<'_>) -> bool {
     let mut given = node.op.slots.iter().filter(|slot| !slot.side.is_result()).peekable();
     let is_function = node.op.name.kind() == OpKind::Api && !node.is_backward();
@@ -266,26 +271,26 @@ fn is_constant(node: &Node<'_>) -> bool {
         && given.all(|slot| slot.value.tensor().is_none())
 }
 
-/// The first op of each side that computes.
+/// Returns the first op of each side that computes.
 fn computing(flow: &Flow<'_>, group: &Substitution) -> [Option<usize>; 2] {
     [&group.baseline, &group.candidate].map(|ops| ops.iter().copied().find(|&op| computes(&flow.nodes[op])))
 }
 
-/// Whether an op changes what was there before it, which is read under another name, or in a later step.
+/// Returns true if an op modifies existing memory, which is read under another name or in a later step.
 fn writes(node: &Node<'_>) -> bool {
     let api = node.op.name.api();
     let in_place = api.ends_with('_') && !api.ends_with("__");
     node.traits.optimizes || in_place || api.starts_with("__i") || api == "__setitem__"
 }
 
-/// What an op was given, or made.
+/// Returns the tensors of an op's inputs or results.
 fn tensors<'a>(node: &Node<'a>, results: bool) -> impl Iterator<Item = &'a TensorRecord> + use<'a> {
     let slots = node.op.slots.iter().filter(move |slot| slot.side.is_result() == results);
     slots.filter_map(|slot| slot.value.tensor())
 }
 
-/// Whether what the last ops of both sides made is about the same, by number of elements and statistics. True of ops of one
-/// side alone.
+/// Returns true if the last ops of both sides have similar results, by number of elements and statistics.
+/// Always true if only one side has ops.
 fn ends_alike(flow: &Flow<'_>, group: &Substitution) -> bool {
     let (Some(&b), Some(&c)) = (group.baseline.last(), group.candidate.last()) else { return true };
     let number = |number: Option<Number>| number.map(Number::as_f64);
@@ -312,7 +317,7 @@ fn remark(flow: &Flow<'_>, groups: &[&Substitution]) -> Option<String> {
     ))
 }
 
-/// The first few ops of one side.
+/// Formats the first few ops of one side.
 fn names(flow: &Flow<'_>, ops: &[usize]) -> String {
     let shown: Vec<&str> = ops.iter().take(NAMED).map(|&op| flow.nodes[op].op.name.as_str()).collect();
     match ops.len() {

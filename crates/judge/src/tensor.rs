@@ -1,4 +1,4 @@
-//! What is known of two tensors: by their elements, else by what was recorded of them.
+//! Facts about two tensors: from their elements, else from their recorded statistics.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -14,23 +14,23 @@ use probe_measure::{
     ChecksumMatch, Evidence, KnownDifference, Metric, PairMetrics, RecordedComparison, SENTINEL, kept_out,
 };
 
-/// Norms from which on sentinels are in a tensor, although its extremes were not recorded.
+/// Norm from which on a tensor must contain sentinels, even if its extremes were not recorded.
 const SENTINEL_NORM: f64 = 1.298_074_214_633_706_8e33; // 2^110
 
-/// Largest magnitude that passes for zero where the whole baseline is zero: the absolute bound of the operator standards
-/// for small float32 values.
+/// Largest magnitude that counts as zero if the whole baseline is zero: the absolute bound of the operator
+/// standards for small float32 values.
 const ZERO_FLOOR: f64 = 1.0 / (1_u64 << 30) as f64;
 
 const DENORMAL: &str = "differs in denormal numbers only, which devices may flush to zero";
 const REARRANGED: &str = "equal statistics, but elements are rearranged";
 
-/// Where greatest and least element are nearer to one another than this share of the larger, all elements are nearly equal, and rounding may
-/// decide which is the greatest.
+/// If the greatest and the least element differ by less than this fraction of the larger, all elements are
+/// nearly equal, and rounding may decide which is the greatest.
 const SPREAD: f64 = 1.0 / 1024.0;
 
 const NEAR_ZERO: &str = "the baseline is all zero, the candidate within 2^-30 of it";
 
-/// Compares two tensors by whatever evidence there is.
+/// Compares two tensors by the available evidence.
 pub(super) fn compare(
     side: SlotSide,
     (b, c): (&TensorRecord, &TensorRecord),
@@ -82,10 +82,10 @@ pub(super) fn compare(
     let (of_baseline, of_candidate) = largest((b, c), view.evidence);
     fact.largest = of_baseline;
     if matches!(view.evidence, Evidence::Recorded(_)) && kept_out(b).and(kept_out(c)).is_some() {
-        // Sentinels are not in the norm.
+        // The norm excludes sentinels.
         fact.largest = of_baseline.min(fact.norm);
     } else {
-        // They are the same on both sides; a result that overflows on one is none.
+        // Sentinels are equal on both sides; a result that overflows on one side is not one.
         let alike = of_baseline.to_bits() == of_candidate.to_bits();
         fact.swamped = fact.is_float && alike && (fact.largest > SENTINEL || fact.norm > SENTINEL_NORM);
     }
@@ -93,7 +93,7 @@ pub(super) fn compare(
     fact
 }
 
-/// The verdict of a fact that needs no judging.
+/// Sets a verdict that needs no further judgement.
 fn settle(fact: &mut Fact, verdict: Verdict, reason: &str) {
     fact.judgement.verdict = verdict;
     fact.judgement.error = 0.0.into();
@@ -108,7 +108,7 @@ fn non_finite(fact: &mut Fact, reason: &str) {
     fact.difference = Difference::NonFinite;
 }
 
-/// Elements of an exact type that differ, or checksums.
+/// Sets the verdict for differing elements of an exact type, or checksums.
 fn unequal(fact: &mut Fact, difference: Difference, error: Option<f64>, reason: &str, rule: Ordinal) {
     fact.judgement.verdict = Verdict::Differs;
     fact.judgement.error = error.into();
@@ -117,7 +117,7 @@ fn unequal(fact: &mut Fact, difference: Difference, error: Option<f64>, reason: 
     fact.difference = difference;
 }
 
-/// Numbers that are off by `distance`; the verdict is found later.
+/// Sets numbers that are off by `distance`; the verdict follows later.
 fn numbers(fact: &mut Fact, distance: f64, norm: f64) {
     fact.judgement.verdict = Verdict::Close;
     fact.norm = norm;
@@ -194,7 +194,7 @@ fn by_elements(fact: &mut Fact, m: &PairMetrics, book: &mut RuleBook) {
     let norm = fact.norm;
     numbers(fact, m.euclidean.unwrap_or(0.0), norm);
     fact.judgement.reason = alike.into();
-    // Same values in other bits (signs of zero): equal for what follows.
+    // Equal values with different bits (signed zeros) count as equal from here on.
     fact.exact = m.different == 0;
 }
 
@@ -240,7 +240,7 @@ fn by_record(
         }
         Some(ChecksumMatch::Different) if exact_task => {
             let rule = book.index(RuleKey::Checksum, || "checksums are equal".to_owned());
-            // What the statistics prove beside it; 0 proves nothing.
+            // Lower bound that the statistics prove; 0 proves nothing.
             let proved = r.rel_l2_at_least.get().filter(|error| *error > 0.0 && error.is_finite());
             fact.is_measured = true;
             fact.distance = proved.unwrap_or(0.0) * norm;
@@ -257,7 +257,7 @@ fn by_record(
         return;
     }
     if let Some((in_b, in_c)) = r.sentinels_differ.as_deref() {
-        // Another number in the place of one, or the other way round.
+        // A sentinel replaces another number, or vice versa.
         let distance =
             r.sketch.as_ref().map_or(0.0, |sketch| sketch.distance).max(norm).max(recorded_norm(c));
         numbers(fact, distance.max(f64::MIN_POSITIVE), norm);
@@ -271,14 +271,14 @@ fn by_record(
     let (distance, reason) = match &r.sketch {
         Some(sketch) if sketch.is_resolved() => (sketch.distance.max(proved(bound, norm)), ""),
         Some(sketch) => (
-            // A distance below what storing the sketches makes is that of the sketches.
+            // A distance below the sketches' storage rounding is an artefact of the sketches.
             sketch.distance.max(proved(bound, norm)),
             if bits_differ { "the bits differ, but by less than a sketch resolves" } else { "" },
         ),
         None => (proved(bound, norm), ""),
     };
     if r.sketch.is_none() && bound.is_infinite() {
-        // Other than zero where the baseline is zero: by as much as the candidate's own norm.
+        // The baseline is zero and the candidate is not: the distance is the candidate's own norm.
         return numbers(fact, recorded_norm(c).max(f64::MIN_POSITIVE), norm);
     }
     if fact.blind && r.rearranged {
@@ -292,14 +292,15 @@ fn by_record(
     fact.judgement.reason = reason.into();
 }
 
-/// Whether greatest and least element are far from equal.
+/// Returns true if the greatest and the least element are far from equal.
 fn is_spread(record: &TensorRecord) -> bool {
     let extremes = [record.statistics.max(), record.statistics.min()].map(|value| value.map(Number::as_f64));
     matches!(extremes, [Some(max), Some(min)] if max - min > SPREAD * max.abs().max(min.abs()))
 }
 
-/// By how much an element differs at least from the smaller of both extremes in magnitude where it is not equal to it: half a unit in the
-/// last place of a number in the middle of its binade, the step down to the next one where it is a power of two.
+/// Returns the smallest possible difference of an element from the smaller of both extremes in magnitude, if
+/// not equal: half a unit in the last place of a number in the middle of its binade, the step down to the next
+/// one for a power of two.
 fn step(dtype: DType, record: &TensorRecord) -> f64 {
     let extremes = [record.statistics.max(), record.statistics.min()].into_iter().flatten();
     let least = extremes.map(|value| value.as_f64().abs()).fold(f64::INFINITY, f64::min);
@@ -307,8 +308,8 @@ fn step(dtype: DType, record: &TensorRecord) -> f64 {
     (least * 2_f64.powi(-bits - 1)).max(f64::MIN_POSITIVE)
 }
 
-/// Relative errors of the largest and the least element, of which each is one sample of what all elements are off by. An
-/// element below the root mean square is held against that. 0 where it is not known.
+/// Returns the relative errors of the largest and the least element, each one sample of the error of all
+/// elements. An element below the root mean square is compared with that. 0 if unknown.
 fn off_at_extremes(r: &RecordedComparison, b: &TensorRecord) -> [f64; 2] {
     let typical = recorded_norm(b) / (b.len().max(1) as f64).sqrt();
     [(r.max, b.statistics.max()), (r.min, b.statistics.min())].map(|(difference, value)| {
@@ -318,7 +319,7 @@ fn off_at_extremes(r: &RecordedComparison, b: &TensorRecord) -> [f64; 2] {
     })
 }
 
-/// Distance that a relative bound proves.
+/// Returns the distance that a relative bound proves.
 fn proved(bound: f64, norm: f64) -> f64 {
     if bound.is_finite() { bound * norm } else { 0.0 }
 }
@@ -339,8 +340,8 @@ fn exact_record(
         return;
     }
     if let Some(sketch) = r.sketch.as_ref().filter(|sketch| sketch.distance > 0.0) {
-        // Elements of an exact type that differ do so by 1 at least, so their number is at most the squared distance;
-        // where values are large, by about their own magnitude.
+        // Differing elements of an exact type differ by at least 1, so their number is at most the squared
+        // distance; large values differ by about their own magnitude.
         let squared = sketch.distance * sketch.distance;
         let share = (squared / b.len().max(1) as f64).min(sketch.rel_l2 * sketch.rel_l2 / 2.0);
         let reason = format!("elements differ, about 1 in {:.0} by the sketch", 1.0 / share.min(1.0));
@@ -355,7 +356,7 @@ fn exact_record(
     unequal(fact, Difference::Elements, Some(error), reason, rule);
 }
 
-/// Lets what surrounds the numbers speak: element type, shape in other spelling, `requires_grad`.
+/// Considers everything besides the numbers: dtype, equivalent shapes, `requires_grad`.
 fn around_numbers(fact: &mut Fact, (b, c): (&TensorRecord, &TensorRecord), mixed_run: bool) {
     let is_open = fact.difference.is_open() && fact.judgement.verdict.is_fine();
     if b.dtype != c.dtype {
@@ -382,7 +383,7 @@ fn around_numbers(fact: &mut Fact, (b, c): (&TensorRecord, &TensorRecord), mixed
     }
 }
 
-/// Replaces what the numbers say by a rule of the user's, where its metrics are known.
+/// Replaces the numeric verdict by that of a user rule, if its metrics are known.
 pub(super) fn apply_rule(
     fact: &mut Fact,
     index: usize,
@@ -416,7 +417,7 @@ pub(super) fn apply_rule(
     }
 }
 
-/// The type at whose precision a pair is judged: the coarser of the two.
+/// Returns the dtype at whose precision a pair is judged: the coarser of the two.
 fn coarser(baseline: &TensorRecord, candidate: &TensorRecord) -> Option<DType> {
     let (RecordedDType::Known(own), RecordedDType::Known(other)) = (&baseline.dtype, &candidate.dtype) else {
         return None;
@@ -426,8 +427,9 @@ fn coarser(baseline: &TensorRecord, candidate: &TensorRecord) -> Option<DType> {
     Some(if bits(other) <= bits(own) { *other } else { *own })
 }
 
-/// Norm of a tensor as recorded; 0 where nothing tells it. One below the largest magnitude underflowed in the type that the
-/// capture summed in; where it overflowed or was not recorded, the largest magnitude bounds it.
+/// Returns the norm of a tensor as recorded; 0 if unknown. A norm below the largest magnitude underflowed in
+/// the dtype that the capture summed in; if it overflowed or was not recorded, the largest magnitude bounds
+/// it.
 fn recorded_norm(record: &TensorRecord) -> f64 {
     let statistics = &record.statistics;
     let largest =
@@ -440,7 +442,7 @@ fn recorded_norm(record: &TensorRecord) -> f64 {
     statistics.norm().map(f64::abs).filter(|norm| norm.is_finite()).map_or(bound, |norm| norm.max(largest))
 }
 
-/// Largest finite magnitudes of both sides; 0 where not known.
+/// Returns the largest finite magnitudes of both sides; 0 if unknown.
 fn largest((b, c): (&TensorRecord, &TensorRecord), evidence: &Evidence) -> (f64, f64) {
     let of = |extremes: [Option<f64>; 2]| {
         extremes.into_iter().flatten().map(f64::abs).filter(|value| value.is_finite()).fold(0.0, f64::max)
@@ -457,8 +459,8 @@ fn largest((b, c): (&TensorRecord, &TensorRecord), evidence: &Evidence) -> (f64,
     }
 }
 
-/// By hash; else by what statistics say together with the number of elements. `None` where neither is there, and for
-/// scalars and exact types without a hash, of which many are equal by chance.
+/// Identifies the pair by hash, else by statistics and number of elements. `None` without either, and for
+/// scalars and exact types without a hash, because many of these are equal by chance.
 fn identity((b, c): (&TensorRecord, &TensorRecord), norms: (f64, f64)) -> Option<Identity> {
     let of = |record: &TensorRecord, norm: f64| match record.checksum {
         Some(Checksum::Xxh3(hash)) => Some(FIXED.hash_one(hash.bits())),
@@ -483,11 +485,11 @@ fn identity((b, c): (&TensorRecord, &TensorRecord), norms: (f64, f64)) -> Option
     Some(Identity::new(of(b, norms.0)?, of(c, norms.1)?))
 }
 
-/// The same in every process.
+/// Hasher that is the same in every process.
 static FIXED: std::hash::BuildHasherDefault<std::collections::hash_map::DefaultHasher> =
     std::hash::BuildHasherDefault::new();
 
-/// Differences that no device promises to reproduce, by what the statistics show of the elements.
+/// Detects differences that no device guarantees to reproduce, from the statistics of the elements.
 fn too_small_to_matter(dtype: DType, b: &TensorRecord, c: &TensorRecord) -> Option<&'static str> {
     let largest = |record: &TensorRecord| {
         let (max, min) = (record.statistics.max()?.as_f64().abs(), record.statistics.min()?.as_f64().abs());
@@ -500,7 +502,8 @@ fn too_small_to_matter(dtype: DType, b: &TensorRecord, c: &TensorRecord) -> Opti
     (b <= 0.0 && c <= ZERO_FLOOR).then_some(NEAR_ZERO)
 }
 
-/// Smallest normal number of types whose denormals devices flush; 0 for types whose denormals are ordinary values.
+/// Returns the smallest normal number of dtypes whose denormals devices flush; 0 for dtypes whose denormals
+/// are ordinary values.
 fn smallest_normal(dtype: DType) -> f64 {
     match dtype {
         DType::F64 | DType::C128 => f64::MIN_POSITIVE,
@@ -513,7 +516,7 @@ fn prepend(reason: &mut Remark, text: &str) {
     *reason = if reason.is_empty() { text.into() } else { format!("{text}; {reason}").into() };
 }
 
-/// Norm of the baseline over the positions that the distance runs over.
+/// Returns the baseline's norm over the positions that the distance covers.
 fn joint_norm(m: &PairMetrics) -> f64 {
     match (Metric::Euclidean.of(m), m.rel_l2) {
         (Some(distance), Some(relative)) if relative > 0.0 && relative.is_finite() => distance / relative,

@@ -1,14 +1,15 @@
-//! The user's own rules, and fixed bounds by dtype for what follows from nothing that was recorded.
+//! User rules, and fixed bounds by dtype for values that follow from nothing that was recorded.
 //!
-//! Most results are held against floors and against what their inputs explain ([`excess`](super::excess)). The bounds by
-//! dtype judge tensors of checkpoints and saved variables, and tell patterns from rounding ([`pattern`](super::pattern)). A
-//! bound has two numbers, each with a reason that can be traced:
+//! Most results are compared with floors and with what their inputs explain ([`excess`](super::excess)). The
+//! bounds by dtype judge tensors of checkpoints and saved variables, and tell patterns from rounding
+//! ([`pattern`](super::pattern)). A bound has two numbers, each with a reason that can be traced:
 //!
-//! * `rel_l2`: error that one op may make on agreeing inputs. The accumulative bounds of the operator standards in use
-//!   are 2^-11 (float32), 2^-8 (float16) and 2^-7 (bfloat16) for single elements, their bias limit for float32 is 2^-14.
-//!   An l2 error averages over elements, so the tighter of the two kinds is taken; rounding noise measured between two
-//!   correct implementations stays below 3e-6 (float32), a twentieth of it.
-//! * `accumulated`: error that rounding may grow to along a run. A few elements that are off by more are damage.
+//! * `rel_l2`: error that one op may make on agreeing inputs. The accumulative bounds of the operator
+//!   standards in use are 2^-11 (float32), 2^-8 (float16) and 2^-7 (bfloat16) for single elements, their bias
+//!   limit for float32 is 2^-14. An l2 error averages over elements, so the tighter of the two kinds is taken;
+//!   rounding noise measured between two correct implementations stays below 3e-6 (float32), a twentieth of
+//!   it.
+//! * `accumulated`: error that rounding may grow to over a run. A few elements with larger errors are damage.
 
 use std::fmt;
 use std::path::Path;
@@ -50,7 +51,7 @@ impl DTypeTolerance {
     }
 }
 
-/// One rule of the user's: for the slots its pattern matches, bounds on metrics in place of the judge's own.
+/// A user rule: for matching slots, bounds on metrics that replace the judge's own.
 #[derive(Debug, Clone)]
 pub struct Rule {
     pattern: String,
@@ -72,7 +73,7 @@ struct RulesFile {
     rule: Vec<RuleEntry>,
 }
 
-/// One rule as it is written.
+/// A rule as written in the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleEntry {
@@ -107,7 +108,7 @@ impl Rules {
     /// Reads rules from TOML text.
     ///
     /// # Errors
-    /// What is wrong, on one line.
+    /// The problem, on one line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: RulesFile = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
@@ -116,10 +117,10 @@ impl Rules {
         Self::of(file.rule)
     }
 
-    /// Rules of entries that were read as a part of another file.
+    /// Builds rules from entries that were read as a part of another file.
     ///
     /// # Errors
-    /// What is wrong, on one line, beginning with `rule` and the number of the entry.
+    /// The problem, on one line, beginning with `rule` and the number of the entry.
     pub fn of(entries: Vec<RuleEntry>) -> Result<Self, String> {
         let rules = entries.into_iter().enumerate().map(|(index, entry)| {
             entry.validate().map_err(|message| format!("rule {}: {message}", index + 1))
@@ -127,7 +128,7 @@ impl Rules {
         rules.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Pattern and bounds of each rule, in order.
+    /// Returns the pattern and the bounds of each rule, in order.
     pub fn texts(&self) -> Vec<(String, String)> {
         let text = |rule: &Rule| {
             rule.to_string().split_once(": ").map_or_else(String::new, |(_, bounds)| bounds.to_owned())
@@ -135,7 +136,7 @@ impl Rules {
         self.0.iter().map(|rule| (rule.pattern.clone(), text(rule))).collect()
     }
 
-    /// Whether the first rule of a pattern allows something that the first of `older` did not.
+    /// Returns true if the first rule of a pattern allows something that the first one of `older` did not.
     pub fn is_looser(&self, older: &Self, pattern: &str) -> bool {
         let of = |rules: &'_ Self| rules.0.iter().find(|rule| rule.pattern == pattern).cloned();
         let (Some(new), Some(old)) = (of(self), of(older)) else { return true };
@@ -152,17 +153,17 @@ impl Rules {
         })
     }
 
-    /// The rules, in order.
+    /// Iterates over the rules, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.0.iter()
     }
 
-    /// Whether there is any rule.
+    /// Returns true if there is any rule.
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Position and content of the first rule that matches a slot.
+    /// Returns position and content of the first rule that matches a slot.
     pub fn find(&self, op: &str, slot: &str, dtype: Option<DType>) -> Option<(usize, &Rule)> {
         if self.0.is_empty() {
             return None;
@@ -218,34 +219,34 @@ impl RuleEntry {
     }
 }
 
-/// True for metrics that are better the larger they are; their bounds are minima.
+/// Returns true for metrics that are better the larger they are; their bounds are minima.
 const fn is_similarity(metric: Metric) -> bool {
     matches!(metric, Metric::Cosine | Metric::Within1e3 | Metric::Within5e3)
 }
 
 impl Rule {
-    /// Whether matching slots are not judged at all.
+    /// Returns true if matching slots are not judged at all.
     pub const fn ignores(&self) -> bool {
         self.ignore
     }
 
-    /// Whether matching slots have to be equal to the bit.
+    /// Returns true if matching slots must be equal to the bit.
     pub const fn is_exact(&self) -> bool {
         self.exact
     }
 
-    /// The pattern, as it was written.
+    /// Returns the pattern as written.
     pub fn pattern(&self) -> &str {
         &self.pattern
     }
 
-    /// Whether the rule is for this slot, whatever its type.
+    /// Returns true if the rule matches this slot, whatever its dtype.
     pub fn is_about(&self, op: &str, slot: &str) -> bool {
         self.matcher.is_match(format!("{op}.{slot}")) || self.matcher.is_match(op)
     }
 
-    /// Holds `value` of each bounded metric against its bound. `None` when none of the metrics is known;
-    /// otherwise the first bound that is broken, if any.
+    /// Compares each bounded metric with its bound. `None` if no metric is known; otherwise the first broken
+    /// bound, if any.
     pub fn check(&self, value: impl Fn(Metric) -> Option<f64>) -> Option<Result<(), String>> {
         let mut known = false;
         for &(metric, bound) in &self.bounds {

@@ -1,7 +1,8 @@
-//! How much error of a result the errors of its inputs explain.
+//! The part of a result's error that the errors of its inputs explain.
 //!
-//! Relative to the scale of the result ([`scale`](super::scale)). The rules are first-order and for errors without
-//! correlation to the values; what they leave out (a gain that all calls of a kind share) is seen by the family.
+//! All relative to the scale of the result ([`scale`](super::scale)). The rules are first-order and assume
+//! errors that are uncorrelated with the values; effects that they do not model (a gain shared by all calls of
+//! a kind) show in the family.
 
 use super::flow::{Flow, Node, Place};
 use super::ops::Kind;
@@ -11,23 +12,25 @@ use probe_dump::{Number, Phase, Scalar, SlotSide, Value};
 /// Slope of element-wise functions: GELU and `SiLU` reach 1.13 and 1.1.
 const SLOPE: f64 = 1.2;
 
-/// Share of the root of a relative error that a square root makes of it: elements near 0 carry more than their share.
+/// Factor of the error of a square root: the root of the relative error times this. Elements near 0 contribute
+/// more than their share.
 const ROOT: f64 = 0.2;
 
-/// Of elements of size 1, a share of about four times the error is so near a threshold that rounding may carry it over.
+/// For elements of size 1, a fraction of about four times the error is so near a threshold that rounding may
+/// carry it over.
 const NEAR: f64 = 4.0;
 
-/// Flips expected from which on choices count as flipped.
+/// Expected number of flips from which on choices count as flipped.
 const FLIPS: f64 = 0.3;
 
-/// Elements beyond the root mean square carry more of a power's error than of the norm.
+/// Elements above the root mean square contribute more to a power's error than to the norm.
 const PEAKED: f64 = 2.0;
 
 /// A probability changes by at most itself times the changes of its logit and of the mean of all logits; another factor 2
 /// for gradients that are negative, at the label.
 const BOTH_SIDES: f64 = 4.0;
 
-/// How far a divisor that crosses zero may magnify error beyond its own.
+/// Largest factor by which a divisor that crosses zero magnifies error.
 const MIXED_DIVISOR: f64 = 4.0;
 
 /// Error of one input: relative to its norm, and absolute.
@@ -40,7 +43,8 @@ pub(super) struct InputError {
 /// Inputs of an op with their errors.
 pub(super) type Inputs = [(Place, InputError)];
 
-/// Relative error of the result at `place` that its inputs explain. `scale` is the scale of the result, positive.
+/// Returns the relative error of the result at `place` that its inputs explain. `scale` is the scale of the
+/// result, positive.
 pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Inputs, saved: &Inputs) -> f64 {
     let node = &flow.nodes[place.0];
     let fact = flow.fact(place);
@@ -48,7 +52,7 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
         inputs.iter().copied().filter(|(place, _)| flow.fact(*place).is_float).collect()
     };
     let (given, mut saved) = (floats(given), floats(saved));
-    // Where the gradient itself was not recorded, the forward alone tells of it.
+    // If the gradient itself was not recorded, only the forward tells of it.
     if node.traits.kind == Kind::Product && !given.is_empty() {
         let matrices = saved.iter().any(|(place, _)| flow.shape(*place).len() > 1);
         saved.retain(|(place, _)| {
@@ -60,7 +64,7 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
     let joint = root(given.iter().map(|(_, error)| error.relative));
     let absolute = root(given.iter().map(|(_, error)| error.absolute));
     let len = |place: Place| flow.fact(place).len.max(1.0);
-    // An input that is broadcast is read often.
+    // A broadcast input is read often.
     let spread = largest(given.iter().map(|(place, _)| (fact.len / len(*place)).sqrt())).max(1.0);
     let gradient = node.makes_gradients();
     let mut explained = match node.traits.kind {
@@ -77,8 +81,8 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
             joint.max(absolute / share.max(1.0) / scale)
         }
         Kind::Exponential if !gradient => {
-            // Below a mask, the error of what was masked: relative to it where the mask is no number that norms can hold, as large as it is
-            // where a smaller mask, of the least float16 or of -1e4, is in its norm.
+            // Behind a mask, use the error of the masked values: relative if the mask is not a number that
+            // norms can hold, absolute if a smaller mask (the least float16, or -1e4) is in the norm.
             largest(given.iter().map(|(place, error)| error.absolute / len(*place).sqrt())).max(relative)
         }
         Kind::LogSoftmax if !gradient => {
@@ -86,7 +90,7 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
             if given.iter().all(|(place, _)| len(*place) <= fact.len) {
                 (absolute / scale).max(means * fact.len.sqrt() / scale)
             } else {
-                // A loss picks one element a row: each is off as all are on average, or at some places by more.
+                // A loss picks one element per row: each has the average error, or more at some positions.
                 BOTH_SIDES * means * fact.len.sqrt() * rows_summed(flow, node, place.0) / scale
             }
         }
@@ -129,7 +133,7 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
             root(divided)
         }
         Kind::Attention if !gradient => {
-            // Errors of the products that the softmax is taken of are absolute: larger products, larger errors.
+            // Errors of the products under the softmax are absolute: larger products, larger errors.
             let rms = |index: usize| {
                 given.get(index).map_or(0.0, |&(place, _)| flow.fact(place).norm / len(place).sqrt())
             };
@@ -148,14 +152,14 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
         Kind::Normalisation if !gradient => {
             let first =
                 given.first().map_or(0.0, |&(place, error)| error.relative * centring(flow, node, place));
-            // What is normalised has size 1, whatever scales and shifts it.
+            // Normalised values have size 1, whatever scales and shifts them.
             let parameters = given.iter().skip(1).map(|&(place, error)| {
                 let rows = (fact.len / len(place)).max(1.0);
                 error.relative.min(error.absolute * rows.sqrt() / scale)
             });
             root(parameters.chain([first]))
         }
-        // A shift has no part in any gradient; beside the scale it is small, or as large as its error says.
+        // A shift does not enter any gradient; next to the scale it is small, or as large as its error says.
         Kind::Normalisation if gradient => {
             let one_row = |place: Place| flow.shape(place).len() <= 1;
             let split = |inputs: &Inputs| -> (Vec<_>, Vec<_>) {
@@ -168,15 +172,15 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
             let incoming = largest(given.iter().map(|(_, error)| error.relative));
             incoming + largest(of_rows.chain(others.iter().map(|(_, error)| error.relative)))
         }
-        // What the other factor takes out may be most of the gradient, and none of its error.
+        // The other factor may remove most of the gradient, and none of its error.
         Kind::Multiply if gradient => {
             let places: Vec<Place> = saved.iter().map(|(place, _)| *place).collect();
             let other = size_of_other(flow, place, &places).unwrap_or(0.0);
             (relative + of_saved).max(absolute * other / scale)
         }
-        // So may what a choice takes out.
+        // A choice may do the same.
         Kind::Lipschitz if gradient => {
-            // Dispatcher ops list what was saved behind the gradient.
+            // Dispatcher ops list saved values after the gradient.
             let incoming = if node.is_dispatcher() {
                 given.first().map_or(0.0, |(_, error)| error.absolute)
             } else {
@@ -188,8 +192,8 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
         _ => joint,
     };
     if node.traits.chooses && (gradient || node.traits.is_gradient) {
-        // A choice that flips lets an element through or not.
-        // Of a dispatcher op, the gradient comes first, and what the choice was made of behind it.
+        // A flipped choice lets an element through or not. In a dispatcher op, the gradient comes first,
+        // followed by the values that the choice is based on.
         let others = largest(given.iter().skip(1).map(|(_, error)| error.relative));
         let near = of_saved.max(if node.is_dispatcher() { others } else { 0.0 });
         explained = explained.max(flipped_gates(fact.len, near));
@@ -197,31 +201,31 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
     if node.traits.kind == Kind::Root {
         explained = explained.max(ROOT * relative.sqrt());
     }
-    // A sign that flips changes an element by twice its size.
+    // A flipped sign changes an element by twice its size.
     if matches!(node.base, "sign" | "sgn") {
         explained = explained.max(2.0 * flipped_gates(fact.len, relative));
     }
     explained
 }
 
-/// Relative error of a gradient of so many elements that comes of elements which a choice lets through on one side alone, where
-/// what it was made of is off by `near`; 0 where hardly one is expected to flip.
+/// Returns the relative error that a gradient of this many elements gets from choices that let elements
+/// through on one side only, if the values chosen by are off by `near`; 0 if hardly any flip is expected.
 pub(super) fn flipped_gates(elements: f64, near: f64) -> f64 {
     if flips(elements, near) > FLIPS { near.sqrt() } else { 0.0 }
 }
 
-/// Choices among so many elements, off by `near`, that are expected to flip.
+/// Returns the expected number of flips among this many choices whose values are off by `near`.
 pub(super) fn flips(elements: f64, near: f64) -> f64 {
     elements * near * NEAR
 }
 
-/// Relative error of a result of which a share is picked by other indices: as if other elements of the same size stood there, and
-/// that those may be larger than most.
+/// Returns the relative error of a result of which a fraction is picked by other indices: as if other elements
+/// of the same size stood there, which may be larger than most.
 pub(super) fn picked(share: f64) -> f64 {
     (PEAKED * (2.0 * share).sqrt()).min(1.0)
 }
 
-/// Rows that each element of a loss is the sum of; 1 for a mean.
+/// Returns the number of rows summed in each element of a loss; 1 for a mean.
 fn rows_summed(flow: &Flow<'_>, node: &Node<'_>, position: usize) -> f64 {
     let sums = node.given().any(|slot| {
         let Some(slot) = flow.slot((position, slot)) else { return false };
@@ -238,15 +242,15 @@ fn rows_summed(flow: &Flow<'_>, node: &Node<'_>, position: usize) -> f64 {
     node.given().next().filter(|_| sums).map_or(1.0, rows)
 }
 
-/// Whether the gradient of a product rests on a value that its forward was given or made: on the factors, and that of a weight
-/// on the other factor alone. The product itself does not matter.
+/// Returns true if the gradient of a product depends on a value of its forward: it depends on the factors, and
+/// a weight's gradient on the other factor only. The product itself does not matter.
 fn is_factor(flow: &Flow<'_>, node: &Node<'_>, place: Place) -> bool {
     let side = flow.side(place);
     let own = side == SlotSide::Parameter && node.op.name.phase() == Phase::ParameterGradient;
     !side.is_result() && !own
 }
 
-/// The exponent of a power, where it is a number.
+/// Returns the exponent of a power, if it is a number.
 fn exponent(flow: &Flow<'_>, position: usize) -> Option<f64> {
     let node = &flow.nodes[position];
     if node.base == "square" {
@@ -258,7 +262,7 @@ fn exponent(flow: &Flow<'_>, position: usize) -> Option<f64> {
     })
 }
 
-/// Largest element of a value of the baseline; 0 where none is positive or it is not known.
+/// Returns the largest element of a baseline value; 0 if none is positive or if unknown.
 fn positive(flow: &Flow<'_>, place: Place) -> f64 {
     let max = match flow.evidence.at(place.0, place.1).measured() {
         Some(metrics) => metrics.baseline.max,
@@ -270,8 +274,8 @@ fn positive(flow: &Flow<'_>, place: Place) -> f64 {
     max.unwrap_or(0.0).max(0.0)
 }
 
-/// Whether a value may hold some of the rows that a module around it was given, picked by choices that an error of `noise`
-/// flips: the tokens of an expert.
+/// Returns true if a value may hold some of the rows of a surrounding module's input, picked by choices that
+/// an error of `noise` flips: the tokens of an expert.
 pub(super) fn may_select_others(flow: &Flow<'_>, place: Place, noise: f64) -> bool {
     let fact = flow.fact(place);
     let Some(&width) = flow.shape(place).last().filter(|&&width| width > 1) else { return false };
@@ -286,7 +290,7 @@ pub(super) fn may_select_others(flow: &Flow<'_>, place: Place, noise: f64) -> bo
     })
 }
 
-/// Magnitude of the numbers that an element-wise product has among its factors.
+/// Returns the magnitude of the scalar factors of an element-wise product.
 fn factors(flow: &Flow<'_>, node: &Node<'_>, position: usize) -> f64 {
     let numbers = node.given().filter_map(|slot| match &flow.slot((position, slot))?.value {
         Value::Scalar(Scalar::Number(number @ (Number::Int(_) | Number::Float(_)))) => {
@@ -297,7 +301,8 @@ fn factors(flow: &Flow<'_>, node: &Node<'_>, position: usize) -> f64 {
     numbers.filter(|number| number.is_finite()).product()
 }
 
-/// Norm of the error of an element-wise product: the error of each factor times the size of the others.
+/// Returns the norm of the error of an element-wise product: the error of each factor times the size of the
+/// others.
 fn multiplied(flow: &Flow<'_>, given: &Inputs, len: f64) -> f64 {
     let rms = |place: Place| flow.fact(place).norm / flow.fact(place).len.max(1.0).sqrt();
     let parts = given.iter().map(|&(place, error)| {
@@ -308,8 +313,8 @@ fn multiplied(flow: &Flow<'_>, given: &Inputs, len: f64) -> f64 {
     root(parts)
 }
 
-/// Largest factor by which relative noise (in l2) of a divisor may grow in a quotient: its root mean square over its
-/// smallest element.
+/// Returns the largest factor by which relative noise (in l2) of a divisor may grow in a quotient: its root
+/// mean square over its smallest element.
 fn magnification(flow: &Flow<'_>, place: Place) -> f64 {
     let fact = flow.fact(place);
     let Some(record) = flow.slot(place).and_then(|slot| slot.value.tensor()) else { return 1.0 };
@@ -322,14 +327,14 @@ fn magnification(flow: &Flow<'_>, place: Place) -> f64 {
     if smallest > 0.0 { (fact.norm / fact.len.max(1.0).sqrt() / smallest).max(1.0) } else { MIXED_DIVISOR }
 }
 
-/// Factor by which relative error grows where the mean is taken out: root mean square over deviation, of all elements
-/// together. 1 for normalisations that do not centre.
+/// Returns the factor by which relative error grows when the mean is removed: root mean square over deviation,
+/// over all elements. 1 for normalisations that do not centre.
 pub(super) fn centring(flow: &Flow<'_>, node: &Node<'_>, place: Place) -> f64 {
     if node.base.to_ascii_lowercase().contains("rms") { 1.0 } else { spread_out(flow, place) }
 }
 
-/// Root mean square of a value over its deviation: by how much an error is larger beside what tells the elements apart than beside
-/// their size.
+/// Returns the root mean square of a value over its deviation: the factor by which an error is larger relative
+/// to the differences between elements than relative to their size.
 pub(super) fn spread_out(flow: &Flow<'_>, place: Place) -> f64 {
     let fact = flow.fact(place);
     let mean = match flow.evidence.at(place.0, place.1).measured() {
@@ -343,12 +348,12 @@ pub(super) fn spread_out(flow: &Flow<'_>, place: Place) -> f64 {
     (square / (square - mean * mean).max(square * 1e-6)).sqrt()
 }
 
-/// Root of the sum of squares.
+/// Returns the root of the sum of squares.
 pub(super) fn root(values: impl Iterator<Item = f64>) -> f64 {
     values.map(|value| value * value).sum::<f64>().sqrt()
 }
 
-/// Largest of some errors, 0 where there are none.
+/// Returns the largest of some errors, 0 if there are none.
 pub(super) fn largest(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, f64::max)
 }

@@ -1,6 +1,6 @@
-//! Rows smaller than the others, whose errors a norm over all rows hides. Normalisations bring every row to the same size, and
-//! show them: padding that a mask has set to zero before a residual connection adds the noise of a product to it, a class token
-//! that starts at zero beside the patches of an image.
+//! Rows smaller than the others, whose errors a norm over all rows hides. Normalisations bring every row to
+//! the same size and reveal them: padding that a mask has set to zero before a residual connection adds the
+//! noise of a product to it, a class token that starts at zero next to the patches of an image.
 
 use std::collections::HashMap;
 
@@ -14,20 +14,20 @@ use probe_measure::Evidence;
 /// Some of the elements of a value.
 #[derive(Debug, Clone, Copy)]
 struct Part {
-    /// Their share of all.
+    /// Their fraction of all elements.
     share: f64,
-    /// Their root mean square, and that of their errors.
+    /// Root mean square of the elements, and of their errors.
     rms: f64,
     error: f64,
 }
 
 impl Part {
-    /// Error relative to the part itself.
+    /// Returns the error relative to the part itself.
     fn relative(self) -> f64 {
         if self.rms > 0.0 { (self.error / self.rms).min(1.0) } else { 0.0 }
     }
 
-    /// What the error is of all elements, once all rows have the same size.
+    /// Returns the part's contribution to the error of all elements once all rows have the same size.
     fn shown(self) -> f64 {
         self.relative() * self.share.sqrt()
     }
@@ -44,7 +44,8 @@ pub(super) struct Uneven {
 }
 
 impl Uneven {
-    /// Relative error that a normalisation at `place` shows of a part of what it was given; 0 for other ops.
+    /// Returns the relative error that a normalisation at `place` reveals of a part of its inputs; 0 for other
+    /// ops.
     pub(super) fn shown(&self, flow: &Flow<'_>, place: Place, given: &Inputs, saved: &Inputs) -> f64 {
         let node = &flow.nodes[place.0];
         if node.traits.kind != Kind::Normalisation {
@@ -53,12 +54,12 @@ impl Uneven {
         if !node.is_backward() {
             return given.first().and_then(|(place, _)| self.of(flow, *place)).map_or(0.0, Part::shown);
         }
-        // Gradients are divided by the size of a row: those of small ones are all there is.
+        // Gradients are divided by the size of a row: those of small rows dominate.
         let parts = given.iter().chain(saved).filter_map(|(place, _)| self.of(flow, *place));
         parts.map(Part::relative).fold(0.0, f64::max)
     }
 
-    /// Notes what part of the result at `place` has a size of its own.
+    /// Records the part of the result at `place` that has a size of its own.
     pub(super) fn note(&mut self, flow: &Flow<'_>, place: Place, given: &Inputs) {
         let node = &flow.nodes[place.0];
         let Some(identity) = flow.fact(place).identity.filter(|_| node.op.name.phase() == Phase::Forward)
@@ -122,7 +123,8 @@ impl Uneven {
                 })
                 .flatten()
                 .collect(),
-            // What a module of several parts makes of its own parameters is laid beside what it was given, or added to it.
+            // Values that a composite module makes from its own parameters are concatenated with its inputs,
+            // or added to them.
             _ if node.is_composite() => {
                 let repeated = flow.shape(place).first().map_or(1.0, |&size| size as f64);
                 let own = inputs.iter().filter(|input| flow.side(input.0) == SlotSide::Parameter);
@@ -136,7 +138,7 @@ impl Uneven {
     }
 }
 
-/// Share of the elements of a value of the baseline that are zero; 0 where it is not known.
+/// Returns the fraction of zero elements in a baseline value; 0 if unknown.
 fn zeros(flow: &Flow<'_>, place: Place) -> f64 {
     let counted = match flow.evidence.at(place.0, place.1) {
         Evidence::Data(kept) => Some(kept.metrics().baseline.zeros),

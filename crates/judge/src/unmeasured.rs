@@ -2,7 +2,7 @@
 
 use probe_dump::TensorRecord;
 
-/// Why nothing is known of a value that both sides hold, in words; `None` where something is.
+/// Returns the reason why nothing is known of a value that both sides hold; `None` if something is.
 pub(super) fn reason((b, c): (&TensorRecord, &TensorRecord)) -> Option<String> {
     match (b.unmeasured(), c.unmeasured()) {
         (Some(b), Some(c)) if b == c => Some(format!("not measured by either side: {b}")),

@@ -1,12 +1,16 @@
-//! Differences in rows that nothing reads. Of padding, one attention kernel makes zeros and another one numbers; both are right, since masks and
-//! labels keep these rows out of the loss and of every gradient. All that is computed of them differs as well.
+//! Differences in rows that nothing reads. For padding, one attention kernel produces zeros and another one
+//! numbers; both are right, because masks and labels keep these rows out of the loss and of every gradient.
+//! All values computed from them differ as well.
 //!
-//! The backward pass tells. A gradient that reaches a product is zero in the rows that nothing reads, and the gradient of the product's weight is a sum over
-//! the others alone. So a difference is in rows that nothing reads if
+//! The backward pass tells. A gradient that reaches a product is zero in the rows that nothing reads, and the
+//! gradient of the product's weight is a sum over the others alone. So a difference is in rows that nothing
+//! reads if
 //!
 //! - one side has zeros there, in the share of the rows that has no gradient either;
-//! - the difference is what the other side has there, and nothing else: its square is the difference of the squared norms (Pythagoras);
-//! - the gradient of the weight agrees whose product reads it first, and that of the last product: what the rows that are read are off by shows there.
+//! - the difference consists of the other side's values there and nothing else: its square is the difference
+//!   of the squared norms (Pythagoras);
+//! - two weight gradients agree, that of the first product that reads the difference and that of the last
+//!   product: errors in rows that are read would show there.
 
 use std::collections::HashSet;
 
@@ -20,27 +24,29 @@ use super::transfer::largest;
 use probe_dump::{Phase, SlotSide};
 use probe_measure::Evidence;
 
-/// A product whose gradient of the weight is off by less than this part of what it reads has not read the difference.
+/// A product has not read the difference if the error of its weight gradient is smaller by more than this
+/// factor than the error of its input.
 const UNREAD: f64 = 4.0;
 
-/// The last gradient agrees if it is off by no more than this many times what rounding does, or what led to the difference is off by: errors add up on
-/// the way there.
+/// The last gradient agrees if its error is at most this multiple of rounding, or of the error that led to the
+/// difference: errors add up on the way.
 const AGREE: f64 = 16.0;
 
 /// Estimates of distances are within a fifth, their squares within this.
 const ESTIMATE: f64 = 0.5;
 
-/// Share of the zeros that have no gradient: elements may be zero by chance.
+/// Fraction of the zeros that must have no gradient: elements may be zero by chance.
 const ZEROS: f64 = 0.99;
 
-/// Takes differences in rows that nothing reads out of the judgement; a remark on them, if there are some.
+/// Excludes differences in rows that nothing reads from the judgement; returns a remark on them, if there are
+/// any.
 pub(super) fn set_aside(flow: &mut Flow<'_>) -> Option<String> {
     let products = Product::all(flow);
-    // Whatever the forward pass is off by where it is read has come together here.
+    // All errors of the forward pass that are read come together here.
     let level = products.iter().max_by_key(|product| product.forward)?.gradient;
     let differs = |read: f64| read > UNREAD * level;
     let unread = |product: &&Product| differs(product.read) && UNREAD * product.gradient < product.read;
-    // Weights that have drifted and what rounding does are far below.
+    // Drifted weights and rounding are far below.
     let least =
         products.iter().filter(unread).map(|product| product.read).reduce(f64::max)? / (UNREAD * UNREAD);
     let computed = Computed::of(flow);
@@ -80,7 +86,7 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) -> Option<String> {
     ))
 }
 
-/// What the forward pass computed: all but weights and data.
+/// Values that the forward pass computed: all except weights and data.
 struct Computed {
     alone: MadeAlone,
     made: HashSet<Identity>,
@@ -104,20 +110,20 @@ impl Computed {
     }
 }
 
-/// A product of both passes.
+/// A product in both passes.
 struct Product {
     /// Position of its forward call.
     forward: usize,
-    /// Position of what made the gradient of its weight.
+    /// Position of the op that made its weight gradient.
     backward: usize,
-    /// Error of what it multiplies the weight with.
+    /// Error of the value multiplied with the weight.
     read: f64,
-    /// Error of the gradient of its weight.
+    /// Error of the weight gradient.
     gradient: f64,
 }
 
 impl Product {
-    /// Those of which all of that is known.
+    /// Returns all products for which this is known.
     fn all(flow: &Flow<'_>) -> Vec<Self> {
         let positions = (0..flow.nodes.len()).filter(|&op| {
             let node = &flow.nodes[op];
@@ -139,7 +145,7 @@ impl Product {
                     flow.slot(place).is_some_and(|slot| slot.path.strip_prefix("input.") == Some(number))
                 })
             };
-            // Those of biases do not rest on what was read.
+            // Bias gradients do not depend on the input.
             flow.shape((backward, slot)).len() > 1
                 && path.strip_prefix("output.").map_or_else(|| path.starts_with("grad."), weight)
         };
@@ -156,7 +162,7 @@ impl Product {
     }
 }
 
-/// Whether a value is zero on one side where it has no gradient, and that is all the difference.
+/// Returns true if a value is zero on one side where it has no gradient, and there is no other difference.
 fn is_left_out(flow: &Flow<'_>, place: Place, reader: &Product) -> bool {
     let fact = flow.fact(place);
     let [b, c] = zero_shares(flow, place).map(|share| share.unwrap_or(0.0));
@@ -172,7 +178,7 @@ fn is_left_out(flow: &Flow<'_>, place: Place, reader: &Product) -> bool {
     zeros > 0.0 && share >= ZEROS * zeros && (found - expected).abs() <= ESTIMATE * found
 }
 
-/// Share of the elements that are zero on each side, where it is known.
+/// Returns the fraction of zero elements on each side, if known.
 fn zero_shares(flow: &Flow<'_>, (op, slot): Place) -> [Option<f64>; 2] {
     if let Evidence::Data(kept) = flow.evidence.at(op, slot) {
         let metrics = kept.metrics();
@@ -186,13 +192,13 @@ fn zero_shares(flow: &Flow<'_>, (op, slot): Place) -> [Option<f64>; 2] {
     })
 }
 
-/// An op of the forward pass that both sides have.
+/// Returns true for a paired op of the forward pass.
 fn is_forward(flow: &Flow<'_>, op: usize) -> bool {
     let node = &flow.nodes[op];
     node.is_paired && node.op.name.phase() == Phase::Forward && !node.traits.optimizes
 }
 
-/// Whether the error of a value is known, and not from below alone.
+/// Returns true if the error of a value is known, and not just a lower bound.
 fn is_known(fact: &Fact) -> bool {
     fact.is_float
         && fact.is_measured

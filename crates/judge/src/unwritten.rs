@@ -1,5 +1,6 @@
-//! Memory that was never written. A buffer is handed out as it was left, viewed, and filled later: by functions that were not recorded,
-//! or by a storage that is given its size again. What it held before differs from run to run and means nothing.
+//! Memory that was never written. A buffer is returned uninitialised, viewed, and filled later: by functions
+//! that were not recorded, or by a storage that is resized. Its previous contents differ from run to run and
+//! mean nothing.
 
 use std::collections::HashSet;
 
@@ -9,8 +10,8 @@ use super::difference::{Difference, Identity};
 use super::flow::{Flow, Place};
 use super::ops::Kind;
 
-/// Takes what holds such memory out of the judgement: copies and views of what `empty` handed out, and what arrives from nowhere and
-/// is viewed, but never read by anything that computes.
+/// Excludes values with such memory from the judgement: copies and views of what `empty` returned, and values
+/// of unknown origin that are viewed but never read by a computation.
 pub(super) fn set_aside(flow: &mut Flow<'_>) {
     let used = used(flow);
     let alone = MadeAlone::of(flow, |_| true);
@@ -38,7 +39,8 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
                 .into_iter()
                 .filter(|&slot| reads(slot) && !flow.fact((op, slot)).is_overwritten)
                 .collect();
-            // Also what is read of it: a module would be blamed for what it seems to hand to the ops inside.
+            // The reads are marked too: otherwise a module would be blamed for values that it seems to pass to
+            // its inner ops.
             for &slot in &read {
                 set(flow, (op, slot));
             }
@@ -54,7 +56,7 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
     }
 }
 
-/// Marks a value that differs; `false` for one that does not.
+/// Marks a value that differs; returns `false` for one that does not.
 fn set(flow: &mut Flow<'_>, place: Place) -> bool {
     let differs = matches!(
         flow.fact(place).difference,
@@ -70,7 +72,7 @@ fn set(flow: &mut Flow<'_>, place: Place) -> bool {
     differs
 }
 
-/// Values that something reads which computes, directly or through views and copies, and what modules hand out.
+/// Returns the values read by a computation, directly or through views and copies, and the results of modules.
 fn used(flow: &Flow<'_>) -> HashSet<Known> {
     let mut used = HashSet::new();
     for (op, node) in flow.nodes.iter().enumerate().rev() {
@@ -86,22 +88,22 @@ fn used(flow: &Flow<'_>) -> HashSet<Known> {
     used
 }
 
-/// Whether an op does nothing but hand on a tensor: what `item` and `tolist` read goes to the program.
+/// Returns true if an op only passes on a tensor; results of `item` and `tolist` go to the program instead.
 fn hands_on(flow: &Flow<'_>, op: usize) -> bool {
     let node = &flow.nodes[op];
     let tensors = |slot: usize| flow.fact((op, slot)).is_tensor;
     node.traits.kind == Kind::Copy && !node.is_module() && node.is_paired && node.results().any(tensors)
 }
 
-/// What a value is known by.
+/// Key of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Known {
     Content(Identity),
     Number(Identity),
 }
 
-/// What the values of an op are known by: what they hold, or of those that nothing can be said of, as of NaN and sentinels that a device
-/// measured, their numbers.
+/// Returns the keys of an op's values: their contents, or their tensor numbers if the contents are unknown, as
+/// for NaN and sentinels that a device measured.
 fn known<'f>(flow: &'f Flow<'_>, op: usize) -> impl Iterator<Item = Option<Known>> + 'f {
     flow.facts(op).enumerate().map(move |(slot, fact)| {
         fact.identity.map(Known::Content).or_else(|| flow.numbered((op, slot)).map(Known::Number))

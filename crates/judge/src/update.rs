@@ -1,8 +1,8 @@
-//! Updates: what an optimizer changed, within a step or from one step to the next.
+//! Updates: changes made by an optimizer, within a step or from one step to the next.
 //!
-//! Sketches are sums, so the sketch after less the sketch before is that of the change, and its error that of the change.
-//! A weight differs from its partner by what all steps before left; its last change tells whether this step's optimizer is
-//! at fault.
+//! Sketches are sums, so the sketch after minus the sketch before is the sketch of the change, and its error
+//! that of the change. A weight differs from its partner by what all earlier steps left; its last change tells
+//! if this step's optimizer is at fault.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,48 +16,51 @@ use super::weigh::GradientErrors;
 use probe_dump::{Content, Phase, Rank, SMALL_TENSOR, Sketch, SketchVersion, Slot, SlotSide};
 use probe_measure::{SKETCH_NOISE, observe, sketch_distance};
 
-/// An optimizer that divides by the size of the gradient makes full steps of gradients that are noise: the error of a
-/// change is that of the gradient's smallest elements. Up to 6 times the root of the gradient's relative error was seen in
-/// sound runs (key biases, experts that few tokens reach).
+/// Factor for adaptive optimizers. An optimizer that divides by the size of the gradient makes full steps from
+/// gradients that are noise: the error of a change is that of the gradient's smallest elements. Sound runs
+/// showed up to 6 times the root of the gradient's relative error (key biases, experts that few tokens reach).
 const ADAPTIVE: f64 = 8.0;
 
-/// And of vectors at least this: where a part of the gradient is noise and nothing else (the keys in a joint bias, weights of features
-/// that never fire), its elements take either sign. Only a change that is missing, doubled or turned around stands out.
+/// Minimum for vectors: where part of the gradient is nothing but noise (the keys in a joint bias, weights of
+/// features that never fire), its elements take either sign. Only a change that is missing, doubled or
+/// reversed stands out.
 const SIGNS: f64 = 0.12;
 
-/// And of matrices this over the root of the number of input features: the gradients of one feature that hardly ever fires are noise,
-/// in all its weights, and take either sign. All turned around, they change the update by twice the root of their share; a quarter of
-/// that, since an update is at fault beyond four times what is expected.
+/// Minimum for matrices, divided by the root of the number of input features: the gradients of a feature that
+/// hardly ever fires are noise in all its weights and take either sign. All reversed, they change the update
+/// by twice the root of their share; a quarter of that, because an update is at fault beyond four times the
+/// expectation.
 const ONE_FEATURE: f64 = 2.0 / 4.0;
 
-/// Changes of this many parameters that are all larger, or all smaller, by the same factor are no noise.
+/// Number of parameters whose changes, if all are larger or all smaller by the same factor, are not noise.
 const ALIKE: usize = 6;
 
-/// The least such factor, less 1, and how many times the spread of the others it must be.
+/// The least such factor, minus 1, and the multiple of the others' spread it must reach.
 const COMMON: (f64, f64) = (2e-3, 10.0);
 
-/// Others hand the error of the gradient on, with that of the changes before it.
+/// Factor for other optimizers, which pass on the error of the gradient and of earlier changes.
 const LINEAR: f64 = 4.0;
 
-/// Optimizers of torch that take the gradient as it is.
+/// Optimizers of torch that use the gradient as it is.
 const PLAIN: [&str; 2] = ["Optimizer.SGD.step", "Optimizer.ASGD.step"];
 
-/// Relative error of a gradient up to which the change says anything.
+/// Relative error of a gradient up to which the change is meaningful.
 const LARGEST_GRADIENT_ERROR: f64 = 0.1;
 
-/// The size of a change varies less than its direction: by this share, and by these shares of the gradient's error and its
-/// root.
+/// The size of a change varies less than its direction: by this fraction, and by these fractions of the
+/// gradient's error and of its root.
 const SIZE: (f64, f64, f64) = (0.02, 0.5, 0.5);
 
-/// And of optimizers that divide by this: where a third of a joint bias (that of the keys) has gradients that are zero in exact arithmetic,
-/// noise above the small number beside the divisor makes full steps of it, and noise below it none. The whole change is larger by
-/// `sqrt(3 / 2)` then, which is what is left of this beyond the two bits that a size may be off by.
+/// The same for optimizers that divide: where a third of a joint bias (that of the keys) has gradients that
+/// are zero in exact arithmetic, noise above the small number added to the divisor makes full steps, and noise
+/// below it none. The whole change is then larger by `sqrt(3 / 2)`; this is the rest of that beyond the two
+/// bits that a size may be off by.
 const JOINT: f64 = 0.224_744_871_391_589 / 4.0;
 
 /// Weights of a step, by module path and parameter name.
 pub(super) type Weights = HashMap<(Box<str>, Box<str>), [Arc<Sketch>; 2]>;
 
-/// What is left of a change between two states of a parameter, each given by both sides' sketches.
+/// Difference between two changes of a parameter, computed from both sides' sketches.
 #[derive(Debug, Clone, Copy)]
 struct Change {
     /// Norms of the changes of the baseline and the candidate.
@@ -75,7 +78,7 @@ impl Change {
             let c = f64::from(*after_c) - f64::from(*before_c);
             error += (c - b) * (c - b);
         }
-        // NaN where two of them are of different versions.
+        // NaN if two sketches have different versions.
         let size = [sketch_distance(&before[0], &after[0]), sketch_distance(&before[1], &after[1])];
         let found = Self { size, error: error.sqrt() };
         (found.error.is_finite() && size[0] > 0.0 && size[1].is_finite()).then_some(found)
@@ -83,13 +86,13 @@ impl Change {
 }
 
 impl Change {
-    /// By how much the candidate's change is larger.
+    /// Returns the excess of the candidate's change over the baseline's.
     fn ratio(&self) -> f64 {
         self.size[1] / self.size[0] - 1.0
     }
 }
 
-/// Where all changes are larger by one factor, each is held against how much the factors vary.
+/// If all changes are larger by one factor, compares each with the spread of the factors.
 fn common_factor(ratios: &[f64], found: &mut [Weighed]) {
     let mut sorted = ratios.to_vec();
     let middle = median(&mut sorted);
@@ -109,7 +112,8 @@ fn sketches(flow: &Flow<'_>, place: Place) -> Option<[Arc<Sketch>; 2]> {
     Some([sketch(&flow.pair.baseline, b?)?, sketch(&flow.pair.candidate, c?)?])
 }
 
-/// The sketch of a tensor; made of its elements where it is so small that these were recorded in place of one.
+/// Returns the sketch of a tensor, computed from its elements if it is so small that these were recorded
+/// instead.
 fn sketch(rank: &Rank, slot: &Slot) -> Option<Arc<Sketch>> {
     let record = slot.value.tensor()?;
     let size = record.dtype.known()?.size() as u64;
@@ -120,7 +124,7 @@ fn sketch(rank: &Rank, slot: &Slot) -> Option<Arc<Sketch>> {
     observe(data.view(), Content { sketch: Some(SketchVersion::CURRENT), hash: false }).sketch.map(Arc::new)
 }
 
-/// The two ways in which a change is weighed: its error, and its size.
+/// Returns the two weighed values of a change: its error and its size.
 fn weighed(
     flow: &Flow<'_>,
     place: Place,
@@ -176,12 +180,13 @@ fn weighed(
     let ratio = change.ratio().abs();
     Some([
         one(Role::Update, change.error / change.size[0], noise.min(2.0), resolution),
-        // What rounding adds has no direction.
+        // Rounding adds no direction.
         one(Role::UpdateSize, ratio, size, 2.0 * resolution * resolution.max(1.0 / fact.len.sqrt())),
     ])
 }
 
-/// Changes that recorded ops made to parameters: steps of optimizers, and the ops that add a quotient to their first input.
+/// Weighs the changes that recorded ops made to parameters: optimizer steps, and ops that add a quotient to
+/// their first input.
 pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<Weighed>) {
     let mut judged: HashSet<Place> = HashSet::new();
     let (mut found, mut ratios) = (Vec::new(), Vec::new());
@@ -217,7 +222,7 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<Weighed>) {
             found.extend(pair);
         }
     }
-    // What was added tells more than what became of the parameter; the state of an optimizer shows in what it adds.
+    // The added value tells more than the resulting parameter; optimizer state shows in what it adds.
     values.retain(|value| {
         !judged.contains(&value.place) && flow.nodes[value.place.0].traits.kind != Kind::Optimizer
     });
@@ -225,13 +230,13 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<Weighed>) {
     values.extend(found);
 }
 
-/// Whether an op was called by the step of an optimizer.
+/// Returns true if an optimizer step called the op.
 fn is_inside_step(flow: &Flow<'_>, position: usize) -> bool {
     flow.nodes[position].op.parent.as_deref().is_some_and(|parent| parent.starts_with("Optimizer."))
 }
 
-/// The slot of a parameter before a change, and those of what led to the change: gradient and state, or the two inputs of
-/// the quotient.
+/// Returns the slot of a parameter before a change, and those of the causes of the change: gradient and state,
+/// or the two inputs of the quotient.
 fn led_to(path: &str, given: &HashMap<&str, usize>) -> Option<(usize, Vec<usize>)> {
     if let Some(name) = path.strip_prefix("output.parameter.") {
         let before = *given.get(&*format!("parameter.{name}"))?;
@@ -247,7 +252,7 @@ fn led_to(path: &str, given: &HashMap<&str, usize>) -> Option<(usize, Vec<usize>
     Some((part(0)?, [part(1), part(2)].into_iter().flatten().collect()))
 }
 
-/// Changes of weights since the step before, where no op of the optimizer was recorded in it.
+/// Weighs changes of weights since the previous step, if it recorded no optimizer op.
 pub(super) fn across(
     flow: &Flow<'_>,
     before: &Weights,
@@ -272,12 +277,12 @@ pub(super) fn across(
     values.extend(found);
 }
 
-/// Sketches of the weights of a part.
+/// Returns the sketches of a part's weights.
 pub(super) fn weights(flow: &Flow<'_>) -> Weights {
     parameters(flow).filter_map(|(key, place)| Some((key, sketches(flow, place)?))).collect()
 }
 
-/// Parameters of modules where they are first read, by module path and name.
+/// Returns the module parameters at their first read, by module path and name.
 fn parameters<'f>(flow: &'f Flow<'_>) -> impl Iterator<Item = ((Box<str>, Box<str>), Place)> + 'f {
     let mut seen = HashSet::new();
     flow.nodes.iter().enumerate().flat_map(move |(position, node)| {

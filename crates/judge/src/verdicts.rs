@@ -1,5 +1,5 @@
-//! Verdicts of values and roles of ops, once it is known which ops are at fault: a value is called different where it is at
-//! fault itself, or reached by what is, and beyond what rounding would have made of it.
+//! Verdicts of values and roles of ops, once the faulty ops are known: a value counts as different if it is at
+//! fault itself, or if a fault reaches it and its error exceeds rounding.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,16 +13,16 @@ use super::{Cause, OpJudgement, Role, SlotJudgement, Verdict};
 use probe_dump::{Figure, Ordinal, Remark, SlotSide};
 use probe_pair::BySlot;
 
-/// Beyond floor and clean error by this factor, a value that a fault reaches is called different.
+/// Factor over floor and clean error from which on a value that a fault reaches counts as different.
 const BEYOND: f64 = 8.0;
 
-/// Least relative error of a value of no known floor that is called different.
+/// Least relative error at which a value without a known floor counts as different.
 const LEAST: f64 = 1e-5;
 
-/// The op at fault that a mark comes from, by position; `None` where it comes from before this step or is not known.
+/// The faulty op that a mark comes from, by position; `None` if it comes from an earlier step or is unknown.
 type Source = Option<Ordinal>;
 
-/// What marks a value: at fault, or reached by what is.
+/// Marks of values that are at fault, or reached by a fault.
 struct Marks<'f, 'a> {
     flow: &'f Flow<'a>,
     values: HashMap<Identity, Source>,
@@ -41,7 +41,7 @@ impl<'f, 'a> Marks<'f, 'a> {
         self.source(place).is_some()
     }
 
-    /// Where the mark of a value comes from, if it has one.
+    /// Returns the source of a value's mark, if it has one.
     fn source(&self, place: Place) -> Option<Source> {
         let fact = self.flow.fact(place);
         let known = self.places[place.0][place.1].or_else(|| self.values.get(&fact.identity?).copied());
@@ -53,14 +53,15 @@ impl<'f, 'a> Marks<'f, 'a> {
         for outer in self.flow.around(place.0) {
             self.around[outer].get_or_insert(source);
         }
-        // Equal values were not reached, whatever made the others.
+        // A fault does not reach equal values, whatever made them.
         if let Some(identity) = self.flow.fact(place).identity.filter(|_| !self.flow.fact(place).exact) {
             self.values.entry(identity).or_insert(source);
         }
     }
 }
 
-/// Judgements of all ops and slots; the causes of ops are those of `candidates`. `diverged`: a step before was at fault.
+/// Judges all ops and slots; the causes of ops are those of `candidates`. `diverged`: an earlier step was at
+/// fault.
 pub(super) fn of(
     flow: &Flow<'_>,
     weighing: &Weighing,
@@ -128,7 +129,8 @@ pub(super) fn of(
             .chain(marks.around[position])
             .collect();
         let reached = !led.is_empty() || named.contains_key(&position);
-        // How it came here may not have been recorded; where one op alone was at fault so far, nothing else made it differ.
+        // The path may not have been recorded; if only one op was at fault so far, nothing else can be the
+        // cause.
         let only = match *at_fault.as_slice() {
             [only] if !led.is_empty() && !diverged => Some(only),
             _ => None,
@@ -176,7 +178,7 @@ pub(super) fn of(
     (ops, slots)
 }
 
-/// Error of an input as far as no fault led to it.
+/// Returns the error of an input, as far as no fault led to it.
 fn clean_error(flow: &Flow<'_>, marks: &Marks<'_, '_>, place: Place) -> InputError {
     let fact = flow.fact(place);
     if marks.has(place) || !fact.is_float {
@@ -191,9 +193,9 @@ fn judge_slot(flow: &Flow<'_>, marks: &Marks<'_, '_>, place: Place, any_fault: b
     let follows = match fact.difference {
         _ if fact.allowed => "",
         Difference::ComputedArgument => "computed from values that carry noise",
-        // A number that an op hands out was not chosen by anyone.
+        // Nobody chose a number that an op returns.
         Difference::Argument if flow.side(place).is_result() => "computed from values that carry noise",
-        // Of arguments the sizes alone: of anything else an op would have been accused.
+        // Arguments here are sizes only: for anything else an op would have been accused.
         Difference::Elements | Difference::Shape | Difference::Argument => "choices that noise has flipped",
         _ => "",
     };
@@ -277,7 +279,8 @@ fn judge(
     }
 }
 
-/// Nothing says that its results agree: some could not be compared, or there are none and so it is with what it was given.
+/// Returns true if nothing shows that its results agree: some could not be compared, or there are none and an
+/// input could not be.
 fn is_dark(flow: &Flow<'_>, position: usize) -> bool {
     let node = &flow.nodes[position];
     let unknown = |slot: usize| flow.fact((position, slot)).difference == Difference::Unreadable;
@@ -287,12 +290,12 @@ fn is_dark(flow: &Flow<'_>, position: usize) -> bool {
     }
 }
 
-/// Another type on each side throughout the run is a fact and no fault.
+/// Returns true for dtypes that differ throughout the run, which is no fault.
 fn is_dtype_of_mixed(fact: &Fact) -> bool {
     fact.judgement.verdict == Verdict::DType && fact.difference.is_open()
 }
 
-/// Kinds of difference from mild to severe, then size.
+/// Ranks kinds of difference from mild to severe, then by size.
 fn severity(fact: &Fact) -> (u8, f64) {
     let kind = match fact.difference {
         Difference::NonFinite => 4,
@@ -316,7 +319,7 @@ fn unpaired() -> OpJudgement {
     }
 }
 
-/// Weights and inputs that no recorded op made and that differ, as counts of both.
+/// Counts the differing weights and inputs that no recorded op made.
 pub(super) fn foreign(flow: &Flow<'_>, weighing: &Weighing, slots: &BySlot<SlotJudgement>) -> (usize, usize) {
     let differs = weighing.arrivals.iter().filter(|(op, slot)| !slots[*op][*slot].verdict.is_fine());
     let (parameters, inputs): (Vec<&Place>, Vec<&Place>) =
@@ -324,7 +327,7 @@ pub(super) fn foreign(flow: &Flow<'_>, weighing: &Weighing, slots: &BySlot<SlotJ
     (parameters.len(), inputs.len())
 }
 
-/// Largest relative error among values.
+/// Returns the largest relative error among values.
 pub(super) fn largest_error<'p>(flow: &Flow<'_>, places: impl Iterator<Item = &'p Place>) -> f64 {
     largest(places.map(|&place| flow.fact(place).relative()))
 }

@@ -1,5 +1,5 @@
-//! Holds every value of a part against what led to it: its error, how much of that its inputs explain, and the family of
-//! calls it is one of. Decides nothing; [`excess`](super::excess) does.
+//! Compares every value of a part with what led to it: its error, the part of it that its inputs explain, and
+//! its family of calls. Decides nothing; [`excess`](super::excess) does.
 
 mod chance;
 
@@ -19,43 +19,43 @@ use super::value::{Family, Gain, Remnant, Role, Weighed};
 use probe_dump::{Figure, Phase, Repeated, SlotSide, shared};
 use probe_measure::Evidence;
 
-/// Elements from which on noise has no direction.
+/// Number of elements from which on noise has no direction.
 const WITHOUT_DIRECTION: f64 = 256.0;
 
-/// Share of an error along the value from which on it is one factor.
+/// Fraction of an error along the value from which on it counts as one factor.
 const ONE_FACTOR: f64 = 0.7;
 
-/// A sum below this share of what it would be of terms without correlation cancels by its nature: gradients of the biases of
+/// A sum below this fraction of the norm of uncorrelated terms cancels by nature: gradients of the biases of
 /// keys, and in front of normalisations.
 const CANCELS: f64 = 0.3;
 
-/// Elements of a table whose changes cancel in its sketch, at most.
+/// Maximum number of a table's elements whose changes cancel in its sketch.
 const CANCELLED: f64 = 8.0;
 
-/// Relative difference of two norms in binary32 that is none: error without correlation to the values changes a norm of n
-/// elements by its n-th root only.
+/// Relative difference of two binary32 norms that is insignificant: error that is uncorrelated with the values
+/// changes a norm of n elements by its n-th root only.
 const RESOLUTION: f64 = f32::EPSILON as f64;
 
-/// Error of a gradient of a parameter, for the update that it leads to in this step or the next.
+/// Errors of parameter gradients, for the updates they lead to in this step or the next.
 pub(super) type GradientErrors = HashMap<(Box<str>, Box<str>), f64>;
 
 /// Everything weighed.
 #[derive(Default)]
 pub(super) struct Weighing {
     pub(super) values: Vec<Weighed>,
-    /// Errors that inputs had in the flow, of each op: what roles are decided by.
+    /// Input errors of each op, from which roles are decided.
     pub(super) input_errors: Vec<Figure>,
     pub(super) gradients: GradientErrors,
-    /// What arrived, each value where it was first read, in execution order.
+    /// Arrivals, each value where it was first read, in execution order.
     pub(super) arrivals: Vec<Place>,
 }
 
-/// A value that a recorded op made.
+/// A value made by a recorded op.
 #[derive(Debug, Clone, Copy)]
 struct Made {
     /// Position of the first op that made it.
     by: usize,
-    /// Error of the path that leads to it, at least: statistics do not see all of it.
+    /// Least error of the path that leads to it: statistics do not show all of it.
     path: f64,
 }
 
@@ -64,42 +64,44 @@ pub(super) struct Walk<'f, 'a> {
     flow: &'f Flow<'a>,
     setting: &'f Setting,
     out: Weighing,
-    /// Who made a value last, by identity.
+    /// Last maker of each value, by identity.
     made: HashMap<Identity, Made>,
-    /// Names of families, each once.
+    /// Names of families, interned.
     names: Repeated,
     families: HashSet<Arc<Family>>,
     /// Errors below sentinels that swamp the norm.
     hidden: HashMap<Identity, InputError>,
-    /// Largest error of what was made inside each module call, by position of the call.
+    /// Largest error of values made inside each module call, by position of the call.
     inside: Vec<f64>,
-    /// Largest share of choices that noise flipped inside each module call.
+    /// Largest fraction of choices that noise flipped inside each module call.
     flipped_inside: Vec<f64>,
     /// Parts of values that are smaller than the rest.
     uneven: Uneven,
-    /// Coarsest precision in which something was computed inside each module call.
+    /// Coarsest precision of any computation inside each module call.
     precision_inside: Vec<Option<&'static Precision>>,
-    /// Largest norm of a gradient that arrives inside each module call: what is zero in exact arithmetic is held against it.
+    /// Largest norm of a gradient that arrives inside each module call: the scale for gradients that are zero
+    /// in exact arithmetic.
     gradients_inside: Vec<f64>,
     /// Largest error of a result so far.
     worst: f64,
-    /// What has arrived so far.
+    /// Values that have arrived so far.
     arrived: HashSet<Identity>,
     /// A product has been computed.
     multiplied: bool,
     /// Error that each product adds to a path.
     product: f64,
-    /// Largest and median error of the weights that steps before this one have moved.
+    /// Largest and median error of weights that earlier steps have changed.
     drift: f64,
     usual_drift: f64,
-    /// Ops of the forward pass that read a value.
+    /// Forward ops that read each value.
     readers: HashMap<Identity, Vec<usize>>,
-    /// Some function of the forward pass chooses between values, so that gradients pass where rounding lets them.
+    /// Some forward function chooses between values, so that gradients pass where rounding lets them.
     gates: bool,
 }
 
 impl<'f, 'a> Walk<'f, 'a> {
-    /// `product`: error that each product adds at least to the path of a value of which statistics alone are known.
+    /// Weighs all values. `product` is the least error that each product adds to the path of a value with
+    /// statistics only.
     pub(super) fn over(flow: &'f Flow<'a>, setting: &'f Setting, product: f64) -> Weighing {
         let count = flow.nodes.len();
         let mut drifts = drifts(flow);
@@ -162,7 +164,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         }
     }
 
-    /// Tells the module around an op how large an error was made inside it, and in which precision.
+    /// Reports the size of an error and its precision to the surrounding module.
     fn note_inside(&mut self, position: usize, error: f64) {
         let node = &self.flow.nodes[position];
         let own =
@@ -177,8 +179,8 @@ impl<'f, 'a> Walk<'f, 'a> {
             self.precision_inside[parent].into_iter().chain(precision).reduce(Precision::coarser);
     }
 
-    /// Errors of values; below a sentinel that swamps it that of the value before it, of statistics at least the floor of
-    /// the path that leads to it.
+    /// Returns the errors of values: below a sentinel that swamps it the earlier value's error, with
+    /// statistics at least the floor of the path.
     fn errors(&self, places: Vec<Place>) -> Vec<(Place, InputError)> {
         places.into_iter().map(|place| (place, self.error(place))).collect()
     }
@@ -199,12 +201,12 @@ impl<'f, 'a> Walk<'f, 'a> {
         InputError { relative: fact.relative().max(seen), absolute: fact.distance.max(seen * fact.norm) }
     }
 
-    /// Error of the path that leads to a value, at least.
+    /// Returns the least error of the path that leads to a value.
     fn path(&self, place: Place) -> f64 {
         let fact = self.flow.fact(place);
         match fact.identity.and_then(|identity| self.made.get(&identity)) {
             Some(made) => made.path,
-            // Functions that were not recorded may have made it of a product, or computed it under autocast.
+            // Unrecorded functions may have made it from a product, or computed it under autocast.
             None if self.multiplied
                 && self.flow.side(place) == SlotSide::Input
                 && !self.flow.is_weight(place) =>
@@ -215,7 +217,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         }
     }
 
-    /// How far a weight may have moved away from its partner without it being seen; 0 for what is no weight.
+    /// Returns how far a weight may have drifted from its partner unnoticed; 0 for other values.
     fn unseen(&self, place: Place) -> f64 {
         let fact = self.flow.fact(place);
         let sketched = matches!(self.flow.evidence.at(place.0, place.1), Evidence::Recorded(_));
@@ -223,7 +225,8 @@ impl<'f, 'a> Walk<'f, 'a> {
         let unseen = if fact.blind {
             (RESOLUTION * fact.len.sqrt()).min(self.drift)
         } else if sketched && picked && !fact.exact {
-            // Steps of Adam are equal in size: a few of them may cancel in the sketch of a table, of which rows are picked.
+            // Adam's steps are equal in size: a few of them may cancel in the sketch of a table whose rows are
+            // picked.
             self.usual_drift * (CANCELLED / fact.len).sqrt().min(1.0)
         } else {
             0.0
@@ -256,16 +259,16 @@ impl<'f, 'a> Walk<'f, 'a> {
         }
     }
 
-    /// Inputs that no recorded op made: data, weights, and what functions hand on that were not recorded.
+    /// Weighs inputs that no recorded op made: data, weights, and results of unrecorded functions.
     fn arrivals(&mut self, position: usize, given: &[(Place, InputError)]) {
         for &(place, _) in given {
             let fact = self.flow.fact(place);
             let known = fact.identity.is_some_and(|identity| self.made.contains_key(&identity));
-            // What a parameter gradient rests on was given to other ops.
+            // A parameter gradient's inputs belong to other ops; skip them.
             if place.0 != position || known || !fact.is_tensor {
                 continue;
             }
-            // It arrived before, and was judged there.
+            // Already judged on an earlier arrival.
             if fact.identity.is_some_and(|identity| !self.arrived.insert(identity)) {
                 continue;
             }
@@ -283,7 +286,7 @@ impl<'f, 'a> Walk<'f, 'a> {
                 .filter(|_| self.setting.mixed.is_some())
                 .map_or(precision, |coarse| precision.coarser(coarse));
             let side = self.flow.side(place);
-            // What was not recorded may have computed it under autocast.
+            // Unrecorded functions may have computed it under autocast.
             let unrecorded =
                 self.setting.autocast.filter(|_| side != SlotSide::Parameter && self.worst > 0.0);
             let precision = unrecorded.map_or(precision, |coarse| precision.coarser(coarse));
@@ -297,20 +300,20 @@ impl<'f, 'a> Walk<'f, 'a> {
                 dtype,
             };
             let coarse = self.setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
-            // Functions that were not recorded computed it of weights: products may be among them.
+            // Unrecorded functions computed it from weights, possibly with products.
             let computed =
                 phase == Phase::Forward && self.flow.wants_gradient(place) && !self.flow.is_weight(place);
             let explained = match side {
                 SlotSide::Parameter => 0.0,
                 _ if transfer::may_select_others(self.flow, place, self.worst.max(coarse)) => 1.0,
-                // It may have come through a function that chooses.
+                // It may have passed a function that chooses.
                 _ if self.gates && self.flow.nodes[position].is_backward() => {
                     self.worst.max(transfer::flipped_gates(fact.len, self.worst))
                 }
                 _ => self.worst,
             };
             let scale = self.scale_on_arrival(position, fact);
-            // Data may have been prepared on each device, by functions that were not recorded.
+            // Each device may have prepared data by unrecorded functions.
             let least = single(fact, precision)
                 .hypot(precision.least * if precision.unit < 1e-6 { 4.0 } else { 1.0 });
             self.out.values.push(Weighed {
@@ -334,8 +337,9 @@ impl<'f, 'a> Walk<'f, 'a> {
         }
     }
 
-    /// What a gradient that arrives at a module is beside the largest one inside the module around, where all of that is known and no few
-    /// elements, which functions that were not recorded may let through on one side alone, are its error.
+    /// Relates a gradient that arrives at a module to the largest one inside the surrounding module, if all of
+    /// that is known and the error cannot be that of a few elements that unrecorded functions let through on
+    /// one side only.
     fn remnant(&self, place: Place, scale: f64, least: f64) -> Option<Remnant> {
         let fact = self.flow.fact(place);
         let arrives = self.flow.modules_alone && self.flow.nodes[place.0].op.name.phase() == Phase::Backward;
@@ -347,12 +351,14 @@ impl<'f, 'a> Walk<'f, 'a> {
         })
     }
 
-    /// What an arriving value is held against: its norm; of a gradient at least the largest gradient beside it.
+    /// Returns the scale of an arriving value: its norm; for a gradient at least the largest gradient next to
+    /// it.
     fn scale_on_arrival(&self, position: usize, fact: &Fact) -> f64 {
         let node = &self.flow.nodes[position];
         let beside = self.flow.parent(position).filter(|_| node.is_backward());
         let beside = beside.map_or(0.0, |parent| self.gradients_inside[parent]);
-        // A running mean is held against the elements that it is the mean of; of a dispatcher op they stand behind their gradient.
+        // A running mean is compared with the elements that it is the mean of; in a dispatcher op they follow
+        // their gradient.
         let whole = node
             .given()
             .map(|slot| self.flow.fact((position, slot)))
@@ -362,7 +368,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         fact.norm.max(beside).max(size).max(f64::MIN_POSITIVE)
     }
 
-    /// Weighs one result; gives its error, if one is known.
+    /// Weighs one result and returns its error, if known.
     fn result(
         &mut self,
         place: Place,
@@ -398,7 +404,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             |inputs: &[(Place, InputError)]| inputs.iter().map(|(place, _)| *place).collect::<Vec<_>>();
         let (given_places, saved_places) = (places(given), places(saved));
         let scale = scale::of(self.flow, place, &given_places, &saved_places);
-        // A gradient that is zero on one side by underflow is held against those around it.
+        // A gradient that underflows to zero on one side is compared with those around it.
         let vanished = node.is_backward() && fact.norm <= 0.0;
         let around = self.flow.around(place.0).filter(|_| vanished).map(|outer| self.gradients_inside[outer]);
         let around = largest(around);
@@ -406,7 +412,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         let error = (fact.distance / norm).min(f64::MAX);
         let mut explained = transfer::explained(self.flow, place, norm, given, saved);
         explained = explained.hypot(self.uneven.shown(self.flow, place, given, saved));
-        // Choices that were given, made inside, or made along with this result.
+        // Choices in the inputs, made inside, or made along with this result.
         let flipped = largest(inputs().map(|(place, _)| self.flow.fact(*place).flipped))
             .max(self.flipped_inside[place.0])
             .max(largest(node.results().map(|slot| self.flow.fact((place.0, slot)).flipped)));
@@ -421,7 +427,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         explained = explained.max(unseen.unwrap_or(0.0));
         let of_bias = node.makes_gradients() && self.flow.shape(place).len() <= 1;
         if of_bias && fact.norm < CANCELS * scale.norm {
-            // What is left where a sum cancels is what all its terms are off by alike.
+            // The remainder of a cancelling sum is the common error of all its terms.
             explained *= scale.terms.sqrt();
         }
         if node.is_module() {
@@ -440,7 +446,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         let by = fact.identity.and_then(|identity| self.made.get(&identity)).map(|made| made.by);
         let again = by.is_some() && node.is_module();
         let call = by.filter(|_| node.op.name.phase() != Phase::Forward && !fact.exact).unwrap_or(place.0);
-        // Sums of nothing say nothing of how sums are made; a bias that is zero does not matter.
+        // Sums of zeros say nothing about the summation; a zero bias does not matter.
         let nothing = given.iter().any(|(place, _)| {
             let fact = self.flow.fact(*place);
             fact.is_float && fact.norm <= 0.0 && self.flow.shape(*place).len() > 1
@@ -513,8 +519,9 @@ impl<'f, 'a> Walk<'f, 'a> {
         Some(raw)
     }
 
-    /// Error of the gradient that a result was made of where none was recorded, as of what an op in place overwrites: that of the
-    /// gradients which reached the ops that read the result of the forward, or else the largest so far. `None` where it was recorded.
+    /// Returns the error of a result's incoming gradient if that was not recorded, for example because an
+    /// in-place op overwrites it: the error of the gradients that reached the readers of the forward result,
+    /// or else the largest so far. `None` if it was recorded.
     fn unseen_gradient(&self, place: Place, given: &[(Place, InputError)]) -> Option<f64> {
         if !self.flow.lacks_gradient(place.0, given.iter().map(|(place, _)| *place)) {
             return None;
@@ -540,7 +547,8 @@ impl<'f, 'a> Walk<'f, 'a> {
         }))
     }
 
-    /// The precision in which a result was computed, as far as types show it: the coarsest of what it was made of.
+    /// Returns the precision in which a result was computed, as far as dtypes show it: the coarsest of its
+    /// inputs.
     fn computed_in<'x>(
         &self,
         place: Place,
@@ -554,7 +562,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         };
         let results = node.results().filter_map(|slot| of((place.0, slot)));
         let inside = self.precision_inside[place.0].filter(|_| node.is_module());
-        // What runs inside an op is not recorded; under autocast it may have been products.
+        // Work inside an op is not recorded; under autocast it may have been products.
         let hidden = node.traits.kind == Kind::Recurrent || node.is_composite();
         let autocast = self.setting.autocast.filter(|_| hidden);
         let run = self.setting.coarsest.filter(|_| self.setting.mixed.is_some());
@@ -568,7 +576,7 @@ impl<'f, 'a> Walk<'f, 'a> {
     }
 }
 
-/// Errors of the weights that the forward pass of a step after the first reads; none in the first.
+/// Returns the errors of the weights that the forward pass reads in steps after the first; none in the first.
 fn drifts(flow: &Flow<'_>) -> Vec<f64> {
     if flow.pair.step == 0 {
         return Vec::new();
@@ -579,7 +587,7 @@ fn drifts(flow: &Flow<'_>) -> Vec<f64> {
     weights.map(|place| flow.fact(place)).map(|fact| fact.relative().max(fact.likely)).collect()
 }
 
-/// Positions of the ops of the forward pass that read each value.
+/// Returns the positions of the forward ops that read each value.
 fn readers(flow: &Flow<'_>) -> HashMap<Identity, Vec<usize>> {
     let mut readers: HashMap<Identity, Vec<usize>> = HashMap::new();
     for (position, node) in flow.nodes.iter().enumerate() {
@@ -592,7 +600,7 @@ fn readers(flow: &Flow<'_>) -> HashMap<Identity, Vec<usize>> {
     readers
 }
 
-/// Largest norm of what backward ops inside each module call were given.
+/// Returns the largest norm of the inputs of backward ops inside each module call.
 fn gradients_inside(flow: &Flow<'_>) -> Vec<f64> {
     let mut largest = vec![0.0_f64; flow.nodes.len()];
     for (position, node) in flow.nodes.iter().enumerate() {
@@ -608,15 +616,16 @@ fn gradients_inside(flow: &Flow<'_>) -> Vec<f64> {
     largest
 }
 
-/// Error of a single element that is off by a unit in its last place, at the largest magnitude of the tensor; at least what the
-/// recorded sums are off by themselves.
+/// Returns the error of a single element that is off by a unit in its last place, at the largest magnitude of
+/// the tensor; at least the rounding of the recorded sums.
 fn single(fact: &Fact, precision: &Precision) -> f64 {
     let unit =
         if fact.norm > 0.0 { (precision.unit * fact.largest / fact.norm).min(precision.unit) } else { 0.0 };
     unit.max(fact.noise)
 }
 
-/// Forward results and copies of one call differ in number only; gradients and statistics of one call in kind.
+/// Returns the slot name for the family: forward results and copies of one call differ in number only;
+/// gradients and statistics of one call differ in kind.
 fn slot_family<'f>(flow: &'f Flow<'_>, place: Place) -> &'f str {
     let node = &flow.nodes[place.0];
     let path = flow.slot(place).map_or("", |slot| &*slot.path);

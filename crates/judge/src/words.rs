@@ -1,4 +1,4 @@
-//! The words of the answer. Each is one enum, so that reports, counts and tests share one list.
+//! The terms of the result. Each is one enum, so that reports, counts and tests share one list.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub enum Verdict {
     Close,
     /// Nothing comparable was recorded on either side.
     Unknown,
-    /// Other element types; the values were compared all the same.
+    /// Different dtypes; the values were compared all the same.
     DType,
     /// Beyond tolerance.
     Differs,
@@ -39,7 +39,7 @@ impl Verdict {
         Self::Unreadable,
     ];
 
-    /// The word in reports.
+    /// The word used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::BitEqual => "bit-equal",
@@ -71,7 +71,7 @@ impl Verdict {
         }
     }
 
-    /// True for verdicts that need nobody's attention.
+    /// Returns true for verdicts that need no attention.
     pub const fn is_fine(self) -> bool {
         matches!(self, Self::BitEqual | Self::Close | Self::Unknown)
     }
@@ -108,7 +108,7 @@ impl Role {
         Self::Unpaired,
     ];
 
-    /// The word in reports.
+    /// The word used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Clean => "clean",
@@ -138,13 +138,13 @@ impl Role {
 /// Kind of fault of an op that introduces error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
-    /// Same inputs and arguments, another result.
+    /// Same inputs and arguments, different result.
     Numerics,
     /// A scalar argument differs.
     Argument,
-    /// One side computes in another type.
+    /// One side computes in another dtype.
     DType,
-    /// A NaN or Inf is born here.
+    /// A NaN or Inf originates here.
     NonFinite,
     /// The run's own inputs or weights already differ.
     Input,
@@ -152,7 +152,7 @@ pub enum Cause {
     Structure,
     /// Only the backward pass of this op differs.
     Gradient,
-    /// An optimizer changed a parameter otherwise than its gradient says.
+    /// An optimizer changed a parameter differently from what its gradient implies.
     Optimizer,
 }
 
@@ -169,7 +169,7 @@ impl Cause {
         Self::Optimizer,
     ];
 
-    /// The word in reports.
+    /// The word used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Numerics => "numerics",
@@ -205,12 +205,12 @@ pub enum RunVerdict {
     Agree,
     /// At least one op is at fault. Exit code 1.
     Diverged,
-    /// Something could not be read or compared; what could be is in the report. Exit code 3.
+    /// Something could not be read or compared; the rest is in the report. Exit code 3.
     Incomplete,
 }
 
 impl RunVerdict {
-    /// The word in reports.
+    /// The word used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Agree => "agree",

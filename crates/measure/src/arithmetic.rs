@@ -1,6 +1,6 @@
-//! What the metrics mean for one element of each kind: the formulas, without loops.
+//! Meaning of the metrics for one element of each kind: the formulas, without loops.
 //!
-//! An [`Arithmetic`] is a pair of decoded element types and the operations on them that the metrics are made of.
+//! An [`Arithmetic`] is a pair of decoded element types with the operations that the metrics are built from.
 //! `docs/metrics.md` states the same formulas in words.
 
 use super::sums::Magnitude;
@@ -38,7 +38,7 @@ macro_rules! real {
 }
 real!(f32 f64);
 
-/// Finite, or which kind of non-finite.
+/// Finite, or the kind of non-finite value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     Finite,
@@ -54,12 +54,12 @@ pub(crate) trait Arithmetic {
     /// Type of relative errors and extremes.
     type Real: Real;
 
-    /// Real numbers that an element consists of.
+    /// Number of reals in an element.
     const PARTS: usize = 1;
 
-    /// The real numbers of `elements`, exact but for 64-bit integers, at the front of `terms`.
+    /// Writes the real numbers of `elements`, exact except for 64-bit integers, to the front of `terms`.
     fn terms(elements: &[Self::Item], terms: &mut [f64]);
-    /// The value that min, max and sum are taken of (the modulus for complex).
+    /// The value that min, max and sum are computed from (the modulus for complex).
     fn value(x: Self::Item) -> Self::Real;
     /// Square of the value.
     fn square(x: Self::Item) -> f64;
@@ -67,27 +67,28 @@ pub(crate) trait Arithmetic {
     fn product(b: Self::Item, c: Self::Item) -> f64;
     /// Absolute error and its square.
     fn distance(b: Self::Item, c: Self::Item) -> (f64, f64);
-    /// Relative error. With `ZEROS` a baseline of zero is allowed for; without it the result is then not finite.
+    /// Relative error. With `ZEROS`, zeros in the baseline are handled; without it, they make the result
+    /// non-finite.
     fn relative<const ZEROS: bool>(b: Self::Item, c: Self::Item) -> Self::Real;
-    /// True for zero of either sign.
+    /// Returns true for zero of either sign.
     fn is_zero(x: Self::Item) -> bool;
     /// Class of the element.
     fn class(x: Self::Item) -> Class;
-    /// `class(x) == Finite`, in a form that compilers turn into vector code.
+    /// Equivalent to `class(x) == Finite`, in a form that compilers vectorise.
     fn is_finite(x: Self::Item) -> bool;
-    /// True if two elements have another value; for non-finite elements another class.
+    /// Returns true if two elements differ in value, or non-finite elements in class.
     fn differs(b: Self::Item, c: Self::Item) -> bool;
-    /// True if the classes differ.
+    /// Returns true if the classes differ.
     fn mismatch(b: Self::Item, c: Self::Item) -> bool {
         Self::class(b) != Self::class(c)
     }
-    /// The absolute error as it is ranked.
+    /// The absolute error in the form used for ranking.
     fn magnitude(b: Self::Item, c: Self::Item) -> Magnitude {
         Magnitude { rounded: Self::distance(b, c).0, exact: 0 }
     }
-    /// The real part as binary64, for showing.
+    /// The real part as binary64, for display.
     fn shown(x: Self::Item) -> f64;
-    /// Can a block whose largest error is about `hint` hold an error above `record`?
+    /// Returns true if a block whose largest error is about `hint` may hold an error above `record`.
     fn may_exceed(hint: f64, record: f64) -> bool {
         hint > record
     }
@@ -164,7 +165,7 @@ macro_rules! float_arithmetic {
         #[inline(always)]
         #[expect(clippy::float_cmp, reason = "asks for equality, not for closeness")]
         fn differs(b: $type, c: $type) -> bool {
-            // NaN differs from nothing but another class, which `mismatch` sees.
+            // NaN differs only from other classes, which `mismatch` detects.
             b != c && !(b.is_nan() && c.is_nan())
         }
         #[inline(always)]
@@ -179,7 +180,7 @@ impl Arithmetic for Single {
 
     #[expect(clippy::cast_possible_truncation, reason = "the hint may have been rounded the same way")]
     fn may_exceed(hint: f64, record: f64) -> bool {
-        // Rounding keeps order: a block below the rounded record cannot beat the record itself.
+        // Rounding preserves order: a block below the rounded record cannot beat the record itself.
         hint as f32 >= record as f32
     }
 }
@@ -192,11 +193,11 @@ impl Arithmetic for Double {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signed64;
 
-/// As [`Signed64`], unsigned.
+/// Like [`Signed64`], unsigned.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unsigned64;
 
-/// Any two integers of which one is 64 bits wide: exact differences.
+/// Any two integers, one of which is 64 bits wide: exact differences.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wide;
 
@@ -262,7 +263,7 @@ macro_rules! integer_arithmetic {
                 x as f64
             }
             fn may_exceed(hint: f64, record: f64) -> bool {
-                // From 2^53 two exact errors may share a rounded one.
+                // From 2^53 on, two exact errors may share a rounded one.
                 hint > record || hint >= 9_007_199_254_740_992.0
             }
         }
@@ -278,7 +279,7 @@ pub(crate) struct ComplexSingle;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ComplexDouble;
 
-/// Modulus without overflow or underflow in between.
+/// Returns the modulus without intermediate overflow or underflow.
 #[expect(clippy::imprecise_flops, reason = "the last bit of the library's hypot differs by platform")]
 pub(crate) fn modulus([re, im]: [f64; 2]) -> f64 {
     const LARGE: f64 = 1e150;
@@ -324,7 +325,8 @@ macro_rules! complex_arithmetic {
                 if ZEROS && Self::is_zero(b) {
                     return modulus(c) / $epsilon;
                 }
-                // Near the end of the range moduli overflow although their quotient does not; quarters are safe.
+                // Near the end of the range moduli overflow although their quotient does not; quarters are
+                // safe.
                 let huge = |x: [f64; 2]| x[0].abs() > 1e300 || x[1].abs() > 1e300;
                 let scale = if huge(b) || huge(c) { 0.25 } else { 1.0 };
                 let [b, c] = [b, c].map(|x| x.map(|part| part * scale));

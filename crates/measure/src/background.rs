@@ -1,13 +1,13 @@
-//! Threads that work beside a program whose time is dear.
+//! Threads that work next to a program whose time is precious.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// Starts a thread that shares processors fairly but, when it wakes up, takes none from a thread that runs. To wake an ordinary one can
-/// cost who wakes it some milliseconds, which is a hundredth of a training step.
+/// Starts a thread that shares processors fairly but does not preempt a running thread when it wakes up.
+/// Waking an ordinary thread can cost the waker some milliseconds, a hundredth of a training step.
 ///
 /// # Errors
-/// When the system has no room for another thread.
+/// If the system has no room for another thread.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -21,7 +21,7 @@ pub fn spawn<T: Send + 'static>(
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "a call of the system that the standard library does not have")]
 fn step_back() {
-    // SAFETY: integers, which some systems have more of than the priority, and all of which are to be 0.
+    // SAFETY: the struct holds integers (on some systems more than the priority), all of which should be 0.
     let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: the parameters live during the call, and 0 is the calling thread. A refusal changes nothing.
     _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };

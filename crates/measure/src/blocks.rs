@@ -1,6 +1,6 @@
-//! Cuts tensors into chunks, hands the chunks to threads and merges the results in index order.
+//! Cuts tensors into chunks, distributes the chunks to threads and merges the results in index order.
 //!
-//! The threads are those of the pool it is called in.
+//! Runs on the threads of the current rayon pool.
 
 use std::ops::Range;
 
@@ -19,19 +19,19 @@ use super::sums::{BLOCK, CHUNK, SideSums, Totals};
 /// Tensors of fewer elements stay on the calling thread.
 const PARALLEL: usize = 1 << 20;
 
-/// Chunks whose results are held at once, so that memory does not grow with the tensor.
+/// Number of chunks whose results are held at once, so that memory does not grow with the tensor.
 const BATCH: usize = 4096;
 
-/// Which threads may work on one tensor.
+/// Threads that may work on one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Threads {
-    /// The calling thread alone.
+    /// Only the calling thread.
     Caller,
-    /// The pool of the caller, when the tensor is large.
+    /// The caller's pool, if the tensor is large.
     Pool,
 }
 
-/// Runs `chunk` on every chunk of `0..count` and hands the results to `merge` in index order.
+/// Runs `chunk` on every chunk of `0..count` and passes the results to `merge` in index order.
 pub(crate) fn for_chunks<T: Send>(
     threads: Threads,
     count: usize,
@@ -57,23 +57,23 @@ pub(crate) fn for_chunks<T: Send>(
 pub(crate) struct Blocks<'a> {
     tensor: TensorRef<'a>,
     contiguous: Option<&'a [u8]>,
-    /// Whether the elements come in row-major order.
+    /// True if the elements come in row-major order.
     row_major: bool,
-    /// Elements beyond this will not be asked for.
+    /// Elements beyond this are not requested.
     end: usize,
-    /// The elements that `scratch` holds.
+    /// The elements in `scratch`.
     window: Range<usize>,
     scratch: Vec<u8>,
 }
 
 impl<'a> Blocks<'a> {
-    /// Blocks of the elements of `tensor` before `end`.
+    /// Returns the blocks of the elements of `tensor` before `end`.
     pub(crate) fn of(tensor: TensorRef<'a>, end: usize) -> Self {
         let contiguous = tensor.contiguous_bytes();
         Self { tensor, contiguous, row_major: true, end, window: 0..0, scratch: Vec::new() }
     }
 
-    /// Blocks of all elements of `tensor`, in the order of memory where that needs no gathering.
+    /// Returns the blocks of all elements of `tensor`, in memory order if that avoids gathering.
     pub(crate) fn in_any_order(tensor: TensorRef<'a>) -> Self {
         let blocks = Self::of(tensor, tensor.len());
         let Some(in_memory) = tensor.dense_bytes().filter(|_| blocks.contiguous.is_none()) else {
@@ -82,17 +82,17 @@ impl<'a> Blocks<'a> {
         Self { contiguous: Some(in_memory), row_major: false, ..blocks }
     }
 
-    /// Whether elements come in row-major order, not in that of memory.
+    /// Returns true if elements come in row-major order rather than memory order.
     pub(crate) const fn is_row_major(&self) -> bool {
         self.row_major
     }
 
-    /// The tensor that blocks are taken from.
+    /// Returns the tensor that blocks are taken from.
     pub(crate) const fn tensor(&self) -> TensorRef<'a> {
         self.tensor
     }
 
-    /// Bytes of the elements `range`, in the order of the blocks.
+    /// Returns the bytes of the elements `range`, in block order.
     pub(crate) fn bytes(&mut self, range: Range<usize>) -> &[u8] {
         let size = self.tensor.dtype().size();
         if let Some(bytes) = self.contiguous {
@@ -107,12 +107,12 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// The blocks of a chunk.
+/// Iterates over the blocks of a chunk.
 pub(crate) fn blocks_of(chunk: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     chunk.clone().step_by(BLOCK).map(move |start| start..chunk.end.min(start + BLOCK))
 }
 
-/// How a pair of element types is computed.
+/// Arithmetic for a pair of element types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pairing {
     Single,
@@ -146,7 +146,7 @@ impl Pairing {
     }
 }
 
-/// The kernel for two types: a vector one where `body` has it, else the portable one.
+/// Returns the kernel for two dtypes: a vector kernel if `body` has one, else the portable one.
 pub(crate) fn kernel(body: Body, b: DType, c: DType) -> Box<dyn Kernel> {
     fn decoded<A: Arithmetic<Item: Decode> + 'static>(body: Body, b: DType, c: DType) -> Box<dyn Kernel> {
         Box::new(Decoded::<A>::new(body, b, c))
@@ -167,7 +167,7 @@ pub(crate) fn kernel(body: Body, b: DType, c: DType) -> Box<dyn Kernel> {
     }
 }
 
-/// Totals of a pair of equal length.
+/// Returns the totals of a pair of equal length.
 pub(crate) fn pair(body: Body, b: TensorRef<'_>, c: TensorRef<'_>) -> Totals {
     let comparable = b.dtype() == c.dtype();
     let chunk = |range: Range<usize>| {
@@ -189,7 +189,7 @@ pub(crate) fn pair(body: Body, b: TensorRef<'_>, c: TensorRef<'_>) -> Totals {
     totals
 }
 
-/// Sums of one tensor.
+/// Returns the sums of one tensor.
 pub(crate) fn side(body: Body, tensor: TensorRef<'_>) -> SideSums {
     let dtype = tensor.dtype();
     let chunk = |range: Range<usize>| {

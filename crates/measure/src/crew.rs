@@ -1,8 +1,8 @@
-//! Threads that help to measure a tensor while a program waits for it, and do what it need not wait for.
+//! Threads that help to measure a tensor while a program waits for it, and do work it need not wait for.
 //!
-//! A pool would take too long: an op of a training step is over in microseconds, and to wake a thread takes tens of them. So a
-//! helper that had work a moment ago looks out for more without pause, and one that comes too late is not waited for. It gives
-//! way to any other thread that wants its processor.
+//! A pool would be too slow: an op of a training step is over in microseconds, and waking a thread takes tens
+//! of them. So a helper that just had work looks for more without pause, and late helpers are not waited for.
+//! A helper yields to any other thread that wants its processor.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,34 +19,34 @@ use super::sentinel::Sentinels;
 use super::simd::Body;
 use super::task::{Pieces, Room, Task, Wanted};
 
-/// How long a helper looks out for work before it sleeps: longer than most ops of a training step take. Who posts work to
-/// one that sleeps has to wake it, which takes as long as measuring a small tensor.
+/// Time for which a helper looks for work before it sleeps: longer than most ops of a training step. Posting
+/// work to a sleeping helper requires waking it, which takes as long as measuring a small tensor.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// Looks at the work posted between two offers of the processor to others.
+/// Polls of the posted work between two offers of the processor to other threads.
 const LOOKS: usize = 256;
 
-/// Helpers, which sleep when nothing is measured. They end with the crew.
+/// Helpers that sleep while nothing is measured. They end with the crew.
 #[derive(Debug)]
 pub struct Crew {
     board: Arc<Board>,
     helpers: usize,
 }
 
-/// Where work is posted.
+/// Board where work is posted.
 #[derive(Debug)]
 struct Board {
-    /// Number of tasks and errands so far; looked at without the lock.
+    /// Number of tasks and errands so far; polled without the lock.
     posted: AtomicUsize,
     state: Mutex<State>,
     wake: Condvar,
-    /// Whether the errand is to be run.
+    /// True if the errand is due.
     due: AtomicBool,
     errand: Errand,
     room: Arc<Room>,
 }
 
-/// What helpers do when they are asked to, while the program goes on.
+/// Work that helpers do on request while the program continues.
 struct Errand(Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for Errand {
@@ -63,7 +63,8 @@ struct State {
 }
 
 impl Crew {
-    /// A crew of `helpers` threads; fewer where the system refuses some. They run `errand` after [`ask`](Self::ask).
+    /// Starts a crew of `helpers` threads; fewer if the system refuses some. They run `errand` after
+    /// [`ask`](Self::ask).
     pub fn new(helpers: usize, errand: impl Fn() + Send + Sync + 'static) -> Self {
         let board = Arc::new(Board {
             posted: AtomicUsize::new(0),
@@ -81,22 +82,24 @@ impl Crew {
         Self { board, helpers }
     }
 
-    /// Asks for the errand. It is run soon, once however often it was asked for until then; never when nobody helps.
+    /// Requests the errand. It runs soon, once for all requests made until then; never if there are no
+    /// helpers.
     pub fn ask(&self) {
         self.board.due.store(true, Ordering::Release);
         self.board.posted.fetch_add(1, Ordering::Release);
-        // Who holds the board is awake.
+        // A thread that holds the board is awake.
         if self.board.try_lock().is_some_and(|state| state.asleep > 0) {
             self.board.wake.notify_one();
         }
     }
 
-    /// True when there is nobody who could help.
+    /// Returns true if there are no helpers.
     pub const fn is_empty(&self) -> bool {
         self.helpers == 0
     }
 
-    /// Numbers of a tensor and, if it is wanted, its hash. None, and nothing is done, where the tensor is not to be shared.
+    /// Measures a tensor and, if requested, its hash. Returns `None`, without doing anything, if the tensor
+    /// cannot be shared.
     pub(crate) fn measure(
         &self,
         body: Body,
@@ -118,8 +121,8 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        // Helpers are not waited for. In a process that was forked off there are none, and the lock may be held by one that is
-        // not there: then there is nobody to tell.
+        // Do not wait for the helpers. A forked process has none, and the lock may be held by one that does
+        // not exist there: then there is nobody to notify.
         if let Some(mut state) = self.board.try_lock() {
             state.ended = true;
             self.board.posted.fetch_add(1, Ordering::Release);
@@ -128,7 +131,7 @@ impl Drop for Crew {
     }
 }
 
-/// A task on the board, until dropped. Then nobody works at it any more.
+/// A task on the board, until dropped. After that nobody works on it.
 struct Posted<'a> {
     board: &'a Board,
     task: &'a Task,
@@ -137,7 +140,7 @@ struct Posted<'a> {
 impl Drop for Posted<'_> {
     fn drop(&mut self) {
         self.board.lock().task = None;
-        // Nobody joins any more; who has joined is at its last piece.
+        // Nobody joins any more; joined helpers are at their last piece.
         self.task.let_go();
         while self.task.is_joined() {
             thread::yield_now();
@@ -150,7 +153,7 @@ impl Board {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lock, if nobody holds it.
+    /// Returns the lock if it is free.
     fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
@@ -159,7 +162,8 @@ impl Board {
         }
     }
 
-    /// Shows a task to the helpers. None when they have one of another thread, or the board is in use at this moment.
+    /// Shows a task to the helpers. Returns `None` if they have a task of another thread, or if the board is
+    /// locked.
     fn post<'a>(&'a self, task: &'a Arc<Task>) -> Option<Posted<'a>> {
         let mut state = self.try_lock()?;
         if state.task.is_some() {
@@ -175,7 +179,7 @@ impl Board {
         Some(Posted { board: self, task })
     }
 
-    /// What a helper does all its life.
+    /// Main loop of a helper.
     fn help(&self) {
         let mut seen = 0;
         let mut since = Instant::now();
@@ -220,7 +224,7 @@ mod tests {
 
     const CONTENTS: [Content; 3] = [Content::STATISTICS, Content::HASH, Content::SKETCH];
 
-    /// Arbitrary bits: numbers of all sizes, and some that are none.
+    /// Arbitrary bits: numbers of all sizes, and some non-finite values.
     fn elements(dtype: DType, count: usize) -> Vec<u8> {
         let mut state = 7_u64;
         let mut bytes: Vec<u8> = std::iter::repeat_with(|| {
@@ -265,8 +269,8 @@ mod tests {
         let crew = Crew::new(2, || {});
         for dtype in [DType::U8, DType::Bf16, DType::F32, DType::F64, DType::C128] {
             for (shape, strides) in [
-                // Heads of attention; matrices transposed whole, in a batch, with a gap; every other column; one row again and
-                // again; rows that are too long to share.
+                // Heads of attention; matrices transposed whole, in a batch, with a gap; every other column;
+                // one row repeated; rows that are too long to share.
                 (vec![8, 8, 128, 32], vec![98_304, 32, 768, 1]),
                 (vec![700, 300], vec![1, 700]),
                 (vec![300, 1500], vec![1, 300]),
@@ -323,7 +327,7 @@ mod tests {
         let bytes = elements(DType::F32, 2 * SEGMENT);
         let task = task(&crew, &bytes);
         let _posted = crew.board.post(&task);
-        // The helper has all the time it needs.
+        // The helper has as much time as it needs.
         while task.segments().count() < 2 {
             thread::yield_now();
         }
@@ -356,7 +360,7 @@ mod tests {
             counter.fetch_add(1, Ordering::Release);
         });
         for round in 1..=3 {
-            // Who asks while the helper falls asleep may not be heard, and asks again.
+            // A request made while the helper falls asleep may be lost, so repeat it.
             while run.load(Ordering::Acquire) < round {
                 crew.ask();
                 thread::yield_now();
@@ -370,7 +374,7 @@ mod tests {
         let crew = Crew::new(2, || {});
         let board = Arc::downgrade(&crew.board);
         drop(crew);
-        // Ends when they have ended, which frees the board.
+        // Ends after the helpers, which releases the board.
         while board.strong_count() > 0 {
             thread::yield_now();
         }

@@ -1,4 +1,4 @@
-//! Turns the bytes of a block into numbers that a kernel can take. Every conversion to a wider float is exact.
+//! Decodes the bytes of a block into numbers for the kernels. Every conversion to a wider float is exact.
 
 #![expect(
     clippy::inline_always,
@@ -7,7 +7,7 @@
 
 use probe_dump::DType;
 
-/// Binary32 of a binary16: exact, NaN stays NaN.
+/// Converts a binary16 to binary32: exact, NaN stays NaN.
 #[inline]
 pub const fn f32_of_f16(bits: u16) -> f32 {
     // Moves exponent and mantissa into place, then corrects the exponent's bias by one exact multiplication, which
@@ -20,19 +20,19 @@ pub const fn f32_of_f16(bits: u16) -> f32 {
     f32::from_bits(finite | special | (((bits & 0x8000) as u32) << 16))
 }
 
-/// Binary32 of a bfloat16.
+/// Converts a bfloat16 to binary32.
 #[inline]
 pub const fn f32_of_bf16(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }
 
-/// Binary32 of a float8 with 5 exponent bits: the upper half of a binary16.
+/// Converts a float8 with 5 exponent bits, the upper half of a binary16, to binary32.
 #[inline]
 pub const fn f32_of_f8e5m2(bits: u8) -> f32 {
     f32_of_f16((bits as u16) << 8)
 }
 
-/// Binary32 of a finite-only float8 with 4 exponent bits.
+/// Converts a finite-only float8 with 4 exponent bits to binary32.
 #[inline]
 pub const fn f32_of_f8e4m3(bits: u8) -> f32 {
     const REBIAS: f32 = f32::from_bits((127 + 120) << 23);
@@ -42,7 +42,7 @@ pub const fn f32_of_f8e4m3(bits: u8) -> f32 {
     f32::from_bits(scaled.to_bits() | special | (((bits & 0x80) as u32) << 24))
 }
 
-/// All values of a type of one byte.
+/// Table of all values of a one-byte type.
 macro_rules! table {
     ($of:ident) => {{
         let mut table = [0.0; 256];
@@ -64,14 +64,14 @@ static F8E4M3: [f32; 256] = table!(f32_of_f8e4m3);
 
 /// A type that blocks can be decoded to.
 pub(crate) trait Decode: Sized {
-    /// Replaces the contents of `out` by the elements of `bytes`, whose type is `dtype`.
+    /// Replaces the contents of `out` with the elements of `bytes`, whose type is `dtype`.
     ///
     /// # Panics
-    /// If values of `dtype` do not fit `Self`; which type decodes what is decided in one place, `Pairing::of`.
+    /// If values of `dtype` do not fit `Self`; `Pairing::of` is the one place that chooses the decoding type.
     fn decode(dtype: DType, bytes: &[u8], out: &mut Vec<Self>);
 }
 
-/// Floats of 8 or 16 bits, little endian, as binary32, which holds every value of them.
+/// Converts floats of 8 or 16 bits, little endian, to binary32, which represents all of them.
 ///
 /// # Panics
 /// If `dtype` is another type.

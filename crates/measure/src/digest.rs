@@ -1,7 +1,9 @@
-//! The identity of one large tensor: hash, statistics, sketch, and what tells a permuted or rounded copy from another tensor.
+//! The identity of one large tensor: hash, statistics, sketch, and values that reveal a permuted or rounded
+//! copy.
 //!
-//! A tensor may come in pieces, as one does that is fetched from a device. The threads of the caller's pool share it: each takes parts that
-//! fit its cache, and does everything that is wanted of a part while it is there. Nothing in the result depends on pieces or threads.
+//! A tensor may come in pieces, for example when it is fetched from a device. The threads of the caller's pool
+//! share it: each takes parts that fit its cache and does all the work on a part while it is there. The result
+//! does not depend on pieces or threads.
 
 use std::mem;
 use std::sync::Arc;
@@ -21,16 +23,16 @@ use super::simd::{Body, unordered};
 use super::sums::{CHUNK, SEGMENT};
 use super::task::{Pieces, Room, Task, Wanted, row};
 
-/// Elements of every piece of a tensor but the last are a multiple of this.
+/// All pieces of a tensor except the last have a multiple of this number of elements.
 pub const PIECE: usize = CHUNK;
 
-/// Pieces of no more elements stay on the calling thread.
+/// Pieces of up to this many elements stay on the calling thread.
 const ALONE: usize = 2 * CHUNK;
 
-/// Elements that threads share at once: the sums of their blocks are kept until all are measured.
+/// Number of elements that threads share at once: the sums of their blocks are kept until all are measured.
 const AT_ONCE: usize = if cfg!(test) { 8 * CHUNK } else { 256 * CHUNK };
 
-/// Which parts of a [`TensorDigest`] are wanted beside hash and statistics.
+/// Requested parts of a [`TensorDigest`] besides hash and statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DigestContent {
     /// The signed-sum sketch.
@@ -41,7 +43,7 @@ pub struct DigestContent {
     pub casts: bool,
 }
 
-/// What identifies a tensor.
+/// Identity of a tensor.
 #[derive(Debug, Clone)]
 pub struct TensorDigest {
     /// xxh3-128 of the contiguous bytes.
@@ -50,18 +52,18 @@ pub struct TensorDigest {
     pub summary: TensorSummary,
     /// Elements by kind.
     pub counts: Counts,
-    /// Signed sums, if wanted.
+    /// Signed sums, if requested.
     pub sketch: Option<Sketch>,
-    /// Sum of the mixed elements, if wanted and an element has at most 8 bytes.
+    /// Sum of the mixed elements, if requested and if an element has at most 8 bytes.
     pub unordered: Option<u64>,
-    /// Hashes after rounding to shorter types, if wanted.
+    /// Hashes after rounding to shorter types, if requested.
     pub casts: Vec<(DType, u128)>,
 }
 
-/// The sketches of packs are of one version, so that all packs can be compared.
+/// Sketches of packs all have one version, so that all packs can be compared.
 const PACK_SKETCH: SketchVersion = SketchVersion::First;
 
-/// A tensor that is being digested.
+/// A tensor being digested.
 #[derive(Debug)]
 pub struct Digest {
     body: Body,
@@ -73,13 +75,14 @@ pub struct Digest {
     room: Arc<Room>,
 }
 
-/// A piece cannot follow one that has not a multiple of [`PIECE`] elements, or has another type.
+/// A piece cannot follow if the previous length is not a multiple of [`PIECE`] elements, or if its dtype
+/// differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("pieces of a tensor have one element type, and a multiple of {PIECE} elements but for the last")]
 pub struct PieceError;
 
 impl Digest {
-    /// A digest of nothing yet.
+    /// Returns an empty digest.
     pub fn new(dtype: DType, content: DigestContent) -> Self {
         Self {
             body: Body::detected(),
@@ -95,7 +98,7 @@ impl Digest {
     /// Adds the elements that follow.
     ///
     /// # Errors
-    /// [`PieceError`] when they cannot follow what came before.
+    /// [`PieceError`] if they cannot follow the previous ones.
     pub fn push(&mut self, piece: TensorRef<'_>) -> Result<(), PieceError> {
         if piece.dtype() != self.dtype || !self.elements.is_multiple_of(PIECE) {
             return Err(PieceError);
@@ -121,7 +124,7 @@ impl Digest {
         self.elements += piece.len();
     }
 
-    /// Adds a piece with the help of the threads of the pool.
+    /// Adds a piece with the help of the pool's threads.
     fn add_shared(&mut self, piece: TensorRef<'_>, parts: Pieces) {
         let wanted = Wanted {
             sketch: self.numbers.lanes.as_ref().map(|lanes| lanes.version),
@@ -146,7 +149,7 @@ impl Digest {
         }
     }
 
-    /// Adds a piece in this thread.
+    /// Adds a piece on this thread.
     fn add_alone(&mut self, piece: TensorRef<'_>) {
         let sketch = self.numbers.lanes.as_ref().map(|lanes| lanes.version);
         let types = self.hashes.types().collect::<Vec<_>>();
@@ -178,7 +181,7 @@ impl Digest {
         }
     }
 
-    /// The digest of everything pushed.
+    /// Returns the digest of everything pushed.
     pub fn finish(self) -> TensorDigest {
         let Numbers { sums, peaks: _, lanes, sentinels } = self.numbers;
         let sums = sums.finish();
@@ -202,7 +205,7 @@ impl Digest {
     }
 }
 
-/// A task that helpers take pieces of, until dropped: then none of them waits for another.
+/// A task whose pieces helpers take, until dropped: then helpers stop waiting for one another.
 struct Posted<'a>(&'a Task);
 
 impl Drop for Posted<'_> {
@@ -214,12 +217,12 @@ impl Drop for Posted<'_> {
 /// Digests a whole tensor.
 pub fn digest(tensor: TensorRef<'_>, content: DigestContent) -> TensorDigest {
     let mut digest = Digest::new(tensor.dtype(), content);
-    // The first piece fits whatever it is.
+    // The first piece always fits.
     _ = digest.push(tensor);
     digest.finish()
 }
 
-/// xxh3-128 of some bytes.
+/// Returns the xxh3-128 of some bytes.
 pub fn hash_bytes(bytes: &[u8]) -> u128 {
     XxHash3_128::oneshot(bytes)
 }
@@ -273,7 +276,7 @@ mod tests {
                 let tensor = TensorRef::strided(&bytes, dtype, &shape, &strides, 0).expect("a layout");
                 let [one, many] = [&alone, &shared].map(|pool| pool.install(|| digest(tensor, ALL)));
                 assert_eq!(format!("{one:?}"), format!("{many:?}"), "{dtype} {shape:?}");
-                // By another way: a copy that is in order, in one piece after the other.
+                // A different way: an ordered copy, piece by piece.
                 let copy = tensor.to_bytes();
                 let mut pieces = Digest::new(dtype, ALL);
                 for piece in copy.chunks(PIECE * dtype.size()) {

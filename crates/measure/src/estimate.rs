@@ -1,14 +1,14 @@
-//! What two sketches of a tensor say about its error.
+//! Error estimates from two sketches of a tensor.
 
 use super::sentinel::summed_otherwise;
 use super::{Metric, sketch_distance};
 use probe_dump::TensorRecord;
 
-/// Relative distance up to which sketches say nothing: their lanes are stored in binary32, each off by up to 2^-24 of itself,
-/// on both sides.
+/// Relative distance below which sketches are inconclusive: their lanes are stored in binary32, each off by up
+/// to 2^-24 of itself, on both sides.
 pub const SKETCH_NOISE: f64 = 3e-7;
 
-/// An estimate may be off by this factor in either direction: 20 %, four and a half standard errors of 4.4 %.
+/// Factor by which an estimate may be off in either direction: 20 %, four and a half standard errors of 4.4 %.
 pub const SKETCH_MARGIN: f64 = 1.2;
 
 /// Errors of a pair of tensors, estimated from their sketches. Elements that are NaN or infinite count as 0 in both.
@@ -16,15 +16,16 @@ pub const SKETCH_MARGIN: f64 = 1.2;
 pub struct SketchEstimate {
     /// Euclidean distance.
     pub distance: f64,
-    /// Distance relative to the norm of the baseline; 0 when both are 0, infinite when only the norm is.
+    /// Distance relative to the norm of the baseline; 0 if both are 0, infinite if only the norm is.
     pub rel_l2: f64,
-    /// Cosine of the angle between the two; `None` when either norm is 0 or unknown.
+    /// Cosine of the angle between the two; `None` if either norm is 0 or unknown.
     pub cosine: Option<f64>,
-    /// Root of the mean squared difference, over all elements; `None` when there are none.
+    /// Root of the mean squared difference, over all elements; `None` if there are none.
     pub rmse: Option<f64>,
-    /// Relative distance up to which the two say nothing.
+    /// Relative distance below which the sketches are inconclusive.
     pub noise: f64,
-    /// Distance in the lane that holds most of it: nearly all of `distance` where one element is off by more than the others together.
+    /// Distance in the lane that holds most of it: nearly all of `distance` if one element's error exceeds all
+    /// the others together.
     pub largest_lane: f64,
     /// Lanes that are equal to the bit.
     pub equal_lanes: u32,
@@ -33,8 +34,9 @@ pub struct SketchEstimate {
 }
 
 impl SketchEstimate {
-    /// The estimate for two records; `None` when one has no sketch or no norm, when they have different numbers of elements,
-    /// a sum went beyond binary32, one sketch has sentinels in it and the other has not, or two versions of the function made them.
+    /// Returns the estimate for two records; `None` if one has no sketch or no norm, if the numbers of
+    /// elements differ, if a sum exceeds binary32, if only one sketch includes sentinels, or if the sketches
+    /// have different versions.
     pub fn of(baseline: &TensorRecord, candidate: &TensorRecord) -> Option<Self> {
         let (x, y) = (baseline.sketch.as_deref()?, candidate.sketch.as_deref()?);
         if baseline.len() != candidate.len() || summed_otherwise(baseline, candidate) {
@@ -73,12 +75,12 @@ impl SketchEstimate {
         })
     }
 
-    /// Whether the distance is more than what making and storing the sketches makes.
+    /// Returns true if the distance exceeds the error of making and storing the sketches.
     pub fn is_resolved(&self) -> bool {
         self.rel_l2 > self.noise
     }
 
-    /// The estimate of a metric; `None` for those that sums cannot tell.
+    /// Returns the estimate of a metric; `None` for metrics that sums cannot provide.
     pub(super) const fn metric(&self, metric: Metric) -> Option<f64> {
         match metric {
             Metric::RelL2 => Some(self.rel_l2),
@@ -89,8 +91,9 @@ impl SketchEstimate {
         }
     }
 
-    /// Number of elements that differ, where they are so few that some lanes hold none of them: of 251 lanes, a share of
-    /// `exp(-m / 251)` stays as it was when `m` elements change. `None` when nearly all lanes changed.
+    /// Returns the number of elements that differ, if they are so few that some lanes hold none of them: of
+    /// 251 lanes, a fraction of `exp(-m / 251)` stays unchanged when `m` elements change. `None` if nearly all
+    /// lanes changed.
     pub fn few_differing(&self) -> Option<f64> {
         let lanes = f64::from(self.lanes);
         (self.equal_lanes >= 16 && self.distance > 0.0)
@@ -98,7 +101,7 @@ impl SketchEstimate {
     }
 }
 
-/// How far the sums of two records may be off from one another, relative to the norm: what each says of itself.
+/// Returns the possible relative difference between the sums of two records, as both records declare it.
 pub(super) fn sum_error(baseline: &TensorRecord, candidate: &TensorRecord) -> f64 {
     baseline.sum_error.unwrap_or_default() + candidate.sum_error.unwrap_or_default()
 }

@@ -1,31 +1,31 @@
-//! What is known of a pair of slots: exact metrics where the data is there, estimates where sketches are, bounds where only
-//! recorded statistics or checksums are.
+//! Evidence for a pair of slots: exact metrics if there is data, estimates if there are sketches, bounds if
+//! there are only recorded statistics or checksums.
 
 use super::{ALL_METRICS, KeptMetrics, Metric, PairMetrics, RecordedComparison};
 
-/// What is known of one pair of slots.
+/// Evidence for one pair of slots.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Evidence {
     /// Both tensors were read and measured.
     Data(KeptMetrics),
     /// Only recorded statistics or checksums exist.
     Recorded(Box<RecordedComparison>),
-    /// The data of at least one side should be there and could not be read.
+    /// The data of at least one side should be there but could not be read.
     Unreadable(Box<Unreadable>),
-    /// Nothing to measure: not a pair of tensors, or their sizes do not match, or nothing was recorded.
+    /// Nothing to measure: not a pair of tensors, sizes that do not match, or nothing recorded.
     Nothing,
 }
 
-/// Why the data of a pair could not be read.
+/// Reasons why the data of a pair could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Why the baseline's could not, if so.
+    /// The baseline's, if any.
     pub baseline: Option<Box<str>>,
-    /// Why the candidate's could not, if so.
+    /// The candidate's, if any.
     pub candidate: Option<Box<str>>,
 }
 
-/// What the metrics of a pair rest on.
+/// Basis of a pair's metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Basis {
     /// The elements: metrics are exact.
@@ -37,10 +37,10 @@ pub enum Basis {
 }
 
 impl Basis {
-    /// Every basis, from sharp to dull.
+    /// Every basis, from exact to vague.
     pub const ALL: [Self; 3] = [Self::Data, Self::Sketch, Self::Statistics];
 
-    /// The word in reports.
+    /// The word used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -60,7 +60,7 @@ impl Basis {
 }
 
 impl Evidence {
-    /// What the metrics rest on; `None` where there are none.
+    /// Returns the basis of the metrics; `None` if there are none.
     pub fn basis(&self) -> Option<Basis> {
         match self {
             Self::Data(_) => Some(Basis::Data),
@@ -70,12 +70,12 @@ impl Evidence {
         }
     }
 
-    /// True when a difference cannot hide: elements or sketches were compared, not statistics alone.
+    /// Returns true if a difference cannot hide: elements or sketches were compared, not just statistics.
     pub fn is_sharp(&self) -> bool {
         matches!(self.basis(), Some(Basis::Data | Basis::Sketch))
     }
 
-    /// The metrics of two tensors that were read.
+    /// Returns the metrics of two tensors that were read.
     pub fn measured(&self) -> Option<PairMetrics> {
         match self {
             Self::Data(kept) => Some(kept.metrics()),
@@ -83,18 +83,18 @@ impl Evidence {
         }
     }
 
-    /// The value of a metric, exact or estimated; `None` where it is undefined or unknown.
+    /// Returns the value of a metric, exact or estimated; `None` if it is undefined or unknown.
     pub fn metric(&self, metric: Metric) -> Option<f64> {
         self.metric_of(metric, self.measured().as_ref())
     }
 
-    /// All metrics in column order.
+    /// Returns all metrics in column order.
     pub fn metrics(&self) -> [(Metric, Option<f64>); ALL_METRICS.len()] {
         let measured = self.measured();
         ALL_METRICS.map(|metric| (metric, self.metric_of(metric, measured.as_ref())))
     }
 
-    /// [`Self::metric`] beside what [`Self::measured`] gave, which is the better part of the work.
+    /// Like [`Self::metric`], given the result of [`Self::measured`], which is most of the work.
     pub fn metric_of(&self, metric: Metric, measured: Option<&PairMetrics>) -> Option<f64> {
         match self {
             Self::Data(_) => metric.of(measured?),
@@ -105,14 +105,14 @@ impl Evidence {
                     _ => None,
                 };
                 let estimate = recorded.sketch.as_ref().and_then(|sketch| sketch.metric(metric));
-                // What is proved stands above what is estimated.
+                // A proven bound beats a smaller estimate.
                 [estimate, bound].into_iter().flatten().reduce(f64::max)
             }
             Self::Unreadable(_) | Self::Nothing => None,
         }
     }
 
-    /// True when [`Evidence::metric`] yields estimates or lower bounds, not exact values.
+    /// Returns true if [`Evidence::metric`] yields estimates or lower bounds, not exact values.
     pub const fn is_estimate(&self) -> bool {
         matches!(self, Self::Recorded(_))
     }

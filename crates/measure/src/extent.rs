@@ -1,7 +1,7 @@
 //! Sums of binary64 tensors whose squares leave the range of binary64, although the values are finite.
 //!
-//! A slow second look, taken only when the first pass says it is needed: every sum keeps its terms in bins by
-//! binary exponent, so that nothing overflows and nothing relevant is lost.
+//! A slow second pass, taken only if the first one shows that it is needed: every sum keeps its terms in bins
+//! by binary exponent, so that nothing overflows and nothing relevant is lost.
 
 use std::ops::Range;
 
@@ -22,11 +22,11 @@ const BINS: usize = 18;
 /// Bins below exponent 0.
 const LOWEST: i32 = 9;
 
-/// Values outside `2^-470..2^470` get the second look: their squares are too close to the limits.
+/// Values outside `2^-470..2^470` get the second pass: their squares are too close to the limits.
 const LARGE: f64 = f64::from_bits((1023 + 470) << 52);
 const SMALL: f64 = f64::from_bits((1023 - 470) << 52);
 
-/// Squares of [`SMALL`].
+/// Square of [`SMALL`].
 const SMALL_SQUARES: f64 = f64::from_bits((1023 - 940) << 52);
 
 /// A number as significand and binary exponent; the significand is in the ordinary range of binary64.
@@ -42,7 +42,7 @@ const fn power(exponent: i32) -> f64 {
     f64::from_bits(((1023 + exponent) as u64) << 52)
 }
 
-/// `x * 2^exponent` with one rounding at most.
+/// Returns `x * 2^exponent` with at most one rounding.
 fn shifted(x: f64, exponent: i32) -> f64 {
     let (x, own) = split(x);
     let exponent = exponent.saturating_add(own);
@@ -76,7 +76,7 @@ impl Scaled {
         Self { significand, exponent: 0 }
     }
 
-    /// As binary64: infinite or zero where it does not fit.
+    /// Converts to binary64: infinite or zero if it does not fit.
     pub(crate) fn value(self) -> f64 {
         if self.exponent == 0 { self.significand } else { shifted(self.significand, self.exponent) }
     }
@@ -111,7 +111,7 @@ impl Scaled {
 #[derive(Debug, Clone, Copy)]
 struct Sum {
     bins: [f64; BINS],
-    /// A modulus, or a difference, that is itself beyond binary64.
+    /// A modulus or a difference exceeds binary64.
     infinite: bool,
 }
 
@@ -147,7 +147,7 @@ impl Sum {
         }
     }
 
-    /// The sum, exact to rounding of its largest terms.
+    /// Returns the sum, exact up to rounding of its largest terms.
     fn finish(&self) -> Scaled {
         if self.infinite {
             return Scaled::from(f64::INFINITY);
@@ -157,7 +157,7 @@ impl Sum {
         };
         let mut significand = 0.0;
         let mut exponent = -LOWEST * SPAN;
-        // From the smallest terms upwards, in units of the bin at hand.
+        // From the smallest terms upwards, in units of the current bin.
         for &bin in &self.bins[..top] {
             significand = (significand + bin) * power(-SPAN);
             exponent += SPAN;
@@ -191,13 +191,13 @@ pub(crate) struct PairExtent {
 }
 
 impl SideExtent {
-    /// The sums of `tensor`, without its sentinels where `sums` are without them: those of the first pass, or of a second one where
-    /// they need it.
+    /// Returns the sums of `tensor`, without its sentinels if `sums` exclude them: those of the first pass, or
+    /// of a second one if needed.
     pub(crate) fn of(tensor: TensorRef<'_>, sums: &SideSums, sentinels: u64, threads: Threads) -> Self {
         let dtype = tensor.dtype();
         let safe = match sentinels {
             0 => in_range(sums),
-            // No square of what is left is too large, and none of narrower types too small.
+            // No remaining square is too large, and none of narrower types too small.
             _ => dtype != DType::F64 || sums.squares >= SMALL_SQUARES,
         };
         if safe {
@@ -228,11 +228,12 @@ impl SideExtent {
 }
 
 impl PairExtent {
-    /// The sums of a pair: those of the first pass, or of a second one where they need it.
+    /// Returns the sums of a pair: those of the first pass, or of a second one if needed.
     pub(crate) fn of(b: TensorRef<'_>, c: TensorRef<'_>, totals: &Totals) -> Self {
         let pair = &totals.pair;
         let largest = totals.record.map_or(0.0, |record| record.error.rounded);
-        // An equal pair has no distance to lose; a far smaller both-finite part of a tensor shows in its squares.
+        // An equal pair has no distance to lose; a far smaller both-finite part of a tensor shows in its
+        // squares.
         let safe = in_range(&totals.baseline)
             && in_range(&totals.candidate)
             && (largest.to_bits() == 0 || (SMALL..=LARGE).contains(&largest))
@@ -307,7 +308,7 @@ fn append<const N: usize>(sums: &mut [Sum; N], next: &[Sum; N]) {
     sums.iter_mut().zip(next).for_each(|(sum, next)| sum.append(next));
 }
 
-/// Largest finite modulus; 0 when there is none.
+/// Returns the largest finite modulus; 0 if there is none.
 fn extent(sums: &SideSums) -> f64 {
     if sums.min > sums.max {
         0.0
@@ -318,7 +319,7 @@ fn extent(sums: &SideSums) -> f64 {
     }
 }
 
-/// True if no square of this side can leave the range, or nothing is lost when one does.
+/// Returns true if no square of this side can leave the range, or if nothing is lost when one does.
 fn in_range(sums: &SideSums) -> bool {
     let extent = extent(sums);
     extent.to_bits() << 1 == 0 || (SMALL..=LARGE).contains(&extent)

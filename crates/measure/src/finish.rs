@@ -1,10 +1,10 @@
-//! From sums to the numbers that are reported.
+//! Converts sums to the reported numbers.
 
 use super::extent::{PairExtent, Scaled, SideExtent};
 use super::metric::{PairMetrics, TensorSummary};
 use super::sums::{SideSums, Totals};
 
-/// The summary of a tensor of `count` elements, of which so many are left out of `extent`.
+/// Returns the summary of a tensor of `count` elements, `left_out` of which are excluded from `extent`.
 pub(crate) fn summary(count: usize, sums: &SideSums, extent: SideExtent, left_out: u64) -> TensorSummary {
     let finite = count as u64 - sums.non_finite();
     let known = |value: f64| (finite > 0).then_some(value);
@@ -22,7 +22,7 @@ pub(crate) fn summary(count: usize, sums: &SideSums, extent: SideExtent, left_ou
     }
 }
 
-/// The metrics of a pair; `ulp` if its type has units in the last place.
+/// Returns the metrics of a pair; `ulp` if its type has units in the last place.
 pub(crate) fn metrics(
     [baseline, candidate]: [TensorSummary; 2],
     totals: &Totals,
@@ -69,7 +69,7 @@ fn cosine(extent: &PairExtent, identical: bool) -> Option<f64> {
     match (baseline.is_zero(), candidate.is_zero()) {
         (true, true) => Some(1.0),
         (true, false) | (false, true) => None,
-        // Exactly 1, which the quotient of rounded sums need not give.
+        // Exactly 1, which the quotient of rounded sums may not give.
         (false, false) if identical => Some(1.0),
         (false, false) => Some(extent.dot.over(baseline.times(candidate)).value().clamp(-1.0, 1.0)),
     }

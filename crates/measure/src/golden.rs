@@ -1,4 +1,5 @@
-//! Every metric against exact arithmetic, on every body: `testdata/golden/make.py` made the expectations.
+//! Tests every metric against exact arithmetic, on every body: `testdata/golden/make.py` made the
+//! expectations.
 
 use serde_json::Value;
 
@@ -8,7 +9,7 @@ use super::simd::Body;
 use super::sketch::mix;
 use super::{PairMetrics, TensorSummary, compare_on, summarize_on};
 
-/// Bits of one part of both sides; the twin of `pattern` in the script.
+/// Returns the bits of one part of both sides; the twin of `pattern` in the script.
 #[expect(clippy::cast_possible_truncation, reason = "sizes and remainders are small")]
 fn pattern(dtype: DType, mode: &str, r1: u64, r2: u64) -> (u64, u64) {
     let bits = 8 * dtype.size() as u32;
@@ -51,7 +52,7 @@ fn pattern(dtype: DType, mode: &str, r1: u64, r2: u64) -> (u64, u64) {
     (b, c)
 }
 
-/// Bytes of baseline and candidate.
+/// Returns the bytes of baseline and candidate.
 pub(super) fn tensors(dtypes: [DType; 2], mode: &str, seed: u64, count: usize) -> [Vec<u8>; 2] {
     [0, 1].map(|side| {
         let (part, parts) = match dtypes[side] {
@@ -84,7 +85,7 @@ fn number(value: &Value) -> Option<f64> {
     value.as_str().map(|text| text.parse().unwrap())
 }
 
-/// Asserts that `found` is within `tolerance` of `scale`, or of itself where that is larger.
+/// Asserts that `found` is within `tolerance` of `scale`, or of the expected value if that is larger.
 fn near(what: &str, found: Option<f64>, expected: Option<f64>, tolerance: f64, scale: f64) {
     let (Some(found), Some(expected)) = (found, expected) else {
         assert_eq!(found, expected, "{what}");

@@ -1,4 +1,4 @@
-//! What elements are hashed to in their order: as they are, and rounded to shorter types.
+//! Hashes of elements in order: as they are, and rounded to shorter types.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use probe_dump::{DType, TensorRef};
 use super::blocks::Blocks;
 use super::sums::CHUNK;
 
-/// Hashes of the elements that came so far.
+/// Hashes of the elements so far.
 #[derive(Default)]
 pub(super) struct Hashes {
     plain: XxHash3_128,
@@ -25,7 +25,8 @@ impl fmt::Debug for Hashes {
 }
 
 impl Hashes {
-    /// Hashes of nothing; also of what elements of `dtype` are in every shorter type of floats, if `casts`.
+    /// Returns empty hashes; with `casts`, also for the elements of `dtype` rounded to every shorter float
+    /// type.
     pub(super) fn new(dtype: DType, casts: bool) -> Self {
         let types: &[DType] = match dtype {
             _ if !casts => &[],
@@ -39,12 +40,12 @@ impl Hashes {
         }
     }
 
-    /// The types that elements are rounded to.
+    /// Iterates over the types that elements are rounded to.
     pub(super) fn types(&self) -> impl Iterator<Item = DType> {
         self.rounded.iter().map(|&(dtype, _)| dtype)
     }
 
-    /// Adds the elements that follow: as they are, and [`round`]ed to each of the types.
+    /// Adds the following elements: as they are, and [`round`]ed to each type.
     pub(super) fn write(&mut self, elements: &[u8], rounded: &[Vec<u8>]) {
         self.plain.write(elements);
         for ((_, hash), elements) in self.rounded.iter_mut().zip(rounded) {
@@ -52,18 +53,19 @@ impl Hashes {
         }
     }
 
-    /// xxh3-128 of the elements as they are.
+    /// Returns the xxh3-128 of the elements as they are.
     pub(super) fn plain(&self) -> u128 {
         self.plain.finish_128()
     }
 
-    /// xxh3-128 of the rounded elements, by type.
+    /// Returns the xxh3-128 of the rounded elements, by type.
     pub(super) fn rounded(&self) -> Vec<(DType, u128)> {
         self.rounded.iter().map(|(dtype, hash)| (*dtype, hash.finish_128())).collect()
     }
 }
 
-/// xxh3-128 of the elements in row-major order, as a capture records it. Works in the calling thread.
+/// Returns the xxh3-128 of the elements in row-major order, as a capture records it. Runs on the calling
+/// thread.
 pub fn hash(tensor: TensorRef<'_>) -> u128 {
     let mut hash = XxHash3_128::new();
     let mut source = Blocks::of(tensor, tensor.len());
@@ -75,11 +77,11 @@ pub fn hash(tensor: TensorRef<'_>) -> u128 {
     hash.finish_128()
 }
 
-/// Elements rounded at a time, in the nearest cache.
+/// Number of elements rounded at a time, in the nearest cache.
 const GROUP: usize = 1024;
 
-/// Elements of a float type as they are in a shorter one: rounded to nearest, ties to even. From float64 to the 16-bit types by way of
-/// float32, as frameworks do. Replaces what `out` holds.
+/// Rounds elements of a float type to a shorter one: to nearest, ties to even. From float64 to the 16-bit
+/// types via float32, as frameworks do. Replaces the contents of `out`.
 pub(super) fn round(from: DType, elements: &[u8], to: DType, out: &mut Vec<u8>) {
     out.resize(elements.len() / from.size() * to.size(), 0);
     let mut singles = [0.0_f32; GROUP];

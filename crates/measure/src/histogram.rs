@@ -1,4 +1,4 @@
-//! How the elements of one tensor are distributed.
+//! Distribution of the elements of one tensor.
 
 use std::ops::Range;
 
@@ -12,15 +12,15 @@ use super::metric::TensorSummary;
 /// Counts of a tensor's finite elements (moduli for complex) in equal bins from the smallest to the largest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
-    /// The tensor by itself: range, mean, and the non-finite elements that no bin holds.
+    /// Summary of the tensor: range, mean, and the non-finite elements that no bin holds.
     pub summary: TensorSummary,
-    /// Elements in each bin. Bin `i` of `n` holds values from `min + i * width` up to, and without,
-    /// `min + (i + 1) * width`, where `width` is `(max - min) / n`; the last bin holds the maximum too. Where all
+    /// Elements in each bin. Bin `i` of `n` holds values from `min + i * width` up to, but excluding,
+    /// `min + (i + 1) * width`, where `width` is `(max - min) / n`; the last bin includes the maximum. If all
     /// elements are equal, the first bin holds them.
     pub counts: Vec<u64>,
 }
 
-/// Counts the elements of `tensor` in `bins` bins; no bin at all gives no counts.
+/// Counts the elements of `tensor` in `bins` bins; zero bins give no counts.
 pub fn histogram(tensor: TensorRef<'_>, bins: usize) -> Histogram {
     let summary = super::summarize(tensor);
     let mut counts = vec![0; bins];
@@ -45,7 +45,8 @@ pub fn histogram(tensor: TensorRef<'_>, bins: usize) -> Histogram {
     Histogram { summary, counts }
 }
 
-/// Hands on the elements of two tensors of one length pair by pair, in row-major order and in one thread: moduli for complex.
+/// Passes the elements of two tensors of equal length to `each` pair by pair, in row-major order and on one
+/// thread: moduli for complex.
 pub(super) fn for_each_pair(
     baseline: TensorRef<'_>,
     candidate: TensorRef<'_>,

@@ -1,16 +1,17 @@
-//! Metrics as a comparison keeps them until they are reported: a part may have a hundred thousand pairs of tensors.
+//! Compact metrics, as a comparison keeps them until they are reported: a part may have a hundred thousand
+//! pairs of tensors.
 
 use super::metric::{PairMetrics, TensorSummary};
 
-/// The metrics of a pair in less than half of their memory: of the words that they are, those that are there and not zero.
+/// The metrics of a pair in less than half the memory: only the words that are present and not zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptMetrics(
-    /// Bits, the lowest first: of each word that may be there whether it is, and flags; then the words.
+    /// Bits, lowest first: a presence bit for each optional word, and flags; then the words.
     Box<[u64]>,
 );
 
 impl KeptMetrics {
-    /// The metrics.
+    /// Returns the metrics.
     pub fn metrics(&self) -> PairMetrics {
         let mut words = self.0.iter().copied();
         let mut from = Reader { present: words.next().unwrap_or(0), words };
@@ -31,7 +32,8 @@ impl From<&PairMetrics> for KeptMetrics {
     }
 }
 
-/// Mostly all elements are finite, and all or none differ: as what they are beside the number of elements, these counts are zero.
+/// Usually all elements are finite, and all or none differ: relative to the number of elements, these counts
+/// are zero.
 fn relative(metrics: &mut PairMetrics, apply: fn(u64, u64) -> u64) {
     let elements = metrics.baseline.count;
     for count in [&mut metrics.candidate.count, &mut metrics.both_finite, &mut metrics.different] {
@@ -39,7 +41,7 @@ fn relative(metrics: &mut PairMetrics, apply: fn(u64, u64) -> u64) {
     }
 }
 
-/// Goes over every word of the metrics, always in the same order.
+/// Visits every word of the metrics, always in the same order.
 fn walk(metrics: &mut PairMetrics, words: &mut impl Words) {
     for side in [&mut metrics.baseline, &mut metrics.candidate] {
         let TensorSummary { count, min, max, mean, norm, zeros, nan, pos_inf, neg_inf } = side;
@@ -96,19 +98,19 @@ fn walk(metrics: &mut PairMetrics, words: &mut impl Words) {
     });
 }
 
-/// What is done with the words: each is taken out of the metrics, or put into them.
+/// Operation on the words: each is taken out of the metrics or put into them.
 trait Words: Sized {
     /// A word that may be missing.
     fn word(&mut self, word: &mut Option<u64>);
 
-    /// A count, mostly zero.
+    /// A count, usually zero.
     fn count(&mut self, count: &mut u64) {
         let mut word = Some(*count).filter(|&count| count > 0);
         self.word(&mut word);
         *count = word.unwrap_or(0);
     }
 
-    /// A bit of its own, without a word.
+    /// A single bit without a word.
     fn flag(&mut self, flag: &mut bool);
 
     fn number(&mut self, number: &mut f64) {
@@ -123,7 +125,7 @@ trait Words: Sized {
         *real = word.map(f64::from_bits);
     }
 
-    /// Words that are there together or not at all.
+    /// Words that are all present or all missing.
     fn both<T: Default>(&mut self, value: &mut Option<T>, each: impl Fn(&mut Self, &mut T)) {
         let mut is_there = value.is_some();
         self.flag(&mut is_there);
@@ -157,7 +159,7 @@ impl Words for Writer {
 }
 
 struct Reader<I> {
-    /// Bits of the words to come.
+    /// Presence bits of the remaining words.
     present: u64,
     words: I,
 }
@@ -235,7 +237,7 @@ mod tests {
                 overlap: overlap.map(|[rows, apart, shared]| Overlap { rows, apart, shared }),
             };
             let kept = KeptMetrics::from(&metrics);
-            // NaN and the signs of zero too.
+            // NaN and signed zeros too.
             prop_assert_eq!(format!("{:?}", kept.metrics()), format!("{metrics:?}"));
         }
     }

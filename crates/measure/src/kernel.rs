@@ -1,7 +1,7 @@
 //! One chunk of a pair: picks a path for every block and keeps the running totals.
 //!
-//! The choice of path depends on what earlier blocks of the same chunk held. It cannot show in the result, because
-//! all paths that accept a block give the same bits.
+//! The choice of path depends on the contents of earlier blocks of the same chunk. It cannot show in the
+//! result, because all paths that accept a block give the same bits.
 
 use probe_dump::DType;
 
@@ -11,7 +11,7 @@ use super::simd::{Body, Lanes, Path};
 use super::sketch::SignedSums;
 use super::sums::{BlockSums, LANES, Magnitude, PairSums, Record, SideSums, Totals};
 
-/// What a body can do with one block of at most [`BLOCK`] elements, given as bytes.
+/// Operations of a body on one block of at most [`BLOCK`] elements, given as bytes.
 pub(crate) trait Kernel {
     /// Sums of the pair under the assumptions of `path`.
     fn pair(&mut self, path: Path, b: &[u8], c: &[u8]) -> BlockSums;
@@ -19,25 +19,25 @@ pub(crate) trait Kernel {
     /// Sums of one tensor (the baseline's type); without `masked` every element must be finite.
     fn side(&mut self, masked: bool, x: &[u8]) -> SideSums;
 
-    /// Adds one tensor's block to its sketch; without `masked` every element must be finite. Every block but a
-    /// tensor's last must have [`BLOCK`] elements.
+    /// Adds one tensor's block to its sketch; without `masked` every element must be finite. All blocks of a
+    /// tensor except the last must have [`BLOCK`] elements.
     fn sketch(&mut self, masked: bool, x: &[u8], sums: &mut SignedSums);
 
-    /// [`side`](Self::side) and [`sketch`](Self::sketch) of a block whose elements should be finite. If the sum of squares shows that
-    /// they are not, `sums` is of no use any more.
+    /// [`side`](Self::side) and [`sketch`](Self::sketch) of a block whose elements should be finite. If the
+    /// sum of squares shows that they are not, `sums` becomes unusable.
     fn side_and_sketch(&mut self, x: &[u8], sums: &mut SignedSums) -> SideSums {
         side_then_sketch(self, x, sums)
     }
 
-    /// First element with the largest absolute error among both-finite positions. `hint` is the block's
-    /// [`BlockSums::max_abs_hint`]. Errors up to `floor` are of no interest and may be passed over.
+    /// Returns the first element with the largest absolute error among both-finite positions. `hint` is the
+    /// block's [`BlockSums::max_abs_hint`]. Errors up to `floor` may be skipped.
     fn locate(&mut self, hint: f64, floor: Option<f64>, b: &[u8], c: &[u8]) -> Option<Record>;
 
-    /// False if a block with this hint certainly holds no error above `record`.
+    /// Returns false if a block with this hint certainly holds no error above `record`.
     fn may_exceed(&self, hint: f64, record: Magnitude) -> bool;
 }
 
-/// [`Kernel::side_and_sketch`], one after the other.
+/// Implements [`Kernel::side_and_sketch`] as two steps.
 pub(crate) fn side_then_sketch<K: Kernel + ?Sized>(
     kernel: &mut K,
     x: &[u8],
@@ -54,12 +54,12 @@ pub(crate) struct Chunk {
     totals: Totals,
     path: Path,
     done: u64,
-    /// Equal bytes mean equal values: both sides have one type, and every block so far was identical.
+    /// Equal bytes mean equal values: both sides have the same type, and every block so far was identical.
     same_bytes: bool,
 }
 
 impl Chunk {
-    /// A chunk without blocks; `comparable` if both sides have the same type.
+    /// Returns a chunk without blocks; `comparable` if both sides have the same type.
     pub(crate) const fn new(comparable: bool) -> Self {
         let totals = Totals { identical: comparable, ..Totals::EMPTY };
         Self { totals, path: Path::Plain, done: 0, same_bytes: comparable }
@@ -122,13 +122,13 @@ impl Chunk {
         }
     }
 
-    /// The totals of the blocks pushed.
+    /// Returns the totals of the pushed blocks.
     pub(crate) const fn finish(self) -> Totals {
         self.totals
     }
 }
 
-/// Sums of one tensor's block by the cheapest path that accepts it.
+/// Returns the sums of one tensor's block by the cheapest path that accepts it.
 pub(crate) fn one_side(kernel: &mut dyn Kernel, path: &mut Path, elements: usize, bytes: &[u8]) -> SideSums {
     if !elements.is_multiple_of(2 * LANES) {
         *path = Path::Masked;
@@ -152,7 +152,7 @@ pub(crate) struct Decoded<A: Arithmetic> {
 }
 
 impl<A: Arithmetic<Item: Decode>> Decoded<A> {
-    /// A kernel for a baseline and a candidate of these types.
+    /// Returns a kernel for a baseline and a candidate of these types.
     pub(crate) fn new(body: Body, baseline: DType, candidate: DType) -> Self {
         Self { lanes: Lanes::new(body), dtypes: (baseline, candidate), b: Vec::new(), c: Vec::new() }
     }

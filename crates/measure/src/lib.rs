@@ -3,10 +3,10 @@
 //! [`compare`] reads both tensors once and computes every metric of [`PairMetrics`] on the way; [`summarize`] does the
 //! same for one tensor. `docs/metrics.md` has the formulas and the rules for special values.
 //!
-//! Results are bit-equal for any number of threads and any CPU: element `i` always adds to the same lane of the
-//! same block, and lanes, blocks and chunks are put together in one fixed order. Large tensors are spread over the
-//! rayon pool of the caller, or at capture over a [`Crew`]. Memory does not grow with the tensors: what is not
-//! contiguous is gathered block by block.
+//! Results are bit-equal for any number of threads and any CPU: element `i` always adds to the same lane of
+//! the same block, and lanes, blocks and chunks are combined in one fixed order. Large tensors are spread over
+//! the caller's rayon pool, or at capture over a [`Crew`]. Memory does not grow with the tensors:
+//! non-contiguous tensors are gathered block by block.
 
 mod arithmetic;
 pub mod background;
@@ -69,8 +69,7 @@ use sums::SideSums;
 
 /// Measures two tensors against each other, element by element in row-major order.
 ///
-/// `None` when they have different numbers of elements; apart from that, shapes are not looked at. The element
-/// types may differ.
+/// `None` if the numbers of elements differ; apart from that, shapes are ignored. The dtypes may differ.
 pub fn compare(baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> Option<PairMetrics> {
     compare_on(Body::detected(), baseline, candidate)
 }
@@ -84,7 +83,7 @@ fn compare_on(body: Body, baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> 
     let ulp = baseline.dtype() == candidate.dtype() && baseline.dtype().is_float();
     let mixed = baseline.dtype().is_complex() != candidate.dtype().is_complex();
     let summaries = [(baseline, &totals.baseline), (candidate, &totals.candidate)].map(|(tensor, sums)| {
-        // Beside a complex tensor a real one is measured as complex; by itself it keeps its sign.
+        // Next to a complex tensor a real one is measured as complex; by itself it keeps its sign.
         if mixed { summarize_on(body, tensor) } else { summary(tensor, sums) }
     });
     let extent = PairExtent::of(baseline, candidate, &totals);

@@ -1,5 +1,5 @@
-//! A closer look at a pair of tensors that differ, for people: where in the tensor the error lies, and how values and errors are
-//! distributed. In one thread; sums are taken in one order.
+//! A closer look at a pair of tensors that differ, for people: the position of the error in the tensor, and
+//! the distributions of values and errors. Runs on one thread, so sums have one order.
 
 use probe_dump::{Sketch, TensorRef};
 
@@ -7,32 +7,33 @@ use super::histogram::for_each_pair;
 use super::metric::PairMetrics;
 use super::sketch_distance;
 
-/// Most rows and columns of an [`ErrorMap`].
+/// Maximum number of rows and columns of an [`ErrorMap`].
 pub const MAP_SIZE: usize = 64;
 
-/// Bins of values.
+/// Number of bins for values.
 const VALUE_BINS: usize = 48;
 
-/// Bins of errors for each power of ten, and the power that they begin with.
+/// Number of bins for errors per power of ten, and the first power.
 const PER_DECADE: i32 = 2;
 const FIRST_DECADE: i32 = -10;
 
-/// Bins of errors, the last of which also holds larger ones.
+/// Number of bins for errors, the last of which includes larger ones.
 const ERROR_BINS: usize = 26;
 
-/// What a pair of tensors shows at a closer look.
+/// Result of a closer look at a pair of tensors.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Look {
     /// The elements were compared.
     Elements {
-        /// Where the error lies.
+        /// Position of the error.
         map: ErrorMap,
-        /// How both sides' values are distributed.
+        /// Distribution of both sides' values.
         values: ValueBins,
-        /// How the errors are distributed.
+        /// Distribution of the errors.
         errors: ErrorBins,
     },
-    /// Sketches were: the magnitude of the difference in each lane, of which each holds every n-th element, n being the number of lanes.
+    /// Sketches were compared: the magnitude of the difference in each lane. Each lane holds every n-th
+    /// element, n being the number of lanes.
     Lanes(Vec<f64>),
 }
 
@@ -43,11 +44,13 @@ pub struct ErrorMap {
     pub height: usize,
     /// Indices along the last dimension, 1 or more.
     pub width: usize,
-    /// Rows of cells, at most [`MAP_SIZE`]. Row `r` of `n` holds the indices from `r * height / n` on, up to the next row.
+    /// Rows of cells, at most [`MAP_SIZE`]. Row `r` of `n` holds the indices from `r * height / n` on, up to
+    /// the next row.
     pub rows: usize,
     /// Columns of cells, likewise.
     pub columns: usize,
-    /// Root mean squared error of each cell in the tensor's own unit, row by row; NaN where one side alone is NaN or infinite.
+    /// Root mean squared error of each cell in the tensor's own unit, row by row; NaN if only one side is NaN
+    /// or infinite.
     pub cells: Vec<f64>,
 }
 
@@ -69,13 +72,15 @@ pub struct ValueBins {
 pub struct ErrorBins {
     /// Elements without error.
     pub equal: u64,
-    /// Elements that are NaN or infinite on one side alone, or of another kind.
+    /// Elements that are NaN or infinite on one side only, or of another kind.
     pub non_finite: u64,
-    /// Half-decades from 1e-10 on: bin `i` holds errors from `10^(i/2 - 10)` up to the next bin; the first and the last hold what is beyond.
+    /// Half-decades from 1e-10 on: bin `i` holds errors from `10^(i/2 - 10)` up to the next bin; the first and
+    /// the last include everything beyond.
     pub counts: Vec<u64>,
 }
 
-/// Looks at `baseline` and `candidate`, whose metrics are `metrics`. `None` where the numbers of elements differ, or there are none.
+/// Takes a closer look at `baseline` and `candidate`, whose metrics are `metrics`. `None` if the numbers of
+/// elements differ, or if there are none.
 pub fn look(baseline: TensorRef<'_>, candidate: TensorRef<'_>, metrics: &PairMetrics) -> Option<Look> {
     if baseline.len() != candidate.len() || baseline.is_empty() {
         return None;
@@ -91,7 +96,7 @@ pub fn look(baseline: TensorRef<'_>, candidate: TensorRef<'_>, metrics: &PairMet
     let mut values = ValueBins { min, max, baseline: vec![0; VALUE_BINS], candidate: vec![0; VALUE_BINS] };
     let mut errors = ErrorBins { equal: 0, non_finite: 0, counts: vec![0; ERROR_BINS] };
     let scale = metrics.baseline.norm / (metrics.baseline.count.max(1) as f64).sqrt();
-    // Halves: the range of two finite numbers may be beyond the largest.
+    // Halves, because the range of two finite numbers may exceed the largest number.
     let half_range = max / 2.0 - min / 2.0;
     let bin = |value: f64| whole((value / 2.0 - min / 2.0) / half_range * VALUE_BINS as f64, VALUE_BINS);
     let (mut row, mut column) = (0, 0);
@@ -127,7 +132,7 @@ pub fn look(baseline: TensorRef<'_>, candidate: TensorRef<'_>, metrics: &PairMet
     Some(Look::Elements { map, values, errors })
 }
 
-/// The lanes in which two sketches differ. `None` where they cannot be held against one another.
+/// Returns the lanes in which two sketches differ. `None` if they cannot be compared.
 pub fn look_at_sketches(baseline: &Sketch, candidate: &Sketch) -> Option<Look> {
     let distance = sketch_distance(baseline, candidate);
     let lanes = baseline.lanes.iter().zip(candidate.lanes.iter()).take(baseline.version.lanes());
@@ -139,7 +144,8 @@ fn error_bin(relative: f64) -> usize {
     whole(f64::from(PER_DECADE) * (relative.log10() - f64::from(FIRST_DECADE)), ERROR_BINS)
 }
 
-/// `position` as one of `bins`; what is beyond them is in the first and the last, NaN in the first.
+/// Returns the bin of `position` among `bins`; positions beyond them go to the first and the last, NaN to the
+/// first.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 fn whole(position: f64, bins: usize) -> usize {
     (position as usize).min(bins - 1)

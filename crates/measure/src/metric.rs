@@ -1,19 +1,19 @@
-//! The results of measuring, and the one list of metrics that every report takes its columns from.
+//! The results of measuring, and the one list of metrics that provides the columns of every report.
 
 use super::overlap::Overlap;
 
-/// What one tensor looks like by itself. Sums run over the finite elements.
+/// Statistics of one tensor. Sums run over the finite elements.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TensorSummary {
     /// Number of elements.
     pub count: u64,
-    /// Smallest finite element (modulus for complex); `None` when there is none.
+    /// Smallest finite element (modulus for complex); `None` if there is none.
     pub min: Option<f64>,
-    /// Largest finite element (modulus for complex); `None` when there is none.
+    /// Largest finite element (modulus for complex); `None` if there is none.
     pub max: Option<f64>,
-    /// Mean of the finite elements (of the modulus for complex); `None` when there is none.
+    /// Mean of the finite elements (of the modulus for complex); `None` if there is none.
     pub mean: Option<f64>,
-    /// Euclidean norm of the finite elements; 0 when there is none.
+    /// Euclidean norm of the finite elements; 0 if there is none.
     pub norm: f64,
     /// Elements equal to zero.
     pub zeros: u64,
@@ -26,16 +26,16 @@ pub struct TensorSummary {
 }
 
 impl TensorSummary {
-    /// Elements that are NaN or infinite.
+    /// Returns the number of elements that are NaN or infinite.
     pub const fn non_finite(&self) -> u64 {
         self.nan + self.pos_inf + self.neg_inf
     }
 }
 
-/// Everything measured of one pair of tensors with the same number of elements.
+/// All measurements of one pair of tensors with the same number of elements.
 ///
-/// `b` is the baseline, `c` the candidate. "Both-finite" positions are those where neither side is NaN or infinite;
-/// unless said otherwise a metric runs over them and is `None` when there are none.
+/// `b` is the baseline, `c` the candidate. "Both-finite" positions are those where neither side is NaN or
+/// infinite; unless said otherwise a metric runs over them and is `None` if there are none.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PairMetrics {
     /// The baseline by itself.
@@ -44,15 +44,16 @@ pub struct PairMetrics {
     pub candidate: TensorSummary,
     /// Number of both-finite positions.
     pub both_finite: u64,
-    /// True when the elements are the same bit for bit (same dtype, NaN payloads and signs of zero included).
+    /// True if the elements are the same bit for bit (same dtype, NaN payloads and signs of zero included).
     pub bit_equal: bool,
-    /// Positions whose values differ: `b != c` where both finite (so -0 equals 0), another class or sign of non-finite elsewhere.
+    /// Positions whose values differ: `b != c` where both are finite (so -0 equals 0), another class or sign
+    /// of non-finite elsewhere.
     pub different: u64,
     /// Positions where NaN, +Inf, -Inf or finite on one side meets another class on the other side.
     pub non_finite_mismatch: u64,
     /// Both-finite positions with `b = 0` and `c != 0`; relative errors there say little.
     pub zero_baseline: u64,
-    /// `b·c / (|b||c|)`, in [-1, 1]; 1 when both norms are 0, `None` when one of them is.
+    /// `b·c / (|b||c|)`, in [-1, 1]; 1 if both norms are 0, `None` if one of them is.
     pub cosine: Option<f64>,
     /// Largest `|c - b|` (modulus of the difference for complex).
     pub max_abs_err: Option<f64>,
@@ -70,7 +71,7 @@ pub struct PairMetrics {
     pub rmse: Option<f64>,
     /// `|c - b|`, the Euclidean distance.
     pub euclidean: Option<f64>,
-    /// `|c - b| / |b|` as norms: 0 when the distance is 0, infinite when only the baseline's norm is.
+    /// `|c - b| / |b|` as norms: 0 if the distance is 0, infinite if only the baseline's norm is.
     pub rel_l2: Option<f64>,
     /// Share of elements with relative error below 1/1000, in [0, 1].
     pub within_1e3: Option<f64>,
@@ -78,7 +79,7 @@ pub struct PairMetrics {
     pub within_5e3: Option<f64>,
     /// Largest distance in units in the last place; only for two real float tensors of one dtype.
     pub max_ulp: Option<u64>,
-    /// What rows of indices have in common as sets; only for integer tensors that differ and have rows.
+    /// Overlap of index rows as sets; only for integer tensors that differ and have rows.
     pub overlap: Option<Overlap>,
 }
 
@@ -159,7 +160,7 @@ impl Metric {
         }
     }
 
-    /// One line that says what the number is, with unit and range, for legends.
+    /// Describes the number in one line, with unit and range, for legends.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Cosine => {
@@ -186,7 +187,7 @@ impl Metric {
         }
     }
 
-    /// The value of this metric.
+    /// Returns the value of this metric.
     pub const fn of(self, metrics: &PairMetrics) -> Option<f64> {
         match self {
             Self::Cosine => metrics.cosine,
@@ -200,7 +201,8 @@ impl Metric {
             Self::Within1e3 => metrics.within_1e3,
             Self::Within5e3 => metrics.within_5e3,
             Self::MaxUlp => match metrics.max_ulp {
-                // An ULP distance of float64 can pass 2^53; the report column is a binary64, the field is exact.
+                // An ULP distance of float64 can exceed 2^53; the report column is a binary64, the field is
+                // exact.
                 Some(ulp) => Some(ulp as f64),
                 None => None,
             },

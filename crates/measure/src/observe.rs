@@ -1,7 +1,9 @@
-//! What capture records of one tensor, in one pass over it: a block is summed, sketched and hashed while it is in cache.
+//! The data that capture records of one tensor, in one pass over it: a block is summed, sketched and hashed
+//! while it is in cache.
 //!
-//! Runs in the calling thread, which is one of the training process, and in a [`Crew`] where there is one. Statistics have the bits
-//! of [`summarize`](super::summarize), but that sentinels are left out of mean and norm.
+//! Runs on the calling thread, which belongs to the training process, and on a [`Crew`] if there is one.
+//! Statistics have the bits of [`summarize`](super::summarize), except that sentinels are excluded from mean
+//! and norm.
 
 use twox_hash::XxHash3_128;
 
@@ -20,14 +22,15 @@ use super::sums::{BLOCK, SEGMENT};
 /// Tensors of fewer elements are measured without help.
 const SHARED: usize = 2 * SEGMENT;
 
-/// Bytes that are hashed at once where they lie in order: a call of the hash costs as much as some thousand bytes of it, and
-/// this much is still in cache.
+/// Number of bytes hashed at once if they are in order: a call of the hash costs as much as hashing some
+/// thousand bytes, and this much is still in cache.
 const HASHED: usize = 1 << 17;
 
-/// Measures one tensor: statistics with the places of the extremes, and counts always, sketch and hash where `content` asks for them. Elements from [`SENTINEL`](super::SENTINEL)
-/// on in magnitude are counted, and left out of mean, norm and sketch.
+/// Measures one tensor: statistics with the positions of the extremes, and counts always; sketch and hash if
+/// `content` requests them. Elements with a magnitude of [`SENTINEL`](super::SENTINEL) or more are counted,
+/// and excluded from mean, norm and sketch.
 ///
-/// Works in the calling thread, at about the speed of memory, and does not materialise strided tensors.
+/// Runs on the calling thread, at about the speed of memory, and does not materialise strided tensors.
 pub fn observe(tensor: TensorRef<'_>, content: Content) -> Observation {
     observe_on(Body::detected(), tensor, content)
 }
@@ -64,7 +67,7 @@ fn observe_on(body: Body, tensor: TensorRef<'_>, content: Content) -> Observatio
     observation(source, numbers, &extremes, hash)
 }
 
-/// [`observe`], with the help of `crew` where the tensor is large. The result is the same, to the last bit.
+/// Like [`observe`], with the help of `crew` if the tensor is large. The result is the same, to the last bit.
 pub fn observe_with(crew: &Crew, tensor: TensorRef<'_>, content: Content) -> Observation {
     let _control = DefaultFloat::enter();
     let body = Body::detected();
@@ -73,7 +76,7 @@ pub fn observe_with(crew: &Crew, tensor: TensorRef<'_>, content: Content) -> Obs
     if !large {
         return observe_on(body, tensor, content);
     }
-    // What does not depend on order is read in the order of memory.
+    // Results that do not depend on order are read in memory order.
     let ordered = content.sketch.is_some() || content.hash;
     let in_memory = if ordered { None } else { tensor.dense_bytes() };
     let row = [tensor.len()];
@@ -84,12 +87,12 @@ pub fn observe_with(crew: &Crew, tensor: TensorRef<'_>, content: Content) -> Obs
     }
 }
 
-/// The blocks of a tensor, in row-major order if that matters.
+/// Returns the blocks of a tensor, in row-major order if that matters.
 fn source_of(tensor: TensorRef<'_>, ordered: bool) -> Blocks<'_> {
     if ordered { Blocks::of(tensor, tensor.len()) } else { Blocks::in_any_order(tensor) }
 }
 
-/// What is recorded of the tensor of these blocks, which have these numbers.
+/// Returns the record of the tensor with these blocks and numbers.
 fn observation(
     mut source: Blocks<'_>,
     numbers: Numbers,
@@ -103,7 +106,7 @@ fn observation(
     let summary = finish::summary(tensor.len(), &sums, extent, sentinels);
     let statistics = statistics(tensor.dtype(), &summary, extremes);
     let places = match extremes {
-        // Extremes of nothing are nowhere.
+        // Without elements there are no positions of extremes.
         _ if statistics.max.is_none() => None,
         Extremes::Rounded => peaks.places(&mut source),
         Extremes::Signed(peaks) => peaks.places(&mut source),
@@ -126,7 +129,7 @@ fn observation(
     }
 }
 
-/// The summary in the types of a record; nothing is known of a tensor without finite elements.
+/// Converts the summary to the types of a record; empty for a tensor without finite elements.
 fn statistics(dtype: DType, summary: &TensorSummary, extremes: &Extremes) -> RecordedStatistics {
     let (Some(min), Some(max)) = (summary.min, summary.max) else {
         return RecordedStatistics::default();
@@ -154,7 +157,7 @@ fn unsigned(value: u64) -> Number {
     i64::try_from(value).map_or(Number::UInt(value), Number::Int)
 }
 
-/// Extremes of the types that binary64 does not hold exactly.
+/// Extremes of the types that binary64 cannot represent exactly.
 #[derive(Debug)]
 enum Extremes {
     /// Any other type: the extremes of the sums are exact.

@@ -1,15 +1,15 @@
-//! Rows of indices as sets: two runs may choose the same experts or tokens in another order.
+//! Rows of indices as sets: two runs may choose the same experts or tokens in a different order.
 //!
-//! A second look at a pair of integer tensors that is known to differ, in one thread.
+//! A second pass over a pair of integer tensors that is known to differ, on one thread.
 
 use probe_dump::TensorRef;
 
 use super::histogram::for_each_pair;
 
-/// Elements of the longest row that is taken for a set of choices, as `topk` makes them.
+/// Length of the longest row that counts as a set of choices, such as those of `topk`.
 const LONGEST_ROW: usize = 1024;
 
-/// Elements up to which a tensor is looked at again.
+/// Number of elements up to which a tensor gets the second pass.
 const MAX_ELEMENTS: usize = 1 << 26;
 
 /// Two tensors of indices, row by row along their last dimension.
@@ -17,14 +17,14 @@ const MAX_ELEMENTS: usize = 1 << 26;
 pub struct Overlap {
     /// Rows.
     pub rows: u64,
-    /// Rows that do not hold the same numbers, as often, on both sides, in whatever order.
+    /// Rows that do not hold the same numbers, equally often, on both sides, in any order.
     pub apart: u64,
     /// Numbers that both sides hold in the same row, over all rows.
     pub shared: u64,
 }
 
-/// What rows of two tensors of integers have in common. `None` for other types, for tensors without rows of at least two
-/// elements, and where the shapes differ.
+/// Returns the overlap of the rows of two integer tensors. `None` for other dtypes, for tensors without rows
+/// of at least two elements, and if the shapes differ.
 pub(super) fn overlap(baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> Option<Overlap> {
     let integers = baseline.dtype().is_integer() && candidate.dtype().is_integer();
     let (&width, outer) = baseline.shape().split_last()?;
@@ -45,7 +45,7 @@ pub(super) fn overlap(baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> Opti
 }
 
 impl Overlap {
-    /// Adds a row, and empties it.
+    /// Adds a row and clears it.
     fn add(&mut self, b: &mut Vec<f64>, c: &mut Vec<f64>) {
         b.sort_by(f64::total_cmp);
         c.sort_by(f64::total_cmp);

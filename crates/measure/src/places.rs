@@ -1,8 +1,9 @@
-//! Where the greatest and the least element of a tensor are.
+//! Positions of the greatest and the least element of a tensor.
 //!
-//! While blocks are summed it is noted which of them first reaches an extreme, and afterwards that block alone is searched: of the
-//! elements that equal the extreme, the first in row-major order is the one. Where blocks came in the order of memory, which is
-//! another, all that reach the extreme are searched if they are few; if they are many, one is soon found in row-major order.
+//! While blocks are summed, the first ones that reach an extreme are recorded; afterwards only the first of
+//! them is searched: among the elements equal to the extreme, the first in row-major order is the position. If
+//! blocks came in memory order, which differs, all blocks that reach the extreme are searched if they are few;
+//! if there are many, one is soon found in row-major order.
 
 use half::{bf16, f16};
 
@@ -12,24 +13,24 @@ use super::decode::{Decode as _, f32_of_f8e4m3, f32_of_f8e5m2};
 use super::sums::BLOCK;
 use probe_dump::{DType, ExtremePlaces, TensorRef, contiguous_strides};
 
-/// Blocks that are remembered of an extreme.
+/// Number of blocks remembered for an extreme.
 const FEW: usize = 8;
 
-/// Elements that are held against an extreme at once.
+/// Number of elements compared with an extreme at once.
 const AT_ONCE: usize = 64;
 
 /// An extreme as a value of its type.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Extreme {
-    /// Of all types but those of 64 bits; the modulus of complex numbers.
+    /// All types except those of 64 bits; the modulus of complex numbers.
     Real(f64),
-    /// Of int64.
+    /// int64.
     Signed(i64),
-    /// Of uint64.
+    /// uint64.
     Unsigned(u64),
 }
 
-/// Least and greatest finite element of the blocks so far, and which blocks have them.
+/// Least and greatest finite element of the blocks so far, and the blocks that have them.
 #[derive(Debug, Clone)]
 pub(crate) struct Peaks<T> {
     blocks: usize,
@@ -40,31 +41,32 @@ pub(crate) struct Peaks<T> {
 #[derive(Debug, Clone)]
 struct Peak<T> {
     value: T,
-    /// The first blocks that reach it, as many as `times` says or fewer.
+    /// The first blocks that reach it, at most `times` of them.
     blocks: [usize; FEW],
     times: usize,
 }
 
 impl<T: Copy + PartialOrd> Peaks<T> {
-    /// Of no blocks yet: no element is below `bottom` or above `top`.
+    /// Returns peaks of no blocks yet: no element is below `bottom` or above `top`.
     pub(crate) const fn new(bottom: T, top: T) -> Self {
         let least = Peak { value: top, blocks: [0; FEW], times: 0 };
         Self { blocks: 0, least, greatest: Peak { value: bottom, blocks: [0; FEW], times: 0 } }
     }
 
-    /// Adds the block that follows, by its extremes.
+    /// Adds the next block, by its extremes.
     pub(crate) fn push(&mut self, min: T, max: T) {
         self.least.push(self.blocks, min, min < self.least.value);
         self.greatest.push(self.blocks, max, max > self.greatest.value);
         self.blocks += 1;
     }
 
-    /// Least and greatest element; what [`new`](Self::new) was told where there is none.
+    /// Returns the least and the greatest element; the arguments of [`new`](Self::new) if there is none.
     pub(crate) const fn extremes(&self) -> (T, T) {
         (self.least.value, self.greatest.value)
     }
 
-    /// Where they are in `tensor`, whose blocks were pushed as `source` has them. `None` where no element is finite.
+    /// Returns their positions in `tensor`, whose blocks were pushed in the order of `source`. `None` if no
+    /// element is finite.
     pub(crate) fn places(&self, source: &mut Blocks<'_>) -> Option<ExtremePlaces>
     where
         Extreme: From<T>,
@@ -87,7 +89,7 @@ impl<T: Copy + PartialOrd> Peak<T> {
         self.times += 1;
     }
 
-    /// Row-major index of the first element that is the extreme.
+    /// Returns the row-major index of the first element equal to the extreme.
     fn place(&self, blocks: usize, source: &mut Blocks<'_>) -> Option<usize>
     where
         Extreme: From<T>,
@@ -117,9 +119,10 @@ impl<T: Copy + PartialOrd> Peak<T> {
 #[derive(Debug)]
 struct Memory {
     dtype: DType,
-    /// Of each dimension with more than one index: its stride, and that in row-major order. Those of the largest strides first.
+    /// For each dimension with more than one index: its stride, and its row-major stride. Sorted by stride,
+    /// largest first.
     dimensions: Vec<(usize, usize)>,
-    /// Elements that lie side by side in memory, in the order of their indices.
+    /// Number of elements that are adjacent in memory, in index order.
     run: usize,
 }
 
@@ -131,12 +134,13 @@ impl Memory {
             .map(|((_, &stride), row_major)| (stride, row_major))
             .collect();
         dimensions.sort_unstable_by(|a, b| b.cmp(a));
-        // The last dimension has stride 1; it ends where the stride of the one before it begins.
+        // The last dimension has stride 1; it ends where the stride of the previous one begins.
         let run = dimensions.iter().rev().nth(1).map_or(tensor.len(), |(stride, _)| *stride);
         Self { dtype: tensor.dtype(), dimensions, run }
     }
 
-    /// Of the elements of `bytes` that equal `extreme`, the least row-major index; the first of `bytes` is number `start` in memory.
+    /// Returns the least row-major index among the elements of `bytes` that equal `extreme`; the first of
+    /// `bytes` is number `start` in memory.
     fn first(&self, start: usize, bytes: &[u8], extreme: Extreme) -> Option<usize> {
         let (mut best, mut from, size) = (None, 0, self.dtype.size());
         while let Some(found) = bytes.get(from * size..).and_then(|rest| first(self.dtype, rest, extreme)) {
@@ -148,14 +152,15 @@ impl Memory {
                 rest %= stride;
             }
             best = Some(best.map_or(index, |best: usize| best.min(index)));
-            // Those behind it in its run have greater indices.
+            // Elements behind it in its run have greater indices.
             from = (place / self.run + 1) * self.run - start;
         }
         best
     }
 }
 
-/// The first element of `bytes` that equals `extreme`: zeros of both signs are equal, complex numbers by their moduli.
+/// Returns the first element of `bytes` that equals `extreme`: zeros of both signs are equal, complex numbers
+/// compare by their moduli.
 fn first(dtype: DType, bytes: &[u8], extreme: Extreme) -> Option<usize> {
     let real = match extreme {
         Extreme::Signed(wanted) => return find(bytes, |element| i64::from_le_bytes(element) == wanted),
@@ -179,7 +184,7 @@ fn first(dtype: DType, bytes: &[u8], extreme: Extreme) -> Option<usize> {
         DType::U8 => find(bytes, |element| i64::from(u8::from_le_bytes(element)) == integer),
         DType::U16 => find(bytes, |element| i64::from(u16::from_le_bytes(element)) == integer),
         DType::U32 => find(bytes, |element| i64::from(u32::from_le_bytes(element)) == integer),
-        // Those of 64 bits are above.
+        // The 64-bit types are handled above.
         DType::I64 | DType::U64 => None,
         DType::C64 | DType::C128 => {
             let mut elements = Vec::new();
@@ -191,17 +196,17 @@ fn first(dtype: DType, bytes: &[u8], extreme: Extreme) -> Option<usize> {
     }
 }
 
-/// The first float of 16 bits with these bits; a zero of any sign where they are one.
+/// Returns the first 16-bit float with these bits; a zero of any sign if they are zero.
 fn find_short(bytes: &[u8], bits: u16) -> Option<usize> {
     const SIGN: u16 = 1 << 15;
     let mask = if bits & !SIGN == 0 { !SIGN } else { u16::MAX };
     find(bytes, |element| u16::from_le_bytes(element) & mask == bits & mask)
 }
 
-/// The first element for which that holds.
+/// Returns the first element for which `is_it` holds.
 fn find<const N: usize>(bytes: &[u8], is_it: impl Fn([u8; N]) -> bool) -> Option<usize> {
     let (elements, _) = bytes.as_chunks::<N>();
-    // Without a branch for each element, which compilers make vector code of.
+    // Without a branch per element, so that compilers vectorise it.
     let group = elements
         .chunks(AT_ONCE)
         .position(|group| group.iter().fold(false, |any, &element| any | is_it(element)))?;

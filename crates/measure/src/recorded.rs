@@ -1,5 +1,5 @@
-//! What two captures recorded of a tensor, held against one another without its data: differences of statistics, checksums and places, and
-//! the errors that they prove.
+//! Compares what two captures recorded of a tensor, without its data: differences of statistics, checksums and
+//! positions, and the errors that they prove.
 
 use super::estimate::{SketchEstimate, sum_error};
 use super::sentinel::{is_sentinel, kept_out, summed_otherwise};
@@ -9,10 +9,10 @@ use probe_dump::{Checksum, Counts, Figure, Number, RecordedStatistics, TensorRec
 /// Difference of one recorded statistic.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StatisticDifference {
-    /// `candidate - baseline`; NaN when one side is not finite and the other is different.
+    /// `candidate - baseline`; NaN if one side is not finite and the other is different.
     pub difference: f64,
     /// `|difference|` divided by the scale of the baseline tensor (its norm for mean and norm, its largest
-    /// magnitude for max and min); 0 when both are the same, infinite when the baseline is all zero or the
+    /// magnitude for max and min); 0 if both are the same, infinite if the baseline is all zero or if the
     /// finite state of the two sides differs. Never divided by the statistic itself, which may be near 0.
     pub relative: f64,
 }
@@ -25,7 +25,7 @@ pub struct KnownDifference {
 }
 
 impl KnownDifference {
-    /// The difference; `None` when one side recorded none.
+    /// Returns the difference; `None` if one side did not record it.
     pub fn get(self) -> Option<StatisticDifference> {
         Some(StatisticDifference { difference: self.difference.get()?, relative: self.relative })
     }
@@ -41,7 +41,7 @@ impl From<Option<StatisticDifference>> for KnownDifference {
     }
 }
 
-/// What two checksums of a tensor say.
+/// Result of comparing two checksums of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChecksumMatch {
     /// Equal, and equal checksums of this kind mean equal bytes.
@@ -56,7 +56,7 @@ pub enum ChecksumMatch {
 #[derive(Debug, Clone, PartialEq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct RecordedComparison {
-    /// What the checksums say; `None` when one side has none or they are of different kinds.
+    /// Comparison of the checksums; `None` if one side has none or if they are of different kinds.
     pub checksum: Option<ChecksumMatch>,
     /// Difference of the maxima.
     pub max: KnownDifference,
@@ -66,41 +66,46 @@ pub struct RecordedComparison {
     pub mean: KnownDifference,
     /// Difference of the norms.
     pub norm: KnownDifference,
-    /// Errors estimated from sketches; `None` when one side has none.
+    /// Errors estimated from sketches; `None` if one side has none.
     pub sketch: Option<Box<SketchEstimate>>,
-    /// Non-finite elements of either side, where both were counted and the counts differ.
+    /// Non-finite elements of either side, if both were counted and the counts differ.
     pub counts_differ: Option<Box<(Counts, Counts)>>,
-    /// Sentinels of either side, where both kept them out of their sums and the counts differ.
+    /// Sentinels of either side, if both excluded them from their sums and the counts differ.
     pub sentinels_differ: Option<Box<(u64, u64)>>,
-    /// Lower bound of the relative l2 error that these differences prove, where any of them is between finite numbers.
+    /// Lower bound of the relative l2 error that these differences prove, if any of them is between finite
+    /// numbers.
     pub rel_l2_at_least: Figure,
-    /// Lower bound of the largest absolute error, from max and min, where one of these is.
+    /// Lower bound of the largest absolute error, from max and min, if one of these is known.
     pub max_abs_err_at_least: Figure,
-    /// True when an extreme is equal on both sides and lies elsewhere: some elements differ, whatever the statistics say.
+    /// True if an extreme is equal on both sides but at another position: some elements differ, whatever the
+    /// statistics show.
     pub moved: bool,
-    /// True when, beside that, everything else that was recorded is equal as far as sums can tell: in all likelihood both sides hold the
-    /// same elements, some of them in other places.
+    /// True if, besides that, everything else that was recorded is equal as far as sums can tell: most likely
+    /// both sides hold the same elements, some of them at other positions.
     pub rearranged: bool,
-    /// Whether the baseline's statistics or counts show a NaN or infinity.
+    /// True if the baseline's statistics or counts show a NaN or infinity.
     pub baseline_non_finite: bool,
-    /// Whether the candidate's statistics or counts show a NaN or infinity.
+    /// True if the candidate's statistics or counts show a NaN or infinity.
     pub candidate_non_finite: bool,
-    /// True when nothing that both sides recorded differs, places of extremes included, and something was recorded.
+    /// True if nothing that both sides recorded differs, positions of extremes included, and something was
+    /// recorded.
     pub all_same: bool,
-    /// The same for integers and bool: sums that are not exact may be off by what they say of themselves.
+    /// The same for integers and bool, where inexact sums may be off by their declared error.
     pub same_integers: bool,
 }
 
-/// Relative error of a recorded norm or mean, times the root of the number of elements: captures sum in the tensor's own
-/// type, on the host in long runs. Measured for float32: 1e-5 at 1e6 elements, up to 2.3e-4 for uneven values.
+/// Relative error of a recorded norm or mean, times the root of the number of elements: captures sum in the
+/// tensor's own type, on the host in long runs. Measured for float32: 1e-5 at 1e6 elements, up to 2.3e-4 for
+/// uneven values.
 const SUM_ROUNDING: f64 = 2.5e-7;
 
-/// The same of sums that probe's own capture made in binary64, whatever the number of elements. Those of other sums say it themselves.
+/// The same for sums that probe's own capture made in binary64, for any number of elements. Other sums declare
+/// their own error.
 const OWN_SUM_ROUNDING: f64 = 1e-12;
 
 /// Compares what two captures recorded of a tensor. Statistics of complex tensors are those of the modulus.
 ///
-/// The bounds rest on three inequalities, with `d = candidate - baseline` and `n` elements:
+/// The bounds follow from three inequalities, with `d = candidate - baseline` and `n` elements:
 /// `| |c| - |b| | <= |d|`, `|sum(d)| <= sqrt(n) |d|`, and `|max(c) - max(b)| <= max|d| <= |d|`.
 pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> RecordedComparison {
     let (b, c) = &on_one_footing(baseline, candidate);
@@ -120,7 +125,7 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
         out.checksum = checksums(x, y, baseline.dtype == candidate.dtype);
     }
     let count = baseline.len() as f64;
-    // A 0-d tensor records its value in place of the norm, sign included; the bound needs the magnitude.
+    // A 0-d tensor records its value instead of the norm, sign included; the bound needs the magnitude.
     let norm = b.norm.map(f64::abs).filter(|norm| norm.is_finite());
     let magnitude = largest_magnitude(b);
     let root = count.sqrt();
@@ -133,11 +138,12 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
 
     let present = [max, min, mean, norm];
     let extremes = [max, min].into_iter().flatten();
-    // A NaN or an infinity on one side is told by its verdict; metrics are of the elements that are finite on both.
+    // A NaN or an infinity on one side is covered by its verdict; metrics concern the elements that are finite
+    // on both.
     out.max_abs_err_at_least =
         extremes.map(|s| s.difference.abs()).filter(|d| d.is_finite()).reduce(f64::max).into();
     // An extreme of a large tensor moves the l2 error by |d| / |b| only; mean and norm bound it directly.
-    // Sentinels that were kept out of the norm.
+    // Returns a sentinel that was excluded from the norm.
     let sentinel = |record: &TensorRecord, extreme: Option<Number>| {
         let (dtype, value) =
             record.dtype.known().zip(extreme.filter(|_| apart.is_some()).map(Number::as_f64))?;
@@ -154,7 +160,7 @@ pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> Re
         difference.is_finite().then(|| ratio(difference, scale))
     });
     let counted = baseline.counts.is_some() && candidate.counts.is_some();
-    // What the sums themselves may be off by proves nothing.
+    // Rounding in the sums themselves proves nothing.
     let rounding = if counted { OWN_SUM_ROUNDING } else { SUM_ROUNDING * root };
     let rounding = rounding.max(sum_error(baseline, candidate));
     let from_sums = [mean, norm]
@@ -199,7 +205,7 @@ fn is_same(statistic: Option<StatisticDifference>) -> bool {
     statistic.is_some_and(|statistic| statistic.relative <= 0.0)
 }
 
-/// Whether an extreme that is equal on both sides has another place.
+/// Returns true if an extreme that is equal on both sides has another position.
 fn moved(
     baseline: &TensorRecord,
     candidate: &TensorRecord,
@@ -212,17 +218,20 @@ fn moved(
         .is_some_and(|(b, c)| is_same(max) && b.max() != c.max() || is_same(min) && b.min() != c.min())
 }
 
-/// What mean and norm of the same integers may differ by, relative to themselves, where two programs divide and take the root in another order.
+/// Relative difference between mean and norm of the same integers if two programs divide and take the root in
+/// another order.
 const LAST_DIGITS: f64 = 4.0 * f64::EPSILON;
 
-/// What another order of the same elements changes at most of a sum in binary64, relative to what it would be of their magnitudes: on each
-/// side a lane of a block, the blocks of a chunk and the chunks round once for each of their terms, and a term once more.
+/// Returns the largest effect of reordering the same elements on a sum in binary64, relative to the sum of
+/// their magnitudes: on each side a lane of a block, the blocks of a chunk and the chunks round once for each
+/// of their terms, and a term once more.
 fn reordering(elements: f64) -> f64 {
     let terms = BLOCK / LANES + LANES + CHUNK / BLOCK + 1;
     (terms as f64 + elements / CHUNK as f64) * f64::EPSILON
 }
 
-/// Whether no sum of integers in a lane of a sketch can need more digits than binary32 has, however it was summed.
+/// Returns true if no sum of integers in a sketch lane can exceed the digits of binary32, however it was
+/// summed.
 fn has_exact_lanes(record: &TensorRecord) -> bool {
     let lanes = record.sketch.as_ref().map_or(1, |sketch| sketch.version.lanes());
     let rows = (record.len() as f64 / lanes as f64).ceil();
@@ -237,18 +246,18 @@ fn checksums(a: &Checksum, b: &Checksum, same_type: bool) -> Option<ChecksumMatc
             (Number::Float(*a).same(Number::Float(*b)), ChecksumMatch::Equal)
         }
         (Checksum::Text(a), Checksum::Text(b)) => (a == b, ChecksumMatch::Equal),
-        // Of bytes, so values in another type say nothing.
+        // Hashes of bytes: different types prove nothing.
         (Checksum::Xxh3(a), Checksum::Xxh3(b)) if same_type => (a == b, ChecksumMatch::Equal),
         _ => return None,
     };
     Some(if equal { proof } else { ChecksumMatch::Different })
 }
 
-/// The statistics of both sides in one convention.
+/// Converts the statistics of both sides to one convention.
 ///
-/// A record with counts has statistics of the finite elements, in binary64. One without was made by the older tool: a NaN or
-/// an infinity is in its statistics too, the norm of a 0-d tensor is its value with its sign, and a norm may have overflowed
-/// in the tensor's own type.
+/// A record with counts has statistics of the finite elements, in binary64. One without was made by the older
+/// tool: a NaN or an infinity is in its statistics too, the norm of a 0-d tensor is its value with its sign,
+/// and a norm may have overflowed in the tensor's own type.
 fn on_one_footing(
     baseline: &TensorRecord,
     candidate: &TensorRecord,
@@ -275,7 +284,7 @@ fn on_one_footing(
     (b, c)
 }
 
-/// The statistics that a tool without counts would have recorded.
+/// Returns the statistics that a tool without counts would have recorded.
 fn with_non_finite(record: &TensorRecord, mut statistics: RecordedStatistics) -> RecordedStatistics {
     let Some(counts) = &record.counts else { return statistics };
     let (up, down) = (counts.positive_infinite > 0, counts.negative_infinite > 0);
@@ -306,8 +315,8 @@ fn holds_non_finite(record: &TensorRecord) -> bool {
 
 fn shows_non_finite(statistics: &RecordedStatistics) -> bool {
     let bad = |number: Option<Number>| number.is_some_and(|n| !n.as_f64().is_finite());
-    // The norm of a half-precision tensor overflows in its own type although all elements are finite,
-    // so only the extremes tell.
+    // The norm of a half-precision tensor overflows in its own type although all elements are finite, so only
+    // the extremes tell.
     bad(statistics.max) || bad(statistics.min)
 }
 
@@ -366,7 +375,7 @@ mod tests {
         }
     }
 
-    /// Population statistics of a slice, as a capture would record them.
+    /// Returns population statistics of a slice, as a capture would record them.
     fn recorded(values: &[f64]) -> TensorRecord {
         let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let min = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -482,7 +491,7 @@ mod tests {
         );
         let off = compare_recorded(&host, &on_device(5.0 * (1.0 + 3e-6)));
         assert!(off.rel_l2_at_least.get().unwrap() > 1e-6 && !off.same_integers, "{off:?}");
-        // Exact sums of integers that differ do so.
+        // A difference between exact sums of integers counts.
         let off = compare_recorded(&host, &on_host(5.0 * (1.0 + 9e-7)));
         assert!(!off.same_integers, "{off:?}");
     }
@@ -514,7 +523,7 @@ mod tests {
         }
     }
 
-    /// Elements of binary32 as a capture records them.
+    /// Returns binary32 elements as a capture records them.
     fn observed(values: &[f32]) -> TensorRecord {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let shape = [values.len()];
@@ -542,7 +551,7 @@ mod tests {
             assert!(found.rel_l2_at_least.get().unwrap() <= 0.0);
             let same = compare_recorded(&observed(&values), &observed(&values));
             assert!(!same.moved && !same.rearranged && same.all_same);
-            // One element by one rounding: of 700,000 sums do not tell.
+            // One element off by one rounding: with 700,000 elements the sums do not show it.
             let middle = values.iter().position(|value| *value > 1.01e-3).unwrap();
             let mut off = values.clone();
             off[middle] = off[middle].next_up();
@@ -570,7 +579,7 @@ mod tests {
             let found = compare_recorded(&b, &changed);
             assert!(found.moved && !found.rearranged, "{found:?}");
         }
-        // Where a device measured, or a capture before there were places, nothing is known of them.
+        // A device, or a capture made before positions were recorded, provides no positions.
         let found = compare_recorded(&b, &TensorRecord { places: None, ..c.clone() });
         assert!(!found.moved && !found.rearranged);
         let mut wide = c;
@@ -578,7 +587,7 @@ mod tests {
         assert!(!compare_recorded(&b, &wide).moved);
     }
 
-    /// A mask of -3.4e38 over other numbers; `apart` as a capture records it that counts sentinels.
+    /// Returns a mask of -3.4e38 over other numbers; `apart` is the count of a capture that counts sentinels.
     fn masked(apart: Option<u64>, norm: f64) -> TensorRecord {
         TensorRecord {
             counts: Some(Counts { elements: 4, sentinels: apart, ..Counts::default() }.into()),
@@ -593,7 +602,7 @@ mod tests {
             let found = compare_recorded(b, c);
             assert!(found.norm.get().or(found.mean.get()).is_none() && found.all_same, "{found:?}");
         }
-        // What the mask would hide is seen where it is kept out.
+        // A difference that the mask would hide shows if the mask is excluded.
         let off = compare_recorded(&new, &masked(Some(1), 2.6));
         assert!((off.rel_l2_at_least.get().unwrap() - 0.04).abs() < 1e-9, "{off:?}");
         assert!(compare_recorded(&new, &new).all_same);
@@ -608,7 +617,7 @@ mod tests {
     #[test]
     fn another_sentinel_is_held_against_itself() {
         let mut other = masked(Some(1), 2.5);
-        // What bfloat16 makes of the least number of float32.
+        // The least number of float32 converted to bfloat16.
         other.statistics = RecordedStatistics {
             min: Some(Number::Float(-3.389_531_389_251_535_5e38)),
             ..other.statistics.get()
@@ -617,7 +626,7 @@ mod tests {
         let found = compare_recorded(&masked(Some(1), 2.5), &other);
         let bound = found.rel_l2_at_least.get().unwrap();
         assert!(bound > 0.003 && bound < 0.004 && !found.all_same, "{bound}");
-        // In a tensor of bfloat16 it is the least number.
+        // In a bfloat16 tensor it is the least number.
         other.dtype = RecordedDType::Known(DType::Bf16);
         let found = compare_recorded(&masked(Some(1), 2.5), &other);
         assert!(found.rel_l2_at_least.get().unwrap().to_bits() == 0, "{found:?}");

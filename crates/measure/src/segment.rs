@@ -1,4 +1,4 @@
-//! Numbers of one tensor, gathered segment by segment: side by side in threads, put together in one order.
+//! Numbers of one tensor, collected segment by segment: in parallel on threads, combined in one order.
 
 use std::ops::Range;
 
@@ -12,10 +12,10 @@ use super::simd::{Body, DefaultFloat, Path};
 use super::sketch::{Lanes, SignedSums};
 use super::sums::{BLOCK, LANES, RunningSums, SEGMENT, SideSums};
 
-/// What is known of the elements of a tensor so far.
+/// Numbers of a tensor's elements so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Numbers {
-    /// Extremes and counts of all elements; sums of those that are no sentinels.
+    /// Extremes and counts of all elements; sums of those that are not sentinels.
     pub(crate) sums: RunningSums,
     /// Extremes of all elements, rounded to binary64, and the blocks that have them.
     pub(crate) peaks: Peaks<f64>,
@@ -23,7 +23,7 @@ pub(crate) struct Numbers {
     pub(crate) sentinels: u64,
 }
 
-/// Numbers of one segment, not yet put behind those of the segments before it.
+/// Numbers of one segment, not yet appended to those of earlier segments.
 #[derive(Debug)]
 pub(crate) struct Segment {
     blocks: Vec<SideSums>,
@@ -32,7 +32,7 @@ pub(crate) struct Segment {
 }
 
 impl Numbers {
-    /// Numbers of nothing; with lanes if a sketch is wanted.
+    /// Returns empty numbers, with lanes if a sketch is requested.
     pub(crate) fn new(sketch: Option<SketchVersion>) -> Self {
         let peaks = Peaks::new(f64::NEG_INFINITY, f64::INFINITY);
         Self { sums: RunningSums::EMPTY, peaks, lanes: sketch.map(Lanes::empty), sentinels: 0 }
@@ -43,12 +43,13 @@ impl Numbers {
         self.peaks.push(block.min, block.max);
     }
 
-    /// Measures a whole tensor in this thread, which has entered [`DefaultFloat`], and hands every block to `each` while it is in cache.
+    /// Measures a whole tensor on this thread, which has entered [`DefaultFloat`], and passes every block to
+    /// `each` while it is in cache.
     pub(crate) fn add(&mut self, body: Body, source: &mut Blocks<'_>, mut each: impl FnMut(&[u8])) {
         let tensor = source.tensor();
         for start in (0..tensor.len()).step_by(SEGMENT) {
             let range = start..tensor.len().min(start + SEGMENT);
-            // Filled where they lie: moving the lanes would take as long as summing a small tensor.
+            // Filled in place: moving the lanes would take as long as summing a small tensor.
             let version = self.lanes.as_ref().map(|lanes| lanes.version);
             let mut signed =
                 version.map(|version| SignedSums::of_segment(version, start / SEGMENT, tensor.dtype()));
@@ -64,7 +65,7 @@ impl Numbers {
         }
     }
 
-    /// Adds the segment that follows.
+    /// Adds the next segment.
     pub(crate) fn append(&mut self, segment: &Segment) {
         segment.blocks.iter().for_each(|block| self.push(block));
         self.sentinels += segment.sentinels;
@@ -99,7 +100,8 @@ impl Segment {
     }
 }
 
-/// Sums the blocks of `range`, at most a segment, and adds them to `signed`, without what `sieve` takes out.
+/// Sums the blocks of `range`, at most a segment, and adds them to `signed`, without the elements that `sieve`
+/// removes.
 fn measure(
     body: Body,
     sieve: &mut Sieve,
@@ -119,7 +121,7 @@ fn measure(
                 each(source.bytes(block), &sums);
                 continue;
             }
-            // The sketch is of no use any more; that of the blocks before is made again.
+            // The sketch is unusable; that of the earlier blocks is made again.
             signed.restart();
             for before in blocks_of(range.start..block.start) {
                 kernel.sketch(false, source.bytes(before), signed);

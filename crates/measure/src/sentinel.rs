@@ -1,8 +1,9 @@
-//! Sentinels: numbers that stand for the absence of one, such as -3.4e38 in the mask of an attention. Capture counts them apart
-//! and leaves them out of sums, which they would swamp; they remain the extremes that they are.
+//! Sentinels: numbers that represent absence, such as -3.4e38 in the mask of an attention. Capture counts them
+//! separately and excludes them from sums, which they would swamp; they still count as extremes.
 //!
-//! An element is one by its value alone: from 2^100 on in magnitude, which no result of a network in order reaches; of float16,
-//! whose numbers end before that, those of the greatest magnitude (dumps of version 2: the least one alone). Complex numbers, float8 and integers have none.
+//! An element is a sentinel by its value alone: a magnitude of 2^100 or more, which no result of a working
+//! network reaches; in float16, whose range ends before that, the greatest magnitude (in dumps of version 2:
+//! the least number only). Complex numbers, float8 and integers have none.
 
 use probe_dump::{DType, Number, TensorRecord};
 
@@ -14,24 +15,24 @@ pub const SENTINEL: f64 = 1.267_650_600_228_229_4e30; // 2^100
 /// The greatest number of float16.
 const GREATEST_F16: f64 = 65504.0;
 
-/// What becomes of sentinels in sums.
+/// Treatment of sentinels in sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Sentinels {
-    /// They are numbers like others.
+    /// They are ordinary numbers.
     #[default]
     Summed,
-    /// They are counted and left out.
+    /// They are counted and excluded.
     KeptOut,
 }
 
-/// Takes the sentinels out of blocks of one type.
+/// Removes the sentinels from blocks of one type.
 #[derive(Debug)]
 pub(crate) struct Sieve {
-    /// The type, where anything is to be taken out.
+    /// The type, if anything is to be removed.
     dtype: Option<DType>,
     /// A block without its sentinels.
     rest: Vec<u8>,
-    /// Sentinels taken out so far.
+    /// Number of sentinels removed so far.
     pub(crate) found: u64,
 }
 
@@ -44,7 +45,7 @@ impl Sieve {
         Self { dtype, rest: Vec::new(), found: 0 }
     }
 
-    /// Whether the extremes of a block show a sentinel.
+    /// Returns true if the extremes of a block show a sentinel.
     pub(crate) fn sees(&self, sums: &SideSums) -> bool {
         match self.dtype {
             Some(DType::F64 | DType::F32 | DType::Bf16) => sums.max >= SENTINEL || sums.min <= -SENTINEL,
@@ -53,7 +54,7 @@ impl Sieve {
         }
     }
 
-    /// The block with zeros in place of its sentinels, which are counted.
+    /// Returns the block with zeros in place of its sentinels, which are counted.
     pub(crate) fn without(&mut self, bytes: &[u8]) -> &[u8] {
         self.rest.clear();
         self.rest.extend_from_slice(bytes);
@@ -78,7 +79,7 @@ impl Sieve {
     }
 }
 
-/// Puts zeros in the place of those elements; returns how many they are.
+/// Replaces matching elements by zeros; returns their number.
 fn blank<const N: usize>(bytes: &mut [u8], is_sentinel: impl Fn([u8; N]) -> bool) -> u64 {
     let mut found = 0;
     for element in bytes.as_chunks_mut().0 {
@@ -90,13 +91,13 @@ fn blank<const N: usize>(bytes: &mut [u8], is_sentinel: impl Fn([u8; N]) -> bool
     found
 }
 
-/// Sentinels that were kept out of the sums of a record; `None` where they are in them.
+/// Returns the number of sentinels excluded from the sums of a record; `None` if the sums include them.
 pub fn kept_out(record: &TensorRecord) -> Option<u64> {
     record.counts.as_ref().and_then(|counts| counts.sentinels)
 }
 
-/// Whether one of two records has sentinels in mean, norm and sketch, and the other would not: these say nothing about one
-/// another then.
+/// Returns true if one of two records has sentinels in mean, norm and sketch, and the other would not: these
+/// are then not comparable.
 pub(crate) fn summed_otherwise(baseline: &TensorRecord, candidate: &TensorRecord) -> bool {
     match (kept_out(baseline), kept_out(candidate)) {
         (Some(found), None) => found > 0 || shows(candidate),
@@ -105,14 +106,14 @@ pub(crate) fn summed_otherwise(baseline: &TensorRecord, candidate: &TensorRecord
     }
 }
 
-/// Whether the extremes of a record are sentinels.
+/// Returns true if the extremes of a record are sentinels.
 fn shows(record: &TensorRecord) -> bool {
     let extremes =
         [record.statistics.max(), record.statistics.min()].into_iter().flatten().map(Number::as_f64);
     record.dtype.known().is_some_and(|dtype| extremes.into_iter().any(|value| is_sentinel(dtype, value)))
 }
 
-/// Whether a number of such a type is a sentinel.
+/// Returns true if a number of this type is a sentinel.
 pub(crate) fn is_sentinel(dtype: DType, value: f64) -> bool {
     match dtype {
         DType::F64 | DType::F32 | DType::Bf16 => value.is_finite() && value.abs() >= SENTINEL,

@@ -1,7 +1,8 @@
 //! The sketch of a tensor: signed sums of its elements in lanes.
 //!
-//! For two tensors the norm of the difference of their sketches estimates the norm of their difference. The function
-//! depends on nothing but values and their places, so that any program can compute it; `docs/formats.md` defines it.
+//! The norm of the difference of two sketches estimates the norm of the difference of their tensors. The
+//! function depends only on values and their positions, so that any program can compute it; `docs/formats.md`
+//! defines it.
 
 use std::sync::LazyLock;
 
@@ -9,19 +10,20 @@ use probe_dump::{DType, SKETCH_LANES, Sketch, SketchVersion};
 
 use super::sums::SEGMENT;
 
-/// Elements of a row: as many as there are lanes, so that no two elements of a row share one.
+/// Number of elements in a row: as many as there are lanes, so that no two elements of a row share one.
 pub(crate) const ROW: usize = SKETCH_LANES;
 
-/// Sign words of a row.
+/// Number of sign words in a row.
 const WORDS: usize = ROW / 64;
 
-/// Keys of the first rows, which every tensor has: a quarter of the time goes into keys where they are made for each.
+/// Keys of the first rows, which every tensor has: computing them for each tensor would take a quarter of the
+/// time.
 static FIRST_KEYS: LazyLock<[Vec<RowKey>; 2]> = LazyLock::new(|| {
     [SketchVersion::First, SketchVersion::Second]
         .map(|version| (0..4096).map(|row| RowKey::of(version, row)).collect())
 });
 
-/// Rows after which the signs of version 2 begin again: a device keeps them all as a table of 16 MiB.
+/// Number of rows after which the signs of version 2 repeat: a device keeps them all as a table of 16 MiB.
 const SIGN_ROWS: u64 = 1 << 16;
 
 /// Output function of splitmix64, after one step of its state.
@@ -36,7 +38,8 @@ pub(crate) const fn mix(state: u64) -> u64 {
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(crate) struct SignedSums {
-    /// Twice the lanes: a row is added from its rotation on, without wrapping around. [`Lanes::append`] folds.
+    /// Twice the lanes: a row is added starting at its rotation, without wrapping around. [`Lanes::append`]
+    /// folds.
     lanes: [f64; 2 * ROW],
     version: SketchVersion,
     /// Keys of the first rows.
@@ -49,18 +52,18 @@ pub(crate) struct SignedSums {
     key: RowKey,
 }
 
-/// Signs and place of one row.
+/// Signs and position of one row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RowKey {
-    /// Bit `j` of word `k` is the sign of element `64 k + j`; one is negative. A zero follows, so that the signs of the
-    /// last elements can be loaded as part of a whole word.
+    /// Bit `j` of word `k` is the sign of element `64 k + j`; one is negative. A zero follows, so that the
+    /// signs of the last elements can be loaded as part of a whole word.
     pub(crate) signs: [u64; WORDS + 1],
     /// Lane of the row's first element.
     pub(crate) rotation: usize,
 }
 
 impl RowKey {
-    /// The key of row `row`.
+    /// Returns the key of row `row`.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a remainder below 256")]
     pub(crate) const fn of(version: SketchVersion, row: u64) -> Self {
@@ -85,7 +88,7 @@ impl RowKey {
 }
 
 impl SignedSums {
-    /// Sums of nothing, before the first row of segment `segment` of a tensor of `dtype`.
+    /// Returns empty sums before the first row of segment `segment` of a tensor of `dtype`.
     pub(crate) fn of_segment(version: SketchVersion, segment: usize, dtype: DType) -> Self {
         let numbers = if dtype.is_complex() { 2 } else { 1 };
         let row = (segment * (SEGMENT * numbers / ROW)) as u64;
@@ -96,13 +99,13 @@ impl SignedSums {
         Self { lanes: [0.0; 2 * ROW], version, known, first: row, row, key: RowKey::of(version, 0) }
     }
 
-    /// Sums of nothing again, before the row that was the first.
+    /// Resets the sums to empty, before the first row.
     pub(crate) fn restart(&mut self) {
         self.lanes.fill(0.0);
         self.row = self.first;
     }
 
-    /// The key of the next row and the lanes it adds to, in the order of its elements.
+    /// Returns the key of the next row and the lanes it adds to, in the order of its elements.
     #[inline]
     pub(crate) fn next_row(&mut self) -> (&RowKey, &mut [f64; ROW]) {
         let known = usize::try_from(self.row).ok().and_then(|row| self.known.get(row));
@@ -124,15 +127,16 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Lanes of nothing.
+    /// Returns empty lanes.
     pub(crate) const fn empty(version: SketchVersion) -> Self {
         Self { sums: [0.0; ROW], version }
     }
 
-    /// Adds the segment that follows.
+    /// Adds the next segment.
     pub(crate) fn append(&mut self, segment: &SignedSums) {
         let lanes = self.version.lanes();
-        // A row that begins in the last lane ends behind twice as many lanes where these are fewer than its elements.
+        // A row that begins in the last lane extends beyond twice the lanes if there are fewer lanes than its
+        // elements.
         let (first, rest) = segment.lanes.split_at(lanes);
         let (second, third) = rest.split_at(lanes);
         let third = third.iter().copied().chain(std::iter::repeat(0.0));
@@ -142,7 +146,7 @@ impl Lanes {
         }
     }
 
-    /// The sketch.
+    /// Returns the sketch.
     #[expect(clippy::cast_possible_truncation, reason = "a sketch is stored in binary32")]
     pub(crate) fn finish(&self) -> Sketch {
         let mut sketch = Box::new([0.0; ROW]);
@@ -154,11 +158,12 @@ impl Lanes {
     }
 }
 
-/// Estimate of the norm of the difference of two tensors of equal shape: `sqrt(sum((a_i - b_i)^2))` over the lanes.
+/// Estimates the norm of the difference of two tensors of equal shape: `sqrt(sum((a_i - b_i)^2))` over the
+/// lanes.
 ///
-/// Its square is unbiased. The relative standard error is about `1 / sqrt(2 * 251)` = 4.5 % where many elements differ;
-/// where few do, two of them may meet in one lane, and it is larger. NaN when a lane of either sketch is beyond
-/// binary32, and where they are of two versions.
+/// Its square is unbiased. The relative standard error is about `1 / sqrt(2 * 251)` = 4.5 % if many elements
+/// differ; if few do, two of them may share a lane, and it is larger. NaN if a lane of either sketch exceeds
+/// binary32, or if the versions differ.
 pub fn sketch_distance(a: &Sketch, b: &Sketch) -> f64 {
     let square = |(&a, &b): (&f32, &f32)| {
         let difference = f64::from(a) - f64::from(b);

@@ -1,6 +1,7 @@
-//! Where in a tensor an error lies: for each dimension, the shortest range of indices that holds nearly all of it.
+//! Position of an error in a tensor: for each dimension, the shortest range of indices that holds nearly all
+//! of it.
 //!
-//! A second look at a pair that is known to differ, in one thread: sums are taken in one order.
+//! A second pass over a pair that is known to differ, on one thread: sums have one order.
 
 use std::ops::Range;
 
@@ -8,14 +9,15 @@ use probe_dump::TensorRef;
 
 use super::histogram::for_each_pair;
 
-/// Share of the squared error, or of the misplaced NaN and infinities, that a range holds.
+/// Fraction of the squared error, or of the misplaced NaN and infinities, that a range holds.
 const NEARLY_ALL: f64 = 0.99;
 
-/// Ranges of a dimension that are told apart; indices of longer dimensions go together.
+/// Number of ranges distinguished per dimension; longer dimensions group their indices.
 const BINS: usize = 4096;
 
-/// The ranges of indices that hold 99 % of the error, one for each dimension of the baseline: of the positions where one side alone is NaN or
-/// infinite where there are such, else of the squared error (of the moduli, for complex). `None` where nothing differs, or the numbers of elements do.
+/// Returns the ranges of indices that hold 99 % of the error, one for each dimension of the baseline: of the
+/// positions where only one side is NaN or infinite if there are any, else of the squared error (of the
+/// moduli, for complex). `None` if nothing differs, or if the numbers of elements do.
 pub fn spread(baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> Option<Vec<Range<usize>>> {
     if baseline.len() != candidate.len() || baseline.is_empty() {
         return None;
@@ -23,7 +25,7 @@ pub fn spread(baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> Option<Vec<R
     let (mut errors, mut misplaced) = (Margins::of(baseline.shape()), Margins::of(baseline.shape()));
     for_each_pair(baseline, candidate, |b, c| {
         let both = b.is_finite() && c.is_finite();
-        // Halves: the difference of two finite numbers may be beyond the largest.
+        // Halves, because the difference of two finite numbers may exceed the largest number.
         let half = if both { c / 2.0 - b / 2.0 } else { 0.0 };
         errors.add(half * half);
         misplaced
@@ -35,13 +37,13 @@ pub fn spread(baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> Option<Vec<R
 /// Sums over all but one dimension, for each dimension.
 struct Margins {
     axes: Vec<Axis>,
-    /// Sum over the last dimension, as far as it has come.
+    /// Sum over the last dimension so far.
     row: f64,
 }
 
 struct Axis {
     size: usize,
-    /// Indices that share a sum.
+    /// Number of indices that share a sum.
     width: usize,
     at: usize,
     sums: Vec<f64>,
@@ -82,7 +84,7 @@ impl Margins {
         }
     }
 
-    /// The shortest range of each dimension; `None` where there is nothing, or too much for a sum.
+    /// Returns the shortest range of each dimension; `None` if the total is zero or overflows.
     fn ranges(&self) -> Option<Vec<Range<usize>>> {
         let total: f64 = self.axes.first().map_or(self.row, |axis| axis.sums.iter().sum());
         let any = total > 0.0 && total.is_finite();

@@ -1,19 +1,19 @@
-//! Running sums of a block, a chunk and a tensor, and the order in which they are put together.
+//! Running sums of a block, a chunk and a tensor, and the order in which they are combined.
 //!
-//! Counts and extremes do not depend on order. Floating sums do, so there is one order only: lanes of a block
-//! by [`fold`], blocks of a chunk and chunks of a tensor by index.
+//! Counts and extremes do not depend on order. Floating-point sums do, so there is only one order: lanes of a
+//! block by [`fold`], blocks of a chunk and chunks of a tensor by index.
 
-/// Lanes of every floating sum: element `i` of a block adds to lane `i % LANES`. Part of the definition of the
-/// results, like [`BLOCK`] and [`CHUNK`]: changing one of them moves last digits.
+/// Number of lanes of every floating-point sum: element `i` of a block adds to lane `i % LANES`. Part of the
+/// definition of the results, like [`BLOCK`] and [`CHUNK`]: changing one of them changes last digits.
 pub(crate) const LANES: usize = 8;
 
-/// Elements whose lanes are folded together.
+/// Number of elements whose lanes are folded together.
 pub(crate) const BLOCK: usize = 2048;
 
-/// Elements that one thread takes at a time.
+/// Number of elements that one thread takes at a time.
 pub(crate) const CHUNK: usize = 128 * BLOCK;
 
-/// Elements whose rows are summed together for a sketch: what threads take at a time where there is one.
+/// Number of elements whose rows are summed together for a sketch: the unit that threads take if there is one.
 pub(crate) const SEGMENT: usize = 32 * BLOCK;
 
 /// Adds the lanes in the one fixed order.
@@ -29,9 +29,9 @@ pub(crate) struct SideSums {
     pub(crate) sum: f64,
     /// Sum of the squares.
     pub(crate) squares: f64,
-    /// Smallest value, +Inf when there is none.
+    /// Smallest value, +Inf if there is none.
     pub(crate) min: f64,
-    /// Largest value, -Inf when there is none.
+    /// Largest value, -Inf if there is none.
     pub(crate) max: f64,
     /// Elements equal to zero.
     pub(crate) zeros: u64,
@@ -56,7 +56,7 @@ impl SideSums {
         neg_inf: 0,
     };
 
-    /// Elements that are not finite.
+    /// Returns the number of elements that are not finite.
     pub(crate) const fn non_finite(&self) -> u64 {
         self.nan + self.pos_inf + self.neg_inf
     }
@@ -74,12 +74,12 @@ impl SideSums {
     }
 }
 
-/// Sums of a tensor whose blocks come one after the other.
+/// Sums of a tensor whose blocks arrive in order.
 #[derive(Debug, Clone)]
 pub(crate) struct RunningSums {
-    /// Of the chunks that are complete.
+    /// Sums of the complete chunks.
     chunks: SideSums,
-    /// Of the blocks behind them.
+    /// Sums of the blocks after them.
     chunk: SideSums,
     /// Blocks in `chunk`.
     blocks: usize,
@@ -89,7 +89,7 @@ impl RunningSums {
     /// Nothing summed yet.
     pub(crate) const EMPTY: Self = Self { chunks: SideSums::EMPTY, chunk: SideSums::EMPTY, blocks: 0 };
 
-    /// Adds the block that follows.
+    /// Adds the next block.
     pub(crate) fn push(&mut self, block: &SideSums) {
         self.chunk.append(block);
         self.blocks += 1;
@@ -99,7 +99,7 @@ impl RunningSums {
         }
     }
 
-    /// Sums of everything pushed.
+    /// Returns the sums of everything pushed.
     pub(crate) fn finish(mut self) -> SideSums {
         if self.blocks > 0 {
             self.chunks.append(&self.chunk);
@@ -157,7 +157,7 @@ impl PairSums {
         zero_baseline: 0,
     };
 
-    /// Sums of a block against itself: what the general path finds, without its divisions.
+    /// Returns the sums of a block against itself: equal to those of the general path, without its divisions.
     pub(crate) const fn of_identical(side: &SideSums, elements: usize) -> Self {
         let finite = elements as u64 - side.non_finite();
         Self {
@@ -189,7 +189,7 @@ impl PairSums {
     }
 }
 
-/// What a kernel returns for one block.
+/// Result of a kernel for one block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct BlockSums {
     /// The baseline by itself.
@@ -198,14 +198,14 @@ pub(crate) struct BlockSums {
     pub(crate) candidate: SideSums,
     /// Both together.
     pub(crate) pair: PairSums,
-    /// Largest absolute error, or that error rounded to a narrower type: good enough to tell whether the block
-    /// may hold a new record, not to report.
+    /// Largest absolute error, or that error rounded to a narrower type: good enough to tell if the block may
+    /// hold a new record, but not to report.
     pub(crate) max_abs_hint: f64,
-    /// Largest distance in units in the last place; 0 where the kernel has none.
+    /// Largest distance in units in the last place; 0 if the kernel has none.
     pub(crate) max_ulp: u64,
 }
 
-/// An absolute error as it is ranked: the rounded value first, then, for 64-bit integers, the exact one.
+/// An absolute error in rankable form: the rounded value first, then, for 64-bit integers, the exact one.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub(crate) struct Magnitude {
     /// The error, rounded once.
@@ -214,14 +214,14 @@ pub(crate) struct Magnitude {
     pub(crate) exact: u128,
 }
 
-/// The largest absolute error seen, and where it was seen first.
+/// The largest absolute error seen, and its first position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Record {
     /// The error.
     pub(crate) error: Magnitude,
-    /// Row-major index of the element; within the block, chunk or tensor, whichever holds the record.
+    /// Row-major index of the element within the block, chunk or tensor that holds the record.
     pub(crate) index: u64,
-    /// Baseline and candidate there.
+    /// Values of baseline and candidate there.
     pub(crate) values: (f64, f64),
 }
 
@@ -238,7 +238,7 @@ pub(crate) struct Totals {
     pub(crate) record: Option<Record>,
     /// Largest distance in units in the last place.
     pub(crate) max_ulp: u64,
-    /// True while every byte so far was the same.
+    /// True while all bytes so far were the same.
     pub(crate) identical: bool,
 }
 
@@ -265,7 +265,7 @@ impl Totals {
         self.identical &= next.identical;
     }
 
-    /// Takes `later` as the record if it beats the one held; an equal one later on does not.
+    /// Replaces the record if `later` beats it; a later equal one does not.
     pub(crate) fn challenge(&mut self, later: Record) {
         if self.record.is_none_or(|record| later.error > record.error) {
             self.record = Some(later);

@@ -1,4 +1,5 @@
-//! One tensor that several threads measure, in pieces. What depends on the order of the elements goes from thread to thread.
+//! One tensor that several threads measure, in pieces. State that depends on the order of the elements passes
+//! from thread to thread.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,47 +14,48 @@ use super::sentinel::Sentinels;
 use super::simd::{Body, unordered};
 use super::sums::SEGMENT;
 
-/// Pieces that may wait to be hashed.
+/// Number of pieces that may wait to be hashed.
 const AHEAD: usize = 8;
 
-/// Most bytes of a piece that is gathered.
+/// Maximum size of a gathered piece, in bytes.
 const LARGEST: usize = 1 << 20;
 
-/// A piece so many behind the one whose turn it is does not wait: a thread has lost its processor. More than all who help.
+/// A piece this far behind the one whose turn it is does not wait: a thread has lost its processor. Larger
+/// than the number of helpers.
 const BEHIND: usize = 4;
 
-/// How often a thread that has measured a piece looks whether it is that piece's turn to be hashed: for about as long as the
-/// piece before it is measured.
+/// Number of times a thread that has measured a piece checks if it is that piece's turn to be hashed: about as
+/// long as the previous piece takes to measure.
 const LOOKS: usize = 64;
 
-/// Pauses between two looks.
+/// Pauses between two checks.
 const PAUSES: usize = 16;
 
-/// What is to be found out beside the sums.
+/// Requested results besides the sums.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) sketch: Option<SketchVersion>,
     pub(super) sentinels: Sentinels,
     /// The hash that does not depend on the order of elements.
     pub(super) unordered: bool,
-    /// Hashes, with the elements that come before those of the tensor.
+    /// Hashes, including the elements that precede those of the tensor.
     pub(super) hashes: Option<Hashes>,
-    /// Segments that come before the tensor.
+    /// Number of segments that precede the tensor.
     pub(super) before: usize,
 }
 
-/// How a tensor is cut.
+/// Division of a tensor into pieces.
 #[derive(Debug)]
 pub(super) struct Pieces {
-    /// Elements of a piece: whole segments.
+    /// Number of elements in a piece: whole segments.
     size: usize,
-    /// Whether the elements are gathered, in multiples of so many.
+    /// If the elements are gathered: the number of elements they are gathered in multiples of.
     span: Option<usize>,
 }
 
 impl Pieces {
-    /// None where sharing would not help: when there is one piece only, or pieces would have to be large, since their elements
-    /// lie far from one another.
+    /// Returns `None` if sharing would not help: if there is only one piece, or if pieces would have to be
+    /// large because their elements are far apart.
     pub(super) fn of(tensor: TensorRef<'_>) -> Option<Self> {
         let span = tensor.contiguous_bytes().is_none().then(|| tensor.gather_span());
         let count = tensor.len();
@@ -67,7 +69,7 @@ impl Pieces {
     }
 }
 
-/// A tensor that is being measured.
+/// A tensor being measured.
 #[derive(Debug)]
 pub(super) struct Task {
     body: Body,
@@ -76,28 +78,28 @@ pub(super) struct Task {
     shape: Vec<usize>,
     strides: Vec<usize>,
     offset: usize,
-    /// Elements.
+    /// Number of elements.
     count: usize,
     sketch: Option<SketchVersion>,
     sentinels: Sentinels,
     unordered: bool,
     before: usize,
     cut: Pieces,
-    /// What elements are rounded to.
+    /// Types that elements are rounded to.
     types: Vec<DType>,
     hashing: Option<Mutex<Hashing>>,
     room: Arc<Room>,
     /// The next piece that nobody has taken.
     next: AtomicUsize,
-    /// Helpers do not yet take the pieces from here on.
+    /// Helpers do not yet take pieces from here on.
     limit: AtomicUsize,
-    /// Helpers that may still read.
+    /// Number of helpers that may still read.
     helpers: AtomicUsize,
     pieces: Vec<OnceLock<Piece>>,
 }
 
-/// The hashes of a tensor, as far as they have come. One thread after another holds them: each hashes what it has measured,
-/// which is in its cache.
+/// The hashes of a tensor so far. One thread after another holds them: each hashes what it has measured, which
+/// is in its cache.
 #[derive(Debug)]
 struct Hashing {
     hashes: Hashes,
@@ -105,16 +107,16 @@ struct Hashing {
     turn: usize,
 }
 
-/// What one thread measures at once.
+/// Unit of work of one thread.
 #[derive(Debug)]
 struct Piece {
     segments: Vec<Segment>,
     unordered: u64,
-    /// Until it is hashed.
+    /// Present until the piece is hashed.
     waiting: Mutex<Option<Waiting>>,
 }
 
-/// What is hashed of a piece.
+/// Data of a piece that is to be hashed.
 #[derive(Debug)]
 struct Waiting {
     elements: Elements,
@@ -143,19 +145,19 @@ impl Elements {
     }
 }
 
-/// Bytes that are only there until the task is taken off the board.
+/// Bytes that are valid only until the task is taken off the board.
 #[derive(Debug)]
 struct Lent(*const [u8]);
 
 #[expect(unsafe_code, reason = "bytes may be read in any thread")]
-// SAFETY: it stands for a shared slice.
+// SAFETY: it represents a shared slice.
 unsafe impl Send for Lent {}
 
 #[expect(unsafe_code, reason = "bytes may be read in any thread")]
 // SAFETY: as above.
 unsafe impl Sync for Lent {}
 
-/// Room to gather elements in, which is used again.
+/// Reusable buffers to gather elements in.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     free: Mutex<Vec<Vec<u8>>>,
@@ -166,7 +168,7 @@ impl Room {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Some room, with anything in it.
+    /// Returns a buffer with arbitrary contents.
     fn take(&self, bytes: usize) -> Vec<u8> {
         let mut room = self.free().pop().unwrap_or_default();
         room.resize(bytes, 0);
@@ -180,7 +182,7 @@ impl Room {
         }
     }
 
-    /// Bytes that are kept.
+    /// Returns the number of bytes kept.
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
         self.free().iter().map(Vec::capacity).sum()
@@ -191,7 +193,7 @@ impl Room {
 pub(super) struct Joined(Arc<Task>);
 
 impl Joined {
-    /// Measures pieces until there are none left.
+    /// Measures pieces until none are left.
     pub(super) fn help(&self) {
         while self.0.take().is_some_and(|index| {
             while index >= self.0.limit.load(Ordering::Acquire) {
@@ -245,58 +247,59 @@ impl Task {
         }
     }
 
-    /// The part of a helper, who may read until it is dropped. Who posted the task must wait for that.
+    /// Returns the part of a helper, which may read until it is dropped. The poster of the task must wait for
+    /// that.
     pub(super) fn join(task: &Arc<Self>) -> Joined {
         task.helpers.fetch_add(1, Ordering::Relaxed);
         Joined(Arc::clone(task))
     }
 
-    /// Whether a helper may still read.
+    /// Returns true if a helper may still read.
     pub(super) fn is_joined(&self) -> bool {
         self.helpers.load(Ordering::Acquire) > 0
     }
 
-    /// Lets helpers end that wait for the hash.
+    /// Releases helpers that wait for the hash.
     pub(super) fn let_go(&self) {
         self.limit.store(usize::MAX, Ordering::Release);
     }
 
-    /// The part of who posted the task: pieces that nobody has taken, or has taken and not measured. Calls `done` when none are
-    /// left to be taken.
+    /// Does the poster's part: measures pieces that nobody has taken, or that were taken but not measured.
+    /// Calls `done` when none are left to take.
     pub(super) fn lead(&self, done: impl FnOnce()) {
         let mut settled = 0;
-        // A helper that failed, or has not begun, has left its piece; one that is at it is waited for.
+        // A helper that failed, or has not begun, has left its piece; a piece in progress is waited for.
         let mut settle = |end: usize| {
             (settled..end).for_each(|index| self.work(index));
             settled = settled.max(end);
         };
         while let Some(index) = self.take() {
             self.work(index);
-            // What waits to be hashed is not to fill the memory.
+            // Pieces that wait to be hashed must not fill the memory.
             settle(index.saturating_sub(AHEAD));
         }
         done();
         settle(self.pieces.len());
     }
 
-    /// The hashes with the whole tensor, once, when all pieces are measured.
+    /// Returns the hashes including the whole tensor, once, after all pieces are measured.
     pub(super) fn hashes(&self) -> Option<Hashes> {
         let mut hashing = self.hashing.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         self.catch_up(&mut hashing);
         Some(mem::take(&mut hashing.hashes))
     }
 
-    /// The hash that does not depend on order, when all pieces are measured.
+    /// Returns the hash that does not depend on order, after all pieces are measured.
     pub(super) fn unordered(&self) -> u64 {
         self.pieces.iter().filter_map(OnceLock::get).fold(0, |sum, piece| sum.wrapping_add(piece.unordered))
     }
 
-    /// The segments that have been measured, in order.
+    /// Iterates over the measured segments, in order.
     pub(super) fn segments(&self) -> impl Iterator<Item = &Segment> {
         self.pieces.iter().filter_map(OnceLock::get).flat_map(|piece| &piece.segments)
     }
 
-    /// Takes a piece; who does not measure it leaves it to [`lead`](Self::lead).
+    /// Takes a piece; a taker that does not measure it leaves it to [`lead`](Self::lead).
     pub(super) fn take(&self) -> Option<usize> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         (index < self.pieces.len()).then_some(index)
@@ -313,10 +316,10 @@ impl Task {
         });
     }
 
-    /// The tensor. Called by who posted the task, and by who has joined it.
+    /// Returns the tensor. Called by the poster of the task and by helpers that have joined it.
     fn tensor(&self) -> TensorRef<'_> {
         #[expect(unsafe_code, reason = "memory that another thread lends")]
-        // SAFETY: who posted the task borrows the bytes and does not return before all have left that have joined it.
+        // SAFETY: the poster borrows the bytes and does not return before all helpers that joined have left.
         let storage = unsafe { &*self.storage.0 };
         match TensorRef::strided(storage, self.dtype, &self.shape, &self.strides, self.offset) {
             Ok(tensor) => tensor,
@@ -324,7 +327,7 @@ impl Task {
         }
     }
 
-    /// Measures a piece, and gives what is to be hashed of it.
+    /// Measures a piece, and returns the data to be hashed.
     fn measure(&self, index: usize) -> (Piece, Option<Waiting>) {
         let tensor = self.tensor();
         let range = index * self.cut.size..self.count.min((index + 1) * self.cut.size);
@@ -353,13 +356,13 @@ impl Task {
         (piece, Some(Waiting { elements, rounded }))
     }
 
-    /// The elements `range`, in row-major order.
+    /// Returns the elements `range`, in row-major order.
     fn elements(&self, tensor: TensorRef<'_>, range: Range<usize>) -> Elements {
         let size = self.dtype.size();
         let Some(span) = self.cut.span else {
             return Elements::InPlace(range.start * size..range.end * size);
         };
-        // Whole spans are gathered more quickly, though some elements are of no use here.
+        // Whole spans are gathered faster, though some elements are not needed here.
         let whole = range.start / span * span..self.count.min(range.end.next_multiple_of(span));
         let mut bytes = self.room.take(whole.len() * size);
         tensor.gather(whole.clone(), &mut bytes);
@@ -375,8 +378,8 @@ impl Task {
         }
     }
 
-    /// Hashes a piece that this thread has measured when all before it are hashed. Gives it back where that takes too long: then
-    /// it is hashed later, by another thread or this one.
+    /// Hashes a piece that this thread has measured once all earlier ones are hashed. Returns it if that takes
+    /// too long: then it is hashed later, by this thread or another one.
     fn hash_in_turn(&self, index: usize, waiting: Waiting) -> Option<Waiting> {
         let hashing = self.hashing.as_ref()?;
         for _ in 0..LOOKS {
@@ -422,7 +425,7 @@ impl Task {
     }
 }
 
-/// Elements that lie one behind the other, as many as `shape` says.
+/// Returns consecutive elements as a tensor of the given shape.
 pub(super) fn row<'a>(bytes: &'a [u8], dtype: DType, shape: &'a [usize; 1]) -> TensorRef<'a> {
     match TensorRef::strided(bytes, dtype, shape, &[1], 0) {
         Ok(row) => row,

@@ -1,4 +1,4 @@
-//! What callers may rely on: by example, by property, and that nothing but the input decides a single bit.
+//! Guarantees for callers: by example, by property, and that only the input decides every bit.
 
 use proptest::prelude::*;
 
@@ -101,7 +101,7 @@ fn empty_and_unequal_tensors() {
     assert_eq!(compare(one, one).unwrap().cosine, Some(1.0));
 }
 
-/// All digits and signs: what `==` on floats would let pass.
+/// Formats all digits and signs, which `==` on floats would ignore.
 fn exact(value: &impl std::fmt::Debug) -> String {
     format!("{value:?}")
 }
@@ -119,7 +119,7 @@ fn every_path_that_accepts_a_block_gives_the_same_bits() {
             let mut kernel = kernel(body, dtype, dtype);
             for path in [Path::Plain, Path::ZeroAware, Path::Masked] {
                 let sums = BlockSums { max_abs_hint: 0.0, ..kernel.pair(path, &b, &c) };
-                // Small integers do contain zeros, and the plain path says so.
+                // Small integers do contain zeros, and the plain path detects them.
                 if !sums.pair.rel.is_finite() {
                     assert_eq!(path, Path::Plain, "{dtype}");
                     continue;
@@ -227,7 +227,7 @@ fn a_histogram_counts_every_finite_element_once() {
     assert_eq!(histogram(equal, 2).counts, [3, 0]);
 }
 
-/// What anyone would write first: one element after the other.
+/// The obvious implementation: one element after the other.
 #[expect(clippy::float_cmp, reason = "asks for equality, not for closeness")]
 fn oracle(values: &[(f64, f64)]) -> (u64, u64, u64, Option<(f64, u64)>) {
     let (mut finite, mut different, mut zeros, mut largest) = (0, 0, 0, None::<(f64, u64)>);

@@ -1,10 +1,12 @@
-//! Distance of two floats of one type in units in the last place: how many representable numbers apart they are.
+//! Distance of two floats of one type in units in the last place: how many representable numbers apart they
+//! are.
 //!
-//! Bits are mapped to integers that count representable numbers upwards from zero; -0 and +0 are both number 0.
+//! Bits are mapped to integers that count representable numbers upwards from zero; -0 and +0 are both number
+//! 0.
 
 use probe_dump::DType;
 
-/// A bit pattern of a float, with the place of its exponent known to the caller.
+/// Largest distance for floats of one width; the caller passes the bits of infinity.
 macro_rules! largest {
     ($bytes_b:expr, $bytes_c:expr, $finite:expr, $unsigned:ident, $signed:ident) => {{
         const MAGNITUDE: $unsigned = $unsigned::MAX >> 1;
@@ -25,7 +27,7 @@ macro_rules! largest {
     }};
 }
 
-/// Largest distance over positions finite on both sides; 0 for types that are not real floats.
+/// Returns the largest distance over positions finite on both sides; 0 for types that are not real floats.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "takes the instruction set of the body it is called from")]
 pub(crate) fn largest(dtype: DType, b: &[u8], c: &[u8]) -> u64 {

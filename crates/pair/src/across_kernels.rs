@@ -1,8 +1,10 @@
-//! A dump of kernels against one of the functions that launched them: pairs what both name, and leaves the rest out.
+//! Compares a dump of kernels with one of the functions that launched them: pairs ops that both name, and
+//! drops the rest.
 //!
-//! Kernels and functions have other names, other arguments in another order, and come in other numbers: a function may launch several, and a
-//! compiler fuses some. What can be told is the kind of an op, its place among those of its kind, and the shapes of its tensors. An op is
-//! compared by its results, and by those inputs that cannot be mistaken for another or for their own transpose.
+//! Kernels and functions differ in names, argument order and number: a function may launch several kernels,
+//! and a compiler fuses some. Ops are recognised by their kind, their position among ops of that kind, and the
+//! shapes of their tensors. An op is compared by its results, and by inputs that cannot be confused with
+//! another or with their own transpose.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +12,11 @@ use super::mapping::Mapping;
 use super::{Alignment, OpPair, Paired, SlotPairs, align};
 use probe_dump::{Op, OpKind, OpName, Phase, Rank, Slot};
 
-/// What names of kernels begin with: those in dumps of the runtime, and those that its interface was asked for.
+/// Prefixes of kernel names: those in dumps of the runtime, and those of calls to its interface.
 const PREFIXES: [&str; 2] = ["Kernel.", "Aclnn."];
 
-/// Kinds by other words. Sources: the names that torch's dispatcher and CANN's operator list give to the same function.
+/// Synonyms of kinds. Sources: the names that torch's dispatcher and CANN's operator list give to the same
+/// function.
 const KINDS: [(&str, &str); 30] = [
     ("linear", "matmul"),
     ("mm", "matmul"),
@@ -47,7 +50,7 @@ const KINDS: [(&str, &str); 30] = [
     ("swish", "silu"),
 ];
 
-/// Whether a part holds kernels, and nothing else.
+/// Returns true if a part holds only kernels.
 pub fn holds_kernels(rank: &Rank) -> bool {
     !rank.ops.is_empty() && rank.ops.iter().all(|op| is_kernel(&op.name))
 }
@@ -56,7 +59,8 @@ fn is_kernel(name: &OpName) -> bool {
     PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix))
 }
 
-/// Pairs kernels of one side with functions of the other. What has no partner is taken out of both, and a note on the baseline's side says so.
+/// Pairs kernels of one side with functions of the other. Unpaired ops are removed from both, and a note on
+/// the baseline's side says so.
 pub fn align_kernels(baseline: &mut Rank, candidate: &mut Rank) -> Alignment {
     let before = [baseline.ops.len(), candidate.ops.len()];
     let kinds = |rank: &Rank| rank.ops.iter().filter_map(kind).collect::<BTreeSet<_>>();
@@ -85,7 +89,8 @@ pub fn align_kernels(baseline: &mut Rank, candidate: &mut Rank) -> Alignment {
     Alignment { ops: pairs, notes }
 }
 
-/// The same ops, called by their kind and numbered in order, so that they pair like those of two dumps alike.
+/// Returns the same ops, named by kind and numbered in order, so that they pair like those of two similar
+/// dumps.
 fn by_kind(rank: &Rank) -> Rank {
     let mut calls: BTreeMap<String, u32> = BTreeMap::new();
     let ops = rank.ops.iter().map(|op| {
@@ -109,8 +114,8 @@ fn by_kind(rank: &Rank) -> Rank {
     }
 }
 
-/// Slots that hold the same tensor on both sides if the ops do: results of the same place and shape, and inputs of a shape that only one
-/// input of each side has and that is not the shape of its transpose.
+/// Pairs slots that hold the same tensor on both sides if the ops agree: results with the same path and shape,
+/// and inputs whose shape is unique among the inputs of each side and differs from that of its transpose.
 fn comparable(b: &Op, c: &Op) -> SlotPairs {
     let mut found = Vec::new();
     for (at_b, slot) in b.slots.iter().enumerate() {
@@ -145,8 +150,8 @@ fn shape(slot: &Slot) -> Option<Vec<u64>> {
     slot.value.tensor().map(probe_dump::TensorRecord::squeezed_shape)
 }
 
-/// The kind of an op in small letters, without marks of versions, places and writes: `GeluV2`, `aclnnGelu`, `gelu_` and `Aten.gelu` are one.
-/// `None` for modules and what is no call.
+/// Returns the kind of an op in lower case, without version, vendor and in-place marks: `GeluV2`, `aclnnGelu`,
+/// `gelu_` and `Aten.gelu` are the same. `None` for modules and anything that is not a call.
 fn kind(op: &Op) -> Option<String> {
     if op.name.kind() != OpKind::Api || op.name.phase() == Phase::None {
         return None;
@@ -154,7 +159,7 @@ fn kind(op: &Op) -> Option<String> {
     let stem = op.name.stem();
     let mut parts = stem.split('.');
     let (first, second) = (parts.next()?, parts.next()?);
-    // The overload follows in names of the dispatcher.
+    // The overload follows in dispatcher names.
     let api = if first == "Aten" || is_kernel(&op.name) { second } else { op.name.api() };
     let mut word: String = api.chars().filter(|&c| c != '_').flat_map(char::to_lowercase).collect();
     if let Some(rest) = word.strip_prefix("aclnn").or_else(|| word.strip_prefix("inplace")) {

@@ -1,10 +1,11 @@
-//! Two dumps of different levels: what only one of the two can have recorded is no difference between the runs.
+//! Compares two dumps of different levels: ops that only one level can record are not a difference between the
+//! runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use probe_dump::{Op, OpKind, Phase, Rank};
 
-/// Takes out of both sides the kinds of op that only one of them holds, and says so in a note on the baseline's side.
+/// Removes kinds of op that only one side holds, and says so in a note on the baseline's side.
 pub fn keep_shared_kinds(baseline: &mut Rank, candidate: &mut Rank) {
     let [b, c] = [&baseline.ops, &candidate.ops].map(|ops| ops.iter().map(kind).collect::<BTreeSet<_>>());
     let mut left_out: BTreeMap<&str, usize> = BTreeMap::new();
@@ -26,7 +27,7 @@ pub fn keep_shared_kinds(baseline: &mut Rank, candidate: &mut Rank) {
     ));
 }
 
-/// What is recorded, or not, as a whole at a level.
+/// Returns the group of ops that a level records, or omits, as a whole.
 fn kind(op: &Op) -> &'static str {
     match op.name.kind() {
         OpKind::Module if op.name.phase() == Phase::ParameterGradient => "parameter gradients",

@@ -1,25 +1,27 @@
-//! Two dumps of different tools: what only one of the two can record is no difference between the runs.
+//! Compares two dumps of different tools: ops that only one tool can record are not a difference between the
+//! runs.
 
 use std::collections::BTreeMap;
 
 use super::{OpPair, Paired};
 use probe_dump::{Op, OpKind, OpName, Phase, Rank};
 
-/// Operators that the older tool names by the side the number stands on (`1 + x`), and what probe calls them: torch shows
-/// both as one function.
+/// Operators that the older tool names by the side of the number (`1 + x`), and probe's names for them: torch
+/// shows both as one function.
 const REFLECTED: [(&str, &str); 2] =
     [("Tensor.__radd__", "Tensor.__add__"), ("Tensor.__rmul__", "Tensor.__mul__")];
 
-/// Function names listed in the note on what was left out.
+/// Number of function names listed in the note on what was left out.
 const LISTED: usize = 8;
 
-/// Takes out of both sides what the other tool does not record, or records in another sense:
+/// Removes from both sides what the other tool does not record, or records with a different meaning:
 ///
-/// * functions and modules that only one side names at all: each tool has a list of its own of what it intercepts;
-/// * the backward pass of functions: the older tool shows the last node of the autograd graph there, probe the gradients of
-///   the function's own inputs (docs/compare.md, "Dumps of two tools").
+/// * functions and modules that only one side names at all: each tool has its own list of what it intercepts;
+/// * the backward pass of functions: the older tool shows the last node of the autograd graph there, probe the
+///   gradients of the function's own inputs (docs/compare.md, "Dumps of two tools").
 ///
-/// Each is said in a note on the baseline's side. `1 + x`, which the older tool counts apart, is counted as `x + 1`.
+/// A note on the baseline's side states each. `1 + x`, which the older tool counts separately, is counted as
+/// `x + 1`.
 pub fn keep_common(baseline: &mut Rank, candidate: &mut Rank) {
     for side in [&mut *baseline, &mut *candidate] {
         side.notes.extend(count_reflected(&mut side.ops));
@@ -59,8 +61,8 @@ pub fn keep_common(baseline: &mut Rank, candidate: &mut Rank) {
     candidate.ops.retain(common);
 }
 
-/// Takes slots out that only one side has: one tool lists an argument by position, the other by keyword, and defaults that
-/// were not written are listed by one alone.
+/// Removes slots that only one side has: one tool lists an argument by position, the other by keyword, and
+/// only one lists defaults that were not written.
 pub fn keep_common_slots(pairs: &mut [OpPair]) {
     for pair in pairs {
         if matches!(pair.ops, Paired::Both(..)) {
@@ -69,7 +71,7 @@ pub fn keep_common_slots(pairs: &mut [OpPair]) {
     }
 }
 
-/// Names `1 + x` like `x + 1`, and numbers both in the order of their calls. Returns a note on each operator that occurs.
+/// Renames `1 + x` to `x + 1` and numbers both in call order. Returns a note on each operator that occurs.
 fn count_reflected(ops: &mut [Op]) -> Vec<String> {
     let mut notes = Vec::new();
     for (reflected, plain) in REFLECTED {

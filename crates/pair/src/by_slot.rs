@@ -2,17 +2,18 @@
 
 use std::ops::{Index, IndexMut};
 
-/// Values by op and slot, in the order of [`PartPair::ops`](super::PartPair::ops) and [`OpPair::slots`](super::OpPair::slots). All lie in
-/// one piece of memory: a part has a hundred thousand ops of a few slots each.
+/// Values by op and slot, in the order of [`PartPair::ops`](super::PartPair::ops) and
+/// [`OpPair::slots`](super::OpPair::slots). All are in one allocation: a part has a hundred thousand ops of a
+/// few slots each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BySlot<T> {
-    /// Where the values of each op end.
+    /// End of each op's values.
     ends: Vec<usize>,
     values: Vec<T>,
 }
 
 impl<T> BySlot<T> {
-    /// Of no op, with room for so many ops and slots.
+    /// Returns an empty collection with room for this many ops and slots.
     pub fn with_capacity(ops: usize, slots: usize) -> Self {
         Self { ends: Vec::with_capacity(ops), values: Vec::with_capacity(slots) }
     }
@@ -28,34 +29,34 @@ impl<T> BySlot<T> {
         self.ends.len()
     }
 
-    /// True when it has no op.
+    /// Returns true if it has no ops.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The values of an op; `None` where there is no such op.
+    /// Returns the values of an op; `None` if there is no such op.
     pub fn get(&self, op: usize) -> Option<&[T]> {
         let end = *self.ends.get(op)?;
         self.values.get(self.start(op)..end)
     }
 
-    /// The value of a slot.
+    /// Returns the value of a slot.
     pub fn at(&self, op: usize, slot: usize) -> Option<&T> {
         self.get(op)?.get(slot)
     }
 
-    /// The values of a slot, to be changed.
+    /// Returns the value of a slot, for changes.
     pub fn at_mut(&mut self, op: usize, slot: usize) -> Option<&mut T> {
         let (start, end) = (self.start(op), *self.ends.get(op)?);
         self.values.get_mut(start..end)?.get_mut(slot)
     }
 
-    /// The values op by op.
+    /// Iterates over the values, op by op.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[T]> {
         (0..self.ends.len()).map(|op| &self[op])
     }
 
-    /// All values, whatever op they belong to.
+    /// Returns all values, regardless of op.
     pub fn values(&self) -> &[T] {
         &self.values
     }
@@ -74,10 +75,10 @@ impl<T> Default for BySlot<T> {
 impl<T> Index<usize> for BySlot<T> {
     type Output = [T];
 
-    /// The values of an op.
+    /// Returns the values of an op.
     ///
     /// # Panics
-    /// When there is no such op.
+    /// If there is no such op.
     fn index(&self, op: usize) -> &[T] {
         &self.values[self.start(op)..self.ends[op]]
     }
@@ -90,7 +91,7 @@ impl<T> IndexMut<usize> for BySlot<T> {
     }
 }
 
-/// Of the values of each op.
+/// Built from the values of each op.
 impl<T, Op: IntoIterator<Item = T>> FromIterator<Op> for BySlot<T> {
     fn from_iter<Ops: IntoIterator<Item = Op>>(ops: Ops) -> Self {
         let mut all = Self::default();

@@ -1,28 +1,29 @@
-//! A step that one side did not finish: what comes after its end is no difference between the runs.
+//! Handles a step that one side did not finish: ops after its end are not a difference between the runs.
 
 use std::collections::{HashMap, HashSet};
 
 use probe_dump::{Op, Rank};
 
-/// Takes out of each side what the other did not come to, because its program ended inside the step, and says so in a note on
-/// that side.
+/// Removes ops from each side that the other did not reach because its program ended inside the step, and says
+/// so in a note on that side.
 pub fn keep_reached(baseline: &mut Rank, candidate: &mut Rank) {
     reach(baseline, candidate, ["baseline", "candidate"]);
     reach(candidate, baseline, ["candidate", "baseline"]);
 }
 
-/// Cuts `whole` where `cut` ends.
+/// Cuts `whole` at the end of `cut`.
 fn reach(whole: &mut Rank, cut: &mut Rank, [side, other]: [&str; 2]) {
     if !cut.cut {
         return;
     }
     let places: HashMap<&str, usize> =
         whole.ops.iter().enumerate().map(|(place, op)| (op.name.as_str(), place)).collect();
-    // What an exception ended was begun, no more: modules around it are filed last, and would reach to the end.
+    // Calls ended by an exception were begun but not finished: surrounding modules are recorded last and would
+    // extend to the end.
     let finished = cut.ops.iter().filter(|op| !op.raised);
     let reached = finished.filter_map(|op| places.get(op.name.as_str())).max().map_or(0, |last| last + 1);
     if reached == 0 && !cut.ops.is_empty() {
-        // Other names altogether.
+        // The names are entirely different.
         return;
     }
     // Nothing is known of a call that only this side began.

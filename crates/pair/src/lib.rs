@@ -1,7 +1,8 @@
-//! Which part, op and slot of the candidate answers which of the baseline.
+//! Pairs the parts, ops and slots of the candidate with those of the baseline.
 //!
-//! Parts pair by step and rank, ops by name and, where names do not tell, as sequences by their data, slots by path. What exists on one side
-//! only stays in the result. [`align`] is the one place that decides which ops belong together.
+//! Parts pair by step and rank; ops by name, or as sequences by their data if names are not sufficient; slots
+//! by path. Anything that exists on one side only stays in the result. [`align`] is the one place that decides
+//! which ops belong together.
 
 mod across_kernels;
 mod across_levels;
@@ -37,7 +38,7 @@ pub use values::value_numbers;
 
 use probe_dump::{Op, Rank, Slot};
 
-/// The two ends of a pair as indices, or the one end that has no partner.
+/// The two ends of a pair as indices, or the one end if it is unpaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paired {
     /// Present on both sides: baseline index, candidate index.
@@ -66,7 +67,7 @@ impl Paired {
     }
 }
 
-/// Two ops that answer one another, or one without a partner, and the slots in it.
+/// Two paired ops, or one unpaired op, and the slots in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpPair {
     /// Indices into [`Rank::ops`](probe_dump::Rank::ops) of the two sides.
@@ -75,54 +76,56 @@ pub struct OpPair {
     pub slots: SlotPairs,
 }
 
-/// How the ops of two ranks pair.
+/// Pairing of the ops of two ranks.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Alignment {
-    /// Pairs in execution order of the baseline; ops of the candidate alone stand behind the op they followed.
+    /// Pairs in execution order of the baseline; candidate-only ops follow the op that preceded them.
     pub ops: Vec<OpPair>,
-    /// Remarks, such as modules that have another path.
+    /// Remarks, such as modules with a different path.
     pub notes: Vec<String>,
 }
 
-/// Ops without a partner between two pairs: some of one side in the place of some of the other (`matmul` for `expand`, `bmm`, `view`), or of
-/// one side alone (an op that hands on what it read).
+/// Unpaired ops between two pairs: ops of one side that replace some of the other (`matmul` for `expand`,
+/// `bmm`, `view`), or ops of one side only (an op that passes on what it read).
 ///
-/// Where what they hand on agrees, such a difference of structure is none of results.
+/// If the results they pass on agree, the structure differs but the results do not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Substitution {
-    /// Positions in [`Alignment::ops`] of those of the baseline, in execution order.
+    /// Positions in [`Alignment::ops`] of the baseline's ops, in execution order.
     pub baseline: Vec<usize>,
-    /// Positions in [`Alignment::ops`] of those of the candidate, in execution order.
+    /// Positions in [`Alignment::ops`] of the candidate's ops, in execution order.
     pub candidate: Vec<usize>,
-    /// Where ops that both sides have read what the group made on either side: positions in [`Alignment::ops`] and in
-    /// [`OpPair::slots`]; the nearest few. Empty where no such op reads any of it, or too little was recorded to tell.
+    /// Slots where paired ops read the group's results on either side: positions in [`Alignment::ops`] and in
+    /// [`OpPair::slots`]; the nearest few. Empty if no such op reads any of them, or if too little was
+    /// recorded to tell.
     pub boundary: Vec<(usize, usize)>,
-    /// Places among [`PartPair::substitutions`] of later groups whose ops read what this one made, or make it again; the nearest few. An
-    /// activation here and the product with it there may together stand in the place of one op of the other side.
+    /// Positions in [`PartPair::substitutions`] of later groups whose ops read this group's results, or make
+    /// them again; the nearest few. An activation and the product that uses it may together replace one op of
+    /// the other side.
     pub feeds: Vec<usize>,
 }
 
 /// One step of one rank on both sides, with its ops paired in execution order.
 #[derive(Debug)]
 pub struct PartPair {
-    /// Iteration, as the baseline numbers it.
+    /// Iteration, by the baseline's numbering.
     pub step: u64,
-    /// Rank, as the baseline numbers it.
+    /// Rank, by the baseline's numbering.
     pub rank: u32,
-    /// Steps since the one of this rank that is compared before it; `None` for the first.
+    /// Steps since this rank's previous compared step; `None` for the first.
     pub since: Option<u64>,
-    /// What the baseline recorded.
+    /// The baseline's recording.
     pub baseline: Rank,
-    /// What the candidate recorded.
+    /// The candidate's recording.
     pub candidate: Rank,
-    /// Pairs in execution order of the baseline; ops of the candidate alone stand behind the op they followed.
+    /// Pairs in execution order of the baseline; candidate-only ops follow the op that preceded them.
     pub ops: Vec<OpPair>,
-    /// Runs of ops without a partner.
+    /// Runs of unpaired ops.
     pub substitutions: Vec<Substitution>,
 }
 
 impl PartPair {
-    /// The two ops of a pair.
+    /// Returns the two ops of a pair.
     pub fn op(&self, pair: &OpPair) -> (Option<&Op>, Option<&Op>) {
         (
             pair.ops.baseline().and_then(|index| self.baseline.ops.get(index)),
@@ -130,19 +133,19 @@ impl PartPair {
         )
     }
 
-    /// The two slots of a pair inside `pair`.
+    /// Returns the two slots of a slot pair inside `pair`.
     pub fn slot(&self, pair: &OpPair, slot: Paired) -> (Option<&Slot>, Option<&Slot>) {
         let (b, c) = self.op(pair);
         (b.and_then(|op| op.slots.get(slot.baseline()?)), c.and_then(|op| op.slots.get(slot.candidate()?)))
     }
 
-    /// The two slots at a place of the op at a place; none where there is no such place.
+    /// Returns the two slots at a position of the op at a position; none if there is no such position.
     pub fn slot_at(&self, op: usize, slot: usize) -> (Option<&Slot>, Option<&Slot>) {
         let pair = self.ops.get(op).and_then(|op| Some((op, op.slots.get(slot)?)));
         pair.map_or((None, None), |(op, slots)| self.slot(op, slots))
     }
 
-    /// Name of the op, taken from the baseline where it has one.
+    /// Returns the name of the op: the baseline's, if it has one.
     pub fn name(&self, pair: &OpPair) -> &str {
         let (b, c) = self.op(pair);
         b.or(c).map_or("", |op| op.name.as_str())

@@ -1,7 +1,7 @@
-//! Names that the user says belong together: modules that were moved, ops that were replaced, values of both.
+//! Correspondences given by the user: modules that were moved, ops that were replaced, and values of both.
 //!
-//! A file of our own is TOML with `[[module]]`, `[[op]]` and `[[value]]`, each with `baseline` and `candidate`. The cell and data mappings of
-//! the older tool, lines of `candidate: baseline` in YAML, are read too.
+//! Our own format is TOML with `[[module]]`, `[[op]]` and `[[value]]`, each with `baseline` and `candidate`.
+//! The cell and data mappings of the older tool, lines of `candidate: baseline` in YAML, are supported too.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,10 +15,10 @@ use probe_files::settings::{self, SettingsError};
 /// An op and its slot.
 type Leaf = (Box<str>, Box<str>);
 
-/// What belongs together; nothing by default.
+/// Correspondences; empty by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mapping {
-    /// Module paths, or paths with class, of candidate and baseline, the longest of the candidate's first.
+    /// Module paths, or paths with class, of candidate and baseline, the candidate's longest first.
     modules: Vec<(Box<str>, Box<str>)>,
     /// Whole names or stems of ops, from candidate to baseline.
     ops: HashMap<Box<str>, Box<str>>,
@@ -45,10 +45,10 @@ struct Entry {
 }
 
 impl Mapping {
-    /// Reads a mapping: YAML of the older tool where the name ends in `.yaml` or `.yml`, else TOML.
+    /// Reads a mapping: YAML of the older tool if the name ends in `.yaml` or `.yml`, else TOML.
     ///
     /// # Errors
-    /// [`SettingsError`] with file, place and repair.
+    /// [`SettingsError`] with file, place and remedy.
     pub fn from_file(path: &Path) -> Result<Self, SettingsError> {
         let yaml = path.extension().is_some_and(|kind| kind == "yaml" || kind == "yml");
         settings::load(path, if yaml { Self::from_yaml } else { Self::from_toml })
@@ -57,7 +57,7 @@ impl Mapping {
     /// Reads a mapping in TOML.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The problem, in words.
     pub fn from_toml(text: &str) -> Result<Self, String> {
         let file: File =
             toml::from_str(text).map_err(|error| error.to_string().trim_end().replace('\n', " "))?;
@@ -77,7 +77,7 @@ impl Mapping {
     /// Reads a cell or data mapping of the older tool: lines of `candidate: baseline`.
     ///
     /// # Errors
-    /// What is wrong, with the line.
+    /// The problem, with the line.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
         let mut mapping = Self::default();
         for (number, line) in text.lines().enumerate() {
@@ -101,7 +101,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// True when nothing is mapped.
+    /// Returns true if nothing is mapped.
     pub fn is_empty(&self) -> bool {
         self.modules.is_empty() && self.ops.is_empty() && self.values.is_empty()
     }
@@ -144,12 +144,12 @@ impl Mapping {
         }
     }
 
-    /// The baseline's name of an op of the candidate where the two are mapped one to one.
+    /// Returns the baseline's name of a candidate op that is mapped one to one.
     pub(super) fn op(&self, op: &Op) -> Option<&str> {
         self.ops.get(op.name.as_str()).map(|name| &**name)
     }
 
-    /// The stem of an op of the candidate as the baseline would write it, without `Module.`.
+    /// Returns the stem of a candidate op in the baseline's terms, without `Module.`.
     pub(super) fn stem<'a>(&'a self, stem: &'a str, is_module: bool) -> Cow<'a, str> {
         if let Some(stem) = self.ops.get(stem) {
             return Cow::Borrowed(stem);
@@ -167,7 +167,7 @@ impl Mapping {
         Cow::Borrowed(stem)
     }
 
-    /// The baseline's path of a slot of an op of the candidate that is paired with the op called `baseline`.
+    /// Returns the baseline's path of a slot of a candidate op that is paired with the op named `baseline`.
     pub(super) fn slot(&self, op: &Op, path: &str, baseline: &str) -> Option<&str> {
         if self.values.is_empty() {
             return None;
@@ -177,7 +177,7 @@ impl Mapping {
     }
 }
 
-/// Op and slot of `OP SLOT`, or of a name of the older tool that joins them with a dot.
+/// Splits `OP SLOT`, or a name of the older tool that joins both with a dot, into op and slot.
 fn split_leaf(name: &str) -> Option<Leaf> {
     let (op, slot) = name.split_once(' ').or_else(|| {
         let marks = [".input.", ".output.", ".kwargs.", ".parameters."];

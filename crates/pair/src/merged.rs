@@ -1,14 +1,15 @@
-//! Calls that were paired although one side computes in one call what the other computes in several: gate and up projection of an MLP, or queries,
-//! keys and values, as one product with the weights side by side. Each of the several reads what the one reads, and only one of them can
-//! be its partner by name.
+//! Paired calls although one side computes in one call what the other computes in several: gate and up
+//! projection of an MLP, or queries, keys and values, as one product with the weights side by side. Each of
+//! the several calls reads what the one call reads, and only one of them can be its partner by name.
 
 use std::collections::{HashMap, HashSet};
 
 use super::sequence::value_key;
 use probe_dump::{Op, OpKind, Phase, TensorRecord};
 
-/// Pairs in `partners`, by position in `baseline`, of functions whose weights and results have other sizes while another call of the function,
-/// which has no partner, reads the same; and of backward passes whose forward calls are no pair.
+/// Returns pairs in `partners`, by position in `baseline`, of functions whose weights and results differ in
+/// size while another unpaired call of the function reads the same input; and of backward passes whose forward
+/// calls are not paired.
 pub(super) fn find(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]) -> Vec<usize> {
     let mut partners = partners.to_vec();
     let mut paired = vec![false; candidate.len()];
@@ -45,18 +46,18 @@ fn is_forward(op: &Op) -> bool {
     op.name.kind() == OpKind::Api && op.name.phase() == Phase::Forward
 }
 
-/// What functions read that have no partner.
+/// Returns the inputs of unpaired functions.
 fn reads(ops: &[Op], is_alone: impl Fn(usize) -> bool) -> HashSet<(&str, u64)> {
     let alone = ops.iter().enumerate().filter(|(at, op)| is_forward(op) && is_alone(*at));
     alone.flat_map(|(_, op)| keys(op)).collect()
 }
 
-/// What an op reads, each with the name of the function.
+/// Returns the inputs of an op, each with the name of the function.
 fn keys(op: &Op) -> impl Iterator<Item = (&str, u64)> {
     tensors(op, false).filter_map(|(_, record)| Some((op.name.stem(), value_key(record)?)))
 }
 
-/// Whether some tensor that both ops read, or make, has another number of elements.
+/// Returns true if a tensor that both ops read, or make, differs in its number of elements.
 fn resized(b: &Op, c: &Op, results: bool) -> bool {
     tensors(b, results).any(|(path, record)| {
         let mut partners = tensors(c, results).filter(|(other, _)| *other == path);

@@ -8,21 +8,21 @@ use super::sequence::{Name, Names, Side, align_gap, increasing};
 use super::{Alignment, OpPair, Paired, SlotPairs, merged, strangers};
 use probe_dump::{Op, OpKind, Phase, Rank};
 
-/// Modules listed in the note on those that were renamed.
+/// Number of modules listed in the note on renamed ones.
 const LISTED: usize = 3;
 
-/// Pairs ops. Returns them in execution order of the baseline; an op of the candidate alone stands behind the op that preceded it in its
-/// own run.
+/// Pairs ops. Returns them in execution order of the baseline; a candidate-only op follows the op that preceded
+/// it in its own run.
 ///
-/// Ops pair by name where both sides call an API equally often, with the same shapes. Two spellings of one name meet: parameter gradients
-/// with and without a call number (older dumps leave it out), module paths with the `module.` that a data-parallel wrapper adds on one
-/// side, and what `mapping` says.
+/// Ops pair by name if both sides call an API equally often, with the same shapes. Some spellings of a name
+/// are equivalent: parameter gradients with and without a call number (older dumps omit it), module paths with
+/// the `module.` that a data-parallel wrapper adds on one side, and the names in `mapping`.
 ///
-/// Everything else is aligned as a sequence between those pairs: one call more at the start shifts all later call numbers, so that they do
-/// not tell which call is which, and a module may have another path.
+/// Everything else is aligned as a sequence between those pairs: one extra call at the start shifts all later
+/// call numbers, so that they no longer identify calls, and a module may have a different path.
 pub fn align(baseline: &Rank, candidate: &Rank, mapping: &Mapping) -> Alignment {
     let strip = (wrapped(&baseline.ops), wrapped(&candidate.ops));
-    // Where both sides are wrapped the prefix is part of the common name.
+    // If both sides are wrapped, the prefix is part of the common name.
     let strip = if strip.0 && strip.1 { (false, false) } else { strip };
     let b_stems: Vec<Cow<'_, str>> =
         baseline.ops.iter().map(|op| Cow::Borrowed(stem_of(op, strip.0))).collect();
@@ -55,10 +55,10 @@ struct Pairs {
     of_candidate: Vec<Option<usize>>,
 }
 
-/// Finds pairs that are none, by position in the baseline, among the partners of its ops.
+/// Finds wrong pairs among the partners of the baseline's ops, by position in the baseline.
 type Find = fn(&[Op], &[Op], &[Option<usize>]) -> Vec<usize>;
 
-/// Ops of one side and what goes with each.
+/// Ops of one side with an associated value each.
 type With<'a, T> = (&'a [Op], &'a [T]);
 
 impl Pairs {
@@ -73,7 +73,7 @@ impl Pairs {
         }
     }
 
-    /// Pairs what the user mapped one to one.
+    /// Pairs ops that the user mapped one to one.
     fn by_mapping(&mut self, baseline: &[Op], candidate: &[Op], mapping: &Mapping) {
         if mapping.is_empty() {
             return;
@@ -87,7 +87,7 @@ impl Pairs {
         }
     }
 
-    /// Pairs calls of what both sides call equally often, by the number of the call.
+    /// Pairs calls of names that both sides call equally often, by call number.
     fn by_name(&mut self, (b_ops, b_names): With<'_, Name>, (c_ops, c_names): With<'_, Name>) {
         let mut calls: HashMap<u32, (Vec<usize>, Vec<usize>)> = HashMap::new();
         for (at, name) in b_names.iter().enumerate().filter(|(at, _)| self.of_baseline[*at].is_none()) {
@@ -100,14 +100,15 @@ impl Pairs {
             b.sort_by_key(|&at| b_ops[at].name.call().unwrap_or(0));
             c.sort_by_key(|&at| c_ops[at].name.call().unwrap_or(0));
             let apart = b.iter().zip(&c).filter(|&(&b, &c)| differ_in_shape(&b_ops[b], &c_ops[c])).count();
-            // Several of other shapes beside some of the same: the numbers are equal by chance, and calls are shifted in between.
+            // Several with different shapes next to some with the same: the numbers are equal by chance, and
+            // calls are shifted in between.
             if apart <= 1 || apart == b.len() {
                 b.into_iter().zip(c).for_each(|(b, c)| self.add(b, c));
             }
         }
     }
 
-    /// Pairs what is left between the pairs that both sides have in the same order.
+    /// Pairs the remaining ops between the pairs that both sides have in the same order.
     fn by_sequence(&mut self, (b_ops, b_names): With<'_, Name>, (c_ops, c_names): With<'_, Name>) {
         let known: Vec<(usize, usize)> =
             self.of_baseline.iter().enumerate().filter_map(|(b, c)| Some((b, (*c)?))).collect();
@@ -136,7 +137,7 @@ impl Pairs {
         }
     }
 
-    /// Takes the pairs apart that `find` gives, by position in the baseline, unless the user mapped them.
+    /// Separates the pairs that `find` returns, by position in the baseline, unless the user mapped them.
     fn without(&mut self, find: Find, baseline: &[Op], candidate: &[Op], mapping: &Mapping) {
         for b in find(baseline, candidate, &self.of_baseline) {
             if let Some(c) = self.of_baseline[b].filter(|&c| mapping.op(&candidate[c]).is_none()) {
@@ -145,7 +146,8 @@ impl Pairs {
         }
     }
 
-    /// Pairs the other passes and calls of modules that were found to have another path. Returns a note on these modules.
+    /// Pairs the other passes and calls of modules that were found under a different path. Returns a note on
+    /// these modules.
     fn by_renamed_module(
         &mut self,
         (b_ops, b_stems): With<'_, Cow<'_, str>>,
@@ -190,7 +192,7 @@ impl Pairs {
         ))
     }
 
-    /// All ops, with the slots of each pair.
+    /// Returns all ops, with the slots of each pair.
     fn in_order(&self, baseline: &[Op], candidate: &[Op], mapping: &Mapping) -> Vec<OpPair> {
         let mut alone =
             (0..candidate.len()).filter(|&position| self.of_candidate[position].is_none()).peekable();
@@ -212,7 +214,7 @@ impl Pairs {
     }
 }
 
-/// Two paths without the parts at their ends that they share, that of the candidate first.
+/// Returns two paths without their common suffix, the candidate's first.
 fn without_common_end<'a>(b: &'a str, c: &'a str) -> (&'a str, &'a str) {
     let shared: usize =
         b.rsplit('.').zip(c.rsplit('.')).take_while(|(b, c)| b == c).map(|(part, _)| part.len() + 1).sum();
@@ -223,7 +225,7 @@ fn one_sided(ops: &[Op], position: usize, side: fn(usize) -> Paired) -> OpPair {
     OpPair { ops: side(position), slots: (0..ops[position].slots.len()).map(side).collect() }
 }
 
-/// Whether some slot of both holds tensors of other shapes.
+/// Returns true if a slot of both ops holds tensors of different shapes.
 fn differ_in_shape(b: &Op, c: &Op) -> bool {
     b.slots.iter().zip(&c.slots).any(|(b, c)| {
         let both = b.value.tensor().zip(c.value.tensor()).filter(|_| b.path == c.path);
@@ -231,7 +233,8 @@ fn differ_in_shape(b: &Op, c: &Op) -> bool {
     })
 }
 
-/// Pairs slots by path, or as the user mapped them, in the order of the baseline with the candidate's own ones at the end of their side.
+/// Pairs slots by path, or as the user mapped them, in the order of the baseline, with the candidate's own
+/// slots at the end of their side.
 pub fn pair_slots(baseline: &Op, candidate: &Op, mapping: &Mapping) -> SlotPairs {
     let (b, c) = (&baseline.slots, &candidate.slots);
     let path = |index: usize| {
@@ -263,13 +266,13 @@ pub fn pair_slots(baseline: &Op, candidate: &Op, mapping: &Mapping) -> SlotPairs
     pairs.into_iter().collect()
 }
 
-/// True when every module path begins with the prefix of a data-parallel wrapper.
+/// Returns true if every module path begins with the prefix of a data-parallel wrapper.
 fn wrapped(ops: &[Op]) -> bool {
     let mut modules = ops.iter().filter_map(|op| op.name.module_path()).peekable();
     modules.peek().is_some() && modules.all(|path| path == "module" || path.starts_with("module."))
 }
 
-/// The name without phase, number of the call, `Module.` and the prefix of a wrapper.
+/// Returns the name without phase, call number, `Module.` and the prefix of a wrapper.
 fn stem_of(op: &Op, strip_wrapper: bool) -> &str {
     let stem = op.name.stem();
     let stem = stem.strip_prefix("Module.").unwrap_or(stem);

@@ -1,4 +1,4 @@
-//! Pairs the parts of two dumps: which step and rank of the candidate answers which of the baseline.
+//! Pairs the parts of two dumps by step and rank.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,22 @@ pub struct PartMatch {
     pub baseline: PartKey,
     /// The candidate's part.
     pub candidate: PartKey,
-    /// Steps since the one of this rank that is compared before it; `None` for the first.
+    /// Steps since this rank's previous compared step; `None` for the first.
     pub since: Option<u64>,
 }
 
-/// How the parts of two dumps pair.
+/// Pairing of the parts of two dumps.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pairing {
     /// Parts present on both sides, in order of step, then rank.
     pub matches: Vec<PartMatch>,
-    /// Parts of the baseline alone.
+    /// Parts of the baseline only.
     pub baseline_only: Vec<PartKey>,
-    /// Parts of the candidate alone.
+    /// Parts of the candidate only.
     pub candidate_only: Vec<PartKey>,
-    /// Parts that cannot be paired because several stand for the same step and rank: where, and what to do.
+    /// Parts that cannot be paired because several represent the same step and rank: the place and the remedy.
     pub ambiguous: Vec<(String, String)>,
-    /// Pairings that are not by equal numbers, said once each.
+    /// Notes on pairings of unequal numbers, one each.
     pub notes: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey)
 /// Step and rank.
 type Place = (u64, u32);
 
-/// Parts by place, and the places for which several parts stand.
+/// Returns the parts by place, and the places that several parts represent.
 fn index(
     dump: &Dump,
     selected: &impl Fn(&PartKey) -> bool,

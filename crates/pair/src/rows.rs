@@ -1,12 +1,12 @@
-//! Batches of another size: a batch on one side, and some of its rows, or micro-batches of it, on the other.
+//! Different batch sizes: a batch on one side, and some of its rows, or micro-batches of it, on the other.
 
 use std::collections::BTreeMap;
 
 use probe_dump::{Op, Phase, Rank, TensorRecord};
 
-/// Keeps of both sides what can be compared row by row: the forward pass, for gradients are those of another loss; and of a side
-/// that calls everything several times as often, because it takes the batch in micro-batches, the first of them. Says so in notes
-/// on the baseline's side.
+/// Keeps what can be compared row by row: the forward pass, because gradients belong to a different loss; and,
+/// if one side calls everything several times as often because it splits the batch into micro-batches, the
+/// first of these. Notes on the baseline's side say so.
 pub fn keep_first_batch(baseline: &mut Rank, candidate: &mut Rank) {
     let is_forward = |op: &Op| {
         let steps = [Some(op.name.as_str()), op.parent.as_deref()];
@@ -41,7 +41,7 @@ pub fn keep_first_batch(baseline: &mut Rank, candidate: &mut Rank) {
     ));
 }
 
-/// Calls of each function and module.
+/// Counts the calls of each function and module.
 fn calls_by_stem(side: &Rank) -> BTreeMap<Box<str>, u32> {
     let mut calls = BTreeMap::new();
     for op in &side.ops {
@@ -50,7 +50,7 @@ fn calls_by_stem(side: &Rank) -> BTreeMap<Box<str>, u32> {
     calls
 }
 
-/// How often each side calls what both call, where one calls most of it `n` times as often as the other.
+/// Returns how often each side calls what both call, if one calls most of it `n` times as often as the other.
 fn times_as_often(baseline: &Rank, candidate: &Rank) -> Option<(u32, u32)> {
     let (b, c) = (calls_by_stem(baseline), calls_by_stem(candidate));
     let shared: Vec<(u32, u32)> = b.iter().filter_map(|(stem, &b)| Some((b, *c.get(stem)?))).collect();
@@ -69,7 +69,7 @@ fn times_as_often(baseline: &Rank, candidate: &Rank) -> Option<(u32, u32)> {
     (2 * found > shared.len()).then_some(ratio)
 }
 
-/// The dimension in which two shapes differ, and the smaller of its sizes, where they differ in that one alone.
+/// Returns the dimension in which two shapes differ, and the smaller of its sizes, if they differ in only one.
 pub fn shared_rows(b: &TensorRecord, c: &TensorRecord) -> Option<(usize, u64)> {
     if b.shape.len() != c.shape.len() || b.is_empty() || c.is_empty() {
         return None;

@@ -1,27 +1,28 @@
-//! How the slots of two ops pair.
+//! Pairing of the slots of two ops.
 
 use super::Paired;
 
-/// The pairs of slots of an op. Nearly always both sides list the same slots in the same order, which takes no memory.
+/// The slot pairs of an op. Nearly always both sides list the same slots in the same order, which takes no
+/// memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlotPairs(Form);
 
-/// Each list has one form: two are equal where their forms are.
+/// Each list has exactly one form: lists are equal if their forms are.
 #[derive(Debug, Clone, PartialEq)]
 enum Form {
-    /// So many, each with that of its own place.
+    /// This many, each paired with the slot at the same position.
     InOrder(usize),
-    /// Any others.
+    /// Any other list.
     Listed(Box<[Paired]>),
 }
 
 impl SlotPairs {
-    /// The first `count` slots of either side, each with that of its own place.
+    /// Pairs the first `count` slots of either side by position.
     pub const fn in_order(count: usize) -> Self {
         Self(Form::InOrder(count))
     }
 
-    /// How many there are.
+    /// Returns the number of pairs.
     pub const fn len(&self) -> usize {
         match &self.0 {
             Form::InOrder(count) => *count,
@@ -29,12 +30,12 @@ impl SlotPairs {
         }
     }
 
-    /// True where there are none.
+    /// Returns true if there are none.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The pair at a place.
+    /// Returns the pair at a position.
     pub fn get(&self, place: usize) -> Option<Paired> {
         match &self.0 {
             Form::InOrder(count) => (place < *count).then_some(Paired::Both(place, place)),
@@ -42,7 +43,7 @@ impl SlotPairs {
         }
     }
 
-    /// The pairs in order.
+    /// Iterates over the pairs in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Paired> {
         (0..self.len()).map(|place| self.get(place).unwrap_or(Paired::Both(place, place)))
     }

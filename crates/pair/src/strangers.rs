@@ -1,8 +1,9 @@
-//! Ops that were paired although they do other things, and compute nothing by which they could be told. They have the same name and module.
+//! Paired ops that do different things, but compute nothing that would show it. They have the same name and
+//! module.
 //!
-//! Some hand on what they read, and read something else: a transpose of the queries in front of a fused attention here, one of the result of
-//! another attention there. Others make a constant for something else: the ones of a mask of 24 x 24 for one attention, of 2048 x 2048 for
-//! another.
+//! Some pass on what they read, but read something else: a transpose of the queries in front of a fused
+//! attention on one side, one of the result of another attention on the other. Others make a constant for
+//! another purpose: the ones of a mask of 24 x 24 for one attention, of 2048 x 2048 for another.
 
 use std::cell::LazyCell;
 use std::collections::HashMap;
@@ -10,11 +11,11 @@ use std::collections::HashMap;
 use super::sequence::{apart, value_key};
 use probe_dump::{Op, OpKind, Phase, SeenAs, Slot, TensorRecord};
 
-/// What two ops read is something else from here on: extremes or norms that differ by a tenth.
+/// Difference of extremes or norms from which on two ops read different things: a tenth.
 const STRANGE: f64 = 0.1;
 
-/// Pairs in `partners`, by position in `baseline`, of ops that hand on values which are not about the same or have another shape, and were not made
-/// by a pair of ops either: positions in `baseline`.
+/// Returns pairs in `partners`, by position in `baseline`, of ops that pass on values which differ or have
+/// different shapes, and which were not made by a pair of ops either.
 pub(super) fn find(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]) -> Vec<usize> {
     let mut partners = partners.to_vec();
     let makers = LazyCell::new(|| [makers(baseline), makers(candidate)]);
@@ -26,7 +27,7 @@ pub(super) fn find(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]
         if !reshaped && apart(x, y).is_none_or(|off| off <= STRANGE) {
             continue;
         }
-        // Where the shapes differ, who gave it that shape made it.
+        // If the shapes differ, the op that made the shape counts as maker.
         let maker = |side: usize, record: &TensorRecord, reader: usize| {
             let [in_any_shape, in_this] = keys(record)?;
             let key = if reshaped { in_this } else { in_any_shape };
@@ -34,7 +35,7 @@ pub(super) fn find(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]
         };
         let of_a_pair = match (maker(0, x, b), maker(1, y, c)) {
             (Some((x, of_x)), Some((y, of_y))) => partners[x] == Some(y) && of_x == of_y,
-            // Nothing is known of where they come from.
+            // Their origin is unknown.
             (None, None) => true,
             _ => false,
         };
@@ -46,7 +47,8 @@ pub(super) fn find(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]
     found
 }
 
-/// Pairs in `partners`, by position in `baseline`, of ops that make a tensor of none, in another size, which only ops without a partner read.
+/// Returns pairs in `partners`, by position in `baseline`, of ops that make tensors of different sizes from no
+/// tensor, read by unpaired ops only.
 pub(super) fn find_constants(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]) -> Vec<usize> {
     let resized = |b: usize, c: usize| {
         let made = constant(&baseline[b]).zip(constant(&candidate[c]));
@@ -73,7 +75,7 @@ pub(super) fn find_constants(baseline: &[Op], candidate: &[Op], partners: &[Opti
     found
 }
 
-/// Which tensors are read, and whether any op that has a partner does.
+/// Returns the tensors that are read, and for each if any paired op does.
 fn readers(ops: &[Op], is_paired: impl Fn(usize) -> bool) -> HashMap<SeenAs, bool> {
     let mut readers = HashMap::new();
     for (position, op) in ops.iter().enumerate() {
@@ -84,7 +86,7 @@ fn readers(ops: &[Op], is_paired: impl Fn(usize) -> bool) -> HashMap<SeenAs, boo
     readers
 }
 
-/// The tensor that a function makes of none.
+/// Returns the tensor that a function makes from no tensor.
 fn constant(op: &Op) -> Option<(Option<SeenAs>, &TensorRecord)> {
     let is_function = op.name.kind() == OpKind::Api && op.name.phase() == Phase::Forward;
     let mut tensors = op.slots.iter().filter(|slot| slot.value.tensor().is_some());
@@ -92,16 +94,16 @@ fn constant(op: &Op) -> Option<(Option<SeenAs>, &TensorRecord)> {
     Some((made.identity, made.value.tensor()?)).filter(|_| tensors.next().is_none())
 }
 
-/// What a value is known by, with its sizes where these count.
+/// Key of a value, with its shape if that counts.
 type Key = (u64, Option<Vec<u64>>);
 
-/// What a value is known by in any shape, and in the one that it has.
+/// Returns the keys of a value in any shape, and in its own shape.
 fn keys(record: &TensorRecord) -> Option<[Key; 2]> {
     let key = value_key(record)?;
     Some([(key, None), (key, Some(record.squeezed_shape()))])
 }
 
-/// Which op made each value first, in any shape and in each, and as which of its results.
+/// Returns the op that first made each value, in any shape and in each, with the path of the result.
 fn makers(ops: &[Op]) -> HashMap<Key, (usize, &str)> {
     let mut makers = HashMap::new();
     for (position, op) in ops.iter().enumerate().filter(|(_, op)| op.name.kind() == OpKind::Api) {
@@ -114,7 +116,8 @@ fn makers(ops: &[Op]) -> HashMap<Key, (usize, &str)> {
     makers
 }
 
-/// The tensor that an op of one tensor makes another of, with as many elements and the same extremes.
+/// Returns the input of an op that turns one tensor into another with the same number of elements and the same
+/// extremes.
 fn handed_on(op: &Op) -> Option<&TensorRecord> {
     let only = |results: bool| {
         let slots = op.slots.iter().filter(move |slot| slot.side.is_result() == results);

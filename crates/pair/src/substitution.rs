@@ -1,4 +1,5 @@
-//! Ops on one side in the place of others on the other side: a product that is `matmul` here and `expand`, `bmm`, `view` there.
+//! Ops that replace others on the other side: a product that is `matmul` on one side and `expand`, `bmm`,
+//! `view` on the other.
 
 use std::collections::HashMap;
 
@@ -6,10 +7,12 @@ use super::sequence::slot_key;
 use super::{OpPair, Paired, Substitution};
 use probe_dump::{Op, Rank, Slot};
 
-/// Readers looked at of what a group hands on, the nearest first: enough to tell, and not what uses it much later.
+/// Maximum number of readers considered for a group, the nearest first: enough to tell, without much later
+/// uses.
 const READERS: usize = 8;
 
-/// Every run of ops without a partner between two pairs, with where what it hands on is read: by ops that have one, and by other runs.
+/// Returns every run of unpaired ops between two pairs, with the places where its results are read: by paired
+/// ops and by other runs.
 pub fn substitutions(baseline: &Rank, candidate: &Rank, ops: &[OpPair]) -> Vec<Substitution> {
     let mut found: Vec<Substitution> = Vec::new();
     let mut made = [HashMap::new(), HashMap::new()];
@@ -40,7 +43,8 @@ pub fn substitutions(baseline: &Rank, candidate: &Rank, ops: &[OpPair]) -> Vec<S
             }
         }
         for key in values(op, true) {
-            // Who reads a value that is made again may read either: two masks of the same elements, of which one is used.
+            // A reader of a value that is made again may read either: two masks with equal elements, of which
+            // one is used.
             if let Some(maker) = made[side].insert(key, group)
                 && maker != group
             {
@@ -51,14 +55,14 @@ pub fn substitutions(baseline: &Rank, candidate: &Rank, ops: &[OpPair]) -> Vec<S
     found
 }
 
-/// Notes that a later group reads what `from` made, or makes it again.
+/// Records that a later group reads what `from` made, or makes it again.
 fn feed(from: &mut Substitution, group: usize) {
     if from.feeds.len() < READERS && from.feeds.last() != Some(&group) {
         from.feeds.push(group);
     }
 }
 
-/// Notes that the op at `at`, which both sides have, reads what a group made.
+/// Records that the paired op at `at` reads what a group made.
 fn read(
     found: &mut [Substitution],
     made: &[HashMap<u64, usize>; 2],
@@ -83,7 +87,7 @@ fn read(
     }
 }
 
-/// Keys of what an op was given, or made.
+/// Returns the keys of an op's inputs or results.
 fn values(op: &Op, results: bool) -> impl Iterator<Item = u64> {
     let slots = op.slots.iter().filter(move |slot| slot.side.is_result() == results);
     slots.filter_map(slot_key)

@@ -1,4 +1,4 @@
-//! Pairs of runs whose ops names alone do not pair.
+//! Runs whose ops do not pair by name alone.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,19 +17,19 @@ impl TensorStore for NoStore {
     }
 }
 
-/// A tensor: what tells it from others, and its shape.
+/// A tensor: its identity and its shape.
 type Tensor<'a> = (u64, &'a [u64]);
 
-/// A run that is being recorded.
+/// A run being recorded.
 struct Run {
     ops: Vec<Op>,
-    /// Relative error of everything that is no weight or input.
+    /// Relative error of everything that is not a weight or input.
     noise: f64,
     statistics: bool,
     calls: std::collections::HashMap<String, u32>,
 }
 
-/// Tensors from here on are computed, those below are weights and data.
+/// Tensors from this number on are computed; lower ones are weights and data.
 const COMPUTED: u64 = 1000;
 
 impl Run {
@@ -39,7 +39,7 @@ impl Run {
 
     fn record(&self, (seed, shape): Tensor<'_>) -> TensorRecord {
         let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), shape.into());
-        // Any spread of values will do, if others have another.
+        // Any distribution of values will do, if other tensors have a different one.
         let spread = |salt: u64| {
             let mut mixed = (seed * 8 + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -59,7 +59,7 @@ impl Run {
         record
     }
 
-    /// Records a call of `stem` in the phase called `phase`.
+    /// Records a call of `stem` in the phase named `phase`.
     fn push(&mut self, stem: &str, phase: &str, inputs: &[Tensor<'_>], outputs: &[Tensor<'_>]) {
         let call = self.calls.entry(format!("{stem} {phase}")).or_default();
         let name = if stem.starts_with("Module.") {
@@ -102,7 +102,7 @@ impl Run {
 /// The alignment of two runs, by names.
 struct Seen {
     pairs: Vec<(String, String)>,
-    /// What stands in whose place, and the slot at which that is read.
+    /// Replaced ops, their replacements, and the slots at which the results are read.
     groups: Vec<(Vec<String>, Vec<String>, Vec<String>)>,
     notes: Vec<String>,
 }
@@ -155,7 +155,7 @@ fn one_product_is_three_ops_on_the_other_side() {
         let mut run = Run::new(if parts { 1e-5 } else { 0.0 });
         let (a, y, z) = ((1001, &[2, 8, 16][..]), (1002, &[2, 8, 16][..]), (1003, &[2, 8, 16][..]));
         run.call("Aten.mul", &[X], &[a]);
-        // Ops of the same names elsewhere.
+        // Ops with the same names elsewhere.
         run.call("Aten.expand", &[(3, &[16])], &[(3, &[8, 16])]);
         run.call("Aten.view", &[a], &[(1001, &[16, 16])]);
         if parts {
@@ -224,7 +224,7 @@ fn attention_is_one_op_or_its_decomposition() {
                 &[(COMPUTED + (layer + 1) * 100, &[2, 8, 64])],
             );
         }
-        // The loss has a softmax and a product of its own on both sides.
+        // The loss has its own softmax and product on both sides.
         run.call("Functional.softmax", &[(COMPUTED + 300, &[2, 8, 64])], &[(1901, &[2, 8, 64])]);
         run.call("Torch.matmul", &[(1901, &[2, 8, 64]), (90, &[64, 3])], &[(1902, &[2, 8, 3])]);
         run
@@ -309,7 +309,7 @@ fn constants_of_other_sizes_for_other_ops_are_no_pair() {
         run.call(mask, &[(1003, size)], &[(1004, size)]);
         run.call("Aten.gelu", &[x], &[y]);
         let mut rank = run.rank();
-        // `ones` is read by what makes the mask of it.
+        // `ones` is read by the op that makes the mask.
         for (op, slot) in [(0, 0), (1, 0)] {
             rank.ops[op].slots[slot].identity = SeenAs::new(3);
         }
@@ -321,7 +321,8 @@ fn constants_of_other_sizes_for_other_ops_are_no_pair() {
     };
     let small = run("Aten.tril", &[24, 24]);
     assert_eq!(pairs(&small, &run("Aten.triu", &[2048, 2048])), 1);
-    // Of the same size, or read by what both sides have, it is told by name: another size is a finding then.
+    // With the same size, or if read by paired ops, it is recognised by name: a different size is then a
+    // finding.
     assert_eq!(pairs(&small, &run("Aten.triu", &[24, 24])), 2);
     assert_eq!(pairs(&small, &run("Aten.tril", &[2048, 2048])), 3);
 }
@@ -342,7 +343,7 @@ fn one_product_in_the_place_of_two_is_the_partner_of_neither() {
     let (b, c) = (b.rank(), c.rank());
     let Alignment { ops, .. } = align(&b, &c, &Mapping::default());
     assert!(ops.iter().all(|pair| !matches!(pair.ops, Paired::Both(..))), "{ops:?}");
-    // A layer of another width, with nothing in its place, stays a pair: the shapes are the answer.
+    // A layer of another width that nothing replaces stays a pair: the shapes are the finding.
     let of_width = |width: &[u64]| {
         let mut run = Run::new(0.0);
         run.call("Functional.linear", &[x, (4, width)], &[(1007, width)]);
@@ -372,7 +373,7 @@ fn what_the_user_maps_belongs_together() {
     assert!(ops[1].slots.iter().any(|slots| slots == Paired::Both(1, 3)), "{:?}", ops[1].slots);
 }
 
-/// Many ops of few kinds, of which every fiftieth is left out.
+/// Returns a run of many ops of few kinds, without those that `left_out` selects.
 fn long(count: u64, left_out: impl Fn(u64) -> bool, statistics: bool, noise: f64) -> Run {
     let mut run = Run::new(noise);
     run.statistics = statistics;
@@ -403,21 +404,22 @@ fn a_hundred_thousand_ops_are_aligned_in_a_moment() {
         let groups = substitutions(&b, &c, &ops);
         let took = begun.elapsed();
         let right = |pair: &&OpPair| match pair.ops {
-            // Both number the ops that they have in common alike, but for what each left out before them.
+            // Both number their common ops alike, except for those that each left out before them.
             Paired::Both(x, y) => original(x as u64, 17) == original(y as u64, 68),
             _ => false,
         };
         let found = ops.iter().filter(right).count();
-        // Of two equal neighbours, shapes alone cannot tell which one is missing.
+        // Shapes alone cannot tell which of two equal neighbours is missing.
         let least = if statistics { 0.99 } else { 0.95 } * count as f64 * 0.98;
         assert!(found as f64 >= least, "{found} of {count}, statistics {statistics}");
         assert!(!groups.is_empty());
-        // An optimised build takes a tenth of this; the test is for what grows with the square.
+        // An optimised build takes a tenth of this; the test guards against quadratic growth.
         assert!(took.as_secs() < 20, "{took:?}");
     }
 }
 
-/// Place in the whole of the op at `at` where of every hundred the one numbered `left_out` is missing.
+/// Returns the original position of the op at `at` if of every hundred ops the one numbered `left_out` is
+/// missing.
 fn original(at: u64, left_out: u64) -> u64 {
     at / 99 * 100 + at % 99 + u64::from(at % 99 >= left_out)
 }
@@ -444,7 +446,8 @@ fn a_value_has_one_number_on_both_sides_and_wherever_it_is_seen() {
         let at = pair.ops.iter().position(|op| pair.name(op) == name).unwrap();
         &numbers[at]
     };
-    // What has other statistics on each side is one value, of the op that one side alone has as well; a view holds the same elements.
+    // A value with different statistics on each side is one value, also in the op that only one side has; a
+    // view holds the same elements.
     assert_eq!(of("Functional.gelu.0.forward"), [Some(0), Some(1)]);
     assert_eq!(of("Functional.relu.0.forward"), [Some(1), Some(2)]);
     assert_eq!(of("Tensor.view.0.forward"), [Some(1), Some(1)]);

@@ -1,25 +1,25 @@
-//! Numbers for the values of a part: equal where the same tensor was seen, so that whoever reads a result sees what was handed from op
-//! to op.
+//! Numbers for the values of a part: equal if the same tensor was seen, so that readers of a result can follow
+//! values from op to op.
 
 use std::collections::HashMap;
 
 use super::{BySlot, PartPair, value_key};
 use probe_dump::{SeenAs, Slot};
 
-/// How a value is known again.
+/// Identification of a value.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
-    /// As the capture saw it: the same memory, not written to in between.
+    /// By the capture: the same memory, not written to in between.
     Seen(SeenAs),
     /// By a hash of its bytes, or by statistics that are equal to the bit.
     Content(u64),
 }
 
-/// A number from 0 for each slot of `pair`; `None` for what is no tensor, and where nothing tells it.
+/// Returns a number from 0 for each slot of `pair`; `None` if it is not a tensor or cannot be identified.
 ///
-/// The baseline's value counts, the candidate's where only that has the slot.
+/// The baseline's value counts, or the candidate's if only that has the slot.
 pub fn value_numbers(pair: &PartPair) -> BySlot<Option<u32>> {
-    // By side. The candidate's values go by the number of the baseline's that they are compared with.
+    // By side. The candidate's values take the number of the baseline's that they are compared with.
     let mut known: HashMap<(bool, Key), u32> = HashMap::new();
     let mut count = 0;
     let mut number = |baseline: Option<&Slot>, candidate: Option<&Slot>| {

@@ -1,4 +1,5 @@
-//! Levels of families as a file that people can read and change: what `probe calibrate` writes and `--noise` takes.
+//! Levels of families as a file that people can read and edit: written by `probe calibrate`, read by
+//! `--noise`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -30,7 +31,7 @@ struct FamilyEntry {
     error: f64,
 }
 
-/// Passes and their words, those of op names.
+/// Passes and their names, as in op names.
 const PHASES: [(Phase, &str); 4] = [
     (Phase::Forward, "forward"),
     (Phase::Backward, "backward"),
@@ -91,7 +92,7 @@ impl FamilyEntry {
 }
 
 impl Noise {
-    /// The levels as TOML, the largest first. `made_of` says in a line which runs they come from.
+    /// Returns the levels as TOML, the largest first. `made_of` is a line that names the runs they come from.
     pub fn to_toml(&self, made_of: &str) -> String {
         let mut levels: Vec<(&Family, &Level)> = self.levels.iter().collect();
         levels.sort_by(|(a, x), (b, y)| {

@@ -1,5 +1,5 @@
-//! What is known of ops by name: how error passes through them. One table for names of torch functions, tensor methods,
-//! dispatcher ops, modules, and fused ops of NPUs; an op that is not in it is [`Kind::Other`].
+//! Knowledge of ops by name: how error passes through them. One table covers torch functions, tensor methods,
+//! dispatcher ops, modules and fused NPU ops; an op that is not in it is [`Kind::Other`].
 
 mod table;
 
@@ -8,7 +8,7 @@ use table::Table;
 
 use probe_dump::{Op, OpKind};
 
-/// How an op makes its results of its inputs, as far as error is concerned.
+/// The computation of an op, as far as error is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Kind {
@@ -18,15 +18,15 @@ pub(super) enum Kind {
     Recurrent,
     /// Attention in one op: two products with a softmax between them.
     Attention,
-    /// Looks rows up; its gradient is a sum.
+    /// Looks up rows; its gradient is a sum.
     Embedding,
-    /// Hands elements on as they are.
+    /// Passes elements on unchanged.
     Copy,
     /// Adds or subtracts.
     Add,
     /// Multiplies element by element.
     Multiply,
-    /// Divides, or takes a power below 1; the divisor is the last tensor.
+    /// Divides, or raises to a power below 1; the divisor is the last tensor.
     Divide,
     /// Square root.
     Root,
@@ -38,19 +38,19 @@ pub(super) enum Kind {
     Mean,
     /// Turns absolute error into relative: exponentials, softmax.
     Exponential,
-    /// A power; below 1 it magnifies as a root does.
+    /// A power; below 1 it magnifies error as a root does.
     Power,
     /// Takes logarithms or differences of them: absolute error stays absolute.
     Logarithm,
-    /// Logarithm of a softmax, and what is picked of it: an input less a mean of inputs.
+    /// Logarithm of a softmax, and elements picked from it: an input minus a mean of inputs.
     LogSoftmax,
-    /// Centres and scales by what it measures of its input.
+    /// Centres and scales by statistics of its input.
     Normalisation,
-    /// A parameter moved by a quotient of running means.
+    /// A parameter changed by a quotient of running means.
     Update,
-    /// A whole step of an optimizer.
+    /// A whole optimizer step.
     Optimizer,
-    /// Hands out memory without writing to it.
+    /// Returns memory without writing to it.
     Uninitialised,
     /// Draws random numbers.
     Random,
@@ -58,24 +58,24 @@ pub(super) enum Kind {
     Other,
 }
 
-/// What is known of an op.
+/// Knowledge of one op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Traits {
-    /// How error passes through it.
+    /// The way error passes through it.
     pub(super) kind: Kind,
-    /// Chooses between values, so that rounding may flip a choice; its gradient flips with it.
+    /// Chooses between values, so that rounding may flip a choice and the gradient with it.
     pub(super) chooses: bool,
     /// A dispatcher op that computes a gradient.
     pub(super) is_gradient: bool,
-    /// Moves parameters or the state of an optimizer.
+    /// Changes parameters or optimizer state.
     pub(super) optimizes: bool,
 }
 
-/// Operators that can stand on the other side of their operand, or write over it: `__radd__`, `__iadd__`.
+/// Operators with reflected and in-place forms: `__radd__`, `__iadd__`.
 const REFLECTED: [&str; 9] = ["add", "sub", "mul", "truediv", "div", "matmul", "pow", "floordiv", "mod"];
 
-/// Name of an op without what does not change what it computes: the underscores of methods and in-place forms, the side an
-/// operand stands on, the overload.
+/// Returns an op's name without the parts that do not change the computation: the underscores of methods and
+/// in-place forms, the side of the operand, the overload.
 pub(super) fn base(op: &Op) -> &str {
     let api = op.name.api();
     let bare = api.trim_matches('_');
@@ -87,7 +87,7 @@ pub(super) fn base(op: &Op) -> &str {
 }
 
 impl Traits {
-    /// What the table says of an op.
+    /// Looks an op up in the table.
     pub(super) fn of(op: &Op) -> Self {
         let base = base(op);
         let is_module = op.name.kind() == OpKind::Module;

@@ -7,10 +7,10 @@ use serde::Deserialize;
 
 use super::Kind;
 
-/// The table that is compiled in.
+/// The compiled-in table.
 const TEXT: &str = include_str!("traits.toml");
 
-/// The table as it is written.
+/// The table as written in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -33,7 +33,7 @@ struct Optimizes {
     functions: HashSet<String>,
 }
 
-/// The table by name.
+/// The table indexed by name.
 pub(super) struct Table {
     functions: HashMap<String, Kind>,
     modules: HashMap<String, Kind>,
@@ -42,9 +42,9 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The one of this build.
+    /// Returns the table of this build.
     pub(super) fn get() -> &'static Self {
-        // The text is compiled in, and a test reads it.
+        // The text is compiled in, and a test parses it.
         static TABLE: LazyLock<Table> =
             LazyLock::new(|| Table::of(toml::from_str(TEXT).expect("the table of this build can be read")));
         &TABLE
@@ -59,13 +59,13 @@ impl Table {
         }
     }
 
-    /// Kind of a function; `Other` for one that is not known.
+    /// Returns the kind of a function; `Other` if unknown.
     pub(super) fn function(&self, name: &str) -> Kind {
         self.functions.get(name).copied().unwrap_or(Kind::Other)
     }
 
-    /// Kind of a class of modules; `Other` for one that is not known or does several things. Models name classes of their own
-    /// after what they are (`LlamaRMSNorm`, `ChatGLMLayerNorm`).
+    /// Returns the kind of a module class; `Other` if unknown or if it does several things. Models name their
+    /// own classes after what they are (`LlamaRMSNorm`, `ChatGLMLayerNorm`).
     pub(super) fn module(&self, name: &str) -> Kind {
         let by_ending = || match name {
             _ if name.ends_with("Norm") || name.ends_with("Norm2d") => Kind::Normalisation,
@@ -74,13 +74,13 @@ impl Table {
         self.modules.get(name).copied().unwrap_or_else(by_ending)
     }
 
-    /// Whether the function or module chooses between values.
+    /// Returns true if the function or module chooses between values.
     pub(super) fn chooses(&self, name: &str, is_module: bool) -> bool {
         let names = if is_module { &self.chooses.modules } else { &self.chooses.functions };
         names.contains(name)
     }
 
-    /// Whether optimizers are made of this function and models hardly ever.
+    /// Returns true for functions that optimizers use and models hardly ever do.
     pub(super) fn optimizes(&self, name: &str) -> bool {
         self.optimizes.functions.contains(name)
     }

@@ -1,4 +1,4 @@
-//! Whether the other side computes in the place of a group without a partner.
+//! Determines if the other side computes in the place of an unpaired group.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,9 +8,10 @@ use crate::flow::{Flow, Node, Place};
 use probe_dump::Phase;
 use probe_pair::{Substitution, slot_key};
 
-/// For each group, whether the other side computes there as well: by ops of its own, of this group or of one that reads what this one made; or by
-/// something that was not recorded (a kernel of an extension), so that what both sides read behind the group appears there for the
-/// first time on the other side. Where that side hands on a value that was there before, it computes nothing.
+/// Returns, for each group, if the other side also computes there: by its own ops, of this group or of one
+/// that reads this group's results; or by something unrecorded (an extension kernel), so that the values both
+/// sides read behind the group first appear there on the other side. A side that passes on an existing value
+/// computes nothing.
 pub(super) fn answered(flow: &Flow<'_>) -> Vec<bool> {
     let groups = &flow.pair.substitutions;
     let mut answered = vec![false; groups.len()];
@@ -22,14 +23,14 @@ pub(super) fn answered(flow: &Flow<'_>) -> Vec<bool> {
         answered[place] = match computing(flow, group) {
             _ if stand_for_themselves(flow, group) => false,
             [Some(_), Some(_)] => true,
-            // By functions between modules.
+            // Computed by functions between modules.
             _ if flow.modules_alone && group.boundary.is_empty() => true,
             [Some(first), None] => appearance.is_new(flow, group, 1, first),
             [None, Some(first)] => appearance.is_new(flow, group, 0, first),
             [None, None] => false,
         } || group.feeds.iter().any(|&next| answered[next]);
     }
-    // What flows back through a group flows back through what stands in its place.
+    // If the forward group is answered, so is its backward group.
     let forward: HashMap<&str, usize> = groups
         .iter()
         .enumerate()
@@ -47,9 +48,9 @@ pub(super) fn answered(flow: &Flow<'_>) -> Vec<bool> {
     answered
 }
 
-/// Where the values of each side appear first.
+/// First appearance of each side's values.
 struct Appearance {
-    /// Among the ops that both sides have.
+    /// In paired ops.
     paired: [HashMap<u64, usize>; 2],
     alone: MadeAlone,
 }
@@ -68,8 +69,8 @@ impl Appearance {
         Self { paired, alone: MadeAlone::of(flow, computes) }
     }
 
-    /// Whether all that is read behind a group, of which `side` has no op that computes, is new on that side: no op that both have knew it
-    /// before `first`.
+    /// Returns true if everything read behind a group, in which `side` has no computing op, is new on that
+    /// side: no paired op saw it before `first`.
     fn is_new(&self, flow: &Flow<'_>, group: &Substitution, side: usize, first: usize) -> bool {
         let read = |&(op, slot): &Place, side: usize| {
             let (b, c) = flow.pair.slot_at(op, slot);
@@ -80,7 +81,7 @@ impl Appearance {
                 self.alone.has(side, key) || self.paired[side].get(&key).is_some_and(|&seen| seen >= first)
             })
         };
-        // What is only handed on in the group is not what the other side computes.
+        // Values that the group only passes on are not computed by the other side.
         let ops = if side == 0 { &group.candidate } else { &group.baseline };
         let made: HashSet<u64> = ops.iter().flat_map(|&op| made_anew(&flow.nodes[op])).collect();
         let reads_made = |place: &&Place| read(place, 1 - side).is_some_and(|key| made.contains(&key));
@@ -90,7 +91,7 @@ impl Appearance {
     }
 }
 
-/// What the results of an op are known by, but for those that it was given.
+/// Returns the keys of an op's results, except those of its inputs.
 fn made_anew(node: &Node<'_>) -> HashSet<u64> {
     let keys = |results: bool| {
         let slots = node.op.slots.iter().filter(move |slot| slot.side.is_result() == results);

@@ -1,4 +1,4 @@
-//! What the precision of products explains of groups without a partner.
+//! Differences behind unpaired groups that the precision of products explains.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,11 @@ use crate::ops::Kind;
 use crate::precision::Precision;
 use probe_pair::Substitution;
 
-/// Names of the ops of both sides that multiply: groups of the same ones compute in the same precision, such as the attention of every layer.
+/// Names of both sides' product ops: groups with the same ones compute in the same precision, such as the
+/// attention of every layer.
 type Products<'a> = [Vec<&'a str>; 2];
 
-/// The least that any group of the same products is off by.
+/// Smallest error of any group with the same products.
 pub(super) struct Levels<'a>(HashMap<Products<'a>, f64>);
 
 impl<'a> Levels<'a> {
@@ -29,7 +30,7 @@ impl<'a> Levels<'a> {
         Self(levels)
     }
 
-    /// `None` where a group has no products.
+    /// Returns `None` if a group has no products.
     fn products(flow: &Flow<'a>, group: &Substitution) -> Option<Products<'a>> {
         let multiplies = |op: &&usize| {
             matches!(flow.nodes[**op].traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention)
@@ -40,8 +41,8 @@ impl<'a> Levels<'a> {
         products.iter().any(|names| !names.is_empty()).then_some(products)
     }
 
-    /// Whether a difference behind a group that multiplies is one that another precision of its products makes: all groups of the same
-    /// products have it then.
+    /// Returns true if another precision of a group's products explains the difference behind it: all groups
+    /// with the same products then have it.
     pub(super) fn explain(&self, flow: &Flow<'a>, group: &Substitution, candidate: &Candidate) -> bool {
         let Some((slot, products)) = candidate.slot.zip(Self::products(flow, group)) else { return false };
         let fact = flow.fact(candidate.seen.unwrap_or((candidate.op, slot)));

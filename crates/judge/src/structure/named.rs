@@ -1,4 +1,4 @@
-//! Which op of a group without a partner is named.
+//! Chooses the op of an unpaired group that is named.
 
 use std::collections::HashSet;
 
@@ -9,17 +9,18 @@ use crate::precision::Precision;
 use probe_dump::{Phase, TensorRecord};
 use probe_pair::{Substitution, apart, value_key};
 
-/// Ops of a group that are held against one another to find the one that is named.
+/// Maximum number of a group's ops that are compared to find it.
 const LOOKED_AT: usize = 256;
 
-/// The op of a group that is named: where it stands in the place of others, the first of the candidate's that computes from data and whose
-/// result no op of the baseline has there. Of one side alone the first, and the forward call of a backward op.
+/// Returns the op of a group that is named. If the group replaces others: the candidate's first op that
+/// computes from data and whose result no baseline op has there. If only one side has ops: the first, or its
+/// forward call if it is a backward op.
 pub(super) fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>) -> usize {
     let group = &flow.pair.substitutions[place];
     let alone = match computing(flow, group) {
         _ if group.baseline.is_empty() || group.candidate.is_empty() => Some(first),
         [Some(_), Some(_)] => None,
-        // What the other side has only copies.
+        // The other side only copies.
         [b, c] => Some(b.or(c).unwrap_or(first)),
     };
     if let Some(alone) = alone {
@@ -29,7 +30,7 @@ pub(super) fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&
     let expected = shown.and_then(|candidate| candidate.beyond).map(|beyond| beyond.expected);
     let made = region.iter().flat_map(|group| &group.baseline).flat_map(|&op| tensors(&flow.nodes[op], true));
     let results: Vec<&TensorRecord> = made.take(LOOKED_AT).collect();
-    // Layouts of attention differ in the order of their dimensions.
+    // Attention layouts differ in the order of their dimensions.
     let dimensions = |record: &TensorRecord| {
         let mut sizes = record.squeezed_shape();
         sizes.sort_unstable();
@@ -43,7 +44,7 @@ pub(super) fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&
         let close = apart(other, made).is_some_and(|off| off <= allowed(made));
         close && dimensions(made) == dimensions(other)
     };
-    // Of a product with the weights of several side by side.
+    // Covers one product with several weights side by side.
     let together = |node: &Node<'_>, made: &TensorRecord| {
         let several = region.iter().flat_map(|group| &group.baseline).map(|&op| &flow.nodes[op]);
         let several = several.filter(|other| other.op.name.stem() == node.op.name.stem());
@@ -52,12 +53,12 @@ pub(super) fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&
         apart_from_parts(made, &parts).is_some_and(|off| off <= allowed(made))
     };
     let has_counterpart = |node: &Node<'_>| {
-        // What comes behind the first result of a forward pass is for the backward pass.
+        // Forward results after the first are for the backward pass.
         let results_of_it = if node.is_backward() { usize::MAX } else { 1 };
         let mut made = tensors(node, true).take(results_of_it);
         made.all(|made| results.iter().any(|other| about(made, other)) || together(node, made))
     };
-    // What rests on no data, such as a mask, is no result.
+    // Values that do not depend on data, such as a mask, are no results.
     let mut constants: HashSet<u64> = HashSet::new();
     let mut suspects = Vec::new();
     for &op in region.iter().flat_map(|group| &group.candidate).filter(|&&op| !flow.nodes[op].is_module()) {
@@ -72,8 +73,8 @@ pub(super) fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&
     suspect.copied().or(group.candidate.first().copied()).unwrap_or(first)
 }
 
-/// How far the extremes and the norm of a tensor are apart from those of several put together, relative to its own; `None` where it does not have as
-/// many elements.
+/// Returns the distance between the extremes and norm of a tensor and those of several tensors combined,
+/// relative to its own; `None` if the element counts differ.
 fn apart_from_parts(whole: &TensorRecord, parts: &[&TensorRecord]) -> Option<f64> {
     if parts.len() < 2 || parts.iter().map(|part| part.len()).sum::<u64>() != whole.len() {
         return None;
@@ -93,7 +94,8 @@ fn apart_from_parts(whole: &TensorRecord, parts: &[&TensorRecord]) -> Option<f64
     Some(off.into_iter().map(|(whole, parts, size)| (whole - parts).abs() / size).fold(0.0, f64::max))
 }
 
-/// A group, and before it those that it reads, and those that are read by these alone: nothing that both sides have shows what they hand on.
+/// Returns a group, preceded by the groups it reads and those that only these read: no paired op shows what
+/// they pass on.
 fn region<'a>(flow: &Flow<'a>, place: usize) -> Vec<&'a Substitution> {
     let groups = &flow.pair.substitutions;
     let mut within = vec![place];
@@ -107,7 +109,7 @@ fn region<'a>(flow: &Flow<'a>, place: usize) -> Vec<&'a Substitution> {
     within.iter().rev().map(|&place| &groups[place]).collect()
 }
 
-/// The forward call of a backward op, which has no partner either; the op itself where there is none.
+/// Returns the forward call of a backward op, which is unpaired too; the op itself if there is none.
 fn forward_of(flow: &Flow<'_>, op: usize) -> usize {
     let name = flow.nodes[op].op.name.in_phase(Phase::Forward);
     let members =
@@ -116,7 +118,7 @@ fn forward_of(flow: &Flow<'_>, op: usize) -> usize {
     members.find(|&member| name.as_deref() == Some(flow.nodes[member].op.name.as_str())).unwrap_or(op)
 }
 
-/// Whether an op makes more than indices, lengths and masks.
+/// Returns true if an op makes more than indices, lengths and masks.
 fn makes_floats(node: &Node<'_>) -> bool {
     tensors(node, true).any(|record| record.dtype.known().is_some_and(|dtype| Precision::of(dtype).is_some()))
 }

@@ -1,29 +1,31 @@
-//! What noise explains of an error besides its size: a single choice that flipped, and a factor common to all elements.
+//! Errors that noise explains apart from their size: a single flipped choice, and a factor common to all
+//! elements.
 
 use super::super::ops::Kind;
 use super::super::transfer::{InputError, largest};
 use super::{Place, Walk, transfer};
 use probe_measure::Evidence;
 
-/// Share of the error that inputs explain which may be a factor: in sound pairs of public models, at most half of this.
+/// Fraction of the explained error that may be a factor: in sound pairs of public models, at most half of
+/// this.
 const DIRECTED: f64 = 0.1;
 
-/// Share of an error from which on it is that of one element.
+/// Fraction of an error from which on it counts as that of one element.
 const ONE_ELEMENT: f64 = 0.9;
 
-/// Flips expected from which on one may have been: one in a thousand, for a run has many choices.
+/// Expected flips from which on one may have happened: one in a thousand, because a run has many choices.
 const ONE_FLIP: f64 = 1e-3;
 
-/// Choices that may have flipped beside the number that is expected: where that is small, more do once in 50,000 times (0.02 of them
-/// expected, three found).
+/// Choices that may have flipped besides the expected number: if that is small, more do once in 50,000 times
+/// (0.02 of them expected, three found).
 const FEW: f64 = 2.0;
 
-/// A factor that inputs have may be squared.
+/// A factor of the inputs may be squared.
 const SQUARED: f64 = 2.0;
 
 impl Walk<'_, '_> {
-    /// Whether the error of a gradient is that of one element, which a choice let through on one side alone, and noise may have
-    /// flipped that choice.
+    /// Returns true if the error of a gradient is that of one element that a choice let through on one side
+    /// only, and noise may have flipped that choice.
     pub(super) fn may_be_one_choice(
         &self,
         place: Place,
@@ -43,8 +45,8 @@ impl Walk<'_, '_> {
             && transfer::flips(fact.len, near) > ONE_FLIP
     }
 
-    /// Whether the error of a gradient that arrives may be that of the few elements which functions that were not recorded let through on
-    /// one side alone.
+    /// Returns true if the error of an arriving gradient may be that of the few elements that unrecorded
+    /// functions let through on one side only.
     pub(super) fn may_be_few_choices(&self, place: Place) -> bool {
         let fact = self.flow.fact(place);
         let flips = FEW + transfer::flips(fact.len, self.worst);
@@ -52,7 +54,7 @@ impl Walk<'_, '_> {
         alone * flips.sqrt() >= ONE_ELEMENT * fact.distance
     }
 
-    /// Error of the element that is off most; of a sketch, of the few that share its lane.
+    /// Returns the largest error of an element; for a sketch, of the few that share its lane.
     fn largest_error(&self, place: Place) -> Option<f64> {
         match self.flow.evidence.at(place.0, place.1) {
             Evidence::Data(kept) => kept.metrics().max_abs_err,
@@ -61,16 +63,17 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Whether few of the elements of an op's results are independent of one another, so that noise may be a factor of all: rows picked
-    /// out of a table, squares that an optimizer keeps, gradients of products, of which a few rows make the most, and those behind
-    /// choices, of which one may flip.
+    /// Returns true if few elements of an op's results are independent, so that noise may be a factor common
+    /// to all: rows picked from a table, squares that an optimizer keeps, gradients of products, of which a
+    /// few rows dominate, and gradients behind choices, of which one may flip.
     pub(super) fn has_few_directions(&self, position: usize) -> bool {
         let node = &self.flow.nodes[position];
         let gradient = node.is_backward() && (node.traits.chooses || node.traits.kind == Kind::Product);
         gradient || node.traits.optimizes || node.traits.kind == Kind::Embedding
     }
 
-    /// How much of a factor common to a result comes of its inputs: of factors they have, and of noise that became one.
+    /// Returns the part of a common factor that comes from the inputs: factors they have, and noise that
+    /// became one.
     pub(super) fn gain_explained(
         &self,
         place: Place,
@@ -83,7 +86,8 @@ impl Walk<'_, '_> {
         let factor = largest(inputs().map(|(place, _)| self.flow.fact(*place).gain().abs()));
         let error = largest(inputs().map(|(_, error)| error.relative));
         let magnified = if error > 0.0 { (explained / error).max(1.0) } else { 1.0 };
-        // Where a few elements are all there is, their noise has a direction; norms are known as they were written.
+        // If a few elements dominate, their noise has a direction; norms are known as precisely as they were
+        // written.
         let few = DIRECTED.max(fact.largest / fact.norm);
         let (directed, written) = match fact.norms {
             (b, c) if fact.blind => {
@@ -94,7 +98,8 @@ impl Walk<'_, '_> {
         (SQUARED * factor * magnified).hypot(directed * explained).hypot(written)
     }
 
-    /// Directions that noise of a result may have, at most: the rank of a product is that of its smaller side.
+    /// Returns the maximum number of directions that noise of a result may have: the rank of a product is that
+    /// of its smaller side.
     fn directions(&self, place: Place) -> f64 {
         if self.flow.nodes[place.0].traits.kind != Kind::Product {
             return f64::INFINITY;
@@ -105,7 +110,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// By how much, relative to it, a number was rounded to the type that it was written in: that shows in its last digits.
+/// Returns the relative rounding of a number by the format it was written in, which shows in its last digits.
 fn rounded_by(number: f64) -> f64 {
     match number.to_bits().trailing_zeros() {
         45.. => f64::from(f32::EPSILON) * f64::from(1 << 15),

@@ -1,4 +1,5 @@
-//! How well the distance of two sketches estimates the distance of their tensors: bounds as `docs/formats.md` states them.
+//! Tests how well the distance of two sketches estimates the distance of their tensors: bounds as stated in
+//! `docs/formats.md`.
 
 use crate::sketch::{mix, sketch_distance};
 use probe_dump::{Content, DType, Sketch, SketchVersion, TensorRef};
@@ -14,7 +15,7 @@ fn sketch(values: &[f32]) -> Sketch {
     observe(TensorRef::strided(&bytes, DType::F32, &shape, &[1], 0).unwrap(), SKETCH).sketch.unwrap()
 }
 
-/// About normal, mean 0, deviation 1; a function of seed and index.
+/// Returns approximately normal noise, mean 0, deviation 1; a function of seed and index.
 fn noise(seed: u64, index: usize) -> f32 {
     let draw = |salt: u64| (mix((seed << 40) ^ ((index as u64) << 4) ^ salt) >> 40) as f32 / (1 << 24) as f32;
     (0..12).map(draw).sum::<f32>() - 6.0
@@ -24,7 +25,7 @@ fn distance(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Estimate over truth of what `change` does to a tensor of `count` elements.
+/// Returns the ratio of the estimated to the true effect of `change` on a tensor of `count` elements.
 fn ratio(count: usize, change: impl Fn(usize, f32) -> f32) -> f64 {
     let a: Vec<f32> = (0..count).map(|index| noise(1, index)).collect();
     let b: Vec<f32> = a.iter().enumerate().map(|(index, &value)| change(index, value)).collect();
@@ -86,7 +87,7 @@ fn structured_differences_are_estimated_within_a_fifth() {
     part("column", &|_, column| column == 33);
     part("block", &|row, column| (64..96).contains(&row) && (128..160).contains(&column));
     part("half", &|row, _| row >= 256);
-    // Two rows change places.
+    // Two rows swap places.
     let values: Vec<f32> = (0..count).map(|index| noise(1, index)).collect();
     let swapped = |index: usize, value: f32| match index / columns {
         10 => values[index + 90 * columns],

@@ -1,4 +1,4 @@
-//! What capture may rely on: the same bits on every body, for every layout, beside every content.
+//! Guarantees for capture: the same bits on every body, for every layout, with every content.
 
 use crate::golden::tensors;
 use crate::simd::Body;
@@ -21,7 +21,7 @@ fn supported() -> impl Iterator<Item = Body> {
     Body::ALL.into_iter().filter(|body| body.is_supported())
 }
 
-/// All digits and signs: what `==` on floats would let pass.
+/// Formats all digits and signs, which `==` on floats would ignore.
 fn exact(found: &Observation) -> String {
     let lanes = found.sketch.as_ref().map(|sketch| sketch.lanes.map(f32::to_bits));
     format!("{:?} {:?} {:?} {lanes:?} {:?}", found.statistics, found.places, found.counts, found.hash)
@@ -75,7 +75,7 @@ fn an_element_that_is_not_finite_is_left_out_wherever_it_stands() {
     }
 }
 
-/// The least number of a type, and the next one, which is no sentinel where the type has any.
+/// Returns the least number of a type, and the next one that is not a sentinel if the type has any.
 fn least(dtype: DType) -> Option<[Vec<u8>; 2]> {
     Some(match dtype {
         DType::F64 => [f64::MIN, -(SENTINEL.next_down())].map(|value| value.to_le_bytes().to_vec()),

@@ -1,4 +1,5 @@
-//! Observations against an independent implementation: `testdata/make/sketch_vectors.py` made the expectations.
+//! Tests observations against an independent implementation: `testdata/make/sketch_vectors.py` made the
+//! expectations.
 
 use serde_json::Value;
 
@@ -23,13 +24,13 @@ fn number(value: &Value) -> Number {
     }
 }
 
-/// Bits of the lanes, eight hexadecimal digits each.
+/// Returns the bits of the lanes, eight hexadecimal digits each.
 fn lanes(value: &Value) -> [u32; SKETCH_LANES] {
     let text = value.as_str().unwrap();
     std::array::from_fn(|lane| u32::from_str_radix(&text[8 * lane..8 * lane + 8], 16).unwrap())
 }
 
-/// Equal, or as near as two ways of rounding leave it.
+/// Returns true if equal, or as near as two ways of rounding allow.
 fn near(found: f64, expected: f64, tolerance: f64, scale: f64) -> bool {
     found.to_bits() == expected.to_bits()
         || (found - expected).abs() <= tolerance * if scale > expected.abs() { scale } else { expected.abs() }

@@ -1,4 +1,4 @@
-//! Places against a search element by element.
+//! Tests positions against a search element by element.
 
 use super::*;
 use crate::golden::tensors;
@@ -6,7 +6,8 @@ use crate::sums::SEGMENT;
 use crate::{Crew, observe, observe_with};
 use probe_dump::{ALL_DTYPES, Content};
 
-/// The elements as integers in the order of their values, those that are equal as one; none of those that are not finite.
+/// Returns the elements as integers in the order of their values, equal for equal elements; `None` for
+/// non-finite elements.
 fn ranks(dtype: DType, bytes: &[u8]) -> Vec<Option<i128>> {
     if matches!(dtype, DType::I64 | DType::U64) {
         let mut values: Vec<i128> = Vec::new();
@@ -26,7 +27,7 @@ fn ranks(dtype: DType, bytes: &[u8]) -> Vec<Option<i128>> {
 fn expected(dtype: DType, bytes: &[u8]) -> Option<(u64, u64)> {
     let ranks: Vec<(i128, u64)> =
         ranks(dtype, bytes).into_iter().zip(0..).filter_map(|(rank, index)| Some((rank?, index))).collect();
-    // Of equal ones the first, which has the least index.
+    // Among equal elements the first, which has the least index.
     let greatest = ranks.iter().max_by_key(|(rank, index)| (*rank, std::cmp::Reverse(*index)))?;
     Some((greatest.1, ranks.iter().min()?.1))
 }
@@ -53,7 +54,7 @@ fn they_are_the_first_in_row_major_order() {
 
 #[test]
 fn ties_go_to_the_first_however_the_elements_lie_in_memory() {
-    // In all blocks, in a few, and in one; in the order of memory the last comes first.
+    // In all blocks, in a few, and in one; in memory order the last comes first.
     for dtype in [DType::F32, DType::Bf16, DType::U8, DType::I64] {
         for (rows, columns) in [(128, 96), (7, 3000), (3000, 7), (257, 255)] {
             for (apart, from) in [(1, 0), (3, 0), (977, 0), (9000, 0), (2, rows * columns - 5)] {
@@ -65,7 +66,7 @@ fn ties_go_to_the_first_however_the_elements_lie_in_memory() {
                 };
                 let value =
                     |index: usize| if index >= from && (index - from).is_multiple_of(apart) { 9 } else { 5 };
-                // Row-major index of each place in memory.
+                // Row-major index of each position in memory.
                 let bytes: Vec<u8> = (0..rows * columns)
                     .flat_map(|place| of(value(place % rows * columns + place / rows)))
                     .collect();

@@ -1,8 +1,9 @@
-//! The body for x86-64 with AVX-512 (F, BW, DQ, VL): sixteen elements a step, one sweep over the block.
+//! The body for x86-64 with AVX-512 (F, BW, DQ, VL): sixteen elements per step, one sweep over the block.
 //!
-//! Sums are eight binary64 lanes; a step adds its first eight elements, then its last eight, to the same lanes, which
-//! is the lane order of the portable body. Products of two binary32 values are exact in binary64, so the fused
-//! multiply-add gives the bits of a product and a sum; the squared difference is not exact and is not fused.
+//! Sums are eight binary64 lanes; a step adds its first eight elements, then its last eight, to the same
+//! lanes, which is the lane order of the portable body. Products of two binary32 values are exact in binary64,
+//! so the fused multiply-add gives the bits of a product and a sum; the squared difference is not exact and is
+//! not fused.
 
 #![expect(unsafe_code, reason = "vector loads and stores through pointers")]
 
@@ -21,7 +22,7 @@ use probe_dump::DType;
 
 use super::{BF16, F32, Path, fetch_ahead, portable, size_of_kind};
 
-/// Elements a step takes.
+/// Number of elements per step.
 const STEP: usize = 16;
 
 /// All lanes.
@@ -58,8 +59,8 @@ fn widen<const KIND: u8>(raw: Raw) -> __m512 {
     }
 }
 
-/// Loads up to sixteen elements, as they are and widened. Beyond the end lies NaN, which is left out of every sum;
-/// how many there are is the third result, to be taken off the counts of NaN.
+/// Loads up to sixteen elements, raw and widened. The rest is NaN, which is excluded from every sum; the third
+/// result is its count, to be subtracted from the counts of NaN.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 fn load_padded<const KIND: u8>(bytes: &[u8]) -> (Raw, __m512, u64) {
@@ -83,22 +84,22 @@ fn halves(x: __m512) -> [__m512d; 2] {
     [_mm512_cvtps_pd(_mm512_castps512_ps256(x)), _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(x))]
 }
 
-/// A one that the compiler cannot see. Adding `x * 1` is adding `x`, but keeps busy the multipliers instead of the
-/// adders, which are the bottleneck.
+/// Returns a one that is opaque to the compiler. Adding `x * 1` is adding `x`, but uses the multipliers
+/// instead of the adders, which are the bottleneck.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 fn hidden_one() -> __m512d {
     _mm512_set1_pd(std::hint::black_box(1.0))
 }
 
-/// Adds products that are exact.
+/// Adds exact products.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 fn add_products(sum: __m512d, x: [__m512d; 2], y: [__m512d; 2]) -> __m512d {
     _mm512_fmadd_pd(x[1], y[1], _mm512_fmadd_pd(x[0], y[0], sum))
 }
 
-/// Running largest ULP distance of lanes whose signs agree, and the signs of those that do not.
+/// Running largest ULP distance of lanes whose signs agree, and the signs of the others.
 #[derive(Clone, Copy)]
 struct Ulp {
     largest: __m512i,
@@ -112,7 +113,7 @@ impl Ulp {
         Self { largest: _mm512_setzero_si512(), signs: _mm512_setzero_si512() }
     }
 
-    /// Takes the lanes `both`. Where the signs agree, bit patterns are as far apart as the numbers they stand for.
+    /// Adds the lanes `both`. If the signs agree, bit patterns are as far apart as the numbers they represent.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
     fn add<const KIND: u8, const SIGNS: bool>(&mut self, b: Raw, c: Raw, both: __mmask16) {
@@ -140,7 +141,7 @@ impl Ulp {
         }
     }
 
-    /// Largest distance, and whether some signs differed (the distance is then of no use).
+    /// Returns the largest distance, and true if some signs differed (the distance is then invalid).
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
     fn finish<const KIND: u8>(self) -> (u64, bool) {
@@ -188,7 +189,7 @@ impl Side {
         }
     }
 
-    /// Adds sums and extremes of finite elements; zeros only where asked.
+    /// Adds sums and extremes of finite elements; zeros only if `ZEROS`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
     fn add<const ZEROS: bool>(&mut self, x: __m512, wide: [__m512d; 2]) {
@@ -201,7 +202,7 @@ impl Side {
         }
     }
 
-    /// As [`Side::add`], leaving out what is not finite. Returns the lanes that are.
+    /// Like [`Side::add`], without non-finite elements. Returns the finite lanes.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
     fn add_masked(&mut self, x: __m512) -> __mmask16 {
@@ -254,7 +255,7 @@ struct Pair {
     rel: __m512d,
     max_rel: __m512,
     max_abs: __m512,
-    /// The same in binary64, for the types whose coarse differences would tie in binary32 all the time.
+    /// The same in binary64, for the types whose coarse differences would constantly tie in binary32.
     max_abs_wide: __m512d,
     within_1e3: u32,
     within_5e3: u64,
@@ -374,7 +375,7 @@ fn finite_lanes(x: __m512) -> __mmask16 {
     _mm512_cmp_ps_mask::<_CMP_LT_OQ>(_mm512_abs_ps(x), _mm512_set1_ps(f32::INFINITY))
 }
 
-/// Lanes that are NaN, +Inf and -Inf.
+/// Masks of the lanes that are NaN, +Inf and -Inf.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 fn classes(x: __m512) -> [__mmask16; 3] {
@@ -428,7 +429,7 @@ fn pair_finite<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8]) -> BlockSu
     pair.baseline_squares = baseline.squares;
     pair.candidate_squares = candidate.squares;
     if !ZEROS && pair.max_rel >= 1.0 {
-        // Only then can the candidate hold a zero or another sign. The loop is spared the question.
+        // Only then can the candidate hold a zero or another sign. This keeps the check out of the loop.
         signs = true;
         candidate.zeros = zeros::<KIND>(c);
     }
@@ -485,7 +486,7 @@ fn pair_masked<const KIND: u8>(b: &[u8], c: &[u8]) -> BlockSums {
     }
 }
 
-/// Largest ULP distance over both-finite positions, whatever the signs.
+/// Returns the largest ULP distance over both-finite positions, for any signs.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 fn ulp_across_signs<const KIND: u8>(b: &[u8], c: &[u8]) -> u64 {
     let mut largest = _mm512_setzero_si512();
@@ -512,7 +513,7 @@ fn ordered<const KIND: u8>(raw: Raw) -> __m512i {
     _mm512_mask_sub_epi32(bits, _mm512_movepi32_mask(bits), _mm512_set1_epi32(lowest), bits)
 }
 
-/// Sums of a block of one tensor, whatever its elements; see [`super::portable::side`].
+/// Sums of a block of one tensor with any elements; see [`super::portable::side`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 pub(crate) fn masked_side<const KIND: u8>(bytes: &[u8]) -> SideSums {
     let mut side = Side::new(hidden_one());
@@ -567,7 +568,7 @@ fn sketch_row<const KIND: u8, const MASKED: bool>(bytes: &[u8], sums: &mut Signe
     }
 }
 
-/// Zeros of whole steps.
+/// Returns the number of zeros in whole steps.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 fn zeros<const KIND: u8>(bytes: &[u8]) -> u64 {
     let mut side = Side::new(hidden_one());
@@ -577,7 +578,8 @@ fn zeros<const KIND: u8>(bytes: &[u8]) -> u64 {
     side.zeros.into()
 }
 
-/// First element with the largest absolute error above `floor`; `hint` is that of the block's sums.
+/// Returns the first element with the largest absolute error above `floor`; `hint` is that of the block's
+/// sums.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 #[expect(clippy::cast_possible_truncation, reason = "differences are compared after the same rounding")]
 pub(crate) fn locate<const KIND: u8>(hint: f64, floor: Option<f64>, b: &[u8], c: &[u8]) -> Option<Record> {
@@ -587,7 +589,7 @@ pub(crate) fn locate<const KIND: u8>(hint: f64, floor: Option<f64>, b: &[u8], c:
     let step = STEP * size_of_kind(KIND);
     let mut look = |first: usize, b: __m512, c: __m512| {
         let difference = _mm512_abs_ps(_mm512_sub_ps(c, b));
-        // Rounded to binary32, the largest error is the hint: few steps come further than this.
+        // Rounded to binary32, the largest error equals the hint: few steps get past this check.
         if _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(difference, hint) == 0 {
             return;
         }
@@ -625,25 +627,25 @@ pub(crate) fn pair_lanes<A: Arithmetic>(path: Path, b: &[A::Item], c: &[A::Item]
     portable::pair::<A>(path, b, c)
 }
 
-/// As [`pair_lanes`], for one tensor.
+/// Like [`pair_lanes`], for one tensor.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 pub(crate) fn side_lanes<A: Arithmetic>(masked: bool, x: &[A::Item]) -> SideSums {
     portable::side::<A>(masked, x)
 }
 
-/// As [`pair_lanes`], for the sketch of one tensor.
+/// Like [`pair_lanes`], for the sketch of one tensor.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 pub(crate) fn sketch_lanes<A: Arithmetic>(masked: bool, x: &[A::Item], sums: &mut SignedSums) {
     portable::sketch::<A>(masked, x, sums);
 }
 
-/// As [`pair_lanes`], for decoding.
+/// Like [`pair_lanes`], for decoding.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 pub(crate) fn decode<T: Decode>(dtype: DType, bytes: &[u8], out: &mut Vec<T>) {
     T::decode(dtype, bytes, out);
 }
 
-/// As [`pair_lanes`], for the distance in units in the last place.
+/// Like [`pair_lanes`], for the distance in units in the last place.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 pub(crate) fn largest_ulp(dtype: DType, b: &[u8], c: &[u8]) -> u64 {
     ulp::largest(dtype, b, c)

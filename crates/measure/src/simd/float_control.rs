@@ -1,12 +1,12 @@
 //! The CPU's floating-point mode while kernels run.
 //!
-//! A host process (a training script, say) may have turned on flush-to-zero or another rounding, and threads inherit
-//! that. Results would then differ between hosts, and subnormals would count as zeros.
+//! A host process (such as a training script) may have enabled flush-to-zero or another rounding mode, and
+//! threads inherit that. Results would then differ between hosts, and subnormals would count as zeros.
 
 #![expect(unsafe_code, reason = "the mode can only be read and written by assembly")]
 
-/// While it lives, the calling thread computes in the mode that Rust assumes: rounding to nearest, subnormals kept.
-/// Dropping it brings back what was there.
+/// While it lives, the calling thread computes in the mode that Rust assumes: rounding to nearest, subnormals
+/// kept. Dropping it restores the previous mode.
 #[derive(Debug)]
 pub(crate) struct DefaultFloat {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -17,12 +17,12 @@ pub(crate) struct DefaultFloat {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const DEFAULT: u32 = 0x1f80;
 
-/// The exception flags, which say what happened and change nothing.
+/// The exception flags, which report events and change nothing.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const FLAGS: u32 = 0x3f;
 
 impl DefaultFloat {
-    /// Enters the default mode; costs a few nanoseconds when it is on already.
+    /// Enters the default mode; costs a few nanoseconds if it is already active.
     pub(crate) fn enter() -> Self {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
@@ -49,16 +49,16 @@ impl Drop for DefaultFloat {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn mode() -> u32 {
     let mut mode = 0_u32;
-    // SAFETY: stores four bytes to a place that has four, and changes no register.
+    // SAFETY: stores four bytes to a location of four bytes, and changes no register.
     unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut mode, options(nostack, preserves_flags)) };
     mode
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn set_mode(mode: u32) {
-    // SAFETY: loads four bytes from a place that has four. Both values ever passed were valid in this register: the
-    // documented default, and what was read from it. Rust assumes the default, so entering it breaks no assumption,
-    // and going back restores what the caller of this library ran with.
+    // SAFETY: loads four bytes from a location of four bytes. Both values ever passed were valid in this
+    // register: the documented default, and a value read from it. Rust assumes the default, so entering it
+    // breaks no assumption, and going back restores the mode of this library's caller.
     unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const mode, options(nostack, preserves_flags)) };
 }
 

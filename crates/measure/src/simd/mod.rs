@@ -1,6 +1,6 @@
 //! The bodies of the kernels, one leaf file per instruction set. The only place in `measure` with unsafe code.
 //!
-//! Every body gives the same bits. A body is chosen once per tensor; nothing but speed depends on it.
+//! Every body gives the same bits. A body is chosen once per tensor; only speed depends on it.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -27,21 +27,21 @@ use super::{
     sums::{Magnitude, Record},
 };
 
-/// What a kernel may assume of a block. A block that several paths accept gets the same bits from each.
+/// Assumptions of a kernel about a block. A block that several paths accept gets the same bits from each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Path {
     /// All finite, no zero in the baseline. A violation shows as a sum that is not finite.
     Plain,
     /// All finite. A violation shows as a sum of squares that is not finite.
     ZeroAware,
-    /// Nothing.
+    /// No assumptions.
     Masked,
 }
 
-/// An instruction set that has a body of its own.
+/// An instruction set with its own body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// AVX-512 with F, BW, DQ and VL, and what [`Avx2`](Self::Avx2) has.
+    /// AVX-512 with F, BW, DQ and VL, plus the features of [`Avx2`](Self::Avx2).
     Avx512,
     /// AVX2 with FMA and F16C.
     Avx2,
@@ -53,7 +53,7 @@ impl Body {
     /// Every body, fastest first.
     pub(crate) const ALL: [Self; 3] = [Self::Avx512, Self::Avx2, Self::Portable];
 
-    /// Can this CPU run it? The standard library asks the CPU once and remembers.
+    /// Returns true if this CPU can run it. The standard library queries the CPU once and caches the answer.
     pub(crate) fn is_supported(self) -> bool {
         match self {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -77,7 +77,7 @@ impl Body {
         }
     }
 
-    /// The fastest body that this CPU can run.
+    /// Returns the fastest body that this CPU can run.
     pub(crate) fn detected() -> Self {
         Self::ALL.into_iter().find(|body| body.is_supported()).unwrap_or(Self::Portable)
     }
@@ -91,7 +91,7 @@ pub(crate) struct Lanes(Body);
 macro_rules! on_body {
     ($self:ident, $name:ident::<$type:ty>($($argument:expr),*), $portable:expr) => {
         match $self.0 {
-            // SAFETY: `new` has seen that the CPU has the instructions.
+            // SAFETY: `new` has checked that the CPU has the instructions.
             #[cfg(target_arch = "x86_64")]
             Body::Avx512 => unsafe { avx512::$name::<$type>($($argument),*) },
             // SAFETY: as above.
@@ -104,7 +104,7 @@ macro_rules! on_body {
 
 #[expect(unsafe_code, reason = "calls code for instructions that not every CPU has")]
 impl Lanes {
-    /// The portable code for `body`.
+    /// Returns the portable code for `body`.
     ///
     /// # Panics
     /// If this CPU cannot run it.
@@ -136,7 +136,7 @@ impl Lanes {
     /// [`ulp::largest`].
     pub(crate) fn largest_ulp(self, dtype: DType, b: &[u8], c: &[u8]) -> u64 {
         match self.0 {
-            // SAFETY: `new` has seen that the CPU has the instructions.
+            // SAFETY: `new` has checked that the CPU has the instructions.
             #[cfg(target_arch = "x86_64")]
             Body::Avx512 => unsafe { avx512::largest_ulp(dtype, b, c) },
             // SAFETY: as above.
@@ -163,17 +163,18 @@ const fn size_of_kind(kind: u8) -> usize {
     if kind == F32 { 4 } else { 2 }
 }
 
-/// Bytes by which memory is asked for ahead of its use: the hardware's own prefetcher stops at every page.
+/// Prefetch distance in bytes: the hardware's own prefetcher stops at every page.
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 2048;
 
-/// Asks for the memory that a later step will read. A hint: any address will do, also one beyond the tensor.
+/// Prefetches the memory that a later step will read. A hint: any address will do, even one beyond the tensor.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[expect(unsafe_code, reason = "an intrinsic that takes a pointer and reads nothing")]
 fn fetch_ahead(at: *const u8) {
     use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch of any address is allowed and has no effect that a program can see. Every x86-64 CPU has it.
+    // SAFETY: prefetching any address is allowed and has no effect visible to the program. Every x86-64 CPU
+    // supports it.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD).cast()) }
 }
 
@@ -184,10 +185,10 @@ struct Vector<const KIND: u8, const WIDE: bool>(());
 
 #[cfg(target_arch = "x86_64")]
 impl<const KIND: u8, const WIDE: bool> Vector<KIND, WIDE> {
-    /// The kernel. Its existence is the proof that the CPU has the instructions.
+    /// Returns the kernel. Its existence proves that the CPU has the instructions.
     ///
     /// # Panics
-    /// If it has not.
+    /// If it does not.
     fn new() -> Self {
         assert!(if WIDE { Body::Avx512 } else { Body::Avx2 }.is_supported(), "not on this CPU");
         Self(())
@@ -199,7 +200,7 @@ impl<const KIND: u8, const WIDE: bool> Vector<KIND, WIDE> {
 impl<const KIND: u8, const WIDE: bool> Kernel for Vector<KIND, WIDE> {
     fn pair(&mut self, path: Path, b: &[u8], c: &[u8]) -> BlockSums {
         if WIDE {
-            // SAFETY: `new` has seen that the CPU has the instructions.
+            // SAFETY: `new` has checked that the CPU has the instructions.
             unsafe { avx512::pair::<KIND>(path, b, c) }
         } else {
             // SAFETY: as above.
@@ -208,7 +209,7 @@ impl<const KIND: u8, const WIDE: bool> Kernel for Vector<KIND, WIDE> {
     }
 
     fn side(&mut self, masked: bool, x: &[u8]) -> SideSums {
-        // Bound by widening: more lanes a step gain nothing, but masks do.
+        // Bound by widening: more lanes per step gain nothing, but masks do.
         if WIDE && masked {
             // SAFETY: as above.
             unsafe { avx512::masked_side::<KIND>(x) }
@@ -256,7 +257,8 @@ impl<const KIND: u8, const WIDE: bool> Kernel for Vector<KIND, WIDE> {
     }
 }
 
-/// The kernel of `body` for two tensors of type `dtype`; `None` where the portable body serves the type as well.
+/// Returns the kernel of `body` for two tensors of type `dtype`; `None` if the portable body serves the type
+/// as well.
 pub(crate) fn kernel(body: Body, dtype: DType) -> Option<Box<dyn Kernel>> {
     #[cfg(target_arch = "x86_64")]
     match (body, dtype) {

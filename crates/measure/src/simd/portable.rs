@@ -1,6 +1,6 @@
 //! The body for any CPU: lane arrays that the compiler may vectorise, no intrinsics, no fused multiply-add.
 //!
-//! The other bodies must give its bits, so this file is the definition of the sums.
+//! The other bodies must give the same bits, so this file defines the sums.
 
 #![expect(
     clippy::inline_always,
@@ -41,7 +41,8 @@ impl<R: Real> SideLanes<R> {
         }
     }
 
-    /// Adds the first `count` of `x`; without `MASKED` all of them, which must be finite. Returns the lanes added.
+    /// Adds the first `count` of `x`; without `MASKED` all of them, which must be finite. Returns the lanes
+    /// added.
     #[inline(always)]
     fn add<A: Arithmetic<Real = R>, const MASKED: bool>(
         &mut self,
@@ -75,7 +76,8 @@ impl<R: Real> SideLanes<R> {
         SideSums {
             sum: fold(self.sum),
             squares: fold(self.squares),
-            // Adding +0 turns -0 into +0 and leaves the rest alone: the sign of a zero extreme would depend on lanes.
+            // Adding +0 turns -0 into +0 and leaves other values alone: the sign of a zero extreme would
+            // depend on lanes.
             min: smallest(self.min) + 0.0,
             max: largest(self.max) + 0.0,
             zeros: count(self.zeros),
@@ -169,14 +171,14 @@ impl<R: Real> PairLanes<R> {
     }
 }
 
-/// Updates every lane. One small loop for each sum is what compilers unroll into vector code.
+/// Updates every lane. Compilers unroll one small loop per sum into vector code.
 #[inline(always)]
 fn each<T: Copy>(lanes: &mut [T; LANES], of: impl Fn(usize, T) -> T) {
     *lanes = array::from_fn(|lane| of(lane, lanes[lane]));
 }
 
-/// Sums of a block of pairs. `Plain` and `ZeroAware` assume what their names say, and whole groups of lanes; the
-/// caller checks the result.
+/// Returns the sums of a block of pairs. `Plain` and `ZeroAware` assume what their names say, and whole groups
+/// of lanes; the caller checks the result.
 #[inline(always)]
 pub(crate) fn pair<A: Arithmetic>(path: Path, b: &[A::Item], c: &[A::Item]) -> BlockSums {
     match path {
@@ -229,7 +231,8 @@ fn pair_on<A: Arithmetic, const ZEROS: bool, const MASKED: bool>(b: &[A::Item], 
     BlockSums { baseline, candidate, pair, max_abs_hint: largest(lanes.max_abs), max_ulp: 0 }
 }
 
-/// Sums of a block of one tensor; without `masked` every element must be finite and every group whole.
+/// Returns the sums of a block of one tensor; without `masked` every element must be finite and every group
+/// whole.
 #[inline(always)]
 pub(crate) fn side<A: Arithmetic>(masked: bool, x: &[A::Item]) -> SideSums {
     if masked { side_on::<A, true>(x) } else { side_on::<A, false>(x) }
@@ -275,7 +278,7 @@ fn sketch_on<A: Arithmetic, const MASKED: bool>(x: &[A::Item], sums: &mut Signed
     }
 }
 
-/// A group of which only the first elements count.
+/// Pads a group of which only the first elements count.
 fn padded<T: Copy + Default>(rest: &[T]) -> [T; LANES] {
     array::from_fn(|lane| rest.get(lane).copied().unwrap_or_default())
 }

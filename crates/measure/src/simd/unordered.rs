@@ -1,12 +1,13 @@
 //! The unordered hash of a run of elements: one portable loop, compiled for the instructions of each body.
 //!
-//! Sums modulo 2^64 do not depend on order, so every body gives the same number by nature.
+//! Sums modulo 2^64 do not depend on order, so every body inherently gives the same number.
 
 use crate::sketch::mix;
 
 use super::Body;
 
-/// Sum modulo 2^64 of the mixed elements of `bytes`, each `width` bytes; `None` for widths that have no such hash.
+/// Returns the sum modulo 2^64 of the mixed elements of `bytes`, each `width` bytes; `None` for widths without
+/// such a hash.
 pub(crate) fn unordered(body: Body, width: usize, bytes: &[u8]) -> Option<u64> {
     Some(match width {
         1 => on(body, bytes, portable::<1>, Wide::one),
@@ -48,7 +49,7 @@ macro_rules! widths {
         impl Wide {
             $(fn $name(self, bytes: &[u8]) -> u64 {
                 match self {
-                    // SAFETY: `of` has seen that the CPU has the instructions.
+                    // SAFETY: `of` has checked that the CPU has the instructions.
                     #[cfg(target_arch = "x86_64")]
                     Self::Avx512 => unsafe { x86::avx512::<$width>(bytes) },
                     // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! Ops that belong together because something is at one place only on both sides.
+//! Ops that belong together because a clue occurs at only one place on each side.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -7,21 +7,21 @@ use super::facts::Facts;
 use super::gap::RENAMED;
 use super::{Clue, increasing};
 
-/// Where a clue was seen.
+/// Occurrences of a clue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     Once(usize),
     Often,
 }
 
-/// Pairs of positions inside the two gaps, in order on both sides.
+/// Returns pairs of positions inside the two gaps, in order on both sides.
 pub(super) fn find(
     clue: Clue,
     (b, in_b): (&[Facts<'_>], &Range<usize>),
     (c, in_c): (&[Facts<'_>], &Range<usize>),
 ) -> Vec<(usize, usize)> {
     let (on_b, on_c) = (places(clue, b, in_b), places(clue, c, in_c));
-    // An op may have several values that are found on the other side: most of them decide.
+    // An op may have several values that are found on the other side: the majority decides.
     let mut votes: HashMap<(usize, usize), usize> = HashMap::new();
     for (key, seen) in &on_b {
         if let (Seen::Once(at_b), Some(Seen::Once(at_c))) = (*seen, on_c.get(key).copied()) {
@@ -57,7 +57,7 @@ fn places(clue: Clue, facts: &[Facts<'_>], gap: &Range<usize>) -> HashMap<u64, S
         Clue::Kind => gap.clone().for_each(|at| see(facts[at].form, at)),
         Clue::Run(length) => {
             for (at, run) in facts[gap.clone()].windows(length).enumerate() {
-                // Any good mixture of the forms in their order.
+                // Any good ordered hash of the forms.
                 let key = run.iter().fold(0_u64, |key, facts| {
                     (key.rotate_left(5) ^ facts.form).wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 });

@@ -1,30 +1,30 @@
-//! What ops are matched by: names in common terms, shapes, and keys of values.
+//! Properties that ops are matched by: names in common terms, shapes, and keys of values.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use probe_dump::{Checksum, DType, Number, Op, OpKind, Phase, Slot, TensorRecord, Value};
 
-/// Parts of a factor of two in which sizes of values count as nearly the same: 1/64, about 1 %.
+/// Steps per factor of two in which sizes of values count as nearly the same: 1/64, about 1 %.
 const STEPS: f64 = 64.0;
 
-/// An op's name in numbers that both sides share.
+/// An op's name as numbers that both sides share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name {
     /// API or module in one phase.
     pub(crate) stem: u32,
-    /// What ops of other names may have in common with it: for modules the class, for all others the stem.
+    /// Number shared with related ops of other names: for modules the class, for all others the stem.
     pub(crate) kin: u32,
 }
 
-/// Numbers names.
+/// Assigns numbers to names.
 #[derive(Debug, Default)]
 pub(crate) struct Names<'a> {
     known: HashMap<(OpKind, Phase, &'a str, bool), u32>,
 }
 
 impl<'a> Names<'a> {
-    /// The numbers of an op whose stem, in common terms, is `stem`.
+    /// Returns the numbers of an op with the given stem, in common terms.
     pub(crate) fn number(&mut self, op: &Op, stem: &'a str) -> Name {
         let (kind, phase) = (op.name.kind(), op.name.phase());
         let next = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
@@ -40,14 +40,14 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Likeness of two tensors of the same shape: whatever they hold, and as their sizes agree.
+/// Likeness of two tensors of the same shape: with any contents, and as their sizes agree.
 const SAME_SHAPE: f64 = 0.3;
 const NEARLY: f64 = 0.9;
 
-/// Likeness of two tensors of the same shape of which nothing else is known.
+/// Likeness of two tensors of the same shape if nothing else is known.
 const UNKNOWN: f64 = 0.5;
 
-/// What one op is matched by.
+/// Properties by which one op is matched.
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     pub(super) op: &'a Op,
@@ -65,7 +65,7 @@ impl<'a> Facts<'a> {
         Self { op, name, form: hash(&(name.kin, &shapes)), place: hash(&(name.stem, &shapes, scope)) }
     }
 
-    /// Keys of its values, each with the kind of op and the slot.
+    /// Returns the keys of its values, each with the kind of op and the slot.
     pub(super) fn values(&self, exact: bool) -> impl Iterator<Item = u64> {
         tensors(self.op).filter_map(move |(path, record)| {
             let key = if exact { value_key(record) } else { coarse_key(record) }?;
@@ -73,7 +73,7 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// How much alike two ops of one kind are, from 0 to 1: by the tensors that they hold in the same slots.
+    /// Returns the likeness of two ops of one kind, from 0 to 1: by the tensors in the same slots.
     pub(super) fn likeness(&self, other: &Self) -> f64 {
         let mut seen = 0;
         let mut sum = 0.0;
@@ -83,7 +83,7 @@ impl<'a> Facts<'a> {
             sum += partner.map_or(0.0, |(_, partner)| alike(record, partner));
         }
         let more = tensors(other.op).count().saturating_sub(seen);
-        // Without tensors, one is as good as another.
+        // Ops without tensors are interchangeable.
         if seen + more == 0 { 1.0 } else { sum / (seen + more) as f64 }
     }
 }
@@ -101,7 +101,8 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// A number that tensors share that have the same elements, whatever their shapes; `None` where too little was recorded to tell.
+/// Returns a key shared by tensors with equal elements, in any shape; `None` if too little was recorded to
+/// tell.
 pub fn value_key(record: &TensorRecord) -> Option<u64> {
     match record.checksum {
         Some(Checksum::Xxh3(bits)) => return Some(hash(&(0, bits.bits()))),
@@ -112,12 +113,12 @@ pub fn value_key(record: &TensorRecord) -> Option<u64> {
     let real = |number: Option<Number>| number.map(|number| number.as_f64().to_bits());
     let (min, max) = (real(found.min())?, real(found.max())?);
     let norm = found.norm().or(found.mean()).map(f64::to_bits);
-    // Of a constant, nothing tells one from another.
+    // Constants cannot be told apart.
     (min != max).then(|| hash(&(2, record.len(), min, max, norm)))
 }
 
-/// As [`value_key`]; constants by what they were seen as where the capture tells, since many have the same elements, and so indices and masks without
-/// a hash: many have the same statistics.
+/// Like [`value_key`], but constants use their identity in the capture, if known, because many have equal
+/// elements; so do indices and masks without a hash, because many have equal statistics.
 pub fn slot_key(slot: &Slot) -> Option<u64> {
     let record = slot.value.tensor()?;
     let found = &record.statistics;
@@ -127,7 +128,7 @@ pub fn slot_key(slot: &Slot) -> Option<u64> {
     slot.identity.filter(|_| is_common).map(|seen| hash(&(3, seen))).or_else(|| value_key(record))
 }
 
-/// A number that tensors share whose shapes are the same, and whose sizes nearly so.
+/// Returns a key shared by tensors with the same shape and nearly the same sizes.
 fn coarse_key(record: &TensorRecord) -> Option<u64> {
     let found = &record.statistics;
     let real = |number: Option<Number>| number.map(Number::as_f64);
@@ -138,7 +139,7 @@ fn coarse_key(record: &TensorRecord) -> Option<u64> {
     told.then(|| hash(&(record.squeezed_shape(), step(min), step(max), found.norm().map(step))))
 }
 
-/// How much alike two tensors are: 0 for other shapes, 1 for the same bits.
+/// Returns the likeness of two tensors: 0 for different shapes, 1 for the same bits.
 fn alike(b: &TensorRecord, c: &TensorRecord) -> f64 {
     if b.squeezed_shape() != c.squeezed_shape() {
         return 0.0;
@@ -151,7 +152,8 @@ fn alike(b: &TensorRecord, c: &TensorRecord) -> f64 {
     apart(b, c).map_or(UNKNOWN, |off| SAME_SHAPE + (NEARLY - SAME_SHAPE) / (1.0 + 10.0 * off))
 }
 
-/// How far extremes and norms of two tensors are apart, whichever most, relative to the larger: from 0 to 1, or `None` where neither is known.
+/// Returns the largest distance between extremes and norms of two tensors, relative to the larger: from 0 to
+/// 1, or `None` if neither is known.
 pub fn apart(b: &TensorRecord, c: &TensorRecord) -> Option<f64> {
     let sizes = |record: &TensorRecord| {
         let found = &record.statistics;
@@ -159,7 +161,7 @@ pub fn apart(b: &TensorRecord, c: &TensorRecord) -> Option<f64> {
     };
     let ([b_min, b_max, b_norm], [c_min, c_max, c_norm]) = (sizes(b), sizes(c));
     let finite = |value: &f64| value.is_finite();
-    // An extreme near zero is held against the other one, a norm against itself.
+    // An extreme near zero is compared with the other one, a norm with itself.
     let extent =
         [b_min, b_max, c_min, c_max].into_iter().flatten().filter(finite).map(f64::abs).fold(0.0, f64::max);
     let norm = [b_norm, c_norm].into_iter().flatten().filter(finite).map(f64::abs).fold(0.0, f64::max);

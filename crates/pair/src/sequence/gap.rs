@@ -1,4 +1,5 @@
-//! What is left between anchors: pairs that are most alike in sum, in order on both sides.
+//! Aligns the ops that remain between anchors: the pairs with the largest total likeness, in order on both
+//! sides.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,16 +10,17 @@ use super::increasing;
 /// Largest product of the lengths of two gaps that is aligned cell by cell.
 const CELLS: usize = 1 << 16;
 
-/// What a pair is worth beside the likeness of its ops: several good pairs are better than one that is perfect.
+/// Value of a pair besides the likeness of its ops: several good pairs are better than a perfect one.
 const PAIR: f64 = 1.0;
 
-/// What the same name is worth, among ops of one kind.
+/// Value of equal names, among ops of one kind.
 const SAME_NAME: f64 = 0.5;
 
-/// Least likeness of ops of one kind with other names: what two unrelated modules of the same shapes do not reach.
+/// Least likeness of ops of one kind with different names: unrelated modules of the same shapes do not reach
+/// it.
 pub(super) const RENAMED: f64 = 0.5;
 
-/// Pairs of positions inside the two gaps.
+/// Returns pairs of positions inside the two gaps.
 pub(super) fn pairs(
     b: &[Facts<'_>],
     in_b: Range<usize>,
@@ -29,7 +31,7 @@ pub(super) fn pairs(
         return by_occurrence(b, in_b, c, in_c);
     }
     let (height, width) = (in_b.len(), in_c.len());
-    // Best sum of the pairs in what follows, for each pair of beginnings.
+    // Best sum of the following pairs, for each pair of beginnings.
     let mut best = vec![0.0_f64; (height + 1) * (width + 1)];
     let cell = |row: usize, column: usize| row * (width + 1) + column;
     let mut worth = vec![0.0_f64; height * width];
@@ -47,7 +49,8 @@ pub(super) fn pairs(
     while row < height && column < width {
         let value = worth[row * width + column];
         let here = best[cell(row, column)];
-        // Sums are of the same terms in the same order, so equality is exact; of equal choices the earliest pair is taken.
+        // The sums have the same terms in the same order, so equality is exact; among equal choices the
+        // earliest pair is taken.
         if value > 0.0 && (best[cell(row + 1, column + 1)] + value).to_bits() == here.to_bits() {
             found.push((in_b.start + row, in_c.start + column));
             (row, column) = (row + 1, column + 1);
@@ -60,7 +63,7 @@ pub(super) fn pairs(
     found
 }
 
-/// Stems that occur equally often in both gaps.
+/// Returns, for each stem, if it occurs equally often in both gaps.
 fn even_forms(
     b: &[Facts<'_>],
     in_b: &Range<usize>,
@@ -73,7 +76,7 @@ fn even_forms(
     counts.into_iter().map(|(stem, (b, c))| (stem, b == c)).collect()
 }
 
-/// What a pair is worth; 0 for ops that do not belong together.
+/// Returns the value of a pair; 0 for ops that do not belong together.
 fn value(b: &Facts<'_>, c: &Facts<'_>, even: &HashMap<u32, bool>) -> f64 {
     if b.name.kin != c.name.kin {
         return 0.0;
@@ -83,14 +86,15 @@ fn value(b: &Facts<'_>, c: &Facts<'_>, even: &HashMap<u32, bool>) -> f64 {
     if !same && likeness < RENAMED {
         return 0.0;
     }
-    // Ops of which no tensor has the same shape are two ops, unless nothing else could answer them.
+    // Ops without a tensor of the same shape are different, unless nothing else can match them.
     if likeness <= 0.0 && !(same && even.get(&b.name.stem).copied().unwrap_or(false)) {
         return 0.0;
     }
     PAIR + likeness + if same { SAME_NAME } else { 0.0 }
 }
 
-/// Pairs the first of a kind and shape with the first, the second with the second, as far as that keeps the order.
+/// Pairs the first of a kind and shape with the first, the second with the second, as far as that keeps the
+/// order.
 fn by_occurrence(
     b: &[Facts<'_>],
     in_b: Range<usize>,

@@ -1,8 +1,9 @@
-//! Aligns the ops of two runs that names do not pair: as sequences, with the data as anchor.
+//! Aligns the ops of two runs that names do not pair: as sequences, anchored by the data.
 //!
-//! Where the same value is read or made at one place only on each side, those two ops belong together. Such places cut the two sequences
-//! into gaps, in which more values are unique than in the whole; what is left of a gap in the end is small, and is aligned by the sum of
-//! how alike its ops are. Time and memory grow with the number of ops, not with their square.
+//! If the same value is read or made at only one place on each side, those two ops belong together. Such
+//! places cut the two sequences into gaps, in which more values are unique than in the whole; the remaining
+//! gaps are small, and are aligned by the total likeness of their ops. Time and memory grow with the number of
+//! ops, not with its square.
 
 mod anchors;
 mod facts;
@@ -16,16 +17,16 @@ pub use facts::{apart, slot_key, value_key};
 use facts::Facts;
 use probe_dump::Op;
 
-/// What anchors are looked for by, one after the other: first what is surest.
+/// Properties used to find anchors, one after the other, the most reliable first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Clue {
-    /// A value that has the same bits on both sides: weights, data, and what was made of them alike.
+    /// A value with the same bits on both sides: weights, data, and values computed equally from them.
     Exact,
     /// A value that is nearly the same.
     Coarse,
     /// Name, shapes and module.
     Place,
-    /// A run of so many ops of the same kinds and shapes.
+    /// A run of this many ops of the same kinds and shapes.
     Run(usize),
     /// Kind and shapes.
     Kind,
@@ -47,7 +48,8 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Pairs of positions in the ops of the two sides, in order on both, among the free ops between two that are paired already.
+/// Returns pairs of positions in the ops of the two sides, in order on both, among the free ops between two
+/// pairs.
 pub(super) fn align_gap(baseline: Side<'_>, candidate: Side<'_>) -> Vec<(usize, usize)> {
     let (b, c) = (baseline.facts(), candidate.facts());
     let mut found = Vec::new();
@@ -80,9 +82,11 @@ pub(super) fn align_gap(baseline: Side<'_>, candidate: Side<'_>) -> Vec<(usize, 
     pairs
 }
 
-/// The longest part of `pairs`, which are in order of their first halves, that is in order of the second too. Positions in `pairs`.
+/// Returns the longest subsequence of `pairs`, which are sorted by their first halves, that is also sorted by
+/// the second, as positions in `pairs`.
 pub(super) fn increasing(pairs: &[(usize, usize)]) -> Vec<usize> {
-    // Patience sorting: the last pair of the best chain of each length, and what stands before each pair in its chain.
+    // Patience sorting: the last pair of the best chain of each length, and the predecessor of each pair in
+    // its chain.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(pairs.len());
     for (at, &(_, second)) in pairs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Where the largest error of a block lies.
+//! Finds the largest error of a block.
 
 #[allow(
     clippy::wildcard_imports,
@@ -11,7 +11,8 @@ use crate::sums::{Magnitude, Record};
 use super::super::size_of_kind;
 use super::{STEP, abs, finite_lanes, floats, load, load_rest, widen, with_nan_from};
 
-/// First element with the largest absolute error above `floor`; `hint` is that of the block's sums.
+/// Returns the first element with the largest absolute error above `floor`; `hint` is that of the block's
+/// sums.
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 #[expect(clippy::cast_possible_truncation, reason = "the hint was a binary32")]
 pub(crate) fn locate<const KIND: u8>(hint: f64, floor: Option<f64>, b: &[u8], c: &[u8]) -> Option<Record> {
@@ -19,7 +20,7 @@ pub(crate) fn locate<const KIND: u8>(hint: f64, floor: Option<f64>, b: &[u8], c:
     let mut above = floor.unwrap_or(-1.0);
     let hint = _mm256_set1_ps(hint as f32);
     let mut look = |first: usize, b: __m256, c: __m256| {
-        // Rounded to binary32, the largest error is the hint: few steps come further than this.
+        // Rounded to binary32, the largest error equals the hint: few steps get past this check.
         let difference = abs(_mm256_sub_ps(c, b));
         let at_hint = _mm256_cmp_ps::<_CMP_EQ_OQ>(difference, hint);
         let at_hint = _mm256_and_ps(at_hint, _mm256_and_ps(finite_lanes(b), finite_lanes(c)));

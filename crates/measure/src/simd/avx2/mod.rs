@@ -1,5 +1,5 @@
-//! The body for x86-64 with AVX2, FMA and F16C. A sum is two registers of four lanes. What is said of fused multiply-add in the
-//! AVX-512 body holds here too.
+//! The body for x86-64 with AVX2, FMA and F16C. A sum is two registers of four lanes. The AVX-512 body's
+//! remarks on fused multiply-add apply here too.
 
 #![expect(unsafe_code, reason = "vector loads and stores through pointers")]
 
@@ -31,7 +31,7 @@ pub(crate) use pair::pair;
 pub(crate) use side::{side, side_and_sketch};
 pub(crate) use sketch::sketch;
 
-/// Elements a step takes.
+/// Number of elements per step.
 const STEP: usize = 8;
 
 /// A binary64 sum or operand: lanes 0 to 3, lanes 4 to 7.
@@ -88,7 +88,7 @@ fn add(sum: &mut Halves, x: Halves) {
     }
 }
 
-/// Adds products that are exact.
+/// Adds exact products.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn add_products(sum: &mut Halves, x: Halves, y: Halves) {
@@ -115,7 +115,7 @@ fn finite_lanes(x: __m256) -> __m256 {
     _mm256_cmp_ps::<_CMP_LT_OQ>(abs(x), _mm256_set1_ps(f32::INFINITY))
 }
 
-/// Lanes that are NaN, +Inf and -Inf.
+/// Masks of the lanes that are NaN, +Inf and -Inf.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn classes(x: __m256) -> [i32; 3] {
@@ -186,25 +186,25 @@ pub(crate) fn pair_lanes<A: Arithmetic>(path: super::Path, b: &[A::Item], c: &[A
     portable::pair::<A>(path, b, c)
 }
 
-/// As [`pair_lanes`], for one tensor.
+/// Like [`pair_lanes`], for one tensor.
 #[target_feature(enable = "avx2,popcnt")]
 pub(crate) fn side_lanes<A: Arithmetic>(masked: bool, x: &[A::Item]) -> SideSums {
     portable::side::<A>(masked, x)
 }
 
-/// As [`pair_lanes`], for the sketch of one tensor.
+/// Like [`pair_lanes`], for the sketch of one tensor.
 #[target_feature(enable = "avx2,popcnt")]
 pub(crate) fn sketch_lanes<A: Arithmetic>(masked: bool, x: &[A::Item], sums: &mut SignedSums) {
     portable::sketch::<A>(masked, x, sums);
 }
 
-/// As [`pair_lanes`], for decoding.
+/// Like [`pair_lanes`], for decoding.
 #[target_feature(enable = "avx2,popcnt")]
 pub(crate) fn decode<T: Decode>(dtype: DType, bytes: &[u8], out: &mut Vec<T>) {
     T::decode(dtype, bytes, out);
 }
 
-/// As [`pair_lanes`], for the distance in units in the last place.
+/// Like [`pair_lanes`], for the distance in units in the last place.
 #[target_feature(enable = "avx2,popcnt")]
 pub(crate) fn largest_ulp(dtype: DType, b: &[u8], c: &[u8]) -> u64 {
     ulp::largest(dtype, b, c)

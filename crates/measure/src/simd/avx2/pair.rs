@@ -60,7 +60,7 @@ fn masked<const KIND: u8>(b: &[u8], c: &[u8]) -> BlockSums {
         if KIND == F32 {
             max_abs = _mm256_max_ps(abs(difference), max_abs);
         } else {
-            // Narrow types are full of ties: exact, so that one is not taken for a record.
+            // Narrow types are full of ties: use exact values, so that a tie is not taken for a record.
             for half in 0..2 {
                 max_abs_wide[half] = _mm256_max_pd(distance[half], max_abs_wide[half]);
             }
@@ -79,7 +79,7 @@ fn masked<const KIND: u8>(b: &[u8], c: &[u8]) -> BlockSums {
         within_1e3 = counted(within_1e3, below(0.001));
         within_5e3 = counted(within_5e3, below(0.005));
         different = counted(different, _mm256_cmp_ps::<_CMP_NEQ_OQ>(b, c));
-        // For 16-bit elements, which fill the lower half, a lane of the mask is halved: saturation keeps all ones.
+        // 16-bit elements fill the lower half, so mask lanes are halved: saturation keeps all ones.
         let mask = _mm256_castps_si256(both);
         let mask = if KIND == F32 {
             mask

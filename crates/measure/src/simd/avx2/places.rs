@@ -1,7 +1,8 @@
-//! Elements as their places among all numbers of their type, counted from zero.
+//! Elements as their positions among all numbers of their type, counted from zero.
 //!
-//! Places are integers of the width of an element in the order of the numbers, and both zeros have place 0. So extremes, zeros, equality and
-//! distances in units in the last place cost no floating-point adder, which the sums are short of, and 16-bit types take half the steps.
+//! Places are integers of the width of an element in the order of the numbers, and both zeros have place 0. So
+//! extremes, zeros, equality and distances in units in the last place need no floating-point adder, which the
+//! sums are short of, and 16-bit types take half the steps.
 
 #[allow(
     clippy::wildcard_imports,
@@ -12,13 +13,13 @@ use core::arch::x86_64::*;
 use super::super::{BF16, F32, fetch_ahead};
 use super::{STEP, integers, load};
 
-/// Bytes of a register: elements of any type, as they lie in memory.
+/// Bytes of a register: elements of any type, as stored in memory.
 const REGISTER: usize = 32;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Places of elements, given their bit patterns. NaN and infinity lie beyond all numbers.
+/// Returns the places of elements, given their bit patterns. NaN and infinity lie beyond all numbers.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 pub(super) fn places<const KIND: u8>(raw: __m256i) -> __m256i {
@@ -29,7 +30,7 @@ pub(super) fn places<const KIND: u8>(raw: __m256i) -> __m256i {
     }
 }
 
-/// The number at a place.
+/// Returns the number at a place.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "places of 16-bit types have 16 bits")]
 fn number<const KIND: u8>(place: i32) -> f32 {
@@ -42,7 +43,7 @@ fn number<const KIND: u8>(place: i32) -> f32 {
     if sign { -value } else { value }
 }
 
-/// The lanes of places, twice if they are as wide as lanes can be.
+/// Returns the lanes of places, duplicated if they have the full lane width.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn signed_lanes<const KIND: u8>(places: __m256i) -> [[i32; STEP]; 2] {
@@ -57,7 +58,7 @@ fn counted<const KIND: u8>(count: __m256i, mask: __m256i) -> __m256i {
     if KIND == F32 { _mm256_sub_epi32(count, mask) } else { _mm256_sub_epi16(count, mask) }
 }
 
-/// The lanes of counts or distances, zeros behind them if they are as wide as lanes can be.
+/// Returns the lanes of counts or distances, followed by zeros if they have the full lane width.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn unsigned_lanes<const KIND: u8>(x: __m256i) -> [[u32; STEP]; 2] {
@@ -69,7 +70,7 @@ fn unsigned_lanes<const KIND: u8>(x: __m256i) -> [[u32; STEP]; 2] {
     }
 }
 
-/// Sum of the lanes of counts, none of which goes beyond the elements of a block.
+/// Returns the sum of the lanes of counts, none of which exceeds the number of elements of a block.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn total<const KIND: u8>(counts: __m256i) -> u64 {
@@ -127,7 +128,7 @@ impl<const KIND: u8> Extent<KIND> {
         }
     }
 
-    /// Adds elements as they lie in memory, a multiple of a register.
+    /// Adds elements as stored in memory, a multiple of a register.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,popcnt")]
     pub(super) fn add_all(&mut self, bytes: &[u8]) {
@@ -136,7 +137,7 @@ impl<const KIND: u8> Extent<KIND> {
         }
     }
 
-    /// Smallest and largest element.
+    /// Returns the smallest and the largest element.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,popcnt")]
     pub(super) fn extremes(&self) -> [f64; 2] {
@@ -153,7 +154,7 @@ impl<const KIND: u8> Extent<KIND> {
     }
 }
 
-/// What places tell of a pair of at most a block of finite elements.
+/// Results from the places of a pair of at most a block of finite elements.
 #[derive(Clone, Copy)]
 pub(super) struct PairPlaces<const KIND: u8> {
     pub(super) baseline: Extent<KIND>,
@@ -171,7 +172,8 @@ impl<const KIND: u8> PairPlaces<KIND> {
         Self { baseline: Extent::new(), candidate: Extent::new(), largest: zero, equal: zero }
     }
 
-    /// Adds pairs as they lie in memory, a multiple of a register. Without `ZEROS`, no element of the baseline is zero.
+    /// Adds pairs as stored in memory, a multiple of a register. Without `ZEROS`, no element of the baseline
+    /// is zero.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,popcnt")]
     pub(super) fn sweep<const ZEROS: bool>(mut self, b: &[u8], c: &[u8]) -> Self {
@@ -197,14 +199,14 @@ impl<const KIND: u8> PairPlaces<KIND> {
         }
     }
 
-    /// Pairs that are equal.
+    /// Returns the number of equal pairs.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,popcnt")]
     pub(super) fn equal(&self) -> u64 {
         total::<KIND>(self.equal)
     }
 
-    /// The largest distance in units in the last place.
+    /// Returns the largest distance in units in the last place.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,popcnt")]
     pub(super) fn max_ulp(&self) -> u64 {
@@ -212,7 +214,7 @@ impl<const KIND: u8> PairPlaces<KIND> {
     }
 }
 
-/// The larger of `largest` and the distances between places.
+/// Returns the larger of `largest` and the distances between places.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 pub(super) fn larger_ulp<const KIND: u8>(largest: __m256i, b: __m256i, c: __m256i) -> __m256i {
@@ -224,7 +226,7 @@ pub(super) fn larger_ulp<const KIND: u8>(largest: __m256i, b: __m256i, c: __m256
     }
 }
 
-/// The largest element of what [`larger_ulp`] has found.
+/// Returns the largest element of the results of [`larger_ulp`].
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 pub(super) fn largest_ulp<const KIND: u8>(distances: __m256i) -> u64 {
     unsigned_lanes::<KIND>(distances).as_flattened().iter().fold(0, |most, &lane| most.max(lane)).into()

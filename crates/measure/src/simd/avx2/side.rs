@@ -37,7 +37,7 @@ pub(crate) fn side_and_sketch<const KIND: u8>(bytes: &[u8], signed: &mut SignedS
 fn finite<const KIND: u8>(bytes: &[u8], mut signed: Option<&mut SignedSums>) -> SideSums {
     let (mut sum, mut squares) = ([_mm256_setzero_pd(); 2], [_mm256_setzero_pd(); 2]);
     let mut extent = Extent::<KIND>::new();
-    // Without a sketch, nothing asks for short rows.
+    // Without a sketch, short rows are not needed.
     let length = if signed.is_none() { BLOCK } else { ROW };
     for row in bytes.chunks(length * size_of_kind(KIND)) {
         let mut lanes = signed.as_mut().map(|signed| SignedRow::next(signed));
@@ -56,14 +56,14 @@ fn finite<const KIND: u8>(bytes: &[u8], mut signed: Option<&mut SignedSums>) -> 
     finite_sums(sum, squares, &extent)
 }
 
-/// Sums of finite elements, put together.
+/// Combines the sums of finite elements.
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 pub(super) fn finite_sums<const KIND: u8>(sum: Halves, squares: Halves, extent: &Extent<KIND>) -> SideSums {
     let [min, max] = extent.extremes();
     SideSums { min, max, zeros: extent.zeros(), ..sums(sum, squares) }
 }
 
-/// Sums alone.
+/// Only the sums.
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn sums(sum: Halves, squares: Halves) -> SideSums {
     SideSums { sum: fold(lanes(sum)), squares: fold(lanes(squares)), ..SideSums::EMPTY }
@@ -100,7 +100,7 @@ fn any<const KIND: u8>(bytes: &[u8]) -> SideSums {
     }
     let mut padding = 0;
     if !rest.is_empty() {
-        // NaN beyond the end: left out of everything, and taken off the count of NaN below.
+        // NaN beyond the end: excluded from everything, and subtracted from the count of NaN below.
         let elements = rest.len() / size_of_kind(KIND);
         padding = (STEP - elements) as u64;
         one_step(with_nan_from(elements, widen::<KIND>(load_rest::<KIND>(rest))));
@@ -111,7 +111,7 @@ fn any<const KIND: u8>(bytes: &[u8]) -> SideSums {
         nan: nan - padding,
         pos_inf,
         neg_inf,
-        // Adding zero turns a zero's sign, which depends on the order of elements, to plus.
+        // Adding zero makes a zero's sign, which depends on the order of elements, positive.
         min: -largest(_mm256_xor_ps(min, _mm256_set1_ps(-0.0))) + 0.0,
         max: largest(max) + 0.0,
         ..sums(sum, squares)

@@ -13,7 +13,7 @@ use crate::sketch::{ROW, SignedSums};
 use super::super::size_of_kind;
 use super::{Halves, STEP, finite_lanes, halves, load, widen};
 
-/// Signs of four elements in binary64, by four bits: a set bit is a minus.
+/// Signs of four elements in binary64, indexed by four bits: a set bit is a minus.
 #[repr(align(32))]
 struct Signs([u64; 4]);
 
@@ -32,7 +32,7 @@ static SIGNS: [Signs; 16] = {
     table
 };
 
-/// A row on its way into the sketch of its tensor.
+/// A row being added to the sketch of its tensor.
 pub(super) struct SignedRow<'a> {
     lanes: &'a mut [[f64; STEP]; ROW / STEP],
     signs: &'a [u8; ROW / STEP],
@@ -83,7 +83,8 @@ pub(crate) fn sketch<const KIND: u8, const MASKED: bool>(bytes: &[u8], sums: &mu
     }
 }
 
-/// The words of a row's signs as they lie in memory: bit `j` of byte `k` is the sign of element `8 k + j`.
+/// Returns the words of a row's signs as stored in memory: bit `j` of byte `k` is the sign of element
+/// `8 k + j`.
 fn bytes_of(signs: &[u64; ROW / 64 + 1]) -> &[u8; ROW / 8 + 8] {
     // SAFETY: both have 40 bytes, any of which is a byte, and bytes need no alignment. The CPU is little endian.
     unsafe { &*std::ptr::from_ref(signs).cast() }

@@ -11,13 +11,13 @@ use core::arch::x86_64::*;
 use super::super::{BF16, F32, size_of_kind};
 use super::{Halves, STEP, halves, load, widen};
 
-/// Elements of a slice.
+/// Number of elements in a slice.
 pub(super) const SLICE: usize = 256;
 
-/// Elements of a group: two steps.
+/// Number of elements in a group: two steps.
 pub(super) const GROUP: usize = 2 * STEP;
 
-/// Eight elements in binary32, as they lie in memory.
+/// Eight elements in binary32, as stored in memory.
 pub(super) type Singles = [u8; 32];
 
 /// Room for a slice in binary32.
@@ -29,17 +29,18 @@ impl Scratch {
         Self([MaybeUninit::uninit(); SLICE / STEP])
     }
 
-    /// The first `steps` steps.
+    /// Returns the first `steps` steps.
     ///
     /// # Safety
     /// They must have been written.
     pub(super) const unsafe fn filled(&self, steps: usize) -> &[Singles] {
         assert!(steps <= SLICE / STEP);
-        // SAFETY: they are written, as the caller says, and any bytes are singles.
+        // SAFETY: they are written, as the caller guarantees, and any bytes are singles.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), steps) }
     }
 
-    /// The elements of `bytes`, at most a slice: where they are if that is binary32, else widened to it here.
+    /// Returns the elements of `bytes`, at most a slice: in place if they are binary32, else widened to it
+    /// here.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,popcnt")]
     pub(super) fn widened<'a, const KIND: u8>(&'a mut self, bytes: &'a [u8]) -> &'a [Singles] {
@@ -73,7 +74,7 @@ pub(super) fn doubles(at: &Singles) -> Halves {
     [0, 1].map(|half| _mm256_cvtps_pd(unsafe { _mm_loadu_ps(halves[half].as_ptr().cast()) }))
 }
 
-/// A group of elements as they lie in memory, widened: two steps.
+/// Loads a group of elements as stored in memory and widens it: two steps.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 pub(super) fn group_of_doubles<const KIND: u8>(bytes: &[u8]) -> [Halves; 2] {

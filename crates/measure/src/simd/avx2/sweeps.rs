@@ -1,8 +1,8 @@
 //! Sums of blocks without NaN and infinity: the path of nearly all tensors.
 //!
-//! Sixteen registers do not hold all sums of a pair at once. A slice that stays in L1 is swept several times instead, and what one
-//! sweep computes is left in memory for the next. Numbers are widened to binary64 as they are loaded, which costs half of
-//! widening what is in a register already.
+//! Sixteen registers cannot hold all sums of a pair at once. Instead, a slice that stays in L1 is swept
+//! several times, and each sweep leaves its results in memory for the next. Numbers are widened to binary64 as
+//! they are loaded, which costs half as much as widening values already in a register.
 
 use std::mem::MaybeUninit;
 
@@ -20,14 +20,14 @@ use super::side::finite_sums;
 use super::slice::{SLICE, Scratch, Singles, doubles, singles};
 use super::{Halves, STEP, abs, abs_wide, add, add_products, counted, lanes, largest, total};
 
-/// A one that the compiler cannot see: adding `x * 1` is adding `x`, and it would say so.
+/// Returns a one that is opaque to the compiler, which would otherwise simplify adding `x * 1` to adding `x`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn hidden_one() -> Halves {
     [_mm256_set1_pd(std::hint::black_box(1.0)); 2]
 }
 
-/// Number of lanes that are set. For counts that no register is left for.
+/// Returns the number of lanes that are set, for counts without a free register.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn lanes_in(mask: __m256) -> u64 {
@@ -45,7 +45,7 @@ struct Products {
 }
 
 impl Products {
-    /// Leaves the differences behind.
+    /// Leaves the differences in memory.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,popcnt")]
     fn sweep(self, b: &[Singles], c: &[Singles], differences: &mut [MaybeUninit<Halves>]) -> Self {
@@ -76,7 +76,7 @@ struct Relative {
 }
 
 impl Relative {
-    /// Leaves the relative errors behind.
+    /// Leaves the relative errors in memory.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,popcnt")]
     fn sweep<const KIND: u8, const ZEROS: bool>(
@@ -121,7 +121,7 @@ struct Distances {
     squares: Halves,
     abs: Halves,
     rel: Halves,
-    /// The largest absolute error; that of binary32 is found by [`Relative`].
+    /// The largest absolute error; for binary32, [`Relative`] finds it.
     largest: Halves,
 }
 
@@ -135,7 +135,7 @@ impl Distances {
             let distance = difference.map(|half| abs_wide(half));
             add_products(&mut sums.abs, distance, one);
             if KIND != F32 {
-                // Narrow types are full of ties: exact, so that one is not taken for a record.
+                // Narrow types are full of ties: use exact values, so that a tie is not taken for a record.
                 sums.largest = [0, 1].map(|half| _mm256_max_pd(distance[half], sums.largest[half]));
             }
             add(&mut sums.rel, doubles(error));
