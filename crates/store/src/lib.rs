@@ -1,4 +1,5 @@
-//! Object stores: what a URL names is copied into a scratch folder before it is read, and what is written there is put into the store.
+//! Object stores: data named by a URL is copied into a scratch folder before it is read, and output written there is uploaded to the
+//! store.
 //!
 //! ```text
 //! address   what was typed: a path, file://, or scheme, bucket and key
@@ -11,8 +12,8 @@
 //! stage     the above for a command: names in, names out
 //! ```
 //!
-//! Nothing that a server says is believed: a size counts against the budget before a byte is read, an answer must be the object that was listed, and a
-//! listing is made twice. What did not come is never read; the first error ends the command.
+//! Nothing that a server says is trusted: a size counts against the budget before a byte is read, an answer must be for the listed object, and a
+//! listing is made twice. Bytes that were not fetched are never read; the first error ends the command.
 
 mod address;
 mod bucket;
