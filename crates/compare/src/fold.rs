@@ -42,7 +42,7 @@ impl SideFold {
     }
 }
 
-/// A side as a whole, for the head of the report, and whether the selection left anything of it.
+/// A side as a whole, with the head of the report and a flag that tells if the selection left anything of it.
 #[derive(Debug, Clone)]
 pub struct SideInfo {
     /// The head of the report.

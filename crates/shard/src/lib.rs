@@ -6,7 +6,7 @@
 //! merge   folds the shards of the plan into the reports
 //! ```
 //!
-//! A shard has the same bytes no matter which machine produces it, and how often. `part.json` is written last, and it alone marks a shard as done.
+//! A shard has the same bytes no matter which machine produces it or how often. `part.json` is written last, and it alone marks a shard as done.
 //! Global decisions, such as the first step that diverges and the length of lists, are made in the merge; a comparison in a single process uses
 //! the same fold.
 

@@ -68,7 +68,7 @@ pub fn compare_shard_staged(
     sound()?;
     let outcome = outcome?;
     if !outcome.was_done {
-        // The result of an earlier attempt is removed before its rows.
+        // The `part.json` of an earlier attempt is removed before its rows are replaced.
         stage.remove(&part)?;
         let place = stage.copies().place(&folder);
         let rows = place.join(Format::Parquet.file_name());

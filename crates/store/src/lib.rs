@@ -2,11 +2,11 @@
 //! store.
 //!
 //! ```text
-//! address   what was typed: a path, file://, or scheme, bucket and key
-//! bucket    what a store has to be able to do; the implementation is handed in, so that this crate has no network code
-//! choose    which objects of a listing steps and ranks need
-//! fetch     objects into files, several at a time, each held against what was listed
-//! late      objects of which only what is read is copied
+//! address   parses what was typed: a path, file://, or scheme, bucket and key
+//! bucket    interface of a store; the implementation is passed in, so that this crate has no network code
+//! choose    selects the objects of a listing that steps and ranks need
+//! fetch     copies objects into files, several at a time, each checked against the listing
+//! late      objects of which only the bytes that are read are copied
 //! spans     sets of bytes of an object
 //! scratch   the folder of the copies, and its budget of bytes
 //! stage     the above for a command: names in, names out

@@ -40,7 +40,7 @@ pub enum OpColumn {
     Slots,
     /// Source line.
     Source,
-    /// Reason for the verdict.
+    /// Reason for the op's role.
     Reason,
 }
 

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::super::visible::visible;
 
-/// Most UTF-16 units in a cell, a limit of Excel.
+/// Maximum number of UTF-16 units in a cell, a limit of Excel.
 pub(super) const MAX_CELL_TEXT: usize = 32_767;
 
 /// Returns `text` fit for a cell: without invisible characters, and visibly cut to at most [`MAX_CELL_TEXT`].
