@@ -1,4 +1,4 @@
-//! What a comparison was asked for: the options as a command line, a driver or a plan writes them. The files that they name are not read yet.
+//! Request for a comparison: the options as written by a command line, a driver or a plan. The files they name have not been read yet.
 
 use std::path::{Path, PathBuf};
 
@@ -11,52 +11,52 @@ use probe_files::{Copies, map::FileAccess};
 use probe_judge::Rules;
 use probe_pair::Mapping;
 
-/// Options of a comparison, as texts and paths.
+/// Options of a comparison, as strings and paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, as on the command line")]
 pub struct Asked {
     /// Steps such as `3` or `0,10-12`; all when `None`.
     pub steps: Option<String>,
-    /// Ranks, in the same way.
+    /// Ranks, in the same format.
     pub ranks: Option<String>,
-    /// Word of a [`LevelFilter`].
+    /// Name of a [`LevelFilter`].
     pub level: Option<String>,
     /// TOML file of tolerance rules.
     pub tolerance: Option<PathBuf>,
-    /// File of names that belong together.
+    /// File of names to pair with each other.
     pub mapping: Option<PathBuf>,
-    /// Dumps of second runs of the baseline, and files of noise.
+    /// Dumps of repeated runs of the baseline, and noise files.
     pub noise: Vec<PathBuf>,
     /// A run of higher precision.
     pub reference: Option<PathBuf>,
-    /// As [`CompareOptions::any_task`].
+    /// See [`CompareOptions::any_task`].
     pub any_task: bool,
-    /// As [`CompareOptions::any_level`].
+    /// See [`CompareOptions::any_level`].
     pub any_level: bool,
-    /// As [`CompareOptions::rows`].
+    /// See [`CompareOptions::rows`].
     pub rows: bool,
-    /// Whether files are read in pieces instead of being mapped.
+    /// True if files are read in pieces instead of being mapped.
     pub no_mmap: bool,
 }
 
-/// Options that cannot be used.
+/// Reasons why options cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskedError {
     /// Not a set of numbers.
     #[error(transparent)]
     Numbers(#[from] SelectionError),
-    /// No such level.
+    /// Unknown level.
     #[error("no level {0:?}; choose module, api, op or all")]
     Level(String),
-    /// A file of settings cannot be used.
+    /// A settings file cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
 }
 
 impl Asked {
-    /// Steps and ranks.
+    /// Returns steps and ranks.
     ///
     /// # Errors
     /// [`AskedError::Numbers`].
@@ -66,7 +66,7 @@ impl Asked {
         Ok([read(&self.steps)?, read(&self.ranks)?])
     }
 
-    /// The level; all kinds of op where none was asked for.
+    /// Returns the level; all kinds of op if none was requested.
     ///
     /// # Errors
     /// [`AskedError::Level`].
@@ -76,10 +76,10 @@ impl Asked {
         found.ok_or_else(|| AskedError::Level(word.clone()))
     }
 
-    /// The options, with the content of the files that they name. What is read from a copy is one of `copies`.
+    /// Returns the options, with the content of the files they name. Paths of copied data are looked up in `copies`.
     ///
     /// # Errors
-    /// [`AskedError`] when a word is not known or a file cannot be used.
+    /// [`AskedError`] when a word is unknown or a file cannot be used.
     pub fn options(&self, copies: &Copies) -> Result<CompareOptions, AskedError> {
         let [steps, ranks] = self.numbers()?;
         Ok(CompareOptions {
@@ -98,18 +98,18 @@ impl Asked {
         })
     }
 
-    /// Files that are read whole: what is in them is part of what was asked for.
+    /// Returns the files that are read whole: their content is part of the request.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let noise = self.noise.iter().filter(|path| is_noise_file(path));
         self.tolerance.iter().chain(&self.mapping).chain(noise).map(PathBuf::as_path)
     }
 
-    /// Dumps beside the two that are compared.
+    /// Returns the dumps beside the two that are compared.
     pub fn dumps(&self) -> impl Iterator<Item = &Path> {
         self.noise.iter().filter(|path| !is_noise_file(path)).chain(&self.reference).map(PathBuf::as_path)
     }
 
-    /// The same options with every path as `change` makes it.
+    /// Returns the same options with every path transformed by `change`.
     ///
     /// # Errors
     /// The first error of `change`.
@@ -122,7 +122,7 @@ impl Asked {
     }
 }
 
-/// Whether `path` is a file that `probe calibrate` wrote, and not a dump.
+/// Returns true if `path` is a file written by `probe calibrate` rather than a dump.
 pub fn is_noise_file(path: &Path) -> bool {
     path.extension().is_some_and(|kind| kind == "toml")
 }

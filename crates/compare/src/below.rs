@@ -1,8 +1,9 @@
-//! Names what ran below the op of a finding, where the candidate's operators were recorded below Python as well, and what called an
-//! operator that was recorded there itself.
+//! Names the operators that ran below the op of a finding, if the candidate's operators were also recorded below Python, and the
+//! caller of an operator that was itself recorded there.
 //!
-//! An operator says which op called it, where that was known: not in the backward pass, nor on threads of the program's own. There the values
-//! tell: what the op made, and was not given, is what the operator made, and was not given.
+//! An operator records the op that called it where that was known, which is not the case in the backward pass, nor on threads of the
+//! program's own. There the values identify it: an op's results that were not among its inputs match an operator's results that were not
+//! among its inputs.
 
 use std::path::Path;
 
@@ -13,24 +14,25 @@ use probe_judge::Finding;
 use probe_pair::PartPair;
 use probe_read as read;
 
-/// Findings of a part that are looked up.
+/// Maximum number of findings per part that are looked up.
 const MAX_FINDINGS: usize = 10;
-/// Operators that are named for one op; an op that takes more is told of by its first ones.
+/// Maximum number of operators named for one op; of more, the first ones are named.
 const MAX_NAMED: usize = 8;
 
-/// The dump of operators that stands in the candidate's.
+/// The dump of operators inside the candidate's dump.
 #[derive(Debug)]
 pub(super) struct Below(Option<Dump>);
 
 impl Below {
-    /// Of the candidate at `path`. What cannot be read is as if it were not there: it only adds to an answer.
+    /// Opens the operators of the candidate at `path`. If they cannot be read they are treated as absent, because they
+    /// only add to an answer.
     pub(super) fn of(path: &Path, access: FileAccess) -> Self {
         let folder = path.join(RUNTIME_FOLDER);
         let there = folder.join(MANIFEST).is_file();
         Self(there.then(|| read::open(&folder, access).ok()).flatten())
     }
 
-    /// Completes `findings`, which are those of `pair`.
+    /// Completes `findings`, which belong to `pair`.
     pub(super) fn complete(&self, pair: &PartPair, findings: &mut [Finding]) {
         if findings.is_empty() {
             return;
@@ -56,10 +58,12 @@ impl Below {
     }
 }
 
-/// How far mean and norm of one tensor may differ, relative to the norm, when a device has summed it and a host. Devices say how far they may be off: 1e-6.
+/// Maximum difference of mean and norm of one tensor, relative to the norm, between sums computed by a device and by a host. Devices state an error
+/// of up to 1e-6.
 const SUMS: f64 = 1e-5;
 
-/// The operators that made what `op` made, in order. A value that several made tells nothing: one of them belongs to another call.
+/// Returns the operators that produced the results of `op`, in order. A value that several operators produced is ignored, because
+/// one of them belongs to another call.
 fn makers<'a>(op: &Op, operators: &'a [Op]) -> Vec<&'a Op> {
     let mut found: Vec<usize> = Vec::new();
     for value in tensors(op, true).filter(|value| tells(value)) {
@@ -81,19 +85,19 @@ fn makers<'a>(op: &Op, operators: &'a [Op]) -> Vec<&'a Op> {
     found.into_iter().take(MAX_NAMED).map(|at| &operators[at]).collect()
 }
 
-/// What an op made, or was given.
+/// Returns the tensors that an op produced (`made`) or received.
 fn tensors(op: &Op, made: bool) -> impl Iterator<Item = &TensorRecord> {
     op.slots.iter().filter(move |slot| slot.side.is_result() == made).filter_map(|slot| slot.value.tensor())
 }
 
-/// Whether a value can be known again: constants are made everywhere.
+/// Returns true if a value is recognizable; constants are not, because they are produced everywhere.
 fn tells(value: &TensorRecord) -> bool {
     let range = (value.statistics.min(), value.statistics.max());
     matches!(range, (Some(min), Some(max)) if min.as_f64() < max.as_f64())
         && value.statistics.norm().is_some()
 }
 
-/// Whether two records are of the same elements, perhaps seen in another shape.
+/// Returns true if two records describe the same elements, possibly in different shapes.
 fn is_same(one: &TensorRecord, other: &TensorRecord) -> bool {
     let bits = |record: &TensorRecord| {
         let counts = record.counts.as_deref()?;
@@ -120,7 +124,7 @@ mod tests {
         Counts, DType, Number, OpName, RecordedDType, RecordedStatistics, Slot, SlotSide, Value,
     };
 
-    /// A tensor whose numbers follow from `seed`, as summed with this relative error.
+    /// Returns a tensor whose statistics follow from `seed`, summed with this relative error.
     fn tensor(seed: f64, error: f64, shape: &[u64]) -> Value {
         let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), shape.into());
         record.counts = Some(Counts { elements: shape.iter().product(), ..Counts::default() }.into());
@@ -155,10 +159,10 @@ mod tests {
         let other = op("Aclnn.Mul.0.forward", &[value(1.0)], &[tensor(2.0, 1e-3, &[4, 16])]);
         let all = [other.clone(), maker.clone(), copy.clone()];
         assert_eq!(names(&own, &all), ["Aclnn.GeluBackward.0.forward"]);
-        // Another has made it as well: a call that was computed again.
+        // Another operator also produced it: a call that was recomputed.
         let again = op("Aclnn.GeluBackward.1.forward", &[value(1.0)], &[value(2.0)]);
         assert_eq!(names(&own, &[maker, again]), Vec::<String>::new());
-        // What it was given, it has not made; and nobody is told by a constant.
+        // An op has not produced its own inputs, and a constant identifies nobody.
         let passes = op("Tensor.__add__.0.backward", &[value(2.0)], &[value(2.0)]);
         assert_eq!(names(&passes, &all), Vec::<String>::new());
         let constant = op("Functional.relu.0.backward", &[], &[value(0.0)]);

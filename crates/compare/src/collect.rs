@@ -1,5 +1,5 @@
-//! Fetches what is known of one pair of tensors: the data where both sides have it, else what was recorded. Where one side
-//! has the data and the other a sketch or a hash, the data is measured as the capture would have.
+//! Collects the evidence for a pair of tensors: the data if both sides have it, else the recorded facts. If one side has
+//! the data and the other a sketch or a hash, the data is measured as the capture would have measured it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,23 +13,24 @@ use probe_judge::PartEvidence;
 use probe_measure::{self as measure, Evidence, KeptMetrics, Unreadable, compare_recorded};
 use probe_pair::PartPair;
 
-/// One side of a pair: what was recorded, and where its data is.
+/// One side of a pair: the record, and the store of its data.
 type Side<'a> = (&'a TensorRecord, &'a dyn TensorStore);
 
-/// Two tensors that are measured against each other.
+/// Two tensors that are compared with each other.
 type Distinct = (Arc<TensorRecord>, Arc<TensorRecord>);
 
-/// Bytes of late tensors that are got at a time: some rounds of as many large requests as are under way, and little of what the copies may take.
+/// Bytes of late tensors fetched at a time: several rounds of as many large requests as can be in flight, and a small part of the space for
+/// copies.
 const AHEAD: u64 = 512 << 20;
 
-/// Pairs that are measured together. Small tensors are read with their neighbours in the file, some at a time.
+/// Number of pairs measured together. Small tensors are read with their neighbours in the file, several at a time.
 const WINDOW: usize = 4096;
 
-/// Elements of a tensor whose two sides are fetched by two threads.
+/// Number of elements from which the two sides of a pair are loaded by two threads.
 const LARGE: u64 = 1 << 20;
 
-/// What is known of every pair of slots of a part, by op and slot, and the bytes of tensor data it took. Two tensors that several
-/// slots hold on both sides are measured once.
+/// Returns the evidence for every pair of slots of a part, by op and slot, and the bytes of tensor data read. A pair of tensors
+/// that several slots hold on both sides is measured once.
 pub(super) fn of_part(pair: &PartPair, progress: &dyn Progress) -> (PartEvidence, u64) {
     let record = |slot: Option<&'_ Slot>| match slot.map(|slot| &slot.value) {
         Some(Value::Tensor(record)) => Some(Arc::clone(record)),
@@ -68,7 +69,7 @@ pub(super) fn of_part(pair: &PartPair, progress: &dyn Progress) -> (PartEvidence
         let mut rest = &*distinct;
         let mut ahead = ahead(&mut rest, b_store, c_store);
         while !ahead.is_empty() {
-            // The next come while these are measured.
+            // The next pairs are fetched while these are measured.
             let (next, found) = rayon::join(|| self::ahead(&mut rest, b_store, c_store), || measure(ahead));
             measured.extend(found);
             ahead = next;
@@ -79,7 +80,7 @@ pub(super) fn of_part(pair: &PartPair, progress: &dyn Progress) -> (PartEvidence
     (PartEvidence::new(measured, places), bytes.into_inner())
 }
 
-/// Takes the first pairs of `rest`, and has what will be read of them come.
+/// Takes the first pairs of `rest`, and prefetches the data that will be read for them.
 fn ahead<'a>(rest: &mut &'a [Distinct], b: &'a dyn TensorStore, c: &'a dyn TensorStore) -> &'a [Distinct] {
     let mut keys: [Vec<&str>; 2] = Default::default();
     let (mut count, mut bytes) = (0, 0_u64);
@@ -102,7 +103,7 @@ fn ahead<'a>(rest: &mut &'a [Distinct], b: &'a dyn TensorStore, c: &'a dyn Tenso
     taken
 }
 
-/// Has what will be read of these pairs come.
+/// Prefetches the data that will be read for these pairs.
 pub(super) fn expect<'a>(
     pairs: impl Iterator<Item = (&'a TensorRecord, &'a TensorRecord)>,
     stores: [&'a dyn TensorStore; 2],
@@ -116,7 +117,7 @@ pub(super) fn expect<'a>(
     }
 }
 
-/// The tensors that [`evidence`] reads of a pair.
+/// Returns the tensors that [`evidence`] reads for a pair.
 fn read_of<'a>((b, b_store): Side<'a>, (c, c_store): Side<'a>) -> [Option<&'a str>; 2] {
     if b.layout != c.layout {
         return [None, None];
@@ -134,7 +135,7 @@ fn read_of<'a>((b, b_store): Side<'a>, (c, c_store): Side<'a>) -> [Option<&'a st
     }
 }
 
-/// Whether two tensors are the same to the bit, by hashes of their bytes.
+/// Returns true if the hashes of two tensors show that they are bit-equal.
 fn same_bytes(b: &TensorRecord, c: &TensorRecord) -> bool {
     let hash = |record: &TensorRecord| match record.checksum {
         Some(Checksum::Xxh3(hash)) => Some(hash),
@@ -143,7 +144,7 @@ fn same_bytes(b: &TensorRecord, c: &TensorRecord) -> bool {
     hash(b).is_some() && hash(b) == hash(c) && b.shape == c.shape && b.dtype == c.dtype
 }
 
-/// The evidence for one pair, and the bytes of tensor data it took.
+/// Returns the evidence for one pair, and the bytes of tensor data read.
 pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u64) {
     let (b, c) = (baseline.0, candidate.0);
     let unreadable =
@@ -158,11 +159,11 @@ pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u6
     if b.damage.is_some() || c.damage.is_some() {
         return unreadable(b.damage.clone(), c.damage.clone());
     }
-    // Elements of other shapes do not answer one another, however many there are.
+    // Different shapes cannot be compared elementwise, even with equal numbers of elements.
     if b.squeezed_shape() != c.squeezed_shape() {
         return (Evidence::Nothing, 0);
     }
-    // Of two that are the same, the one that is sent is not: the other is held against the hash that both have.
+    // If two tensors are equal, the remote one is not fetched: the other is checked against the hash that both have.
     if same_bytes(b, c) {
         let bytes = |data: &TensorData| 2 * data.view().len() * data.dtype().size();
         if candidate.1.is_late()
@@ -177,7 +178,7 @@ pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u6
         }
     }
     let both = || (load(baseline, b_key), load(candidate, c_key));
-    // To hold a large tensor against its hash takes one thread a while.
+    // Checking a large tensor against its hash takes one thread a while.
     let large = b.len().max(c.len()) >= LARGE;
     let loaded =
         if large { rayon::join(|| load(baseline, b_key), || load(candidate, c_key)) } else { both() };
@@ -190,7 +191,7 @@ pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u6
     }
 }
 
-/// Measures two tensors of so many bytes together.
+/// Measures two tensors that take `bytes` bytes together.
 fn measured(b_key: &str, x: &TensorData, c_key: &str, y: &TensorData, bytes: usize) -> (Evidence, u64) {
     let measured = measure::compare(x.view(), y.view());
     let fault =
@@ -203,7 +204,7 @@ fn measured(b_key: &str, x: &TensorData, c_key: &str, y: &TensorData, bytes: usi
     (evidence, bytes as u64)
 }
 
-/// What was recorded, where at most one side has its data.
+/// Returns the recorded evidence if at most one side has its data.
 fn half(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u64) {
     let (b, c) = (baseline.0, candidate.0);
     if let Some((measured, bytes)) = measured_like(candidate, b) {
@@ -215,7 +216,8 @@ fn half(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u64) {
     (recorded(b, c), 0)
 }
 
-/// The tensor of `record` that has to be measured so that it has what `other` has, and what of it is lacking. `None` where there is nothing to gain.
+/// Returns the tensor of `record` to measure in order to match the content of `other`, and the content that is missing. `None` if measuring would
+/// add nothing.
 fn lacking<'a>(record: &'a TensorRecord, other: &TensorRecord) -> Option<(&'a str, Content)> {
     let content = Content {
         sketch: other.sketch.as_ref().filter(|_| record.sketch.is_none()).map(|sketch| sketch.version),
@@ -228,8 +230,8 @@ fn lacking<'a>(record: &'a TensorRecord, other: &TensorRecord) -> Option<(&'a st
     Some((key, content))
 }
 
-/// The record of `side` with what `other` has and it lacks, measured from its data. `None` where there is nothing to gain, or
-/// the data cannot be read: what was recorded is compared then.
+/// Returns the record of `side`, completed with everything that `other` has and it lacks, measured from its data. `None` if
+/// measuring would add nothing or the data cannot be read; the recorded facts are compared in that case.
 fn measured_like(side: Side<'_>, other: &TensorRecord) -> Option<(TensorRecord, u64)> {
     let (record, _) = side;
     let (key, content) = lacking(record, other)?;
@@ -260,7 +262,7 @@ fn recorded(b: &TensorRecord, c: &TensorRecord) -> Evidence {
     if anything { Evidence::Recorded(Box::new(compared)) } else { Evidence::Nothing }
 }
 
-/// Opens a tensor and holds it against its record: a file that was swapped or cut must not pass for the tensor.
+/// Loads a tensor and checks it against its record: a file that was swapped or truncated must not pass for the tensor.
 pub(super) fn load((record, store): Side<'_>, key: &str) -> Result<TensorData, Box<str>> {
     let data = store.load(key).map_err(|error| error.to_string().into_boxed_str())?;
     let sizes = |shape: &[usize]| shape.iter().map(|&size| size as u64).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! Why a comparison could not be made.
+//! Reasons why a comparison could not be made.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub enum CompareError {
     /// A report could not be written.
     #[error(transparent)]
     Report(#[from] ReportError),
-    /// The two sides recorded different things.
+    /// The two sides recorded different tasks.
     #[error(
         "{place}: the baseline recorded task {baseline}, the candidate task {candidate}; capture both with the same task, or add --any-task to compare what both recorded"
     )]
@@ -41,29 +41,29 @@ pub enum CompareError {
         /// Level of the candidate, as its dump names it.
         candidate: Box<str>,
     },
-    /// A dump cannot tell the noise of the baseline.
+    /// A dump cannot show the noise of the baseline.
     #[error("noise {}: {reason}", path.display())]
     Noise {
         /// The dump.
         path: PathBuf,
-        /// Why, and the repair.
+        /// Reason and remedy.
         reason: String,
     },
-    /// A dump is no reference for the runs compared.
+    /// A dump cannot serve as reference for the runs compared.
     #[error("reference {}: {reason}", path.display())]
     Reference {
         /// The dump.
         path: PathBuf,
-        /// Why, and the repair.
+        /// Reason and remedy.
         reason: String,
     },
-    /// A file of noise cannot be used.
+    /// A noise file cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
     /// No op was present on both sides.
     #[error("nothing was compared: {reason}")]
     Nothing {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

@@ -1,5 +1,5 @@
-//! What the parts of a comparison add up to. The answer is made of it once, at the end: which order parts came in, and in how many pieces
-//! they were folded, has no part in it.
+//! Accumulates the parts of a comparison. The answer is computed from it once, at the end, independent of the order of the parts and of
+//! the number of pieces they were folded in.
 
 use super::{CompareError, DonePart};
 use probe_dump::{Dump, LevelFilter, PartKey, Rank};
@@ -8,21 +8,21 @@ use probe_judge::{Incomplete, RunInfo, RunJudge, RunVerdict, Summary, Verdict};
 /// Step and rank.
 pub type Place = (u64, u32);
 
-/// The parts that were compared so far.
+/// The parts compared so far.
 #[derive(Debug, Default)]
 pub struct Fold {
-    /// What was decided.
+    /// Judgements so far.
     pub run: RunJudge,
-    /// What was read of baseline and candidate.
+    /// Amounts read from baseline and candidate.
     pub sides: [SideFold; 2],
-    /// The first part, in order, that the options forbid to compare, and why.
+    /// The first part, in order, that the options forbid to compare, and the reason.
     pub refused: Option<(Place, String)>,
 }
 
-/// What was read of one side.
+/// Amounts read from one side.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SideFold {
-    /// Ops of all parts.
+    /// Number of ops in all parts.
     pub ops: u64,
     /// Place, task and level of the first part.
     pub first: Option<(Place, String, String)>,
@@ -42,12 +42,12 @@ impl SideFold {
     }
 }
 
-/// A side as a whole, for the head of the report, and whether the selection left anything of it.
+/// A side as a whole, with the head of the report and a flag that tells if the selection left anything of it.
 #[derive(Debug, Clone)]
 pub struct SideInfo {
     /// The head of the report.
     pub info: RunInfo,
-    /// Whether a part is left.
+    /// True if the selection left a part.
     pub selected: bool,
 }
 
@@ -82,7 +82,7 @@ impl Fold {
         self.refused = self.refused.take().into_iter().chain(other.refused).min();
     }
 
-    /// Adds a part: its judgement, and what of it could not be read.
+    /// Adds a part: its judgement, and the values that could not be read.
     pub(super) fn add(&mut self, done: &DonePart) {
         let pair = &done.pair;
         let place = (pair.step, pair.rank);
@@ -109,7 +109,7 @@ impl Fold {
         }
     }
 
-    /// The answer.
+    /// Computes the answer.
     ///
     /// # Errors
     /// [`CompareError::Nothing`] when no op, or no value, was present on both sides.
@@ -142,7 +142,7 @@ impl Fold {
     }
 }
 
-/// Says why no op was compared: what could not be read, what the selection left, or that names do not meet.
+/// Explains why no op was compared: something could not be read, the selection left nothing, or no names match.
 fn nothing_compared(run: RunJudge, sides: &[SideInfo; 2], level: LevelFilter) -> CompareError {
     let summary = run.finish(RunInfo::default(), RunInfo::default(), 0.0);
     let missing = sides.iter().find(|side| side.info.ops == 0);

@@ -1,7 +1,8 @@
-//! The pipeline in one place: opens two dumps, and for every part reads, pairs, measures, judges and hands on.
+//! The pipeline in one place: opens two dumps and, for every part, reads, pairs, measures, judges and passes on the
+//! result.
 //!
-//! Parts are worked on in batches, as many at a time as there are pairs of threads; while a batch is measured the one
-//! before it is reported. Results do not depend on the number of threads.
+//! Parts are processed in batches, as many at a time as there are pairs of threads; while a batch is measured, the
+//! previous one is reported. Results do not depend on the number of threads.
 
 mod asked;
 mod below;
@@ -44,7 +45,7 @@ use probe_read::{ReadError, open_called};
 
 use below::Below;
 
-/// What to compare and how.
+/// Options of a comparison.
 #[derive(Debug, Clone, Default)]
 pub struct CompareOptions {
     /// Steps to compare; all when empty.
@@ -55,21 +56,21 @@ pub struct CompareOptions {
     pub level: LevelFilter,
     /// The user's tolerance rules.
     pub rules: Rules,
-    /// How the bytes of large files are reached.
+    /// Access method for the bytes of large files.
     pub access: FileAccess,
-    /// Compare dumps of different tasks by what both recorded, instead of refusing them.
+    /// Compare dumps of different tasks by the data that both recorded, instead of refusing them.
     pub any_task: bool,
     /// Compare dumps of different levels by the kinds of op that both recorded, instead of refusing them.
     pub any_level: bool,
-    /// Compare batches of another size by the rows that both sides have.
+    /// Compare batches of different sizes by the rows that both sides have.
     pub rows: bool,
-    /// What belongs together whatever its name.
+    /// Names to pair with each other although they differ.
     pub mapping: Mapping,
-    /// Noise of the baseline: dumps of second runs of it, and files that [`calibrate`] led to.
+    /// Noise of the baseline: dumps of repeated runs of it, and files made from the result of [`calibrate`].
     pub noise: Vec<PathBuf>,
-    /// A run of higher precision, against which both sides are measured.
+    /// A run of higher precision, with which both sides are compared.
     pub reference: Option<PathBuf>,
-    /// Where the dumps lie that are read from a copy.
+    /// Locations of dumps that are read from a copy.
     pub copies: Copies,
 }
 
@@ -83,9 +84,9 @@ impl CompareOptions {
     }
 }
 
-/// Told about progress, from any thread.
+/// Receives progress, from any thread.
 pub trait Progress: Sync {
-    /// `pairs` pairs of tensors more are to be measured.
+    /// Another `pairs` pairs of tensors will be measured.
     fn expect(&self, pairs: u64);
     /// `pairs` pairs of tensors have been measured.
     fn advance(&self, pairs: u64);
@@ -100,20 +101,20 @@ impl Progress for Quiet {
     fn advance(&self, _pairs: u64) {}
 }
 
-/// A part that was measured, and judged where `judged` is no longer the default.
+/// A part that was measured, and judged unless `judged` is still the default.
 struct DonePart {
     pair: PartPair,
     evidence: PartEvidence,
     bytes: u64,
     judged: PartJudgement,
-    /// What was looked at more closely.
+    /// Closer looks at values at fault.
     portraits: Vec<Portrait>,
-    /// What could not be read of the reference.
+    /// Reason why the reference could not be read completely.
     reference_fault: Option<String>,
 }
 
-/// Works on the parts of a batch: ranks side by side, the steps of a rank one after the other, for each builds on what the one
-/// before it left.
+/// Processes the parts of a batch: ranks in parallel, the steps of a rank in sequence, because each builds on the history left
+/// by the previous one.
 fn in_order<'p>(
     parts: impl Iterator<Item = &'p mut DonePart>,
     histories: &mut BTreeMap<u32, History>,
@@ -146,7 +147,7 @@ pub type PartSink<'a> = dyn FnMut(&PartReport<'_>) -> Result<(), ReportError> + 
 ///
 /// # Errors
 /// [`CompareError`] when a path holds no dump, when nothing pairs, when the two recorded different tasks, or when `sink`
-/// fails. What cannot be read of dumps that otherwise compare is listed in [`Summary::incomplete`].
+/// fails. Anything that cannot be read in otherwise comparable dumps is listed in [`Summary::incomplete`].
 pub fn compare(
     baseline: &Path,
     candidate: &Path,
@@ -158,7 +159,7 @@ pub fn compare(
     compare_dumps(&b?, &c?, options, progress, sink)
 }
 
-/// [`compare`], of two dumps that are open.
+/// As [`compare`], for two dumps that are already open.
 ///
 /// # Errors
 /// As for [`compare`].
@@ -191,9 +192,9 @@ pub fn compare_dumps(
 /// Two dumps whose parts are paired, before any is read.
 #[derive(Debug)]
 pub struct Prologue {
-    /// Parts by the place of both sides.
+    /// Pairs of parts, with the place on both sides.
     pub pairing: Pairing,
-    /// What could not be read or paired.
+    /// Places that could not be read or paired.
     pub fold: Fold,
     /// Baseline and candidate.
     pub sides: [SideInfo; 2],
@@ -230,10 +231,10 @@ impl Prologue {
     }
 }
 
-/// Parts to compare, all or some of those of a comparison, and what they are held against.
+/// Parts to compare, all or some of a comparison, and the runs they are compared with.
 #[derive(Debug)]
 pub struct Parts<'a> {
-    /// In order of step, then rank; all steps of each rank that there are.
+    /// In order of step, then rank; for each rank included, all of its steps.
     pub matches: &'a [PartMatch],
     /// Number of parts of the whole comparison.
     pub total: usize,
@@ -248,10 +249,11 @@ pub struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Compares them and adds them to `fold`.
+    /// Compares the parts and adds them to `fold`.
     ///
     /// # Errors
-    /// [`CompareError`] when the options forbid to compare a part, which `fold` then tells, or `sink` fails.
+    /// [`CompareError`] when the options forbid to compare a part, which is then recorded in `fold`, or when `sink`
+    /// fails.
     pub fn compare(
         &self,
         options: &CompareOptions,
@@ -261,7 +263,7 @@ impl Parts<'_> {
     ) -> Result<(), CompareError> {
         let (b, c) = (self.baseline, self.candidate);
         let mut waiting: Vec<DonePart> = Vec::new();
-        // What the last step compared of each rank left to the judging of the next.
+        // For each rank, the history that the last compared step left for judging the next.
         let mut histories: BTreeMap<u32, History> = BTreeMap::new();
         let below = Below::of(&options.copies.place(&c.path), options.access);
         for matches in self.matches.chunks(parts_at_a_time()) {
@@ -304,7 +306,7 @@ impl Parts<'_> {
     }
 }
 
-/// Half of the threads read and measure parts, for each takes another one for its second side.
+/// Returns half the number of threads: each part read and measured takes another thread for its second side.
 fn parts_at_a_time() -> usize {
     (rayon::current_num_threads() / 2).max(1)
 }
@@ -366,7 +368,7 @@ fn compare_part(
     options.level.retain(&mut c.ops);
     let two_tools = [baseline, candidate].iter().filter(|dump| dump.format == NATIVE).count() == 1;
     let across_kernels = holds_kernels(&b) != holds_kernels(&c);
-    // A choice of one kind of op asks both sides for the same.
+    // If one kind of op was chosen, both sides are filtered to it.
     if options.level == LevelFilter::All && !across_kernels && differ_in_level(&b, &c, two_tools) {
         let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
         if !options.any_level {
@@ -422,8 +424,8 @@ fn compare_part(
     })
 }
 
-/// Whether the two sides recorded ops of different kinds; not where one does not say which. Of two tools, which intercept different
-/// functions anyway, what only one recorded is left out, so that they need only have some kind in common.
+/// Returns true if the two sides recorded ops of different kinds; false if one side does not state its level. Two different tools
+/// intercept different functions anyway, and anything that only one recorded is left out, so they only need some kind in common.
 fn differ_in_level(baseline: &Rank, candidate: &Rank, two_tools: bool) -> bool {
     match (Level::parse(&baseline.level), Level::parse(&candidate.level)) {
         (Some(b), Some(c)) if two_tools => !b.overlaps(c),
@@ -432,8 +434,8 @@ fn differ_in_level(baseline: &Rank, candidate: &Rank, two_tools: bool) -> bool {
     }
 }
 
-/// Whether dumps of different tasks can be compared without being told to: every task of probe's own capture holds
-/// statistics, and so do most of the older tool.
+/// Returns true if dumps of different tasks can be compared without an option: every task of probe's own capture has
+/// statistics, and so do most tasks of the older tool.
 fn share_statistics(baseline: (&Dump, &Rank), candidate: (&Dump, &Rank)) -> bool {
     let sides = [baseline, candidate];
     sides.iter().any(|(dump, _)| dump.format == NATIVE)

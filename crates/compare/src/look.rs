@@ -1,4 +1,4 @@
-//! Looks more closely at the values of the ops at fault: what people want to see of them takes another look at the data.
+//! Takes a closer look at the values of the ops at fault; this needs a second read of the data.
 
 use super::Portrait;
 use super::collect::load;
@@ -7,17 +7,17 @@ use probe_judge::{Finding, PartEvidence};
 use probe_measure::{Evidence, Look, look, look_at_sketches};
 use probe_pair::PartPair;
 
-/// Findings of a part that are looked at.
+/// Maximum number of findings per part that are looked at.
 const MAX_FINDINGS: usize = 4;
 
-/// Values of an op that are looked at.
+/// Maximum number of values per op that are looked at.
 const MAX_SLOTS: usize = 8;
 
-/// Elements of a part that are looked at; a tensor that would exceed them is not.
+/// Maximum number of elements per part that are looked at; a tensor that would exceed it is skipped.
 const MAX_ELEMENTS: u64 = 1 << 25;
 
-/// What the values of the first of `findings`, which are those of `pair`, show. What equals to the bit, and what cannot be read again, is
-/// left out.
+/// Returns portraits of the values of the first of `findings`, which belong to `pair`. Values that are bit-equal or cannot be read again
+/// are left out.
 pub(super) fn portraits(pair: &PartPair, evidence: &PartEvidence, findings: &[Finding]) -> Vec<Portrait> {
     let mut left = MAX_ELEMENTS;
     let mut found: Vec<Portrait> = Vec::new();

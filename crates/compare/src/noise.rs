@@ -1,4 +1,4 @@
-//! Measures noise: compares second runs of the baseline with it, and keeps what they differ by.
+//! Measures noise: compares repeated runs of the baseline with it and records the differences.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,21 +11,21 @@ use probe_judge::{History, Incomplete, Noise, NoiseMeter, RunJudge, measure_nois
 use probe_measure::Evidence;
 use probe_pair::pair_parts;
 
-/// What [`calibrate`] found.
+/// Result of [`calibrate`].
 #[derive(Debug)]
 pub struct Calibration {
-    /// The noise, as a file holds it.
+    /// The noise, in the form stored in a file.
     pub noise: Noise,
-    /// What each run showed, in a line each.
+    /// Result of each run, one line each.
     pub said: Vec<String>,
-    /// What could not be read.
+    /// Places that could not be read.
     pub incomplete: Vec<Incomplete>,
 }
 
-/// Measures by how much the runs at `noise` differ from the one at `baseline`. Runs on the current rayon pool.
+/// Measures the differences between the runs at `noise` and the one at `baseline`. Runs on the current rayon pool.
 ///
 /// # Errors
-/// [`CompareError`] when a path holds no dump, or one of `noise` is no second run of the baseline.
+/// [`CompareError`] when a path holds no dump, or one of `noise` is not a repeated run of the baseline.
 pub fn calibrate(
     baseline: &Path,
     noise: &[PathBuf],
@@ -41,10 +41,10 @@ pub fn calibrate(
     Ok(Calibration { noise: meter.finish(), said, incomplete })
 }
 
-/// The noise that the options name; tells the run what it is and what of it could not be read.
+/// Returns the noise that the options name; adds a description of it and its unreadable places to the run.
 ///
 /// # Errors
-/// [`CompareError`] when a file of noise cannot be used, or a dump cannot tell the noise of the baseline.
+/// [`CompareError`] when a noise file cannot be used, or a dump cannot show the noise of the baseline.
 pub fn measured(
     baseline: &Dump,
     options: &CompareOptions,
@@ -78,7 +78,7 @@ struct Measuring {
 }
 
 impl Measuring {
-    /// Measures the run at `path`: the steps and ranks that are compared, all where it has none of them.
+    /// Measures the run at `path`: the steps and ranks being compared, or all if it has none of them.
     fn run(
         &mut self,
         baseline: &Dump,
@@ -150,7 +150,7 @@ impl Measuring {
     }
 }
 
-/// Number of values of the second run that could not be read, and why the first of them.
+/// Returns the number of values of the repeated run that could not be read, and the reason for the first.
 fn unreadable(part: &DonePart) -> Option<(usize, &str)> {
     let mut reasons = part.evidence.of_slots().filter_map(|evidence| match evidence {
         Evidence::Unreadable(why) => why.candidate.as_deref(),

@@ -1,22 +1,22 @@
-//! A compared part, as reports and gates receive it.
+//! A compared part, as received by reports and gates.
 
 use super::Portrait;
 use probe_judge::{PartEvidence, PartJudgement};
 use probe_pair::{BySlot, PartPair};
 
-/// Everything known of one step of one rank.
+/// All results for one step of one rank.
 #[derive(Debug, Clone, Copy)]
 pub struct PartReport<'a> {
     /// The two sides and their pairing.
     pub pair: &'a PartPair,
-    /// What is known of the slots.
+    /// Evidence for the slots.
     pub evidence: &'a PartEvidence,
-    /// What was decided.
+    /// The judgements.
     pub judged: &'a PartJudgement,
     /// Numbers of the values; see [`probe_pair::value_numbers`].
     pub values: &'a BySlot<Option<u32>>,
-    /// What was looked at more closely.
+    /// Closer looks at values at fault.
     pub portraits: &'a [Portrait],
-    /// Number of parts of the whole comparison, as far as it is known: what cannot be read drops out.
+    /// Number of parts of the whole comparison, as far as known: parts that cannot be read drop out.
     pub parts: usize,
 }

@@ -1,17 +1,18 @@
-//! Looks up where in a tensor the error of a finding lies. Of findings alone: it takes a second look at the data.
+//! Locates the error of a finding inside its tensor. Only done for findings, because it needs a second read of the
+//! data.
 
 use super::collect::load;
 use probe_judge::{ErrorPlace, Finding};
 use probe_measure as measure;
 use probe_pair::PartPair;
 
-/// Findings of a part that are looked at; of what comes later the place says little.
+/// Maximum number of findings per part that are located; for later findings the place is hardly informative.
 const MAX_FINDINGS: usize = 10;
 
-/// Elements up to which a tensor is looked at again.
+/// Maximum number of elements of a tensor that is read again.
 const MAX_ELEMENTS: u64 = 1 << 26;
 
-/// Completes the places of `findings`, which are those of `pair`.
+/// Completes the places of `findings`, which belong to `pair`.
 pub(super) fn complete(pair: &PartPair, findings: &mut [Finding]) {
     for finding in findings.iter_mut().take(MAX_FINDINGS) {
         let (order, slot) = (finding.order, finding.slot.as_str());
@@ -21,7 +22,7 @@ pub(super) fn complete(pair: &PartPair, findings: &mut [Finding]) {
     }
 }
 
-/// `None` where the error is spread over the tensor, and where the data cannot be had again.
+/// Returns the region of the error; `None` if it is spread over the tensor, or if the data cannot be read again.
 fn region(
     pair: &PartPair,
     order: usize,

@@ -1,4 +1,4 @@
-//! A third run, of higher precision, against which both sides are measured.
+//! A third run, of higher precision, with which both sides are compared.
 
 use std::path::{Path, PathBuf};
 
@@ -15,11 +15,11 @@ use probe_pair::{BySlot, Mapping, PartMatch, PartPair, align};
 pub struct Reference {
     path: PathBuf,
     dump: Dump,
-    /// It has one part, as each side has: these belong together whatever their numbers.
+    /// True if the reference and each side have exactly one part: these belong together whatever their numbers.
     alone: bool,
 }
 
-/// Errors of a part, by the slots of its pairs; and what could not be read of the reference.
+/// Errors of a part, by the slots of its pairs; and the reason if the reference could not be read.
 #[derive(Debug, Default)]
 pub(super) struct OfPart {
     pub(super) errors: BySlot<ReferenceErrors>,
@@ -27,11 +27,11 @@ pub(super) struct OfPart {
 }
 
 impl Reference {
-    /// Opens the dump at `path`. Of `matches`, the parts that are compared, it has to have some, unless there are none. `total` is their number
-    /// in the whole comparison.
+    /// Opens the dump at `path`. It must contain some of `matches`, the parts being compared, unless that is empty. `total` is the number of
+    /// parts in the whole comparison.
     ///
     /// # Errors
-    /// [`CompareError`] when it cannot be opened, or is no reference for the runs compared.
+    /// [`CompareError`] when it cannot be opened, or cannot serve as reference for the runs compared.
     pub fn open(
         path: &Path,
         matches: &[PartMatch],
@@ -55,7 +55,7 @@ impl Reference {
         same.next().or_else(only)
     }
 
-    /// Measures both sides of a part. A part that the reference lacks has no errors, nor has a value.
+    /// Measures both sides of a part. Parts and values that the reference lacks have no errors.
     pub(super) fn errors(&self, part: &PartMatch, pair: &PartPair, options: &CompareOptions) -> OfPart {
         let Some(key) = self.key(part) else { return OfPart::default() };
         let at = |reason: String| {
@@ -83,7 +83,7 @@ impl Reference {
     }
 }
 
-/// Errors of one side against the reference, by its own ops and slots.
+/// Errors of one side relative to the reference, by its own ops and slots.
 struct Side {
     errors: Vec<Vec<Option<f64>>>,
     unreadable: Option<String>,

@@ -1,6 +1,6 @@
-//! Takes the rows that both sides have out of tensors whose shapes differ in one dimension only: that of the batch.
+//! Extracts the rows that both sides have from tensors whose shapes differ in only one dimension, that of the batch.
 //!
-//! What sums or averages over rows is not compared, nor what is computed of it.
+//! Sums and averages over rows are not compared, nor is anything computed from them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use probe_dump::{
 use probe_measure as measure;
 use probe_pair::{OpPair, Paired, shared_rows, value_key};
 
-/// A tensor, and how many indices of which dimension are taken of it.
+/// A tensor key, a dimension, and the number of indices taken along it.
 type Part = (Box<str>, usize, usize);
 
-/// Tensors of a store, and the first rows of some under names of their own.
+/// Tensors of a store, and the first rows of some of them under separate names.
 struct FirstRows {
     inner: Arc<dyn TensorStore>,
     taken: HashMap<Box<str>, Part>,
@@ -48,21 +48,21 @@ impl TensorStore for FirstRows {
     }
 }
 
-/// What became of the values of a part.
+/// Record of the treatment of a part's values.
 #[derive(Default)]
 struct Taken {
-    /// Names of first rows by side.
+    /// Names of first rows, by side.
     names: [HashMap<Box<str>, Part>; 2],
-    /// Records measured, by name: a tensor is in many slots.
+    /// Measured records by name, because a tensor is in many slots.
     records: HashMap<Box<str>, TensorRecord>,
-    /// Values that rest on all rows, by side.
+    /// Values that depend on all rows, by side.
     of_all_rows: [HashSet<u64>; 2],
     compared: usize,
     left_out: usize,
     without_data: usize,
 }
 
-/// Leaves of `pairs` what can be compared row by row, and gives the sides the rows in place of the tensors.
+/// Reduces `pairs` to the values that can be compared row by row, and replaces the tensors of both sides by those rows.
 pub(super) fn take(baseline: &mut Rank, candidate: &mut Rank, pairs: &mut [OpPair]) {
     let mut taken = Taken::default();
     let stores = [Arc::clone(&baseline.store), Arc::clone(&candidate.store)];
@@ -111,7 +111,7 @@ impl Taken {
         for (x, y, b_record, c_record) in tensors {
             let result = b.slots[x].side.is_result();
             let rows = shared_rows(&b_record, &c_record);
-            // Of parameters and of what has no rows in common, the shapes are the same on both sides.
+            // Parameters, and tensors without rows in common, have the same shapes on both sides.
             let of_all = self.rests_on_all_rows(&b_record, &c_record)
                 || (result && (on_all_rows || (other_batch && rows.is_none())));
             if of_all {
@@ -140,7 +140,7 @@ impl Taken {
             let size = |value: &Value| {
                 matches!(value, Value::Scalar(Scalar::Number(Number::Int(_)) | Scalar::Printed(_)))
             };
-            // Sizes that the program works out of the batch.
+            // Sizes that the program derives from the batch.
             let sized = other_batch && size(&b.slots[x].value) && size(&c.slots[y].value);
             !gone.contains(&(x, y)) && !sized
         });
@@ -153,8 +153,8 @@ impl Taken {
         known(0, b) && known(1, c)
     }
 
-    /// The first rows of a tensor, as a capture would have recorded them; the record itself where it has no more. `None` where its
-    /// elements cannot be had.
+    /// Returns the first rows of a tensor, as a capture would have recorded them, or the record itself if it has no more rows.
+    /// `None` if its elements cannot be read.
     fn first_rows(
         &mut self,
         side: usize,

@@ -1,4 +1,4 @@
-//! Calls of modules, and ops at fault, as cases: what became of each, with the evidence.
+//! Module calls and ops at fault as cases: the status of each, with evidence.
 
 use super::outcome::{Case, Kind, Status};
 use probe_compare::PartReport;
@@ -6,13 +6,13 @@ use probe_dump::{OpKind, OpName};
 use probe_judge::{OpJudgement, Role};
 use probe_pair::OpPair;
 
-/// The cases of one step of one rank: module calls, values that were saved by name, and whatever is at fault.
+/// Returns the cases of one step of one rank: module calls, values saved by name, and everything at fault.
 pub fn of_part(part: &PartReport<'_>) -> Vec<Case> {
     let ops = part.pair.ops.iter().zip(&part.judged.ops).enumerate();
     ops.filter_map(|(position, (op, judged))| of_op(part, position, op, judged)).collect()
 }
 
-/// The case of one op; `None` for a function that is not at fault, and for an op of the candidate alone.
+/// Returns the case of one op; `None` for a function that is not at fault, and for an op that only the candidate has.
 pub(super) fn of_op(
     part: &PartReport<'_>,
     position: usize,
@@ -52,7 +52,7 @@ pub(super) fn of_op(
     Some(case)
 }
 
-/// Whether an op is a call of a module, or a value that was saved by name.
+/// Returns true if an op is a module call or a value saved by name.
 pub(super) fn is_boundary(name: &str) -> bool {
     OpName::parse(name).kind() != OpKind::Api
 }

@@ -1,4 +1,4 @@
-//! Values of ops, through the pipeline of `probe compare`: as sharp as both sides allow.
+//! Compares values of ops through the pipeline of `probe compare`, as precisely as both sides allow.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use probe_compare::{CompareOptions, PartReport, Progress, compare_dumps};
 use probe_dump::{Counts, Dump, Number, NumberSet, TensorRecord};
 use probe_judge::{Finding, Incomplete, Role, RunVerdict, Summary, Verdict};
 
-/// What was found of all values.
+/// Findings on all values.
 #[derive(Debug, Default)]
 pub(super) struct Compared {
     pub(super) cases: Vec<Case>,
@@ -21,27 +21,27 @@ pub(super) struct Compared {
     /// Roles of the culprits.
     pub(super) roles: Vec<Option<Role>>,
     pub(super) incomplete: Vec<Incomplete>,
-    /// Values of the baseline that the candidate has not.
+    /// Values of the baseline that the candidate lacks.
     pub(super) missing: Vec<Incomplete>,
     pub(super) notes: Vec<String>,
-    /// Calls of the candidate alone: step, rank, name.
+    /// Calls that only the candidate has: step, rank, name.
     pub(super) extra: HashSet<(u64, u32, String)>,
-    /// Whether two dumps were compared, which `probe compare` can show.
+    /// True if two dumps were compared, which `probe compare` can show.
     pub(super) sharp: bool,
-    /// Values at the boundaries of modules of the baseline, and those of them that the candidate has too.
+    /// Number of values at module boundaries in the baseline, and how many of them the candidate also has.
     pub(super) expected: usize,
     pub(super) paired: usize,
-    /// Whether the rules and waivers of the policy were for anything.
+    /// True for each rule and waiver of the policy that applied to something.
     pub(super) used_rules: Vec<bool>,
     pub(super) used_waivers: Vec<bool>,
-    /// A value that no rule is for, although the rules do not end with one for all.
+    /// A value that no rule covers, although the rules do not end with a catch-all.
     pub(super) without_rule: Option<String>,
 }
 
-/// Missing values that are named.
+/// Maximum number of missing values named.
 const NAMED: usize = 20;
 
-/// Compares what both sides have of values.
+/// Compares the values that both sides have.
 pub(super) fn values(
     baseline: &mut Side,
     candidate: &mut Side,
@@ -88,7 +88,8 @@ pub(super) fn values(
         ranks: ranks.clone(),
         rules: policy.values.clone(),
         access: options.access,
-        // A gate captures modules alone, its baseline may have been captured once with every op: modules are what both have.
+        // A gate captures only modules, while its baseline may have been captured once with every op; modules are what both
+        // have.
         any_level: true,
         ..CompareOptions::default()
     };
@@ -114,8 +115,8 @@ pub(super) fn values(
     Ok(found)
 }
 
-/// Compares the sketches of every op that a baseline has beside it. `None` where there are none, or the candidate was recorded otherwise:
-/// then lines are compared.
+/// Compares the sketches of every op that are stored beside a baseline. `None` if there are none or the candidate was recorded
+/// differently: lines are compared in that case.
 fn by_sketches(
     baseline: &Side,
     candidate: &Dump,
@@ -152,11 +153,11 @@ fn run(
     })?)
 }
 
-/// Looks at the parts as they are compared.
+/// Inspects the parts as they are compared.
 struct Seen<'a> {
     policy: &'a Policy,
     found: &'a mut Compared,
-    /// Whether the baseline says why it holds values that are not finite.
+    /// True if the baseline states why it holds values that are not finite.
     allowed: bool,
     /// Values that are not finite on both sides.
     nonfinite: Vec<Culprit>,
@@ -213,7 +214,7 @@ impl Seen<'_> {
         }
     }
 
-    /// Notes which rules are for a value.
+    /// Records which rules apply to a value.
     fn rules(&mut self, op: &str, slot: &str, is_result: bool) {
         let mut any = false;
         for (rule, used) in self.policy.values.iter().zip(&mut self.found.used_rules) {
@@ -290,8 +291,8 @@ impl Compared {
         self.notes.extend(summary.notes.iter().cloned());
     }
 
-    /// Whether all that the judge found are calls of the candidate alone, and nothing of the baseline has moved: an evaluation between two steps,
-    /// another function that hands on the same values.
+    /// Returns true if all findings of the judge are calls that only the candidate has and nothing of the baseline has moved: for example an
+    /// evaluation between two steps, or an additional function that passes the same values on.
     fn only_extra(&self, summary: &Summary) -> bool {
         let is_extra =
             |finding: &Finding| self.extra.contains(&(finding.step, finding.rank, finding.op.clone()));
@@ -313,7 +314,7 @@ fn nonfinite(kind: Kind, name: &str, slot: String, (step, rank): (u64, u32), rea
     Culprit { kind, slot, step: Some(step), rank: Some(rank), places: 1, ..whole(name, NOT_FINITE, reason) }
 }
 
-/// A culprit that is no finding of the judge.
+/// Returns a culprit that is not a finding of the judge.
 fn whole(name: &str, cause: &'static str, reason: String) -> Culprit {
     Culprit {
         kind: Kind::Op,

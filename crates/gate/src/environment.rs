@@ -1,4 +1,4 @@
-//! What two set-ups differ in: the difference between a regression and drift.
+//! Differences between two environments: these distinguish drift from a regression.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,11 +14,11 @@ use probe_config_check::pack::{self, Parts, Setting};
 pub struct Difference {
     /// Its name.
     pub name: String,
-    /// The baseline's value; `None` where it was not recorded.
+    /// The baseline's value; `None` if it was not recorded.
     pub baseline: Option<String>,
-    /// The candidate's value; `None` where it was not recorded.
+    /// The candidate's value; `None` if it was not recorded.
     pub candidate: Option<String>,
-    /// Whether the policy asks for it to be the same.
+    /// True if the policy requires it to be the same.
     pub must_be_same: bool,
 }
 
@@ -29,12 +29,12 @@ pub struct Environments {
     pub baseline: Environment,
     /// The candidate's settings.
     pub candidate: Environment,
-    /// Those that the policy looks at and that differ, those that must be the same first.
+    /// Settings that the policy covers and that differ; those that must be the same come first.
     pub differences: Vec<Difference>,
 }
 
 impl Environments {
-    /// Holds both against one another. What only one side recorded is no difference: nobody knows the other value.
+    /// Compares both. A setting recorded on one side only is not a difference, because the other value is unknown.
     pub fn of(baseline: Environment, candidate: Environment, rules: &EnvironmentRules) -> Self {
         let any = |patterns: &[Pattern], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
         let names: BTreeSet<&String> = baseline.keys().filter(|name| candidate.contains_key(*name)).collect();
@@ -55,18 +55,18 @@ impl Environments {
         Self { baseline, candidate, differences }
     }
 
-    /// Whether both sides recorded anything to tell drift by.
+    /// Returns true if both sides recorded a setting in common, by which drift can be detected.
     pub fn is_known(&self) -> bool {
         self.baseline.keys().any(|name| self.candidate.contains_key(name))
     }
 
-    /// What must be the same and is not.
+    /// Returns the settings that must be the same but differ.
     pub fn forbidden(&self) -> impl Iterator<Item = &Difference> {
         self.differences.iter().filter(|difference| difference.must_be_same)
     }
 }
 
-/// What identifies an environment: 16 digits of the SHA-256 of its settings; empty for an empty one.
+/// Returns the identifier of an environment: 16 digits of the SHA-256 of its settings; empty for an empty environment.
 pub fn fingerprint(environment: &Environment) -> String {
     use sha2::{Digest, Sha256};
 
@@ -75,7 +75,7 @@ pub fn fingerprint(environment: &Environment) -> String {
     }
     let mut hash = Sha256::new();
     for (name, value) in environment {
-        // Lengths keep `a` = `bc` apart from `ab` = `c`.
+        // The lengths distinguish `a` = `bc` from `ab` = `c`.
         hash.update((name.len() as u64).to_le_bytes());
         hash.update(name);
         hash.update((value.len() as u64).to_le_bytes());
@@ -84,8 +84,8 @@ pub fn fingerprint(environment: &Environment) -> String {
     super::number::hexadecimal(&hash.finalize(), 8)
 }
 
-/// The settings of a configuration pack that tell set-ups apart: device, system, packages, switches, layout. Not seeds, data and weights,
-/// which are the training's own, and not what differs from run to run.
+/// Returns the settings of a configuration pack that characterize an environment: device, system, packages, switches, layout. Seeds, data
+/// and weights are excluded because they belong to the training itself, and so is everything that differs from run to run.
 ///
 /// # Errors
 /// [`GateError`] when the pack cannot be read.
@@ -107,7 +107,7 @@ pub fn of_pack(path: &Path) -> Result<Environment, GateError> {
             }
         }
     }
-    // Ranks share a set-up; where one differs, config-check is the tool to tell.
+    // Ranks share an environment; if one differs, config-check is the tool that reports it.
     if let Some(parts) = pack.ranks.values().next() {
         add_parts(parts, &mut environment);
     }

@@ -1,4 +1,4 @@
-//! Why a gate could not be held, or a baseline not be made.
+//! Reasons why a gate could not be run, or a baseline could not be made.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use probe_files::ReportError;
 use probe_files::settings::SettingsError;
 use probe_read::ReadError;
 
-/// A gate that could not be held at all. The command then ends with exit code 2.
+/// A gate that could not be run at all. The command then ends with exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GateError {
@@ -18,7 +18,7 @@ pub enum GateError {
     /// The policy is wrong.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// A pack that was to describe the environment could not be read.
+    /// A pack that should describe the environment could not be read.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// Two dumps could not be compared.
@@ -27,18 +27,18 @@ pub enum GateError {
     /// Something could not be written.
     #[error(transparent)]
     Report(#[from] ReportError),
-    /// The policy does not fit what is to be gated.
+    /// The policy does not fit the data to be gated.
     #[error("{}: {message}", path.as_deref().map_or_else(|| "the policy".to_owned(), |path| path.display().to_string()))]
     Policy {
         /// File of the policy.
         path: Option<PathBuf>,
-        /// What does not fit, and the repair.
+        /// The mismatch, and the remedy.
         message: String,
     },
-    /// What must be the same is not.
+    /// Settings that must be the same differ.
     #[error("not comparable: {0}")]
     NotComparable(String),
-    /// What was asked for makes no sense.
+    /// The request makes no sense.
     #[error("{0}")]
     Usage(String),
 }

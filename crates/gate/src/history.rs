@@ -1,7 +1,7 @@
-//! Gate after gate: a line of JSON for each, from which jumps and slow drift are told.
+//! History of gates: one line of JSON per gate, from which jumps and slow drift are detected.
 //!
-//! A folder that is only appended to: `history.jsonl`, and beside it a table of the modules of each run. It belongs into the storage of artifacts
-//! or on a branch of its own, never beside the baseline.
+//! The folder is append-only: `history.jsonl`, and beside it a table of the modules of each run. It belongs in artifact storage or on a separate
+//! branch, never beside the baseline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -26,13 +26,13 @@ pub const FILE: &str = "history.jsonl";
 /// Folder of the tables of modules.
 pub const MODULES: &str = "modules";
 
-/// Runs that a statement about slow drift rests on.
+/// Number of runs on which a statement about slow drift is based.
 pub const WINDOW: usize = 20;
 
-/// A change is a jump where it is this many times the usual change from run to run: what normally distributed changes reach once in 1e15.
+/// A change is a jump if it is this many times the usual change from run to run; normally distributed changes reach that once in 1e15.
 const JUMP: f64 = 8.0;
 
-/// Standard deviations of the rank statistic of Mann and Kendall beyond which a trend is one: a chance of 1 in 370 in both directions.
+/// Standard deviations of the Mann-Kendall rank statistic beyond which a trend counts: a chance of 1 in 370 in both directions.
 const TREND: f64 = 3.0;
 
 /// One gate.
@@ -69,31 +69,31 @@ pub struct Point {
     pub hash: String,
 }
 
-/// One run that differs from the one before it by far more than runs do.
+/// A run that differs from the previous one far more than runs usually do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Jump {
     /// The scalar.
     pub scalar: String,
-    /// Place of the run in the history, from 0.
+    /// Position of the run in the history, from 0.
     pub run: usize,
     /// Relative change of the mean.
     pub change: f64,
-    /// Whether the environment is another one than before.
+    /// True if the environment changed.
     pub environment: bool,
 }
 
-/// A scalar that moves to one side, run after run, without a jump.
+/// A scalar that moves in one direction, run after run, without a jump.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drift {
     /// The scalar.
     pub scalar: String,
-    /// Place of the first run of the window, from 0.
+    /// Position of the first run of the window, from 0.
     pub from: usize,
     /// Relative change of the mean from the first to the last run of the window.
     pub change: f64,
 }
 
-/// What a history shows.
+/// Trends of a history.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trend {
     /// Jumps, in the order of runs.
@@ -103,7 +103,7 @@ pub struct Trend {
 }
 
 impl Entry {
-    /// What is kept of an outcome.
+    /// Returns the entry recorded for an outcome.
     pub fn of(outcome: &GateOutcome) -> Self {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Self {
@@ -139,22 +139,22 @@ fn point(series: &Series) -> Option<Point> {
 /// Appends a line to the history in `folder`, which is created when missing.
 ///
 /// # Errors
-/// [`ReportError::Io`] when the system refuses.
+/// [`ReportError::Io`] when the operating system refuses.
 pub fn append(folder: &Path, entry: &Entry) -> Result<(), ReportError> {
     let path = folder.join(FILE);
     let io = |error| ReportError::io(&path, error);
     fs::create_dir_all(folder).map_err(io)?;
     let mut line = serde_json::to_vec(entry).map_err(|error| ReportError::format(&path, error))?;
     line.push(b'\n');
-    // One write, so that jobs that end at the same time do not mix their lines.
+    // A single write, so that jobs ending at the same time do not interleave their lines.
     let mut file = OpenOptions::new().append(true).create(true).open(&path).map_err(io)?;
     file.write_all(&line).map_err(io)
 }
 
-/// Reads the history in `folder`, the oldest run first.
+/// Reads the history in `folder`, oldest run first.
 ///
 /// # Errors
-/// [`ReadError`] that names the line.
+/// [`ReadError`] naming the line.
 pub fn read(folder: &Path) -> Result<Vec<Entry>, ReadError> {
     let path = if folder.is_dir() { folder.join(FILE) } else { folder.to_path_buf() };
     let size = fs::metadata(&path).map_err(|source| ReadError::io(&path, source))?.len();
@@ -172,18 +172,18 @@ pub fn read(folder: &Path) -> Result<Vec<Entry>, ReadError> {
         .collect()
 }
 
-/// The values of one scalar: place of the run, and mean.
+/// Returns the values of one scalar: position of the run, and mean.
 fn values(entries: &[Entry], name: &str) -> Vec<(usize, f64)> {
     let of = |(run, entry): (usize, &Entry)| Some((run, entry.scalars.get(name)?.mean.0));
     entries.iter().enumerate().filter_map(of).collect()
 }
 
-/// Names of all scalars of a history.
+/// Returns the names of all scalars of a history.
 pub fn names(entries: &[Entry]) -> BTreeSet<&String> {
     entries.iter().flat_map(|entry| entry.scalars.keys()).collect()
 }
 
-/// Jumps of each scalar, and drifts over the last [`WINDOW`] runs.
+/// Finds jumps of each scalar, and drifts over the last [`WINDOW`] runs.
 pub fn trend(entries: &[Entry]) -> Trend {
     let mut found = Trend::default();
     for name in names(entries) {
@@ -195,7 +195,7 @@ pub fn trend(entries: &[Entry]) -> Trend {
             values.windows(2).map(|pair| (pair[1].0, relative(pair[0].1, pair[1].1))).collect();
         let mut sizes: Vec<f64> = changes.iter().map(|(_, change)| change.abs()).collect();
         sizes.sort_by(f64::total_cmp);
-        // Half of the changes are smaller; a jump does not move it.
+        // The median change, which a jump does not move.
         let usual = sizes.get(sizes.len() / 2).copied().unwrap_or(0.0);
         let is_jump = |change: f64| change.is_nan() || change.abs() > JUMP * usual.max(f64::EPSILON);
         for (run, change) in &changes {
@@ -208,7 +208,7 @@ pub fn trend(entries: &[Entry]) -> Trend {
                 });
             }
         }
-        // What came after the last jump; a jump is told by itself.
+        // Only runs after the last jump; a jump is reported separately.
         let start = changes.iter().rposition(|(_, change)| is_jump(*change)).map_or(0, |index| index + 1);
         let window = &values[start.max(values.len().saturating_sub(WINDOW))..];
         if let (Some(first), Some(last)) = (window.first(), window.last())
@@ -230,7 +230,7 @@ fn relative(from: f64, to: f64) -> f64 {
     if difference.abs() > 0.0 || difference.is_nan() { difference / from.abs() } else { 0.0 }
 }
 
-/// Whether later values are larger, or smaller, more often than chance makes them (Mann 1945, Kendall 1975).
+/// Returns true if later values are larger, or smaller, more often than by chance (Mann 1945, Kendall 1975).
 fn has_trend(values: &[(usize, f64)]) -> bool {
     let count = values.len();
     if count < 8 {

@@ -1,8 +1,9 @@
-//! What CI asks: has this change moved the numbers of the model, where, and was it the code or the environment?
+//! The gate for CI: did this change move the numbers of the model, where, and was the cause the code or the
+//! environment?
 //!
-//! A baseline ([`baseline`]) and a candidate are held against one another: scalars by step, values of modules, sketches of every op, whatever
-//! both sides have. Values go through the same pipeline as in `probe compare`; the policy ([`policy`]) says what is demanded; the outcome
-//! ([`outcome`]) has a state, culprits and cases, from which `report::gate` writes files.
+//! A baseline ([`baseline`]) and a candidate are compared with each other: scalars by step, values of modules, sketches of every op, as far
+//! as both sides have them. Values go through the same pipeline as in `probe compare`; the policy ([`policy`]) states the requirements; the
+//! outcome ([`outcome`]) has a state, culprits and cases, from which `report::gate` writes files.
 
 pub mod baseline;
 pub mod calibrate;

@@ -1,4 +1,4 @@
-//! Makes a baseline of whatever a run has left: dumps, files of scalars, other baselines.
+//! Makes a baseline from the output of a run: dumps, files of scalars, other baselines.
 
 use std::path::{Path, PathBuf};
 
@@ -9,21 +9,22 @@ use probe_dump::NumberSet;
 use probe_files::map::FileAccess;
 use probe_judge::Incomplete;
 
-/// A baseline that was made, and what could not be read of it.
+/// A newly made baseline, and everything that could not be read for it.
 #[derive(Debug)]
 pub struct Made {
     /// The baseline, without provenance.
     pub baseline: Baseline,
-    /// What could not be read.
+    /// Places that could not be read.
     pub incomplete: Vec<Incomplete>,
     /// Statements about what was read.
     pub notes: Vec<String>,
 }
 
-/// What `paths` hold together, with the set-up that `environment`, a configuration pack, tells of. Runs on the current rayon pool.
+/// Combines the contents of `paths`, with the environment described by the configuration pack `environment`. Runs on the current
+/// rayon pool.
 ///
 /// # Errors
-/// [`GateError`] when something cannot be read, or nothing is in it.
+/// [`GateError`] when something cannot be read, or contains nothing.
 pub fn make(
     paths: &[PathBuf],
     environment: Option<&Path>,

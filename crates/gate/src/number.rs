@@ -1,15 +1,15 @@
-//! Numbers as baselines and reports of a gate hold them: shortest digits that give the same number again; a word where there are none.
+//! Numbers as stored in baselines and reports of a gate: the shortest digits that round-trip, or a word for non-finite numbers.
 
 use std::fmt::{self, Write as _};
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// The first `count` bytes, two digits each.
+/// Returns the first `count` bytes, two digits each.
 pub fn hexadecimal(bytes: &[u8], count: usize) -> String {
     let mut text = String::with_capacity(2 * count);
     for byte in bytes.iter().take(count) {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         _ = write!(text, "{byte:02x}");
     }
     text
@@ -20,7 +20,7 @@ pub fn hexadecimal(bytes: &[u8], count: usize) -> String {
 pub struct Exact(pub f64);
 
 impl Exact {
-    /// The word of a number that has no digits.
+    /// Returns the word for a non-finite number.
     pub const fn word(self) -> Option<&'static str> {
         if self.0.is_nan() {
             Some("NaN")
@@ -33,7 +33,7 @@ impl Exact {
 }
 
 impl fmt::Display for Exact {
-    /// As in the file, so that what is shown can be searched for there.
+    /// Formats the number as in the file, so that it can be searched for there.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.word() {
             Some(word) => f.write_str(word),

@@ -1,4 +1,4 @@
-//! What a gate found: the state, the cases that it looked at, and what is to blame.
+//! Outcome of a gate: the state, the cases, and the culprits.
 
 use std::path::PathBuf;
 
@@ -8,21 +8,22 @@ use probe_dump::{OpKind, OpName};
 use probe_judge::{Finding, Incomplete};
 use probe_measure::Metric;
 
-/// Cause of what is NaN or infinite.
+/// Cause for values that are NaN or infinite.
 pub(super) const NOT_FINITE: &str = "non-finite";
 
 /// The answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
-    /// Every bound holds, and everything that is asked for was there.
+    /// Every bound holds, and everything required was present.
     Pass,
-    /// The commit and the environment are the same, and the result is not: it changes by itself.
+    /// The commit and the environment are unchanged but the result is not: it changes by itself.
     Flaky,
-    /// A bound is broken and the environment is another one: who is to blame is open until the base commit has run in it.
+    /// A bound is broken and the environment differs: the cause is open until the base commit has run in the new
+    /// environment.
     Drift,
     /// A bound is broken.
     Regression,
-    /// Something that is asked for was missing or could not be read: nothing is proved.
+    /// Something required was missing or could not be read: nothing is proved.
     Unverified,
 }
 
@@ -30,7 +31,7 @@ impl State {
     /// Every state.
     pub const ALL: [Self; 5] = [Self::Pass, Self::Flaky, Self::Drift, Self::Regression, Self::Unverified];
 
-    /// The word in reports.
+    /// Returns the word used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -41,20 +42,20 @@ impl State {
         }
     }
 
-    /// The state called `name`.
+    /// Returns the state called `name`.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 }
 
-/// What became of one case.
+/// Status of one case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
     /// Its bounds hold.
     Passed,
     /// A bound is broken here.
     Failed,
-    /// It differs because of another one that failed.
+    /// It differs because of another case that failed.
     Follows,
     /// It failed, and a waiver lets it pass.
     Waived,
@@ -63,7 +64,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The word in reports.
+    /// Returns the word used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Passed => "passed",
@@ -75,7 +76,7 @@ impl Status {
     }
 }
 
-/// What a case or a culprit is.
+/// Kind of a case or culprit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// An op.
@@ -87,7 +88,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word in reports.
+    /// Returns the word used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Op => "op",
@@ -96,16 +97,16 @@ impl Kind {
         }
     }
 
-    /// What an op is, by its name.
+    /// Returns the kind of an op, judging by its name.
     pub(super) fn of(op: &str) -> Self {
         if OpName::parse(op).kind() == OpKind::Module { Self::Module } else { Self::Op }
     }
 }
 
-/// One value or module that was looked at.
+/// One value or module that was checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its name.
     pub name: String,
@@ -113,18 +114,18 @@ pub struct Case {
     pub step: Option<u64>,
     /// The rank; `None` for scalars.
     pub rank: Option<u32>,
-    /// What became of it.
+    /// Its status.
     pub status: Status,
-    /// In one line; empty where it passed.
+    /// One-line message; empty if it passed.
     pub message: String,
-    /// The evidence, at most five lines; empty where it passed.
+    /// The evidence, at most five lines; empty if it passed.
     pub evidence: Vec<String>,
-    /// Largest relative error of its results; `None` where nothing comparable was recorded, and for scalars.
+    /// Largest relative error of its results; `None` if nothing comparable was recorded, and for scalars.
     pub error: Option<f64>,
 }
 
 impl Case {
-    /// A case that has passed.
+    /// Creates a case that has passed.
     pub fn passed(kind: Kind, name: impl Into<String>, step: Option<u64>, rank: Option<u32>) -> Self {
         Self {
             kind,
@@ -138,7 +139,7 @@ impl Case {
         }
     }
 
-    /// Step and rank in words: `step 3 rank 0`, `all steps`.
+    /// Returns step and rank in words: `step 3 rank 0`, `all steps`.
     pub fn place(&self) -> String {
         match (self.step, self.rank) {
             (Some(step), Some(rank)) => format!("step {step} rank {rank}"),
@@ -147,7 +148,7 @@ impl Case {
         }
     }
 
-    /// The case of an op at fault.
+    /// Creates the case of an op at fault.
     pub(super) fn of_finding(finding: &Finding, kind: Kind) -> Self {
         Self {
             status: Status::Failed,
@@ -158,7 +159,7 @@ impl Case {
     }
 }
 
-/// The evidence of a finding in at most five lines.
+/// Returns the evidence of a finding in at most five lines.
 fn evidence(finding: &Finding) -> Vec<String> {
     let mut lines = vec![
         format!("value      {} {}", finding.op, finding.slot),
@@ -170,10 +171,10 @@ fn evidence(finding: &Finding) -> Vec<String> {
     lines
 }
 
-/// What is to blame.
+/// An op, module or scalar to blame.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Culprit {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Name of the op, module call or scalar.
     pub name: String,
@@ -185,13 +186,13 @@ pub struct Culprit {
     pub rank: Option<u32>,
     /// Kind of fault: a cause of `probe compare`, or `bound`, `bias`, `non-finite` for scalars.
     pub cause: &'static str,
-    /// Why, in words.
+    /// The reason in words.
     pub reason: String,
     /// The baseline's value there; `None` for ops.
     pub baseline: Option<f64>,
     /// The candidate's value there; `None` for ops.
     pub candidate: Option<f64>,
-    /// The difference that was judged, as a relative error; `None` where there is none.
+    /// The difference that was judged, as a relative error; `None` if there is none.
     pub error: Option<f64>,
     /// Path of the module it belongs to.
     pub module: Option<String>,
@@ -203,12 +204,12 @@ pub struct Culprit {
     pub places: u64,
     /// Ops that differ because of it.
     pub followers: u64,
-    /// The waiver that lets it pass; `None` where there is none.
+    /// The waiver that lets it pass; `None` if there is none.
     pub waived: Option<String>,
 }
 
 impl Culprit {
-    /// A culprit of an op or module at fault.
+    /// Creates the culprit for an op or module at fault.
     pub fn of_finding(finding: &Finding, kind: Kind, places: u64, followers: u64) -> Self {
         let error =
             finding.metrics.iter().find(|(metric, _)| *metric == Metric::RelL2).and_then(|(_, value)| *value);
@@ -232,12 +233,12 @@ impl Culprit {
         }
     }
 
-    /// Op and slot, or the scalar.
+    /// Returns op and slot, or the scalar.
     pub fn title(&self) -> String {
         if self.slot.is_empty() { self.name.clone() } else { format!("{} {}", self.name, self.slot) }
     }
 
-    /// Step and rank in words.
+    /// Returns step and rank in words.
     pub fn place(&self) -> String {
         match (self.step, self.rank) {
             (Some(step), Some(rank)) => format!("step {step}, rank {rank}"),
@@ -247,17 +248,17 @@ impl Culprit {
     }
 }
 
-/// What moved the numbers, where running the base commit in the new environment has told.
+/// Cause of moved numbers, as determined by running the base commit in the new environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MovedBy {
-    /// The base commit gives other numbers than the commit under test.
+    /// The base commit gives different numbers from the commit under test.
     Commit,
-    /// The base commit gives the numbers of the commit under test, not those of the baseline: what moved them is not this commit.
+    /// The base commit gives the numbers of the commit under test, not those of the baseline: this commit did not move them.
     Environment,
 }
 
 impl MovedBy {
-    /// The word in reports.
+    /// Returns the word used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Commit => "commit",
@@ -269,19 +270,19 @@ impl MovedBy {
 /// One of the two sides.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SideInfo {
-    /// What was given.
+    /// Paths as given.
     pub paths: Vec<PathBuf>,
-    /// What it is, in words.
+    /// Format in words.
     pub format: String,
     /// Points of scalars in it.
     pub points: usize,
     /// Steps that have scalars or values.
     pub steps: usize,
-    /// The commit, where known.
+    /// The commit, if known.
     pub commit: Option<String>,
-    /// The dump among what was given.
+    /// The dump among the paths given.
     pub dump: Option<PathBuf>,
-    /// The file with sketches of every op that a baseline names, where it is there.
+    /// The file with sketches of every op that a baseline names, if it exists.
     pub sketches: Option<PathBuf>,
 }
 
@@ -290,35 +291,35 @@ pub struct SideInfo {
 pub struct GateOutcome {
     /// The answer.
     pub state: State,
-    /// What the answer does to the exit code where the commit is not to blame.
+    /// Effect of the state on the exit code if the commit is not to blame.
     pub effect: Effect,
-    /// How the baseline was made.
+    /// Mode in which the baseline was made.
     pub mode: Mode,
     /// The trusted side.
     pub baseline: SideInfo,
     /// The side under test.
     pub candidate: SideInfo,
-    /// What is to blame, the first cause first; those that are waived last.
+    /// Culprits, the first cause first; waived ones last.
     pub culprits: Vec<Culprit>,
-    /// Everything that was looked at.
+    /// Everything that was checked.
     pub cases: Vec<Case>,
-    /// What was missing or could not be read.
+    /// Everything that was missing or could not be read.
     pub unverified: Vec<Incomplete>,
-    /// Set-ups of both sides.
+    /// Environments of both sides.
     pub environment: Environments,
     /// Statements about the whole.
     pub notes: Vec<String>,
-    /// Earlier results of the same commit and environment that this one contradicts.
+    /// Earlier results of the same commit and environment that this result contradicts.
     pub evidence: Vec<String>,
-    /// How the first culprit was narrowed down to an op by running both sides again, a line for each comparison; empty where that was not done.
+    /// Steps of narrowing the first culprit down to an op by running both sides again, one line per comparison; empty if not done.
     pub narrowed: Vec<String>,
-    /// What moved the numbers; `None` where it was not asked, or could not be told.
+    /// Cause of moved numbers; `None` if not requested or not determined.
     pub moved_by: Option<MovedBy>,
     /// The command that shows more.
     pub next: String,
     /// File of the policy; `None` for the default.
     pub policy: Option<PathBuf>,
-    /// What identifies the content of the baseline.
+    /// Identifier of the content of the baseline.
     pub baseline_hash: String,
     /// The candidate's scalars, for the history.
     pub scalars: super::import::Scalars,
@@ -327,12 +328,12 @@ pub struct GateOutcome {
 }
 
 impl GateOutcome {
-    /// Culprits that no waiver lets pass.
+    /// Returns the culprits that no waiver lets pass.
     pub fn to_blame(&self) -> impl Iterator<Item = &Culprit> {
         self.culprits.iter().filter(|culprit| culprit.waived.is_none())
     }
 
-    /// What the process returns: 0 where nothing fails, 1 where a bound is broken, 3 where nothing is proved.
+    /// Returns the exit code: 0 if nothing fails, 1 if a bound is broken, 3 if nothing is proved.
     pub const fn exit_code(&self) -> u8 {
         match (self.state, self.effect) {
             (State::Pass, _) | (State::Drift | State::Flaky, Effect::Neutral) => 0,
@@ -341,7 +342,7 @@ impl GateOutcome {
         }
     }
 
-    /// Takes in what running both sides again has found: the op at fault takes the place of the module that it makes bad, and goes before scalars.
+    /// Adds the findings of running both sides again: the op at fault replaces the module that it corrupts, and precedes scalars.
     pub fn narrow(&mut self, finding: Option<&Finding>, followers: u64, lines: Vec<String>) {
         self.narrowed = lines;
         let Some(finding) = finding else { return };
@@ -363,15 +364,15 @@ impl GateOutcome {
             }
         }
         let case = Case::of_finding(finding, kind);
-        // The same module as before, with a source line now.
+        // The same module as before, now with a source line.
         self.cases
             .retain(|other| (&other.name, other.step, other.rank) != (&case.name, case.step, case.rank));
         self.cases.insert(0, case);
         self.culprits.insert(0, culprit);
     }
 
-    /// Tells drift from regressions: what moved the numbers was found by running the base commit in the candidate's environment. `on_drift` is what
-    /// the policy says of drift.
+    /// Distinguishes drift from regressions: `moved_by` was determined by running the base commit in the candidate's environment. `on_drift` is the
+    /// policy's effect of drift.
     pub fn settle(&mut self, moved_by: MovedBy, on_drift: Effect) {
         self.moved_by = Some(moved_by);
         match (moved_by, self.state) {
@@ -387,10 +388,10 @@ impl GateOutcome {
         }
     }
 
-    /// Marks cases that failed and that a waiver is for, but for those of what is not finite.
+    /// Marks failed cases that a waiver covers, except those that are not finite.
     pub(super) fn waive_cases(&mut self, waivers: &[Waiver]) {
         for case in self.cases.iter_mut().filter(|case| case.status == Status::Failed) {
-            // The mean of a scalar goes by its name.
+            // The mean of a scalar is matched under the scalar's name.
             let name = case.name.strip_suffix(" bias").unwrap_or(&case.name);
             let is_finite = |culprit: &Culprit| culprit.cause != NOT_FINITE || culprit.name != name;
             if !self.culprits.iter().all(is_finite) {
@@ -403,7 +404,7 @@ impl GateOutcome {
         }
     }
 
-    /// Cases with this status.
+    /// Counts the cases with this status.
     pub fn count(&self, status: Status) -> usize {
         self.cases.iter().filter(|case| case.status == status).count()
     }

@@ -1,4 +1,5 @@
-//! The gates before one, as its page shows them: the lines of the history, and the worst of each module in each run.
+//! Earlier gates as the page of a gate shows them: the lines of the history, and the worst result of each module in
+//! each run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,40 +7,40 @@ use std::path::Path;
 use super::history::{self, Entry, Trend};
 use super::outcome::{Case, GateOutcome, Kind};
 
-/// Runs that a page shows, the latest ones.
+/// Number of runs that a page shows, the latest ones.
 pub const RUNS: usize = 500;
 
-/// Tables of modules that are read, the latest ones.
+/// Number of module tables that are read, the latest ones.
 const TABLES: usize = 100;
 
-/// Rows of a table of modules; a larger one is left out.
+/// Maximum number of rows of a module table; a larger table is skipped.
 const MAX_ROWS: i64 = 1 << 22;
 
-/// Gates in the order of time, the last of which is the one that is reported.
+/// Gates in chronological order; the last is the one being reported.
 #[derive(Debug, Clone, Default)]
 pub struct Past {
     /// The gates.
     pub entries: Vec<Entry>,
     /// Jumps and slow drifts of all of them.
     pub trend: Trend,
-    /// The worst of each module, by run and by name. Runs without a table have no entry.
+    /// The worst result of each module, by run and by name. Runs without a table have no entry.
     pub modules: BTreeMap<usize, BTreeMap<String, Worst>>,
-    /// What could not be read of the history.
+    /// Problems in reading the history.
     pub faults: Vec<String>,
 }
 
-/// The worst of a module over the steps and ranks of one run.
+/// The worst result of a module over the steps and ranks of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Worst {
-    /// What became of it: `passed`, `failed`, `follows`, `waived` or `unverified`.
+    /// Its status: `passed`, `failed`, `follows`, `waived` or `unverified`.
     pub status: String,
-    /// Largest relative error; absent where nothing comparable was recorded.
+    /// Largest relative error; absent if nothing comparable was recorded.
     pub error: Option<f64>,
 }
 
 impl Past {
-    /// What the history in `folder` holds, with `entry` of `outcome` as its last run. A history that cannot be read is told in
-    /// [`Past::faults`]: it is no reason to withhold a result.
+    /// Returns the contents of the history in `folder`, with `entry` of `outcome` as its last run. A history that cannot be
+    /// read is reported in [`Past::faults`]: it is no reason to withhold a result.
     pub fn of(folder: &Path, entry: Entry, outcome: &GateOutcome) -> Self {
         let mut past = Self::default();
         if folder.join(history::FILE).exists() {
@@ -62,7 +63,7 @@ impl Past {
         past
     }
 
-    /// The runs that are shown, from this one on.
+    /// Returns the first run that is shown.
     pub fn first_shown(&self) -> usize {
         self.entries.len().saturating_sub(RUNS)
     }
@@ -72,7 +73,7 @@ impl Past {
         let mut tables = tables(&folder.join(history::MODULES));
         let wanted = self.entries.len().saturating_sub(TABLES);
         for (run, entry) in self.entries.iter().enumerate().skip(wanted) {
-            // Of two gates of one commit that ended in one second, either may come first.
+            // If two gates of one commit ended in the same second, either may come first.
             let Some(paths) = tables.get_mut(&table_name(entry)) else { continue };
             let Some(path) = paths.pop() else { continue };
             match read_table(&path) {
@@ -83,13 +84,13 @@ impl Past {
     }
 }
 
-/// Name of the table of the modules of a run, without what tells jobs of one second apart.
+/// Returns the name of the module table of a run, without the suffix that distinguishes jobs of the same second.
 pub fn table_name(entry: &Entry) -> String {
     let commit: String = entry.commit.as_deref().unwrap_or("unknown").chars().take(12).collect();
     format!("{}-{commit}", entry.time)
 }
 
-/// Severity of a status: of a module in many steps and ranks, the worst one is shown.
+/// Returns the severity of a status: for a module in many steps and ranks, the worst status is shown.
 fn severity(status: &str) -> usize {
     ["passed", "waived", "follows", "unverified"].iter().position(|known| *known == status).unwrap_or(4)
 }
@@ -102,7 +103,7 @@ fn add(modules: &mut BTreeMap<String, Worst>, name: &str, status: &str, error: O
     if severity(status) > severity(&worst.status) {
         status.clone_into(&mut worst.status);
     }
-    // A NaN is worse than any number.
+    // NaN is worse than any number.
     let is_worse = |new: f64, old: f64| new.is_nan() || new > old;
     if let Some(error) = error
         && worst.error.is_none_or(|old| is_worse(error, old))
@@ -111,7 +112,7 @@ fn add(modules: &mut BTreeMap<String, Worst>, name: &str, status: &str, error: O
     }
 }
 
-/// Tables of modules, by what their names say of time and commit.
+/// Returns the module tables by the time and commit in their names.
 fn tables(folder: &Path) -> BTreeMap<String, Vec<std::path::PathBuf>> {
     let mut found: BTreeMap<String, Vec<std::path::PathBuf>> = BTreeMap::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
@@ -131,7 +132,7 @@ fn tables(folder: &Path) -> BTreeMap<String, Vec<std::path::PathBuf>> {
 /// Reads a table of modules.
 ///
 /// # Errors
-/// Why it cannot be read.
+/// The reason why it cannot be read.
 fn read_table(path: &Path) -> Result<BTreeMap<String, Worst>, String> {
     // The library panics on some damaged files.
     std::panic::catch_unwind(|| rows_of(path)).unwrap_or_else(|_| Err("is damaged".into()))

@@ -1,4 +1,4 @@
-//! Holds a gate.
+//! Runs a gate.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -18,29 +18,29 @@ use probe_dump::NumberSet;
 use probe_files::map::FileAccess;
 use probe_judge::{Incomplete, Role};
 
-/// What is gated, and what is known around it.
+/// The data to be gated, and additional facts about it.
 #[derive(Debug, Clone, Default)]
 pub struct GateOptions {
-    /// The trusted side: a baseline, a dump, or any file that scalars are imported from; several add up.
+    /// The trusted side: a baseline, a dump, or any file that scalars can be imported from; several are combined.
     pub baseline: Vec<PathBuf>,
     /// The side under test, in the same forms.
     pub candidate: Vec<PathBuf>,
-    /// Configuration pack of the baseline's run, where the baseline does not tell its set-up.
+    /// Configuration pack of the baseline's run, if the baseline does not record its environment.
     pub baseline_environment: Option<PathBuf>,
     /// Configuration pack of the candidate's run.
     pub candidate_environment: Option<PathBuf>,
     /// The commit under test.
     pub commit: Option<String>,
-    /// Earlier results (`gate.json` or the folder of it) that may show that a result changes by itself.
+    /// Earlier results (`gate.json` or its folder) that may show that a result is flaky.
     pub evidence: Vec<PathBuf>,
-    /// How the bytes of large files are reached.
+    /// Access method for the bytes of large files.
     pub access: FileAccess,
 }
 
-/// Holds the candidate against the baseline. Runs on the current rayon pool.
+/// Compares the candidate with the baseline. Runs on the current rayon pool.
 ///
 /// # Errors
-/// [`GateError`] when a side cannot be read, the policy does not fit, or what must be the same is not.
+/// [`GateError`] when a side cannot be read, the policy does not fit, or settings that must be the same differ.
 pub fn gate(
     policy: &Policy,
     options: &GateOptions,
@@ -150,7 +150,7 @@ pub fn gate(
     Ok(outcome)
 }
 
-/// What must be the same and is not makes the two runs incomparable.
+/// Returns an error if settings that must be the same differ, because the runs are then incomparable.
 fn forbid(environment: &Environments) -> Result<(), GateError> {
     let said: Vec<String> = environment
         .forbidden()
@@ -167,7 +167,7 @@ fn forbid(environment: &Environments) -> Result<(), GateError> {
     if said.is_empty() { Ok(()) } else { Err(GateError::NotComparable(said.join("; "))) }
 }
 
-/// Whether every pattern of the policy is for something; one that is for nothing was misspelt, or outlived what it was for.
+/// Checks that every pattern of the policy matches something; one that matches nothing is misspelt or obsolete.
 fn fits(policy: &Policy, baseline: &Side, compared: &Compared) -> Result<(), GateError> {
     let wrong = |message: String| GateError::Policy { path: policy.path.clone(), message };
     for rule in &policy.scalars {
@@ -203,7 +203,7 @@ fn fits(policy: &Policy, baseline: &Side, compared: &Compared) -> Result<(), Gat
     Ok(())
 }
 
-/// Steps and ranks that the policy names: the ends of each range are there on both sides.
+/// Checks the steps and ranks that the policy names: both ends of each range must exist on both sides.
 fn demand(policy: &Policy, baseline: &Side, candidate: &Side, unverified: &mut Vec<Incomplete>) {
     let ends = |set: &NumberSet| -> Vec<u64> {
         set.ranges().iter().flat_map(|range| [*range.start(), *range.end()]).collect()
@@ -240,7 +240,7 @@ fn demand(policy: &Policy, baseline: &Side, candidate: &Side, unverified: &mut V
     }
 }
 
-/// The command that shows more than the gate does.
+/// Returns the command that shows more than the gate does.
 fn next(options: &GateOptions, sharp: bool) -> String {
     let path = |paths: &[PathBuf]| paths.first().map_or_else(String::new, |path| path.display().to_string());
     let (baseline, candidate) = (path(&options.baseline), path(&options.candidate));
@@ -266,12 +266,12 @@ fn nothing(baseline: &Side, candidate: &Side) -> String {
     )
 }
 
-/// What identifies the content of the files of a side: 16 digits of SHA-256; empty where one is a folder.
+/// Returns the identifier of the content of a side's files: 16 digits of SHA-256; empty if one of them is a folder.
 fn content_hash(paths: &[PathBuf]) -> String {
     let mut hash = Sha256::new();
     for path in paths {
         let content = |path: &Path| {
-            // The history of a baseline changes nothing that is gated.
+            // The history of a baseline does not affect the gate.
             Baseline::read(path)
                 .map(|baseline| Baseline { provenance: Vec::new(), ..baseline }.to_text().into_bytes())
                 .ok()

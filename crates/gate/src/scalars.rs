@@ -8,22 +8,22 @@ use super::outcome::{Case, Culprit, Kind, NOT_FINITE, Status};
 use super::policy::{Policy, ScalarRule};
 use probe_judge::Incomplete;
 
-/// What was found of all scalars.
+/// Findings on all scalars.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) cases: Vec<Case>,
     pub(super) culprits: Vec<Culprit>,
-    /// Points of the baseline that the candidate has not.
+    /// Points of the baseline that the candidate lacks.
     pub(super) missing: Vec<Incomplete>,
-    /// Points that cannot be judged because the baseline is not finite.
+    /// Points that cannot be judged because the baseline's value is not finite.
     pub(super) undefined: Vec<Incomplete>,
     pub(super) notes: Vec<String>,
-    /// Points of the baseline that are gated, and those of them that the candidate has too.
+    /// Number of gated points of the baseline, and how many of them the candidate also has.
     pub(super) expected: usize,
     pub(super) paired: usize,
 }
 
-/// Steps that a message names.
+/// Maximum number of steps named in a message.
 const NAMED: usize = 5;
 
 /// Judges every scalar of the baseline.
@@ -58,7 +58,7 @@ pub(super) fn judge(baseline: &Scalars, candidate: &Scalars, policy: &Policy) ->
     found
 }
 
-/// The last place in which a scalar was off, and how often.
+/// A step at which a scalar breaks a bound.
 struct Broken {
     step: u64,
     baseline: f64,
@@ -142,7 +142,7 @@ impl Found {
             self.cases.push(case);
         }
         self.explain(name, rule, &broken, judged);
-        // A single broken bound says more than the mean that it moves.
+        // A single broken bound is more informative than the mean that it moves.
         if broken.is_empty() {
             self.bias(name, rule, &relative);
         }
@@ -154,11 +154,11 @@ impl Found {
         ));
     }
 
-    /// One culprit for all steps that break a bound.
+    /// Adds one culprit for all steps that break a bound.
     fn explain(&mut self, name: &str, rule: &ScalarRule, broken: &[Broken], judged: usize) {
         let Some(first) = broken.first() else { return };
         let size = |at: &Broken| off(at.baseline, at.candidate).abs();
-        // NaN, which is worse than any number, has no order of its own.
+        // NaN is worse than any number, but has no order of its own.
         let rank = |at: &Broken| if size(at).is_nan() { f64::INFINITY } else { size(at) };
         let worst = broken.iter().fold(first, |most, at| if rank(at) > rank(most) { at } else { most });
         let mut reason = format!("{} (bound: {rule})", first.reason);
@@ -174,7 +174,7 @@ impl Found {
             slot: String::new(),
             step: Some(first.step),
             rank: None,
-            // The worst that can be wrong, and the one that no waiver lets pass.
+            // Non-finite is the worst cause, and the only one that no waiver lets pass.
             cause: broken.iter().map(|at| at.cause).find(|cause| *cause == NOT_FINITE).unwrap_or(first.cause),
             reason,
             baseline: Some(first.baseline),
@@ -189,12 +189,12 @@ impl Found {
         });
     }
 
-    /// The mean of the signed relative differences.
+    /// Judges the mean of the signed relative differences.
     fn bias(&mut self, name: &str, rule: &ScalarRule, relative: &[f64]) {
         let Some(bound) = rule.bias_bound(relative.len()).filter(|_| !relative.is_empty()) else { return };
         let mean = relative.iter().sum::<f64>() / relative.len() as f64;
         let mut case = Case::passed(Kind::Scalar, format!("{name} bias"), None, None);
-        // NaN is above every bound.
+        // NaN exceeds every bound.
         let holds = rule.worse.part(mean) <= bound && mean.is_finite();
         if !holds {
             let side = if mean < 0.0 { "lower" } else { "higher" };
@@ -230,7 +230,7 @@ impl Found {
     }
 }
 
-/// What is said of steps that could not be judged.
+/// Describes steps that could not be judged.
 fn incomplete(name: &str, steps: &[u64], what: &str) -> Option<Incomplete> {
     let first = steps.first()?;
     let place = if steps.len() == 1 {
@@ -241,18 +241,19 @@ fn incomplete(name: &str, steps: &[u64], what: &str) -> Option<Incomplete> {
     Some(Incomplete { place, reason: what.to_owned() })
 }
 
-/// Whether the policy asks for this step.
+/// Returns true if the policy requires this step.
 fn wanted(policy: &Policy, step: u64) -> bool {
     policy.require.steps.as_ref().is_none_or(|steps| steps.contains(step))
 }
 
-/// Signed difference relative to the magnitude of the baseline; infinite beside a baseline of 0, 0 between equal numbers.
+/// Returns the signed difference relative to the magnitude of the baseline; infinite for a baseline of 0, 0 between equal
+/// numbers.
 fn off(baseline: f64, candidate: f64) -> f64 {
     let difference = candidate - baseline;
     if difference.abs() > 0.0 || difference.is_nan() { difference / baseline.abs() } else { 0.0 }
 }
 
-/// The bound that is broken: kind of fault, and how. Nothing that is not finite passes, on either side.
+/// Returns the broken bound: kind of fault, and description. Non-finite values never pass, on either side.
 fn break_of(
     rule: &ScalarRule,
     baseline: f64,
@@ -310,9 +311,9 @@ fn is_binary32(value: f64) -> bool {
     narrow.to_bits() == value.to_bits() || !value.is_finite()
 }
 
-/// Representable numbers between two finite ones.
+/// Returns the number of representable numbers between two finite ones.
 fn ulps(a: f64, b: f64, narrow: bool) -> u64 {
-    // Ordered like the numbers: negative ones count downwards from 0.
+    // Ordered like the numbers: negative ones count down from 0.
     let place = |value: f64| -> i128 {
         let (bits, sign) = if narrow {
             #[expect(clippy::cast_possible_truncation, reason = "all values are binary32's")]
@@ -326,7 +327,7 @@ fn ulps(a: f64, b: f64, narrow: bool) -> u64 {
     u64::try_from((place(a) - place(b)).unsigned_abs()).unwrap_or(u64::MAX)
 }
 
-/// Steps that a side has, all scalars together.
+/// Returns the steps of a side, over all scalars.
 pub(super) fn steps(scalars: &Scalars) -> BTreeSet<u64> {
     scalars.values().flat_map(|series| series.keys().copied()).collect()
 }

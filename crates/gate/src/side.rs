@@ -1,4 +1,4 @@
-//! One side of a gate: whatever was given, as scalars, values of ops, and a set-up.
+//! One side of a gate: the given paths read as scalars, values of ops, and an environment.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use probe_files::map::FileAccess;
 use probe_judge::{Incomplete, source_line, stack_of_op, user_frames};
 use probe_read as read;
 
-/// What a side knows of the values of ops.
+/// Values of ops known for a side.
 pub(super) enum Values {
     /// Nothing.
     None,
@@ -29,17 +29,17 @@ pub(super) struct Side {
     pub(super) scalars: Scalars,
     pub(super) values: Values,
     pub(super) environment: Environment,
-    /// Whether it says why it holds values that are not finite.
+    /// True if it states why it holds values that are not finite.
     pub(super) allows_nonfinite: bool,
     pub(super) notes: Vec<String>,
     pub(super) incomplete: Vec<Incomplete>,
 }
 
-/// Endings of files of tensors.
+/// File extensions of tensor files.
 const TENSORS: [&str; 6] = ["safetensors", "pt", "pth", "bin", "npy", "npz"];
 
 impl Side {
-    /// Opens everything that was given for a side; what one of several holds adds to the others.
+    /// Opens everything given for a side; the contents of several paths are combined.
     pub(super) fn open(
         paths: &[PathBuf],
         pack: Option<&Path>,
@@ -67,7 +67,7 @@ impl Side {
         Ok(side)
     }
 
-    /// Adds one file or folder, and says what it is.
+    /// Adds one file or folder, and returns its format.
     fn add(&mut self, path: &Path, access: FileAccess) -> Result<String, GateError> {
         std::fs::metadata(path).map_err(|source| read::ReadError::io(path, source))?;
         if path.is_file() && Baseline::is_one(path) {
@@ -124,7 +124,7 @@ impl Side {
         Ok(())
     }
 
-    /// Steps and ranks of its values.
+    /// Returns the steps and ranks of its values.
     pub(super) fn parts(&self) -> BTreeSet<(u64, u32)> {
         match &self.values {
             Values::None => BTreeSet::new(),
@@ -133,7 +133,7 @@ impl Side {
         }
     }
 
-    /// Steps that it has anything of.
+    /// Returns the steps for which it has anything.
     pub(super) fn steps(&self) -> BTreeSet<u64> {
         scalars::steps(&self.scalars)
             .into_iter()
@@ -141,7 +141,7 @@ impl Side {
             .collect()
     }
 
-    /// Its values as lines: those of the parts that are wanted.
+    /// Returns its values as lines, for the selected parts.
     pub(super) fn lines(&mut self, steps: &NumberSet, ranks: &NumberSet) -> Vec<ValuePart> {
         let wanted = |key: &PartKey| steps.contains(key.step) && ranks.contains(u64::from(key.rank.number()));
         match &self.values {
@@ -161,7 +161,7 @@ impl Side {
 }
 
 impl Side {
-    /// Says where ops at fault are called, where this side's dump knows and the comparison of lines did not.
+    /// Adds the call sites of ops at fault, if this side's dump records them and the comparison of lines did not.
     pub(super) fn locate(&self, culprits: &mut [Culprit]) {
         let Values::Dump(dump) = &self.values else { return };
         for key in &dump.parts {
@@ -174,7 +174,7 @@ impl Side {
             if here.peek().is_none() {
                 continue;
             }
-            // A part that cannot be read was told before.
+            // A part that cannot be read was reported before.
             let Ok(rank) = dump.reader.read(key) else { continue };
             for culprit in here {
                 let op = rank.ops.iter().find(|op| op.name.as_str() == culprit.name);
@@ -186,7 +186,7 @@ impl Side {
     }
 }
 
-/// Whether scalars are read from a path, not tensors.
+/// Returns true if the path is read as scalars rather than tensors.
 fn is_scalars(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if path.is_dir() {

@@ -1,7 +1,7 @@
 //! Layer 2 of a baseline: the tables of a dump, with the sketches of every op, in one file named by its hash.
 //!
-//! A zip file with `manifest.json` and `step<N>/rank<R>/{ops,stacks}.parquet`. To be read it is unpacked into a temporary folder, under limits;
-//! a member of any other name is refused, so that no name of the file leads anywhere else.
+//! A zip file with `manifest.json` and `step<N>/rank<R>/{ops,stacks}.parquet`. It is unpacked into a temporary folder for reading, within size
+//! limits; a member with any other name is refused, so that no member name can lead elsewhere.
 
 use std::fs;
 use std::io::Write as _;
@@ -20,16 +20,16 @@ use probe_files::{Draft, ReportError};
 use probe_read::archive::Zipped;
 use probe_read::{self as read, ReadError};
 
-/// Ending of the file's name.
+/// Suffix of the file's name.
 const ENDING: &str = "sketches.zip";
 
-/// Digits of the hash in the file's name.
+/// Number of hash digits in the file's name.
 const DIGITS: usize = 16;
 
-/// Packs the tables of the dump at `path` into `folder`, under a name that begins with `name`. Returns the name of the file.
+/// Packs the tables of the dump at `path` into `folder`, under a name that begins with `name`. Returns the file name.
 ///
 /// # Errors
-/// [`GateError`] when the dump is none of probe's own, or has data instead of sketches.
+/// [`GateError`] when the dump is not probe's own, or has data instead of sketches.
 pub fn pack(path: &Path, folder: &Path, name: &str) -> Result<String, GateError> {
     let dump = read::open(path, FileAccess::Read)?;
     if dump.format != NATIVE || !path.join(MANIFEST).is_file() {
@@ -45,7 +45,7 @@ pub fn pack(path: &Path, folder: &Path, name: &str) -> Result<String, GateError>
     }
     let io = |path: &Path, error: std::io::Error| GateError::Read(ReadError::io(path, error));
     let mut writer = ZipWriter::new(std::io::Cursor::new(Vec::new()));
-    // No times, so that the same tables are the same bytes. Sketches do not compress.
+    // No timestamps, so that the same tables give the same bytes. Sketches do not compress.
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
     let mut members = vec![PathBuf::from(MANIFEST)];
     for part in &dump.parts {
@@ -55,7 +55,7 @@ pub fn pack(path: &Path, folder: &Path, name: &str) -> Result<String, GateError>
     for member in members {
         let file = path.join(&member);
         if !file.is_file() {
-            // A part that its capture did not finish is no baseline.
+            // A part whose capture did not finish cannot be a baseline.
             if file.ends_with(OPS) {
                 return Err(ReadError::usage(
                     file,
@@ -78,7 +78,7 @@ pub fn pack(path: &Path, folder: &Path, name: &str) -> Result<String, GateError>
     Ok(file)
 }
 
-/// A dump of sketches, and the folder that it lies in for as long as it is read.
+/// A dump of sketches, and the temporary folder that holds it while it is read.
 #[derive(Debug)]
 pub struct Unpacked {
     pub(super) dump: Dump,
@@ -86,16 +86,16 @@ pub struct Unpacked {
 }
 
 impl Unpacked {
-    /// Where the dump lies; gone with this value.
+    /// Returns the path of the dump, which is removed when this value is dropped.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 }
 
-/// Unpacks the file at `path`, whose content has to be what its name says.
+/// Unpacks the file at `path`, whose content must match the hash in its name.
 ///
 /// # Errors
-/// [`GateError`] when it is not, or cannot be read.
+/// [`GateError`] when it does not match, or cannot be read.
 pub fn open(path: &Path, access: FileAccess) -> Result<Unpacked, GateError> {
     let wrong = |message: String| GateError::Read(ReadError::format(path, message));
     let size = fs::metadata(path).map_err(|source| ReadError::io(path, source))?.len();
@@ -138,7 +138,7 @@ pub fn open(path: &Path, access: FileAccess) -> Result<Unpacked, GateError> {
     Ok(Unpacked { dump: read::open(folder.path(), access)?, folder })
 }
 
-/// `manifest.json`, or `step<N>/rank<R>/` and the name of a table.
+/// Returns true for `manifest.json`, and for `step<N>/rank<R>/` followed by the name of a table.
 fn is_member(name: &str) -> bool {
     let parts: Vec<&str> = name.split('/').collect();
     match *parts.as_slice() {

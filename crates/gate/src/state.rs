@@ -1,4 +1,4 @@
-//! From what was found to the state: waivers, budget, what was demanded, drift, and results that change by themselves.
+//! Derives the state from the findings: waivers, budget, requirements, drift, and flaky results.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::policy::{Budget, Mode, Policy, Waiver};
 use probe_judge::Role;
 use probe_read::ReadError;
 
-/// Lets culprits pass that a waiver names; what is not finite never does.
+/// Lets culprits pass that a waiver names; non-finite values never pass.
 pub(super) fn waive(culprits: &mut [Culprit], waivers: &[Waiver]) {
     for culprit in culprits.iter_mut().filter(|culprit| culprit.cause != NOT_FINITE) {
         let of = |waiver: &&Waiver| waiver.covers(&culprit.name, &culprit.slot);
@@ -22,7 +22,7 @@ pub(super) fn waive(culprits: &mut [Culprit], waivers: &[Waiver]) {
     }
 }
 
-/// Lets ops at fault pass that the budget allows; `roles` are those of the culprits, `None` for scalars.
+/// Lets ops at fault pass within the budget; `roles` are those of the culprits, `None` for scalars.
 pub(super) fn spend(culprits: &mut [Culprit], roles: &[Option<Role>], budget: Budget) {
     for (amplifies, allowed) in [(false, budget.introduces), (true, budget.amplifies)] {
         let is_of = |role: &Option<Role>| role.is_some_and(|role| (role == Role::Amplifies) == amplifies);
@@ -41,7 +41,7 @@ pub(super) fn spend(culprits: &mut [Culprit], roles: &[Option<Role>], budget: Bu
     }
 }
 
-/// The state that the findings alone make.
+/// Returns the state that follows from the findings alone.
 pub(super) fn of(failed: bool, unverified: bool, environment: &Environments, policy: &Policy) -> State {
     match (unverified, failed) {
         (true, _) => State::Unverified,
@@ -51,7 +51,7 @@ pub(super) fn of(failed: bool, unverified: bool, environment: &Environments, pol
     }
 }
 
-/// As much of an earlier `gate.json` as evidence needs.
+/// The fields of an earlier `gate.json` that serve as evidence.
 #[derive(Deserialize)]
 struct Earlier {
     state: String,
@@ -65,14 +65,15 @@ struct EarlierEnvironment {
     candidate_fingerprint: String,
 }
 
-/// What a result is held against to be called flaky.
+/// Identifies a result for the comparison with earlier results.
 pub(super) struct Identity<'a> {
     pub(super) commit: Option<&'a str>,
     pub(super) baseline_hash: &'a str,
     pub(super) environment: &'a Environments,
 }
 
-/// Earlier results of the same commit, baseline and environment that `state` contradicts, in words; and why others are no evidence.
+/// Returns descriptions of earlier results of the same commit, baseline and environment that `state` contradicts; and notes on why
+/// others are not evidence.
 pub(super) fn contradicted(
     state: State,
     evidence: &[impl AsRef<Path>],

@@ -54,7 +54,7 @@ fn held(policy: &str, baseline: &Path, candidate: &Path) -> Result<GateOutcome, 
     gate(&policy, &options, &Quiet)
 }
 
-/// Values of steps 1 to `last`, by a function of the step.
+/// Returns values of steps 1 to `last`, computed from the step.
 fn run(last: u32, value: impl Fn(u32) -> String) -> String {
     let values: Vec<String> = (1..=last).map(|step| format!("\"{step}\": {}", value(step))).collect();
     format!("{{{}}}", values.join(", "))
@@ -67,18 +67,18 @@ fn falling(step: u32) -> f64 {
 const FIVE_PERCENT: &str = "[[scalar]]\nname = \"lm loss\"\nrtol = 0.05\n";
 const EXACT: &str = "[[scalar]]\nname = \"lm loss\"\nexact = true\n";
 
-/// Golden values of 100 steps, and a candidate, as Megatron-LM writes them; what the gate says of the pair.
+/// Gates a candidate against golden values, both of 100 steps as Megatron-LM writes them.
 fn of_megatron(policy: &str, golden: &str, candidate: &str) -> GateOutcome {
     let bench = Bench::new();
     held(policy, &bench.golden(golden), &bench.candidate(candidate)).unwrap()
 }
 
-/// A sound run of 100 steps.
+/// Returns a sound run of 100 steps.
 fn sound() -> String {
     run(100, |step| falling(step).to_string())
 }
 
-/// A sound run whose last step is `last`.
+/// Returns a sound run whose last step is `last`.
 fn ending(last: &str) -> String {
     run(100, |step| if step == 100 { last.to_owned() } else { falling(step).to_string() })
 }
@@ -88,8 +88,8 @@ fn is_blamed(outcome: &GateOutcome) {
     assert_eq!(outcome.culprits[0].name, "lm loss");
 }
 
-// The eight things that `tests/functional_tests/python_test_utils/common.py` of Megatron-LM lets pass, run as it was in 2026: four by its exact
-// test, four by its test of 5 %.
+// The eight cases that `tests/functional_tests/python_test_utils/common.py` of Megatron-LM lets pass, run as of 2026: four in its exact test,
+// four in its test of 5 %.
 
 #[test]
 fn infinity_against_infinity_fails() {

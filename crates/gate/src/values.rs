@@ -1,7 +1,7 @@
-//! Dumps as lines of a baseline, and lines as a dump: what is compared is the same on both sides.
+//! Converts dumps to lines of a baseline and lines to a dump, so that both sides of a comparison have the same form.
 //!
-//! A line stands for a value at the boundary of a module. What a module was given and another line made is not written again but named by its
-//! hash; read back, such a value is the same tensor, by which the judge follows the data from module to module.
+//! A line is a value at the boundary of a module. An input of a module that another line produced is not written again but referenced by its
+//! hash; when read back, such a value is the same tensor, by which the judge follows the data from module to module.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -18,13 +18,13 @@ use probe_dump::{
 use probe_judge::Incomplete;
 use probe_measure as measure;
 
-/// How far mean and norm of a line may be off relative to the norm: they have 24 bits.
+/// Relative error of mean and norm in a line, relative to the norm: they have 24 bits.
 const ROUNDING: f64 = 1.0 / (1_u64 << 23) as f64;
 
-/// Digits of a hash: half of xxh3-128, enough to tell the values of one run apart.
+/// Digits of a hash: half of xxh3-128, enough to distinguish the values of one run.
 const DIGITS: usize = 16;
 
-/// The lines of every part of a dump that is wanted, and what could not be read.
+/// Returns the lines of every selected part of a dump, and everything that could not be read.
 pub(super) fn lines(
     dump: &Dump,
     wanted: impl Fn(&PartKey) -> bool + Sync,
@@ -58,18 +58,18 @@ pub(super) fn lines(
     (parts, incomplete)
 }
 
-/// Whether a capture recorded hashes to prove equality of bits. Other tasks record them as well, and there a difference of hashes alone is
-/// what rounding makes.
+/// Returns true if a capture recorded hashes to prove bit equality. Other tasks record them as well, and there a difference in the hash
+/// alone is the effect of rounding.
 const fn proves_equality(task: Task) -> bool {
     matches!(task, Task::Checksum | Task::Xor | Task::Hash)
 }
 
-/// Name of a value, and why it could not be read.
+/// Name of a value, and the reason why it could not be read.
 type Unread = (String, String);
 
 fn of_rank(rank: &Rank) -> (Vec<BoundaryValue>, Vec<Unread>) {
     let at_boundary = |op: &&Op| op.name.kind() != OpKind::Api;
-    // A dump of functions alone has no modules; then its functions are what there is.
+    // A dump of functions only has no modules; its functions are used instead.
     let any = rank.ops.iter().any(|op| at_boundary(&op));
     let ops: Vec<&Op> = rank.ops.iter().filter(|op| !any || at_boundary(op)).collect();
     let measured: Vec<(&Op, Vec<Measured<'_>>)> = ops
@@ -108,15 +108,15 @@ fn of_rank(rank: &Rank) -> (Vec<BoundaryValue>, Vec<Unread>) {
     (lines, unread)
 }
 
-/// The slot that most modules have one input in, which is not written.
+/// The slot of the single input of most modules, which is not written.
 const FIRST_INPUT: &str = "input.0";
 
-/// What a line says of a slot whose value another line has.
+/// Returns the text for an input slot whose value another line has.
 fn input(path: &str, hash: &str) -> String {
     if path == FIRST_INPUT && !hash.contains('=') { hash.to_owned() } else { format!("{path}={hash}") }
 }
 
-/// A slot with a tensor, and what is known of it.
+/// A slot with a tensor, and the facts about it.
 struct Measured<'a> {
     slot: &'a Slot,
     line: BoundaryValue,
@@ -182,14 +182,14 @@ fn short_hash(checksum: &Checksum) -> String {
     }
 }
 
-/// To 24 bits; larger numbers than binary32 has stay as they are.
+/// Rounds to 24 bits; numbers beyond the range of binary32 are unchanged.
 fn rounded(value: f64) -> f64 {
     #[expect(clippy::cast_possible_truncation, reason = "rounding is the purpose")]
     let narrow = f64::from(value as f32);
     if narrow.is_finite() { narrow } else { value }
 }
 
-/// Lines as a dump of modules.
+/// Converts lines to a dump of modules.
 pub(super) fn as_dump(path: &Path, parts: Vec<ValuePart>) -> Dump {
     let keyed: BTreeMap<PartKey, ValuePart> = parts
         .into_iter()
@@ -218,7 +218,7 @@ impl PartReader for Lines {
     }
 }
 
-/// There is no data behind a line.
+/// Store without data, because lines have none.
 struct NoData;
 
 impl TensorStore for NoData {
@@ -261,7 +261,8 @@ fn rank_of(key: &PartKey, part: &ValuePart) -> Rank {
     }
 }
 
-/// The hash that [`short_hash`] wrote. Hashes of two kinds say nothing of one another, so the kind is told from the form.
+/// Parses a hash written by [`short_hash`]. Hashes of different kinds cannot be compared, so the kind is recognized from
+/// the form.
 fn checksum(text: &str) -> Checksum {
     let digits = |digits: &str, count: usize| {
         (digits.len() == count && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -281,7 +282,7 @@ fn checksum(text: &str) -> Checksum {
 }
 
 fn name_of(op: &str, path: &str) -> OpName {
-    // The one slot of a tensor of a collection.
+    // The only slot of a tensor of a collection.
     if path == "value" && op.rsplit('.').next() != Some("debug") {
         OpName::tensor(op)
     } else {

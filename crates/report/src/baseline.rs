@@ -1,6 +1,6 @@
-//! What the commands of `probe baseline` say, for programs.
+//! Machine-readable output of the `probe baseline` commands.
 //!
-//! Names and meanings here are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
+//! Names and meanings are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use probe_gate::calibrate::{Spread, ValueSpread};
 use probe_gate::environment::fingerprint;
 use probe_gate::{Exact, State};
 
-/// Version of these documents. Raised when a field changes its meaning or goes away; not for new ones.
+/// Version of these documents. Raised when a field changes meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// What a command of `probe baseline` prints with `--format json`.
@@ -35,10 +35,10 @@ pub enum BaselineReport<'a> {
 macro_rules! printed {
     ($($name:ident),+) => {$(
         impl $name<'_> {
-            /// As it is printed.
+            /// Returns the document as printed.
             ///
             /// # Errors
-            /// None in practice: every value has a form in JSON.
+            /// None in practice: every value can be written as JSON.
             pub fn text(&self) -> serde_json::Result<String> {
                 serde_json::to_string_pretty(self).map(|text| text + "\n")
             }
@@ -76,7 +76,7 @@ pub struct WrittenReport<'a> {
 }
 
 impl<'a> WrittenReport<'a> {
-    /// Of a baseline that was written to `path`.
+    /// Describes a baseline that was written to `path`.
     pub fn of(
         path: &Path,
         baseline: &'a Baseline,
@@ -152,7 +152,7 @@ pub struct PartEntry {
 }
 
 impl<'a> ShownReport<'a> {
-    /// Of the baseline at `path`; `sketches_found`: whether the file of its sketches is there.
+    /// Describes the baseline at `path`; `sketches_found` is true if its sketch file exists.
     pub fn of(path: &Path, baseline: &'a Baseline, sketches_found: bool) -> Self {
         let scalars = baseline.scalars.iter().filter_map(|(name, series)| {
             let (first, last) = (series.first_key_value()?, series.last_key_value()?);
@@ -222,7 +222,7 @@ pub struct SettingEntry<'a> {
 }
 
 impl<'a> DiffReport<'a> {
-    /// Of a comparison.
+    /// Describes a comparison.
     pub fn of(found: &'a Comparison) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,
@@ -316,14 +316,14 @@ pub struct TrialEntry {
 }
 
 impl TrialEntry {
-    /// Of a trial that was to end with `expected`.
+    /// Describes a trial that should have ended with `expected`.
     pub fn of(what: String, state: State, expected: State) -> Self {
         Self { what, state: state.name(), sound: state == expected }
     }
 }
 
 impl<'a> CalibrationReport<'a> {
-    /// Of bounds that were written to `policy`.
+    /// Describes the bounds that were written to `policy`.
     pub fn of(
         policy: &Path,
         scalars: &'a [Spread],
@@ -362,11 +362,11 @@ impl<'a> CalibrationReport<'a> {
     }
 }
 
-/// The JSON Schema of what the commands of `probe baseline` print, as it is committed.
+/// Returns the committed JSON Schema of the output of the `probe baseline` commands.
 #[cfg(feature = "schema")]
 pub fn baseline_report_schema() -> String {
     let schema = schemars::schema_for!(BaselineReport<'static>);
-    // A schema is plain data; only its own text can come out.
+    // A schema is plain data; serializing it cannot fail.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text

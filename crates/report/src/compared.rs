@@ -1,4 +1,4 @@
-//! `report.junit.xml` and `report.md` of a comparison, from the writers that every command shares.
+//! `report.junit.xml` and `report.md` of a comparison, built on the writers shared by all commands.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ use probe_gate::cases;
 use probe_judge::Summary;
 use probe_measure::Metric;
 
-/// Writer of `report.junit.xml`: a suite for each step and rank, a case for each module call and each op at fault.
+/// Writer of `report.junit.xml`: a suite per step and rank, a case per module call and per op at fault.
 #[derive(Debug)]
 pub struct JunitReport {
     draft: Draft,
@@ -81,7 +81,7 @@ impl ReportWriter for MarkdownReport {
     }
 }
 
-/// The page of a comparison, of at most 40 lines.
+/// Returns the page of a comparison, at most 40 lines.
 pub fn page(summary: &Summary) -> String {
     let rows = summary.groups.iter().filter_map(|group| {
         let finding = summary.culprits.get(group.first)?;

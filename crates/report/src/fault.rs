@@ -1,4 +1,4 @@
-//! The list of faults in the summary: each once, with the steps and ranks that show it.
+//! The list of faults in the summary: each fault once, with the steps and ranks that show it.
 
 use super::lines::Lines;
 use super::number::{self, counted, thousands};
@@ -8,25 +8,25 @@ use super::visible::{shorten, visible};
 use probe_judge::{FaultGroup, Finding, Role, Summary};
 use probe_measure::Metric;
 
-/// Most characters of an op's name; real names are shorter.
+/// Maximum length of an op name in characters; real names are shorter.
 pub(super) const LONGEST: usize = 200;
 
 /// Columns before the name.
 const HEADER: [&str; 5] = ["step", "rank", "cause", "rel_l2", "cosine"];
 
-/// The cosine gives way to the name on lines of fewer characters.
+/// Minimum line width, in characters, that leaves room for the cosine; on narrower lines the name gets the space.
 const ROOMY: usize = 100;
 
-/// Blanks between columns.
+/// Spaces between columns.
 const GAP: usize = 2;
 
-/// Column of what does not fit beside the numbers.
+/// Indentation of text that does not fit beside the numbers.
 const BELOW: usize = 4;
 
-/// Characters of a list of steps or ranks; a longer one is counted.
+/// Maximum length of a list of steps or ranks in characters; a longer list is replaced by its count.
 const LISTED: usize = 12;
 
-/// Path of the module the op is called in, where its own name does not say it.
+/// Returns the path of the module that calls the op, unless the op's name already contains it.
 pub(super) fn module(finding: &Finding) -> Option<&str> {
     finding.module.as_deref().filter(|module| !finding.op.contains(*module))
 }
@@ -108,13 +108,14 @@ fn cells(group: &FaultGroup, finding: &Finding) -> [String; HEADER.len()] {
     ]
 }
 
-/// `0-63`, or how many there are where the list would be long.
+/// Returns a range such as `0-63`, or the count if the list would be long.
 fn numbers<T: Into<u64> + Copy>(list: &[T]) -> String {
     let text = number::ranges(list);
     if text.len() > LISTED { format!("{} of them", list.len()) } else { text }
 }
 
-/// The cells of a row in their columns, with the gap after the last. Numbers to the right, so that their magnitudes compare.
+/// Returns the cells of a row padded to their columns, with a gap after the last. Numbers are right-aligned so that their
+/// magnitudes compare.
 fn aligned<T: AsRef<str>>(row: &[T], widths: &[usize]) -> String {
     let cells = row.iter().zip(widths).enumerate();
     let cell = |(column, (cell, width)): (usize, (&T, &usize))| match HEADER[column] {

@@ -1,4 +1,4 @@
-//! Closer looks at values at fault as files hold them: those of the first parts, and their form in JSON.
+//! Portraits (closer looks at values at fault) as stored in files: those of the first parts, and their JSON form.
 
 use serde::Serialize;
 use serde::ser::{SerializeSeq as _, Serializer};
@@ -6,28 +6,28 @@ use serde::ser::{SerializeSeq as _, Serializer};
 use probe_compare::{PartReport, Portrait};
 use probe_measure::{ErrorBins, ErrorMap, Look, ValueBins};
 
-/// Values that are shown more closely; those of the first parts.
+/// Maximum number of portraits; the first parts are kept.
 pub(super) const MAX_PORTRAITS: usize = 200;
 
-/// Portraits with the parts they belong to, as far as a report holds them.
+/// Portraits with the parts they belong to, up to the limit.
 #[derive(Debug, Default)]
 pub(super) struct Gallery(Vec<(u64, u32, Portrait)>);
 
 impl Gallery {
-    /// Adds those of a part.
+    /// Adds the portraits of a part.
     pub(super) fn add(&mut self, part: &PartReport<'_>) {
         let room = MAX_PORTRAITS.saturating_sub(self.0.len());
         let (step, rank) = (part.pair.step, part.pair.rank);
         self.0.extend(part.portraits.iter().take(room).map(|portrait| (step, rank, portrait.clone())));
     }
 
-    /// As they stand in files.
+    /// Returns the portraits in the form stored in files.
     pub(super) fn wire(&self) -> Portraits<'_> {
         Portraits(&self.0)
     }
 }
 
-/// Portraits as they stand in files.
+/// Portraits in the form stored in files.
 #[derive(Debug)]
 pub(super) struct Portraits<'a>(&'a [(u64, u32, Portrait)]);
 
@@ -65,7 +65,7 @@ enum WireLook<'a> {
         width: usize,
         rows: usize,
         columns: usize,
-        /// Null where one side alone is NaN or infinite.
+        /// Null where only one side is NaN or infinite.
         cells: Vec<Option<f64>>,
         min: f64,
         max: f64,
@@ -104,7 +104,7 @@ impl<'a> From<&'a Look> for WireLook<'a> {
     }
 }
 
-/// Four digits, which are more than a picture shows.
+/// Rounds to four digits, which is more than a picture can show.
 fn short(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }

@@ -10,7 +10,8 @@ use super::visible::{shorten, visible};
 use probe_gate::Exact;
 use probe_gate::history::{Entry, Trend, names};
 
-/// Version of what `probe history --format json` prints. Raised when a field changes its meaning or goes away; not for new ones.
+/// Version of the output of `probe history --format json`. Raised when a field changes meaning or is removed, not when one is
+/// added.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// A history for programs.
@@ -61,7 +62,7 @@ pub struct DriftEntry<'a> {
 }
 
 impl<'a> HistoryReport<'a> {
-    /// Of a history and what it shows.
+    /// Describes a history and its trend.
     pub fn of(entries: &'a [Entry], trend: &'a Trend) -> Self {
         let jump = |jump: &'a probe_gate::history::Jump| JumpEntry {
             scalar: &jump.scalar,
@@ -84,33 +85,33 @@ impl<'a> HistoryReport<'a> {
         }
     }
 
-    /// As it is printed.
+    /// Returns the document as printed.
     ///
     /// # Errors
-    /// None in practice: every value has a form in JSON.
+    /// None in practice: every value can be written as JSON.
     pub fn text(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
     }
 }
 
-/// The JSON Schema of what `probe history` prints, as it is committed.
+/// Returns the committed JSON Schema of the output of `probe history`.
 #[cfg(feature = "schema")]
 pub fn history_schema() -> String {
     let schema = schemars::schema_for!(HistoryReport<'static>);
-    // A schema is plain data; only its own text can come out.
+    // A schema is plain data; serializing it cannot fail.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// Characters of a commit that are shown.
+/// Number of characters shown of a commit.
 const COMMIT: usize = 10;
 
 fn commit(entry: &Entry) -> String {
     entry.commit.as_deref().unwrap_or("-").chars().take(COMMIT).collect()
 }
 
-/// The table of the last `top` runs, and what the history shows.
+/// Returns the table of the last `top` runs, and the trends of the history.
 pub fn text(entries: &[Entry], trend: &Trend, scalar: Option<&str>, top: usize) -> String {
     let mut out = format!(
         "{:>4}  {:COMMIT$}  {:10}  {:>14}  culprit\n",
@@ -166,13 +167,13 @@ pub fn text(entries: &[Entry], trend: &Trend, scalar: Option<&str>, top: usize) 
     out
 }
 
-/// Size of one plot, and its margins.
+/// Size of one plot and its margins.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 200.0;
 const LEFT: f64 = 90.0;
 const EDGE: f64 = 24.0;
 
-/// A plot of every scalar, one below the other: the mean of each run, runs that failed in red, jumps with their commit.
+/// Plots every scalar, one plot below the other: the mean of each run, failed runs in red, jumps with their commit.
 pub fn svg(entries: &[Entry], trend: &Trend) -> String {
     let names: Vec<&String> = names(entries).into_iter().collect();
     let height = HEIGHT * names.len().max(1) as f64;
@@ -252,15 +253,15 @@ fn plot(out: &mut String, entries: &[Entry], trend: &Trend, name: &str, top: f64
     }
 }
 
-/// Text as it may stand in XML.
+/// Returns text escaped for XML.
 fn escaped(text: &str) -> String {
     visible(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The modules of one run as a parquet table: a row each, with step, rank, name, state and error.
+/// Writes the modules of one run as a parquet table, one row each with step, rank, name, state and error.
 ///
 /// # Errors
-/// [`probe_files::ReportError`] when it cannot be written.
+/// [`probe_files::ReportError`] when the table cannot be written.
 pub fn modules(
     path: &std::path::Path,
     outcome: &probe_gate::GateOutcome,

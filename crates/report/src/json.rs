@@ -9,7 +9,7 @@ use probe_compare::PartReport;
 use probe_files::{Draft, ReportError};
 use probe_judge::Summary;
 
-/// Writer of `report.json`: the answer and the tallies, no rows.
+/// Writer of `report.json`: the answer and the tallies, without rows.
 #[derive(Debug)]
 pub struct JsonReport {
     draft: Draft,
@@ -25,12 +25,12 @@ impl JsonReport {
     }
 }
 
-/// The report as it stands in the file.
+/// Returns the report as stored in the file.
 ///
 /// # Errors
-/// None in practice: every value has a form in JSON.
+/// None in practice: every value can be written as JSON.
 pub fn text(summary: &Summary) -> serde_json::Result<String> {
-    // The summary is small: culprits are at most one an op, and the rows are not in it.
+    // The summary is small: at most one culprit per op, and no rows.
     let mut text = serde_json::to_string_pretty(&Report::from(summary))?;
     text.push('\n');
     Ok(text)

@@ -1,6 +1,6 @@
-//! `JUnit` XML, for every command that has cases to report.
+//! `JUnit` XML for every command that reports cases.
 //!
-//! Suites, cases and their results in the form that Jenkins, GitLab and GitHub's actions read; `quick-junit` writes it.
+//! Suites, cases and results in the form that Jenkins, GitLab and GitHub Actions read; written by `quick-junit`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::visible::{lines, visible};
 pub(crate) struct Suite {
     /// Its name.
     pub(crate) name: String,
-    /// Names and values of what holds for all of its cases.
+    /// Names and values of properties shared by all cases.
     pub(crate) properties: Vec<(String, String)>,
     /// The cases.
     pub(crate) tests: Vec<Test>,
@@ -22,30 +22,30 @@ pub(crate) struct Suite {
 /// One case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Test {
-    /// What it belongs to.
+    /// Class the case belongs to.
     pub(crate) class: String,
     /// Its name.
     pub(crate) name: String,
-    /// How it ended.
+    /// Result of the case.
     pub(crate) result: TestResult,
 }
 
-/// How a case ended. Messages are one line, texts several.
+/// Result of a case. Messages are one line; texts may have several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TestResult {
-    /// As it should.
+    /// The case passed.
     Passed,
-    /// It did not hold.
+    /// The case failed.
     Failed { kind: String, message: String, text: String },
-    /// It could not be looked at.
+    /// The case could not be evaluated.
     Error { message: String, text: String },
-    /// It was not judged by itself.
+    /// The case was not judged on its own.
     Skipped { message: String },
-    /// It has held and not held under the same conditions.
+    /// The case both passed and failed under the same conditions.
     Flaky { message: String, text: String },
 }
 
-/// The whole document. `seconds`: wall time of the work.
+/// Returns the whole document. `seconds` is the wall time of the work.
 pub(crate) fn document(name: &str, seconds: f64, suites: &[Suite]) -> Result<Vec<u8>, String> {
     let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
     let mut report = Report::new(name);
@@ -89,7 +89,7 @@ fn status(result: &TestResult) -> TestCaseStatus {
             status
         }
         TestResult::Flaky { message, text } => {
-            // The form that the field has for it: a success beside a run that failed.
+            // JUnit's representation of a flaky test: a success with a failed rerun.
             let mut rerun = TestRerun::new(NonSuccessKind::Failure);
             rerun.set_message(&*visible(message)).set_description(lines(text));
             let mut status = TestCaseStatus::success();

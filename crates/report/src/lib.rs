@@ -1,8 +1,8 @@
-//! One model, many writers. Writers lay out what they are given and compute nothing.
+//! One model, many writers. Writers lay out the data they receive and compute nothing.
 //!
-//! A writer is created before the work starts, takes one [`PartReport`] after another as the comparison proceeds,
-//! and hands over its finished file as a [`Draft`]. [`ReportSet`] drives all writers of a comparison; [`text::render`]
-//! is the summary for the terminal.
+//! A writer is created before the work starts, receives one [`PartReport`] after another as the comparison proceeds,
+//! and returns its finished file as a [`Draft`]. [`ReportSet`] drives all writers of a comparison; [`text::render`]
+//! renders the summary for the terminal.
 
 pub mod baseline;
 pub mod columns;
@@ -49,16 +49,16 @@ pub trait ReportWriter: Send {
     /// [`ReportError`] when the rows cannot be written; the file then never appears under its final name.
     fn part(&mut self, part: &PartReport<'_>) -> Result<(), ReportError>;
 
-    /// Adds the rows of a run whose shards were compared before, in place of its parts. Reports that hold no rows have nothing to add.
+    /// Adds the rows of a run whose shards were compared earlier, in place of its parts. Reports without rows have nothing to add.
     ///
     /// # Errors
-    /// [`StoredError`] when the rows cannot be read, or as for [`ReportWriter::part`].
+    /// [`StoredError`] when the rows cannot be read; otherwise as for [`ReportWriter::part`].
     fn stored(&mut self, _run: &StoredRun, _summary: &Summary) -> Result<(), StoredError> {
         Ok(())
     }
 
-    /// Writes the summary and completes the file. It stands in its place after [`Draft::place`], so that the
-    /// reports of a comparison appear together or not at all.
+    /// Writes the summary and completes the file. The file appears under its final name after [`Draft::place`], so that
+    /// the reports of a comparison appear together or not at all.
     ///
     /// # Errors
     /// As for [`ReportWriter::part`].

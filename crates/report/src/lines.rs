@@ -1,28 +1,28 @@
-//! Text that keeps to a width. Lines break between words; a path or the name of an op is never cut, so that it can be copied.
+//! Text wrapped to a width. Lines break between words; a path or op name is never split, so that it can be copied.
 
 use super::paint::{Paint, Style};
 
-/// Lines under construction.
+/// Lines being built.
 #[derive(Debug)]
 pub(super) struct Lines {
     out: String,
     paint: Paint,
     width: usize,
-    /// Blanks before the lines that a line goes on in.
+    /// Indentation of continuation lines.
     indent: usize,
-    /// Characters of the line so far.
+    /// Length of the current line in characters.
     column: usize,
-    /// Whether a blank belongs before the next word.
+    /// True if a space is needed before the next word.
     spaced: bool,
 }
 
 impl Lines {
-    /// Lines of at most `width` characters, where no single word is longer.
+    /// Creates lines of at most `width` characters, unless a single word is longer.
     pub(super) const fn new(width: usize, paint: Paint) -> Self {
         Self { out: String::new(), paint, width, indent: 0, column: 0, spaced: false }
     }
 
-    /// Begins a line: `label`, blanks up to `indent`, and what follows goes on below itself.
+    /// Begins a line with `label`, padded to `indent`; continuation lines are indented to the same column.
     pub(super) fn begin(&mut self, label: &str, indent: usize) {
         self.indent = indent;
         self.out.push_str(label);
@@ -33,14 +33,14 @@ impl Lines {
         self.spaced = false;
     }
 
-    /// Goes on with `text`, which may break at its blanks.
+    /// Appends `text`, which may break at its spaces.
     pub(super) fn words(&mut self, text: &str) {
         for word in text.split(' ').filter(|word| !word.is_empty()) {
             self.whole(Style::Plain, word);
         }
     }
 
-    /// Goes on with `text` in one piece.
+    /// Appends `text` unbroken.
     pub(super) fn whole(&mut self, style: Style, text: &str) {
         if text.is_empty() {
             return;
@@ -59,7 +59,7 @@ impl Lines {
         self.spaced = true;
     }
 
-    /// Pieces with commas between them.
+    /// Appends pieces separated by commas.
     pub(super) fn list(&mut self, pieces: impl IntoIterator<Item = (Style, String)>) {
         let mut pieces = pieces.into_iter().peekable();
         while let Some((style, mut piece)) = pieces.next() {
@@ -78,13 +78,13 @@ impl Lines {
         self.spaced = false;
     }
 
-    /// A line of its own.
+    /// Adds a separate line.
     pub(super) fn line(&mut self, style: Style, text: &str) {
         self.out.push_str(&self.paint.on(style, text));
         self.end();
     }
 
-    /// All lines.
+    /// Returns all lines.
     pub(super) fn into_text(self) -> String {
         self.out
     }

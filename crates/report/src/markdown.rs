@@ -1,22 +1,22 @@
-//! Markdown for the summary of a CI job: short, and safe to show whatever stands in it.
+//! Markdown for the summary of a CI job: short, and safe to render whatever it contains.
 
 use super::visible::{shorten, visible};
 
-/// Most lines of a page.
+/// Maximum number of lines of a page.
 const LINES: usize = 40;
 
-/// Most remarks.
+/// Maximum number of remarks.
 const NOTES: usize = 6;
 
-/// Most characters of a cell.
+/// Maximum number of characters of a cell.
 const CELL: usize = 160;
 
-/// A page: the answer, what it rests on, a table, remarks.
+/// A page: the answer, supporting facts, a table, and remarks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Page {
     /// The answer, as a heading.
     pub(crate) title: String,
-    /// Labels and texts below it.
+    /// Labels and texts shown below the title.
     pub(crate) facts: Vec<(String, String)>,
     /// Names of the columns.
     pub(crate) columns: Vec<&'static str>,
@@ -24,12 +24,12 @@ pub(crate) struct Page {
     pub(crate) rows: Vec<Vec<String>>,
     /// Remarks.
     pub(crate) notes: Vec<String>,
-    /// The command that shows more; empty where there is none.
+    /// The command that shows more; empty if there is none.
     pub(crate) next: String,
 }
 
 impl Page {
-    /// The text, of at most 40 lines: rows and then remarks give way, and their number is said.
+    /// Returns the text, at most 40 lines: rows are dropped first, then remarks, and their number is stated.
     pub(crate) fn text(&self) -> String {
         let mut head = vec![format!("### {}", inline(&self.title, CELL * 2)), String::new()];
         for (label, text) in &self.facts {
@@ -41,10 +41,10 @@ impl Page {
             vec![String::new(), format!("More: {}", code(&self.next))]
         };
         let room = LINES.saturating_sub(head.len() + tail.len());
-        // With a gap before them, and a line that says how many are left out.
+        // A blank line before them, and a line stating the number left out.
         let notes = self.notes.len().min(NOTES);
         let of_notes = if notes == 0 { 0 } else { 1 + notes + usize::from(notes < self.notes.len()) };
-        // A gap and two lines of the table's head; a gap and a line for what is left out.
+        // A blank line and the two header lines of the table; a blank line and a line for the rows left out.
         let shown = self.rows.len().min(room.saturating_sub(5 + of_notes));
         if shown > 0 {
             head.push(String::new());
@@ -73,7 +73,7 @@ impl Page {
     }
 }
 
-/// Text that Markdown and HTML leave as it is, on one line.
+/// Returns text on one line that Markdown and HTML render literally.
 pub(crate) fn inline(text: &str, width: usize) -> String {
     let text = visible(text);
     let mut out = String::with_capacity(text.len() + 8);
@@ -83,7 +83,7 @@ pub(crate) fn inline(text: &str, width: usize) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '#' | '$' | '!' => out.extend(['\\', letter]),
-            // A name with `@` in it would call people.
+            // A name containing `@` would mention people.
             '@' => out.push_str("&#64;"),
             letter => out.push(letter),
         }
@@ -91,7 +91,7 @@ pub(crate) fn inline(text: &str, width: usize) -> String {
     out
 }
 
-/// Text as code.
+/// Returns text as inline code.
 fn code(text: &str) -> String {
     format!("`{}`", visible(text).replace('`', "'"))
 }

@@ -1,6 +1,6 @@
-//! What `report.json` says, as plain structs apart from the code that writes it.
+//! Contents of `report.json` as plain structs, separate from the code that writes it.
 //!
-//! Names and meanings here are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
+//! Names and meanings are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
 
 #[cfg(feature = "schema")]
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ use probe_judge::{
 };
 use probe_measure::{Basis, Metric};
 
-/// Version of the machine-readable reports. Raised when a field changes its meaning or goes away; not for new ones.
+/// Version of the machine-readable reports. Raised when a field changes meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The whole comparison.
@@ -368,7 +368,7 @@ impl From<&Counts> for CountsByName {
     }
 }
 
-/// Numbers by word, in the order of the words.
+/// Counts by word, in the order of the words.
 #[derive(Debug)]
 pub struct Tally(pub Vec<(&'static str, u64)>);
 
@@ -474,11 +474,11 @@ fn words(list: &[&'static str]) -> serde_json::Value {
     list.into()
 }
 
-/// The JSON Schema of `report.json`, as it is committed.
+/// Returns the committed JSON Schema of `report.json`.
 #[cfg(feature = "schema")]
 pub fn report_schema() -> String {
     let schema = schemars::schema_for!(Report<'static>);
-    // A schema is plain data; only its own text can come out.
+    // A schema is plain data; serializing it cannot fail.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text

@@ -1,11 +1,11 @@
-//! What `probe narrow` found, for programs.
+//! Findings of `probe narrow`, for programs.
 
 use serde::Serialize;
 
 use super::model::{Report, Tool};
 use probe_judge::Summary;
 
-/// Version of the document. Raised when a field changes its meaning or goes away; not for new ones.
+/// Version of the document. Raised when a field changes meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The way to the op, and the comparison at its end.
@@ -43,25 +43,25 @@ pub struct StageEntry<'a> {
 }
 
 impl<'a> NarrowReport<'a> {
-    /// The report of these stages.
+    /// Creates the report of these stages.
     pub fn of(stages: Vec<StageEntry<'a>>, answer: &'a Summary) -> Self {
         Self { schema_version: SCHEMA_VERSION, tool: Tool::THIS, stages, result: answer.into() }
     }
 
-    /// As it is printed.
+    /// Returns the document as printed.
     ///
     /// # Errors
-    /// None in practice: every value has a form in JSON.
+    /// None in practice: every value can be written as JSON.
     pub fn text(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
     }
 }
 
-/// The JSON Schema of what `probe narrow` prints, as it is committed.
+/// Returns the committed JSON Schema of the output of `probe narrow`.
 #[cfg(feature = "schema")]
 pub fn narrow_schema() -> String {
     let schema = schemars::schema_for!(NarrowReport<'static>);
-    // A schema is plain data; only its own text can come out.
+    // A schema is plain data; serializing it cannot fail.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text

@@ -1,10 +1,10 @@
-//! Numbers as people read them. Machine formats hold exact values and do not come here.
+//! Numbers formatted for people. Machine formats hold exact values and do not use this module.
 
 use std::fmt::Write as _;
 
 use probe_measure::Metric;
 
-/// `1,830`
+/// Formats a number such as `1,830`.
 pub(crate) fn thousands(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -17,12 +17,12 @@ pub(crate) fn thousands(value: u64) -> String {
     out
 }
 
-/// `1 op`, `1,830 ops`
+/// Formats a count such as `1 op` or `1,830 ops`.
 pub fn counted(value: u64, noun: &str) -> String {
     format!("{} {noun}{}", thousands(value), if value == 1 { "" } else { "s" })
 }
 
-/// The word of a number that has no digits: `NaN`, `Infinity`, `-Infinity`.
+/// Returns the word for a non-finite number: `NaN`, `Infinity`, `-Infinity`.
 pub(crate) fn word(value: f64) -> Option<&'static str> {
     if value.is_nan() {
         Some("NaN")
@@ -33,14 +33,15 @@ pub(crate) fn word(value: f64) -> Option<&'static str> {
     }
 }
 
-/// A metric in about eight characters: `1.23e-5` for errors, `0.999950` for shares and the cosine; `-` when unknown.
+/// Formats a metric in about eight characters: `1.23e-5` for errors, `0.999950` for shares and the cosine; `-` if
+/// unknown.
 pub(crate) fn metric(metric: Metric, value: Option<f64>) -> String {
     let Some(value) = value else { return "-".into() };
     if let Some(word) = word(value) {
         return word.into();
     }
     match metric {
-        // Exactly 1 looks different from nearly 1.
+        // Exactly 1 must look different from nearly 1.
         Metric::Cosine | Metric::Within1e3 | Metric::Within5e3 if is_whole(value) => format!("{value:.0}"),
         Metric::Cosine | Metric::Within1e3 | Metric::Within5e3 => format!("{value:.6}"),
         _ if is_whole(value) && value.abs() < 1e6 => format!("{value:.0}"),
@@ -49,7 +50,8 @@ pub(crate) fn metric(metric: Metric, value: Option<f64>) -> String {
     }
 }
 
-/// An element of a tensor: as many digits as tell it from its neighbours, in binary32 where it is one.
+/// Formats an element of a tensor with as many digits as distinguish it from its neighbours, in binary32 if it is a
+/// binary32 value.
 pub(crate) fn element(value: f64) -> String {
     #[expect(clippy::cast_possible_truncation, reason = "whether anything is lost is what is asked")]
     let narrow = value as f32;
@@ -62,12 +64,12 @@ pub(crate) fn element(value: f64) -> String {
     }
 }
 
-/// True for numbers without a fraction.
+/// Returns true for numbers without a fraction.
 pub(crate) fn is_whole(value: f64) -> bool {
     value.fract().abs().to_bits() == 0
 }
 
-/// `1.5 GiB`
+/// Formats a size such as `1.5 GiB`.
 pub(crate) fn bytes(value: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if value < 1024 {
@@ -82,7 +84,7 @@ pub(crate) fn bytes(value: u64) -> String {
     format!("{scaled:.1} {}", UNITS[unit])
 }
 
-/// `0, 1, 2`, with runs of more than two as `0-7`.
+/// Formats a list such as `0, 1, 2`, with runs of more than two as `0-7`.
 pub(crate) fn ranges<T: Into<u64> + Copy>(values: &[T]) -> String {
     let mut out = String::new();
     let mut rest = values.iter().map(|&value| value.into()).peekable();

@@ -1,6 +1,6 @@
-//! Colours of the terminal.
+//! Terminal colours.
 
-/// Whether to colour.
+/// Use of colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Colour {
     /// Plain text.
@@ -10,7 +10,7 @@ pub enum Colour {
     Always,
 }
 
-/// What a piece of text says.
+/// Meaning of a piece of text, which decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     Plain,
@@ -20,12 +20,12 @@ pub(super) enum Style {
     Dim,
 }
 
-/// Puts colours around text.
+/// Wraps text in colour codes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Paint(pub(super) Colour);
 
 impl Paint {
-    /// `text` in the colour of `style`, or as it is.
+    /// Returns `text` in the colour of `style`, or unchanged.
     pub(super) fn on(self, style: Style, text: &str) -> String {
         let code = match style {
             _ if self.0 == Colour::Never || text.is_empty() => return text.to_owned(),

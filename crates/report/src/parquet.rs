@@ -1,7 +1,7 @@
 //! Writes `result.parquet`: one row per slot with exact values, for programs.
 //!
-//! Columns are those of [`SlotColumn`], all of them whatever was recorded, so that files of any comparison stack. The answer stands in the
-//! metadata of the file, so that other reports can be made from it.
+//! The columns are those of [`SlotColumn`], always all of them, so that files of different comparisons can be concatenated. The answer is
+//! in the file's metadata, so that other reports can be made from it.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -28,11 +28,11 @@ use probe_compare::PartReport;
 use probe_files::{Draft, ReportError};
 use probe_judge::Summary;
 
-/// Rows handed over at once.
+/// Rows per record batch.
 const BATCH: usize = 2048;
-/// Rows of a row group, and so the rows held in memory, compressed.
+/// Rows per row group, and so the number of rows held in memory, compressed.
 const ROW_GROUP: usize = 16_384;
-/// Rows of a page, and so the rows of each column held in memory as they are.
+/// Rows per page, and so the number of rows of each column held in memory uncompressed.
 const PAGE: usize = 4096;
 
 /// Writer of `result.parquet`.
@@ -44,7 +44,7 @@ pub struct ParquetReport {
     gallery: Gallery,
 }
 
-/// Keys of the file's metadata: the text of `report.json`, and closer looks at values at fault, as JSON.
+/// Keys of the file's metadata: the text of `report.json`, and the portraits of values at fault as JSON.
 pub(super) const REPORT: &str = "report";
 pub(super) const PORTRAITS: &str = "portraits";
 
@@ -76,7 +76,8 @@ impl ParquetReport {
             ("tool_version", Tool::THIS.version.into()),
         ];
         let mut properties = WriterProperties::builder();
-        // A dictionary of numbers of which hardly any comes twice takes more memory than all else, and no less of the file.
+        // A dictionary of numbers that hardly ever repeat takes more memory than everything else, and does not shrink the
+        // file.
         for (column, _) in columns.iter().filter(|(column, _)| column.kind() == Kind::Real) {
             properties = properties.set_column_dictionary_enabled(ColumnPath::from(column.name()), false);
         }
@@ -140,7 +141,7 @@ impl ReportWriter for ParquetReport {
     }
 }
 
-/// Columns that no row leaves empty.
+/// Returns true for columns that are never empty.
 const fn always(column: SlotColumn) -> bool {
     matches!(
         column,
@@ -158,7 +159,7 @@ pub(super) fn data_type(kind: Kind) -> DataType {
     }
 }
 
-/// A column that is being filled.
+/// A column being filled.
 enum Builder {
     Count(UInt64Builder),
     Real(Float64Builder),
@@ -185,7 +186,7 @@ impl Builder {
             (Self::Flag(builder), Cell::Flag(value)) => builder.append_value(*value),
             (Self::Category(builder), Cell::Text(text)) => builder.append_value(text),
             (Self::Text(builder), Cell::Text(text)) => builder.append_value(text),
-            // A cell is empty, or of the kind of its column; the test over all cells holds rows to it.
+            // A cell is either empty or of its column's type; the test over all cells ensures this.
             (Self::Count(builder), _) => builder.append_null(),
             (Self::Real(builder), _) => builder.append_null(),
             (Self::Flag(builder), _) => builder.append_null(),
@@ -209,7 +210,7 @@ impl Builder {
             Self::Count(builder) => Arc::new(builder.finish()),
             Self::Real(builder) => Arc::new(builder.finish()),
             Self::Flag(builder) => Arc::new(builder.finish()),
-            // A fresh dictionary a batch: it holds a handful of words.
+            // Each batch gets a fresh dictionary, which holds only a handful of words.
             Self::Category(builder) => Arc::new(builder.finish()),
             Self::Text(builder) => Arc::new(builder.finish()),
         }

@@ -1,13 +1,13 @@
-//! What `probe peers --format json` prints, as plain structs apart from the code that prints it.
+//! Output of `probe peers --format json` as plain structs, separate from the code that prints it.
 //!
-//! Names and meanings here are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
+//! Names and meanings are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
 
 use serde::Serialize;
 
 use super::model::Tool;
 use probe_compare::peers::{Birth, OddRank, Peers, StepPeers};
 
-/// Version of the format. Raised when a field changes its meaning or goes away; not for new ones.
+/// Version of the format. Raised when a field changes meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The ranks of one dump against one another.
@@ -143,21 +143,21 @@ impl<'a> From<&'a StepPeers> for StepEntry<'a> {
     }
 }
 
-/// The text.
+/// Returns the document as printed.
 ///
 /// # Errors
-/// None in practice: every value has a form in JSON.
+/// None in practice: every value can be written as JSON.
 pub fn json(found: &Peers) -> serde_json::Result<String> {
     let mut text = serde_json::to_string_pretty(&PeersReport::from(found))?;
     text.push('\n');
     Ok(text)
 }
 
-/// The JSON Schema of it, as it is committed.
+/// Returns the committed JSON Schema of the document.
 #[cfg(feature = "schema")]
 pub fn peers_schema() -> String {
     let schema = schemars::schema_for!(PeersReport<'static>);
-    // A schema is plain data; only its own text can come out.
+    // A schema is plain data; serializing it cannot fail.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text

@@ -1,6 +1,6 @@
-//! The rows of the two tables as views of a [`PartReport`]: what stands in which cell.
+//! The rows of the two tables as views of a [`PartReport`]: the content of every cell.
 //!
-//! Borrows everything, decides nothing, and knows no file format.
+//! Borrows everything, decides nothing, and is independent of file formats.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -15,13 +15,13 @@ use probe_pair::{OpPair, Paired};
 /// Content of one cell.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell<'a> {
-    /// Nothing is known or nothing applies.
+    /// Unknown or not applicable.
     Empty,
     /// A whole number.
     Count(u64),
-    /// A number; NaN and infinities included.
+    /// A number; may be NaN or infinite.
     Real(f64),
-    /// Truth value.
+    /// Boolean.
     Flag(bool),
     /// Text.
     Text(Cow<'a, str>),
@@ -47,7 +47,7 @@ pub struct OpRow<'a> {
     judged: &'a OpJudgement,
 }
 
-/// The ops of a part, in execution order.
+/// Returns the ops of a part, in execution order.
 pub fn op_rows<'a>(part: &PartReport<'a>) -> impl Iterator<Item = OpRow<'a>> + use<'a> {
     let part = *part;
     debug_assert_eq!(part.pair.ops.len(), part.judged.ops.len(), "a judgement for every op");
@@ -62,42 +62,42 @@ pub fn op_rows<'a>(part: &PartReport<'a>) -> impl Iterator<Item = OpRow<'a>> + u
 }
 
 impl<'a> OpRow<'a> {
-    /// Place in execution order, from 0.
+    /// Returns the position in execution order, from 0.
     pub const fn order(&self) -> usize {
         self.order
     }
 
-    /// The judgement.
+    /// Returns the judgement.
     pub const fn judged(&self) -> &'a OpJudgement {
         self.judged
     }
 
-    /// Which sides have the op.
+    /// Returns which sides have the op.
     pub const fn paired(&self) -> Paired {
         self.pair.ops
     }
 
-    /// The judgements of its slots.
+    /// Returns the judgements of its slots.
     pub fn judged_slots(&self) -> &'a [SlotJudgement] {
         self.part.judged.slots.get(self.order).unwrap_or(&[])
     }
 
-    /// Number of slots, both sides together.
+    /// Returns the number of slots, counting both sides.
     pub const fn slot_count(&self) -> usize {
         self.pair.slots.len()
     }
 
-    /// The op as the baseline has it, else as the candidate has it.
+    /// Returns the op as recorded by the baseline, else by the candidate.
     fn op(&self) -> Option<&'a Op> {
         self.ops.0.or(self.ops.1)
     }
 
-    /// Full name.
+    /// Returns the full name.
     pub fn name(&self) -> &'a str {
         self.op().map_or("", |op| op.name.as_str())
     }
 
-    /// The slots, in order.
+    /// Returns the slots, in order.
     pub fn slots(&self) -> impl Iterator<Item = SlotRow<'a>> + use<'a> {
         self.slot_rows(self.representative()).map(|row| SlotRow { measured: row.evidence.measured(), ..row })
     }
@@ -120,15 +120,15 @@ impl<'a> OpRow<'a> {
         })
     }
 
-    /// Position of the slot that stands for the op: the one that decided, else the result with the largest error,
-    /// else any result whose metrics are known.
+    /// Returns the position of the slot that represents the op: the one that decided, else the result with the largest
+    /// error, else any result whose metrics are known.
     pub fn representative(&self) -> Option<usize> {
         self.judged.worst.map(Ordinal::place).or_else(|| {
             let rank = |row: &SlotRow<'_>| {
                 let known = !matches!(row.evidence, Evidence::Nothing);
                 (row.judged.error.get().unwrap_or(-1.0), known)
             };
-            // The first of equals wins, so the search runs from the end.
+            // The first of equal results should win, so the search runs from the end.
             let results: Vec<_> =
                 self.slot_rows(None).enumerate().filter(|(_, row)| row.is_result_tensor()).collect();
             let worst = results.iter().rev().max_by(|(_, a), (_, b)| {
@@ -139,7 +139,7 @@ impl<'a> OpRow<'a> {
         })
     }
 
-    /// Content of a cell. `shown` is what [`OpRow::representative`] said.
+    /// Returns the content of a cell. `shown` is the result of [`OpRow::representative`].
     pub fn cell(&self, column: OpColumn, shown: Option<usize>) -> Cell<'a> {
         let evidence = shown.map(|position| self.part.evidence.at(self.order, position));
         match column {
@@ -172,7 +172,7 @@ impl<'a> OpRow<'a> {
         }
     }
 
-    /// Content of a cell that says something of the op; `None` for columns of values.
+    /// Returns the content of a cell that describes the op; `None` for columns of values.
     pub fn shared(&self, column: SlotColumn) -> Option<Cell<'a>> {
         let follows = || self.judged.follows.map_or(Cell::Empty, |order| Cell::Count(order.place() as u64));
         Some(match column {
@@ -223,7 +223,7 @@ impl<'a> OpRow<'a> {
             let stack = rank.stacks.get(op?.stack? as usize)?;
             source_line(stack)
         };
-        // The candidate's where it has one, as in the answer: that is the run to be mended.
+        // The candidate's stack if it has one, as in the answer, because the candidate is the run to be fixed.
         frames(self.ops.1, &self.part.pair.candidate)
             .or_else(|| frames(self.ops.0, &self.part.pair.baseline))
             .map_or(Cell::Empty, |line| Cell::Text(Cow::Owned(line)))
@@ -234,35 +234,35 @@ impl<'a> OpRow<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct SlotRow<'a> {
     op: OpRow<'a>,
-    /// Place in the op.
+    /// Position in the op.
     index: usize,
-    /// Stands for the op.
+    /// True if the slot represents the op.
     decides: bool,
     paired: Paired,
     slots: (Option<&'a Slot>, Option<&'a Slot>),
     evidence: &'a Evidence,
-    /// What [`Evidence::measured`] gives, once for all cells.
+    /// Result of [`Evidence::measured`], computed once for all cells.
     measured: Option<PairMetrics>,
     judged: &'a SlotJudgement,
 }
 
 impl<'a> SlotRow<'a> {
-    /// The op it belongs to.
+    /// Returns the op it belongs to.
     pub const fn op(&self) -> &OpRow<'a> {
         &self.op
     }
 
-    /// The judgement.
+    /// Returns the judgement.
     pub const fn judged(&self) -> &'a SlotJudgement {
         self.judged
     }
 
-    /// Which sides have the slot.
+    /// Returns which sides have the slot.
     pub const fn paired(&self) -> Paired {
         self.paired
     }
 
-    /// What is known of the pair.
+    /// Returns the evidence for the pair.
     pub const fn evidence(&self) -> &'a Evidence {
         self.evidence
     }
@@ -274,7 +274,7 @@ impl<'a> SlotRow<'a> {
         }
     }
 
-    /// The tensor of one side, if it is one.
+    /// Returns the tensor of one side, if the value is a tensor.
     pub fn tensor(&self, side: Side) -> Option<&'a TensorRecord> {
         self.slot(side).and_then(|slot| slot.value.tensor())
     }
@@ -284,7 +284,7 @@ impl<'a> SlotRow<'a> {
         slot.is_some_and(|slot| slot.side.is_result() && slot.value.tensor().is_some())
     }
 
-    /// Path inside the op.
+    /// Returns the path inside the op.
     pub fn path(&self) -> &'a str {
         self.slots.0.or(self.slots.1).map_or("", |slot| &slot.path)
     }
@@ -296,7 +296,7 @@ impl<'a> SlotRow<'a> {
         }
     }
 
-    /// Content of a cell.
+    /// Returns the content of a cell.
     pub fn cell(&self, column: SlotColumn) -> Cell<'a> {
         let expectation = || self.op.part.judged.expectations.at(self.op.order, self.index);
         match column {
@@ -463,7 +463,7 @@ fn argument(value: &Value) -> Cell<'_> {
     }
 }
 
-/// `[4, 128, 768]`
+/// Formats a shape such as `[4, 128, 768]`.
 fn sizes(shape: &[u64]) -> String {
     let mut text = String::with_capacity(2 + 5 * shape.len());
     text.push('[');

@@ -1,5 +1,5 @@
-//! The reports of one comparison, written together: all are created before the work starts, and all are put in
-//! place at its end or none is.
+//! The reports of one comparison, written together: all are created before the work starts, and at the end either all
+//! are put in place or none is.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use probe_compare::PartReport;
 use probe_files::{Draft, ReportError};
 use probe_judge::Summary;
 
-/// A report file that can be asked for.
+/// A report file that can be requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Format {
     /// The summary as plain text.
@@ -40,10 +40,10 @@ impl Format {
     pub const ALL: [Self; 7] =
         [Self::Text, Self::Xlsx, Self::Parquet, Self::Json, Self::Html, Self::Junit, Self::Markdown];
 
-    /// Those that are written where none are chosen.
+    /// The default formats.
     pub const USUAL: [Self; 5] = [Self::Text, Self::Xlsx, Self::Parquet, Self::Json, Self::Html];
 
-    /// The word on the command line.
+    /// Returns the word used on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -56,7 +56,7 @@ impl Format {
         }
     }
 
-    /// Name of the file in the output folder.
+    /// Returns the name of the file in the output folder.
     pub const fn file_name(self) -> &'static str {
         match self {
             Self::Text => "report.txt",
@@ -83,10 +83,10 @@ impl Format {
     }
 }
 
-/// How much of a large comparison the reports for people hold. Reports for programs hold everything.
+/// Amount of a large comparison that the reports for people hold. Reports for programs hold everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Extent {
-    /// What is at fault and around it, and what differs.
+    /// Ops at fault with their surroundings, and ops that differ.
     #[default]
     Selection,
     /// Every op and every value.
@@ -107,7 +107,7 @@ impl FromStr for Format {
     }
 }
 
-/// A word that names no report format.
+/// A word that is not the name of a report format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown report format `{0}`; choose from text, xlsx, parquet, json, html, junit, markdown")]
 pub struct UnknownFormat(pub String);
@@ -124,7 +124,7 @@ impl fmt::Debug for ReportSet {
 }
 
 impl ReportSet {
-    /// Creates `folder` and a writer for each of `formats`; a format named twice counts once.
+    /// Creates `folder` and a writer for each of `formats`; duplicate formats are ignored.
     ///
     /// # Errors
     /// [`ReportError`] when the folder or a file in it cannot be created.
@@ -138,7 +138,7 @@ impl ReportSet {
         Ok(Self { writers })
     }
 
-    /// Adds the rows of one part to every report. Writers run beside one another.
+    /// Adds the rows of one part to every report. Writers run in parallel.
     ///
     /// # Errors
     /// The first [`ReportError`] of any writer.
@@ -146,7 +146,7 @@ impl ReportSet {
         self.writers.par_iter_mut().with_max_len(1).try_for_each(|writer| writer.part(part))
     }
 
-    /// As [`finish`](Self::finish), of a run whose shards wrote their rows to `rows`.
+    /// As [`finish`](Self::finish), for a run whose shards wrote their rows to `rows`.
     ///
     /// # Errors
     /// [`StoredError`] as for [`finish`](Self::finish), and when the rows cannot be read.
@@ -158,7 +158,7 @@ impl ReportSet {
         Ok(self.finish(summary)?)
     }
 
-    /// As [`finish`](Self::finish), of reports that hold rows and nothing of the summary.
+    /// As [`finish`](Self::finish), for reports that hold rows but nothing of the summary.
     ///
     /// # Errors
     /// As for [`finish`](Self::finish).

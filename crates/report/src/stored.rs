@@ -1,4 +1,4 @@
-//! Rows of earlier comparisons, read back from their `result.parquet`: of one comparison, or of the shards of one.
+//! Rows of earlier comparisons, read back from `result.parquet`: one comparison, or the shards of one.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,16 +21,16 @@ use super::parquet::data_type;
 use super::rows::Cell;
 use probe_files::ReportError;
 
-/// Rows taken at once.
+/// Rows read per batch.
 const BATCH: usize = 8192;
 
-/// Most rows of a result.
+/// Maximum number of rows of a result.
 const MAX_ROWS: i64 = 1 << 31;
 
-/// Most bytes that a group of rows may unpack to; those that probe writes are a tenth of it.
+/// Maximum uncompressed size of a row group in bytes; groups written by probe are a tenth of it.
 const MAX_GROUP_BYTES: i64 = 4 << 30;
 
-/// Why an earlier result led to no report.
+/// Reason why no report could be made from an earlier result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoredError {
@@ -39,7 +39,7 @@ pub enum StoredError {
     Unreadable {
         /// The result.
         path: PathBuf,
-        /// Why, and the repair.
+        /// Reason and remedy.
         reason: String,
     },
     /// The report cannot be written.
@@ -47,7 +47,7 @@ pub enum StoredError {
     Report(#[from] ReportError),
 }
 
-/// A `result.parquet`, whose metadata was looked at.
+/// A `result.parquet` whose metadata was checked.
 #[derive(Debug)]
 pub struct StoredFile {
     path: PathBuf,
@@ -59,7 +59,7 @@ impl StoredFile {
     /// Opens the result at `path`.
     ///
     /// # Errors
-    /// [`StoredError::Unreadable`] when it is no sound result.
+    /// [`StoredError::Unreadable`] when the file is not a valid result.
     pub fn open(path: &Path) -> Result<Self, StoredError> {
         let unreadable = |reason: String| StoredError::Unreadable { path: path.into(), reason };
         let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
@@ -72,22 +72,22 @@ impl StoredFile {
         Ok(Self { path: path.into(), file, metadata: opened })
     }
 
-    /// The error of this file.
+    /// Returns an error about this file.
     pub(super) fn unreadable(&self, reason: impl Into<String>) -> StoredError {
         StoredError::Unreadable { path: self.path.clone(), reason: reason.into() }
     }
 
-    /// The error of a file that is damaged.
+    /// Returns the error for a damaged file.
     pub(super) fn damaged(&self, reason: impl std::fmt::Display) -> StoredError {
         self.unreadable(unsound(&reason))
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     fn count(&self) -> usize {
         usize::try_from(self.metadata.metadata().file_metadata().num_rows()).unwrap_or(0)
     }
 
-    /// What is stored in the metadata under `key`, if it is of the version that is written today.
+    /// Returns the metadata stored under `key`, if the file has the current version.
     pub(super) fn text(&self, key: &str) -> Option<&str> {
         let pairs = self.metadata.metadata().file_metadata().key_value_metadata()?;
         let of = |key: &str| pairs.iter().find(|pair| pair.key == key)?.value.as_deref();
@@ -95,7 +95,7 @@ impl StoredFile {
         of(key).filter(|_| version == SCHEMA_VERSION.to_string())
     }
 
-    /// Hands on row after row, all of them or those in `ranges`, which are in order. Columns other than `columns` are not read.
+    /// Passes rows to `take` one by one: all of them, or those in `ranges`, which are sorted. Only `columns` are read.
     ///
     /// # Errors
     /// [`StoredError`] when a row cannot be read, or `take` fails.
@@ -110,7 +110,7 @@ impl StoredFile {
         read.unwrap_or_else(|_| Err(self.unreadable("is damaged; compare again")))
     }
 
-    /// The rows in `ranges`, which are in order, with all columns; nothing where there are none.
+    /// Returns the rows in `ranges`, which are sorted, with all columns; `None` if there are none.
     ///
     /// # Errors
     /// [`StoredError::Unreadable`] when they cannot be read.
@@ -148,7 +148,7 @@ impl StoredFile {
         builder.build().map_err(|error| self.damaged(error))
     }
 
-    /// The columns of a batch of this file.
+    /// Returns the columns of a batch of this file.
     pub(super) fn columns<'a>(
         &self,
         batch: &'a RecordBatch,
@@ -192,7 +192,7 @@ fn check(metadata: &ParquetMetaData) -> Result<(), String> {
     }
 }
 
-/// Rows that were chosen of a file.
+/// Rows selected from a file.
 #[derive(Debug)]
 pub(super) struct StoredRows(pub(super) RecordBatch);
 
@@ -201,7 +201,7 @@ pub(super) struct Columns<'a>(HashMap<SlotColumn, &'a ArrayRef>);
 
 impl<'a> Columns<'a> {
     /// # Errors
-    /// The name of a column that is missing, or of another type.
+    /// The name of a column that is missing or has a different type.
     fn of(batch: &'a RecordBatch, wanted: &[SlotColumn]) -> Result<Self, String> {
         let column = |column: &SlotColumn| {
             let name = column.name();
@@ -221,7 +221,7 @@ pub(super) struct StoredRow<'a> {
 }
 
 impl<'a> StoredRow<'a> {
-    /// Content of a cell; empty where the column was not read.
+    /// Returns the content of a cell; empty if the column was not read.
     pub(super) fn cell(&self, column: SlotColumn) -> Cell<'a> {
         let row = self.row;
         let array = self.columns.0.get(&column);
@@ -249,12 +249,12 @@ impl<'a> StoredRow<'a> {
         }
     }
 
-    /// Step and rank.
+    /// Returns step and rank.
     pub(super) fn part(&self) -> Option<(u64, u32)> {
         Some((self.count(SlotColumn::Step)?, u32::try_from(self.count(SlotColumn::Rank)?).ok()?))
     }
 
-    /// Place of the op in its part.
+    /// Returns the position of the op in its part.
     pub(super) fn order(&self) -> Option<u64> {
         self.count(SlotColumn::Order)
     }
@@ -265,24 +265,24 @@ impl<'a> StoredRow<'a> {
 pub(super) struct StoredPart {
     pub(super) step: u64,
     pub(super) rank: u32,
-    /// Number of the file, and rows in it.
+    /// Index of the file, and the rows in it.
     pub(super) file: usize,
     pub(super) rows: Range<usize>,
 }
 
-/// Rows of a comparison that lie in several files, each with parts of its own.
+/// Rows of a comparison spread over several files, each with its own parts.
 #[derive(Debug)]
 pub struct StoredRun {
     pub(super) files: Vec<StoredFile>,
-    /// In the order of files, and of rows in them.
+    /// Ordered by file, then by row.
     pub(super) parts: Vec<StoredPart>,
 }
 
 impl StoredRun {
-    /// Opens the files and looks where parts begin and end.
+    /// Opens the files and finds where parts begin and end.
     ///
     /// # Errors
-    /// [`StoredError::Unreadable`] when one is no sound result.
+    /// [`StoredError::Unreadable`] when a file is not a valid result.
     pub fn open(paths: &[PathBuf]) -> Result<Self, StoredError> {
         let files: Vec<StoredFile> =
             paths.iter().map(|path| StoredFile::open(path)).collect::<Result<_, _>>()?;
@@ -304,7 +304,7 @@ impl StoredRun {
         Ok(Self { files, parts })
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub(super) fn count(&self) -> usize {
         self.files.iter().map(StoredFile::count).sum()
     }

@@ -1,7 +1,7 @@
-//! The summary as text: for the terminal, and as `report.txt`.
+//! The summary as text, for the terminal and for `report.txt`.
 //!
-//! The first lines are the answer: which op, where it is called, why it is at fault. Everything that came out of a dump is made
-//! safe to show.
+//! The first lines are the answer: which op is at fault, where it is called, and why. Everything that comes from a dump is made
+//! safe to display.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -21,18 +21,18 @@ use probe_judge::{
 };
 use probe_measure::Basis;
 
-/// How to lay out the summary.
+/// Layout of the summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextOptions {
-    /// Whether to colour.
+    /// Use of colours.
     pub colour: Colour,
-    /// Characters of a line. Lines break between words; a path or a name that is longer stands alone on its line.
+    /// Line width in characters. Lines break between words; a longer path or name gets its own line.
     pub width: usize,
-    /// Most faults to list.
+    /// Maximum number of faults listed.
     pub top: usize,
-    /// Most entries of the list of what could not be compared.
+    /// Maximum number of entries in the list of things that could not be compared.
     pub incomplete: usize,
-    /// Report files, named at the end.
+    /// Report files to name at the end.
     pub written: Vec<PathBuf>,
 }
 
@@ -42,10 +42,10 @@ impl Default for TextOptions {
     }
 }
 
-/// Column in which the texts beside the labels begin.
+/// Column where the text after a label begins.
 const INDENT: usize = 11;
 
-/// The answer in one line, without a line break: what a log or a spreadsheet shows first.
+/// Returns the answer in one line, without a line break, as shown first by a log or a spreadsheet.
 pub fn answer(summary: &Summary) -> String {
     let Some(first) = &summary.first_divergence else { return tally(summary) };
     let mut line = format!("first divergence: {}", place(summary, first));
@@ -62,7 +62,7 @@ pub fn answer(summary: &Summary) -> String {
     line
 }
 
-/// The answer where no op is at fault.
+/// Returns the answer if no op is at fault.
 fn tally(summary: &Summary) -> String {
     let counts = &summary.counts;
     let mut fine = String::new();
@@ -86,7 +86,7 @@ fn tally(summary: &Summary) -> String {
     }
 }
 
-/// Where the first divergence is: steps, ranks, op and value.
+/// Returns the place of the first divergence: steps, ranks, op and value.
 fn place(summary: &Summary, first: &Finding) -> String {
     let slot = if first.slot.is_empty() { String::new() } else { format!(" {}", visible(&first.slot)) };
     let (steps, ranks) = match summary.groups.first() {
@@ -96,12 +96,12 @@ fn place(summary: &Summary, first: &Finding) -> String {
     format!("{steps}, {ranks}, {}{slot}", shorten(&visible(&first.op), fault::LONGEST))
 }
 
-/// `step 3`, `steps 0-2, 5`
+/// Formats numbers such as `step 3` or `steps 0-2, 5`.
 fn numbered<T: Into<u64> + Copy>(noun: &str, numbers: &[T]) -> String {
     format!("{noun}{} {}", if numbers.len() == 1 { "" } else { "s" }, number::ranges(numbers))
 }
 
-/// The whole summary, ending in a line break.
+/// Returns the whole summary, ending in a line break.
 pub fn render(summary: &Summary, options: &TextOptions) -> String {
     let mut lines = Lines::new(options.width, Paint(options.colour));
     let style = match summary.verdict {
@@ -144,7 +144,7 @@ pub fn render(summary: &Summary, options: &TextOptions) -> String {
     lines.into_text()
 }
 
-/// What is known of the first divergence.
+/// Adds the details of the first divergence.
 fn divergence(lines: &mut Lines, summary: &Summary, first: &Finding) {
     for (label, place) in [("module", fault::module(first)), ("source", first.source.as_deref())] {
         if let Some(place) = place {
@@ -186,7 +186,7 @@ fn divergence(lines: &mut Lines, summary: &Summary, first: &Finding) {
     }
 }
 
-/// Where in a tensor the error of a finding lies, in words; `None` where that is not known.
+/// Describes where in a tensor the error of a finding lies; `None` if unknown.
 pub(crate) fn whereabouts(finding: &Finding) -> Option<String> {
     let ErrorPlace { shape, largest, extremes, region } = finding.place.as_ref()?;
     let list = |sizes: &[u64]| sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
@@ -207,7 +207,7 @@ pub(crate) fn whereabouts(finding: &Finding) -> Option<String> {
     Some(text)
 }
 
-/// The extremes that differ in value or place; `None` where neither does.
+/// Describes the extremes that differ in value or place; `None` if neither does.
 fn of_extremes(extremes: &Extremes, shape: &str) -> Option<String> {
     let mut parts = Vec::new();
     for (word, [b, c]) in [("largest", &extremes.greatest), ("smallest", &extremes.least)] {
@@ -236,7 +236,7 @@ fn of_extremes(extremes: &Extremes, shape: &str) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// A region as one would write it to cut it out: `[3, :, 16:32]`. `None` where it is most of the tensor.
+/// Formats a region as a slice expression such as `[3, :, 16:32]`. `None` if it is most of the tensor.
 fn slices(region: &[Range<u64>], shape: &[u64]) -> Option<String> {
     let slice = |(range, &size): (&Range<u64>, &u64)| match range.end - range.start {
         long if long > size / 2 => ":".to_owned(),
@@ -247,14 +247,14 @@ fn slices(region: &[Range<u64>], shape: &[u64]) -> Option<String> {
     slices.iter().any(|slice| slice != ":").then(|| format!("[{}]", slices.join(", ")))
 }
 
-/// A label and a text that breaks where it has to.
+/// Adds a label and a text that wraps as needed.
 fn labelled(lines: &mut Lines, label: &str, text: &str) {
     lines.begin(label, INDENT);
     lines.words(&visible(text));
     lines.end();
 }
 
-/// What the cause means. Of files of tensors there is no run whose configuration could be looked at.
+/// Returns the meaning of the cause. Files of tensors have no run whose configuration could be checked.
 fn meaning(summary: &Summary, finding: &Finding) -> &'static str {
     let runs = [&summary.baseline, &summary.candidate].map(|run| run.format.ends_with(" dump"));
     match finding.cause {
@@ -305,7 +305,7 @@ fn tallies(lines: &mut Lines, summary: &Summary) {
     }
 }
 
-/// Words that count something, with their numbers.
+/// Returns counts with their words.
 fn words(tally: &[(&str, u64, Style)]) -> Vec<(Style, String)> {
     let counted = tally.iter().filter(|(_, count, _)| *count > 0);
     let pieces: Vec<_> =
@@ -348,7 +348,7 @@ const fn of_verdict(verdict: Verdict) -> Style {
     }
 }
 
-/// Writer of `report.txt`: the same summary, without colours.
+/// Writer of `report.txt`: the same summary without colours.
 #[derive(Debug)]
 pub struct TextReport {
     draft: Draft,

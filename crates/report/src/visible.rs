@@ -1,10 +1,10 @@
-//! Text from dumps made safe to show: op names, stack frames and reasons are written by whoever made the dump.
+//! Makes text from dumps safe to display: op names, stack frames and reasons are controlled by whoever made the dump.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// `text` with every character that could steer a terminal, break a cell or reorder what is read replaced by a
-/// visible escape: control characters, line breaks, and marks that set the direction of text or have no width.
+/// Replaces every character of `text` that could control a terminal, break a cell or reorder the text by a visible
+/// escape: control characters, line breaks, and marks that set the text direction or have no width.
 pub fn visible(text: &str) -> Cow<'_, str> {
     // Nearly all text is plain ASCII.
     if text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) || !text.chars().any(steers) {
@@ -24,7 +24,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// `text` with its line breaks, each line [`visible`].
+/// Returns `text` with its line breaks, each line made [`visible`].
 pub fn lines(text: &str) -> String {
     text.split('\n').map(visible).collect::<Vec<_>>().join("\n")
 }
@@ -36,15 +36,15 @@ fn steers(character: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// At most `width` characters of `text`: where it is longer, the middle gives way to an ellipsis, since both ends
-/// of an op name tell something.
+/// Returns at most `width` characters of `text`. If it is longer, the middle is replaced by an ellipsis, since both
+/// ends of an op name are informative.
 pub(crate) fn shorten(text: &str, width: usize) -> Cow<'_, str> {
     let length = text.chars().count();
     if length <= width {
         return Cow::Borrowed(text);
     }
     let kept = width.saturating_sub(1);
-    // The end of an op name holds what tells it from others (API, call number, phase), so it gets two thirds.
+    // The end of an op name distinguishes it from others (API, call number, phase), so it gets two thirds.
     let front = kept / 3;
     let mut out: String = text.chars().take(front).collect();
     if width > 0 {

@@ -1,4 +1,4 @@
-//! Which shard of how many: typed, or from the variables that a scheduler sets.
+//! The shard to run and the number of shards: typed, or from variables set by a scheduler.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,31 +11,32 @@ pub struct Shard {
     count: u32,
 }
 
-/// A text that names no shard.
+/// A text that does not name a shard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ShardError(String);
 
 impl Shard {
-    /// A shard; `None` where there is none of this number.
+    /// Creates a shard; `None` if `index` is out of range.
     pub fn new(index: u32, count: u32) -> Option<Self> {
         (1..=count).contains(&index).then_some(Self { index, count })
     }
 
-    /// Its number, from 1.
+    /// Returns its number, from 1.
     pub const fn index(self) -> u32 {
         self.index
     }
 
-    /// How many there are.
+    /// Returns the number of shards.
     pub const fn count(self) -> u32 {
         self.count
     }
 
-    /// Reads `3/64`; `slurm`, the task of a job array or of a step; `k8s/64`, the pod of an indexed job. `variable` looks one up.
+    /// Parses `3/64`; `slurm`, the task of a job array or of a step; or `k8s/64`, the pod of an indexed job. `variable` looks up
+    /// an environment variable.
     ///
     /// # Errors
-    /// [`ShardError`] that says what is missing.
+    /// [`ShardError`] stating what is missing.
     pub fn parse(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self, ShardError> {
         let error = |message: String| ShardError(message);
         let number = |name: &str, text: &str| {
@@ -52,7 +53,7 @@ impl Shard {
             "slurm" => {
                 let (array, task) = (read("SLURM_ARRAY_TASK_ID")?, read("SLURM_PROCID")?);
                 if let Some(task) = array {
-                    // Arrays may begin at any number, and counted in any steps.
+                    // Arrays may start at any number and use any step.
                     let (first, step) =
                         (read("SLURM_ARRAY_TASK_MIN")?.unwrap_or(0), read("SLURM_ARRAY_TASK_STEP")?);
                     let index = task.saturating_sub(first) / step.unwrap_or(1).max(1) + 1;

@@ -1,4 +1,4 @@
-//! One comparison in pieces that any scheduler can run, on any machines that see the same files.
+//! One comparison in pieces that any scheduler can run, on any machines that share a file system.
 //!
 //! ```text
 //! plan    lists both dumps once, pairs their parts, and writes RUN/plan.json
@@ -6,8 +6,9 @@
 //! merge   folds the shards of the plan into the reports
 //! ```
 //!
-//! A shard is the same bytes whoever makes it, and however often. `part.json` is written last: it alone says that a shard is done. What is global,
-//! as the first step that diverges and the length of lists, is decided in the merge; the path of one process uses the same fold.
+//! A shard has the same bytes no matter which machine produces it or how often. `part.json` is written last, and it alone marks a shard as done.
+//! Global decisions, such as the first step that diverges and the length of lists, are made in the merge; a comparison in a single process uses
+//! the same fold.
 
 mod choice;
 mod merge;
@@ -31,19 +32,19 @@ pub use staged::{compare_shard_staged, merge_staged, plan_staged};
 use probe_compare::{AskedError, CompareError};
 use probe_read::ReadError;
 
-/// Name of what says that a shard is done.
+/// Name of the file that marks a shard as done.
 const PART: &str = "part.json";
 
-/// Why a comparison cannot be planned, or a plan not be followed.
+/// Reasons why a comparison cannot be planned, or a plan cannot be carried out.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The system refused.
+    /// The operating system refused.
     #[error("{}: {source}", path.display())]
     Io {
         /// File or folder.
         path: PathBuf,
-        /// The system's reason.
+        /// The operating system's reason.
         source: io::Error,
     },
     /// The comparison itself failed.
@@ -55,21 +56,21 @@ pub enum PlanError {
     /// A dump cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// What lies in a store cannot be copied, or be put there.
+    /// Something cannot be copied from or stored in an object store.
     #[error(transparent)]
     Store(#[from] probe_store::StoreError),
-    /// The rows of the shards lead to no report.
+    /// The rows of the shards could not be turned into a report.
     #[error(transparent)]
     Stored(#[from] probe_report::StoredError),
     /// The options forbid to compare a part.
     #[error("{0}")]
     Refused(String),
-    /// A plan, a shard or an option that is not what is wanted.
+    /// A plan, shard or option that does not fit.
     #[error("{}: {message}", path.display())]
     Misuse {
         /// File or folder.
         path: PathBuf,
-        /// What is wrong, and the repair.
+        /// The problem and its remedy.
         message: String,
     },
 }

@@ -10,30 +10,32 @@ use probe_compare::Fold;
 use probe_files::Copies;
 use probe_judge::Summary;
 
-/// Missing shards that are told one by one.
+/// Maximum number of missing shards that are listed one by one.
 const LISTED: usize = 50;
 
-/// The answer, and what is missing of it.
+/// The answer, and the shards missing from it.
 #[derive(Debug)]
 pub struct Merged {
-    /// The answer of the shards that are done.
+    /// The answer from the shards that are done.
     pub summary: Summary,
     /// Number of shards.
     pub shards: u32,
     /// Shards that are not done, by number.
     pub missing: Vec<u32>,
-    /// Files of rows, one for each shard that is done, as they are called.
+    /// Names of the files of rows, one for each shard that is done.
     pub rows: Vec<PathBuf>,
-    /// Remarks: shards of other plans, and of other numbers of shards, that were not looked at.
+    /// Remarks about shards of other plans and of other shard counts, which were ignored.
     pub notes: Vec<String>,
 }
 
-/// Folds the shards of the plan in the folder that is called `run`.
+/// Folds the shards of the plan in the folder called `run`.
 ///
-/// Where the plan was run in several numbers of shards, that one counts of which most is done, of equals the smallest: pieces of two would count parts twice.
+/// If the plan was run with several shard counts, the one with the largest fraction done is used, the smallest among equals, because mixing two would
+/// count parts twice.
 ///
 /// # Errors
-/// [`PlanError`] when there is no plan, no shard is done, a shard cannot be read, or the options forbid to compare what is there.
+/// [`PlanError`] when there is no plan, no shard is done, a shard cannot be read, or the options forbid to compare the existing
+/// data.
 pub fn merge(run: &Path, copies: &Copies) -> Result<Merged, PlanError> {
     let started = Instant::now();
     let path = run.join(PLAN);
@@ -49,7 +51,7 @@ pub fn merge(run: &Path, copies: &Copies) -> Result<Merged, PlanError> {
                 fold.absorb(found);
                 rows.push(folder.join(probe_report::Format::Parquet.file_name()));
             }
-            // One that has nothing to do is no loss.
+            // A missing shard without any parts is no loss.
             None if plan.matches(shard).is_empty() => {}
             None => missing.push(index),
         }
@@ -91,7 +93,7 @@ fn command(plan: &Path, shard: &str) -> String {
     format!("probe compare --plan {} --shard {shard}", plan.display())
 }
 
-/// The number of shards that counts.
+/// Returns the shard count to use.
 fn count(run: &Path, plan: &Plan, copies: &Copies) -> Result<(u32, Vec<String>), PlanError> {
     let folder = run.join(plan.name());
     let none = || PlanError::Misuse {
@@ -111,7 +113,7 @@ fn count(run: &Path, plan: &Plan, copies: &Copies) -> Result<(u32, Vec<String>),
         let missing = count as usize - done.count();
         found.push((missing, count));
     }
-    // Of as many missing ones, those of more shards are less.
+    // The same number of missing shards is a smaller fraction of a larger count.
     found.sort_by(|a, b| {
         (a.0 as u64 * u64::from(b.1)).cmp(&(b.0 as u64 * u64::from(a.1))).then(a.1.cmp(&b.1))
     });
@@ -122,7 +124,7 @@ fn count(run: &Path, plan: &Plan, copies: &Copies) -> Result<(u32, Vec<String>),
     Ok((count, if others.is_empty() { Vec::new() } else { vec![note] }))
 }
 
-/// Shards of other plans.
+/// Returns a remark about shards of other plans.
 fn others(run: &Path, plan: &Plan, copies: &Copies) -> Option<String> {
     let is_plan =
         |name: &str| name.len() == plan.name().len() && name.bytes().all(|byte| byte.is_ascii_hexdigit());

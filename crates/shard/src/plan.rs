@@ -1,4 +1,4 @@
-//! `plan.json`: what is compared with what, and how, settled once for all shards.
+//! `plan.json`: the inputs and options of a comparison, fixed once for all shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -21,27 +21,27 @@ use probe_files::Draft;
 use probe_judge::RunInfo;
 use probe_pair::PartMatch;
 
-/// What a shard reads.
+/// Data that a shard reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Needs {
     /// Files of options.
     pub files: Vec<PathBuf>,
     /// The two dumps, each with steps and ranks.
     pub sides: Vec<(PathBuf, NumberSet, NumberSet)>,
-    /// Dumps beside them, in the same way.
+    /// Additional dumps, each with steps and ranks.
     pub references: Vec<(PathBuf, NumberSet, NumberSet)>,
 }
 
 /// Name of the plan in the folder of a run.
 pub const PLAN: &str = "plan.json";
 
-/// The value of `format`.
+/// Value of `format`.
 const FORMAT: &str = "probe plan";
 
-/// Version of the plan and of what shards write.
+/// Version of the plan and of the files that shards write.
 const VERSION: u32 = 1;
 
-/// Bytes of a hash that name the folder of the shards, in hexadecimal digits.
+/// Number of hexadecimal digits of the hash in the name of the shards' folder.
 const NAMED: usize = 16;
 
 /// A plan.
@@ -50,17 +50,17 @@ const NAMED: usize = 16;
 pub struct Plan {
     format: String,
     version: u32,
-    /// Which program made it: shards of another one may judge otherwise.
+    /// The program that made the plan: shards of another program may judge differently.
     build: String,
-    /// Of everything else; names the folder of the shards.
+    /// Hash of everything else; names the folder of the shards.
     hash: String,
     pub(super) baseline: Side,
     pub(super) candidate: Side,
-    /// Its paths are absolute.
+    /// Options with absolute paths.
     options: Asked,
-    /// What the options read, by content: a file that is another one later would make another comparison.
+    /// Content hashes of the files that the options read: a file changed later would make a different comparison.
     files: BTreeMap<PathBuf, String>,
-    /// What could not be read or paired.
+    /// Places that could not be read or paired.
     prologue: State,
     pub(super) groups: Vec<Group>,
 }
@@ -69,7 +69,7 @@ pub struct Plan {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Side {
-    /// As the user gave it.
+    /// Path as the user gave it.
     given: String,
     pub(super) path: PathBuf,
     pub(super) format: String,
@@ -78,12 +78,12 @@ pub(super) struct Side {
     selected: bool,
 }
 
-/// All selected steps of one rank: a step is judged with the one before it, so that they are never parted.
+/// All selected steps of one rank: a step is judged together with the one before it, so they are never split up.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Group {
     pub(super) rank: u32,
-    /// Bytes of both sides, as far as folders tell.
+    /// Bytes of both sides, as far as folder listings show.
     pub(super) bytes: u64,
     pub(super) parts: Vec<Part>,
 }
@@ -96,7 +96,7 @@ pub(super) struct Part {
     since: Option<u64>,
 }
 
-/// A part of a dump, and where it can be opened alone.
+/// A part of a dump, and its path if it can be opened on its own.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Key {
@@ -118,18 +118,19 @@ impl Key {
             RankId::Single => None,
             RankId::Rank(rank) => Some(rank),
         };
-        // Short where it lies in the dump, as it always does.
+        // Relative if it lies in the dump, as it always does.
         let place = place.map(|place| place.strip_prefix(root).map_or(place.clone(), Path::to_path_buf));
         Ok(Self { step: key.step, rank, label: key.label.to_string(), place })
     }
 }
 
-/// The program, as plans know it: its version, and what its sources add up to (`build.rs`). Builds of other sources may judge otherwise.
+/// Returns the identity of the program in plans: its version and the hash of its sources (`build.rs`). Builds of other sources may judge
+/// differently.
 pub fn build_id() -> String {
     format!("{} {}+{}", probe_dump::PROGRAM, env!("CARGO_PKG_VERSION"), env!("PROBE_SOURCES"))
 }
 
-/// The path as any machine finds it: absolute, or the name of what is read from a copy.
+/// Returns the path as any machine can find it: absolute, or the name if the data is read from a copy.
 fn absolute(path: &Path, copies: &Copies) -> Result<PathBuf, PlanError> {
     if copies.hold(path) {
         return Ok(path.into());
@@ -137,7 +138,7 @@ fn absolute(path: &Path, copies: &Copies) -> Result<PathBuf, PlanError> {
     std::path::absolute(path).map_err(|source| PlanError::Io { path: path.into(), source })
 }
 
-/// [`absolute`], of a path that is text, for a plan holds nothing else.
+/// As [`absolute`], for paths that are valid text, because a plan can hold nothing else.
 fn written(path: &Path, copies: &Copies) -> Result<PathBuf, PlanError> {
     let path = absolute(path, copies)?;
     if path.to_str().is_some() {
@@ -146,7 +147,7 @@ fn written(path: &Path, copies: &Copies) -> Result<PathBuf, PlanError> {
     Err(PlanError::Misuse { path, message: "has a name that is not text, which a plan cannot hold".into() })
 }
 
-/// Lists and pairs the parts of two dumps, and writes the plan into the folder that is called `folder`, which is made.
+/// Lists and pairs the parts of two dumps, and writes the plan into the folder called `folder`, which is created.
 ///
 /// # Errors
 /// [`PlanError`] when a dump cannot be listed, nothing pairs, the options cannot be planned, or the plan cannot be written.
@@ -223,7 +224,7 @@ impl Side {
     }
 }
 
-/// Parts by rank, with their weight.
+/// Groups parts by rank, with their weight.
 fn groups(
     matches: &[PartMatch],
     sides: [(&Dump, &Side); 2],
@@ -244,8 +245,8 @@ fn groups(
     Ok(groups.into_values().collect())
 }
 
-/// Bytes of a part: of its file, or of the files in its folder, not in folders below it. What cannot be listed weighs nothing here, and is told when it
-/// is read.
+/// Returns the bytes of a part: of its file, or of the files directly in its folder. Anything that cannot be listed has no weight here, and is
+/// reported when it is read.
 fn weight(place: Option<&Path>) -> u64 {
     let Some(place) = place else { return 0 };
     let size =
@@ -256,7 +257,7 @@ fn weight(place: Option<&Path>) -> u64 {
     }
 }
 
-/// What says whether the rest can be read.
+/// The fields that decide whether the rest can be read.
 #[derive(Deserialize)]
 struct Head {
     format: String,
@@ -264,7 +265,7 @@ struct Head {
     build: String,
 }
 
-/// Of the content of the file that is called `path`.
+/// Returns the hash of the content of the file called `path`.
 fn digest(path: &Path, copies: &Copies) -> Result<String, PlanError> {
     let bytes = fs::read(copies.place(path)).map_err(|source| PlanError::Io { path: path.into(), source })?;
     Ok(hexadecimal(&Sha256::digest(bytes)))
@@ -278,7 +279,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 impl Plan {
-    /// Reads the plan that is called `path`.
+    /// Reads the plan called `path`.
     ///
     /// # Errors
     /// [`PlanError`] when it is damaged, was changed, or was made by another program.
@@ -286,7 +287,7 @@ impl Plan {
         let damaged = |message: String| PlanError::Misuse { path: path.into(), message };
         let bytes =
             fs::read(copies.place(path)).map_err(|source| PlanError::Io { path: path.into(), source })?;
-        // Told first, since plans of other versions have other fields.
+        // Checked first, since plans of other versions have other fields.
         let head: Head = serde_json::from_slice(&bytes).map_err(|error| {
             damaged(format!("is not a plan of probe: {error}; make it with `probe plan`"))
         })?;
@@ -325,7 +326,7 @@ impl Plan {
         PlanError::Misuse { path: self.baseline.path.clone(), message: format!("cannot be planned: {error}") }
     }
 
-    /// Of everything but itself.
+    /// Returns the hash of everything except the hash itself.
     fn digest(&self) -> Result<String, PlanError> {
         let mut value = serde_json::to_value(self).map_err(|error| self.unwritable(&error))?;
         if let Some(hash) = value.get_mut("hash") {
@@ -334,44 +335,44 @@ impl Plan {
         Ok(hexadecimal(&Sha256::digest(value.to_string())))
     }
 
-    /// Name of the folder of its shards.
+    /// Returns the name of the folder of its shards.
     pub fn name(&self) -> &str {
         self.hash.get(..NAMED).unwrap_or(&self.hash)
     }
 
-    /// Its hash.
+    /// Returns its hash.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// Number of groups: more shards than these have nothing to do.
+    /// Returns the number of groups: any more shards have nothing to do.
     pub fn groups(&self) -> usize {
         self.groups.len()
     }
 
-    /// Number of parts.
+    /// Returns the number of parts.
     pub fn parts(&self) -> usize {
         self.groups.iter().map(|group| group.parts.len()).sum()
     }
 
-    /// Bytes of all parts, as far as folders tell.
+    /// Returns the bytes of all parts, as far as folder listings show.
     pub fn bytes(&self) -> u64 {
         self.groups.iter().map(|group| group.bytes).sum()
     }
 
-    /// The heads of the two sides.
+    /// Returns the report heads of the two sides.
     pub(super) fn sides(&self) -> [SideInfo; 2] {
         [self.baseline.info(), self.candidate.info()]
     }
 
-    /// What could not be read or paired when it was made.
+    /// Returns the places that could not be read or paired when the plan was made.
     pub(super) fn prologue(&self) -> Result<Fold, PlanError> {
         let text = serde_json::to_string(&self.prologue).map_err(|error| self.unwritable(&error))?;
         let state: State = serde_json::from_str(&text).map_err(|error| self.unwritable(&error))?;
         state.into_fold().map_err(|message| PlanError::Misuse { path: self.baseline.path.clone(), message })
     }
 
-    /// The options, read again from the files that they came from.
+    /// Returns the options, re-read from the files they came from.
     pub(super) fn options(&self, copies: &Copies) -> Result<CompareOptions, PlanError> {
         for (path, known) in &self.files {
             if digest(path, copies)? != *known {
@@ -382,18 +383,18 @@ impl Plan {
         Ok(self.options.options(copies)?)
     }
 
-    /// Level that is compared.
+    /// Returns the level that is compared.
     pub(super) fn level(&self) -> LevelFilter {
         self.options.level().unwrap_or_default()
     }
 
-    /// Ranks of each of `count` shards, by their numbers in the baseline.
+    /// Returns the ranks of each of `count` shards, by their numbers in the baseline.
     pub fn ranks(&self, count: u32) -> Vec<Vec<u32>> {
         let ranks = |groups: &BTreeSet<usize>| groups.iter().map(|&group| self.groups[group].rank).collect();
         self.share(count).iter().map(ranks).collect()
     }
 
-    /// What `shard` reads beside the plan: files, and dumps with the steps and ranks that it needs of them.
+    /// Returns the data that `shard` reads besides the plan: files, and dumps with the steps and ranks needed.
     pub fn needs(&self, shard: Shard) -> Needs {
         let matches = self.matches(shard);
         let side = |side: &Side, key: fn(&PartMatch) -> &PartKey| {
@@ -414,10 +415,10 @@ impl Plan {
         Needs { files, sides, references }
     }
 
-    /// Groups of each of `count` shards: heavy ones first, each to the shard that has least so far.
+    /// Distributes the groups over `count` shards: heaviest first, each to the shard with the smallest load so far.
     fn share(&self, count: u32) -> Vec<BTreeSet<usize>> {
         let mut order: Vec<usize> = (0..self.groups.len()).collect();
-        // A part costs something even where it weighs nothing.
+        // A part has a cost even if its size is 0.
         let weight = |at: usize| self.groups[at].bytes + self.groups[at].parts.len() as u64;
         order.sort_by_key(|&at| (std::cmp::Reverse(weight(at)), at));
         let mut shards = vec![BTreeSet::new(); count as usize];
@@ -430,7 +431,7 @@ impl Plan {
         shards
     }
 
-    /// Parts of a shard, in order of step, then rank, each with where to open it.
+    /// Returns the parts of a shard, in order of step, then rank, each with the path for opening it.
     pub(super) fn matches(&self, shard: Shard) -> Vec<(PartMatch, &Part)> {
         let shares = self.share(shard.count());
         let groups = shares.get(shard.index() as usize - 1).into_iter().flatten();

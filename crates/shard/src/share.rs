@@ -31,27 +31,28 @@ pub(super) struct ShardFile {
     pub(super) state: State,
 }
 
-/// What became of a shard.
+/// Outcome of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardOutcome {
     /// Its folder.
     pub folder: PathBuf,
-    /// Parts of it.
+    /// Number of its parts.
     pub parts: usize,
-    /// Whether it was done before.
+    /// True if it was already done.
     pub was_done: bool,
-    /// Places that could not be compared; the merge lists them.
+    /// Number of places that could not be compared; the merge lists them.
     pub not_compared: usize,
-    /// First op at fault in it, by step and place, such as `step 3 rank 17 Functional.gelu.1.forward`; another shard may have an earlier one.
+    /// First op at fault in it, with step and rank, such as `step 3 rank 17 Functional.gelu.1.forward`; another shard may have an earlier
+    /// one.
     pub first: Option<String>,
 }
 
-/// Folder of a shard in the folder of a run.
+/// Returns the folder of a shard in the folder of a run.
 pub(super) fn folder_of(run: &Path, plan: &Plan, shard: Shard) -> PathBuf {
     run.join(plan.name()).join(shard.count().to_string()).join(shard.index().to_string())
 }
 
-/// Reads what a shard found; `None` where it is not done, or was cut short in the middle.
+/// Reads the result of a shard; `None` if it is not done or its file is incomplete.
 pub(super) fn read_done(
     folder: &Path,
     plan: &Plan,
@@ -66,7 +67,7 @@ pub(super) fn read_done(
         Err(source) => return Err(PlanError::Io { path, source }),
     };
     let Ok(found) = serde_json::from_slice::<ShardFile>(&bytes) else {
-        // Files appear whole; a disk may have lost part of one all the same.
+        // Files appear atomically, but a disk may still have lost part of one.
         return Ok(None);
     };
     if (found.plan.as_str(), found.shard, found.of) != (hash, shard.index(), shard.count()) {
@@ -82,11 +83,12 @@ pub(super) fn read_done(
     found.state.into_fold().map(Some).map_err(|message| PlanError::Misuse { path, message })
 }
 
-/// Compares the parts of `shard` of the plan that is called `path`. One that is done already is left as it is, unless part of it could not be read. Runs on the
-/// current rayon pool.
+/// Compares the parts of `shard` of the plan called `path`. A shard that is already done is left as it is, unless part of it could not be read. Runs
+/// on the current rayon pool.
 ///
 /// # Errors
-/// [`PlanError`] when the plan cannot be followed, a dump is not there at all, or the shard cannot be written. What else cannot be read of the dumps is told in the merge.
+/// [`PlanError`] when the plan cannot be carried out, a dump does not exist at all, or the shard cannot be written. Anything else that
+/// cannot be read from the dumps is reported by the merge.
 pub fn compare_shard(
     path: &Path,
     shard: Shard,
@@ -96,7 +98,7 @@ pub fn compare_shard(
     compare_shard_if(path, shard, copies, progress, &|| Ok(()))
 }
 
-/// As [`compare_shard`]; nothing is written unless `sound` says that what was read was what is there.
+/// As [`compare_shard`], but nothing is written unless `sound` confirms that the data read was complete.
 pub(super) fn compare_shard_if(
     path: &Path,
     shard: Shard,
@@ -119,7 +121,7 @@ pub(super) fn compare_shard_if(
                 first: first_of(&fold),
             });
         }
-        // What could not be read may be there by now. Rows and findings of two runs are never mixed.
+        // Data that could not be read may be available by now. Rows and findings of two runs are never mixed.
         let path = folder.join(PART);
         fs::remove_file(copies.place(&path)).map_err(|source| PlanError::Io { path, source })?;
     }
@@ -131,7 +133,7 @@ pub(super) fn compare_shard_if(
     let baseline = dump(&plan.baseline, matches.iter().map(|(_, part)| &part.baseline), &options)?;
     let candidate = dump(&plan.candidate, matches.iter().map(|(_, part)| &part.candidate), &options)?;
     let (mut fold, total) = (Fold::default(), plan.parts());
-    // What noise says of itself was told when the plan was made.
+    // The remarks about the noise were recorded when the plan was made.
     let noise = measured_noise(&baseline, &options, progress, &mut RunJudge::default())?;
     let reference = options.reference.as_deref().filter(|_| parts > 0);
     let reference = reference.map(|path| Reference::open(path, &[], total, &options)).transpose()?;
@@ -149,11 +151,11 @@ pub(super) fn compare_shard_if(
     let compared = comparison.compare(&options, progress, &mut |part| reports.part(part), &mut fold);
     sound()?;
     match compared {
-        // The merge tells it, if no earlier part is refused.
+        // The merge reports it, unless an earlier part is refused.
         Err(_) if fold.refused.is_some() => {}
         Err(error) => return Err(error.into()),
         Ok(()) => {
-            // The table holds rows alone: nothing of the summary is in it.
+            // The table holds only rows and nothing of the summary.
             reports.finish_rows().map_err(CompareError::from)?;
         }
     }
@@ -179,7 +181,7 @@ fn first_of(fold: &Fold) -> Option<String> {
     Some(format!("step {} rank {} {}", first.step, first.rank, first.op))
 }
 
-/// One side of a shard. Where each part can be opened alone, the rest of the dump is not looked at; nothing is where there are no parts.
+/// Opens one side of a shard. If each part can be opened on its own, the rest of the dump is not read; without parts, nothing is read.
 fn dump<'a>(
     side: &Side,
     keys: impl Iterator<Item = &'a Key>,
@@ -202,10 +204,10 @@ fn dump<'a>(
     })
 }
 
-/// Formats whose parts can be opened alone.
+/// Formats whose parts can be opened on their own.
 const FORMATS: [&str; 2] = [probe_dump::NATIVE, read::MSPROBE];
 
-/// Opens each part by itself.
+/// Opens each part separately.
 struct Alone {
     places: HashMap<PartKey, PathBuf>,
     copies: Copies,
@@ -221,7 +223,7 @@ impl PartReader for Alone {
         let only = only.ok_or_else(|| {
             ReadError::usage(place, "is no longer the single part it was when the plan was made")
         })?;
-        // What is wrong with the dump as a whole was told when the plan was made.
+        // Problems of the dump as a whole were recorded when the plan was made.
         let mut rank = dump.reader.read(only)?;
         rank.key = PartKey { rank: RankId::clone(&key.rank), ..key.clone() };
         Ok(rank)

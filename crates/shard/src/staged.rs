@@ -1,5 +1,5 @@
-//! Plan, shards and merge where the dumps or the run lie in object stores: what each step needs is copied first, what it wrote is put there last. Of paths, these
-//! do what [`plan`], [`compare_shard`](super::compare_shard) and [`merge`] do.
+//! Plan, shards and merge for dumps or runs in object stores: each step first copies the data it needs, and finally uploads its output. For local
+//! paths, these functions do the same as [`plan`], [`compare_shard`](super::compare_shard) and [`merge`].
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use probe_compare::{Asked, CompareError, Progress};
 use probe_report::{Extent, Format, ReportSet};
 use probe_store::{Selection, Stage};
 
-/// Plans a comparison into the folder `run`. Of the parts of dumps in stores, only their names and sizes are asked for.
+/// Plans a comparison into the folder `run`. For dumps in stores, only the names and sizes of parts are fetched.
 ///
 /// # Errors
-/// [`PlanError`] as for [`plan`], and when something cannot be copied or put into its store.
+/// [`PlanError`] as for [`plan`], and when something cannot be copied from or put into its store.
 pub fn plan_staged(
     stage: &mut Stage<'_>,
     baseline: &Path,
@@ -33,10 +33,12 @@ pub fn plan_staged(
     Ok((made, path))
 }
 
-/// Compares a shard of the plan that was typed. Of dumps in stores, only its ranks and steps are copied; `part.json` is put last.
+/// Compares a shard of the plan given as `typed`. For dumps in stores, only its ranks and steps are copied; `part.json` is
+/// uploaded last.
 ///
 /// # Errors
-/// [`PlanError`] as for [`compare_shard`](super::compare_shard), and when something cannot be copied or put into its store.
+/// [`PlanError`] as for [`compare_shard`](super::compare_shard), and when something cannot be copied from or put into its
+/// store.
 pub fn compare_shard_staged(
     stage: &mut Stage<'_>,
     typed: &Path,
@@ -66,7 +68,7 @@ pub fn compare_shard_staged(
     sound()?;
     let outcome = outcome?;
     if !outcome.was_done {
-        // What an earlier attempt said goes before its rows do.
+        // The `part.json` of an earlier attempt is removed before its rows are replaced.
         stage.remove(&part)?;
         let place = stage.copies().place(&folder);
         let rows = place.join(Format::Parquet.file_name());
@@ -77,10 +79,11 @@ pub fn compare_shard_staged(
     Ok(outcome)
 }
 
-/// Folds the shards in the folder `run` and writes the reports there. Returns what they are called.
+/// Folds the shards in the folder `run` and writes the reports there. Returns the names of the reports.
 ///
 /// # Errors
-/// [`PlanError`] as for [`merge`], and when a report cannot be written or something cannot be copied or put into its store.
+/// [`PlanError`] as for [`merge`], and when a report cannot be written or something cannot be copied from or put into its
+/// store.
 pub fn merge_staged(
     stage: &mut Stage<'_>,
     run: &Path,

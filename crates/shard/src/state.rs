@@ -1,4 +1,4 @@
-//! What a shard found, as JSON: every number comes back to the bit.
+//! Result of a shard as JSON; every number round-trips bit-exactly.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use probe_judge::{
 };
 use probe_measure::{ALL_METRICS, Basis};
 
-/// A [`Fold`].
+/// Serialized form of a [`Fold`].
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct State {
@@ -23,7 +23,7 @@ pub(super) struct State {
     findings: Vec<Found>,
     notes: Vec<(Option<Place>, String)>,
     incomplete: Vec<(Option<Place>, String, String)>,
-    /// Bits of binary32: hundreds of thousands of short numbers.
+    /// Bits of binary32, because there are hundreds of thousands of short numbers.
     ratios: Vec<u32>,
 }
 
@@ -77,7 +77,7 @@ struct Found {
 struct FoundPlace {
     shape: Vec<u64>,
     largest: Option<(Vec<u64>, Exact, Exact)>,
-    /// Greatest and least, of the baseline and the candidate.
+    /// Largest and smallest element of the baseline and of the candidate.
     #[serde(default)]
     extremes: Option<[FoundSides; 2]>,
     region: Option<Vec<(u64, u64)>>,
@@ -86,7 +86,7 @@ struct FoundPlace {
 /// Index and value of an element of the baseline and of one of the candidate.
 type FoundSides = [(Vec<u64>, Exact); 2];
 
-/// A binary64; JSON has no words for those that are not finite.
+/// A binary64 that may be non-finite, which JSON cannot express.
 #[derive(Debug, Clone, Copy)]
 struct Exact(f64);
 
@@ -149,7 +149,7 @@ impl From<&Fold> for State {
 }
 
 impl State {
-    /// The fold; why not, where a word is not known.
+    /// Returns the fold, or a reason if a word is unknown.
     pub(super) fn into_fold(self) -> Result<Fold, String> {
         let Tallies { parts, ops_paired, ops_baseline_only, ops_candidate_only, verdicts, roles, bytes } =
             self.counts;

@@ -1,4 +1,5 @@
-//! Any number of shards, in any order, gives what one process gives; what is stale, mixed or missing is told.
+//! Checks that any number of shards, in any order, gives the same result as one process, and that stale, mixed or
+//! missing shards are reported.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs;
@@ -13,7 +14,8 @@ use probe_judge::{RunVerdict, Summary};
 use probe_measure::observe;
 use probe_report::json;
 
-/// Writes a dump of sketches: `ranks` ranks, two steps, a chain of five ops. In rank 5 of step 1 the third is wrong if `faulty`.
+/// Writes a dump of sketches: `ranks` ranks, two steps, a chain of five ops. If `faulty`, the third op of step 1 of rank 5 is
+/// wrong.
 fn dump(root: &Path, ranks: u32, faulty: bool) {
     let manifest = RunManifest { world_size: ranks, run: "test".into(), ..RunManifest::default() };
     for rank in 0..ranks {
@@ -100,7 +102,7 @@ impl Place {
     }
 }
 
-/// The machine-readable report without what a clock says.
+/// Returns the machine-readable report without times.
 fn report(summary: &Summary) -> String {
     json::text(&Summary { seconds: 0.0, ..summary.clone() }).unwrap()
 }
@@ -115,7 +117,7 @@ fn any_number_of_shards_in_any_order_is_the_single_run() {
     for count in [1, 3, 16, 128] {
         let run = format!("run{count}");
         assert_eq!((place.plan(&run).groups(), place.plan(&run).parts()), (8, 16));
-        // Not in order, and the first one twice.
+        // Out of order, with the first shard run twice.
         let mut order: Vec<u32> = (1..=count).rev().collect();
         order.rotate_left((count / 3) as usize);
         order.push(1);
@@ -161,13 +163,13 @@ fn missing_stale_and_mixed_shards_are_told_and_never_counted_twice() {
         told.reason,
         format!("not done; run: probe compare --plan {} --shard 3/4", run.join(PLAN).display())
     );
-    // Pieces of another number of shards lie beside them.
+    // Shards of another count lie beside them.
     place.shard("run", 1, 2);
     place.shard("run", 3, 4);
     let merged = merge(&run, &Copies::default()).unwrap();
     assert_eq!(report(&merged.summary), report(&single));
     assert!(merged.notes[0].contains("run in 4 shards; those of 2 are ignored"), "{:?}", merged.notes);
-    // Another plan in the same folder: the shards of the first one are no longer its own.
+    // Another plan in the same folder, to which the shards of the first do not belong.
     let asked = Asked { steps: Some("1".into()), ..Asked::default() };
     plan(&place.path("b"), &place.path("c"), &run, &asked, &Copies::default()).unwrap();
     place.shard("run", 1, 1);
@@ -199,14 +201,14 @@ fn a_plan_that_was_changed_or_made_by_another_build_is_refused() {
         assert!(error.contains(message), "{error}");
         assert!(merge(&place.path("run"), &Copies::default()).unwrap_err().to_string().contains(message));
     }
-    // A part that is gone by the time a shard runs is one thing that is missing, and the rest is compared.
+    // A part that has disappeared when a shard runs is reported as missing, and the rest is compared.
     fs::write(&path, &text).unwrap();
     fs::remove_dir_all(place.path("c").join("step0/rank3")).unwrap();
     place.shard("run", 1, 1);
     let merged = merge(&place.path("run"), &Copies::default()).unwrap();
     assert_eq!((merged.summary.verdict, merged.summary.counts.parts), (RunVerdict::Incomplete, 15));
     assert_eq!(merged.summary.incomplete[0].place, "step 0 rank 3");
-    // One that says it is another shard was copied by hand.
+    // A shard whose file names another shard was copied by hand.
     let name = place.plan("fresh").name().to_owned();
     place.shard("fresh", 1, 2);
     let folder = place.path("fresh").join(name).join("2");
@@ -214,7 +216,7 @@ fn a_plan_that_was_changed_or_made_by_another_build_is_refused() {
     fs::copy(folder.join("1/part.json"), folder.join("2/part.json")).unwrap();
     let error = merge(&place.path("fresh"), &Copies::default()).unwrap_err().to_string();
     assert!(error.contains("is shard 1/2 of plan"), "{error}");
-    // One that is damaged is not done.
+    // A damaged shard does not count as done.
     fs::write(folder.join("2/part.json"), "{").unwrap();
     assert_eq!(merge(&place.path("fresh"), &Copies::default()).unwrap().missing, [2]);
 }

@@ -1,14 +1,14 @@
-//! What was typed where a path may stand.
+//! Addresses: paths and URLs as typed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::StoreError;
 
-/// A kind of object store.
+/// Kinds of object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheme {
-    /// Amazon S3, and what speaks its protocol: Huawei OBS, `MinIO`, Ceph.
+    /// Amazon S3 and compatible stores: Huawei OBS, `MinIO`, Ceph.
     S3,
     /// Google Cloud Storage.
     Gs,
@@ -20,7 +20,7 @@ impl Scheme {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::S3, Self::Gs, Self::Az];
 
-    /// The word before `://`.
+    /// Returns the word before `://`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::S3 => "s3",
@@ -36,7 +36,7 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// A place: in this machine's file systems, or in an object store.
+/// A place in this machine's file systems or in an object store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// A path.
@@ -56,14 +56,14 @@ pub struct Remote {
     pub key: String,
 }
 
-/// Longest part of a key: what file systems take as a name.
+/// Maximum length of a component of a key: the limit that file systems have for names.
 const MAX_NAME: usize = 255;
 
 impl Address {
-    /// Reads what was typed. Only texts such as `s3://…` are no path.
+    /// Parses an address as typed. Everything except URLs such as `s3://…` is a path.
     ///
     /// # Errors
-    /// [`StoreError::Address`] for a URL that names no place probe knows.
+    /// [`StoreError::Address`] for a URL that names no place known to probe.
     pub fn parse(typed: &Path) -> Result<Self, StoreError> {
         let error = |message: String| StoreError::Address { name: typed.into(), message };
         let Some((word, rest)) = typed.to_str().and_then(|text| text.split_once("://")) else {
@@ -99,7 +99,7 @@ impl Address {
     }
 }
 
-/// The path in `file://` URLs.
+/// Returns the path of a `file://` URL.
 fn local(rest: &str) -> Result<PathBuf, String> {
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
     if !path.starts_with('/') {
@@ -127,7 +127,7 @@ fn local(rest: &str) -> Result<PathBuf, String> {
     Ok(text.into())
 }
 
-/// Why an object of this key can have no copy of its name below a folder.
+/// Returns the reason why an object with this key cannot be copied under its name below a folder.
 pub(super) fn key_fault(key: &str) -> Option<String> {
     key.split('/').find_map(|part| match part {
         "" => Some("has two slashes in a row".to_owned()),
@@ -139,22 +139,22 @@ pub(super) fn key_fault(key: &str) -> Option<String> {
 }
 
 impl Remote {
-    /// `scheme://bucket`.
+    /// Returns `scheme://bucket`.
     pub fn root(&self) -> PathBuf {
         format!("{}://{}", self.scheme, self.bucket).into()
     }
 
-    /// The URL, as a path.
+    /// Returns the URL, as a path.
     pub fn name(&self) -> PathBuf {
         self.of(&self.key)
     }
 
-    /// The URL of another object of the bucket, as a path.
+    /// Returns the URL of another object of the bucket, as a path.
     pub fn of(&self, key: &str) -> PathBuf {
         if key.is_empty() { self.root() } else { format!("{}://{}/{key}", self.scheme, self.bucket).into() }
     }
 
-    /// What the keys of all objects below it begin with.
+    /// Returns the common prefix of the keys of all objects below it.
     pub fn prefix(&self) -> String {
         if self.key.is_empty() { String::new() } else { format!("{}/", self.key) }
     }

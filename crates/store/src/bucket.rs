@@ -1,4 +1,4 @@
-//! What a store has to be able to do. Calls block; several are made at a time, from several threads.
+//! Interface of an object store. Calls block; several are made in parallel, from several threads.
 
 use std::io::Read;
 use std::ops::Range;
@@ -6,26 +6,26 @@ use std::path::Path;
 
 use super::Scheme;
 
-/// An object, as a listing tells of it.
+/// An object, as described by a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
     /// Its key.
     pub key: String,
-    /// Bytes, as the store claims.
+    /// Size in bytes, as claimed by the store.
     pub size: u64,
-    /// What changes when its content does, where the store has one.
+    /// Tag that changes when the content does, if the store has one.
     pub tag: Option<String>,
 }
 
-/// What was sent of an object.
+/// Response to a request for bytes of an object.
 pub struct Answer<'a> {
-    /// Bytes of the whole object, as the store claims now.
+    /// Size of the whole object in bytes, as the store claims now.
     pub size: u64,
-    /// As [`Object::tag`].
+    /// See [`Object::tag`].
     pub tag: Option<String>,
-    /// Bytes that are sent, as the store claims.
+    /// Range of the bytes sent, as claimed by the store.
     pub range: Range<u64>,
-    /// The bytes. Errors of it may pass.
+    /// The bytes. Its errors may be transient.
     pub body: Box<dyn Read + 'a>,
 }
 
@@ -35,29 +35,29 @@ impl std::fmt::Debug for Answer<'_> {
     }
 }
 
-/// Why a store did not do what it was asked for.
+/// Reason why a store did not do as requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// No such object.
     Missing,
-    /// It will not, however often it is asked: no permission, no such bucket.
+    /// A permanent failure, such as no permission or no such bucket.
     Refused(String),
-    /// It may the next time: overloaded, a broken connection.
+    /// A transient failure, such as overload or a broken connection.
     Passing(String),
 }
 
 /// One bucket or container.
 pub trait Bucket: Send + Sync {
-    /// The object of this key.
+    /// Returns the object with this key.
     ///
     /// # Errors
-    /// [`Fault::Missing`] where there is none.
+    /// [`Fault::Missing`] if there is none.
     fn head(&self, key: &str) -> Result<Object, Fault>;
 
-    /// Hands all objects whose keys begin with `prefix` to `take`, in any order, until it returns false; only those after the key `after`, if one is given.
+    /// Passes all objects whose keys begin with `prefix` to `take`, in any order, until it returns false; only those after the key `after`, if given.
     ///
     /// # Errors
-    /// [`Fault`]; what was handed on before does not count then.
+    /// [`Fault`]; objects passed on before it must then be discarded.
     fn list(
         &self,
         prefix: &str,
@@ -65,25 +65,25 @@ pub trait Bucket: Send + Sync {
         take: &mut dyn FnMut(Object) -> bool,
     ) -> Result<(), Fault>;
 
-    /// The bytes of `range`, which is not empty.
+    /// Returns the bytes of `range`, which is not empty.
     ///
     /// # Errors
     /// [`Fault`].
     fn get(&self, key: &str, range: Range<u64>) -> Result<Answer<'_>, Fault>;
 
-    /// Stores the file at `path`, in several requests where it is large. An object appears whole or not at all.
+    /// Stores the file at `path`, in several requests if it is large. An object appears whole or not at all.
     ///
     /// # Errors
-    /// [`Fault`]; also for what cannot be read of the file.
+    /// [`Fault`]; also if the file cannot be read.
     fn put(&self, key: &str, path: &Path) -> Result<(), Fault>;
 
-    /// Whether an object of this key could be stored; nothing is left of the trial.
+    /// Checks that an object with this key could be stored, leaving nothing behind.
     ///
     /// # Errors
-    /// [`Fault`] that says why not.
+    /// [`Fault`] with the reason why not.
     fn accepts(&self, key: &str) -> Result<(), Fault>;
 
-    /// Removes an object. One that is not there is no fault.
+    /// Removes an object. A missing object is not an error.
     ///
     /// # Errors
     /// [`Fault`].
@@ -92,14 +92,14 @@ pub trait Bucket: Send + Sync {
 
 /// Opens buckets.
 pub trait Stores: Sync {
-    /// The bucket of this name.
+    /// Opens the bucket of this name.
     ///
     /// # Errors
-    /// Why not, and the repair.
+    /// The reason why not, and the remedy.
     fn open(&self, scheme: Scheme, bucket: &str) -> Result<Box<dyn Bucket>, String>;
 }
 
-/// None: the usual build has no code for networks in it.
+/// No stores: the usual build contains no network code.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoStores;
 

@@ -1,4 +1,4 @@
-//! Which objects of a dump a command needs, told from their keys: those of parts that are not selected stay where they are.
+//! Chooses the objects of a dump that a command needs, judging by their keys: parts that are not selected are not copied.
 
 use std::collections::BTreeMap;
 
@@ -9,58 +9,59 @@ use probe_dump::{
 };
 use probe_read::INDEX_NAMES;
 
-/// What of a dump is needed.
+/// Selection of the needed data of a dump.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     /// Steps; all when empty.
     pub steps: NumberSet,
     /// Ranks; all when empty.
     pub ranks: NumberSet,
-    /// Take the whole dump where it has none of these steps and ranks.
+    /// Take the whole dump if it has none of these steps and ranks.
     pub or_all: bool,
-    /// Take none of the content of parts: only which there are, and how large.
+    /// Copy no content of parts: only which parts exist, and their size.
     pub list_only: bool,
 }
 
 impl Selection {
-    /// Of steps and ranks as options name them.
+    /// Creates a selection from steps and ranks as given in options.
     pub fn of(steps: Option<&NumberSet>, ranks: Option<&NumberSet>) -> Self {
         let all = |set: Option<&NumberSet>| set.cloned().unwrap_or_default();
         Self { steps: all(steps), ranks: all(ranks), ..Self::default() }
     }
 }
 
-/// What is made of an object.
+/// Treatment of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// A copy.
+    /// Copy it whole.
     Copy,
-    /// A copy of what is read of it.
+    /// Copy only the bytes that are read.
     Late,
-    /// An empty file that says there is one, of the object's size where that is of use.
+    /// Create an empty file as a placeholder, with the object's size if that is useful.
     Stand {
-        /// Whether it has the size of the object.
+        /// True if it has the size of the object.
         sized: bool,
     },
-    /// Nothing.
+    /// Ignore it.
     Leave,
 }
 
-/// Files that make a folder a part of a dump. Those that are not read still have to be seen.
+/// Files that mark a folder as a part of a dump. They must be visible even if they are not read.
 fn is_marker(name: &str) -> bool {
     [OPS, JOURNAL].contains(&name) || INDEX_NAMES.contains(&name)
 }
 
-/// Files of tensors, of which readers take single tensors. Those that an `.npz` holds are too often compressed, and each has its header beside its content.
+/// Extensions of tensor files from which readers take single tensors. `.npz` is excluded because its members are too often compressed, and each has
+/// its header beside its content.
 const LATE: [&str; 5] = ["safetensors", "pt", "pth", "bin", "npy"];
 
 fn is_late(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, kind)| LATE.contains(&kind))
 }
 
-/// Chooses of `objects`, which lie in one dump, as [`Selection`] says.
+/// Decides the treatment of `objects`, which belong to one dump, according to the [`Selection`].
 pub(super) fn choose(objects: &[Object], selection: &Selection) -> Vec<Choice> {
-    // Folders of parts, and whether they are selected.
+    // Folders of parts, with true for selected ones.
     let mut parts: BTreeMap<&str, bool> = BTreeMap::new();
     for object in objects {
         let (folder, name) = split(&object.key);
@@ -71,7 +72,7 @@ pub(super) fn choose(objects: &[Object], selection: &Selection) -> Vec<Choice> {
         }
     }
     let none = !parts.values().any(|selected| *selected);
-    // The only part of a dump pairs with the only one of another, whatever its number.
+    // The only part of a dump pairs with the only part of another, whatever its number.
     let all = parts.len() <= 1 || (none && selection.or_all);
     let choice = |object: &Object| {
         let (folder, name) = split(&object.key);
@@ -90,24 +91,25 @@ pub(super) fn choose(objects: &[Object], selection: &Selection) -> Vec<Choice> {
     objects.iter().map(choice).collect()
 }
 
-/// Folder and name of a key.
+/// Splits a key into folder and name.
 pub(super) fn split(key: &str) -> (&str, &str) {
     key.rsplit_once('/').unwrap_or(("", key))
 }
 
-/// A folder, and those that it lies in.
+/// Yields a folder and its ancestors.
 fn ancestors(folder: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(folder), |folder| (!folder.is_empty()).then(|| split(folder).0))
 }
 
-/// Step and rank of the folder of a part, by its name and the one above. A process without a rank counts as rank 0.
+/// Returns step and rank of the folder of a part, from its name and that of its parent. A process without a rank counts
+/// as rank 0.
 fn place(folder: &str) -> (u64, u64) {
     let (above, name) = split(folder);
     let step = numbered(name, "step").or_else(|| numbered(split(above).1, "step"));
     (step.unwrap_or(0), numbered(name, "rank").unwrap_or(0))
 }
 
-/// Whether a folder of this name is one of a step or a rank, so that the dump begins above it.
+/// Returns true if a folder of this name is that of a step or rank, so that the dump begins above it.
 pub(super) fn is_inner(name: &str) -> bool {
     numbered(name, "step").or_else(|| numbered(name, "rank")).is_some()
 }
@@ -155,12 +157,12 @@ mod tests {
         assert_eq!(chosen(&keys, &Selection { steps: set("7"), ..all.clone() }), "cs-ss-s");
         assert_eq!(chosen(&keys, &Selection { steps: set("7"), or_all: true, ..all.clone() }), "cclcclc");
         assert_eq!(chosen(&keys, &Selection { list_only: true, ..Selection::default() }), "cSSSS-S");
-        // Nothing that has parts: a checkpoint, or files of the CANN runtime.
+        // Dumps without parts: a checkpoint, or files of the CANN runtime.
         let keys = ["model/a.safetensors", "step7/20260101000000/0/Add.Add.1.1.1"];
         for list_only in [false, true] {
             assert_eq!(chosen(&keys, &Selection { steps: set("7"), list_only, ..all.clone() }), "lc");
         }
-        // The only part, also where its folder was given by itself.
+        // The only part, even if its folder itself was given.
         assert_eq!(chosen(&["step0/rank0/dump.json"], &Selection { steps: set("7"), ..all.clone() }), "c");
         assert_eq!(chosen(&["dump.json", "stack.json"], &Selection { list_only: true, ..all }), "SS");
     }

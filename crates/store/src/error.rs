@@ -1,31 +1,31 @@
-//! Why something could not be copied from a store, or be put there.
+//! Reasons why something could not be copied from, or put into, a store.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::bucket::Fault;
 
-/// A copy that was not made; names are URLs.
+/// A copy that failed; names are URLs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// A URL that names no place.
+    /// A URL that names no valid place.
     #[error("{}: {message}", name.display())]
     Address {
-        /// What was typed.
+        /// The URL as typed.
         name: PathBuf,
-        /// What is wrong, and the repair.
+        /// The problem and its remedy.
         message: String,
     },
-    /// No such store can be reached.
+    /// The store cannot be reached.
     #[error("{}: {reason}", name.display())]
     Unreachable {
         /// The store.
         name: PathBuf,
-        /// Why, and the repair.
+        /// Reason and remedy.
         reason: String,
     },
-    /// Nothing is called so.
+    /// Nothing has this name.
     #[error("{}: no such object, and nothing below it", name.display())]
     Missing {
         /// The object or prefix.
@@ -39,22 +39,22 @@ pub enum StoreError {
     Budget {
         /// The object or prefix.
         name: PathBuf,
-        /// What is to be copied.
+        /// Bytes to be copied.
         bytes: u64,
-        /// What may still be.
+        /// Bytes left in the budget.
         left: u64,
-        /// What may be in all.
+        /// Total budget in bytes.
         limit: u64,
     },
-    /// An answer that cannot be right.
+    /// An answer that cannot be correct.
     #[error("{}: {message}", name.display())]
     Unsound {
         /// The object or prefix.
         name: PathBuf,
-        /// What is wrong, and the repair.
+        /// The problem and its remedy.
         message: String,
     },
-    /// The store refused, or failed again and again.
+    /// The store refused, or failed repeatedly.
     #[error("{}: {reason}", name.display())]
     Refused {
         /// The object or prefix.
@@ -62,12 +62,12 @@ pub enum StoreError {
         /// The store's reason.
         reason: String,
     },
-    /// The system refused a file of the scratch folder.
+    /// The operating system refused a file of the scratch folder.
     #[error("scratch file {}: {reason}; give another folder with --scratch", path.display())]
     Scratch {
         /// The file or folder.
         path: PathBuf,
-        /// The system's.
+        /// The operating system's reason.
         reason: io::Error,
     },
 }

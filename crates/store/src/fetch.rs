@@ -1,4 +1,5 @@
-//! Objects into files: several requests at a time, from threads that wait for the network, and every answer held against what was listed.
+//! Copies objects into files with several parallel requests, from threads that wait for the network, checking every answer against the
+//! listing.
 
 use std::fs::OpenOptions;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -11,16 +12,16 @@ use std::time::Duration;
 use super::spans::Spans;
 use super::{Answer, Bucket, Fault, Object, StoreError};
 
-/// Requests under way.
+/// Maximum number of requests in flight.
 const IN_FLIGHT: usize = 16;
 
-/// Files put at a time; a large one takes several requests of its own.
+/// Number of files uploaded at a time; a large one takes several requests of its own.
 const PUTS: usize = 8;
 
-/// Bytes of one request: large enough that its wait does not count, small enough that one large object keeps all requests busy.
+/// Bytes per request: large enough that latency does not matter, small enough that one large object keeps all requests busy.
 const PIECE: u64 = 16 << 20;
 
-/// Bytes taken from an answer at once.
+/// Bytes read from an answer at a time.
 const BUFFER: usize = 256 << 10;
 
 /// An object to be copied, or some of its bytes.
@@ -29,14 +30,14 @@ pub(super) struct Order<'a> {
     pub(super) object: &'a Object,
     /// Its URL.
     pub(super) name: PathBuf,
-    /// The file, in a folder that is there.
+    /// The file, in an existing folder.
     pub(super) file: PathBuf,
-    /// The bytes, which go to the same place of the file.
+    /// The ranges of bytes, which are written to the same positions of the file.
     pub(super) ranges: Spans,
 }
 
 impl<'a> Order<'a> {
-    /// All of an object, into a new file.
+    /// Orders a whole object, into a new file.
     pub(super) fn whole(object: &'a Object, name: PathBuf, file: PathBuf) -> Result<Self, StoreError> {
         let made = OpenOptions::new().write(true).create(true).truncate(true).open(&file);
         let sized = made.and_then(|file| file.set_len(object.size));
@@ -45,10 +46,11 @@ impl<'a> Order<'a> {
     }
 }
 
-/// Told of bytes that have been copied: so many, of so many. From any thread.
+/// Called with the bytes copied so far and the total, from any thread.
 pub(super) type Watch<'a> = dyn Fn(u64, u64) + Sync + 'a;
 
-/// Copies all of `orders`, or says why one could not be: then nothing of them is of use. What may pass is tried again after each of `pauses`.
+/// Copies all of `orders`, or returns the error of one that failed: none of the copies is usable then. Transient failures are retried after
+/// each of `pauses`.
 pub(super) fn fetch(
     bucket: &dyn Bucket,
     orders: &[Order<'_>],
@@ -79,13 +81,14 @@ pub(super) fn fetch(
     })
 }
 
-/// Requests that [`fetch`] has under way for these.
+/// Returns the number of requests that [`fetch`] has in flight for these orders.
 pub(super) fn requests(orders: &[Order<'_>]) -> usize {
     let ranges = orders.iter().flat_map(|order| order.ranges.ranges());
     ranges.flat_map(pieces_of).take(IN_FLIGHT).count()
 }
 
-/// Does `work` for all of `items`, for so many at a time, until one fails: the first error. `work` is told whether another one has failed.
+/// Runs `work` on all `items`, at most `at_a_time` in parallel, until one fails; returns the first error. `work` can query whether another
+/// one has failed.
 fn each<T: Sync>(
     items: &[T],
     at_a_time: usize,
@@ -110,22 +113,22 @@ fn each<T: Sync>(
     first.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// Pieces of a range, of one request each; none of an empty one.
+/// Splits a range into pieces of one request each; an empty range has none.
 fn pieces_of(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
     let Range { start, end } = *range;
     let count = end.saturating_sub(start).div_ceil(PIECE);
     (0..count).map(move |piece| start + piece * PIECE..end.min(start + (piece + 1) * PIECE))
 }
 
-/// A piece that was not copied.
+/// Failure to copy a piece.
 enum Failure {
-    /// It may be the next time.
+    /// Transient; a retry may succeed.
     Passing(StoreError),
-    /// It will not be.
+    /// Permanent.
     Final(StoreError),
 }
 
-/// Copies one piece of an object to its place in the file.
+/// Copies one piece of an object to its position in the file.
 fn piece(bucket: &dyn Bucket, order: &Order<'_>, range: Range<u64>) -> Result<(), Failure> {
     let Order { object, name, file, ranges: _ } = order;
     let unsound = |message: String| StoreError::unsound(name, message);
@@ -168,7 +171,7 @@ fn piece(bucket: &dyn Bucket, order: &Order<'_>, range: Range<u64>) -> Result<()
     Ok(())
 }
 
-/// Whether the answer is of the object that was listed, and of the bytes that were asked for.
+/// Checks that the answer is for the listed object and for the requested bytes.
 fn check(object: &Object, answer: &Answer<'_>, range: &Range<u64>) -> Result<(), String> {
     if answer.size != object.size {
         return Err(format!(
@@ -190,12 +193,12 @@ fn check(object: &Object, answer: &Answer<'_>, range: &Range<u64>) -> Result<(),
     Ok(())
 }
 
-/// Without quotation marks, which some stores leave out in listings.
+/// Strips quotation marks, which some stores omit in listings.
 fn bare(tag: &str) -> &str {
     tag.trim_start_matches("W/").trim_matches('"')
 }
 
-/// Puts the file into the store and looks whether it is there.
+/// Uploads the file to the store and checks that it is there.
 pub(super) fn put(
     bucket: &dyn Bucket,
     key: &str,
@@ -215,7 +218,7 @@ pub(super) fn put(
     ))
 }
 
-/// A file that is put.
+/// A file to upload.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) key: String,
@@ -224,7 +227,7 @@ pub(super) struct Delivery {
     pub(super) file: PathBuf,
 }
 
-/// [Puts](put) all of `files`, in any order.
+/// Uploads all of `files` (see [`put`]), in any order.
 pub(super) fn put_all(
     bucket: &dyn Bucket,
     files: &[Delivery],
@@ -233,7 +236,7 @@ pub(super) fn put_all(
     each(files, PUTS, |Delivery { key, name, file }, _| put(bucket, key, name, file, pauses))
 }
 
-/// Does `work`, again after each of `pauses` while what keeps it from being done may pass.
+/// Runs `work`, retrying transient failures after each of `pauses`.
 pub(super) fn patiently<T>(
     pauses: &[Duration],
     name: &Path,

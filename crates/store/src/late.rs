@@ -1,7 +1,9 @@
-//! Objects of which only what is read is copied: bytes that will be read come together, by few large requests; others when they are read.
+//! Objects of which only the bytes that are read are copied: announced bytes are fetched together with few large requests, others when
+//! they are read.
 //!
-//! A copy has holes, and knows them: it is read through [`Pieces`] alone, which waits until the bytes are there. The first error ends all later reading, and
-//! [`Stage::sound`](super::Stage::sound) tells it. Copies that nobody has open go when the budget is needed for others.
+//! A copy has holes and keeps track of them: it is read only through [`Pieces`], which waits until the bytes are there. The first error ends all
+//! further reading, and [`Stage::sound`](super::Stage::sound) reports it. Copies that nobody has open are removed when the budget is needed for
+//! others.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,37 +19,38 @@ use super::spans::Spans;
 use super::{Bucket, Object, StoreError};
 use probe_files::late::{LateFiles, Pieces, Wanted};
 
-/// Bytes between two ranges that are fetched with them, for one request costs more: 1 MiB, as the crate `object_store` has it. A store that takes 30 ms to
-/// answer and sends 50 MB/s on a connection sends 1.5 MB in this time.
+/// Gap in bytes between two ranges up to which it is fetched along with them, because a separate request costs more: 1 MiB, as in the crate
+/// `object_store`. A store with a latency of 30 ms that sends 50 MB/s per connection sends 1.5 MB in this time.
 const GAP: u64 = 1 << 20;
 
-/// Bytes that come at least where nobody said what will be read, such as headers.
+/// Minimum number of bytes fetched for unannounced reads, such as headers.
 const BLOCK: u64 = 64 << 10;
 
-/// Requests under way for all that reads, several parts and both of their sides: those of two rounds.
+/// Maximum number of requests in flight for all readers, that is, several parts and both of their sides: two rounds of
+/// requests.
 const REQUESTS: usize = 32;
 
-/// Objects that are late, by the path at which each is looked for.
+/// Late objects, by the path at which each is looked up.
 #[derive(Clone)]
 pub(super) struct LateObjects(Arc<Inner>);
 
 struct Inner {
-    /// Where the copies lie, with numbers for names.
+    /// Folder of the copies, whose names are numbers.
     folder: PathBuf,
     budget: Arc<Budget>,
     pauses: Vec<Duration>,
     known: Mutex<Known>,
     failure: Mutex<Failure>,
-    /// Requests under way.
+    /// Number of requests in flight.
     requests: Mutex<usize>,
-    /// There are fewer than before.
+    /// Signals that the number of requests has fallen.
     fewer: Condvar,
 }
 
 #[derive(Default)]
 struct Known {
     objects: BTreeMap<PathBuf, LateObject>,
-    /// Copies that were made, and times that one was opened.
+    /// Counter of opens, which also numbers the copies.
     count: u64,
 }
 
@@ -57,34 +60,34 @@ struct LateObject {
     name: PathBuf,
     bucket: Arc<dyn Bucket>,
     copy: Option<Arc<Copy>>,
-    /// When it was opened last, in times that any was.
+    /// Value of the open counter when it was last opened.
     opened: u64,
 }
 
-/// Why nothing more can be read.
+/// Reason why nothing more can be read.
 #[derive(Debug, Default)]
 struct Failure {
     reason: Option<String>,
-    /// Until it is told.
+    /// Present until it is reported.
     error: Option<StoreError>,
 }
 
-/// Why bytes did not come.
+/// Reason why bytes were not fetched.
 enum Refusal {
-    /// The budget; others may fit.
+    /// The budget is exhausted; other requests may fit.
     NoRoom(StoreError),
-    /// Nothing will come from now on.
+    /// No more bytes will be fetched.
     Failed(String),
 }
 
-/// Some bytes of an object.
+/// A partial copy of an object.
 struct Copy {
     object: Arc<Object>,
     name: PathBuf,
     bucket: Arc<dyn Bucket>,
     file: PathBuf,
     state: Mutex<State>,
-    /// Something has come, or will not.
+    /// Signals that bytes have been fetched, or will not be.
     changed: Condvar,
     budget: Arc<Budget>,
 }
@@ -92,20 +95,20 @@ struct Copy {
 #[derive(Default)]
 struct State {
     here: Spans,
-    /// Under way, for one caller each.
+    /// Bytes being fetched, one entry per caller.
     coming: Vec<Spans>,
 }
 
 impl Drop for Copy {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Of one that was never written to, there is no file; others go with the scratch folder at the latest.
+        // A copy that was never written to has no file; other files are removed with the scratch folder at the latest.
         _ = fs::remove_file(&self.file);
         self.budget.give_back(state.here.bytes());
     }
 }
 
-/// A copy that is open.
+/// An open copy.
 struct Open {
     objects: LateObjects,
     copy: Arc<Copy>,
@@ -160,19 +163,19 @@ impl LateFiles for LateObjects {
             let inside = ranges.into_iter().map(|range| range.start.min(size)..range.end.min(size));
             Some((copy, Spans::joined(inside, GAP)))
         });
-        // Each for itself may have room where all together have not; what failed is told to who reads.
+        // Each read alone may fit where all together do not; errors are reported to the reader.
         _ = self.get(&copies.collect::<Vec<_>>());
     }
 }
 
 impl LateObjects {
-    /// None yet. Copies will lie in `folder`, which is there.
+    /// Creates an empty set. Copies will lie in `folder`, which exists.
     pub(super) fn new(folder: PathBuf, budget: Arc<Budget>, pauses: Vec<Duration>) -> Self {
         let (known, failure, requests) = (Mutex::default(), Mutex::default(), Mutex::default());
         Self(Arc::new(Inner { folder, budget, pauses, known, failure, requests, fewer: Condvar::new() }))
     }
 
-    /// Has the object called `name` be read at `path`.
+    /// Registers the object called `name` to be read at `path`.
     pub(super) fn add(&self, path: PathBuf, object: &Object, name: PathBuf, bucket: Arc<dyn Bucket>) {
         let object = Arc::new(object.clone());
         let late = LateObject { object, name, bucket, copy: None, opened: 0 };
@@ -180,7 +183,7 @@ impl LateObjects {
     }
 
     /// # Errors
-    /// The first that anything could not be copied for; it is told once.
+    /// The first error of a failed copy; it is returned only once.
     pub(super) fn sound(&self) -> Result<(), StoreError> {
         self.failure().error.take().map_or(Ok(()), Err)
     }
@@ -193,7 +196,7 @@ impl LateObjects {
         self.0.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing comes from now on. The first error counts; returns why.
+    /// Stops all further fetching. Only the first error is kept; returns its reason.
     fn fail(&self, error: StoreError) -> String {
         let mut failure = self.failure();
         if let Some(reason) = &failure.reason {
@@ -204,7 +207,7 @@ impl LateObjects {
         reason
     }
 
-    /// The copy of the object at `path`, which has no bytes yet where there was none.
+    /// Returns the copy of the object at `path`; a new copy has no bytes yet.
     fn copy(&self, path: &Path) -> Option<Arc<Copy>> {
         let mut known = self.known();
         let Known { objects, count } = &mut *known;
@@ -225,7 +228,8 @@ impl LateObjects {
         Some(Arc::clone(copy))
     }
 
-    /// Has all of `wanted` be here, which lie inside their objects. What somebody else is getting is waited for.
+    /// Ensures that all of `wanted`, which lie inside their objects, are present. Bytes that another caller is fetching
+    /// are waited for.
     fn get(&self, wanted: &[(Arc<Copy>, Spans)]) -> Result<(), Refusal> {
         loop {
             if let Some(reason) = self.failure().reason.clone() {
@@ -245,7 +249,7 @@ impl LateObjects {
             for (copy, spans) in wanted {
                 all &= copy.wait_for(spans);
             }
-            // Who was getting the rest had no room for it, or failed.
+            // Otherwise the caller fetching the rest had no room for it, or failed.
             if all {
                 return Ok(());
             }
@@ -254,7 +258,7 @@ impl LateObjects {
 
     fn get_claimed(&self, claims: &[(&Arc<Copy>, Spans)]) -> Result<(), Refusal> {
         let Some((first, _)) = claims.first() else { return Ok(()) };
-        // Sizes are claims: their sum may be beyond any number.
+        // Sizes are only claims, so their sum may overflow.
         let bytes = claims.iter().map(|(_, claim)| claim.bytes()).fold(0, u64::saturating_add);
         self.make_room(bytes, &first.name).map_err(Refusal::NoRoom)?;
         let mut left: Vec<&(&Arc<Copy>, Spans)> = claims.iter().collect();
@@ -282,7 +286,7 @@ impl LateObjects {
         })
     }
 
-    /// Does `work`, which has so many requests under way, once there are few enough others.
+    /// Runs `work`, which has this many requests in flight, as soon as few enough others are.
     fn in_turn<T>(&self, requests: usize, work: impl FnOnce() -> T) -> T {
         let Inner { requests: all, fewer, .. } = &*self.0;
         let count = || all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -294,7 +298,8 @@ impl LateObjects {
         done
     }
 
-    /// Takes so many bytes of the budget, for which copies go that nobody has open, those that were opened longest ago first.
+    /// Takes this many bytes from the budget; copies that nobody has open are removed to make room, least recently opened
+    /// first.
     fn make_room(&self, bytes: u64, name: &Path) -> Result<(), StoreError> {
         loop {
             let full = match self.0.budget.take(bytes, name) {
@@ -320,7 +325,8 @@ impl Copy {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those of `spans` that are not here and that nobody gets. The caller does from now on, and [settles](Self::settle) it.
+    /// Returns the bytes of `spans` that are neither present nor being fetched. From now on the caller fetches them, and
+    /// [settles](Self::settle) the claim.
     fn claim(&self, spans: &Spans) -> Spans {
         let mut state = self.state();
         let coming = state.coming.iter().fold(state.here.clone(), |all, coming| all.with(coming));
@@ -331,7 +337,7 @@ impl Copy {
         claim
     }
 
-    /// What was claimed has come, or has not.
+    /// Records that the claimed bytes were fetched, or were not.
     fn settle(&self, claim: &Spans, came: bool) {
         let mut state = self.state();
         if let Some(at) = state.coming.iter().position(|coming| coming == claim) {
@@ -343,7 +349,7 @@ impl Copy {
         self.changed.notify_all();
     }
 
-    /// Waits until nobody is getting any of `spans`. Whether all of them are here.
+    /// Waits until nobody is fetching any of `spans`. Returns true if all of them are present.
     fn wait_for(&self, spans: &Spans) -> bool {
         let mut state = self.state();
         loop {

@@ -1,18 +1,19 @@
-//! Object stores: what a URL names is copied into a scratch folder before it is read, and what is written there is put into the store.
+//! Object stores: data named by a URL is copied into a scratch folder before it is read, and output written there is uploaded to the
+//! store.
 //!
 //! ```text
-//! address   what was typed: a path, file://, or scheme, bucket and key
-//! bucket    what a store has to be able to do; the implementation is handed in, so that this crate has no network code
-//! choose    which objects of a listing steps and ranks need
-//! fetch     objects into files, several at a time, each held against what was listed
-//! late      objects of which only what is read is copied
+//! address   parses what was typed: a path, file://, or scheme, bucket and key
+//! bucket    interface of a store; the implementation is passed in, so that this crate has no network code
+//! choose    selects the objects of a listing that steps and ranks need
+//! fetch     copies objects into files, several at a time, each checked against the listing
+//! late      objects of which only the bytes that are read are copied
 //! spans     sets of bytes of an object
 //! scratch   the folder of the copies, and its budget of bytes
 //! stage     the above for a command: names in, names out
 //! ```
 //!
-//! Nothing that a server says is believed: a size counts against the budget before a byte is read, an answer must be the object that was listed, and a
-//! listing is made twice. What did not come is never read; the first error ends the command.
+//! Nothing that a server says is trusted: a size counts against the budget before a byte is read, an answer must be for the listed object, and a
+//! listing is made twice. Bytes that were not fetched are never read; the first error ends the command.
 
 mod address;
 mod bucket;

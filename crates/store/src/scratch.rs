@@ -1,4 +1,4 @@
-//! The folder of the copies. It goes when the command ends, also when a signal ends it.
+//! The folder of the copies. It is removed when the command ends, including by a signal.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::StoreError;
 
-/// Bytes that the copies of a command may take, where nothing else is said: 64 GiB.
+/// Default number of bytes that the copies of a command may take: 64 GiB.
 pub const SCRATCH_BYTES: u64 = 64 << 30;
 
 /// Scratch folders of this process.
@@ -19,17 +19,17 @@ fn folders() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes every scratch folder of this process, for one that is about to end: their destructors will not run.
+/// Removes every scratch folder of this process, for a process that is about to end without running destructors.
 pub fn discard_scratch() {
     for folder in std::mem::take(&mut *folders()) {
-        // What is written meanwhile may keep a folder from going.
+        // Files written meanwhile may prevent the removal of a folder.
         while fs::remove_dir_all(&folder).is_err_and(|error| error.kind() != std::io::ErrorKind::NotFound) {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
 }
 
-/// Bytes that copies may take, and what is left of them.
+/// Budget of bytes for copies, and the bytes left.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: u64,
@@ -45,7 +45,7 @@ impl Budget {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `bytes` of it, for copies of `name`.
+    /// Takes `bytes` from the budget, for copies of `name`.
     pub(super) fn take(&self, bytes: u64, name: &Path) -> Result<(), StoreError> {
         let mut left = self.left();
         let rest = left.checked_sub(bytes);
@@ -58,7 +58,7 @@ impl Budget {
         Ok(())
     }
 
-    /// `bytes` that were taken are free again.
+    /// Returns `bytes` that were taken to the budget.
     pub(super) fn give_back(&self, bytes: u64) {
         *self.left() += bytes;
     }
@@ -72,7 +72,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// A new folder in `parent`, for at most `limit` bytes.
+    /// Creates a folder in `parent`, for at most `limit` bytes.
     pub(super) fn create(parent: &Path, limit: u64) -> Result<Self, StoreError> {
         let mut listed = folders();
         let folder = tempfile::Builder::new().prefix(".probe-scratch-").tempdir_in(parent);

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-/// Ranges in order that do not touch.
+/// Sorted ranges that do not touch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Spans(Vec<Range<u64>>);
 
 impl Spans {
-    /// Of any ranges; two with at most `gap` bytes between them become one.
+    /// Creates spans from any ranges; ranges with at most `gap` bytes between them are joined.
     pub(super) fn joined(ranges: impl IntoIterator<Item = Range<u64>>, gap: u64) -> Self {
         let mut ranges: Vec<_> = ranges.into_iter().filter(|range| range.start < range.end).collect();
         ranges.sort_by_key(|range| (range.start, range.end));
@@ -31,22 +31,22 @@ impl Spans {
         &self.0
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.0.iter().map(|range| range.end - range.start).sum()
     }
 
-    /// Those of both.
+    /// Returns the union of both.
     pub(super) fn with(&self, other: &Self) -> Self {
         Self::joined(self.0.iter().chain(&other.0).cloned(), 0)
     }
 
-    /// Those that are not in `other`.
+    /// Returns the bytes that are not in `other`.
     pub(super) fn without(&self, other: &Self) -> Self {
         let mut left = Vec::new();
         for range in &self.0 {
             let mut start = range.start;
-            // The first that ends behind the start; those before it are of no concern.
+            // The first range that ends after the start; earlier ones are irrelevant.
             let first = other.0.partition_point(|there| there.end <= start);
             for there in other.0.iter().skip(first).take_while(|there| there.start < range.end) {
                 if start < there.start {

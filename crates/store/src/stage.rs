@@ -1,4 +1,5 @@
-//! The copies of one command. Takes what was typed, and gives back what the rest of the crate can open: a path, or the name of something that has a copy.
+//! The copies of one command. Takes addresses as typed and returns something the other crates can open: a path, or the name of something that has a
+//! copy.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,26 +19,26 @@ use probe_dump::native::MANIFEST;
 use probe_files::Copies;
 use probe_files::late::LateFolder;
 
-/// Objects of one listing; beyond it, a prefix is not a dump.
+/// Maximum number of objects of one listing; a prefix with more is not a dump.
 const MAX_OBJECTS: usize = 10_000_000;
 
 /// Folder of the copies of late objects, in the scratch folder; no [`Scheme`] has this name.
 const LATE: &str = "late";
 
-/// Pauses before something that may pass is tried again.
+/// Pauses before retries of transient failures.
 const PAUSES: [Duration; 3] = [Duration::from_millis(300), Duration::from_secs(1), Duration::from_secs(4)];
 
-/// Files whose neighbours belong to them: tables, and indices of other files.
+/// Extensions of files that need their neighbours: tables, and indices of other files.
 const WITH_NEIGHBOURS: [&str; 3] = ["json", "parquet", "arrows"];
 
-/// Where copies go, and how many bytes they may have.
+/// Location and size limit of the copies.
 #[derive(Debug, Clone)]
 pub struct StageOptions {
-    /// Folder in which the scratch folder is made; that of the system where `None`.
+    /// Folder in which the scratch folder is created; the system's temporary folder if `None`.
     pub scratch: Option<PathBuf>,
-    /// Bytes of all copies together.
+    /// Total number of bytes of all copies.
     pub bytes: u64,
-    /// Pauses before what may pass is tried again.
+    /// Pauses before retries of transient failures.
     pub pauses: Vec<Duration>,
 }
 
@@ -47,19 +48,19 @@ impl Default for StageOptions {
     }
 }
 
-/// Buckets that are open.
+/// Open buckets.
 type Buckets = BTreeMap<(Scheme, String), Arc<dyn Bucket>>;
 
-/// Copies for one command. Dropped, they are gone.
+/// Copies for one command, removed on drop.
 pub struct Stage<'a> {
     stores: &'a dyn Stores,
     options: StageOptions,
-    /// Goes before the folder that its copies are in.
+    /// Dropped before the folder that holds its copies.
     late: Option<(LateObjects, LateFolder)>,
     scratch: Option<Scratch>,
     buckets: Buckets,
     copies: Copies,
-    /// Files that are whole copies.
+    /// Files that are complete copies.
     whole: BTreeSet<PathBuf>,
     watch: Box<dyn Fn(u64, u64) + Send + Sync + 'a>,
 }
@@ -74,7 +75,7 @@ impl std::fmt::Debug for Stage<'_> {
 }
 
 impl<'a> Stage<'a> {
-    /// Nothing is copied yet, and no folder made.
+    /// Creates a stage that has copied nothing and created no folder.
     pub fn new(stores: &'a dyn Stores, options: StageOptions) -> Self {
         Self {
             stores,
@@ -88,20 +89,20 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Has `watch` told of bytes that have been copied: so many, of so many.
+    /// Sets `watch` to be called with the bytes copied so far and the total.
     #[must_use]
     pub fn watched(self, watch: impl Fn(u64, u64) + Send + Sync + 'a) -> Self {
         Self { watch: Box::new(watch), ..self }
     }
 
-    /// Has what is called `name` be read at `place`: somebody else made the copy.
+    /// Registers that `name` is to be read at `place`: the copy was made by somebody else.
     #[must_use]
     pub fn with_copy(mut self, name: impl Into<PathBuf>, place: impl Into<PathBuf>) -> Self {
         self.copies.add(name, place);
         self
     }
 
-    /// Whether everything that was read of the copies so far was there. To be asked before an answer that rests on them is given.
+    /// Checks that everything read from the copies so far was there. Must be called before giving an answer based on them.
     ///
     /// # Errors
     /// [`StoreError`] of the first bytes that could not be copied when they were read.
@@ -109,12 +110,12 @@ impl<'a> Stage<'a> {
         self.late.as_ref().map_or(Ok(()), |(late, _)| late.sound())
     }
 
-    /// The copies so far.
+    /// Returns the copies so far.
     pub const fn copies(&self) -> &Copies {
         &self.copies
     }
 
-    /// Copies the dump, or the file with what belongs to it, that was typed. Returns what it is called from now on.
+    /// Copies the dump, or the file with its companions, at the address `typed`. Returns its name from now on.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -132,7 +133,7 @@ impl<'a> Stage<'a> {
         let objects = match found {
             Some(object) if object.size > 0 && alone(&object.key) => vec![object],
             found => {
-                // Some stores have empty objects for folders.
+                // Some stores represent folders by empty objects.
                 if found.is_some_and(|object| object.size > 0) {
                     choose::split(&remote.key).0.clone_into(&mut folder.key);
                 }
@@ -150,20 +151,20 @@ impl<'a> Stage<'a> {
         Ok(remote.name())
     }
 
-    /// Copies what the options of a comparison name. Returns them with what it is called from now on.
+    /// Copies the data that the options of a comparison name. Returns the options with the names to use from now on.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn asked(&mut self, asked: &Asked, selection: &Selection) -> Result<Asked, StoreError> {
         let files: Vec<PathBuf> = asked.files().map(Into::into).collect();
-        // A second run of the baseline is measured whole where it has none of the steps that are compared.
+        // A repeated run of the baseline is measured whole if it has none of the steps being compared.
         let selection = Selection { or_all: true, ..selection.clone() };
         asked.clone().with_paths(|path| {
             if files.iter().any(|file| file == path) { self.file(path) } else { self.dump(path, &selection) }
         })
     }
 
-    /// Copies one object. Returns what it is called from now on.
+    /// Copies one object. Returns its name from now on.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -172,7 +173,7 @@ impl<'a> Stage<'a> {
         self.file_if_there(typed)?.ok_or_else(missing)
     }
 
-    /// As [`file`](Self::file); `None` where a store has no such object.
+    /// As [`file`](Self::file), but `None` if a store has no such object.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -186,7 +187,8 @@ impl<'a> Stage<'a> {
         Ok(Some(remote.name()))
     }
 
-    /// Copies those objects of a folder that `wanted` names, by their keys within it; folders of the others are there, and empty.
+    /// Copies the objects of a folder that `wanted` accepts, by their keys within it; folders of the other objects exist but are
+    /// empty.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -209,8 +211,8 @@ impl<'a> Stage<'a> {
         Ok(remote.name())
     }
 
-    /// A folder to write to, which is in the scratch folder where a store was typed; whether the store takes objects is tried. Returns what it is called; what is
-    /// written to its [place](Copies::place) is put there by [`deliver`](Self::deliver).
+    /// Prepares a folder to write to, inside the scratch folder if a store was given; checks that the store accepts objects. Returns the name of the
+    /// folder; files written to its [place](Copies::place) are uploaded by [`deliver`](Self::deliver).
     ///
     /// # Errors
     /// [`StoreError`].
@@ -226,7 +228,7 @@ impl<'a> Stage<'a> {
         Ok(remote.name())
     }
 
-    /// A file to write, as [`output`](Self::output) is a folder.
+    /// Prepares a file to write, as [`output`](Self::output) does for a folder.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -237,7 +239,7 @@ impl<'a> Stage<'a> {
         Ok(remote.name())
     }
 
-    /// A folder to write to, as [`output`](Self::output) is one, in which a store has nothing yet.
+    /// Prepares a folder to write to, as [`output`](Self::output), which must still be empty in a store.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -252,11 +254,11 @@ impl<'a> Stage<'a> {
         self.output(typed)
     }
 
-    /// Puts the files below the folder called `name`, if it belongs to a store, which had nothing there; last those called `last`, which say that the others
-    /// are there.
+    /// Uploads the files below the folder called `name` if it belongs to a store, where the folder was empty. The files called `last` are uploaded
+    /// last, because they mark the others as present.
     ///
     /// # Errors
-    /// [`StoreError`] of one that was not put; the others are removed then, as far as the store does that.
+    /// [`StoreError`] of a file that was not uploaded; the others are then removed, as far as the store allows.
     pub fn deliver_folder(&mut self, name: &Path, last: &str) -> Result<(), StoreError> {
         let Address::Remote(remote) = Address::parse(name)? else { return Ok(()) };
         let bucket = opened(&mut self.buckets, self.stores, &remote)?;
@@ -279,16 +281,16 @@ impl<'a> Stage<'a> {
         let pauses = &self.options.pauses;
         let put = put_all(&**bucket, &files, pauses).and_then(|()| put_all(&**bucket, &after, pauses));
         if put.is_err() {
-            // One that refuses to remove an object does so for the others.
+            // A store that refuses to remove one object refuses the others too.
             _ = files.iter().chain(&after).try_for_each(|file| bucket.delete(&file.key));
         }
         put
     }
 
-    /// Puts those of `files`, which are places, that belong to a store there, one after the other. Returns what all of them are called.
+    /// Uploads those of `files`, given as places, that belong to a store, one after the other. Returns the names of all of them.
     ///
     /// # Errors
-    /// [`StoreError`] of the first that was not put; those before it were.
+    /// [`StoreError`] of the first file that was not uploaded; the files before it were.
     pub fn deliver(&mut self, files: &[PathBuf]) -> Result<Vec<PathBuf>, StoreError> {
         let mut names = Vec::with_capacity(files.len());
         for file in files {
@@ -302,7 +304,7 @@ impl<'a> Stage<'a> {
         Ok(names)
     }
 
-    /// Removes an object, where a store was typed and has it.
+    /// Removes an object, if the address is in a store and the object exists.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -324,8 +326,8 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// All objects below a prefix, in order of their keys. They are listed twice, the second time from the first key on, so that pages begin at other keys: what
-    /// one listing lost, the other has.
+    /// Returns all objects below a prefix, sorted by key. They are listed twice, the second time starting after the first key, so that pages begin at
+    /// other keys: an object that one listing lost shows as a difference, which is an error.
     fn list(&mut self, remote: &Remote) -> Result<Vec<Object>, StoreError> {
         let (name, prefix) = (remote.name(), remote.prefix());
         let pauses = &self.options.pauses;
@@ -377,7 +379,7 @@ impl<'a> Stage<'a> {
         Ok(without_folders(objects))
     }
 
-    /// Manifests of the dump that a folder of a step or a rank was typed of.
+    /// Returns the manifests of the dump to which the given folder of a step or rank belongs.
     fn manifests_above(&mut self, remote: &Remote) -> Result<Vec<Object>, StoreError> {
         let mut found = Vec::new();
         let mut key = remote.key.as_str();
@@ -393,7 +395,7 @@ impl<'a> Stage<'a> {
         Ok(found)
     }
 
-    /// Copies what was chosen, as far as there are no copies yet.
+    /// Copies the chosen objects that have no copies yet.
     fn take(&mut self, remote: &Remote, chosen: &[(&Object, Choice)]) -> Result<(), StoreError> {
         let mut orders = Vec::new();
         for &(object, choice) in chosen {
@@ -414,7 +416,7 @@ impl<'a> Stage<'a> {
                 }
                 Choice::Stand { sized } => {
                     let size = if sized { object.size } else { 0 };
-                    // Of this size, and without content: it takes no room.
+                    // A sparse file of this size takes no space.
                     let made = File::create(&file).and_then(|stand| stand.set_len(size));
                     made.map_err(|error| StoreError::scratch(&file, error))?;
                 }
@@ -433,7 +435,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// The folder in which the copy of the object called `name` lies.
+    /// Creates the folder for the copy of the object called `name`.
     fn make_folder_of(&mut self, name: &Path) -> Result<(), StoreError> {
         let Address::Remote(remote) = Address::parse(name)? else { return Ok(()) };
         let scratch = match &mut self.scratch {
@@ -473,7 +475,7 @@ fn opened<'b>(
     }
 }
 
-/// Without the empty objects that some tools make for folders.
+/// Removes the empty objects that some tools create for folders.
 fn without_folders(objects: Vec<Object>) -> Vec<Object> {
     let folders: BTreeSet<String> = objects
         .iter()

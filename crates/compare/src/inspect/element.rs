@@ -3,7 +3,8 @@
 use probe_dump::{DType, TensorRef};
 use probe_measure::decode;
 
-/// The element at `index` in row-major order; floats with as many digits as tell them from their neighbours.
+/// Returns the element at `index` in row-major order; floats with as many digits as distinguish them from their
+/// neighbours.
 #[expect(clippy::cast_possible_truncation, reason = "`raw` fills narrow types with zeros")]
 pub(super) fn text(view: TensorRef<'_>, index: usize) -> String {
     let size = view.dtype().size();
@@ -35,7 +36,7 @@ pub(super) fn text(view: TensorRef<'_>, index: usize) -> String {
     }
 }
 
-/// The lower half of `bits` as binary32.
+/// Returns the lower half of `bits` as binary32.
 #[expect(clippy::cast_possible_truncation, reason = "the upper half is not meant")]
 fn float32(bits: u64) -> f32 {
     f32::from_bits(bits as u32)

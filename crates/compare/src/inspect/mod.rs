@@ -1,6 +1,6 @@
-//! What a dump or a tensor file holds, for people and programs to look at: ops and slots as they were recorded, and one tensor's values.
+//! Contents of a dump or a tensor file, for people and programs: ops and slots as recorded, and the values of one tensor.
 //!
-//! Reads and measures; `report::inspection` lays it out. Nothing is compared here.
+//! Reads and measures; `report::inspection` lays out the result. Nothing is compared here.
 
 mod element;
 
@@ -20,49 +20,49 @@ use probe_read::{ReadError, open_called};
 /// Bins of a histogram.
 const BINS: usize = 20;
 
-/// Elements shown of one tensor, from each end.
+/// Number of elements shown from each end of a tensor.
 const EDGE: usize = 8;
 
-/// What to look at.
+/// Selection of the contents to inspect.
 #[derive(Debug, Clone, Default)]
 pub struct InspectOptions {
     /// Ops to list, by name; all when `None`.
     pub op: Option<GlobMatcher>,
-    /// One tensor to show instead of a list: `OP SLOT`, or the name of a tensor in a file.
+    /// A single tensor to show instead of a list: `OP SLOT`, or the name of a tensor in a file.
     pub tensor: Option<String>,
-    /// Steps to look at; all when empty.
+    /// Steps to inspect; all when empty.
     pub steps: NumberSet,
-    /// Ranks to look at; all when empty.
+    /// Ranks to inspect; all when empty.
     pub ranks: NumberSet,
-    /// Where the dump lies, if it is read from a copy.
+    /// Location of the dump, if it is read from a copy.
     pub copies: Copies,
 }
 
-/// What was found.
+/// Result of an inspection.
 #[derive(Debug)]
 pub struct Inspection {
-    /// Path as it was given.
+    /// Path as given.
     pub path: PathBuf,
     /// Format in words.
     pub format: &'static str,
-    /// Every step there is, also those that were not looked at.
+    /// Every step in the dump, including those not inspected.
     pub steps: BTreeSet<u64>,
-    /// Every rank there is.
+    /// Every rank in the dump.
     pub ranks: BTreeSet<u32>,
-    /// What was looked at, in order of step, then rank.
+    /// The inspected parts, in order of step, then rank.
     pub parts: Vec<InspectedPart>,
-    /// What could not be read; also of tensors, with their place.
+    /// Things that could not be read, including tensors with their place.
     pub faults: Vec<String>,
 }
 
 /// One step of one rank.
 #[derive(Debug)]
 pub struct InspectedPart {
-    /// What was recorded.
+    /// The recorded rank.
     pub rank: Rank,
-    /// The ops that were asked for, in execution order; none where one tensor was.
+    /// The requested ops, in execution order; empty if a single tensor was requested.
     pub ops: Vec<InspectedOp>,
-    /// The tensor that was asked for.
+    /// The requested tensor.
     pub tensor: Option<InspectedTensor>,
 }
 
@@ -71,18 +71,18 @@ pub struct InspectedPart {
 pub struct InspectedOp {
     /// Index into [`Rank::ops`].
     pub op: usize,
-    /// Of each slot: what had to be measured, because nothing was recorded.
+    /// Measurement of each slot, for tensors without recorded statistics.
     pub measured: Vec<Measured>,
 }
 
-/// What is known of a tensor beside its record.
+/// Facts about a tensor that its record lacks.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Measured {
-    /// Nothing: the record says it all, or there is no data.
+    /// Nothing: the record is complete, or there is no data.
     Nothing,
     /// Statistics, measured from the data.
     Summary(TensorSummary),
-    /// Why the data could not be read.
+    /// Reason why the data could not be read.
     Unreadable(String),
 }
 
@@ -91,7 +91,7 @@ pub enum Measured {
 pub struct InspectedTensor {
     /// Indices of op and slot.
     pub place: (usize, usize),
-    /// Its values; why there are none, where the data could not be read; `None` where none was recorded.
+    /// Its values, or the reason why the data could not be read; `None` if no data was recorded.
     pub values: Option<Result<Values, String>>,
 }
 
@@ -102,18 +102,18 @@ pub struct Values {
     pub dtype: probe_dump::DType,
     /// Sizes of the dimensions as stored.
     pub shape: Vec<usize>,
-    /// The first elements in row-major order, as text; all of them where there are few.
+    /// The first elements in row-major order, as text; all elements if there are few.
     pub first: Vec<String>,
-    /// The last elements; empty where `first` holds all.
+    /// The last elements; empty if `first` holds all of them.
     pub last: Vec<String>,
     /// Statistics and distribution.
     pub histogram: Histogram,
-    /// Where the greatest and the least element are; `None` where no element is finite.
+    /// Positions of the largest and the smallest element; `None` if no element is finite.
     pub places: Option<ExtremePlaces>,
 }
 
 impl Values {
-    /// Indices in each dimension of the least and the greatest element.
+    /// Returns the indices in each dimension of the smallest and the largest element.
     pub fn extremes(&self) -> [Option<Vec<u64>>; 2] {
         let sizes: Vec<u64> = self.shape.iter().map(|&size| size as u64).collect();
         [self.places.map(ExtremePlaces::min), self.places.map(ExtremePlaces::max)]
@@ -122,18 +122,18 @@ impl Values {
 }
 
 impl Inspection {
-    /// Every op that was read, whether asked for or not.
+    /// Returns every op that was read, requested or not.
     pub fn ops(&self) -> impl Iterator<Item = &Op> {
         self.parts.iter().flat_map(|part| &part.rank.ops)
     }
 
-    /// Whether anything that was asked for is there.
+    /// Returns true if nothing requested was found.
     pub fn is_empty(&self) -> bool {
         self.parts.iter().all(|part| part.ops.is_empty() && part.tensor.is_none())
     }
 }
 
-/// Looks at what is at `path`. Runs on the current rayon pool.
+/// Inspects the dump or file at `path`. Runs on the current rayon pool.
 ///
 /// # Errors
 /// [`ReadError`] when nothing there can be read as a dump, or no part of it is selected.
@@ -204,7 +204,7 @@ fn list(rank: &Rank, pattern: Option<&GlobMatcher>) -> Vec<InspectedOp> {
         .collect()
 }
 
-/// The data of a slot of which nothing was recorded.
+/// Returns the data of a slot without recorded statistics.
 fn to_measure(slot: &Slot) -> Option<&str> {
     let unknown = |record: &&TensorRecord| record.statistics.is_empty();
     slot.value.tensor().filter(unknown)?.data.as_deref()
@@ -218,7 +218,7 @@ fn measured(rank: &Rank, slot: &Slot) -> Measured {
     }
 }
 
-/// The tensor called `name` of one part.
+/// Returns the tensor called `name` of one part.
 fn tensor(rank: &Rank, name: &str) -> Option<InspectedTensor> {
     let matches = |op: &Op, slot: &Slot| {
         let op = op.name.as_str();

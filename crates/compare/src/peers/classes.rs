@@ -1,30 +1,30 @@
-//! Which of several ranks is the odd one, from which of them hold the same value.
+//! Finds the odd one among several ranks, given which of them hold the same value.
 //!
-//! Replicas come in groups of one size: all ranks of a data-parallel run, or as many for each shard of the weights. Ranks that hold the same value make a
-//! class. Where all classes have one size, the layout says it all. Where they have not, the size of the groups is the least that holds the largest class and
-//! divides the ranks; in each group the ranks outside its class are odd.
+//! Replicas come in groups of equal size: all ranks of a data-parallel run, or a fixed number per shard of the weights. Ranks that hold the same
+//! value form a class. If all classes have the same size, the layout explains everything. Otherwise the group size is the smallest one that holds the
+//! largest class and divides the number of ranks; in each group the ranks outside its class are odd.
 
 use std::collections::BTreeMap;
 
-/// What the classes of one value say.
+/// Conclusion from the classes of one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Classes {
-    /// Nobody is odd, or nothing can be told.
+    /// No rank is odd, or nothing can be concluded.
     Even,
-    /// These ranks differ from the others of their group, which are more.
+    /// These ranks differ from the rest of their group, which is the majority.
     Odd(Vec<u32>),
-    /// These two make up a group by themselves: one of them is odd.
+    /// These two ranks form a group by themselves: one of them is odd.
     Pair(u32, u32),
 }
 
-/// Judges the ranks that hold a value, with a key that is equal where the value is.
+/// Judges the ranks that hold a value; keys are equal if the values are.
 pub(super) fn judge(values: &[(u32, u64)]) -> Classes {
     let mut by_key: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
     for &(rank, key) in values {
         by_key.entry(key).or_default().push(rank);
     }
     let mut classes: Vec<Vec<u32>> = by_key.into_values().collect();
-    // The larger first; of equal ones that with the least rank, so that keys have no part in it.
+    // Larger classes first, ties broken by the smallest rank, so that the keys themselves have no influence.
     for class in &mut classes {
         class.sort_unstable();
     }
@@ -44,7 +44,7 @@ pub(super) fn judge(values: &[(u32, u64)]) -> Classes {
         odd.sort_unstable();
         return Classes::Odd(odd);
     }
-    // All groups but one are whole, and that one is two ranks that differ.
+    // All groups but one are complete, and that one consists of two ranks that differ.
     match (kept.split_last(), rest) {
         (Some((last, whole)), [other]) if size == 2 && whole.iter().all(|class| class.len() == 2) => {
             match (&**last, &**other) {
@@ -74,11 +74,11 @@ mod tests {
         assert_eq!(of(&[1, 2, 1, 2, 1, 2, 1, 2]), Classes::Even);
         assert_eq!(of(&[1, 2, 1, 2, 1, 9, 1, 2]), odd(&[5]));
         assert_eq!(of(&[1, 2, 9, 2, 1, 8, 1, 2]), odd(&[2, 5]));
-        // Every rank has its own: gradients before they are reduced, or shards without replicas.
+        // Every rank has its own value: gradients before they are reduced, or shards without replicas.
         assert_eq!(of(&[1, 2, 3, 4]), Classes::Even);
-        // Two that agree by chance say nothing of the rest.
+        // Two ranks that agree by chance say nothing about the rest.
         assert_eq!(of(&[1, 1, 3, 4, 5, 6, 7, 8]), Classes::Even);
-        // Groups of two: which of them is wrong cannot be told.
+        // Groups of two: it cannot be determined which rank is wrong.
         assert_eq!(of(&[1, 2, 3, 1, 2, 9]), Classes::Pair(2, 5));
         assert_eq!(of(&[1, 2]), Classes::Even);
         assert_eq!(of(&[]), Classes::Even);

@@ -1,7 +1,7 @@
-//! Ranks of one dump against one another: which rank holds another value where its peers agree, and on which rank a NaN was born that collectives then
-//! spread.
+//! Compares the ranks of one dump with each other: finds the rank that holds a different value while its peers agree, and the rank on which a NaN
+//! originated before collectives spread it.
 //!
-//! No second run is needed. What is replicated is told from the dump itself: see `classes`.
+//! No second run is needed. Replication is inferred from the dump itself; see `classes`.
 
 mod classes;
 
@@ -16,54 +16,54 @@ use probe_files::{Copies, map::FileAccess};
 use probe_pair::value_key;
 use probe_read::{ReadError, open_called};
 
-/// What names of an optimizer's steps begin with.
+/// Prefix of the names of optimizer steps.
 const OPTIMIZER: &str = "Optimizer.";
 
-/// Functions that write infinity because they were told to.
+/// Functions that write infinity on purpose.
 const FILLS: [&str; 8] = ["masked_fill", "full", "fill", "where", "triu", "tril", "full_like", "new_full"];
 
-/// Share of the weights that agree on all ranks from which all of them are taken for replicas.
+/// Fraction of the weights that must agree on all ranks for all weights to count as replicas.
 const REPLICATED: f64 = 0.9;
 
-/// What to look at.
+/// Selection of the data to check.
 #[derive(Debug, Clone, Default)]
 pub struct PeerOptions {
-    /// Steps to look at; all when empty.
+    /// Steps to check; all when empty.
     pub steps: NumberSet,
-    /// Ranks to look at; all when empty.
+    /// Ranks to check; all when empty.
     pub ranks: NumberSet,
-    /// How the bytes of large files are reached.
+    /// Access method for the bytes of large files.
     pub access: FileAccess,
-    /// Where the dump lies, if it is read from a copy.
+    /// Location of the dump, if it is read from a copy.
     pub copies: Copies,
 }
 
-/// What was found.
+/// Result of comparing the ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Peers {
-    /// Path as it was given.
+    /// Path as given.
     pub path: PathBuf,
-    /// Ranks that were looked at.
+    /// Ranks that were checked.
     pub ranks: BTreeSet<u32>,
-    /// Steps that were looked at, with what was found in each.
+    /// Steps that were checked, with the findings of each.
     pub steps: Vec<StepPeers>,
-    /// What could not be read.
+    /// Things that could not be read.
     pub faults: Vec<String>,
 }
 
-/// What was found in one step.
+/// Findings of one step.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StepPeers {
     /// Iteration.
     pub step: u64,
-    /// Values of which more ranks than one hold the same.
+    /// Number of values that are the same on more than one rank.
     pub replicated: u64,
-    /// Ranks that hold another value than their peers, the earliest first.
+    /// Ranks that hold a different value from their peers, earliest first.
     pub odd: Vec<OddRank>,
-    /// Places where NaN or infinity was made of finite values: the earliest first, by the collectives that came before. The first is the origin.
+    /// Places where NaN or infinity arose from finite values: earliest first, by the number of preceding collectives. The first is the origin.
     pub births: Vec<Birth>,
-    /// Ranks that have NaN or infinity from a collective, with the first such one.
+    /// Ranks that received NaN or infinity from a collective, with the first such collective.
     pub received: Vec<(u32, String)>,
 }
 
@@ -72,35 +72,35 @@ pub struct StepPeers {
 pub struct OddRank {
     /// The rank.
     pub rank: u32,
-    /// The other rank where the two of them are all there is: one of the two is wrong.
+    /// The other rank, if the group consists of only these two: one of them is wrong.
     pub or: Option<u32>,
-    /// Values in which it differs.
+    /// Number of values in which it differs.
     pub values: u64,
-    /// The first of them, such as `Optimizer.AdamW.step.0 input.0`.
+    /// The first of these values, such as `Optimizer.AdamW.step.0 input.0`.
     pub first: String,
-    /// Its place in execution order.
+    /// Its position in execution order.
     pub order: usize,
 }
 
-/// An op that made NaN or infinity of finite values.
+/// An op that produced NaN or infinity from finite values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Birth {
     /// The rank.
     pub rank: u32,
-    /// Collectives that this rank had taken part in before.
+    /// Number of collectives in which this rank took part before.
     pub collectives: usize,
-    /// Place in execution order.
+    /// Position in execution order.
     pub order: usize,
     /// Name of the op.
     pub op: String,
-    /// The result.
+    /// The result slot.
     pub slot: String,
-    /// Whether it is NaN; else infinity.
+    /// True for NaN, false for infinity.
     pub nan: bool,
 }
 
 impl Peers {
-    /// Whether nothing is wrong: no odd rank, and no NaN.
+    /// Returns true if nothing is wrong: no odd rank, and no NaN.
     pub fn agree(&self) -> bool {
         self.steps.iter().all(|step| step.odd.is_empty() && step.births.iter().all(|birth| !birth.nan))
     }
@@ -109,7 +109,7 @@ impl Peers {
 /// Compares the ranks of the dump at `path`. Runs on the current rayon pool.
 ///
 /// # Errors
-/// [`ReadError`] when nothing there is a dump, or fewer than two ranks are selected.
+/// [`ReadError`] when there is no dump, or fewer than two ranks are selected.
 pub fn peers(path: &Path, options: &PeerOptions) -> Result<Peers, ReadError> {
     let dump = open_called(path, &options.copies, options.access)?;
     let mut found = Peers { path: path.into(), ..Peers::default() };
@@ -149,10 +149,10 @@ pub fn peers(path: &Path, options: &PeerOptions) -> Result<Peers, ReadError> {
     Ok(found)
 }
 
-/// What is kept of a rank: little, however many ops it has.
+/// Facts kept for a rank: little data, however many ops it has.
 struct RankFacts {
     rank: u32,
-    /// Values that may be replicated, by op and slot: place in execution order, key of the value, and whether it is a weight.
+    /// Values that may be replicated, by op and slot: position in execution order, key of the value, and true for weights.
     values: Vec<(String, usize, u64, bool)>,
     births: Vec<Birth>,
     received: Option<String>,
@@ -191,13 +191,13 @@ impl RankFacts {
         facts
     }
 
-    /// Notes an op whose results are not finite although its inputs are.
+    /// Records an op whose results are not finite although its inputs are.
     fn look_for_birth(&mut self, op: &Op, order: usize, collectives: usize, collective: bool) {
         let flaws = |result: bool| {
             let slots = op.slots.iter().filter(move |slot| slot.side.is_result() == result);
             slots.filter_map(|slot| Some((slot, flaw(slot.value.tensor()?)?)))
         };
-        // NaN of NaN, and infinity of infinity, were not made here; NaN of infinity was.
+        // NaN from NaN and infinity from infinity did not originate here; NaN from infinity did.
         let worst_given = flaws(false).map(|(_, nan)| nan).max();
         let made = flaws(true)
             .max_by_key(|(slot, nan): &(&Slot, bool)| (*nan, std::cmp::Reverse(slot.path.clone())));
@@ -209,7 +209,7 @@ impl RankFacts {
             return;
         }
         let told = !nan && FILLS.contains(&op.name.api().trim_matches('_'));
-        // The first of each kind: the rest follows from it, or is lost in it.
+        // Only the first of each kind: later ones are consequences or indistinguishable from them.
         if !told && self.received.is_none() && self.births.iter().all(|birth| nan && !birth.nan) {
             let (op, slot) = (op.name.to_string(), slot.path.to_string());
             self.births.push(Birth { rank: self.rank, collectives, order, op, slot, nan });
@@ -217,7 +217,7 @@ impl RankFacts {
     }
 }
 
-/// Whether a tensor holds NaN (`true`) or infinity (`false`); `None` where it is finite or nothing is known.
+/// Returns `true` if a tensor holds NaN, `false` if it holds infinity; `None` if it is finite or nothing is known.
 fn flaw(record: &TensorRecord) -> Option<bool> {
     if let Some(counts) = &record.counts {
         let infinite = counts.positive_infinite + counts.negative_infinite > 0;
@@ -268,7 +268,7 @@ fn of_step(step: u64, ranks: &[RankFacts]) -> StepPeers {
         match classes::judge(&value.keys) {
             Classes::Odd(ranks) => ranks.into_iter().for_each(|rank| tell(rank, None, name, value.order)),
             Classes::Pair(a, b) => tell(a, Some(b), name, value.order),
-            // Where nearly all weights are the same on two ranks, one that is not is a fault of either.
+            // If nearly all weights are the same on two ranks, one that differs is a fault of either rank.
             Classes::Even if replicas && value.weight && distinct.len() == 2 => {
                 if let [(a, _), (b, _)] = value.keys[..] {
                     tell(a.min(b), Some(a.max(b)), name, value.order);
@@ -280,7 +280,8 @@ fn of_step(step: u64, ranks: &[RankFacts]) -> StepPeers {
     found.odd = odd.into_values().collect();
     found.odd.sort_by_key(|odd| (odd.order, odd.rank));
     found.births = ranks.iter().flat_map(|facts| facts.births.iter().cloned()).collect();
-    // Collectives bring all ranks together: what came before one of them on any rank came before what follows it on every other.
+    // Collectives synchronize all ranks: anything before a collective on one rank precedes anything after it on every other
+    // rank.
     found.births.sort_by_key(|birth| (!birth.nan, birth.collectives, birth.order, birth.rank));
     found.received = ranks.iter().filter_map(|facts| Some((facts.rank, facts.received.clone()?))).collect();
     found
@@ -294,7 +295,7 @@ struct Value {
 }
 
 impl Value {
-    /// Whether all ranks hold the same.
+    /// Returns true if all ranks hold the same value.
     fn is_one(&self) -> bool {
         self.keys.windows(2).all(|pair| pair[0].1 == pair[1].1)
     }
@@ -318,7 +319,7 @@ mod tests {
         }
     }
 
-    /// `seed` stands for the value; NaN and infinities are counted.
+    /// Returns a slot: `seed` represents the value; `nan` and `infinite` are counts.
     fn slot(path: &str, side: SlotSide, seed: u32, nan: u64, infinite: u64) -> Slot {
         let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), [8].into());
         let number = |value: f64| Some(Number::Float(value));
@@ -352,7 +353,8 @@ mod tests {
         })
     }
 
-    /// A step of a data-parallel run: a layer on data of its own, a reduction, an update. Rank `nan` makes a NaN, and rank `odd` another update.
+    /// Simulates a step of a data-parallel run: a layer on each rank's own data, a reduction, an update. Rank `nan` produces a NaN, and rank
+    /// `odd` a different update.
     fn run(ranks: u32, nan: Option<u32>, odd: Option<u32>) -> StepPeers {
         let facts: Vec<RankFacts> = (0..ranks)
             .map(|rank| {
@@ -434,7 +436,8 @@ mod tests {
             (odd.rank, odd.or, odd.values, odd.first.as_str()),
             (1, None, 1, "Optimizer.SGD.step.0 output.0")
         );
-        // Of two that differ in what is no weight nothing can be told: it may be of their own.
+        // If two ranks differ in something that is not a weight, nothing can be concluded: the value may legitimately
+        // be each rank's own.
         assert_eq!(run(2, None, Some(1)).odd, []);
     }
 }

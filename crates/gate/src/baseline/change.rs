@@ -1,4 +1,4 @@
-//! What two baselines differ in, and how much.
+//! Differences between two baselines, and their size.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Baseline, BoundaryValue};
 use crate::number::Exact;
 
-/// Changes that an update writes into the file; more of them nobody reads.
+/// Maximum number of changes that an update records in the file; nobody reads more.
 const KEPT: usize = 50;
 
 /// One scalar or value that has moved.
@@ -25,21 +25,21 @@ pub struct Moved {
     pub new: Option<Exact>,
 }
 
-/// Everything that differs.
+/// All differences.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Comparison {
     /// Scalars and values that moved, one entry each, with their relative change, largest first.
     pub moved: Vec<(f64, Moved)>,
     /// Points and values that are equal.
     pub equal: usize,
-    /// Points and values that differ or are on one side only.
+    /// Points and values that differ or exist on one side only.
     pub different: usize,
     /// Settings of the environment that differ: name, old, new.
     pub environment: Vec<(String, Option<String>, Option<String>)>,
 }
 
 impl Comparison {
-    /// Holds `new` against `old`.
+    /// Compares `new` with `old`.
     pub fn of(old: &Baseline, new: &Baseline) -> Self {
         let mut found = Self::default();
         let names: BTreeSet<&String> = old.scalars.keys().chain(new.scalars.keys()).collect();
@@ -77,7 +77,7 @@ impl Comparison {
         found
     }
 
-    /// Adds the places of one name; `same` overrules the numbers where it is known.
+    /// Adds the places of one name; `same`, if known, overrides the numbers.
     fn add(
         &mut self,
         name: &str,
@@ -105,13 +105,13 @@ impl Comparison {
         }
     }
 
-    /// The changes that an update records.
+    /// Returns the changes that an update records.
     pub fn recorded(&self) -> Vec<Moved> {
         self.moved.iter().take(KEPT).map(|(_, moved)| moved.clone()).collect()
     }
 }
 
-/// Change relative to the old value; infinite where it is new, gone or not finite.
+/// Returns the change relative to the old value; infinite if the value is new, gone or not finite.
 fn relative(old: Option<f64>, new: Option<f64>) -> f64 {
     match old.zip(new) {
         Some((old, new)) if old.is_finite() && new.is_finite() => {
@@ -122,7 +122,7 @@ fn relative(old: Option<f64>, new: Option<f64>) -> f64 {
     }
 }
 
-/// Whether two values are the same: by their hashes where both have one, else by all that was recorded.
+/// Returns true if two values are the same: by hash if both have one, else by everything that was recorded.
 fn same(a: &BoundaryValue, b: &BoundaryValue) -> bool {
     if a.dtype != b.dtype || a.shape != b.shape {
         return false;
@@ -135,7 +135,7 @@ fn same(a: &BoundaryValue, b: &BoundaryValue) -> bool {
     bits(a) == bits(b) && a.nonfinite == b.nonfinite
 }
 
-/// Values by name, then step and rank.
+/// Returns values by name, then by step and rank.
 fn by_name(baseline: &Baseline) -> BTreeMap<&str, BTreeMap<(u64, u32), &BoundaryValue>> {
     let mut found: BTreeMap<&str, BTreeMap<(u64, u32), &BoundaryValue>> = BTreeMap::new();
     for part in &baseline.parts {

@@ -1,8 +1,8 @@
-//! `NAME.probe.json`: what a run is held against, as a text that people review and merge.
+//! `NAME.probe.json`: the reference for later runs, as text that people can review and merge.
 //!
-//! Layer 1 of a baseline. Scalars by step, and of each module call what it handed on: one value a line, sorted by name (scalars) or in the
-//! order of execution (values of modules), so that the same content is the same bytes and a diff shows which modules moved. Layer 2, sketches of
-//! every op, is a file of its own beside it, named by its hash ([`Baseline::sketches`]); a gate decides without it, but names a module
+//! Layer 1 of a baseline: scalars by step, and the outputs of each module call, one value per line. Lines are sorted by name (scalars) or in
+//! execution order (values of modules), so that the same content gives the same bytes and a diff shows which modules moved. Layer 2, sketches of
+//! every op, is a separate file beside it, named by its hash ([`Baseline::sketches`]); a gate can decide without it, but then names a module
 //! instead of an op.
 
 mod change;
@@ -27,30 +27,30 @@ use probe_files::limits;
 use probe_files::{Draft, ReportError};
 use probe_read::ReadError;
 
-/// The value of `format` in every baseline.
+/// Value of `format` in every baseline.
 pub const FORMAT: &str = "probe baseline";
 
-/// Version of the format that this program writes, and the newest it reads.
+/// Version of the format that this program writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// How names of baselines end.
+/// Suffix of baseline file names.
 pub const ENDING: &str = ".probe.json";
 
-/// Facts about the set-up of a run, by name: `torch`, `device`, `cann`, `flags.deterministic_algorithms`.
+/// Facts about the environment of a run, by name: `torch`, `device`, `cann`, `flags.deterministic_algorithms`.
 pub type Environment = BTreeMap<String, String>;
 
 /// A baseline.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Baseline {
-    /// The set-up of the run; empty where it was not recorded.
+    /// The environment of the run; empty if it was not recorded.
     pub environment: Environment,
-    /// Who recorded and changed it and why, the oldest entry first.
+    /// Who recorded and changed the baseline and why, oldest entry first.
     pub provenance: Vec<Provenance>,
     /// Scalars by name and step.
     pub scalars: Scalars,
-    /// What module calls handed on, by step and rank.
+    /// Outputs of module calls, by step and rank.
     pub parts: Vec<ValuePart>,
-    /// Name of the file with sketches of every op, beside the baseline or in the storage of artifacts; `None` where there is none.
+    /// Name of the file with sketches of every op, beside the baseline or in artifact storage; `None` if there is none.
     pub sketches: Option<String>,
 }
 
@@ -102,7 +102,7 @@ struct File {
     sketches: Option<String>,
 }
 
-/// Enough of a file to know what it is.
+/// The part of a file that identifies its format.
 #[derive(Deserialize)]
 struct Head {
     format: String,
@@ -129,7 +129,7 @@ impl Baseline {
     /// Reads a baseline from its text.
     ///
     /// # Errors
-    /// What is wrong, on one line.
+    /// A one-line description of the problem.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let head: Head = serde_json::from_slice(text).map_err(|error| {
             let merged = text.windows(7).any(|bytes| bytes == b"<<<<<<<");
@@ -172,39 +172,39 @@ impl Baseline {
         })
     }
 
-    /// True when the file at `path` says that it is a baseline, of whatever version.
+    /// Returns true if the file at `path` claims to be a baseline, of any version.
     pub fn is_one(path: &Path) -> bool {
         let mut start = Vec::new();
         let head = fs::File::open(path).and_then(|file| file.take(1 << 16).read_to_end(&mut start));
-        // Its keys are sorted, so the format may stand behind the environment.
+        // The keys are sorted, so the format may come after the environment.
         head.is_ok()
             && (path.to_string_lossy().ends_with(ENDING)
                 || start.windows(FORMAT.len() + 2).any(|bytes| bytes == format!("{FORMAT:?}").as_bytes()))
             && start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
     }
 
-    /// Writes the file in place of whatever stood there, whole or not at all.
+    /// Writes the file atomically, replacing any existing one.
     ///
     /// # Errors
-    /// [`ReportError`] when the system refuses.
+    /// [`ReportError`] when the operating system refuses.
     pub fn write(&self, path: &Path) -> Result<PathBuf, ReportError> {
         let mut draft = Draft::create(path)?;
         draft.file().write_all(self.to_text().as_bytes()).map_err(|error| draft.refused(error))?;
         draft.place()
     }
 
-    /// Number of values: points of scalars, and values of modules.
+    /// Returns the number of values: points of scalars plus values of modules.
     pub fn len(&self) -> usize {
         let points: usize = self.scalars.values().map(BTreeMap::len).sum();
         points + self.parts.iter().map(|part| part.values.len()).sum::<usize>()
     }
 
-    /// Whether it holds nothing at all.
+    /// Returns true if it holds nothing at all.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Names and places of values that are NaN or infinite.
+    /// Returns names and places of values that are NaN or infinite.
     pub fn nonfinite(&self) -> Vec<String> {
         let scalars = self.scalars.iter().flat_map(|(name, series)| {
             let wrong = series.iter().filter(|(_, value)| !value.is_finite());
@@ -218,17 +218,17 @@ impl Baseline {
     }
 }
 
-/// A name that stands for a file beside the baseline and nowhere else.
+/// Returns true if the name can only refer to a file beside the baseline.
 fn is_plain_name(name: &str) -> bool {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_');
     !name.is_empty() && name.chars().all(plain) && !name.starts_with('.')
 }
 
-/// The JSON Schema of `NAME.probe.json`, as it is committed.
+/// Returns the committed JSON Schema of `NAME.probe.json`.
 #[cfg(feature = "schema")]
 pub fn baseline_schema() -> String {
     let schema = schemars::schema_for!(File);
-    // A schema is plain data; only its own text can come out.
+    // A schema is plain data; serializing it cannot fail.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text

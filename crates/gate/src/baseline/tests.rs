@@ -54,7 +54,7 @@ fn a_baseline_is_the_same_bytes_and_reads_back() {
     assert_eq!(back.parts, baseline().parts);
     assert_eq!(back.nonfinite(), ["loss step 10: NaN"]);
     assert_eq!(back.len(), 6);
-    // One value a line, steps in the order of numbers.
+    // One value per line, steps in numerical order.
     let places: Vec<usize> =
         ["\"0\": 2.5", "\"2\": 0.1", "\"10\": \"NaN\""].iter().map(|line| text.find(line).unwrap()).collect();
     assert!(places.is_sorted(), "{text}");

@@ -1,4 +1,4 @@
-//! The text of a baseline: keys sorted, one value a line, the same bytes for the same content.
+//! The text of a baseline: sorted keys, one value per line, and the same bytes for the same content.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::{Baseline, FORMAT, FORMAT_VERSION};
 use crate::number::Exact;
 
 impl Baseline {
-    /// The text of the file.
+    /// Returns the text of the file.
     pub fn to_text(&self) -> String {
         let mut out = String::from("{\n\"environment\": ");
         let settings: Vec<String> =
@@ -41,7 +41,7 @@ impl Baseline {
             .iter()
             .map(|part| {
                 let mut text = String::from("{");
-                // Most captures have no such task; their baselines need no word of it.
+                // Most captures have no such task; their baselines omit it.
                 if part.exact {
                     text.push_str("\"exact\": true, ");
                 }
@@ -57,7 +57,7 @@ impl Baseline {
     }
 }
 
-/// Items a line each, between brackets.
+/// Writes items between brackets, one per line.
 fn block(out: &mut String, [open, close]: [char; 2], items: &[String]) {
     out.push(open);
     for (index, item) in items.iter().enumerate() {
@@ -70,7 +70,7 @@ fn block(out: &mut String, [open, close]: [char; 2], items: &[String]) {
     out.push(close);
 }
 
-/// Compact JSON; every type here has a form in it.
+/// Returns compact JSON; every type used here can be serialized.
 fn json<T: Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What a module call handed on, in a line.
+//! An output of a module call, as one line.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub struct ValuePart {
 }
 
 impl ValuePart {
-    /// Looks at what the form alone does not say.
+    /// Checks the requirements that deserialization alone does not enforce.
     pub(super) fn check(&self) -> Result<(), String> {
         for value in &self.values {
             if value.split().is_none() {
@@ -43,7 +43,7 @@ impl ValuePart {
     }
 }
 
-/// What is known of one value at the boundary of a module: a list of ten, of nine where [`BoundaryValue::inputs`] is empty.
+/// A value at the boundary of a module: a list of ten items, or nine if [`BoundaryValue::inputs`] is empty.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BoundaryValue {
     /// Op and slot: `Module.h.0.mlp.MLP.forward.0 output.0`.
@@ -52,29 +52,30 @@ pub struct BoundaryValue {
     pub dtype: String,
     /// Sizes of the dimensions.
     pub shape: Vec<u64>,
-    /// Hash of the bytes: 16 digits of xxh3-128, or what the capture recorded; `None` where it recorded none.
+    /// Hash of the bytes: 16 digits of xxh3-128, or the one that the capture recorded; `None` if it recorded none.
     pub hash: Option<String>,
     /// Largest element.
     pub max: Option<f64>,
     /// Smallest element.
     pub min: Option<f64>,
-    /// Mean, in 24 bits.
+    /// Mean, with 24 bits.
     pub mean: Option<f64>,
-    /// Euclidean norm, in 24 bits.
+    /// Euclidean norm, with 24 bits.
     pub norm: Option<f64>,
-    /// Elements that are not finite.
+    /// Counts of elements that are not finite.
     pub nonfinite: NonFinite,
-    /// What the op was given and other lines made: a hash for `input.0`, else slot and hash, `parameter.bias=0123456789abcdef`.
+    /// Inputs of the op that other lines produced: a bare hash for `input.0`, otherwise slot and hash, as in
+    /// `parameter.bias=0123456789abcdef`.
     pub inputs: Vec<String>,
 }
 
-/// Elements that are not finite.
+/// Counts of elements that are not finite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NonFinite {
-    /// Nobody counted.
+    /// Not counted.
     #[default]
     Unknown,
-    /// NaN, infinite, negative infinite.
+    /// Counts of NaN, positive infinity, negative infinity.
     Counted([u64; 3]),
 }
 
@@ -83,12 +84,12 @@ impl BoundaryValue {
     pub const COLUMNS: [&'static str; 10] =
         ["name", "dtype", "shape", "hash", "max", "min", "mean", "norm", "nonfinite", "inputs"];
 
-    /// Op and slot.
+    /// Returns op and slot.
     pub fn split(&self) -> Option<(&str, &str)> {
         self.name.rsplit_once(' ').filter(|(op, slot)| !op.is_empty() && !slot.is_empty())
     }
 
-    /// Whether an element is NaN or infinite, as far as that was recorded.
+    /// Returns true if an element is NaN or infinite, as far as recorded.
     pub fn holds_nonfinite(&self) -> bool {
         let counted =
             matches!(self.nonfinite, NonFinite::Counted(kinds) if kinds.iter().any(|&count| count > 0));
@@ -106,7 +107,7 @@ impl Serialize for NonFinite {
     }
 }
 
-/// What may stand in the place of [`NonFinite`].
+/// Accepted representations of [`NonFinite`].
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -148,7 +149,7 @@ impl Serialize for BoundaryValue {
     }
 }
 
-/// A number in the digits that binary32 needs where it is one.
+/// A number with the digits that binary32 needs, if it is a binary32 value.
 struct Short(f64);
 
 impl Serialize for Short {
@@ -162,16 +163,16 @@ impl Serialize for Short {
     }
 }
 
-/// Types whose elements binary32 does not hold.
+/// Returns true for types whose elements do not fit binary32.
 fn is_wide(dtype: &str) -> bool {
     matches!(dtype, "float64" | "complex128" | "int64" | "uint64" | "int32" | "uint32")
 }
 
-/// A number as [`Short`] writes it.
+/// Reads a number written by [`Short`].
 fn long(value: Exact, dtype: &str) -> f64 {
     #[expect(clippy::cast_possible_truncation, reason = "elements of such types are binary32's")]
     let narrow = f64::from(value.0 as f32);
-    // A norm may be larger than any binary32.
+    // A norm may exceed the range of binary32.
     if is_wide(dtype) || (narrow.is_infinite() && value.0.is_finite()) { value.0 } else { narrow }
 }
 

@@ -1,4 +1,4 @@
-//! Bounds from runs: what several runs of one commit differ by, twice.
+//! Bounds derived from runs: twice the difference between several runs of one commit.
 
 mod scalars;
 mod values;
@@ -6,26 +6,26 @@ mod values;
 pub use scalars::{Spread, perturbed, scalar_rules, spreads};
 pub use values::{Run, ValueSpread, ValueSpreads, moved, value_rules, value_spreads};
 
-/// Fewest runs that say anything about a spread.
+/// Minimum number of runs for a meaningful spread.
 pub const LEAST: usize = 3;
 
-/// How much wider than the largest spread a bound is.
+/// Ratio of a bound to the largest spread.
 const FACTOR: f64 = 2.0;
 
-/// The least number with three digits that is not below `value`: a bound that people read. 0 stays 0.
+/// Returns the smallest number with three digits that is not below `value`, so that bounds are readable. 0 stays 0.
 fn rounded_up(value: f64) -> f64 {
     let text = format!("{value:.2e}");
     let near = |text: &str| text.parse::<f64>().unwrap_or(value);
     if near(&text) >= value {
         return near(&text);
     }
-    // One more in the last of the digits, as text, so that no digits are added by arithmetic.
+    // Adds one in the last digit, via text so that arithmetic adds no further digits.
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let next = near(digits).mul_add(100.0, 1.0).round() / 100.0;
     near(&format!("{next:.2}e{exponent}"))
 }
 
-/// A pattern that stands for this name alone.
+/// Returns a pattern that matches only this name.
 fn literal(name: &str) -> String {
     name.chars().fold(String::new(), |mut out, letter| {
         if matches!(letter, '*' | '?' | '[' | ']' | '{' | '}' | '\\') {

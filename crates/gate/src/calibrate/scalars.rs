@@ -7,37 +7,37 @@ use super::{FACTOR, LEAST, literal, rounded_up};
 use crate::import::Scalars;
 use crate::policy::is_of_speed;
 
-/// What was measured of one scalar.
+/// Measurements of one scalar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spread {
     /// Its name.
     pub name: String,
     /// Runs that have it.
     pub runs: usize,
-    /// Steps that all of them have.
+    /// Steps that all of these runs have.
     pub steps: usize,
-    /// Largest relative difference of two runs at a step; `None` where all runs are equal to the bit.
+    /// Largest relative difference of two runs at a step; `None` if all runs are bit-equal.
     pub relative: Option<f64>,
     /// Largest mean of the signed relative differences of two runs.
     pub bias: f64,
 }
 
 impl Spread {
-    /// Largest relative difference that is allowed; 0 where values have to be equal.
+    /// Returns the largest relative difference allowed; 0 if values must be equal.
     pub fn bound(&self) -> f64 {
         rounded_up(self.relative.unwrap_or(0.0) * FACTOR)
     }
 
-    /// Largest mean of the signed relative differences that is allowed.
+    /// Returns the largest allowed mean of the signed relative differences.
     pub fn bias_bound(&self) -> f64 {
         rounded_up(self.bias * FACTOR)
     }
 }
 
-/// The spread of every scalar that all runs have, apart from measures of speed.
+/// Returns the spread of every scalar that all runs have, except measures of speed.
 ///
 /// # Errors
-/// Which scalar cannot be calibrated, and why.
+/// Names the scalar that cannot be calibrated, and the reason.
 pub fn spreads(runs: &[Scalars]) -> Result<Vec<Spread>, String> {
     if runs.len() < LEAST {
         return Err(format!("{} runs: a spread needs {LEAST} or more runs of one commit", runs.len()));
@@ -71,7 +71,7 @@ pub fn spreads(runs: &[Scalars]) -> Result<Vec<Spread>, String> {
         let mut bias: f64 = 0.0;
         for (index, a) in all.iter().enumerate() {
             for b in all.iter().skip(index + 1) {
-                // A bound is relative to the baseline, and either may be it.
+                // A bound is relative to the baseline, and either run may be the baseline.
                 for (base, other) in [(a, b), (b, a)] {
                     let mut sum = 0.0;
                     for step in &steps {
@@ -96,7 +96,7 @@ pub fn spreads(runs: &[Scalars]) -> Result<Vec<Spread>, String> {
     Ok(found)
 }
 
-/// The rules of a policy for these spreads, each with what it rests on beside it.
+/// Returns the policy rules for these spreads, each annotated with the measurements behind it.
 pub fn scalar_rules(spreads: &[Spread]) -> String {
     let mut text = String::new();
     for spread in spreads {
@@ -130,7 +130,8 @@ pub fn scalar_rules(spreads: &[Spread]) -> String {
     text
 }
 
-/// The scalars of a run with one value of `name` moved by twice what its bound allows, or by the least there is where it has to be equal.
+/// Returns the scalars of a run with one value of `name` moved by twice its bound, or by the smallest possible amount if it must be
+/// equal.
 pub fn perturbed(run: &Scalars, spread: &Spread) -> Scalars {
     let mut run = run.clone();
     if let Some(value) = run.get_mut(&spread.name).and_then(|series| series.values_mut().last()) {
@@ -166,7 +167,7 @@ mod tests {
         let found = spreads(&apart).unwrap();
         let expected = 0.04 / 1.98;
         assert!((found[0].relative.unwrap() - expected).abs() < 1e-12);
-        // 0.040404..., in three digits.
+        // 0.040404..., to three digits.
         assert!((found[0].bound() - 0.0405).abs() < 1e-12);
         assert!(scalar_rules(&found).contains("rtol = 4.05e-2  # 3 runs, 2 steps, largest spread 2.020e-2"));
         let moved = perturbed(&apart[0], &found[0]);

@@ -1,7 +1,7 @@
-//! Bounds of values: what modules hand on, by kind of call.
+//! Bounds of values: the outputs of modules, by kind of call.
 //!
-//! Calls of one kind round alike, and a rule for each call of each module would be a policy that nobody reads; so all calls of a kind (class and
-//! phase of a module, name and phase of a function) share a bound, the one of the call that differs most.
+//! Calls of one kind round alike, and a policy with a rule for each call of each module would be unreadable. So all calls of a kind (class and
+//! phase of a module, name and phase of a function) share a bound: the one of the call that differs most.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,14 +19,14 @@ use probe_dump::{Dump, NumberSet, OpKind, OpName, Phase};
 use probe_files::map::FileAccess;
 use probe_judge::Verdict;
 
-/// Least relative error that two values of a baseline are told apart by, with room for twice as much: norms of lines have 24 bits, and those of
-/// both sides are off by half of their last one.
+/// Smallest relative error that distinguishes two values of baselines, with room for twice as much: norms in lines have 24 bits, and both sides
+/// are off by half a unit in the last place.
 const RESOLUTION: f64 = 1.0 / (1_u64 << 21) as f64;
 
-/// One run: its scalars, and its values where it has some.
+/// One run: its scalars, and its values if it has any.
 #[derive(Debug)]
 pub struct Run {
-    /// What was given.
+    /// Paths as given.
     pub paths: Vec<PathBuf>,
     /// Its scalars.
     pub scalars: Scalars,
@@ -38,7 +38,7 @@ impl Run {
     /// Opens the files of a run. Runs on the current rayon pool.
     ///
     /// # Errors
-    /// [`GateError`] when something of it cannot be read.
+    /// [`GateError`] when any of them cannot be read.
     pub fn open(paths: &[PathBuf], access: FileAccess) -> Result<Self, GateError> {
         let mut side = Side::open(paths, None, access)?;
         let everything = NumberSet::default();
@@ -57,34 +57,34 @@ impl Run {
         Ok(Self { paths: paths.to_vec(), scalars: side.scalars, values, parts })
     }
 
-    /// Whether it has values of modules.
+    /// Returns true if it has values of modules.
     pub const fn has_values(&self) -> bool {
         self.values.is_some()
     }
 
-    /// Its values, a line each.
+    /// Returns its values, one line each.
     pub fn parts(&self) -> &[ValuePart] {
         &self.parts
     }
 }
 
-/// What was measured of the calls of one kind.
+/// Measurements of the calls of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValueSpread {
-    /// The pattern that is for them, of op and slot.
+    /// Pattern that matches op and slot of these calls.
     pub pattern: String,
-    /// Runs that were held against one another.
+    /// Number of runs compared with one another.
     pub runs: usize,
-    /// Values of this kind in a run.
+    /// Number of values of this kind per run.
     pub values: usize,
-    /// Largest relative l2 error of a value between two runs; `None` where all are equal to the bit.
+    /// Largest relative l2 error of a value between two runs; `None` if all are bit-equal.
     pub relative: Option<f64>,
-    /// The value that differs most; empty where none does.
+    /// The value that differs most; empty if none differs.
     pub largest: String,
 }
 
 impl ValueSpread {
-    /// Largest `rel_l2` that is allowed; 0 where values have to be equal.
+    /// Returns the largest `rel_l2` allowed; 0 if values must be equal.
     pub fn bound(&self) -> f64 {
         self.relative.map_or(0.0, bound)
     }
@@ -93,34 +93,36 @@ impl ValueSpread {
 /// The spreads of values.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ValueSpreads {
-    /// Of each kind of call that a baseline keeps: modules, or functions where there are no modules.
+    /// Spread of each kind of call that a baseline keeps: modules, or functions if there are no modules.
     pub kinds: Vec<ValueSpread>,
-    /// Of everything else that dumps hold: functions inside modules, optimizers. Only a gate of two dumps sees them.
+    /// Spread of everything else in dumps: functions inside modules, optimizers. Only a gate of two dumps sees them.
     pub others: Option<f64>,
 }
 
 impl ValueSpreads {
-    /// Whether the runs hold no values.
+    /// Returns true if the runs hold no values.
     pub const fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }
 
-    /// Largest `rel_l2` that is allowed for values of no kind.
+    /// Returns the largest `rel_l2` allowed for values of no known kind.
     fn widest(&self) -> f64 {
         let others = self.others.map_or(0.0, bound);
         self.kinds.iter().map(ValueSpread::bound).fold(others, f64::max)
     }
 }
 
-/// The bound for values that differ by this much between runs.
+/// Returns the bound for values that differ by this much between runs.
 fn bound(relative: f64) -> f64 {
     rounded_up((relative * FACTOR).max(RESOLUTION))
 }
 
-/// The spread of every kind of call, over all pairs of runs. Empty where the runs hold no values. Runs on the current rayon pool.
+/// Returns the spread of every kind of call over all pairs of runs; empty if the runs hold no values. Runs on the current rayon
+/// pool.
 ///
 /// # Errors
-/// [`GateError`] when runs cannot be compared, or a value has no spread: it is not finite, of another type or shape, or in one run only.
+/// [`GateError`] when runs cannot be compared, or a value has no spread because it is not finite, has a different type or shape, or
+/// exists in one run only.
 pub fn value_spreads(runs: &[Run], progress: &dyn Progress) -> Result<ValueSpreads, GateError> {
     let dumps: Vec<&Dump> = runs.iter().filter_map(|run| run.values.as_ref()).collect();
     if dumps.is_empty() {
@@ -157,7 +159,8 @@ pub fn value_spreads(runs: &[Run], progress: &dyn Progress) -> Result<ValueSprea
             spreads.others = spreads.others.into_iter().chain(spread.relative).reduce(f64::max);
         }
     }
-    // Where some values differ from run to run, others may in the next run: only a program that gives the same bits everywhere is held to them.
+    // If some values differ from run to run, others may differ in the next run. Only a program whose values are all bit-equal must stay
+    // bit-equal.
     if spreads.others.is_some() || spreads.kinds.iter().any(|spread| spread.relative.is_some()) {
         for spread in &mut spreads.kinds {
             spread.relative.get_or_insert(0.0);
@@ -166,7 +169,8 @@ pub fn value_spreads(runs: &[Run], progress: &dyn Progress) -> Result<ValueSprea
     Ok(spreads)
 }
 
-/// Adds what a pair of runs shows in one step of one rank. `first`: whether it is the first pair, by which values are counted.
+/// Adds the differences of a pair of runs in one step of one rank. `first` is true for the first pair, on which values are
+/// counted.
 fn measure(
     part: &PartReport<'_>,
     runs: usize,
@@ -176,7 +180,7 @@ fn measure(
     let any_module = part.pair.ops.iter().any(|op| is_boundary(part.pair.name(op)));
     for (op, judged) in part.pair.ops.iter().zip(part.judged.slots.iter()) {
         let name = part.pair.name(op);
-        // A baseline has no lines of an op that hands nothing on.
+        // A baseline has no lines for an op without tensor results.
         if !op.slots.iter().any(|slots| {
             let (x, y) = part.pair.slot(op, slots);
             x.or(y).is_some_and(|slot| slot.side.is_result() && slot.value.tensor().is_some())
@@ -185,7 +189,7 @@ fn measure(
         }
         for (slots, judgement) in op.slots.iter().zip(judged) {
             let (x, y) = part.pair.slot(op, slots);
-            // What an op was given as well: a rule for the op is for that too.
+            // Inputs are included, because a rule for the op also applies to them.
             let Some(slot) = x.or(y).filter(|slot| slot.value.tensor().is_some()) else { continue };
             let whole = || format!("step {} rank {} {name} {}", part.pair.step, part.pair.rank, slot.path);
             let kept = is_boundary(name) || !any_module;
@@ -219,7 +223,7 @@ fn measure(
     Ok(())
 }
 
-/// The pattern for all calls like this one.
+/// Returns the pattern for all calls like this one.
 fn kind(op: &str) -> String {
     let name = OpName::parse(op);
     let phase = match name.phase() {
@@ -238,7 +242,8 @@ fn kind(op: &str) -> String {
     }
 }
 
-/// The rules of a policy for these spreads, each with what it rests on beside it; the last is for values that no run had.
+/// Returns the policy rules for these spreads, each annotated with the measurements behind it; the last rule is for
+/// values that no run had.
 pub fn value_rules(spreads: &ValueSpreads) -> String {
     let mut text = String::new();
     if spreads.is_empty() {
@@ -268,8 +273,8 @@ pub fn value_rules(spreads: &ValueSpreads) -> String {
     text
 }
 
-/// The lines of a run with one value of this kind moved by twice what its bound allows, or with other bits where it has to be equal, and the name of
-/// that value. `None` where all values of the kind are 0 or have nothing that could be moved.
+/// Returns the lines of a run with one value of this kind moved by twice its bound, or with different bits if it must be equal, and the name of that
+/// value. `None` if all values of the kind are 0 or cannot be moved.
 pub fn moved(parts: &[ValuePart], spread: &ValueSpread) -> Option<(Vec<ValuePart>, String)> {
     let pattern = globset::Glob::new(&spread.pattern).ok()?.compile_matcher();
     let mut parts = parts.to_vec();

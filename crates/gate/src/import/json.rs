@@ -1,4 +1,4 @@
-//! Objects with a step and scalars: one a line, or a list of them. Nested objects are spread out, their names joined by `/`.
+//! Objects with a step and scalars, one per line or as a list. Nested objects are flattened, their names joined by `/`.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use super::{COUNTERS, Found, STEP_NAMES, ScalarFormat, number, step, whole};
 use probe_files::limits;
 use probe_read::msprobe::with_quoted_numbers;
 
-/// The form of a JSON file, as far as its content tells.
+/// Returns the format of a JSON file, judging by its content.
 pub(super) fn kind(bytes: &[u8]) -> ScalarFormat {
     match value(bytes) {
         Ok(Value::Object(keys)) if keys.contains_key("log_history") => ScalarFormat::TrainerState,
@@ -17,12 +17,12 @@ pub(super) fn kind(bytes: &[u8]) -> ScalarFormat {
     }
 }
 
-/// A whole document; bare `NaN` and `Infinity` have become texts.
+/// Parses a whole document; bare `NaN` and `Infinity` become strings.
 pub(super) fn value(bytes: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(&with_quoted_numbers(bytes)).map_err(|error| error.to_string())
 }
 
-/// The number that a value stands for: plain, or a word such as `"nan"`.
+/// Returns the number that a value represents: a number, or a word such as `"nan"`.
 pub(super) fn as_number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
@@ -75,7 +75,7 @@ pub(super) fn lines(text: &str) -> Result<Found, String> {
     Ok(found)
 }
 
-/// The step of an entry; the inner value is `None` where it is no whole number.
+/// Returns the step of an entry; the inner value is `None` if it is not a whole number.
 #[expect(clippy::option_option, reason = "none, one that is wrong, and one")]
 fn step_of(object: &Map<String, Value>) -> Option<Option<u64>> {
     let value = STEP_NAMES.iter().find_map(|name| object.get(*name))?;
@@ -86,7 +86,7 @@ fn step_of(object: &Map<String, Value>) -> Option<Option<u64>> {
     })
 }
 
-/// Every number of an object under its full name.
+/// Adds every number of an object under its full name.
 pub(super) fn spread(
     prefix: &str,
     object: &Map<String, Value>,

@@ -1,14 +1,14 @@
-//! Lines of a step and what was measured there, as torchtitan keeps them: `1 8.048324584960938`, or more columns, which a remark above them names:
-//! `# step loss grad_norm`.
+//! Lines of a step and its measurements, as torchtitan writes them: `1 8.048324584960938`, or more columns, named by a comment above them: `# step
+//! loss grad_norm`.
 
 use std::collections::HashSet;
 
 use super::{Found, STEP_NAMES, number, step};
 
-/// Name of the one scalar where nothing names it.
+/// Name of the only scalar if no comment names it.
 const NAME: &str = "loss";
 
-/// Whether the first lines are of this form.
+/// Returns true if the first lines have this form.
 pub(super) fn is_one(bytes: &[u8]) -> bool {
     let head = String::from_utf8_lossy(bytes.get(..bytes.len().min(4096)).unwrap_or_default());
     let mut lines = head.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -54,7 +54,7 @@ pub(super) fn scalars(text: &str) -> Result<Found, String> {
     Ok(found)
 }
 
-/// Names of the columns behind the step, where a remark is of that kind.
+/// Returns the names of the columns after the step, if the comment is a header.
 fn header(remark: &str) -> Option<Vec<&str>> {
     let mut words = remark.split_ascii_whitespace();
     words.next().filter(|first| STEP_NAMES.contains(first))?;
@@ -63,7 +63,7 @@ fn header(remark: &str) -> Option<Vec<&str>> {
     (!names.is_empty() && distinct.len() == names.len()).then_some(names)
 }
 
-/// The step and the values of a line, one at least.
+/// Returns the step and the values of a line, at least one.
 fn row(line: &str) -> Option<(u64, Vec<f64>)> {
     let mut words = line.split_ascii_whitespace();
     let at = step(words.next()?)?;

@@ -1,7 +1,7 @@
-//! Golden values of Megatron-LM: an object a metric, with `start_step`, `end_step`, `step_interval` and `values`.
+//! Golden values of Megatron-LM: one object per metric, with `start_step`, `end_step`, `step_interval` and `values`.
 //!
-//! Newer files have an object of values by step, older ones a list, whose items are `step_interval` apart. `"nan"` stands where the run had
-//! no value at a step as well as where it was NaN: it stays NaN, which never passes.
+//! Newer files have an object of values by step; older ones have a list whose items are `step_interval` apart. The files write `"nan"` both
+//! for a missing value and for an actual NaN: it stays NaN, which never passes.
 
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ pub(super) fn scalars(text: &str) -> Result<Found, String> {
 
 fn add(found: &mut Found, name: &str, step: u64, value: &Value) -> Result<(), String> {
     match value {
-        // No value at this step, and said so.
+        // Explicitly no value at this step.
         Value::Null => Ok(()),
         value => {
             let number = as_number(value)

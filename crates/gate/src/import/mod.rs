@@ -1,7 +1,7 @@
-//! Scalars by step out of the files that others keep: golden values of Megatron-LM, loss texts of torchtitan, event files of `TensorBoard`,
-//! CSV, JSON Lines, `trainer_state.json`.
+//! Scalars by step from files of other tools: golden values of Megatron-LM, loss texts of torchtitan, event files of `TensorBoard`, CSV,
+//! JSON Lines, `trainer_state.json`.
 //!
-//! Nothing is made up: a value that a file does not have is not there, NaN and infinities stay what they are.
+//! Nothing is invented: a value missing from a file stays missing, and NaN and infinities are preserved.
 
 mod json;
 mod loss_text;
@@ -29,18 +29,18 @@ pub type Series = BTreeMap<u64, f64>;
 /// Scalars by name.
 pub type Scalars = BTreeMap<String, Series>;
 
-/// A form of file that scalars are read from.
+/// A file format that scalars are read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScalarFormat {
-    /// Golden values of Megatron-LM: an object a metric, with `start_step`, `step_interval` and `values`.
+    /// Golden values of Megatron-LM: one object per metric, with `start_step`, `step_interval` and `values`.
     Megatron,
-    /// Lines of step and loss, as torchtitan keeps them.
+    /// Lines of step and loss, as torchtitan writes them.
     LossText,
     /// Event files of `TensorBoard`, or a folder of them.
     TensorBoard,
     /// A table with a header, separated by commas, semicolons or tabs.
     Csv,
-    /// An object a line, or a list of objects.
+    /// One object per line, or a list of objects.
     JsonLines,
     /// `trainer_state.json` of Hugging Face's trainer.
     TrainerState,
@@ -51,7 +51,7 @@ impl ScalarFormat {
     pub const ALL: [Self; 6] =
         [Self::Megatron, Self::LossText, Self::TensorBoard, Self::Csv, Self::JsonLines, Self::TrainerState];
 
-    /// The word on the command line.
+    /// Returns the word used on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Megatron => "megatron",
@@ -63,7 +63,7 @@ impl ScalarFormat {
         }
     }
 
-    /// What it is, for people.
+    /// Returns the description for people.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Megatron => "golden values of Megatron-LM",
@@ -93,28 +93,28 @@ impl FromStr for ScalarFormat {
     }
 }
 
-/// What was found in a file.
+/// Content imported from a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Imported {
     /// Form of the file.
     pub format: ScalarFormat,
     /// Its scalars; at least one has a value.
     pub scalars: Scalars,
-    /// What was left out or overwritten, in words.
+    /// Descriptions of values that were left out or overwritten.
     pub notes: Vec<String>,
 }
 
-/// What a reader of one format found.
+/// Result of the reader of one format.
 #[derive(Debug, Default)]
 struct Found {
     scalars: Scalars,
     notes: Vec<String>,
-    /// Values that took the place of another one of the same step.
+    /// Number of values that replaced another one of the same step.
     replaced: u64,
 }
 
 impl Found {
-    /// Adds a value; a later one of the same step takes the place of the earlier.
+    /// Adds a value; a later value of the same step replaces the earlier one.
     fn add(&mut self, name: &str, step: u64, value: f64) {
         let series = match self.scalars.get_mut(name) {
             Some(series) => series,
@@ -124,10 +124,11 @@ impl Found {
     }
 }
 
-/// Reads the scalars of the file, or of the folder of event files, at `path`. Its form is told from its content where none is given.
+/// Reads the scalars of the file, or of the folder of event files, at `path`. The format is detected from the content if none is
+/// given.
 ///
 /// # Errors
-/// [`ReadError`] that names file and place.
+/// [`ReadError`] naming file and place.
 pub fn import(path: &Path, format: Option<ScalarFormat>) -> Result<Imported, ReadError> {
     let metadata = fs::metadata(path).map_err(|source| ReadError::io(path, source))?;
     if metadata.is_dir() {
@@ -141,10 +142,10 @@ pub fn import(path: &Path, format: Option<ScalarFormat>) -> Result<Imported, Rea
     finished(path, format, read(path, &bytes, format)?)
 }
 
-/// Reads scalars from the bytes of a file; `path` is what errors name.
+/// Reads scalars from the bytes of a file; `path` is used in errors.
 ///
 /// # Errors
-/// [`ReadError`] that names the place.
+/// [`ReadError`] naming the place.
 pub fn import_bytes(path: &Path, bytes: &[u8], format: Option<ScalarFormat>) -> Result<Imported, ReadError> {
     let format = match format {
         Some(format) => format,
@@ -189,7 +190,7 @@ fn finished(path: &Path, format: ScalarFormat, found: Found) -> Result<Imported,
     Ok(Imported { format, scalars, notes })
 }
 
-/// The bytes of a file, within the limit.
+/// Returns the bytes of a file, within the size limit.
 fn content(path: &Path) -> Result<Vec<u8>, ReadError> {
     let file = fs::File::open(path).map_err(|source| ReadError::io(path, source))?;
     let mut bytes = Vec::new();
@@ -206,7 +207,7 @@ fn content(path: &Path) -> Result<Vec<u8>, ReadError> {
     Ok(bytes)
 }
 
-/// The form of a file, told from its content and, where that leaves it open, from its name.
+/// Detects the format of a file from its content and, if that is ambiguous, from its name.
 fn detect(path: &Path, bytes: &[u8]) -> Result<ScalarFormat, ReadError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     if name.contains("tfevents") || tensorboard::is_record(bytes) {
@@ -229,20 +230,20 @@ fn detect(path: &Path, bytes: &[u8]) -> Result<ScalarFormat, ReadError> {
     }
 }
 
-/// A number as logs write it, with words for those that have no digits.
+/// Parses a number as logs write it, including words for non-finite numbers.
 fn number(text: &str) -> Option<f64> {
     let text = text.trim();
-    // `1_000` and hexadecimal are no numbers to Rust either; `infinity` and `nan` are, in any case.
+    // Rust rejects `1_000` and hexadecimal too; it accepts `infinity` and `nan` in any case.
     text.parse().ok()
 }
 
-/// A step as logs write it: a whole number, also as `10.0`.
+/// Parses a step as logs write it: a whole number, possibly as `10.0`.
 fn step(text: &str) -> Option<u64> {
     let text = text.trim();
     text.parse().ok().or_else(|| whole(text.parse().ok()?))
 }
 
-/// A whole number that a float holds exactly.
+/// Converts a whole number that a float represents exactly.
 fn whole(value: f64) -> Option<u64> {
     const LIMIT: f64 = 9_007_199_254_740_992.0; // 2^53
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the range checked")]
@@ -250,7 +251,7 @@ fn whole(value: f64) -> Option<u64> {
     ((0.0..=LIMIT).contains(&value) && value.fract().abs().to_bits() == 0).then_some(cast)
 }
 
-/// Names that a log may give its steps, the first that is there counts.
+/// Names that logs use for the step; the first one present wins.
 const STEP_NAMES: [&str; 8] = [
     "step",
     "global_step",
@@ -262,5 +263,5 @@ const STEP_NAMES: [&str; 8] = [
     "_step",
 ];
 
-/// What counts epochs or time beside the steps, and is no result of the training.
+/// Columns that count epochs or time beside the steps and are not results of the training.
 const COUNTERS: [&str; 6] = ["epoch", "epochs", "timestamp", "wall_time", "_timestamp", "_runtime"];

@@ -1,11 +1,11 @@
-//! Tables with a header: a column of steps, and a column for each scalar.
+//! Tables with a header: a column of steps, and one column per scalar.
 
 use super::{COUNTERS, Found, STEP_NAMES, number, step};
 
-/// Separators, the first that stands in the header counts.
+/// Candidate separators; the first one found in the header wins.
 const SEPARATORS: [u8; 3] = [b'\t', b';', b','];
 
-/// Whether the first line is a header of such a table.
+/// Returns true if the first line is the header of such a table.
 pub(super) fn is_one(bytes: &[u8]) -> bool {
     let head = String::from_utf8_lossy(bytes.get(..bytes.len().min(4096)).unwrap_or_default());
     let line = head.lines().next().unwrap_or_default();
@@ -27,7 +27,7 @@ pub(super) fn scalars(text: &str) -> Result<Found, String> {
     let steps = step_column(&plain_names)
         .ok_or_else(|| format!("line 1: no step column; name one {}", STEP_NAMES[..4].join(", ")))?;
     let mut found = Found::default();
-    // The first cell of a column that is no number; such a column is no scalar, unless others of it are.
+    // The first non-numeric cell of each column; such a column is not a scalar, unless other cells of it are numbers.
     let mut texts: Vec<Option<(u64, String)>> = vec![None; names.len()];
     for row in reader.records() {
         let row = row.map_err(|error| said(&error))?;

@@ -1,8 +1,8 @@
-//! Event files of `TensorBoard`: records framed as `TFRecord` writes them, each a protobuf message `Event`.
+//! Event files of `TensorBoard`: records in `TFRecord` framing, each a protobuf message `Event`.
 //!
-//! Of the messages only what leads to scalars is read: `Event { step = 2, summary = 5 }`, `Summary { value = 1 }`,
-//! `Value { tag = 1, simple_value = 2, tensor = 8 }`, `TensorProto { dtype = 1, tensor_shape = 2, tensor_content = 4, half_val = 13,
-//! float_val = 5, double_val = 6, int_val = 7, int64_val = 10 }`. Both forms of a scalar are known: `simple_value`, and a tensor of one element.
+//! Only the fields that lead to scalars are read: `Event { step = 2, summary = 5 }`, `Summary { value = 1 }`, `Value { tag = 1, simple_value =
+//! 2, tensor = 8 }`, `TensorProto { dtype = 1, tensor_shape = 2, tensor_content = 4, half_val = 13, float_val = 5, double_val = 6, int_val = 7,
+//! int64_val = 10 }`. Both forms of a scalar are supported: `simple_value`, and a tensor of one element.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,17 @@ use super::{Found, content};
 use probe_files::limits;
 use probe_read::ReadError;
 
-/// Most bytes of one record: an image or a graph in it is passed over, not read.
+/// Maximum size of a record in bytes: an image or a graph in it is skipped, not read.
 const MAX_RECORD: usize = 1 << 30;
 
-/// Folders that are named where it has to be said which there are.
+/// Maximum number of folders named in a message that lists them.
 const NAMED: usize = 5;
 
-/// Reads every event file of a folder, the oldest first: their names hold the time they were begun.
+/// Reads every event file of a folder, oldest first: file names contain the start time.
 pub(super) fn folder(path: &Path) -> Result<Found, ReadError> {
     let (files, folders) = listed(path)?;
-    // Runs of one experiment, or what `add_scalars` and `add_hparams` write beside a run: which of them is meant cannot be known.
+    // Runs of one experiment, or the folders that `add_scalars` and `add_hparams` write beside a run: it is ambiguous which one
+    // is meant.
     let runs: Vec<String> = folders
         .iter()
         .filter(|folder| listed(folder).is_ok_and(|(files, _)| !files.is_empty()))
@@ -52,7 +53,7 @@ pub(super) fn folder(path: &Path) -> Result<Found, ReadError> {
     Ok(found)
 }
 
-/// Event files of a folder in the order of their names, and the folders in it.
+/// Returns the event files of a folder sorted by name, and its subfolders.
 fn listed(path: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ReadError> {
     let entries = fs::read_dir(path).map_err(|source| ReadError::io(path, source))?;
     let mut paths: Vec<PathBuf> =
@@ -64,13 +65,13 @@ fn listed(path: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ReadError> {
     Ok((files, folders))
 }
 
-/// Whether the bytes begin with a record whose length agrees with its checksum.
+/// Returns true if the bytes begin with a record whose length matches its checksum.
 pub(super) fn is_record(bytes: &[u8]) -> bool {
     let head = bytes.first_chunk::<8>().zip(bytes.get(8..12).and_then(<[u8]>::first_chunk::<4>));
     head.is_some_and(|(length, sum)| masked_crc(length) == u32::from_le_bytes(*sum))
 }
 
-/// Adds the scalars of one event file. A record that breaks off at its end was being written; what stands before it counts.
+/// Adds the scalars of one event file. A truncated last record was still being written; everything before it counts.
 pub(super) fn events(path: &Path, bytes: &[u8], found: &mut Found) -> Result<(), ReadError> {
     let wrong = |at: usize, what: &str| ReadError::format(path, format!("byte {at}: {what}"));
     let mut skipped = 0_u64;
@@ -114,7 +115,7 @@ pub(super) fn events(path: &Path, bytes: &[u8], found: &mut Found) -> Result<(),
     Ok(())
 }
 
-/// One message `Event`. `None` where it does not follow the wire format.
+/// Reads one message `Event`. `None` if it violates the wire format.
 fn event(data: &[u8], found: &mut Found, skipped: &mut u64) -> Option<()> {
     let (mut step, mut summaries) = (0_i64, Vec::new());
     let mut fields = Fields(data);
@@ -139,7 +140,7 @@ fn event(data: &[u8], found: &mut Found, skipped: &mut u64) -> Option<()> {
     Some(())
 }
 
-/// One message `Summary.Value`: tag and number; the inner value is `None` where it is no scalar.
+/// Reads one message `Summary.Value`: tag and number; the inner value is `None` if it is not a scalar.
 #[expect(clippy::option_option, reason = "broken, no scalar, and a number")]
 fn scalar(data: &[u8]) -> Option<Option<(&str, f64)>> {
     let (mut tag, mut value) = ("", None);
@@ -155,7 +156,8 @@ fn scalar(data: &[u8]) -> Option<Option<(&str, f64)>> {
     Some(value.map(|value| (tag, value)))
 }
 
-/// The one element of a message `TensorProto`; the inner value is `None` where it holds another number of elements or no numbers.
+/// Reads the single element of a message `TensorProto`; the inner value is `None` if it has another number of elements, or no
+/// numbers.
 #[expect(clippy::option_option, reason = "broken, no scalar, and a number")]
 fn tensor_value(data: &[u8]) -> Option<Option<f64>> {
     let (mut dtype, mut elements, mut raw, mut listed) = (0, Some(1_u64), None, None);
@@ -165,7 +167,7 @@ fn tensor_value(data: &[u8]) -> Option<Option<f64>> {
             (1, Wire::Varint(value)) => dtype = value,
             (2, Wire::Bytes(shape)) => elements = element_count(shape)?,
             (4, Wire::Bytes(content)) => raw = Some(content),
-            // One value stands by itself or packed.
+            // A single value is either plain or packed.
             (5, Wire::Fixed32(bits)) => listed = Some(f64::from(f32::from_bits(bits))),
             (5, Wire::Bytes(packed)) => {
                 listed = packed.first_chunk().map(|bytes| f64::from(f32::from_le_bytes(*bytes)));
@@ -185,7 +187,7 @@ fn tensor_value(data: &[u8]) -> Option<Option<f64>> {
     Some(raw.map_or(listed, |content| element(dtype, content)))
 }
 
-/// Elements of a message `TensorShapeProto`; the inner value is `None` where the product passes 2^64.
+/// Returns the element count of a message `TensorShapeProto`; the inner value is `None` if the product exceeds 2^64.
 #[expect(clippy::option_option, reason = "no message, too many, and a number")]
 fn element_count(shape: &[u8]) -> Option<Option<u64>> {
     let mut count = Some(1_u64);
@@ -204,7 +206,7 @@ fn element_count(shape: &[u8]) -> Option<Option<u64>> {
     Some(count)
 }
 
-/// The element in the raw bytes of a tensor; `None` for types that are no plain numbers.
+/// Returns the element in the raw bytes of a tensor; `None` for types that are not plain numbers.
 fn element(dtype: u64, content: &[u8]) -> Option<f64> {
     match dtype {
         1 => content.first_chunk().map(|bytes| f64::from(f32::from_le_bytes(*bytes))),
@@ -218,7 +220,7 @@ fn element(dtype: u64, content: &[u8]) -> Option<f64> {
     }
 }
 
-/// A number of 16 bits: float16 (19) or bfloat16 (14).
+/// Returns a 16-bit number: float16 (19) or bfloat16 (14).
 fn half_value(dtype: u64, bits: u64) -> Option<f64> {
     let bits = u16::try_from(bits).ok()?;
     match dtype {
@@ -228,7 +230,7 @@ fn half_value(dtype: u64, bits: u64) -> Option<f64> {
     }
 }
 
-/// What a field holds.
+/// Value of a field.
 enum Wire<'a> {
     Varint(u64),
     Fixed64(u64),
@@ -240,7 +242,7 @@ enum Wire<'a> {
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// The next field with its number; the inner value is `None` at the end.
+    /// Returns the next field with its number; the inner value is `None` at the end.
     #[expect(clippy::option_option, reason = "broken, the end, and a field")]
     fn next(&mut self) -> Option<Option<(u64, Wire<'a>)>> {
         if self.0.is_empty() {
@@ -255,7 +257,7 @@ impl<'a> Fields<'a> {
                 Wire::Bytes(self.take(length)?)
             }
             5 => Wire::Fixed32(u32::from_le_bytes(*self.take(4)?.first_chunk()?)),
-            // Groups are not in use.
+            // Groups are not used.
             _ => return None,
         };
         Some(Some((key >> 3, wire)))
@@ -280,12 +282,13 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Checksum of a record: CRC-32C, turned and shifted so that a checksum of bytes that hold checksums is no special case.
+/// Returns the checksum of a record: CRC-32C, rotated and offset so that a checksum of bytes that contain checksums is
+/// not a special case.
 pub(super) fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// CRC-32 with Castagnoli's polynomial, reflected.
+/// Returns the CRC-32 with the Castagnoli polynomial, reflected.
 fn crc32c(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
         let mut table = [0_u32; 256];
@@ -310,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_checksum_is_that_of_the_standard() {
-        // Check value of CRC-32C, and a vector of RFC 3720, B.4.
+        // Check value of CRC-32C, and a test vector of RFC 3720, B.4.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
     }

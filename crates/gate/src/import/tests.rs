@@ -76,7 +76,7 @@ fn columns_of_loss_texts_are_named_by_a_remark() {
             "# step loss grad_norm\n1 8.0 2.0\n2 7.0\n",
             "line 3: expected a step and loss, grad_norm, found \"2 7.0\"",
         ),
-        // Nothing says which is which.
+        // Nothing names the columns.
         ("1 8.0 2.0\n", "line 1: expected a step and loss, found"),
         ("# step loss loss\n1 8.0 2.0\n", "line 2: expected a step and loss, found"),
     ] {
@@ -136,7 +136,7 @@ fn a_trainer_state_is_read_without_its_summary() {
     assert_eq!(names, ["grad_norm", "learning_rate", "loss"]);
 }
 
-/// A record of an event file.
+/// Returns a record of an event file.
 fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     [&length[..], &masked_crc(&length).to_le_bytes(), data, &masked_crc(data).to_le_bytes()].concat()
@@ -153,7 +153,7 @@ fn event(step: u8, value: &[u8]) -> Vec<u8> {
 fn event_file() -> Vec<u8> {
     let tag = |name: &str| field(1, name.as_bytes());
     let simple = [tag("loss"), [&[2 << 3 | 5][..], &2.5_f32.to_le_bytes()].concat()].concat();
-    // The form that torch's and TensorFlow's newer writers use: a tensor without dimensions.
+    // The form used by the newer writers of torch and TensorFlow: a tensor without dimensions.
     let of_floats = field(8, &[&[1 << 3, 1][..], &field(5, &0.1_f32.to_le_bytes())].concat());
     let of_content =
         field(8, &[&[1 << 3, 2][..], &field(2, &[]), &field(4, &0.3_f64.to_le_bytes())].concat());
@@ -178,10 +178,10 @@ fn event_files_are_read_in_both_forms_and_their_checksums_hold() {
     assert_eq!(points(&found, "loss"), [(1, 2.5)]);
     assert_eq!(points(&found, "acc"), [(1, f64::from(0.1_f32)), (2, 0.3)]);
     assert!(found.notes[0].starts_with("1 values that are not scalars"), "{:?}", found.notes);
-    // A record that was being written.
+    // A record that was still being written.
     let cut = import_bytes(path, &bytes[..bytes.len() - 3], None).unwrap();
     assert!(cut.notes[0].contains("breaks off"), "{:?}", cut.notes);
-    // Any other damage is one, wherever it is.
+    // Any other damage is an error, wherever it is.
     for place in 0..bytes.len() - 60 {
         let mut damaged = bytes.clone();
         damaged[place] ^= 0x10;
@@ -190,7 +190,7 @@ fn event_files_are_read_in_both_forms_and_their_checksums_hold() {
     }
 }
 
-/// A file of `testdata/scalars`, which the programs that it is named after wrote.
+/// Returns the path of a file of `testdata/scalars`, written by the program that it is named after.
 fn real(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scalars").join(name)
 }

@@ -15,7 +15,7 @@ pub(super) fn scalars(text: &str) -> Result<Found, String> {
         let Value::Object(entry) = entry else {
             return Err(format!("log_history {index}: expected an object"));
         };
-        // What the trainer says at its end of the whole run is no value of a step.
+        // The trainer's final summary of the whole run is not a value of a step.
         if entry.contains_key("train_runtime") {
             found.notes.push("the summary of the whole run was left out".into());
             continue;

@@ -1,4 +1,4 @@
-//! A day.
+//! Calendar dates.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,10 +12,10 @@ pub struct Date {
 }
 
 impl Date {
-    /// Before any other day.
+    /// The earliest day.
     pub const FIRST: Self = Self { year: 0, month: 1, day: 1 };
 
-    /// A day; `None` where the calendar has none of it.
+    /// Creates a day; `None` if it is not in the calendar.
     pub fn new(year: u16, month: u8, day: u8) -> Option<Self> {
         let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
         let days = match month {
@@ -28,14 +28,14 @@ impl Date {
         (1..=days).contains(&day).then_some(Self { year: year.into(), month, day })
     }
 
-    /// Today.
+    /// Returns today.
     pub fn today() -> Self {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Self::of_day(i64::try_from(seconds / 86_400).unwrap_or(0))
     }
 
-    /// The day that is so many days after 1970-01-01: the calendar repeats every 146,097 days, and years begin in March, so that the odd day
-    /// of leap years is the last (Hinnant, "chrono-compatible low-level date algorithms").
+    /// Returns the day this many days after 1970-01-01. The calendar repeats every 146,097 days, and years begin in March here, so that the
+    /// leap day comes last (Hinnant, "chrono-compatible low-level date algorithms").
     fn of_day(days: i64) -> Self {
         let days = days + 719_468;
         let era = days.div_euclid(146_097);

@@ -11,7 +11,7 @@ use super::{
 use probe_dump::NumberSet;
 use probe_judge::{RuleEntry, Rules};
 
-/// The version of the schema.
+/// Version of the schema.
 const VERSION: u32 = 1;
 
 #[derive(Deserialize)]
@@ -129,7 +129,7 @@ pub(super) fn parse(text: &str, today: Date) -> Result<Policy, String> {
     })
 }
 
-/// Validates the entries of a list; a mistake is named by the place of its entry.
+/// Validates the entries of a list; an error names the position of its entry.
 fn numbered<T, U>(
     name: &str,
     entries: Vec<T>,
@@ -156,7 +156,7 @@ impl ScalarEntry {
     fn validate(self) -> Result<ScalarRule, String> {
         let pattern = Pattern::new(&self.name)?;
         for (name, bound) in [("rtol", self.rtol), ("atol", self.atol), ("bias", self.bias)] {
-            // An infinite bound passes everything, and is no bound.
+            // An infinite bound passes everything, so it is not a bound.
             if let Some(bound) = bound.filter(|bound| !bound.is_finite() || *bound < 0.0) {
                 return Err(format!("{name} = {bound} is not a bound"));
             }

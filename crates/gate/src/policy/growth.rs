@@ -1,17 +1,17 @@
-//! What a policy allows that another one did not: every bound that grew.
+//! Bounds that one policy allows and another did not: every bound that grew.
 
 use std::fmt;
 
 use super::{Effect, Mode, Policy, ScalarRule, Worse};
 
-/// One bound that is looser than it was.
+/// A bound that is looser than before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Growth {
-    /// What: `scalar "loss" rtol`.
+    /// Name of the bound, such as `scalar "loss" rtol`.
     pub what: String,
-    /// As it was.
+    /// The old bound.
     pub old: String,
-    /// As it is.
+    /// The new bound.
     pub new: String,
 }
 
@@ -21,7 +21,7 @@ impl fmt::Display for Growth {
     }
 }
 
-/// Everything that `new` allows and `old` did not.
+/// Returns everything that `new` allows and `old` did not.
 pub fn growth(old: &Policy, new: &Policy) -> Vec<Growth> {
     let mut grown = Vec::new();
     scalars(old, new, &mut grown);
@@ -56,7 +56,7 @@ pub fn growth(old: &Policy, new: &Policy) -> Vec<Growth> {
         let text = |set: &Option<probe_dump::NumberSet>| {
             set.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string)
         };
-        // A set of its own may leave out what the other asks for; whether it does depends on the baseline.
+        // An explicit set may omit something that the other requires; whether it does depends on the baseline.
         add(name, a != b && b.is_some(), text(a), text(b));
     }
     let (a, b) = (old.budget, new.budget);
@@ -87,12 +87,12 @@ pub fn growth(old: &Policy, new: &Policy) -> Vec<Growth> {
     grown
 }
 
-/// Bounds of a rule by name; a rule without one of them has no bound there.
+/// Returns the bounds of a rule by name; an omitted bound is infinite.
 fn bounds(rule: &ScalarRule) -> [(&'static str, f64); 5] {
     let given = |bound: Option<f64>| bound.unwrap_or(f64::INFINITY);
     #[expect(clippy::cast_precision_loss, reason = "bounds of ulp are small")]
     let ulp = rule.ulp.map(|bound| bound as f64);
-    // Equal to the bit is within any bound.
+    // Bit-equal values are within any bound.
     let exact = |bound: f64| if rule.exact { 0.0 } else { bound };
     let exactly = if rule.exact { 0.0 } else { f64::INFINITY };
     [
@@ -109,7 +109,7 @@ fn shown(bound: f64) -> String {
 }
 
 fn scalars(old: &Policy, new: &Policy, grown: &mut Vec<Growth>) {
-    // Patterns of both, so that a rule which is gone is seen as well.
+    // Patterns of both policies, so that a removed rule is noticed too.
     let mut names: Vec<&str> =
         old.scalars.iter().chain(&new.scalars).map(|rule| rule.pattern.text()).collect();
     names.sort_unstable();
@@ -143,7 +143,7 @@ fn values(old: &Policy, new: &Policy, grown: &mut Vec<Growth>) {
     for (pattern, text) in &before {
         match after.iter().find(|(other, _)| other == pattern) {
             Some((_, now)) if now == text => {}
-            // Which way a bound on a similarity points is the rule's own affair.
+            // The rule knows in which direction a bound on a similarity points.
             Some((_, now)) if !new.values.is_looser(&old.values, pattern) => _ = now,
             Some((_, now)) => {
                 grown.push(Growth {

@@ -1,6 +1,6 @@
-//! `probe-gate.toml`: what a gate demands. A closed schema; nothing in it is evaluated.
+//! `probe-gate.toml`: the requirements of a gate. The schema is closed, and nothing in it is evaluated.
 //!
-//! An unknown key, a pattern that matches nothing and a waiver that has expired are mistakes, not silence: each ends the gate before it judges.
+//! An unknown key, a pattern that matches nothing and an expired waiver are errors, not ignored: each ends the gate before it judges.
 
 mod date;
 mod file;
@@ -25,11 +25,11 @@ use probe_files::limits;
 use probe_files::settings::{self, SettingsError};
 use probe_judge::Rules;
 
-/// How the baseline was made.
+/// Way in which the baseline was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// At another time, perhaps elsewhere: a failure in another environment is drift.
+    /// At another time, perhaps on another machine: a failure in a different environment is drift.
     #[default]
     Golden,
     /// On the same machine in the same job: nothing drifts.
@@ -37,7 +37,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The word in the policy and in reports.
+    /// Returns the word used in the policy and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Golden => "golden",
@@ -46,7 +46,7 @@ impl Mode {
     }
 }
 
-/// What a finding that does not blame the commit does to the exit code.
+/// Effect on the exit code of a finding that does not blame the commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
@@ -57,14 +57,14 @@ pub enum Effect {
     Neutral,
 }
 
-/// What has to be there; else the gate has proved nothing.
+/// Data that must be present; otherwise the gate has proved nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Require {
-    /// Steps that both sides must have; all of the baseline's where none are named.
+    /// Steps that both sides must have; all steps of the baseline if `None`.
     pub steps: Option<NumberSet>,
-    /// Ranks that both sides must have; all of the baseline's where none are named.
+    /// Ranks that both sides must have; all ranks of the baseline if `None`.
     pub ranks: Option<NumberSet>,
-    /// Least share of the baseline's values that must be found again, from 0 to 1.
+    /// Minimum share of the baseline's values that must be found in the candidate, from 0 to 1.
     pub min_pairs: f64,
 }
 
@@ -77,44 +77,44 @@ impl Default for Require {
 /// Settings of the environment, as patterns of their names.
 #[derive(Debug, Clone)]
 pub struct EnvironmentRules {
-    /// Must be the same: otherwise the runs are not comparable.
+    /// Settings that must be the same; otherwise the runs are not comparable.
     pub same: Vec<Pattern>,
-    /// Where one differs, a failure is called drift; the others are not looked at.
+    /// Settings that turn a failure into drift if one of them differs; the others are ignored.
     pub report: Vec<Pattern>,
 }
 
-/// Ops that may be at fault without failing the gate.
+/// Numbers of ops that may be at fault without failing the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Budget {
     /// Ops whose results differ although their inputs agree.
     pub introduces: u64,
     /// Ops that make an error much larger.
     pub amplifies: u64,
-    /// Ops without partner; `None` for any number, whose results are judged all the same.
+    /// Unpaired ops; `None` allows any number, but their results are still judged.
     pub unpaired: Option<u64>,
 }
 
-/// A fault that is known and let pass until a day.
+/// A known fault that is allowed until a given day.
 #[derive(Debug, Clone)]
 pub struct Waiver {
     /// Names of ops, values or scalars.
     pub pattern: Pattern,
-    /// The last day that it holds.
+    /// The last day on which it is valid.
     pub until: Date,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Where it is followed up.
+    /// Issue where it is tracked.
     pub issue: Option<String>,
 }
 
 impl Waiver {
-    /// Whether it is for this name, or this value of an op.
+    /// Returns true if it covers this name, or this value of an op.
     pub(super) fn covers(&self, name: &str, slot: &str) -> bool {
         self.pattern.matches(name) || (!slot.is_empty() && self.pattern.matches(&format!("{name}.{slot}")))
     }
 }
 
-/// A pattern of names: `*` stands for anything.
+/// A pattern of names, in which `*` matches anything.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     text: String,
@@ -125,18 +125,19 @@ impl Pattern {
     /// Reads a pattern.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the error.
     pub fn new(text: &str) -> Result<Self, String> {
         let glob = Glob::new(text).map_err(|error| format!("pattern {text:?}: {}", error.kind()))?;
         Ok(Self { text: text.to_owned(), matcher: glob.compile_matcher() })
     }
 
-    /// As it was written.
+    /// Returns the pattern as written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether a name is of the pattern. A name that is the pattern's own text always is: names of metrics may hold brackets.
+    /// Returns true if the name matches. A name equal to the pattern's text always matches, because names of metrics may
+    /// contain brackets.
     pub fn matches(&self, name: &str) -> bool {
         self.text == name || self.matcher.is_match(name)
     }
@@ -145,27 +146,27 @@ impl Pattern {
 /// A policy.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// File it was read from; `None` for the default.
+    /// File it was read from; `None` for the default policy.
     pub path: Option<PathBuf>,
-    /// How the baseline was made.
+    /// Mode in which the baseline was made.
     pub mode: Mode,
-    /// The baseline, where the command line names none.
+    /// The baseline to use if the command line names none.
     pub baseline: Option<PathBuf>,
-    /// What drift does.
+    /// Effect of drift.
     pub on_drift: Effect,
-    /// What a result that changes by itself does.
+    /// Effect of a flaky result.
     pub on_flaky: Effect,
-    /// What has to be there.
+    /// Data that must be present.
     pub require: Require,
-    /// What is asked of the environment.
+    /// Requirements on the environment.
     pub environment: EnvironmentRules,
-    /// Rules for scalars; the first that matches counts. Where there are none, all have to be equal, apart from measures of speed.
+    /// Rules for scalars; the first match wins. Without rules, all scalars must be equal, except measures of speed.
     pub scalars: Vec<ScalarRule>,
-    /// Rules for values of ops, as in tolerance files; the first that matches counts.
+    /// Rules for values of ops, as in tolerance files; the first match wins.
     pub values: Rules,
     /// Ops that may be at fault.
     pub budget: Budget,
-    /// Faults that are let pass.
+    /// Faults that are allowed.
     pub waivers: Vec<Waiver>,
 }
 
@@ -192,10 +193,10 @@ fn everything() -> Vec<Pattern> {
 }
 
 impl Policy {
-    /// Reads a file; `today` is what waivers are held against.
+    /// Reads a file; waivers are checked against the date `today`.
     ///
     /// # Errors
-    /// [`GateError::Settings`] that names the file and the line or the entry.
+    /// [`GateError::Settings`] naming the file and the line or entry.
     pub fn from_file(path: &Path, today: Date) -> Result<Self, GateError> {
         let size = std::fs::metadata(path).map_or(0, |file| file.len());
         if size > limits::MAX_POLICY_BYTES {
@@ -203,7 +204,7 @@ impl Policy {
             return Err(SettingsError::Format { path: path.into(), message }.into());
         }
         let mut policy = settings::load(path, |text| Self::parse(text, today))?;
-        // Beside the policy, wherever the gate is called from.
+        // The path is relative to the policy, wherever the gate is run.
         let folder = path.parent().unwrap_or(Path::new(""));
         policy.baseline = policy.baseline.map(|baseline| folder.join(baseline));
         policy.path = Some(path.to_path_buf());
@@ -213,17 +214,17 @@ impl Policy {
     /// Reads a policy from TOML text.
     ///
     /// # Errors
-    /// What is wrong, on one line.
+    /// A one-line description of the error.
     pub fn parse(text: &str, today: Date) -> Result<Self, String> {
         file::parse(text, today)
     }
 
-    /// The rule for a scalar, and the place of that rule among them. `None` where the policy names other scalars and not this one, and for
+    /// Returns the rule for a scalar and its index among the rules. `None` if the policy names other scalars but not this one, and for
     /// measures of speed that it does not name.
     pub fn scalar(&self, name: &str) -> Option<(Option<usize>, &ScalarRule)> {
         let found = self.scalars.iter().enumerate().find(|(_, rule)| {
             rule.pattern.matches(name)
-                // A pattern for all is about results; who wants speed gated says so.
+                // A catch-all pattern covers only results; gating speed must be explicit.
                 && (!is_of_speed(name) || rule.pattern.text() != "*")
         });
         match found {

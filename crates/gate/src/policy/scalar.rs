@@ -7,21 +7,21 @@ use serde::Deserialize;
 
 use super::Pattern;
 
-/// On which side of the baseline a scalar is worse.
+/// Direction in which a scalar gets worse than the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Worse {
-    /// Above it: a loss.
+    /// Higher is worse, as for a loss.
     Higher,
-    /// Below it: a score.
+    /// Lower is worse, as for a score.
     Lower,
-    /// On either side.
+    /// Both directions are worse.
     #[default]
     Both,
 }
 
 impl Worse {
-    /// The word in the policy.
+    /// Returns the word used in the policy.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Higher => "higher",
@@ -30,7 +30,7 @@ impl Worse {
         }
     }
 
-    /// The part of a signed difference that is to the worse.
+    /// Returns the part of a signed difference that is for the worse.
     pub fn part(self, difference: f64) -> f64 {
         match self {
             Self::Higher => difference.max(0.0),
@@ -40,30 +40,30 @@ impl Worse {
     }
 }
 
-/// Bounds of the scalars of a pattern. All that are given hold, at every step.
+/// Bounds of the scalars of a pattern. All of the given bounds must hold at every step.
 #[derive(Debug, Clone)]
 pub struct ScalarRule {
-    /// Names.
+    /// Names that the rule covers.
     pub pattern: Pattern,
-    /// Equal to the bit.
+    /// True if values must be bit-equal.
     pub exact: bool,
-    /// Not judged.
+    /// True if the scalars are not judged.
     pub ignore: bool,
     /// Largest difference relative to the magnitude of the baseline's value.
     pub rtol: Option<f64>,
-    /// Largest difference.
+    /// Largest absolute difference.
     pub atol: Option<f64>,
-    /// Largest distance in units in the last place: of binary32 where all values of both sides are such numbers, else of binary64.
+    /// Largest distance in ULP, of binary32 if all values of both sides are binary32 values, else of binary64.
     pub ulp: Option<u64>,
     /// Largest mean of the signed relative differences of all steps.
     pub bias: Option<f64>,
-    /// The side that the bounds are for.
+    /// Direction in which the bounds apply.
     pub worse: Worse,
 }
 
-/// What holds where no policy says otherwise: equal to the bit.
+/// The default if no policy says otherwise: bit-equal.
 pub static DEFAULT_RULE: LazyLock<ScalarRule> = LazyLock::new(|| ScalarRule {
-    // A literal that no test could break.
+    // A literal that cannot be an invalid pattern.
     pattern: Pattern::new("*").unwrap_or_else(|_| unreachable!("an asterisk is a pattern")),
     exact: true,
     ignore: false,
@@ -75,11 +75,11 @@ pub static DEFAULT_RULE: LazyLock<ScalarRule> = LazyLock::new(|| ScalarRule {
 });
 
 impl ScalarRule {
-    /// The bound on the mean of the signed relative differences of `steps` steps: the one that is given, else what `rtol` implies. A run that is
-    /// off to one side by nearly `rtol` at every step keeps every single bound and is worse all the same.
+    /// Returns the bound on the mean of the signed relative differences of `steps` steps: the explicit one, else the one implied by `rtol`. A
+    /// run that is off in one direction by nearly `rtol` at every step stays within every single bound and is still worse.
     ///
-    /// Differences without direction, spread evenly up to `rtol`, have a mean whose standard deviation is `rtol / sqrt(3 n)`; three of them are
-    /// allowed, never more than `rtol`.
+    /// The mean of differences without direction, uniformly distributed up to `rtol`, has a standard deviation of `rtol / sqrt(3 n)`; three of
+    /// these are allowed, but never more than `rtol`.
     pub fn bias_bound(&self, steps: usize) -> Option<f64> {
         self.bias.or_else(|| Some(self.rtol? * (3.0 / (steps.max(1) as f64)).sqrt().min(1.0)))
     }
@@ -105,7 +105,7 @@ impl fmt::Display for ScalarRule {
     }
 }
 
-/// Words of names that tell of speed and memory: those that Megatron-LM, torchtitan and Hugging Face's trainer log beside results.
+/// Words in names of speed and memory metrics, as Megatron-LM, torchtitan and Hugging Face's trainer log them beside results.
 const SPEED: [&str; 20] = [
     "time",
     "times",
@@ -129,8 +129,8 @@ const SPEED: [&str; 20] = [
     "gib",
 ];
 
-/// Whether a scalar tells how fast a run was, not what it computed. Such are never equal from run to run, and are gated only where a policy
-/// names them.
+/// Returns true if a scalar measures the speed of a run rather than its results. Such scalars are never equal from run to run, and are
+/// gated only if a policy names them.
 pub fn is_of_speed(name: &str) -> bool {
     name.to_lowercase().split(|letter: char| !letter.is_alphanumeric()).any(|word| SPEED.contains(&word))
 }

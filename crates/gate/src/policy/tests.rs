@@ -79,7 +79,7 @@ fn every_mistake_is_named_on_one_line() {
         assert!(message.contains(expected), "{text}: {message}");
         assert!(!message.contains('\n'), "{message}");
     }
-    // The last day counts.
+    // The last day is included.
     policy("[[waive]]\npattern = \"*\"\nuntil = 2026-11-24\nreason = \"x\"");
 }
 
@@ -104,7 +104,7 @@ fn the_first_rule_counts_and_speed_is_gated_by_name_alone() {
     ] {
         assert!(default.scalar(name).is_none(), "{name}");
     }
-    // A policy that names some scalars is about those.
+    // A policy that names some scalars covers only those.
     assert!(policy("[[scalar]]\nname = \"loss\"\nrtol = 0.1\n").scalar("grad_norm").is_none());
 }
 
@@ -143,7 +143,7 @@ fn every_bound_that_grew_is_listed() {
     ] {
         assert!(listed.iter().any(|line| line == expected), "{expected}: {listed:#?}");
     }
-    // The other way round only what the first asked for beside them is missing.
+    // In the other direction, only the additional requirements of the first policy are missing.
     let back: Vec<String> = growth(&looser, &same).iter().map(ToString::to_string).collect();
     assert_eq!(
         back,

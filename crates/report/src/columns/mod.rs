@@ -1,6 +1,6 @@
-//! The columns of the tables, each table's as one enum that every writer, legend and document takes its list from.
+//! Columns of the tables: one enum per table, shared by every writer, legend and document.
 //!
-//! Metrics come from [`ALL_METRICS`]; nothing here knows a file format.
+//! Metrics come from [`ALL_METRICS`]; nothing here depends on a file format.
 
 mod op;
 mod slot;
@@ -12,7 +12,7 @@ pub use unmatched::UnmatchedColumn;
 
 use probe_measure::{ALL_METRICS, Metric};
 
-/// What the cells of a column hold.
+/// Type of the cells of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Whole number, 0 or more.
@@ -40,7 +40,7 @@ impl Side {
     /// Both sides, in column order.
     pub const ALL: [Self; 2] = [Self::Baseline, Self::Candidate];
 
-    /// The word in reports.
+    /// Returns the word used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Baseline => "baseline",
@@ -49,7 +49,7 @@ impl Side {
     }
 }
 
-/// A number that says what one tensor looks like by itself.
+/// A number that describes a single tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Statistic {
     /// Largest element.
@@ -75,10 +75,10 @@ impl Statistic {
     pub const ALL: [Self; 8] =
         [Self::Max, Self::Min, Self::Mean, Self::Norm, Self::Nan, Self::PosInf, Self::NegInf, Self::Zeros];
 
-    /// Those that captures record, so that differences exist without the data.
+    /// Statistics that captures record; their differences are known even without the data.
     pub const RECORDED: [Self; 4] = [Self::Max, Self::Min, Self::Mean, Self::Norm];
 
-    /// Name inside a column name.
+    /// Returns the name as used inside a column name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Max => "max",
@@ -115,13 +115,13 @@ const ESTIMATED: &str =
     "yes if the elements were not compared: metrics are then estimates or lower bounds, as the basis says";
 const BASIS: &str = "what the metrics are based on: data (exact), sketch (estimates within 20 %, max_abs_err a lower bound) or statistics (lower bounds)";
 
-/// Characters that a metric takes, with room to breathe.
+/// Width of a metric column in characters, with some padding.
 const METRIC_WIDTH: u16 = 12;
 
-/// The metrics that stand beside the verdict: how large the error is, and two that users of the older tool look for.
+/// Metrics shown beside the verdict: the size of the error, and two that users of the older tool look for.
 pub const FIRST_METRICS: [Metric; 3] = [Metric::RelL2, Metric::Cosine, Metric::MaxAbsErr];
 
-/// The metrics that stand further to the right.
+/// Returns the metrics shown further to the right.
 fn other_metrics() -> impl Iterator<Item = Metric> {
     ALL_METRICS.into_iter().filter(|metric| !FIRST_METRICS.contains(metric))
 }

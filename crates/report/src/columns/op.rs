@@ -24,28 +24,28 @@ pub enum OpColumn {
     Cause,
     /// Worst verdict.
     Verdict,
-    /// The slot that stands for the op.
+    /// The slot that represents the op.
     Slot,
     /// One metric of that slot.
     Metric(Metric),
-    /// Whether metrics are bounds.
+    /// True if the metrics are bounds.
     Estimated,
-    /// What metrics rest on.
+    /// Data the metrics were computed from.
     Basis,
-    /// Largest error it was given.
+    /// Largest error of the inputs.
     InputError,
-    /// Largest error it produced.
+    /// Largest error of the outputs.
     OutputError,
     /// Number of slots.
     Slots,
     /// Source line.
     Source,
-    /// Why.
+    /// Reason for the op's role.
     Reason,
 }
 
 impl OpColumn {
-    /// Every column, in order. Those up to the source fit a screen of 1600 pixels.
+    /// Returns every column, in order. Those up to the source fit a screen of 1600 pixels.
     pub fn all() -> Vec<Self> {
         let mut all = vec![
             Self::Step,
@@ -65,7 +65,7 @@ impl OpColumn {
         all
     }
 
-    /// Name in machine formats and documents.
+    /// Returns the name used in machine formats and documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Step => "step",
@@ -89,7 +89,7 @@ impl OpColumn {
         }
     }
 
-    /// Header for people.
+    /// Returns the header for people.
     pub fn label(self) -> String {
         match self {
             Self::Metric(metric) => metric.label().into(),
@@ -98,7 +98,7 @@ impl OpColumn {
         }
     }
 
-    /// What the cells hold.
+    /// Returns the type of the cells.
     pub const fn kind(self) -> Kind {
         match self {
             Self::Step | Self::Rank | Self::Order | Self::Slots => Kind::Count,
@@ -109,7 +109,7 @@ impl OpColumn {
         }
     }
 
-    /// Width of the content in a spreadsheet, in characters; a longer label widens it.
+    /// Returns the width of the content in a spreadsheet, in characters; a longer label widens it.
     pub const fn width(self) -> u16 {
         match self {
             Self::Step | Self::Rank | Self::Order | Self::Slots => 7,
@@ -125,7 +125,7 @@ impl OpColumn {
         }
     }
 
-    /// One line for legends.
+    /// Returns the one-line description for legends.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Step => "iteration, as the baseline numbers it",

@@ -32,66 +32,66 @@ pub enum SlotColumn {
     Value(Side),
     /// One metric.
     Metric(Metric),
-    /// Whether metrics are estimates or bounds.
+    /// True if the metrics are estimates or bounds.
     Estimated,
-    /// What metrics rest on.
+    /// Data the metrics were computed from.
     Basis,
     /// Row-major index of the largest error.
     MaxAbsIndex,
-    /// The same as coordinates.
+    /// The same index as coordinates.
     MaxAbsPosition,
-    /// The value there.
+    /// The value at that index.
     MaxAbsValue(Side),
     /// One statistic of one side.
     Statistic(Side, Statistic),
     /// Candidate minus baseline of a recorded statistic.
     Difference(Statistic),
-    /// The same relative to the scale of the tensor.
+    /// The same difference relative to the scale of the tensor.
     RelativeDifference(Statistic),
     /// Recorded checksum.
     Checksum(Side),
-    /// Whether autograd tracked the tensor.
+    /// True if autograd tracked the tensor.
     RequiresGrad(Side),
     /// Error against the reference run.
     ReferenceError(Side),
-    /// The tolerance that decided.
+    /// The tolerance that decided the verdict.
     Tolerance,
-    /// Why.
+    /// Reason for the verdict.
     Reason,
     /// Pass the op ran in.
     Phase,
     /// Path of the module the op ran in.
     Module,
-    /// Which sides have the op.
+    /// Sides that have the op.
     Recorded,
     /// Source line of the op.
     Source,
     /// Call stack of the op.
     Stack(Side),
-    /// Largest error the op was given.
+    /// Largest error of the op's inputs.
     InputError,
-    /// Largest error the op produced.
+    /// Largest error of the op's outputs.
     OutputError,
-    /// Why the op has its role.
+    /// Reason for the role of the op.
     OpReason,
-    /// The op at fault that the error of the op comes from.
+    /// The op at fault that caused the error of this op.
     Follows,
-    /// Whether the slot stands for its op.
+    /// True if the slot represents its op.
     Decides,
-    /// The error that was held against the expectation.
+    /// The error that was compared with the expectation.
     JudgedError,
-    /// What the op may be off by on its own.
+    /// Error the op may add on its own.
     Floor,
-    /// The same together with what its inputs explain.
+    /// Error the op may add on its own, plus the error its inputs explain.
     Expected,
     /// Number of the value within its step and rank.
     Identity,
-    /// Row-major index of the greatest or the least element of one side.
+    /// Row-major index of the largest or the smallest element of one side.
     ExtremeIndex(Side, Statistic),
 }
 
 impl SlotColumn {
-    /// Columns for programs alone: what a row says of its op, and what a page is made from.
+    /// Columns for programs only: facts about the op of a row, and data that pages are built from.
     pub const FOR_PROGRAMS: [Self; 19] = [
         Self::Phase,
         Self::Module,
@@ -114,14 +114,14 @@ impl SlotColumn {
         Self::ExtremeIndex(Side::Candidate, Statistic::Min),
     ];
 
-    /// The columns of files for programs: every one, then [`SlotColumn::FOR_PROGRAMS`].
+    /// Returns the columns of files for programs: every column, then [`SlotColumn::FOR_PROGRAMS`].
     pub fn with_programs() -> Vec<Self> {
         let mut all = Self::all();
         all.extend(Self::FOR_PROGRAMS);
         all
     }
 
-    /// Every column, in order. Those up to the basis fit a screen of 1600 pixels.
+    /// Returns every column, in order. Those up to the basis fit a screen of 1600 pixels.
     pub fn all() -> Vec<Self> {
         let mut all = vec![Self::Step, Self::Rank, Self::Order, Self::Op, Self::Slot, Self::Verdict];
         all.extend(FIRST_METRICS.map(Self::Metric));
@@ -144,7 +144,7 @@ impl SlotColumn {
         all
     }
 
-    /// Name in machine formats: `baseline_max`.
+    /// Returns the name used in machine formats, such as `baseline_max`.
     pub fn name(self) -> String {
         match self {
             Self::Step => "step".into(),
@@ -190,7 +190,7 @@ impl SlotColumn {
         }
     }
 
-    /// Header for people: `baseline max`, `MaxAbsError`.
+    /// Returns the header for people, such as `baseline max` or `MaxAbsError`.
     pub fn label(self) -> String {
         match self {
             Self::Metric(metric) => metric.label().into(),
@@ -198,7 +198,7 @@ impl SlotColumn {
         }
     }
 
-    /// What the cells hold.
+    /// Returns the type of the cells.
     pub const fn kind(self) -> Kind {
         match self {
             Self::Step
@@ -248,7 +248,7 @@ impl SlotColumn {
         }
     }
 
-    /// Width of the content in a spreadsheet, in characters; a longer label widens it.
+    /// Returns the width of the content in a spreadsheet, in characters; a longer label widens it.
     pub const fn width(self) -> u16 {
         match self {
             Self::Step | Self::Rank | Self::Order | Self::Follows | Self::Decides | Self::Identity => 7,
@@ -273,7 +273,7 @@ impl SlotColumn {
         }
     }
 
-    /// One line for legends.
+    /// Returns the one-line description for legends.
     pub fn meaning(self) -> String {
         match self {
             Self::Step => "iteration, as the baseline numbers it".into(),

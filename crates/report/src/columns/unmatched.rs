@@ -1,8 +1,8 @@
-//! Columns of the table of ops and slots without partner.
+//! Columns of the table of unpaired ops and slots.
 
 use super::{Kind, OpColumn};
 
-/// Columns of the table of ops and slots that one side lacks.
+/// Columns of the table of ops and slots that only one side has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum UnmatchedColumn {
     /// Iteration.
@@ -17,13 +17,13 @@ pub enum UnmatchedColumn {
     Slot,
     /// The side that has it.
     Side,
-    /// Number of slots of an op without partner.
+    /// Number of slots of an unpaired op.
     Slots,
     /// Element type.
     DType,
     /// Sizes of the dimensions.
     Shape,
-    /// Why.
+    /// Reason it is unpaired.
     Reason,
 }
 
@@ -42,7 +42,7 @@ impl UnmatchedColumn {
         Self::Reason,
     ];
 
-    /// Header for people.
+    /// Returns the header for people.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Step => "step",
@@ -58,7 +58,7 @@ impl UnmatchedColumn {
         }
     }
 
-    /// What the cells hold.
+    /// Returns the type of the cells.
     pub const fn kind(self) -> Kind {
         match self {
             Self::Step | Self::Rank | Self::Order | Self::Slots => Kind::Count,
@@ -67,7 +67,7 @@ impl UnmatchedColumn {
         }
     }
 
-    /// Width in a spreadsheet, in characters.
+    /// Returns the width in a spreadsheet, in characters.
     pub const fn width(self) -> u16 {
         match self {
             Self::Step | Self::Rank | Self::Order | Self::Slots => 7,
@@ -78,7 +78,7 @@ impl UnmatchedColumn {
         }
     }
 
-    /// One line for legends.
+    /// Returns the one-line description for legends.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Step => OpColumn::Step.meaning(),

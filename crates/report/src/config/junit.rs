@@ -1,10 +1,10 @@
-//! `config.junit.xml`: a test case for each part, a failure where it has a difference.
+//! `config.junit.xml`: one test case per part, a failure if the part has a difference.
 
 use crate::junit;
 use crate::junit::{Suite, Test, TestResult};
 use probe_config_check::{Outcome, PartOutcome, Verdict};
 
-/// The whole document.
+/// Returns the whole document.
 pub(super) fn document(outcome: &Outcome) -> Result<Vec<u8>, String> {
     let class = "config-check".to_owned();
     let mut tests: Vec<Test> = outcome
@@ -37,7 +37,7 @@ fn result(outcome: &Outcome, part: &PartOutcome) -> TestResult {
     }
 }
 
-/// A part that did not pass, with its rows of one verdict.
+/// Returns the failure of a part that did not pass, listing its rows with one verdict.
 fn failed(part: &PartOutcome, verdict: Verdict, message: String) -> TestResult {
     let side = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
     let lines: Vec<String> = part

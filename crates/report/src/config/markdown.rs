@@ -4,7 +4,7 @@ use super::text::answer;
 use crate::markdown::Page;
 use probe_config_check::{Outcome, Row, Verdict};
 
-/// The page, of at most 40 lines.
+/// Returns the page, at most 40 lines.
 pub(super) fn page(outcome: &Outcome) -> String {
     let rows = outcome.parts.iter().flat_map(|part| {
         let differing = part.rows.iter().filter(|row| row.verdict == Verdict::Diff);

@@ -1,4 +1,4 @@
-//! Reports of a configuration check: text, workbook, JSON, page, `JUnit`, Markdown.
+//! Reports of a configuration check: text, workbook, JSON, HTML page, `JUnit`, Markdown.
 
 mod junit;
 mod markdown;
@@ -27,7 +27,7 @@ pub enum ConfigFormat {
     Xlsx,
     /// Everything, for programs.
     Json,
-    /// A test case a part, for CI.
+    /// One test case per part, for CI.
     Junit,
     /// A page for people.
     Html,
@@ -39,7 +39,7 @@ impl ConfigFormat {
     /// Every format.
     pub const ALL: [Self; 6] = [Self::Text, Self::Xlsx, Self::Json, Self::Html, Self::Junit, Self::Markdown];
 
-    /// The word on the command line.
+    /// Returns the word used on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -51,7 +51,7 @@ impl ConfigFormat {
         }
     }
 
-    /// Name of the file in the output folder.
+    /// Returns the name of the file in the output folder.
     pub const fn file_name(self) -> &'static str {
         match self {
             Self::Text => "config.txt",
@@ -98,19 +98,19 @@ impl FromStr for ConfigFormat {
     }
 }
 
-/// A word that names no report format.
+/// A word that is not the name of a report format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown report format `{0}`; choose from text, xlsx, json, html, junit, markdown")]
 pub struct UnknownConfigFormat(pub String);
 
-/// The report files of one check: created before the work, put in place together at its end.
+/// The report files of one check: created before the work starts, put in place together at the end.
 #[derive(Debug)]
 pub struct ConfigReports {
     drafts: Vec<(ConfigFormat, Draft)>,
 }
 
 impl ConfigReports {
-    /// Creates `folder` and a file for each of `formats`; a format named twice counts once.
+    /// Creates `folder` and a file for each of `formats`; duplicate formats are ignored.
     ///
     /// # Errors
     /// [`ReportError`] when the folder or a file in it cannot be created.

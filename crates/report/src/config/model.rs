@@ -1,6 +1,6 @@
-//! What `config.json` says, as plain structs apart from the code that writes it.
+//! Contents of `config.json` as plain structs, separate from the code that writes it.
 //!
-//! Names and meanings here are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
+//! Names and meanings are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::model::Tool;
 use crate::visible::visible;
 use probe_config_check::{CheckVerdict, Outcome, PackInfo, PartOutcome, Row, Unreadable};
 
-/// Version of `config.json`. Raised when a field changes its meaning or goes away; not for new ones.
+/// Version of `config.json`. Raised when a field changes meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The whole check.
@@ -241,21 +241,21 @@ impl<'a> From<&'a Outcome> for ConfigReport<'a> {
     }
 }
 
-/// The text of `config.json`.
+/// Returns the text of `config.json`.
 ///
 /// # Errors
-/// None in practice: every value has a form in JSON.
+/// None in practice: every value can be written as JSON.
 pub fn json(outcome: &Outcome) -> Result<Vec<u8>, serde_json::Error> {
     let mut text = serde_json::to_vec_pretty(&ConfigReport::from(outcome))?;
     text.push(b'\n');
     Ok(text)
 }
 
-/// The JSON Schema of `config.json`, as it is committed.
+/// Returns the committed JSON Schema of `config.json`.
 #[cfg(feature = "schema")]
 pub fn config_schema() -> String {
     let schema = schemars::schema_for!(ConfigReport<'static>);
-    // A schema is plain data; only its own text can come out.
+    // A schema is plain data; serializing it cannot fail.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text

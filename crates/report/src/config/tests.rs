@@ -1,11 +1,11 @@
-//! `docs/config-check.md` says everything that the reports say, and the workbook reads back.
+//! Checks that `docs/config-check.md` documents everything in the reports, and that the workbook can be read back.
 
 use super::ConfigFormat;
 use probe_config_check::{Part, Verdict};
 
 const DOCUMENT: &str = include_str!("../../../../docs/config-check.md");
 
-/// A row of a table of the document: name as code, then whatever.
+/// Returns true if a table of the document has a row that starts with this name as code.
 fn documented(name: &str) -> bool {
     DOCUMENT.lines().any(|line| line.starts_with(&format!("| `{name}` |")))
 }

@@ -1,4 +1,4 @@
-//! The summary as text: for the terminal, and as `config.txt`. The first line is the answer.
+//! The summary as text, for the terminal and for `config.txt`. The first line is the answer.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,19 +9,19 @@ use crate::paint::{Colour, Paint, Style};
 use crate::visible::{shorten, visible};
 use probe_config_check::{CheckVerdict, Outcome, PackInfo, Part, PartOutcome, Row, Verdict};
 
-/// Widest value in the list of differences, in characters.
+/// Maximum width of a value in the list of differences, in characters.
 const VALUE_WIDTH: usize = 160;
 
-/// How to lay out the summary.
+/// Layout of the summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigTextOptions {
-    /// Whether to colour.
+    /// Use of colours.
     pub colour: Colour,
-    /// Most differences to list of each part.
+    /// Maximum number of differences listed per part.
     pub top: usize,
-    /// Verdicts beside `diff` whose rows are listed.
+    /// Verdicts other than `diff` whose rows are listed.
     pub listed: Vec<Verdict>,
-    /// Report files, named at the end.
+    /// Report files to name at the end.
     pub written: Vec<PathBuf>,
 }
 
@@ -32,14 +32,14 @@ impl Default for ConfigTextOptions {
 }
 
 impl ConfigTextOptions {
-    /// Everything but what matches.
+    /// Lists everything except matches.
     pub fn complete() -> Self {
         let listed = vec![Verdict::Unknown, Verdict::Note, Verdict::Expected];
         Self { top: usize::MAX, listed, ..Self::default() }
     }
 }
 
-/// The answer in one line, without a line break.
+/// Returns the answer in one line, without a line break.
 pub fn answer(outcome: &Outcome) -> String {
     let differing: Vec<String> = outcome
         .parts
@@ -76,7 +76,7 @@ pub fn answer(outcome: &Outcome) -> String {
     line
 }
 
-/// The whole summary, ending in a line break.
+/// Returns the whole summary, ending in a line break.
 pub fn render(outcome: &Outcome, options: &ConfigTextOptions) -> String {
     let paint = Paint(options.colour);
     let mut out = String::new();
@@ -119,7 +119,7 @@ pub fn render(outcome: &Outcome, options: &ConfigTextOptions) -> String {
     out
 }
 
-/// A part that neither side recorded has one row without values.
+/// Returns true if neither side recorded the part: it then has one row without values.
 fn is_absent(part: &PartOutcome) -> bool {
     matches!(&*part.rows, [row] if row.baseline.is_none() && row.candidate.is_none())
 }
@@ -212,7 +212,7 @@ fn incomplete(out: &mut String, outcome: &Outcome, paint: Paint) {
     }
 }
 
-/// What to do after this check.
+/// Adds the suggested next step.
 fn next(out: &mut String, outcome: &Outcome) {
     let differs = |part| outcome.part(part).is_some_and(|part| part.verdict == Verdict::Diff);
     if differs(Part::Weights) {

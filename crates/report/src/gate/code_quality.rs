@@ -1,4 +1,4 @@
-//! GitLab's code quality report: a list of objects, as its documentation asks for.
+//! GitLab's code quality report: a list of objects, as its documentation requires.
 
 use std::path::Path;
 
@@ -27,9 +27,9 @@ struct Lines {
     begin: u64,
 }
 
-/// The whole document.
+/// Returns the whole document.
 pub(super) fn document(outcome: &GateOutcome, root: Option<&Path>) -> serde_json::Result<Vec<u8>> {
-    // What has no place in the sources stands at what decided: the policy, else the baseline.
+    // Findings without a source location are placed at the file that decided: the policy, else the baseline.
     let decided = outcome.policy.as_ref().or(outcome.baseline.paths.first());
     let decided = decided.map_or_else(String::new, |path| {
         let path = path.to_string_lossy();

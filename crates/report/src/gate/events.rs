@@ -1,4 +1,4 @@
-//! A line of JSON for each thing that was found, in order: `started`, `case`, `unverified`, `culprit`, `finished`.
+//! One line of JSON per finding, in order: `started`, `case`, `unverified`, `culprit`, `finished`.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ enum Event<'a> {
     Finished { state: &'static str, exit_code: u8, seconds: f64 },
 }
 
-/// The whole document.
+/// Returns the whole document.
 pub(super) fn document(outcome: &GateOutcome) -> serde_json::Result<Vec<u8>> {
     let mut out = Vec::new();
     let commit = outcome.candidate.commit.as_deref();

@@ -1,4 +1,4 @@
-//! The page of a gate: what it found, and how it came to that, gate after gate.
+//! The HTML page of a gate: its findings, and the history of gates that led to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use probe_gate::history::{Entry, names};
 use probe_gate::past::{Past, Worst};
 use probe_gate::{Case, Exact, GateOutcome, Status};
 
-/// Cases that a page holds; those that passed give way.
+/// Maximum number of cases on a page; passed cases are dropped first.
 const MAX_CASES: usize = 20_000;
 
-/// Scalars, and modules, whose history a page holds.
+/// Maximum number of scalars, and of modules, whose history is on a page.
 const MAX_SERIES: usize = 400;
 
 #[derive(Debug, Serialize)]
@@ -21,7 +21,7 @@ struct GatePage<'a> {
     gate: GateReport<'a>,
     cases: Vec<PageCase<'a>>,
     cases_left_out: usize,
-    /// Null where no history is kept.
+    /// Null if no history is kept.
     history: Option<History<'a>>,
 }
 
@@ -34,7 +34,7 @@ struct PageCase<'a> {
 
 #[derive(Debug, Serialize)]
 struct History<'a> {
-    /// Number of the first run that is here.
+    /// Number of the first run included here.
     first: usize,
     runs: Vec<Run<'a>>,
     scalars: Vec<Scalar<'a>>,
@@ -55,7 +55,7 @@ struct Run<'a> {
     culprit: Option<&'a str>,
 }
 
-/// A scalar by run; null where a run has it not.
+/// A scalar by run; null where a run does not have it.
 #[derive(Debug, Serialize)]
 struct Scalar<'a> {
     name: &'a str,
@@ -78,7 +78,7 @@ struct Drift<'a> {
     change: Exact,
 }
 
-/// A module by run; null where a run has it not.
+/// A module by run; null where a run does not have it.
 #[derive(Debug, Serialize)]
 struct Module<'a> {
     name: &'a str,
@@ -86,7 +86,7 @@ struct Module<'a> {
     statuses: Vec<Option<&'a str>>,
 }
 
-/// The page. `past` is what the history holds, this gate as its last run.
+/// Returns the page. `past` holds the history, with this gate as its last run.
 pub(super) fn document(outcome: &GateOutcome, past: Option<&Past>) -> std::io::Result<Vec<u8>> {
     let (passed, told): (Vec<&Case>, Vec<&Case>) =
         outcome.cases.iter().partition(|case| case.status == Status::Passed);
@@ -112,7 +112,7 @@ impl<'a> History<'a> {
         let by_name = by_name(past, first);
         let mut modules: Vec<Module<'_>> =
             by_name.iter().map(|(name, runs)| Module::of(name, runs, entries.len(), first)).collect();
-        // Those that say something come first: what failed, then what has the largest error.
+        // The most informative come first: failures, then the largest errors.
         modules.sort_by(|a, b| b.weight().partial_cmp(&a.weight()).unwrap_or(std::cmp::Ordering::Equal));
         let modules_left_out = modules.len().saturating_sub(MAX_SERIES);
         modules.truncate(MAX_SERIES);
@@ -142,7 +142,7 @@ impl<'a> History<'a> {
     }
 }
 
-/// Modules of the runs from `first` on.
+/// Returns the modules of the runs from `first` on.
 fn by_name(past: &Past, first: usize) -> BTreeMap<&str, BTreeMap<usize, &Worst>> {
     let shown = past.modules.range(first..);
     let names: BTreeSet<&str> =
@@ -180,7 +180,7 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// Whether it failed in the last run, how often it did, and its largest error.
+    /// Returns whether it failed in the last run, how often it failed, and its largest error.
     fn weight(&self) -> (bool, usize, f64) {
         let known = || self.statuses.iter().flatten();
         let failed = known().filter(|status| **status == "failed").count();

@@ -1,4 +1,4 @@
-//! Cases as `JUnit` has them: a suite for each step and rank, a case for each module or scalar.
+//! Cases as `JUnit` XML: a suite per step and rank, a case per module or scalar.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use probe_gate::environment::fingerprint;
 use probe_gate::{Case, GateOutcome, Kind, State, Status};
 use probe_judge::Incomplete;
 
-/// The whole document.
+/// Returns the whole document.
 pub(super) fn document(outcome: &GateOutcome) -> Result<Vec<u8>, String> {
     let flaky = outcome.state == State::Flaky;
     let environment = &outcome.environment;
@@ -22,7 +22,7 @@ pub(super) fn document(outcome: &GateOutcome) -> Result<Vec<u8>, String> {
     .filter(|(_, value)| !value.is_empty())
     .map(|(name, value)| (name.to_owned(), value))
     .collect();
-    // Statements about all steps come last.
+    // Statements about all steps sort last.
     let mut suites: BTreeMap<(u64, u32, bool), Suite> = BTreeMap::new();
     for case in &outcome.cases {
         let key = (case.step.unwrap_or(u64::MAX), case.rank.unwrap_or(0), case.rank.is_some());
@@ -34,7 +34,7 @@ pub(super) fn document(outcome: &GateOutcome) -> Result<Vec<u8>, String> {
         suite.tests.push(test(case, flaky));
     }
     let mut suites: Vec<Suite> = suites.into_values().collect();
-    // The whole set-up once; there may be thousands of suites.
+    // The whole environment is written only once, since there may be thousands of suites.
     if let Some(first) = suites.first_mut() {
         let settings = environment.candidate.iter();
         first.properties.extend(settings.map(|(name, value)| (format!("environment.{name}"), value.clone())));
@@ -46,7 +46,7 @@ pub(super) fn document(outcome: &GateOutcome) -> Result<Vec<u8>, String> {
     junit::document("probe gate", outcome.seconds, &suites)
 }
 
-/// Something that could not be looked at.
+/// Returns a test for something that could not be read.
 pub(crate) fn unread(entry: &Incomplete) -> Test {
     Test {
         class: "unverified".into(),
@@ -58,7 +58,7 @@ pub(crate) fn unread(entry: &Incomplete) -> Test {
     }
 }
 
-/// A case as a test. `flaky`: the same run has passed before.
+/// Returns the test for a case. `flaky` is true if the same run has passed before.
 pub(crate) fn test(case: &Case, flaky: bool) -> Test {
     let class = match case.kind {
         Kind::Scalar => "scalar",

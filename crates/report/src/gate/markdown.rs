@@ -1,11 +1,11 @@
-//! A page for the summary of a job.
+//! A page for the summary of a CI job.
 
 use super::text::answer;
 use crate::markdown::Page;
 use crate::number::thousands;
 use probe_gate::{Exact, GateOutcome, Kind, Status};
 
-/// The page, of at most 40 lines.
+/// Returns the page, at most 40 lines.
 pub fn page(outcome: &GateOutcome) -> String {
     let paths = |paths: &[std::path::PathBuf]| {
         paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")

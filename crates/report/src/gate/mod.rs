@@ -1,4 +1,5 @@
-//! Reports of a gate: text, JSON, a page, `JUnit`, SARIF, Markdown, GitLab's code quality, events. All from one outcome; none computes anything.
+//! Reports of a gate: text, JSON, HTML page, `JUnit`, SARIF, Markdown, GitLab code quality, events. All are laid out from one outcome; none
+//! computes anything.
 
 mod code_quality;
 mod events;
@@ -39,11 +40,11 @@ pub enum GateFormat {
     Junit,
     /// Ops at fault, for code scanning.
     Sarif,
-    /// A page for the summary of a job.
+    /// A page for the summary of a CI job.
     Markdown,
-    /// Culprits, as GitLab shows them in merge requests.
+    /// Culprits as GitLab shows them in merge requests.
     CodeQuality,
-    /// A line for each thing that was found.
+    /// One line per finding.
     Events,
 }
 
@@ -60,7 +61,7 @@ impl GateFormat {
         Self::Events,
     ];
 
-    /// The word on the command line.
+    /// Returns the word used on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -74,7 +75,7 @@ impl GateFormat {
         }
     }
 
-    /// Name of the file in the output folder.
+    /// Returns the name of the file in the output folder.
     pub const fn file_name(self) -> &'static str {
         match self {
             Self::Text => "gate.txt",
@@ -88,10 +89,11 @@ impl GateFormat {
         }
     }
 
-    /// The content of the file. `past`: the gates before this one and this one, where a history is kept; the page shows it.
+    /// Returns the content of the file. `past` holds the earlier gates and this one if a history is kept; the HTML page
+    /// shows it.
     ///
     /// # Errors
-    /// The reason of the library behind the format.
+    /// The error message of the library that writes the format.
     pub fn content(
         self,
         outcome: &GateOutcome,
@@ -128,14 +130,14 @@ impl FromStr for GateFormat {
     }
 }
 
-/// A word that names no report format.
+/// A word that is not the name of a report format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown report format `{0}`; choose from text, json, html, junit, sarif, markdown, code-quality, events"
 )]
 pub struct UnknownGateFormat(pub String);
 
-/// The report files of one gate: created before the work, put in place together at its end.
+/// The report files of one gate: created before the work starts, put in place together at the end.
 #[derive(Debug)]
 pub struct GateReports {
     drafts: Vec<(GateFormat, Draft)>,
@@ -143,8 +145,8 @@ pub struct GateReports {
 }
 
 impl GateReports {
-    /// Creates `folder` and a file for each of `formats`; a format named twice counts once. `root`: folder of the sources, which paths are
-    /// made relative to.
+    /// Creates `folder` and a file for each of `formats`; duplicate formats are ignored. Paths are made relative to `root`, the folder of
+    /// the sources.
     ///
     /// # Errors
     /// [`ReportError`] when the folder or a file in it cannot be created.
@@ -157,8 +159,8 @@ impl GateReports {
         Ok(Self { drafts: wanted.into_iter().map(draft).collect::<Result<_, ReportError>>()?, root })
     }
 
-    /// Writes every report, then puts all of them in place. Returns their paths in the order of [`GateFormat::ALL`]. `past` as for
-    /// [`GateFormat::content`].
+    /// Writes every report, then puts all of them in place. Returns their paths in the order of [`GateFormat::ALL`]. For `past`,
+    /// see [`GateFormat::content`].
     ///
     /// # Errors
     /// The first [`ReportError`]; no report is put in place when one cannot be written.

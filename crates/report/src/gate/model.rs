@@ -1,6 +1,6 @@
-//! What `gate.json` says, as plain structs apart from the code that writes it.
+//! Contents of `gate.json` as plain structs, separate from the code that writes it.
 //!
-//! Names and meanings here are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
+//! Names and meanings are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use probe_gate::outcome::SideInfo;
 use probe_gate::{Case, Culprit, Exact, GateOutcome, Status};
 use probe_judge::Incomplete;
 
-/// Version of `gate.json`. Raised when a field changes its meaning or goes away; not for new ones.
+/// Version of `gate.json`. Raised when a field changes meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The whole gate.
@@ -310,21 +310,21 @@ impl<'a> From<&'a GateOutcome> for GateReport<'a> {
     }
 }
 
-/// The file.
+/// Returns the file.
 ///
 /// # Errors
-/// None in practice: every value has a form in JSON.
+/// None in practice: every value can be written as JSON.
 pub fn json(outcome: &GateOutcome) -> serde_json::Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec_pretty(&GateReport::from(outcome))?;
     bytes.push(b'\n');
     Ok(bytes)
 }
 
-/// The JSON Schema of `gate.json`, as it is committed.
+/// Returns the committed JSON Schema of `gate.json`.
 #[cfg(feature = "schema")]
 pub fn gate_schema() -> String {
     let schema = schemars::schema_for!(GateReport<'static>);
-    // A schema is plain data; only its own text can come out.
+    // A schema is plain data; serializing it cannot fail.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text

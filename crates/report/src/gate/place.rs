@@ -1,4 +1,4 @@
-//! Where in the sources a culprit is, and what it is known by from run to run.
+//! Source location of a culprit, and the fingerprint that identifies it across runs.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use probe_dump::OpName;
 use probe_gate::Culprit;
 
-/// File and line, the file relative to `root` where it lies below it, with `/` between its parts.
+/// Returns file and line; the file is relative to `root` if it lies below it, with `/` as separator.
 pub(super) fn source(culprit: &Culprit, root: Option<&Path>) -> Option<(String, u64)> {
     let (file, line) = culprit.source.as_deref()?.rsplit_once(':')?;
     let line = line.parse().ok().filter(|line| *line > 0)?;
@@ -17,7 +17,7 @@ pub(super) fn source(culprit: &Culprit, root: Option<&Path>) -> Option<(String, 
     Some((below.to_string_lossy().replace('\\', "/"), line))
 }
 
-/// A path as part of a URI.
+/// Returns a path encoded as part of a URI.
 pub(super) fn uri(path: &str) -> String {
     let mut out = String::new();
     for byte in path.bytes() {
@@ -31,7 +31,8 @@ pub(super) fn uri(path: &str) -> String {
     if out.starts_with('/') { format!("file://{out}") } else { out }
 }
 
-/// 32 digits that are the same for the same fault of the same op, wherever it stands in the sources and however large it is.
+/// Returns 32 hex digits that stay the same for the same fault of the same op, regardless of its source line and its
+/// magnitude.
 pub(super) fn fingerprint(culprit: &Culprit) -> String {
     let name = OpName::parse(&culprit.name);
     let module = culprit.module.as_deref().unwrap_or_default();

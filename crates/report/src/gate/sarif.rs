@@ -1,6 +1,6 @@
-//! SARIF 2.1.0: a rule for each cause, a result for each op at fault.
+//! SARIF 2.1.0: a rule per cause, a result per op at fault.
 //!
-//! Scalars are no results: they have no place in the sources. A fault that a waiver lets pass is a result that is suppressed.
+//! Scalars are not results, because they have no source location. A fault that a waiver lets pass is a suppressed result.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use super::place::{fingerprint, source, uri};
 use probe_gate::{Culprit, GateOutcome, Kind, State};
 use probe_judge::Cause;
 
-/// The schema that the file says it follows.
+/// The schema that the file declares.
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
-/// Results that GitHub shows of a run; more of them it drops.
+/// Maximum number of results that GitHub shows per run; it drops the rest.
 const MOST: usize = 5000;
 
 #[derive(Serialize)]
@@ -155,7 +155,7 @@ struct Suppression {
     justification: String,
 }
 
-/// The whole document.
+/// Returns the whole document.
 pub(super) fn document(outcome: &GateOutcome, root: Option<&Path>) -> serde_json::Result<Vec<u8>> {
     let faults: Vec<&Culprit> =
         outcome.culprits.iter().filter(|culprit| culprit.kind != Kind::Scalar).take(MOST).collect();

@@ -1,4 +1,4 @@
-//! Every report of a gate, held against the public schema of its format or a strict parser.
+//! Every report of a gate, checked against the public schema of its format or with a strict parser.
 
 use std::path::Path;
 
@@ -63,7 +63,7 @@ fn sarif_follows_its_schema_and_names_ops_by_relative_paths() {
         let log: Value = serde_json::from_str(&content(GateFormat::Sarif, outcome)).unwrap();
         log["runs"][0]["results"][0]["partialFingerprints"].clone()
     };
-    // Neither the line nor the number is part of what it is known by.
+    // Neither the line nor the number is part of the fingerprint.
     let mut moved = failed();
     moved.culprits[0].source = Some("/home/user/train/other.py:1".into());
     moved.culprits[0].reason = "rel_l2 1.0".into();
@@ -142,7 +142,7 @@ fn what_a_failing_gate_says_fits_one_screen() {
     assert!(page.lines().count() <= 40 && page.starts_with("### regression"), "{page}");
 }
 
-/// The JSON that a page holds.
+/// Returns the JSON embedded in a page.
 fn page_data(page: &str) -> Value {
     use std::io::Read as _;
 
@@ -180,7 +180,7 @@ fn the_page_holds_the_history_with_this_gate_as_its_last_run() {
     assert_eq!(data["gate"]["state"], "regression");
     let history = &data["history"];
     assert_eq!(history["runs"].as_array().unwrap().len(), 3);
-    // What failed in the last run comes first: the op, which the runs before have not as a case of its own.
+    // Failures of the last run come first: here the op, which the earlier runs do not have as a case of its own.
     let first = &history["modules"][0];
     assert_eq!(
         (&first["name"], &first["statuses"]),
@@ -192,14 +192,14 @@ fn the_page_holds_the_history_with_this_gate_as_its_last_run() {
         .iter()
         .find(|module| module["name"] == "Module.layers.1.mlp.MLP.forward.0");
     assert_eq!(module.unwrap()["statuses"], json!(["passed", "passed", "follows"]));
-    // A damaged history is told, and no reason to withhold a result.
+    // A damaged history is reported, but does not withhold a result.
     std::fs::write(folder.path().join("history.jsonl"), "{\n").unwrap();
     let past = Past::of(folder.path(), Entry::of(&failed), &failed);
     assert_eq!((past.entries.len(), past.faults.len()), (1, 1));
     let content = GateFormat::Html.content(&failed, None, Some(&past)).unwrap();
     let data = page_data(&String::from_utf8(content).unwrap());
     assert!(data["history"]["faults"][0].as_str().unwrap().contains("history.jsonl"));
-    // Without one the page says so, and has the rest.
+    // Without a history the page says so and shows everything else.
     let content = GateFormat::Html.content(&failed, None, None).unwrap();
     let data = page_data(&String::from_utf8(content).unwrap());
     assert_eq!((&data["history"], &data["cases"][0]["status"]), (&Value::Null, &json!("failed")));

@@ -1,4 +1,4 @@
-//! The answer as text: for the terminal, and as `gate.txt`. It fits one screen; the first line is the answer.
+//! The answer as text, for the terminal and for `gate.txt`. It fits one screen; the first line is the answer.
 
 use std::path::PathBuf;
 
@@ -10,29 +10,30 @@ use probe_gate::environment::Difference;
 use probe_gate::policy::Effect;
 use probe_gate::{Culprit, GateOutcome, MovedBy, State, Status};
 
-/// Blanks before what follows a label.
+/// Column at which the text after a label starts.
 const INDENT: usize = 12;
 
-/// Longest reason that is shown, in characters.
+/// Maximum length of a reason, in characters.
 const REASON: usize = 300;
 
-/// Lines of a screen, but for the one that is typed into.
+/// Lines of a screen, minus the prompt.
 const SCREEN: usize = 23;
 
-/// Entries of each list, and characters of a reason, from ample to terse: the first that fits the screen is taken.
+/// Entries per list and characters per reason, from ample to terse; the first layout that fits the screen is used.
 const LAYOUTS: [(usize, usize); 6] = [(3, REASON), (3, 160), (2, 160), (2, 100), (1, 160), (1, 80)];
 
-/// How to lay out the answer.
+/// Layout of the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GateTextOptions {
-    /// Whether to colour.
+    /// Use of colours.
     pub colour: Colour,
-    /// Characters of a line.
+    /// Line width in characters.
     pub width: usize,
-    /// Lines that the answer may have: fewer culprits, places, settings and remarks are listed, and reasons cut, until it fits. `None` for everything.
+    /// Maximum number of lines: fewer culprits, places, settings and remarks are listed, and reasons are cut, until the answer fits. `None` shows
+    /// everything.
     pub lines: Option<usize>,
-    /// Report files, named at the end.
+    /// Report files to name at the end.
     pub written: Vec<PathBuf>,
 }
 
@@ -43,13 +44,13 @@ impl Default for GateTextOptions {
 }
 
 impl GateTextOptions {
-    /// Everything.
+    /// Shows everything.
     pub fn complete() -> Self {
         Self { lines: None, ..Self::default() }
     }
 }
 
-/// The answer in one line, without a line break.
+/// Returns the answer in one line, without a line break.
 pub fn answer(outcome: &GateOutcome) -> String {
     let state = outcome.state.name();
     let gated = counted(outcome.cases.len() as u64, "case");
@@ -91,7 +92,7 @@ pub fn answer(outcome: &GateOutcome) -> String {
     }
 }
 
-/// `torch 2.7.1 became 2.8.0`
+/// Returns text such as `torch 2.7.1 became 2.8.0`.
 pub(super) fn moved(difference: &Difference) -> String {
     let value = |value: &Option<String>| {
         value.as_deref().map_or_else(|| "nothing".to_owned(), |text| visible(text).into_owned())
@@ -104,7 +105,7 @@ pub(super) fn moved(difference: &Difference) -> String {
     )
 }
 
-/// The whole answer, ending in a line break.
+/// Returns the whole answer, ending in a line break.
 pub fn render(outcome: &GateOutcome, options: &GateTextOptions) -> String {
     let Some(most) = options.lines else { return laid_out(outcome, options, (usize::MAX, REASON)) };
     let mut text = String::new();
@@ -117,7 +118,7 @@ pub fn render(outcome: &GateOutcome, options: &GateTextOptions) -> String {
     text
 }
 
-/// The answer with at most so many entries in each list, and so many characters of a reason.
+/// Returns the answer with at most this many entries per list and characters per reason.
 fn laid_out(outcome: &GateOutcome, options: &GateTextOptions, layout: (usize, usize)) -> String {
     let (top, reason) = layout;
     let mut lines = Lines::new(options.width, Paint(options.colour));
@@ -247,7 +248,7 @@ fn environment(lines: &mut Lines, outcome: &GateOutcome, layout: (usize, usize))
     }
 }
 
-/// What running the base commit in the new environment has told.
+/// Returns the result of running the base commit in the new environment.
 pub(super) fn moved_by(outcome: &GateOutcome) -> Option<String> {
     let effect = if outcome.effect == Effect::Neutral { ", which the policy lets pass" } else { "" };
     Some(match outcome.moved_by? {

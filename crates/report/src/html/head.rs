@@ -1,4 +1,4 @@
-//! What the page is told beside the columns: which view it is, the report, the names of the columns.
+//! Page data other than the columns: the view to show, the report, and the column names.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -7,7 +7,7 @@ use super::pack::{ColumnNames, columns};
 use crate::gallery::Portraits;
 use crate::model::{Report, SCHEMA_VERSION, Tool};
 
-/// The last piece of data of a page.
+/// The last data element of a page.
 #[derive(Debug, Serialize)]
 pub(super) struct Head<'a, R: Serialize> {
     /// The view: `compare`, `config` or `gate`.
@@ -18,30 +18,30 @@ pub(super) struct Head<'a, R: Serialize> {
     data: &'a R,
 }
 
-/// What the view of a comparison reads.
+/// Data of the comparison view.
 #[derive(Debug, Serialize)]
 pub(super) struct Comparison<'a> {
     pub(super) report: Report<'a>,
     pub(super) portraits: Looks<'a>,
 }
 
-/// Closer looks at values at fault.
+/// Portraits (closer looks at values at fault).
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Looks<'a> {
-    /// Of parts that were just compared.
+    /// Portraits of parts that were just compared.
     Live(Portraits<'a>),
-    /// Of parts that were compared before.
+    /// Portraits of parts that were compared earlier.
     Stored(&'a [Box<RawValue>]),
 }
 
 impl<'a, R: Serialize> Head<'a, R> {
-    /// A view without columns.
+    /// Creates the head of a view without columns.
     pub(super) fn of(kind: &'static str, data: &'a R) -> Self {
         Self { kind, schema_version: SCHEMA_VERSION, tool: Tool::THIS, columns: None, data }
     }
 
-    /// The view of a comparison.
+    /// Creates the head of the comparison view.
     pub(super) fn comparison(data: &'a R) -> Self {
         Self { columns: Some(columns()), ..Self::of("compare", data) }
     }

@@ -1,8 +1,8 @@
-//! Writes `result.html`: one file that shows a result in a browser, without a server and without the network.
+//! Writes `result.html`: one file that shows a result in a browser, without a server or network access.
 //!
-//! The page is a program, built from `web/` and embedded here, with data beside it: columns of ops and values, packed, compressed, in
-//! pieces that are written as parts come (`pack`), and at the end the answer as JSON. Nothing of a dump is ever markup: all of it is in
-//! compressed pieces, and the program puts it into the page as text.
+//! The page is a program, built from `web/` and embedded here, followed by its data: columns of ops and values, packed and compressed
+//! in pieces that are written as parts arrive (`pack`), and finally the answer as JSON. Nothing from a dump becomes markup: it is all
+//! in compressed pieces, and the program inserts it into the page as text.
 
 mod head;
 mod pack;
@@ -37,11 +37,11 @@ pub struct HtmlReport {
     page: Page<BufWriter<File>>,
     packer: Packer,
     gallery: Gallery,
-    /// Looks of earlier comparisons, as they stand in their files.
+    /// Portraits of earlier comparisons, as stored in their files.
     stored: Vec<Box<RawValue>>,
 }
 
-/// The page that will be `draft`.
+/// Begins the page that will become `draft`.
 fn begin(draft: &mut Draft) -> Result<Page<BufWriter<File>>, ReportError> {
     let begun = draft.file().try_clone().and_then(|file| Page::begin(BufWriter::new(file)));
     begun.map_err(|error| draft.refused(error))
@@ -92,10 +92,10 @@ impl ReportWriter for HtmlReport {
     }
 }
 
-/// A page whose data is JSON alone: `kind` names the view of the page that shows `report` (`web/src/main.ts` lists them).
+/// Returns a page whose only data is JSON: `kind` names the view that shows `report` (`web/src/main.ts` lists them).
 ///
 /// # Errors
-/// When `report` has no form in JSON.
+/// When `report` cannot be written as JSON.
 pub fn document(kind: &'static str, report: &impl Serialize) -> io::Result<Vec<u8>> {
     Page::begin(Vec::new())?.finish(&Head::of(kind, report))
 }

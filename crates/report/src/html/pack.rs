@@ -1,11 +1,11 @@
 //! Columns of ops and values, packed for the page.
 //!
-//! A piece has two blobs, so that the page shows ops before it has unpacked all values: `ops` holds new texts and the columns of ops,
-//! `values` the columns of slots and of numbers. Texts are numbered over all pieces, each stands in the first that needs it. Numbers of
-//! slots that are the same in all columns stand once: about half of all slots hold a tensor that was seen before.
+//! A piece has two blobs, so that the page can show ops before it has unpacked all values: `ops` holds new texts and the columns of
+//! ops, `values` the columns of slots and of numbers. Texts are numbered across all pieces, and each is stored in the first piece that
+//! needs it. Identical rows of slot numbers are stored once: about half of all slots hold a tensor that was seen before.
 //!
-//! A blob is the length of a header as 4 bytes, the header as JSON, and columns one after the other, each as the first bytes of all its
-//! cells, then the second, and so on: bytes of one kind compress well. All is little endian.
+//! A blob is the length of a header as 4 bytes, the header as JSON, and the columns one after the other. Each column stores the first
+//! byte of all its cells, then the second byte, and so on, because similar bytes compress well. Everything is little-endian.
 
 use std::collections::HashMap;
 
@@ -16,36 +16,37 @@ use crate::columns::{Side, SlotColumn, Statistic};
 use crate::rows::Cell;
 use probe_measure::ALL_METRICS;
 
-/// Ops and slots of a piece, roughly: what is held in memory.
+/// Approximate limits on the ops and slots of a piece, which is held in memory.
 const MAX_OPS: usize = 4096;
 const MAX_SLOTS: usize = 32_768;
 
-/// Different rows of numbers that are known again; beyond it, some stand twice. Of so many, two have one hash of 64 bits by chance once in
-/// 3e7 pages.
+/// Maximum number of distinct rows of numbers that are deduplicated; beyond it, some rows are stored twice. With this many rows, a chance
+/// collision of 64-bit hashes occurs once in 3e7 pages.
 const MAX_KNOWN: usize = 1 << 20;
 
-/// Characters of a text, beyond which it is cut: nobody reads more, and a name may be a megabyte.
+/// Maximum number of characters of a text, which is cut beyond it: nobody reads more, and a name may be a megabyte
+/// long.
 const MAX_TEXT: usize = 2000;
 
-/// A cell without a number.
+/// An empty cell.
 const NOTHING: u32 = u32::MAX;
 
-/// Bits of the mantissa that metrics keep: 4 digits.
+/// Mantissa bits kept for metrics: 4 digits.
 const METRIC_BITS: u32 = 14;
 
-/// Bits of the mantissa that statistics keep, 6 digits: all that 4 bytes of binary64 hold.
+/// Mantissa bits kept for statistics: 6 digits, all that the first 4 bytes of a binary64 hold.
 const STATISTIC_BITS: u32 = 20;
 
-/// How the cells of a column are written.
+/// Encoding of the cells of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Number of a text, in 4 bytes.
+    /// Index of a text, in 4 bytes.
     Text,
-    /// Whole number or truth value in 4 bytes.
+    /// Integer or boolean in 4 bytes.
     Count,
-    /// The first 4 bytes of binary64, rounded to so many bits of the mantissa.
+    /// The first 4 bytes of a binary64, rounded to this many mantissa bits.
     Real(u32),
-    /// Binary64: exact for counts of elements.
+    /// Binary64, exact for element counts.
     Whole,
 }
 
@@ -85,7 +86,7 @@ const OPS: [(SlotColumn, Form); 14] = [
     (SlotColumn::OutputError, Form::Real(METRIC_BITS)),
 ];
 
-/// Columns of the slot that stands for an op, beside those of the op: the curve is drawn from them.
+/// Columns of the slot that represents an op, stored with the columns of the op; the curve is drawn from them.
 const DECIDING: [(SlotColumn, Form); 4] = [
     (SlotColumn::JudgedError, Form::Real(METRIC_BITS)),
     (SlotColumn::Floor, Form::Real(METRIC_BITS)),
@@ -111,7 +112,7 @@ const SLOTS: [(SlotColumn, Form); 14] = [
     (SlotColumn::Identity, Form::Count),
 ];
 
-/// Columns of the numbers of slots.
+/// Returns the columns of the numbers of slots.
 fn numbers() -> Vec<(SlotColumn, Form)> {
     let metric = |metric| (SlotColumn::Metric(metric), Form::Real(METRIC_BITS));
     let mut all: Vec<(SlotColumn, Form)> = ALL_METRICS.into_iter().map(metric).collect();
@@ -132,7 +133,7 @@ fn numbers() -> Vec<(SlotColumn, Form)> {
     all
 }
 
-/// Every column that a page is made from.
+/// Returns every column that a page is built from.
 pub(super) fn needed() -> impl Iterator<Item = SlotColumn> {
     let places = [SlotColumn::Step, SlotColumn::Rank, SlotColumn::Decides];
     let packed = OPS.into_iter().chain(DECIDING).chain(SLOTS).chain(numbers()).map(|(column, _)| column);
@@ -142,7 +143,7 @@ pub(super) fn needed() -> impl Iterator<Item = SlotColumn> {
     all.into_iter()
 }
 
-/// Names and forms of the columns, in order.
+/// Names and encodings of the columns, in order.
 #[derive(Debug, Serialize)]
 pub(super) struct ColumnNames {
     ops: Vec<(String, &'static str)>,
@@ -150,7 +151,7 @@ pub(super) struct ColumnNames {
     values: Vec<(String, &'static str)>,
 }
 
-/// What the page has to know to read pieces.
+/// Returns the column names that the page needs to read pieces.
 pub(super) fn columns() -> ColumnNames {
     let named = |columns: &[(SlotColumn, Form)]| -> Vec<(String, &'static str)> {
         columns.iter().map(|(column, form)| (column.name(), form.name())).collect()
@@ -163,14 +164,14 @@ pub(super) fn columns() -> ColumnNames {
     ColumnNames { ops, slots, values: named(&numbers()) }
 }
 
-/// A finished piece, not compressed.
+/// A finished piece, not yet compressed.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) ops: Vec<u8>,
     pub(super) values: Vec<u8>,
 }
 
-/// Ops of one step and rank that follow one another.
+/// Consecutive ops of one step and rank.
 #[derive(Debug, Serialize)]
 struct Run {
     step: u64,
@@ -192,19 +193,19 @@ struct ValuesHeader {
     numbers: usize,
 }
 
-/// Gathers ops and slots until there is enough for a piece.
+/// Collects ops and slots until there are enough for a piece.
 #[derive(Debug)]
 pub(super) struct Packer {
     texts: Texts,
     runs: Vec<Run>,
-    /// Cells of a row lie side by side; [`planes`] turns them.
+    /// Cells are stored row by row; [`planes`] transposes them.
     ops: Table,
     slots: Table,
     numbers: Table,
     columns: Vec<(SlotColumn, Form)>,
-    /// Rows of numbers by their hash, over all pieces.
+    /// Rows of numbers by hash, across all pieces.
     known: HashMap<u64, u32>,
-    /// Rows of numbers of all pieces.
+    /// Number of rows of numbers in all pieces.
     rows: u32,
     scratch: Vec<u8>,
 }
@@ -232,7 +233,7 @@ impl Default for Packer {
 }
 
 impl Packer {
-    /// Adds an op, whose slots follow; `cell` tells what stands in a column of the op.
+    /// Adds an op, whose slots follow; `cell` returns the content of a column of the op.
     pub(super) fn op<'a>(&mut self, step: u64, rank: u32, cell: impl Fn(SlotColumn) -> Option<Cell<'a>>) {
         match self.runs.last_mut() {
             Some(run) if (run.step, run.rank) == (step, rank) => run.ops += 1,
@@ -240,14 +241,14 @@ impl Packer {
         }
         for (column, form) in OPS {
             let cell = cell(column).unwrap_or(Cell::Empty);
-            // Names are hardly ever seen again.
+            // Op names hardly ever repeat, so they are not looked up.
             let number = match &cell {
                 Cell::Text(text) if column == SlotColumn::Op => self.texts.add(text),
                 _ => coded(&mut self.texts, form, &cell),
             };
             self.ops.cells.extend(number.to_le_bytes());
         }
-        // The slots fill this in.
+        // Filled in by the slots.
         for _ in DECIDING {
             self.ops.cells.extend(NOTHING.to_le_bytes());
         }
@@ -255,7 +256,7 @@ impl Packer {
         self.ops.cells.extend(0_u32.to_le_bytes());
     }
 
-    /// Adds a slot of the last op; `cell` tells what stands in a column.
+    /// Adds a slot of the last op; `cell` returns the content of a column.
     pub(super) fn slot<'a>(&mut self, cell: impl Fn(SlotColumn) -> Cell<'a>) {
         for (column, form) in SLOTS {
             let number = coded(&mut self.texts, form, &cell(column));
@@ -281,7 +282,7 @@ impl Packer {
         self.tell_op(cell);
     }
 
-    /// Counts the slot of its op, and writes down what the op shows if the slot stands for it.
+    /// Adds the slot to the count of its op, and stores the deciding columns if the slot represents the op.
     fn tell_op<'a>(&mut self, cell: impl Fn(SlotColumn) -> Cell<'a>) {
         let end = self.ops.cells.len();
         let Some((_, tail)) =
@@ -302,12 +303,12 @@ impl Packer {
         }
     }
 
-    /// Whether there is enough for a piece.
+    /// Returns true if there is enough for a piece.
     pub(super) fn is_full(&self) -> bool {
         self.ops.rows() >= MAX_OPS || self.slots.rows() >= MAX_SLOTS
     }
 
-    /// Hands over what was gathered; `None` where nothing was.
+    /// Takes what was collected; `None` if there is nothing.
     pub(super) fn take(&mut self) -> Option<Piece> {
         let runs = std::mem::take(&mut self.runs);
         let Texts { lengths, bytes, .. } = &mut self.texts;
@@ -329,7 +330,7 @@ impl Packer {
     }
 }
 
-/// Half of a hash of 128 bits.
+/// Returns half of a 128-bit hash.
 fn half_hash(bytes: &[u8]) -> u64 {
     #[expect(clippy::cast_possible_truncation, reason = "the other half is not needed")]
     let half = XxHash3_128::oneshot(bytes) as u64;
@@ -337,7 +338,7 @@ fn half_hash(bytes: &[u8]) -> u64 {
 }
 
 fn header_of(header: &impl Serialize) -> Vec<u8> {
-    // Numbers alone: they have a form in JSON.
+    // The header holds only numbers, so it can always be written as JSON.
     let json = serde_json::to_vec(header).unwrap_or_default();
     let length = u32::try_from(json.len()).unwrap_or(0);
     let mut out = length.to_le_bytes().to_vec();
@@ -345,7 +346,7 @@ fn header_of(header: &impl Serialize) -> Vec<u8> {
     out
 }
 
-/// Rows of cells of fixed widths.
+/// Rows of cells with fixed widths.
 #[derive(Debug)]
 struct Table {
     widths: Vec<usize>,
@@ -367,7 +368,7 @@ impl Table {
     }
 }
 
-/// Writes rows of cells of these widths column by column, and each column byte by byte of its cells.
+/// Writes rows of cells with these widths column by column, and each column one byte position at a time.
 fn planes(out: &mut Vec<u8>, cells: &[u8], widths: &[usize]) {
     let width: usize = widths.iter().sum();
     for byte in 0..width {
@@ -375,18 +376,18 @@ fn planes(out: &mut Vec<u8>, cells: &[u8], widths: &[usize]) {
     }
 }
 
-/// Texts by number.
+/// Texts by index.
 #[derive(Debug, Default)]
 struct Texts {
     numbers: HashMap<Box<str>, u32>,
     count: u32,
-    /// Bytes of each text of this piece, in 4 bytes.
+    /// Byte length of each text of this piece, in 4 bytes.
     lengths: Vec<u8>,
     bytes: Vec<u8>,
 }
 
 impl Texts {
-    /// The number of a text that may have been seen.
+    /// Returns the index of a text, adding it if it is new.
     fn number(&mut self, text: &str) -> u32 {
         if let Some(&number) = self.numbers.get(text) {
             return number;
@@ -396,7 +397,7 @@ impl Texts {
         number
     }
 
-    /// Adds a text that was not.
+    /// Adds a new text.
     fn add(&mut self, text: &str) -> u32 {
         let cut = text.char_indices().nth(MAX_TEXT).map(|(end, _)| end);
         let start = self.bytes.len();
@@ -411,7 +412,7 @@ impl Texts {
     }
 }
 
-/// The 4 bytes of a cell.
+/// Returns the 4 bytes of a cell.
 fn coded(texts: &mut Texts, form: Form, cell: &Cell<'_>) -> u32 {
     match (form, cell) {
         (Form::Text, Cell::Text(text)) => texts.number(text),
@@ -423,7 +424,7 @@ fn coded(texts: &mut Texts, form: Form, cell: &Cell<'_>) -> u32 {
     }
 }
 
-/// Bits of a count; those of a NaN where there is none.
+/// Returns the bits of a count as binary64, or of a NaN if there is no count.
 fn whole(cell: &Cell<'_>) -> u64 {
     match cell {
         Cell::Count(count) => (*count as f64).to_bits(),
@@ -431,7 +432,8 @@ fn whole(cell: &Cell<'_>) -> u64 {
     }
 }
 
-/// The first half of the bits of `value`, with a mantissa of so many bits, rounded to nearest. A finite value stays one.
+/// Returns the upper half of the bits of `value`, rounded to nearest with this many mantissa bits. A finite value stays
+/// finite.
 fn rounded(value: f64, bits: u32) -> u32 {
     const MANTISSA: u32 = f64::MANTISSA_DIGITS - 1;
     if value.is_nan() {

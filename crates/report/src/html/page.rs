@@ -1,4 +1,4 @@
-//! The file around the data: markup, style and program, and the policy that lets nothing else run.
+//! The file around the data: markup, style and program, and the content security policy that lets nothing else run.
 
 use std::io::{self, Write};
 
@@ -12,23 +12,23 @@ use sha2::{Digest as _, Sha256};
 use super::head::Head;
 use super::pack::Piece;
 
-/// The program, built from `web/src` by `web/build.mjs`.
+/// The page's program, built from `web/src` by `web/build.mjs`.
 const PROGRAM: &str = include_str!("../../../../web/dist/page.js");
 
-/// Its style.
+/// The page's style sheet.
 const STYLE: &str = include_str!("../../../../web/dist/page.css");
 
-/// How hard pieces are compressed: beyond this, time grows faster than files shrink.
+/// Compression level of pieces: above it, time grows faster than files shrink.
 const LEVEL: u32 = 4;
 
-/// A page that is being written.
+/// A page being written.
 #[derive(Debug)]
 pub(super) struct Page<W: Write> {
     out: W,
 }
 
 impl<W: Write> Page<W> {
-    /// Writes what stands before the data.
+    /// Writes everything that precedes the data.
     pub(super) fn begin(mut out: W) -> io::Result<Self> {
         let policy = format!(
             "default-src 'none'; script-src '{}'; style-src '{}'; img-src data:; base-uri 'none'; form-action 'none'",
@@ -48,7 +48,7 @@ impl<W: Write> Page<W> {
         Ok(Self { out })
     }
 
-    /// Adds a piece of the columns; nothing for an empty one.
+    /// Adds a piece of the columns; writes nothing if there is none.
     pub(super) fn add(&mut self, piece: Option<Piece>) -> io::Result<()> {
         let Some(Piece { ops, values }) = piece else { return Ok(()) };
         let (ops, values) = rayon::join(|| packed(&ops), || packed(&values));
@@ -64,21 +64,21 @@ impl<W: Write> Page<W> {
         Ok(self.out)
     }
 
-    /// Data, which no browser runs: letters of base64 in an element of a type that is no script's.
+    /// Writes data that no browser executes: base64 in an element whose type is not a script type.
     fn data(&mut self, name: &str, text: &str) -> io::Result<()> {
         writeln!(self.out, "<script type=\"application/x-probe\" data-name=\"{name}\">{text}</script>")
     }
 }
 
-/// Compressed, in letters.
+/// Returns the bytes compressed and base64-encoded.
 fn packed(bytes: &[u8]) -> String {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(LEVEL));
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let compressed = encoder.write_all(bytes).and_then(|()| encoder.finish()).unwrap_or_default();
     STANDARD.encode(compressed)
 }
 
-/// A source that a policy allows, by its content.
+/// Returns the hash by which a content security policy allows this text.
 fn digest(text: &str) -> String {
     format!("sha256-{}", STANDARD.encode(Sha256::digest(text.as_bytes())))
 }

@@ -1,4 +1,4 @@
-//! Pages from rows of earlier comparisons: of one `result.parquet`, with the answer in its metadata, or of the shards of a run.
+//! Pages built from rows of earlier comparisons: one `result.parquet` with the answer in its metadata, or the shards of a run.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::stored::{StoredError, StoredFile, StoredPart, StoredRun};
 use probe_files::Draft;
 use probe_judge::Summary;
 
-/// Values that a page of many shards holds at most: a browser shows so many at once.
+/// Maximum number of values on a page of many shards: about as many as a browser can show.
 const MAX_VALUES: usize = 600_000;
 
 #[derive(Debug, Serialize)]
@@ -29,11 +29,11 @@ struct Stored<'a> {
     portraits: &'a RawValue,
 }
 
-/// Makes a page of the result at `path`, which will stand at `target`.
+/// Makes a page of the result at `path`, to be placed at `target`.
 ///
 /// # Errors
-/// [`StoredError`] when the result cannot be read, was written by a version that did not store what a page needs, or the page cannot be
-/// written.
+/// [`StoredError`] when the result cannot be read or was written by a version that did not store what a page needs, or when the page
+/// cannot be written.
 pub fn from_parquet(path: &Path, target: &Path) -> Result<Draft, StoredError> {
     let file = StoredFile::open(path)?;
     let answer = |key| file.text(key).and_then(|text| RawValue::from_string(text.to_owned()).ok());
@@ -81,8 +81,7 @@ fn add(
     })
 }
 
-/// Adds the rows of a run to a page: everything, or the steps and ranks at fault where that is too much. Returns what was looked at more
-/// closely.
+/// Adds the rows of a run to a page: all of them, or only the steps and ranks at fault if there are too many. Returns the portraits.
 pub(super) fn add_run(
     run: &StoredRun,
     summary: &Summary,
@@ -101,7 +100,7 @@ pub(super) fn add_run(
     portraits(run, summary, &chosen)
 }
 
-/// Parts that the page holds, in the order of files.
+/// Returns the parts included in the page, in file order.
 fn chosen<'a>(run: &'a StoredRun, summary: &Summary) -> Vec<&'a StoredPart> {
     if run.count() <= MAX_VALUES {
         return run.parts.iter().collect();
@@ -111,7 +110,7 @@ fn chosen<'a>(run: &'a StoredRun, summary: &Summary) -> Vec<&'a StoredPart> {
     let at_fault = summary.culprits.iter().filter_map(|finding| by_place.get(&(finding.step, finding.rank)));
     let mut in_order: Vec<usize> = (0..run.parts.len()).collect();
     in_order.sort_by_key(|&index| (run.parts[index].step, run.parts[index].rank));
-    // Where nothing is at fault, the first ones: a page shows something.
+    // If nothing is at fault, the first parts are taken, so that the page is not empty.
     let in_order = if summary.culprits.is_empty() { in_order } else { Vec::new() };
     let (mut taken, mut values) = (BTreeSet::new(), 0);
     for &index in at_fault.chain(&in_order) {
@@ -125,7 +124,7 @@ fn chosen<'a>(run: &'a StoredRun, summary: &Summary) -> Vec<&'a StoredPart> {
     taken.into_iter().map(|index| &run.parts[index]).collect()
 }
 
-/// The place of a portrait.
+/// The part that a portrait belongs to.
 #[derive(Deserialize)]
 struct Of {
     step: u64,
@@ -133,7 +132,7 @@ struct Of {
     order: u64,
 }
 
-/// Portraits of the parts that a page holds, those of the first findings.
+/// Returns the portraits of the parts included in the page, those of the first findings.
 fn portraits(
     run: &StoredRun,
     summary: &Summary,

@@ -1,6 +1,6 @@
-//! What `probe inspect --format json` prints, as plain structs.
+//! Output of `probe inspect --format json` as plain structs.
 //!
-//! Names and meanings here are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
+//! Names and meanings are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
 
 #[cfg(feature = "schema")]
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ use probe_dump::{Checksum, Number, SlotSide, TensorRecord, Value};
 use probe_judge::source_line;
 use probe_measure::TensorSummary;
 
-/// Version of this format. Raised when a field changes its meaning or goes away; not for new ones.
+/// Version of this format. Raised when a field changes meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// What was found at a path.
@@ -192,7 +192,7 @@ pub struct TensorValues<'a> {
     pub histogram: Option<&'a [u64]>,
 }
 
-/// A number: null where unknown, a word where not finite.
+/// A number: null if unknown, a word if not finite.
 #[derive(Debug)]
 pub struct Real(pub Option<Number>);
 
@@ -397,11 +397,11 @@ impl<'a> TensorValues<'a> {
     }
 }
 
-/// The JSON Schema of an inspection, as it is committed.
+/// Returns the committed JSON Schema of an inspection.
 #[cfg(feature = "schema")]
 pub fn inspection_schema() -> String {
     let schema = schemars::schema_for!(Report<'static>);
-    // A schema is plain data; only its own text can come out.
+    // A schema is plain data; serializing it cannot fail.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text

@@ -1,4 +1,4 @@
-//! The layout for people.
+//! The inspection laid out for people.
 
 use std::fmt::{Display, Write as _};
 
@@ -11,7 +11,7 @@ use probe_measure::{Histogram, TensorSummary};
 /// Width of the longest bar of a histogram.
 const BAR: f64 = 50.0;
 
-/// The inspection as text, ending in a line break.
+/// Returns the inspection as text, ending in a line break.
 pub fn render(inspection: &Inspection) -> String {
     let mut out = format!(
         "{}: {}, steps {}; ranks {}\n",
@@ -127,14 +127,14 @@ fn describe_tensor(out: &mut String, record: &TensorRecord, measured: &Measured)
     out.push('\n');
 }
 
-/// Where the extremes are, in words behind their values; nothing where that is not known, and where they are one element: then all are
-/// equal.
+/// Returns the positions of the extremes as text to follow their values; empty if unknown, or if both are the same element, because
+/// then all elements are equal.
 fn at(places: [Option<Vec<u64>>; 2]) -> [String; 2] {
     let is_one = places[0] == places[1];
     places.map(|place| place.filter(|_| !is_one).map_or_else(String::new, |index| format!(" at {index:?}")))
 }
 
-/// `places`: where the least and the greatest element are.
+/// `places`: positions of the smallest and the largest element.
 fn summary(summary: &TensorSummary, places: [Option<Vec<u64>>; 2]) -> String {
     let [min_at, max_at] = at(places);
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.6e}"));

@@ -1,4 +1,4 @@
-//! `docs/report.md` says everything that the reports say.
+//! Checks that `docs/report.md` documents everything in the reports.
 
 use crate::Format;
 use crate::columns::{OpColumn, SlotColumn, UnmatchedColumn};
@@ -6,7 +6,7 @@ use probe_judge::{Cause, Role, Verdict};
 
 const DOCUMENT: &str = include_str!("../../../../docs/report.md");
 
-/// A row of a table of the document: name as code, then whatever.
+/// Returns true if a table of the document has a row that starts with this name as code.
 fn documented(name: &str) -> bool {
     DOCUMENT.lines().any(|line| line.starts_with(&format!("| `{name}` |")))
 }

@@ -1,4 +1,4 @@
-//! A comparison made by hand that holds every verdict, role and cause, and names that mean harm.
+//! A hand-made comparison that holds every verdict, role and cause, and hostile names.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use probe_judge::{
 use probe_measure::{Evidence, KeptMetrics, PairMetrics, TensorSummary, Unreadable, compare_recorded};
 use probe_pair::{BySlot, OpPair, Paired, PartPair, SlotPairs};
 
-/// Names that try to be something else: a formula, terminal commands, markup, Excel's own escapes, a novel.
+/// Names that imitate something else: a formula, terminal commands, markup, Excel's own escapes, a novel.
 pub(crate) fn hostile_names() -> [String; 6] {
     [
         "=cmd|'/C calc'!A0".into(),
@@ -35,7 +35,7 @@ impl TensorStore for NoStore {
     }
 }
 
-/// A part with everything a [`PartReport`] borrows.
+/// A part with everything that a [`PartReport`] borrows.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) pair: PartPair,
@@ -57,7 +57,7 @@ impl Part {
         }
     }
 
-    /// An empty part.
+    /// Creates an empty part.
     pub(crate) fn new(step: u64, task: Task) -> Self {
         let rank = || {
             Rank {
@@ -223,7 +223,7 @@ impl Part {
     }
 }
 
-/// One slot to be made.
+/// Description of a slot to create.
 pub(crate) struct SlotSpec {
     pub(crate) path: &'static str,
     pub(crate) side: SlotSide,
@@ -233,7 +233,7 @@ pub(crate) struct SlotSpec {
     pub(crate) verdict: Verdict,
 }
 
-/// A slot on both sides.
+/// Describes a slot that both sides have.
 pub(crate) fn both(path: &'static str, value: Value, evidence: Evidence, verdict: Verdict) -> SlotSpec {
     let side = match path.split('.').next() {
         Some("output") => SlotSide::Output,
@@ -264,7 +264,7 @@ pub(crate) fn tensor() -> Value {
     Value::Tensor(Arc::new(record(22.5)))
 }
 
-/// Evidence from data with this relative error.
+/// Returns evidence from data with this relative error.
 pub(crate) fn data(rel_l2: f64) -> Evidence {
     let side = TensorSummary {
         count: 512,
@@ -309,7 +309,7 @@ fn broken() -> Evidence {
     }))
 }
 
-/// A part with every verdict, role and cause at least once.
+/// Returns a part with every verdict, role and cause at least once.
 pub(crate) fn everything() -> Part {
     let mut part = Part::new(0, Task::Tensor);
     let number = |value| Value::Scalar(Scalar::Number(Number::Float(value)));
@@ -443,7 +443,7 @@ fn run(path: &str) -> RunInfo {
     }
 }
 
-/// The summary of `parts`.
+/// Returns the summary of `parts`.
 pub(crate) fn summary(parts: &[&Part]) -> Summary {
     let mut counts = Counts::default();
     let mut culprits = Vec::new();
@@ -467,7 +467,7 @@ pub(crate) fn summary(parts: &[&Part]) -> Summary {
     }
 }
 
-/// The summary of [`everything`], with notes and places that could not be compared.
+/// Returns the summary of [`everything`], with notes and places that could not be compared.
 pub(crate) fn full_summary(part: &Part) -> Summary {
     Summary {
         incomplete: (0..7)

@@ -1,5 +1,5 @@
-//! `result.html` as text: what stands in the file, what must not, and that an earlier result makes the same page. What a browser makes of
-//! it is tested in `web/test`.
+//! `result.html` as text: required and forbidden content, and that an earlier result makes the same page. The behaviour in a browser is
+//! tested in `web/test`.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn written(folder: &Path, parts: &[PartReport<'_>]) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// The unpacked pieces called `name`.
+/// Returns the unpacked pieces called `name`.
 fn pieces(page: &str, name: &str) -> Vec<Vec<u8>> {
     let open = format!("<script type=\"application/x-probe\" data-name=\"{name}\">");
     let texts = page.split(&*open).skip(1).map(|rest| rest.split_once("</script>").unwrap().0);
@@ -54,7 +54,7 @@ fn nothing_of_a_dump_is_markup_and_the_policy_lets_the_one_program_run() {
         let hash = format!("'sha256-{}'", STANDARD.encode(Sha256::digest(source.as_bytes())));
         assert!(page.contains(&hash), "the policy names what the page holds");
     }
-    // One program, and data: what a browser would run must be the one that the policy names.
+    // One program, and data: the only script a browser would run must be the one that the policy names.
     assert_eq!(page.matches("<script>").count(), 1);
     assert_eq!(page.matches("<script").count(), 1 + page.matches("application/x-probe").count());
     assert!(page.contains("default-src 'none'"));
@@ -124,7 +124,7 @@ fn rows_of_shards_make_the_page_of_one_process() {
     }
     let head = |page: &str| serde_json::from_slice::<serde_json::Value>(&pieces(page, "head")[0]).unwrap();
     assert_eq!(head(&made), head(&live));
-    // A shard that is damaged is named.
+    // The error names a damaged shard.
     std::fs::write(&shard, "PAR1").unwrap();
     assert!(StoredRun::open(&[shard]).unwrap_err().to_string().contains("shard.parquet"));
 }
@@ -148,7 +148,7 @@ fn what_is_no_result_is_refused_with_its_name_and_leaves_nothing() {
         assert!(matches!(error, StoredError::Unreadable { .. }), "{error}");
         assert!(error.to_string().contains("result.parquet"), "{error}");
     }
-    // Bytes of the rows may be anything: an error, or other numbers, and no panic.
+    // Row bytes may be anything: the outcome is an error or different numbers, never a panic.
     for at in (0..footer_end).step_by(97) {
         let mut damaged = sound.clone();
         damaged[at] ^= 0x5a;

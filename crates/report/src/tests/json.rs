@@ -1,4 +1,4 @@
-//! `report.json` against its committed schema.
+//! Checks `report.json` against its committed schema.
 
 use serde_json::Value;
 

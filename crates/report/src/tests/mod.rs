@@ -1,4 +1,4 @@
-//! Tests over whole reports: what was put in is read back with other libraries.
+//! Tests over whole reports: their content is read back with other libraries.
 
 mod documents;
 mod fixture;

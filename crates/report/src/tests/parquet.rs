@@ -1,4 +1,4 @@
-//! `result.parquet`, read back by arrow.
+//! `result.parquet`, read back with arrow.
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float64Type, Int32Type, UInt64Type};

@@ -52,7 +52,7 @@ fn a_place_that_cannot_be_written_fails_at_once() {
     std::fs::write(&file, "x").unwrap();
     let refused = ReportSet::create(&file.join("out"), &built(), Extent::default()).unwrap_err();
     assert!(matches!(refused, ReportError::Io { .. }), "{refused}");
-    // A folder where a report should stand is found before the work too, and no other report is begun.
+    // A folder in the place of a report is also detected before the work, and no other report is begun.
     let out = folder.path().join("out");
     std::fs::create_dir_all(out.join("report.json")).unwrap();
     assert!(ReportSet::create(&out, &built(), Extent::default()).is_err());

@@ -1,4 +1,4 @@
-//! `result.xlsx`, read back by cells with another library.
+//! `result.xlsx`, its cells read back with another library.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn column(range: &Range<Data>, label: &str) -> Vec<Data> {
     range.rows().skip(1).map(|row| row[index].clone()).collect()
 }
 
-/// The cell as calamine should see it.
+/// Returns the cell as calamine should see it.
 fn expected(cell: &Cell<'_>) -> Data {
     match cell {
         Cell::Empty => Data::Empty,
@@ -223,7 +223,8 @@ fn an_empty_comparison_is_a_whole_workbook() {
     }
 }
 
-/// A part of `count` ops with two values each: sound ones, but for those at fault and those that differ for another reason.
+/// Returns a part of `count` ops with two values each, all sound except those at fault and those that differ for another
+/// reason.
 fn long(step: u64, count: usize, at_fault: &[usize], differ: &[usize]) -> Part {
     let mut part = Part::new(step, Task::Tensor);
     for index in 0..count {
@@ -247,14 +248,14 @@ fn long(step: u64, count: usize, at_fault: &[usize], differ: &[usize]) -> Part {
     part
 }
 
-/// Writes `parts` where a table is whole up to `most` rows.
+/// Writes `parts` with tables that hold everything up to `most` rows.
 fn selected(extent: Extent, most: u64, parts: &[PartReport<'_>], summary: &Summary) -> Book {
     let folder = tempfile::tempdir().unwrap();
     let writer = XlsxReport::create(&folder.path().join("r.xlsx"), extent).unwrap();
     finished(writer.with_selection_from(extent, most), parts, summary)
 }
 
-/// The orders of the ops on a sheet, with its notice where it has one.
+/// Returns the orders of the ops on a sheet, and its notice if it has one.
 fn orders(book: &mut Book, name: &str) -> (Option<String>, Vec<u32>) {
     let range = sheet(book, name);
     let mut rows = range.rows();
@@ -340,7 +341,7 @@ fn the_same_comparison_gives_the_same_bytes() {
     assert_eq!(bytes[0], bytes[1]);
 }
 
-/// Every part of the package is well-formed XML; `PROBE_KEEP_XLSX` names a file to keep for looking at.
+/// Checks that every part of the package is well-formed XML; `PROBE_KEEP_XLSX` names a file to keep for inspection.
 #[test]
 fn parts_are_well_formed() {
     let folder = tempfile::tempdir().unwrap();
@@ -370,14 +371,14 @@ fn parts_are_well_formed() {
     }
 }
 
-/// Every cell of every sheet but the first, which has the time of the comparison on it.
+/// Returns every cell of every sheet except the first, which holds the time of the comparison.
 fn cells(book: &mut Book) -> Vec<(String, Vec<Vec<Data>>)> {
     let names = book.sheet_names();
     let rows = |range: Range<Data>| range.rows().map(<[Data]>::to_vec).collect();
     names.into_iter().skip(1).map(|name| (name.clone(), rows(sheet(book, &name)))).collect()
 }
 
-/// Rows of parts, each in a file of its own, in this order.
+/// Returns the rows of parts, each stored in a separate file, in this order.
 fn stored(folder: &Path, parts: &[PartReport<'_>]) -> StoredRun {
     let write = |(index, part): (usize, &PartReport<'_>)| {
         let path = folder.join(format!("{index}.parquet"));

@@ -1,4 +1,4 @@
-//! The workbook: sheets whose rows go to disk as they come, and the package made of them at the end.
+//! The workbook: sheets whose rows are written to disk as they arrive, and the package assembled from them at the end.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -9,23 +9,23 @@ use super::guard::{guarded, refused};
 use super::sheet::{Formats, Layout, Sheet};
 use super::style::Style;
 
-/// From so many rows a sheet may take more than 4 GiB before it is compressed, which a package must say in advance.
+/// Number of rows from which a sheet may exceed 4 GiB uncompressed, which a package must declare in advance.
 const LARGE_ROWS: u32 = 1 << 19;
 
-/// A workbook without sheets: they are made by it, filled one beside the other, and handed back in order when it is saved.
+/// A workbook without sheets: it creates them, they are filled in parallel, and are handed back in order when it is saved.
 pub(super) struct Book {
     workbook: Workbook,
     formats: Formats,
 }
 
 impl Book {
-    /// Begins a workbook. Rows wait in files without a name in `folder`, the place of the report, which can be written and
-    /// has room for it; the system's folder for temporary files may have neither.
+    /// Begins a workbook. Rows are buffered in unnamed files in `folder`, the report's folder, which is writable and has
+    /// room for the report; the system's folder for temporary files may not be.
     pub(super) fn create(folder: &Path) -> io::Result<Self> {
         let mut workbook = Workbook::new();
         workbook.set_tempdir(folder).map_err(refused)?;
         workbook.set_zip_compression_level(COMPRESSION);
-        // Reports of the same comparison are the same bytes.
+        // Reports of the same comparison must be byte-identical.
         let created = ExcelDateTime::from_ymd(1980, 1, 1).map_err(refused)?;
         workbook.set_properties(&DocProperties::new().set_creation_datetime(&created));
         Ok(Self { workbook, formats: Style::ALL.map(Style::format) })
@@ -49,11 +49,11 @@ impl Book {
     }
 }
 
-/// How the package is compressed. The second level of deflate takes hardly longer than the first and leaves a quarter
-/// less; the default takes twice as long for another tenth.
+/// Compression level of the package. Level 2 of deflate takes hardly longer than level 1 and produces a quarter less;
+/// the default level takes twice as long for another tenth.
 const COMPRESSION: u8 = 2;
 
-/// Passes bytes on until that fails, then swallows them. A writer of archives that is dropped after a failure tries to
+/// Passes bytes on until a write fails, then discards them. An archive writer that is dropped after a failure tries to
 /// complete its archive and prints the second failure; here nothing fails twice.
 struct Latch<W: Write> {
     out: W,

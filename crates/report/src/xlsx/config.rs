@@ -1,4 +1,4 @@
-//! Writes `result.xlsx` of a configuration check: what passed, and every row of every part.
+//! Writes `result.xlsx` of a configuration check: the parts that passed, and every row of every part.
 
 use std::io;
 
@@ -87,7 +87,7 @@ fn summary(outcome: &Outcome, book: &mut Book) -> io::Result<Sheet> {
     Ok(sheet)
 }
 
-/// The sheet of a part; more than one where it is longer than a sheet.
+/// Returns the sheet of a part, or several if it is longer than a sheet.
 fn table(part: &PartOutcome, book: &mut Book) -> io::Result<Vec<Sheet>> {
     let mut begin = |number: usize| -> io::Result<Sheet> {
         let name =
@@ -144,7 +144,7 @@ fn line(sheet: &mut Sheet, row: &Row) -> io::Result<()> {
     sheet.end_row()
 }
 
-/// The answer, the packs, and what the words mean.
+/// Returns the sheet with the answer, the packs, and the meaning of the words.
 fn about(outcome: &Outcome, book: &mut Book) -> io::Result<Sheet> {
     let layout = Layout { name: "about".into(), widths: vec![22, 120], ..Layout::default() };
     let mut sheet = book.sheet(&layout)?;

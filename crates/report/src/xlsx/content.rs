@@ -1,4 +1,4 @@
-//! Which columns a part can fill. The others are left out of the workbook, where width is dear.
+//! Determines the columns that a part can fill. The others are omitted from the workbook, where width is scarce.
 
 use crate::columns::Side;
 use crate::columns::{OpColumn, SlotColumn, Statistic};
@@ -7,7 +7,7 @@ use probe_compare::PartReport;
 use probe_measure::Basis;
 use probe_measure::{Evidence, Metric};
 
-/// What a part holds, as far as it decides which columns can be filled.
+/// Contents of a part, as far as they decide which columns can be filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Content(u8);
 
@@ -23,7 +23,7 @@ impl Content {
     /// Every column.
     pub(super) const EVERYTHING: Self = Self(255);
 
-    /// What `part` holds.
+    /// Returns the contents of `part`.
     pub(super) fn of(part: &PartReport<'_>) -> Self {
         let mut found = Self::default();
         for evidence in part.evidence.of_slots() {
@@ -59,7 +59,7 @@ impl Content {
         found
     }
 
-    /// What a row of an earlier comparison holds.
+    /// Returns the contents of a row of an earlier comparison.
     pub(super) fn of_row<'a>(cell: impl Fn(SlotColumn) -> Cell<'a>) -> Self {
         let mut found = match cell(SlotColumn::Basis) {
             Cell::Text(basis) if basis == Basis::Data.name() => Self::DATA,
@@ -83,7 +83,7 @@ impl Content {
         found
     }
 
-    /// What either holds.
+    /// Returns the union of both.
     pub(super) const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -92,8 +92,8 @@ impl Content {
         self.0 & any.0 != 0
     }
 
-    /// Bounds exist for these two; the cosine is what readers look for first, so its absence is shown, not hidden. Sketches
-    /// give two more.
+    /// Bounds exist for these two. The cosine is what readers look for first, so its absence is shown rather than hidden.
+    /// Sketches give two more.
     fn metric(self, metric: Metric) -> bool {
         let estimated = matches!(metric, Metric::Euclidean | Metric::Rmse) && self.has(Self::SKETCHES);
         estimated
@@ -102,7 +102,7 @@ impl Content {
     }
 }
 
-/// The columns of the table of ops that `content` can fill.
+/// Returns the columns of the table of ops that `content` can fill.
 pub(super) fn op_columns(content: Content) -> Vec<OpColumn> {
     let fills = |column: &OpColumn| match column {
         OpColumn::Metric(metric) => content.metric(*metric),
@@ -112,7 +112,7 @@ pub(super) fn op_columns(content: Content) -> Vec<OpColumn> {
     OpColumn::all().into_iter().filter(fills).collect()
 }
 
-/// The columns of the table of slots that `content` can fill.
+/// Returns the columns of the table of slots that `content` can fill.
 pub(super) fn slot_columns(content: Content) -> Vec<SlotColumn> {
     let fills = |column: &SlotColumn| match column {
         SlotColumn::Metric(metric) => content.metric(*metric),

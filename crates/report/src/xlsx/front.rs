@@ -1,4 +1,4 @@
-//! The sheet `run info`: the answer first, then what it rests on.
+//! The sheet `run info`: the answer first, then the facts it is based on.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,9 +14,9 @@ use crate::text::{answer, whereabouts};
 use probe_judge::{FaultGroup, Finding, Role, RunInfo, RunVerdict, Summary, Verdict};
 use probe_measure::{Basis, Metric};
 
-/// Most ops at fault on the sheet; all are in the table of ops.
+/// Maximum number of ops at fault on the sheet; all are in the table of ops.
 const MAX_CULPRITS: usize = 100;
-/// Most entries of what could not be compared; all are in report.json.
+/// Maximum number of entries about things that could not be compared; all are in report.json.
 const MAX_INCOMPLETE: usize = 1000;
 /// Columns of the table of ops at fault, with their widths.
 const COLUMNS: [(&str, u16); 15] = [
@@ -37,14 +37,14 @@ const COLUMNS: [(&str, u16); 15] = [
     ("reason", 70),
 ];
 
-/// Columns that fit a screen of 1600 pixels: those up to the source.
+/// Number of columns that fit a screen of 1600 pixels: those up to the source.
 const ACROSS: u16 = 10;
-/// Characters of the answer that fit a line over those columns.
+/// Characters of the answer per line across those columns.
 const TITLE_FITS: usize = 125;
-/// The same for a text beside its key.
+/// Characters per line of a text beside its key.
 const TEXT_FITS: usize = 170;
 
-/// Writes the sheet. `selections` says of each table that does not hold everything what it holds.
+/// Writes the sheet. `selections` describes the content of each table that does not hold everything.
 pub(super) fn write(
     summary: &Summary,
     faults: &HashMap<(u64, u32, usize), Spot>,
@@ -85,7 +85,7 @@ pub(super) fn write(
     Ok(page.sheet)
 }
 
-/// Steps or ranks: a number where there is one, else `0-63`.
+/// Writes steps or ranks: a number if there is only one, else a list such as `0-63`.
 fn numbers<T: Into<u64> + Copy>(sheet: &mut Sheet, list: &[T]) {
     match list {
         [one] => sheet.count(Style::Centre, (*one).into()),

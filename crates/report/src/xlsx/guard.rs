@@ -1,7 +1,7 @@
-//! Faults of the library that writes the workbook, as errors.
+//! Turns faults of the library that writes the workbook into errors.
 //!
-//! It writes rows to a temporary file and panics where that fails, as on a full disk. Such a panic becomes an error with
-//! the reason of the system, and prints nothing.
+//! The library writes rows to a temporary file and panics when that fails, for example on a full disk. Such a panic
+//! becomes an error with the operating system's reason, and nothing is printed.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -12,11 +12,11 @@ use std::sync::Once;
 use rust_xlsxwriter::XlsxError;
 
 thread_local! {
-    /// Whether this thread is inside [`guarded`].
+    /// True while this thread is inside [`guarded`].
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`, a call of the library. After a failure, what it worked on must not be used again.
+/// Runs `work`, a call of the library. After a failure, the objects it worked on must not be used again.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, XlsxError>) -> io::Result<()> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
@@ -36,7 +36,7 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, XlsxError>) -> io::Res
     }
 }
 
-/// What the library returned, as an error of the system where it is one.
+/// Converts the library's error, to the underlying I/O error if there is one.
 pub(super) fn refused(error: XlsxError) -> io::Error {
     match error {
         XlsxError::IoError(error) | XlsxError::TempFileError(_, error) => error,
@@ -44,7 +44,8 @@ pub(super) fn refused(error: XlsxError) -> io::Error {
     }
 }
 
-/// The system's reason inside the words of a panic: `Couldn't write to xml file: Os { code: 28, kind: ...`.
+/// Extracts the operating system's error from a panic message such as `Couldn't write to xml file: Os { code: 28, kind:
+/// ...`.
 fn reason(panic: &(dyn Any + Send)) -> io::Error {
     let words = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     let words = words.unwrap_or("the workbook could not be written");

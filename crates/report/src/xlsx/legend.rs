@@ -1,4 +1,4 @@
-//! The sheet `legend`: what every colour, word and column means.
+//! The sheet `legend`: the meaning of every colour, word and column.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::table::Column;
 use crate::columns::{OpColumn, SlotColumn, UnmatchedColumn};
 use probe_judge::{Cause, Role, Verdict};
 
-/// What the reader should know of cells in general.
+/// General facts about cells.
 const CELLS: [(&str, &str); 4] = [
     ("(empty)", "unknown, undefined or not applicable: an empty cell never means 0"),
     ("NaN, Infinity", "the number is not finite: the cell holds the word"),

@@ -1,10 +1,10 @@
 //! Writes `result.xlsx`, the workbook for people.
 //!
-//! Rows go to a temporary file as the parts come and are packed at the end; memory stays flat.
+//! Rows are written to a temporary file as parts arrive and are packed at the end, so memory use stays flat.
 //!
-//! Sheets: `run info` (the answer), `summary` (a row per op), `tensors` (a row per slot), `unmatched`, `legend`.
-//! Of a large comparison the tables hold a selection. A sheet that is full goes on in `tensors 2`. Columns that the recorded task cannot fill are left out; a part of
-//! another task, which needs more columns, begins a new sheet.
+//! Sheets: `run info` (the answer), `summary` (a row per op), `tensors` (a row per slot), `unmatched`, `legend`. For a large comparison the tables
+//! hold a selection. A full sheet continues in `tensors 2`. Columns that the recorded task cannot fill are omitted; a part of another task, which
+//! needs more columns, begins a new sheet.
 
 mod book;
 pub(super) mod config;
@@ -48,7 +48,7 @@ pub struct XlsxReport {
     unmatched: Table<UnmatchedColumn>,
     ops: Selection,
     values: Selection,
-    /// Most rows of what has no partner, and rows that were left out.
+    /// Maximum number of unpaired rows, and the number of rows left out.
     most_unmatched: u64,
     unmatched_left_out: u64,
     /// First rows of the ops at fault, by step, rank and order.
@@ -84,7 +84,7 @@ impl XlsxReport {
         })
     }
 
-    /// Lowers the number of rows of a sheet, so that rolling over can be tested.
+    /// Lowers the number of rows per sheet, to test rolling over.
     #[cfg(test)]
     pub(crate) fn with_max_rows(mut self, rows: u32) -> Self {
         self.summary = Table::new("summary", 4, rows);
@@ -101,7 +101,7 @@ impl XlsxReport {
         self
     }
 
-    /// Makes sure that the open sheets have the columns that `content` needs, and say what they hold.
+    /// Ensures that the open sheets have the columns that `content` needs, and state what they hold.
     fn provide(&mut self, content: Content) -> io::Result<()> {
         let needed = self.content.map_or(content, |present| present.union(content));
         self.content = Some(needed);
@@ -134,7 +134,7 @@ impl XlsxReport {
                 self.unmatched_left_out += table::one_sided_rows(&op);
             }
             if op.judged().cause.is_some() {
-                // An op without values has no row among them.
+                // An op without values has no row in that table.
                 let spot = spot.or(at);
                 spot.map(|spot| self.faults.insert((part.pair.step, part.pair.rank, op.order()), spot));
             }
@@ -142,7 +142,7 @@ impl XlsxReport {
         Ok(())
     }
 
-    /// Every sheet, in order.
+    /// Returns every sheet, in order.
     fn sheets(&mut self, summary: &Summary) -> io::Result<Vec<Sheet>> {
         if self.content.is_none() {
             self.provide(Content::EVERYTHING)?;

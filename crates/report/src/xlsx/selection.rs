@@ -1,29 +1,29 @@
-//! Which ops of a large comparison a table holds.
+//! Selects the ops of a large comparison that a table holds.
 //!
-//! Parts come one after the other, so how large the whole will be is told from the first: its rows, times the number of
-//! parts. Where that was too low, the table goes on with a selection.
+//! Parts arrive one by one, so the total size is estimated from the first: its rows times the number of parts. If the
+//! estimate was too low, the table continues with a selection.
 
 use crate::Extent;
 use crate::number::thousands;
 use crate::rows::OpRow;
 
-/// Rows up to which a table holds everything, and most rows of a selection.
+/// Number of rows up to which a table holds everything; also the maximum number of rows of a selection.
 pub(super) const MAX_ROWS: u64 = 20_000;
 
 /// Ops shown before and after an op at fault.
 const NEIGHBOURS: usize = 10;
 
-/// What a table that is a selection says above its head.
+/// Notice above the header of a table that holds a selection.
 pub(super) const NOTICE: &str = "Large dump: this sheet holds the ops at fault, the 10 ops before and after each, and \
      ops with a value that differs. Everything is in result.parquet, or here with `probe compare --full`.";
 
-/// What a table has to know of an op to choose it.
+/// Facts about an op that decide whether a table includes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outline {
     /// Number of its values.
     pub(super) values: u32,
     pub(super) at_fault: bool,
-    /// Whether a value of it differs.
+    /// True if one of its values differs.
     pub(super) differs: bool,
 }
 
@@ -36,29 +36,29 @@ impl Outline {
         }
     }
 
-    /// Rows in a table of values. An op without values takes one of the budget all the same.
+    /// Returns its number of rows in a table of values. An op without values still takes one of the budget.
     pub(super) fn rows(self) -> u64 {
         u64::from(self.values).max(1)
     }
 }
 
-/// Chooses the ops of one table, part after part.
+/// Selects the ops of one table, part by part.
 #[derive(Debug)]
 pub(super) struct Selection {
     extent: Extent,
     most: u64,
-    /// Rows that an op takes in the table.
+    /// Returns the number of rows that an op takes in the table.
     rows_of: fn(Outline) -> u64,
     parts: usize,
-    /// Whether the table has stopped to hold everything.
+    /// True once the table no longer holds everything.
     selects: bool,
-    /// Rows of everything so far, of what is shown, and of what differs but found no room.
+    /// Rows of everything so far, rows shown, and rows that differ but did not fit.
     all: u64,
     shown: u64,
     no_room: u64,
     /// Rows left for ops at fault and their neighbours.
     room_at_fault: u64,
-    /// Rows left for others that differ.
+    /// Rows left for other ops that differ.
     room_differing: u64,
 }
 
@@ -78,7 +78,8 @@ impl Selection {
         }
     }
 
-    /// For each of the `ops` of a part, whether it is shown. `parts`: of the whole comparison.
+    /// Returns, for each of the `ops` of a part, whether it is shown. `parts` is the number of parts of the whole
+    /// comparison.
     pub(super) fn of(&mut self, ops: &[Outline], parts: usize) -> Vec<bool> {
         let rows: Vec<u64> = ops.iter().copied().map(self.rows_of).collect();
         let of_part = rows.iter().sum::<u64>();
@@ -105,7 +106,7 @@ impl Selection {
             ops.iter().enumerate().filter(|(_, op)| of(op)).map(|(place, _)| place).collect()
         };
         let at_fault = places(|op| op.at_fault);
-        // An op at fault is worth more than the neighbours of another.
+        // An op at fault takes precedence over the neighbours of another.
         for &place in &at_fault {
             take(place, &mut self.room_at_fault);
         }
@@ -122,12 +123,12 @@ impl Selection {
         shown
     }
 
-    /// What the table says above its head.
+    /// Returns the notice above the header of the table.
     pub(super) fn notice(&self) -> Option<&'static str> {
         self.selects.then_some(NOTICE)
     }
 
-    /// What the table holds, in words, where that is not everything; `noun` is what a row stands for.
+    /// Describes the content of the table if it is not everything; `noun` names the thing in a row.
     pub(super) fn in_words(&self, noun: &str) -> Option<String> {
         let (shown, all) = (thousands(self.shown), thousands(self.all));
         let rest = match self.no_room {

@@ -1,4 +1,4 @@
-//! One worksheet: cells come row by row, from left to right, and rows go to disk.
+//! One worksheet: cells are written row by row, from left to right, and rows go to disk.
 
 use std::io;
 
@@ -9,66 +9,66 @@ use super::guard::guarded;
 use super::style::Style;
 use super::text::cell_text;
 
-/// Most rows of a sheet, a limit of Excel.
+/// Maximum number of rows of a sheet, a limit of Excel.
 pub(super) const MAX_ROWS: u32 = 1_048_576;
-/// Most links of a sheet, a limit of Excel.
+/// Maximum number of links of a sheet, a limit of Excel.
 const MAX_LINKS: u32 = 65_530;
 /// Height of a line of text, in points.
 const LINE_HEIGHT: f64 = 15.0;
-/// Lines of the head of a table: names of several words wrap.
+/// Lines of a table header: names of several words wrap.
 const HEAD_LINES: f64 = 2.0;
 /// Whole numbers above this are not exact in a spreadsheet.
 const MAX_EXACT: u64 = 1 << 53;
 
-/// Shape of a sheet, known before its rows.
+/// Layout of a sheet, known before its rows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
     /// Name of the tab.
     pub(super) name: String,
     /// Width of each column, in characters.
     pub(super) widths: Vec<u16>,
-    /// The head, where the sheet is a table.
+    /// The header, if the sheet is a table.
     pub(super) head: Option<Head>,
     /// Colour of the tab as RGB.
     pub(super) tab: Option<u32>,
 }
 
-/// Head of a table: it stays in view, and filters the columns.
+/// Header of a table: it stays in view and filters the columns.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Head {
     /// Name of each column.
     pub(super) labels: Vec<String>,
     /// Columns that stay in view when scrolling sideways.
     pub(super) frozen: u16,
-    /// What stands in a row above the names.
+    /// Notice in a row above the names.
     pub(super) notice: Option<&'static str>,
 }
 
-/// Where a row stands.
+/// Location of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Spot {
     /// Name of the tab.
     pub(super) sheet: String,
-    /// Number of the row, from 1.
+    /// Row number, from 1.
     pub(super) row: u32,
 }
 
 /// The format of each style, in the order of [`Style::ALL`].
 pub(super) type Formats = [Format; Style::ALL.len()];
 
-/// What the library answers.
+/// Result of a call of the library.
 type Written<'w> = Result<&'w mut Worksheet, XlsxError>;
 
-/// A worksheet that is being written.
+/// A worksheet being written.
 pub(super) struct Sheet {
     worksheet: Worksheet,
     formats: Formats,
     name: String,
     /// The filtered range: its first row, from 0, and its last column.
     filter: Option<(u32, u16)>,
-    /// Rows that are complete.
+    /// Number of complete rows.
     rows: u32,
-    /// Rows below the table, which the filter leaves alone.
+    /// Rows below the table, which the filter excludes.
     remarks: u32,
     column: u16,
     links: u32,
@@ -98,7 +98,7 @@ impl Sheet {
             if let Some(colour) = *tab {
                 worksheet.set_tab_color(colour);
             }
-            // Printed, a sheet takes as many pages as it has rows for, each the full width.
+            // A printed sheet is the full width of the page, on as many pages as its rows need.
             worksheet.set_landscape().set_print_fit_to_pages(1, 0);
             Ok(worksheet.set_margins(0.4, 0.4, 0.5, 0.5, 0.3, 0.3))
         });
@@ -125,17 +125,17 @@ impl Sheet {
         self.end_row()
     }
 
-    /// Number of the row that is open or comes next, from 1.
+    /// Returns the number of the current or next row, from 1.
     pub(super) const fn row(&self) -> u32 {
         self.rows + 1
     }
 
-    /// Where the row that is open or comes next stands.
+    /// Returns the location of the current or next row.
     pub(super) fn spot(&self) -> Spot {
         Spot { sheet: self.name.clone(), row: self.row() }
     }
 
-    /// Calls the library, unless that has failed before.
+    /// Calls the library, unless an earlier call failed.
     fn call(&mut self, work: impl for<'w> FnOnce(&'w mut Worksheet, &Formats) -> Written<'w>) {
         if self.fault.is_none() {
             self.fault = guarded(|| work(&mut self.worksheet, &self.formats).map(drop)).err();
@@ -165,7 +165,7 @@ impl Sheet {
         self.column += 1;
     }
 
-    /// A number; NaN and infinities become words.
+    /// Writes a number; NaN and infinities become words.
     pub(super) fn real(&mut self, style: Style, value: f64) {
         match number::word(value) {
             Some(word) => self.text(Style::NonFinite, word),
@@ -179,7 +179,7 @@ impl Sheet {
         }
     }
 
-    /// A whole number; one that a spreadsheet would round is written as text.
+    /// Writes an integer; one that a spreadsheet would round is written as text.
     pub(super) fn count(&mut self, style: Style, value: u64) {
         if value > MAX_EXACT {
             self.text(style, &value.to_string());
@@ -188,7 +188,7 @@ impl Sheet {
         }
     }
 
-    /// `TRUE` or `FALSE`.
+    /// Writes `TRUE` or `FALSE`.
     pub(super) fn flag(&mut self, value: bool) {
         let style = if value { Style::Passes } else { Style::Fails };
         self.cell(style, |sheet, row, column, format| {
@@ -196,7 +196,7 @@ impl Sheet {
         });
     }
 
-    /// Text, made fit for a cell.
+    /// Writes text, made safe for a cell.
     pub(super) fn text(&mut self, style: Style, text: &str) {
         let text = cell_text(text);
         self.cell(style, |sheet, row, column, format| {
@@ -208,21 +208,21 @@ impl Sheet {
         });
     }
 
-    /// Text that leads to another row. Beyond Excel's limit it is text alone.
+    /// Writes text that links to another row; plain text beyond Excel's limit of links.
     pub(super) fn link(&mut self, style: Style, text: &str, to: &Spot) {
         if self.links == MAX_LINKS {
             return self.text(style, text);
         }
         self.links += 1;
         let text = cell_text(text);
-        // Sheet names are ours: they hold no quote.
+        // Sheet names are chosen here and contain no quotes.
         let place = Url::new(format!("internal:'{}'!A{}", to.sheet, to.row)).set_text(text);
         self.cell(style, |sheet, row, column, format| {
             sheet.write_url_with_format(row, column, place, format)
         });
     }
 
-    /// Text over the next `columns` columns, in as many lines as it needs at `fit` characters a line, of which each is
+    /// Writes text across the next `columns` columns, in as many lines as it needs at `fit` characters per line, each
     /// `scale` times as high as usual. Ends the row.
     pub(super) fn paragraph(
         &mut self,
@@ -242,14 +242,14 @@ impl Sheet {
         self.end_row()
     }
 
-    /// Adds a line below the table, which no filter hides.
+    /// Adds a line below the table, which the filter never hides.
     pub(super) fn remark(&mut self, text: &str) -> io::Result<()> {
         self.text(Style::Remark, text);
         self.remarks += 1;
         self.end_row()
     }
 
-    /// The finished sheet.
+    /// Returns the finished sheet.
     pub(super) fn finish(mut self) -> io::Result<Worksheet> {
         if let Some((head, last)) = self.filter {
             let end = self.rows.saturating_sub(1 + self.remarks);

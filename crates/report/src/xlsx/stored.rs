@@ -1,7 +1,7 @@
-//! The tables of a run whose shards were compared before: what is at fault and its neighbours, and what differs.
+//! The tables of a run whose shards were compared earlier: ops at fault with their neighbours, and ops that differ.
 //!
-//! Rows are looked at twice: once for the few columns that say what each op is, and once for those that are chosen. These are held in memory, so that
-//! they stand in the order of steps and ranks, whatever order the shards are in.
+//! Rows are read twice: once for the few columns that classify each op, and once for the selected rows. The selected rows are held in memory, so that
+//! they can be written in the order of steps and ranks, regardless of the order of the shards.
 
 use std::ops::Range;
 
@@ -15,15 +15,15 @@ use crate::stored::{Columns, StoredError, StoredRow, StoredRows, StoredRun};
 use probe_judge::Verdict;
 use probe_measure::Basis;
 
-/// An op as the first look sees it.
+/// An op as seen in the first pass.
 #[derive(Debug)]
 struct Seen {
     outline: Outline,
-    /// Rows of it in the table of what has no partner.
+    /// Number of its rows in the table of unpaired ops and slots.
     lone: u32,
 }
 
-/// The ops of a part, whose rows follow one another in its file.
+/// The ops of a part, whose rows are contiguous in its file.
 #[derive(Debug)]
 struct Part {
     step: u64,
@@ -46,7 +46,7 @@ struct Shown {
 }
 
 impl XlsxReport {
-    /// Writes the rows of a run that are chosen.
+    /// Writes the selected rows of a run.
     pub(super) fn write_stored(&mut self, run: &StoredRun) -> Result<(), StoredError> {
         let mut parts = parts(run)?;
         parts.sort_by_key(|part| (part.step, part.rank));
@@ -66,7 +66,7 @@ impl XlsxReport {
             .zip(&chosen)
             .map(|(file, rows)| rows.as_ref().map(|rows| file.columns(&rows.0, &all)).transpose())
             .collect::<Result<_, _>>()?;
-        // Rows of a file lie in its order, those that are not shown left out.
+        // Selected rows of a file are in file order.
         let mut starts: Vec<usize> = vec![0; run.files.len()];
         let mut in_files: Vec<(usize, usize)> =
             shown.iter().enumerate().map(|(index, op)| (op.rows.start, index)).collect();
@@ -93,7 +93,7 @@ impl XlsxReport {
         Ok(())
     }
 
-    /// Chooses ops, part after part.
+    /// Selects ops, part by part.
     fn choose(&mut self, parts: &[Part]) -> Vec<Shown> {
         let mut shown = Vec::new();
         let mut unmatched = 0;
@@ -157,7 +157,7 @@ impl XlsxReport {
     }
 }
 
-/// Which side has a value that the other lacks.
+/// Returns the side that has a value the other lacks.
 fn lone(row: &StoredRow<'_>) -> Option<Side> {
     if !is_missing(row) {
         return None;
@@ -174,7 +174,7 @@ fn verdict(row: &StoredRow<'_>) -> Option<Verdict> {
     Verdict::ALL.into_iter().find(|known| known.name() == word)
 }
 
-/// What each op of each part is.
+/// Classifies each op of each part.
 fn parts(run: &StoredRun) -> Result<Vec<Part>, StoredError> {
     let columns = [
         SlotColumn::Step,
@@ -228,12 +228,12 @@ impl<'a> Stored<'a> {
         self.rows.clone().map(move |row| StoredRow { columns, row })
     }
 
-    /// What all its rows say alike.
+    /// Returns a cell that is the same in all its rows.
     fn of_op(&self, column: SlotColumn) -> Cell<'a> {
         StoredRow { columns: self.columns, row: self.rows.start }.cell(column)
     }
 
-    /// Content of a cell in the table of ops.
+    /// Returns the content of a cell in the table of ops.
     fn cell(&self, column: OpColumn) -> Cell<'a> {
         let decides = || self.slots().find(|row| row.cell(SlotColumn::Decides) == Cell::Flag(true));
         let of_slot = |column| decides().map_or(Cell::Empty, |row| row.cell(column));
@@ -257,7 +257,7 @@ impl<'a> Stored<'a> {
                 .map_or(Cell::Empty, |verdict| Cell::Text(verdict.name().into())),
             OpColumn::Slot => of_slot(SlotColumn::Slot),
             OpColumn::Metric(metric) => of_slot(SlotColumn::Metric(metric)),
-            // Where data was compared, the table of ops leaves it empty.
+            // The table of ops leaves this empty if data was compared.
             OpColumn::Estimated => match of_slot(SlotColumn::Basis) {
                 Cell::Text(basis) if basis == Basis::Data.name() => Cell::Empty,
                 _ => of_slot(SlotColumn::Estimated),

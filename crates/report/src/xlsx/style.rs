@@ -1,21 +1,21 @@
-//! The looks of cells, as one enum.
+//! The styles of cells, as one enum.
 
 use rust_xlsxwriter::{Format, FormatAlign};
 
 use probe_judge::{Role, RunVerdict, Verdict};
 
-/// How a cell looks. The discriminant is its position in [`Style::ALL`].
+/// Style of a cell. The discriminant is its position in [`Style::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     /// Text and whole numbers.
     Plain,
-    /// Head of a column.
+    /// Column header.
     Header,
     /// The answer.
     Title,
     /// Label of a line or a section.
     Bold,
-    /// Name that leads to another sheet.
+    /// Name that links to another sheet.
     Link,
     /// The same for an op at fault.
     LinkAtFault,
@@ -39,19 +39,19 @@ pub(super) enum Style {
     Bad,
     /// Nothing to compare.
     Muted,
-    /// Whole number or word in the middle of its column, so that it keeps off its neighbours.
+    /// Integer or word centred in its column, so that it keeps away from its neighbours.
     Centre,
     /// The run agrees.
     Agree,
     /// A check that passes.
     Passes,
-    /// A check that does not.
+    /// A check that fails.
     Fails,
     /// Line that explains a sheet.
     Remark,
     /// Text of several lines.
     Wrapped,
-    /// Text beside a number, which would touch it otherwise.
+    /// Text beside a number that it would otherwise touch.
     Indented,
 }
 
@@ -83,7 +83,7 @@ impl Style {
         Self::Indented,
     ];
 
-    /// The look of a metric or an error.
+    /// Returns the style of a metric or an error.
     pub(super) fn metric(value: f64) -> Self {
         match Self::number(value) {
             Self::ScientificLong => Self::Scientific,
@@ -91,7 +91,7 @@ impl Style {
         }
     }
 
-    /// The look of a value of a tensor.
+    /// Returns the style of a value of a tensor.
     pub(super) fn number(value: f64) -> Self {
         let magnitude = value.abs();
         if super::super::number::is_whole(value) && magnitude < 1e9 {
@@ -131,7 +131,7 @@ impl Style {
         }
     }
 
-    /// What makes the look.
+    /// Returns the cell format of the style.
     pub(super) fn format(self) -> Format {
         let format = Format::new();
         match self {
@@ -141,7 +141,7 @@ impl Style {
                 .set_font_color(0x00FF_FFFF)
                 .set_background_color(0x001F_3864)
                 .set_align(FormatAlign::Center)
-                // Names of one line stand above the arrow of the filter, not under it.
+                // Single-line names are placed above the filter arrow, not under it.
                 .set_align(FormatAlign::Top)
                 .set_text_wrap(),
             Self::Title => Self::Wrapped.format().set_bold().set_font_size(14),
@@ -168,7 +168,7 @@ impl Style {
         }
     }
 
-    /// Name of the colour, for the legend; empty where colour says nothing.
+    /// Returns the name of the colour for the legend; empty if the colour has no meaning.
     pub(super) const fn colour_name(self) -> &'static str {
         match self {
             Self::Good => "green letters",
@@ -181,7 +181,7 @@ impl Style {
         }
     }
 
-    /// What the colour of the cell says, for the legend; empty where colour says nothing.
+    /// Returns the meaning of the colour for the legend; empty if the colour has no meaning.
     pub(super) const fn meaning(self) -> &'static str {
         match self {
             Self::Good => "fine",
@@ -194,12 +194,12 @@ impl Style {
         }
     }
 
-    /// The styles whose colour says something.
+    /// The styles whose colour has a meaning.
     pub(super) const COLOURS: [Self; 6] =
         [Self::Good, Self::Info, Self::Warn, Self::Hot, Self::Bad, Self::Muted];
 }
 
-/// Says the truth in words where a program would show 1 and 0.
+/// Number format that shows booleans as words where a program would show 1 and 0.
 const TRUTH: &str = "\"TRUE\";\"TRUE\";\"FALSE\"";
 
 #[cfg(test)]

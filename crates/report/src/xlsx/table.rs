@@ -1,4 +1,4 @@
-//! The three tables of the workbook: how their cells look and how they roll over.
+//! The three tables of the workbook: the style of their cells and how they roll over.
 
 use std::io;
 
@@ -10,13 +10,13 @@ use crate::rows::{Cell, OpRow};
 use probe_judge::{Role, Verdict};
 use probe_pair::Paired;
 
-/// What the head of a table needs to know of its columns.
+/// Properties of a column that a table header needs.
 pub(super) trait Column: Copy + PartialEq {
-    /// Header.
+    /// Returns the header.
     fn label(self) -> String;
-    /// Width in characters.
+    /// Returns the width in characters.
     fn width(self) -> u16;
-    /// One line for the legend.
+    /// Returns the one-line description for the legend.
     fn meaning(self) -> String;
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Table<C> {
     notice: Option<&'static str>,
     open: Option<Sheet>,
     full: Vec<Sheet>,
-    /// Rows on all sheets, heads not counted.
+    /// Rows on all sheets, without headers.
     rows: u64,
 }
 
@@ -80,7 +80,7 @@ impl<C> std::fmt::Debug for Table<C> {
 }
 
 impl<C: Column> Table<C> {
-    /// A table without columns; the first `frozen` ones will stay in view.
+    /// Creates a table without columns; the first `frozen` ones will stay in view.
     pub(super) const fn new(title: &'static str, frozen: u16, max_rows: u32) -> Self {
         Self {
             title,
@@ -94,7 +94,7 @@ impl<C: Column> Table<C> {
         }
     }
 
-    /// Sets the columns, and what stands above their names. When either is not what it was, rows go on in a new sheet.
+    /// Sets the columns and the notice above their names. If either changes, rows continue in a new sheet.
     pub(super) fn shape(
         &mut self,
         columns: Vec<C>,
@@ -108,7 +108,7 @@ impl<C: Column> Table<C> {
         self.begin(book)
     }
 
-    /// Rows on all sheets, heads not counted.
+    /// Returns the number of rows on all sheets, without headers.
     pub(super) const fn rows(&self) -> u64 {
         self.rows
     }
@@ -134,13 +134,13 @@ impl<C: Column> Table<C> {
         Ok(())
     }
 
-    /// Makes sure that another row fits.
+    /// Ensures that another row fits.
     fn room(&mut self, book: &mut Book) -> io::Result<()> {
         let full = self.open.as_ref().is_none_or(|sheet| sheet.row() > self.max_rows);
         if full { self.begin(book) } else { Ok(()) }
     }
 
-    /// Where the next row will stand.
+    /// Returns the location of the next row.
     pub(super) fn next(&mut self, book: &mut Book) -> io::Result<Spot> {
         self.room(book)?;
         Ok(self.open.as_ref().map_or_else(Spot::default, Sheet::spot))
@@ -162,7 +162,7 @@ impl<C: Column> Table<C> {
         self.open.as_mut().map_or(Ok(()), |sheet| sheet.remark(text))
     }
 
-    /// The sheets, in order. A table without rows says `why`.
+    /// Returns the sheets, in order. A table without rows shows `why`.
     pub(super) fn take_sheets(&mut self, why: &str) -> io::Result<impl Iterator<Item = Sheet> + use<C>> {
         if self.rows == 0 {
             self.remark(why)?;
@@ -171,7 +171,7 @@ impl<C: Column> Table<C> {
     }
 }
 
-/// Width at which no word of a bold name is broken.
+/// Returns a width at which no word of a bold name is broken.
 fn wide_enough(label: &str) -> u16 {
     let longest = label.split(' ').map(str::len).max().unwrap_or(0);
     u16::try_from(longest + longest / 8 + 1).unwrap_or(u16::MAX)
@@ -207,21 +207,21 @@ impl Table<SlotColumn> {
     }
 }
 
-/// Style of a verdict's word.
+/// Returns the style of a verdict's word.
 fn verdict_style(cell: &Cell<'_>) -> Style {
     let known =
         Verdict::ALL.into_iter().find(|known| matches!(cell, Cell::Text(word) if word == known.name()));
     known.map_or(Style::Plain, Style::verdict)
 }
 
-/// Style of a role's word.
+/// Returns the style of a role's word.
 fn role_style(cell: &Cell<'_>) -> Style {
     let known = Role::ALL.into_iter().find(|known| matches!(cell, Cell::Text(word) if word == known.name()));
     known.map_or(Style::Plain, Style::role)
 }
 
 impl Table<OpColumn> {
-    /// Adds the row of an op, which leads to `details`.
+    /// Adds the row of an op, which links to `details`.
     pub(super) fn op<'a>(
         &mut self,
         cell: impl Fn(OpColumn) -> Cell<'a>,
@@ -256,7 +256,7 @@ impl Table<OpColumn> {
 }
 
 impl Table<UnmatchedColumn> {
-    /// Adds rows for the op if one side lacks it, else for its slots that one side lacks.
+    /// Adds rows for the op if only one side has it, else for its slots that only one side has.
     pub(super) fn one_sided(
         &mut self,
         op: &OpRow<'_>,
@@ -273,7 +273,7 @@ impl Table<UnmatchedColumn> {
         Ok(())
     }
 
-    /// Adds the row of an op that `side` alone has.
+    /// Adds the row of an op that only `side` has.
     pub(super) fn lone_op<'a>(
         &mut self,
         side: Side,
@@ -296,7 +296,7 @@ impl Table<UnmatchedColumn> {
         })
     }
 
-    /// Adds the row of a slot that `side` alone has.
+    /// Adds the row of a slot that only `side` has.
     pub(super) fn lone_slot<'a>(
         &mut self,
         side: Side,
@@ -322,7 +322,7 @@ impl Table<UnmatchedColumn> {
     }
 }
 
-/// The row so many rows below the first of an op.
+/// Returns the row this many rows below the first row of an op.
 pub(super) fn below(first: Option<&Spot>, offset: u32) -> Option<Spot> {
     first.map(|first| Spot { row: first.row.saturating_add(offset), sheet: first.sheet.clone() })
 }
@@ -335,7 +335,7 @@ fn unmatched(sheet: &mut Sheet, column: UnmatchedColumn, cell: &Cell<'_>, detail
     }
 }
 
-/// Rows that [`Table::one_sided`] adds for the op.
+/// Returns the number of rows that [`Table::one_sided`] adds for the op.
 pub(super) fn one_sided_rows(op: &OpRow<'_>) -> u64 {
     if only(op.paired()).is_some() {
         1
@@ -371,7 +371,7 @@ pub(super) fn put_metric(sheet: &mut Sheet, cell: &Cell<'_>) {
     }
 }
 
-/// Writes `text` as the next cell, leading to the row `to` where there is one.
+/// Writes `text` as the next cell, linked to the row `to` if there is one.
 pub(super) fn put_link(sheet: &mut Sheet, text: &str, style: Style, to: Option<&Spot>) {
     match to {
         Some(to) => sheet.link(style, text, to),

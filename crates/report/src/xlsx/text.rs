@@ -1,4 +1,4 @@
-//! Text on its way into a cell.
+//! Text prepared for a cell.
 //!
 //! Text is always written as text, so a value that begins with `=` is never a formula.
 
@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 
 use super::super::visible::visible;
 
-/// Most UTF-16 units in a cell, a limit of Excel.
+/// Maximum number of UTF-16 units in a cell, a limit of Excel.
 pub(super) const MAX_CELL_TEXT: usize = 32_767;
 
-/// `text` as it may stand in a cell: nothing invisible, at most [`MAX_CELL_TEXT`] long and then visibly cut.
+/// Returns `text` fit for a cell: without invisible characters, and visibly cut to at most [`MAX_CELL_TEXT`].
 pub(super) fn cell_text(text: &str) -> Cow<'_, str> {
     let text = visible(text);
     match cut(&text) {
