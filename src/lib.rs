@@ -1,6 +1,6 @@
-//! `probe` finds the operator where two training runs part ways, and says why.
+//! `probe` finds the operator where two training runs diverge, and says why.
 //!
-//! This crate is the program, and the names of the crates that it is made of. Data flows one way, and no crate knows one that comes later:
+//! This crate is the program, and re-exports the crates it consists of. Data flows one way, and no crate depends on a later one:
 //!
 //! ```text
 //! files -> read -> pair -> measure -> judge -> report -> files, terminal

@@ -1,4 +1,4 @@
-//! What can be typed.
+//! Command-line arguments.
 
 use std::ffi::OsString;
 
@@ -66,7 +66,7 @@ pub(super) enum Command {
     Man(ManArgs),
 }
 
-/// Bytes, with or without a unit.
+/// Parses a size in bytes, with or without a unit.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic() || letter == ' ');
     let unit = match text.get(digits.len()..).unwrap_or_default().trim() {
@@ -84,7 +84,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(|| "more bytes than can be counted".to_owned())
 }
 
-/// A set of numbers, as it was typed: it is read again where it is used.
+/// Validates a set of numbers and returns it as typed: it is parsed again where it is used.
 pub(super) fn numbers(text: &str) -> Result<String, String> {
     if text == "all" {
         return Ok(text.to_owned());
@@ -109,7 +109,8 @@ pub(super) fn config_format() -> impl TypedValueParser<Value = ConfigFormat> {
     })
 }
 
-/// The older tool's users type `-gp` and `-tp`, which are no short options to clap. What follows `--` is another program's.
+/// Rewrites `-gp` and `-tp`, as typed by users of the older tool, which clap does not accept as short options. Anything
+/// after `--` belongs to another program.
 pub(super) fn with_long_names(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut ours = true;
     let long = |arg: OsString| {

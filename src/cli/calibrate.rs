@@ -75,7 +75,7 @@ pub(super) struct CalibrateArgs {
 
 /// Runs the subcommand.
 pub(super) fn run(args: &CalibrateArgs, stores: &dyn Stores) -> anyhow::Result<Exit> {
-    // What is certain to fail should fail before anything is measured.
+    // Detect certain failures before anything is measured.
     for path in [&args.baseline].into_iter().chain(&args.noise) {
         if let Address::Local(place) = Address::parse(path)? {
             std::fs::metadata(place).with_context(|| path.display().to_string())?;
@@ -87,7 +87,7 @@ pub(super) fn run(args: &CalibrateArgs, stores: &dyn Stores) -> anyhow::Result<E
     let mut draft = Draft::create(&stage.copies().place(&output))?;
     let selection = Selection::of(args.step.as_ref(), args.rank.as_ref());
     let baseline = stage.dump(&args.baseline, &selection)?;
-    // A run that has none of the steps is measured whole.
+    // A run that has none of the steps is measured as a whole.
     let of_noise = Selection { or_all: true, ..selection.clone() };
     let noise = args.noise.iter().map(|path| stage.dump(path, &of_noise)).collect::<Result<Vec<_>, _>>()?;
     let options = CompareOptions {

@@ -1,4 +1,4 @@
-//! `probe capture`: runs the user's program with the recorder in it.
+//! `probe capture`: runs the user's program with the recorder inside it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -122,7 +122,7 @@ pub(super) fn run(args: &CaptureArgs) -> anyhow::Result<Exit> {
     let order = Order {
         variable: "PROBE_CAPTURE",
         value: settings(args)?.to_string(),
-        // Who records already, and what is packed: of a command that this one runs inside of.
+        // Owner, pack and runtime settings inherited from a command that this one runs inside.
         stale: &["PROBE_CAPTURE_OWNER", "PROBE_CONFIG_CHECK", "PROBE_RUNTIME"],
     };
     check(args)?;
@@ -133,7 +133,7 @@ pub(super) fn run(args: &CaptureArgs) -> anyhow::Result<Exit> {
     program::run(&args.command, &order, runtime.as_deref().unwrap_or_default(), || prepare(args))
 }
 
-/// Refuses options that do not go together.
+/// Rejects options that cannot be combined.
 fn check(args: &CaptureArgs) -> anyhow::Result<()> {
     let counted = counted(args).is_some();
     if counted && args.level.is_some() {
@@ -161,7 +161,7 @@ fn check(args: &CaptureArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The operator whose launch ends a step, if it is one that does.
+/// Returns the operator whose launch ends a step, if one does.
 fn counted(args: &CaptureArgs) -> Option<&str> {
     let operator =
         |name: &&str| args.runtime.is_some() && ["aclnn", "aclop"].iter().any(|kind| name.starts_with(kind));
@@ -170,12 +170,12 @@ fn counted(args: &CaptureArgs) -> Option<&str> {
 
 /// The library that records below Python.
 const AGENT: &str = "libprobe_agent.so";
-/// Says where it is.
+/// Variable with its path.
 const AGENT_VARIABLE: &str = "PROBE_AGENT";
-/// What it is asked for.
+/// Variable with its settings.
 const RUNTIME_VARIABLE: &str = "PROBE_RUNTIME";
 
-/// Variables that load the agent in front of the program, and tell it what to record.
+/// Returns variables that load the agent into the program, and tell it what to record.
 fn below_python(
     args: &CaptureArgs,
     runtime: Runtime,
@@ -212,7 +212,8 @@ fn below_python(
     }
     let mut variables = vec![("LD_PRELOAD", preload), (RUNTIME_VARIABLE, settings.to_string().into())];
     if beside && env::var_os("TASK_QUEUE_ENABLE").is_some_and(|value| value == "2") {
-        // The other thread would not know an operator of the recorder from one of the program.
+        // The other thread could not distinguish operators of the recorder from those of the
+        // program.
         terminal::note(
             "TASK_QUEUE_ENABLE is set to 1 for this run: with 2, torch ops and the operators below them cannot be recorded together",
         );
@@ -221,7 +222,7 @@ fn below_python(
     Ok(variables)
 }
 
-/// Where the agent is: as the variable says, in the package, or beside this program.
+/// Returns the path of the agent: given by the variable, in the package, or next to this program.
 fn agent() -> anyhow::Result<PathBuf> {
     if !cfg!(target_os = "linux") {
         bail!("--runtime: works only on Linux, where CANN runs");
@@ -244,20 +245,20 @@ fn agent() -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Sees to it that there is room for the dump, before the program runs for nothing.
+/// Checks that the dump can be created, before the program runs in vain.
 fn prepare(args: &CaptureArgs) -> anyhow::Result<()> {
     let (output, overwrite) = place(args)?;
     let existing = if args.overwrite || overwrite { Existing::Replace } else { Existing::Keep };
     if args.runtime == Some(Runtime::AclDump) {
-        // A launcher runs this command once for each of its ranks: they find what the others have begun.
+        // A launcher runs this command once per rank: later ranks find the dump that others have begun.
         let several = env::var("WORLD_SIZE").is_ok_and(|size| size.parse().is_ok_and(|size: u32| size > 1));
         return if several { Ok(()) } else { Ok(capture::prepare_cann(&output, existing, "--overwrite")?) };
     }
     Ok(capture::prepare(&output, existing, "--overwrite")?)
 }
 
-/// Folder of the dump, and whether the file of settings wants an old one replaced. A file that is no TOML is the package's to
-/// complain about.
+/// Returns the folder of the dump, and whether the settings file asks to replace an old one. The package reports a file that
+/// is not TOML.
 fn place(args: &CaptureArgs) -> anyhow::Result<(PathBuf, bool)> {
     let file = args.config.as_ref().and_then(|path| fs::read_to_string(path).ok());
     let file = file.and_then(|text| text.parse::<toml::Table>().ok()).unwrap_or_default();
@@ -271,13 +272,13 @@ fn place(args: &CaptureArgs) -> anyhow::Result<(PathBuf, bool)> {
     Ok((std::path::absolute(output)?, overwrite))
 }
 
-/// Identity of this run, by which its ranks know one another.
+/// Creates the identity of this run, by which its ranks recognise one another.
 fn run_identity() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{:x}-{:x}", now.as_nanos(), std::process::id())
 }
 
-/// What was asked for, in the words of `probe.toml`.
+/// Returns the requested settings, with the keys of `probe.toml`.
 fn settings(args: &CaptureArgs) -> anyhow::Result<Value> {
     let text = |path: &Path| {
         path.to_str().map(String::from).with_context(|| format!("{}: is not UTF-8", path.display()))
@@ -290,7 +291,7 @@ fn settings(args: &CaptureArgs) -> anyhow::Result<Value> {
     };
     set("output", args.output.as_deref().map(text).transpose()?.map(Value::from));
     set("steps", args.steps.clone().map(Value::from));
-    // Operators are counted by the agent, which then needs nobody else.
+    // The agent counts operators by itself.
     set("step_on", args.step_on.clone().filter(|_| counted(args).is_none()).map(Value::from));
     set("ranks", args.ranks.clone().map(Value::from));
     set("level", args.level.clone().map(Value::from));

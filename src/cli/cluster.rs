@@ -1,4 +1,4 @@
-//! `probe compare --ray`: the Python package drives the cluster, in an interpreter that takes the place of this process.
+//! `probe compare --ray`: the Python package drives the cluster, in an interpreter that replaces this process.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -13,10 +13,11 @@ use super::compare::{CompareArgs, OUTPUT};
 use super::program::become_program;
 use crate::report::Format;
 
-/// The interpreter, where this command was started through the package.
+/// The interpreter, if this command was started through the package.
 const PYTHON: &str = "PROBE_PYTHON";
 
-/// Runs in the interpreter. The working folder is not searched, since it may well hold something of the package's name.
+/// Program for the interpreter. The working folder is not searched, since it may well contain something with the
+/// package's name.
 const PROGRAM: &str = "\
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]

@@ -1,4 +1,4 @@
-//! What commands print with `--format json` whose result is a file or a list: plans, shards, noise, conversions, pages, bounds that grew.
+//! Output of `--format json` for commands whose result is a file or a list: plans, shards, noise, conversions, pages, bounds that grew.
 //!
 //! Names and meanings here are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
 
@@ -12,7 +12,8 @@ use crate::gate::policy::Growth;
 use crate::report::model::{Place, Tool};
 use crate::shard::{Plan, Shard, ShardOutcome};
 
-/// Version of these documents. Raised when a field changes its meaning or goes away; not for new ones.
+/// Version of these documents. Raised when a field changes its meaning or is removed; not for new
+/// fields.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// What one of these commands prints.
@@ -36,10 +37,10 @@ pub enum CommandReport<'a> {
 }
 
 impl CommandReport<'_> {
-    /// As it is printed.
+    /// Returns the printed text.
     ///
     /// # Errors
-    /// None in practice: every value has a form in JSON.
+    /// None in practice: every value can be represented in JSON.
     pub fn text(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
     }
@@ -65,7 +66,7 @@ pub struct PlanReport {
 }
 
 impl<'a> CommandReport<'a> {
-    /// Of a plan that was written to `path`.
+    /// Reports a plan written to `path`.
     pub fn of_plan(path: &Path, plan: &Plan) -> Self {
         Self::Planned(PlanReport {
             schema_version: SCHEMA_VERSION,
@@ -77,7 +78,7 @@ impl<'a> CommandReport<'a> {
         })
     }
 
-    /// Of a shard that was compared.
+    /// Reports a compared shard.
     pub fn of_shard(shard: Shard, outcome: &'a ShardOutcome) -> Self {
         Self::Shard(ShardReport {
             schema_version: SCHEMA_VERSION,
@@ -92,7 +93,7 @@ impl<'a> CommandReport<'a> {
         })
     }
 
-    /// Of noise that was written to `path`.
+    /// Reports noise written to `path`.
     pub fn of_noise(path: &Path, found: &'a Calibration) -> Self {
         Self::Noise(NoiseReport {
             schema_version: SCHEMA_VERSION,
@@ -104,7 +105,7 @@ impl<'a> CommandReport<'a> {
         })
     }
 
-    /// Of a dump that was converted to `target` in `folder`.
+    /// Reports a dump converted to `target` in `folder`.
     pub fn of_conversion(folder: &Path, target: Target, found: &'a Conversion) -> Self {
         let Conversion { parts, ops, tensors, bytes, without_data, without_counts: _, widened, left_out } =
             found;
@@ -127,7 +128,7 @@ impl<'a> CommandReport<'a> {
         })
     }
 
-    /// Of a page that was written to `path`.
+    /// Reports a page written to `path`.
     pub fn of_page(path: &Path) -> Self {
         Self::Page(PageReport {
             schema_version: SCHEMA_VERSION,
@@ -136,7 +137,7 @@ impl<'a> CommandReport<'a> {
         })
     }
 
-    /// Of the bounds that grew.
+    /// Reports the bounds that grew.
     pub fn of_growth(grown: &'a [Growth]) -> Self {
         Self::PolicyDiff(PolicyDiffReport {
             schema_version: SCHEMA_VERSION,
@@ -259,11 +260,11 @@ pub struct GrowthEntry<'a> {
     pub new: &'a str,
 }
 
-/// The JSON Schema of what these commands print, as it is committed.
+/// Returns the JSON Schema of these commands' output, as committed.
 #[cfg(feature = "schema")]
 pub fn commands_schema() -> String {
     let schema = schemars::schema_for!(CommandReport<'static>);
-    // A schema is plain data; only its own text can come out.
+    // A schema is plain data, so serialising it cannot fail.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text

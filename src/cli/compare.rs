@@ -117,14 +117,14 @@ pub(super) struct Verbosity {
 }
 
 impl CompareArgs {
-    /// Baseline and candidate.
+    /// Returns baseline and candidate.
     pub(super) fn sides(&self) -> Option<[&PathBuf; 2]> {
         let baseline = self.first.as_ref().or(self.baseline.as_ref())?;
         Some([baseline, self.second.as_ref().or(self.candidate.as_ref())?])
     }
 }
 
-/// Folder of the reports, where none is given.
+/// Default folder of the reports.
 pub(super) const OUTPUT: &str = "probe-report";
 
 /// Runs the subcommand.
@@ -142,7 +142,7 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
         &[Format::Text, Format::Json],
         Format::Json,
     )?;
-    // What is certain to fail should fail before anything is created.
+    // Detect certain failures before anything is created.
     let mut asked = args.comparison.asked();
     let noise = asked.noise.iter().map(|path| ("noise", path));
     let reference = asked.reference.iter().map(|path| ("reference", path));
@@ -193,7 +193,8 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
     Ok(summary.verdict.into())
 }
 
-/// Compares a shard of a plan. That ops are at fault in it is nothing to fail for: the merge tells.
+/// Compares a shard of a plan. Faulty ops in it do not make the command fail: the merge reports
+/// them.
 fn compare_one(plan: &Path, shard: Shard, args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exit> {
     let json = args.format.as_deref() == Some(&[Format::Json]);
     if args.format.is_some() && !json {
@@ -219,7 +220,7 @@ fn compare_one(plan: &Path, shard: Shard, args: &CompareArgs, stores: &dyn Store
     Ok(Exit::Agree)
 }
 
-/// What became of a shard, in a line.
+/// Describes the outcome of a shard in one line.
 fn became(shard: Shard, done: &ShardOutcome) -> String {
     let what = if done.was_done { "was already done" } else { "done" };
     let first =
@@ -231,7 +232,7 @@ fn became(shard: Shard, done: &ShardOutcome) -> String {
     )
 }
 
-/// Threads to compare with: as many as were asked for, one for each processor by default.
+/// Creates a thread pool with the requested number of threads, by default one per processor.
 pub(super) fn pool(threads: Option<u16>) -> anyhow::Result<rayon::ThreadPool> {
     let builder = rayon::ThreadPoolBuilder::new().num_threads(threads.map_or(0, usize::from));
     builder.build().context("cannot start threads")

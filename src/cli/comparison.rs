@@ -1,4 +1,4 @@
-//! Options of a comparison, as `compare` and `plan` take them.
+//! Options of a comparison, shared by `compare` and `plan`.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::compare::Asked;
 use crate::dump::{LevelFilter, NumberSet};
 use crate::store::Selection;
 
-// No text of the help, which a comment for documentation would become.
+// Not a doc comment, which would become part of the help text.
 #[derive(Debug, Clone, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub(super) struct Comparison {
@@ -60,7 +60,7 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// The options, as the library takes them.
+    /// Returns the options as the library takes them.
     pub(super) fn asked(&self) -> Asked {
         Asked {
             steps: self.step.as_ref().map(ToString::to_string),
@@ -77,7 +77,7 @@ impl Comparison {
         }
     }
 
-    /// What of the dumps is needed.
+    /// Returns the selection of the dumps that is needed.
     pub(super) fn selection(&self) -> Selection {
         Selection {
             steps: self.step.clone().unwrap_or_default(),

@@ -98,7 +98,7 @@ pub(super) struct ConfigVerbosity {
 }
 
 impl ConfigCheckArgs {
-    /// The two packs.
+    /// Returns the two packs.
     pub(super) fn packs(&self) -> Option<[&PathBuf; 2]> {
         match if self.compare.is_empty() { &*self.packs } else { &*self.compare } {
             [baseline, candidate] => Some([baseline, candidate]),
@@ -107,10 +107,10 @@ impl ConfigCheckArgs {
     }
 }
 
-/// Folder of the reports, where none is given.
+/// Default folder of the reports.
 const OUTPUT: &str = "probe-config";
 
-/// Reports that are written, where none are chosen.
+/// Default reports.
 const FORMATS: [ConfigFormat; 4] =
     [ConfigFormat::Text, ConfigFormat::Xlsx, ConfigFormat::Json, ConfigFormat::Html];
 
@@ -120,7 +120,7 @@ pub(super) fn run(args: &ConfigCheckArgs, stores: &dyn Stores) -> anyhow::Result
         return collect(args);
     }
     let [baseline, candidate] = args.packs().context("two packs are needed: BASELINE CANDIDATE")?;
-    // What is certain to fail should fail before anything is created.
+    // Detect certain failures before anything is created.
     for (side, path) in [("baseline", baseline), ("candidate", candidate)] {
         if let Address::Local(place) = Address::parse(path)? {
             std::fs::metadata(place).with_context(|| format!("{} (the {side})", path.display()))?;
@@ -172,14 +172,14 @@ fn collect(args: &ConfigCheckArgs) -> anyhow::Result<Exit> {
         // Ranks of one launch find one another by it.
         "run": format!("{:x}{:x}", std::process::id(), started),
         "directory": directory,
-        // Tells a pack of this run from an older one.
+        // Distinguishes a pack of this run from an older one.
         "before": std::fs::metadata(output).and_then(|old| old.modified()).ok().and_then(nanoseconds),
     });
     let order = Order { variable: "PROBE_CONFIG_CHECK", value: value.to_string(), stale: &["PROBE_CAPTURE"] };
     program::run(&args.command, &order, &[], || Ok(()))
 }
 
-/// Since 1970.
+/// Returns nanoseconds since 1970.
 fn nanoseconds(time: SystemTime) -> Option<u64> {
     u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
 }

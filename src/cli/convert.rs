@@ -76,7 +76,7 @@ pub(super) enum Form {
     Safetensors,
 }
 
-/// Lines of what was left out that are printed.
+/// Most lines printed about left-out items.
 const LISTED: usize = 20;
 
 /// Runs the subcommand.

@@ -6,7 +6,7 @@ use crate::config_check::CheckVerdict;
 use crate::gate::GateOutcome;
 use crate::judge::RunVerdict;
 
-/// How a command ended.
+/// Outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// 0: the command did its work, and nothing differs.
@@ -20,7 +20,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The number the process returns.
+    /// Returns the exit code of the process.
     pub const fn code(self) -> u8 {
         match self {
             Self::Agree => 0,

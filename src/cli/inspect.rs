@@ -1,4 +1,4 @@
-//! `probe inspect`: what a dump or a tensor file holds.
+//! `probe inspect`: shows the content of a dump or a tensor file.
 
 use std::path::PathBuf;
 
@@ -91,13 +91,13 @@ pub(super) fn run(args: &InspectArgs, stores: &dyn Stores) -> anyhow::Result<Exi
     Ok(if found.faults.is_empty() { Exit::Agree } else { Exit::Incomplete })
 }
 
-/// What to say where nothing is called as was asked for; `None` where everything was asked for.
+/// Returns the message for a request that nothing matches; `None` if everything was requested.
 fn missing(args: &InspectArgs, found: &Inspection) -> Option<String> {
     if let Some(name) = &args.tensor {
         let of_op = |op: &Op| {
             let name = op.name.to_string();
             let tensors = op.slots.iter().filter(|slot| slot.value.tensor().is_some());
-            // The one value of an op of a collection goes by the name of the op.
+            // The only value of a collection's op goes by the name of the op.
             tensors
                 .map(
                     |slot| {
@@ -133,7 +133,7 @@ fn missing(args: &InspectArgs, found: &Inspection) -> Option<String> {
     Some(format!("no op matches --op {pattern:?}; {hint}"))
 }
 
-/// `core` as the name of `op` writes it.
+/// Returns `core` as spelt in the name of `op`.
 fn spelt<'a>(op: &'a Op, core: &'a str) -> &'a str {
     let name = op.name.as_str();
     let at = name.to_lowercase().find(&core.to_lowercase());

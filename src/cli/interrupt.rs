@@ -1,18 +1,18 @@
-//! What happens when somebody ends the command before it has finished: nothing half-written stays.
+//! Handles signals that end the command early: no half-written files remain.
 
 use std::path::PathBuf;
 #[cfg(unix)]
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// From now on, a signal that ends the process (Ctrl-C, `kill`, a closed terminal) first removes the reports that are being
-/// written, and those of `folders` that are empty then, the innermost first. Signals that the process was started to ignore, as
-/// under `nohup`, stay ignored.
+/// From now on, a signal that ends the process (Ctrl-C, `kill`, a closed terminal) first removes the reports being written, and
+/// then those of `folders` that are empty, innermost first. Signals that the process was started to ignore, as under `nohup`,
+/// stay ignored.
 pub(super) fn leave_nothing_behind(folders: Vec<PathBuf>) -> anyhow::Result<()> {
     before_the_end(move || {
-        // Held to the end, so that nobody begins another.
+        // Held to the end, so that no new draft is begun.
         let stopped = crate::files::discard_drafts();
         for folder in &folders {
-            // One with other content cannot be removed this way.
+            // A folder with other content cannot be removed this way.
             _ = std::fs::remove_dir(folder);
         }
         super::terminal::error(&anyhow::anyhow!("interrupted; no report was written"));
@@ -20,10 +20,11 @@ pub(super) fn leave_nothing_behind(folders: Vec<PathBuf>) -> anyhow::Result<()> 
     })
 }
 
-/// As [`leave_nothing_behind`], of a command that fills `folder`, which goes with all that is in it.
+/// Like [`leave_nothing_behind`], for a command that fills `folder`, which is removed with its
+/// content.
 pub(super) fn leave_no_tree_behind(folder: PathBuf) -> anyhow::Result<()> {
     before_the_end(move || {
-        // What is written meanwhile may keep a folder from going.
+        // Files written in the meantime may keep a folder from being removed.
         while std::fs::remove_dir_all(&folder)
             .is_err_and(|error| error.kind() != std::io::ErrorKind::NotFound)
         {
@@ -33,19 +34,19 @@ pub(super) fn leave_no_tree_behind(folder: PathBuf) -> anyhow::Result<()> {
     })
 }
 
-/// From now on, copies of what lies in object stores go before a signal ends the process.
+/// From now on, a signal that ends the process first removes the copies from object stores.
 pub(super) fn leave_no_copies_behind() -> anyhow::Result<()> {
     before_the_end(crate::store::discard_scratch)
 }
 
-/// What is to be done before the process ends, in order.
+/// Tasks to run before the process ends, in order.
 type Work = Vec<Box<dyn FnOnce() + Send>>;
 
-/// All that is to be done; `None` before somebody watches for signals.
+/// All pending tasks; `None` before signals are watched.
 #[cfg(unix)]
 static WORK: Mutex<Option<Work>> = Mutex::new(None);
 
-/// Runs `work` when a signal ends the process, after what was to be run before, and then lets it end.
+/// Runs `work` when a signal ends the process, after earlier tasks, and then lets it end.
 #[cfg(unix)]
 fn before_the_end(work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
     let mut all = WORK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,13 +57,13 @@ fn before_the_end(work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Begins to watch for signals.
+/// Starts watching for signals.
 #[cfg(unix)]
 fn watch() -> anyhow::Result<()> {
     use anyhow::Context as _;
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
-    // A write beyond `ulimit -f` would end the process; with a handler, whatever it does, it fails like one to a full disk.
+    // A write beyond `ulimit -f` would end the process; with any handler installed it fails like one to a full disk.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot watch for signals")?;
     let ignored = ignored();
     let heeded = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
@@ -71,14 +72,15 @@ fn watch() -> anyhow::Result<()> {
         let Some(signal) = signals.forever().next() else { return };
         let work = WORK.lock().unwrap_or_else(PoisonError::into_inner).take();
         work.into_iter().flatten().for_each(|work| work());
-        // As if nobody had watched, so that who started the process sees how it ended.
+        // Ends as without a handler, so that the parent process sees the signal.
         _ = signal_hook::low_level::emulate_default_handler(signal);
     };
     std::thread::Builder::new().name("probe-signals".into()).spawn(watch).context("cannot start a thread")?;
     Ok(())
 }
 
-/// Bit `n - 1` for every signal `n` that this process ignores; none where the system does not say.
+/// Returns bit `n - 1` for every signal `n` that this process ignores; none if the system does not
+/// say.
 #[cfg(unix)]
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What shells and `man` want to know of the command line.
+//! Shell completions and manual pages of the command line.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ pub(super) struct ManArgs {
     pub(super) folder: PathBuf,
 }
 
-/// Prints the script that completes words in a shell.
+/// Prints the completion script of a shell.
 pub(super) fn completions(args: &CompletionsArgs) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "probe", &mut script);

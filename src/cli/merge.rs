@@ -46,7 +46,7 @@ pub(super) struct MergeArgs {
     pub(super) verbosity: Verbosity,
 }
 
-/// Reports where none are asked for. Rows stay in the shards.
+/// Default reports. Rows stay in the shards.
 const FORMATS: [Format; 4] = [Format::Text, Format::Xlsx, Format::Json, Format::Html];
 
 /// Runs the subcommand.

@@ -1,6 +1,6 @@
 //! The command line: parses, sets up threads and terminal, runs a subcommand, and turns its outcome into an exit code.
 //!
-//! The only place that knows clap, the terminal and the process.
+//! The only module that knows clap, the terminal and the process.
 
 mod args;
 mod baseline;
@@ -44,12 +44,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     run_with(args, &NoStores)
 }
 
-/// As [`run`], with object stores that `stores` opens.
+/// Like [`run`], with object stores opened by `stores`.
 pub fn run_with(args: impl IntoIterator<Item = OsString>, stores: &dyn Stores) -> Exit {
     let cli = match Cli::try_parse_from(args::with_long_names(args)) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are answers; the rest is misuse. A closed pipe is nobody's fault.
+            // Help and version are answers; the rest is misuse. A closed pipe is not an error.
             let exit = if error.use_stderr() { Exit::Failed } else { Exit::Agree };
             _ = error.print();
             return exit;

@@ -1,10 +1,9 @@
-//! The known name that a misspelt one was probably meant to be.
+//! Suggests the known name closest to a misspelt one.
 
-/// Names less alike than this are no suggestion: 1 is equal, 0 has nothing in common.
+/// Least similarity of a suggestion: 1 is equal, 0 has nothing in common.
 const ALIKE: f64 = 0.6;
 
-/// The one of `known` that is most like `name`, whatever the case of its letters; the first of several that are equally so. `None`
-/// where nothing is like it.
+/// Returns the entry of `known` most similar to `name`, ignoring case; the first one on a tie. `None` if none is similar.
 pub(super) fn nearest(name: &str, known: impl IntoIterator<Item = String>) -> Option<String> {
     let wanted = name.to_lowercase();
     let mut best: Option<(f64, String)> = None;

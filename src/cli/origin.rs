@@ -1,4 +1,4 @@
-//! Who runs this and on which commit, as CI systems tell it.
+//! Author and commit, as reported by CI systems.
 
 use std::process::{Command, Stdio};
 
@@ -12,7 +12,8 @@ fn first(names: &[&str]) -> Option<String> {
     names.iter().filter_map(|name| std::env::var(name).ok()).find(|value| !value.trim().is_empty())
 }
 
-/// The commit: what was given, what CI says, else that of the working folder. `None` where there is none.
+/// Returns the commit: the given one, else that of CI, else that of the working folder. `None` if there
+/// is none.
 pub(super) fn commit(given: Option<&str>) -> Option<String> {
     given.map(str::to_owned).or_else(|| first(&COMMITS)).or_else(of_folder)
 }
@@ -30,7 +31,7 @@ fn of_folder() -> Option<String> {
     (output.status.success() && hexadecimal).then(|| commit.to_owned())
 }
 
-/// Who: what was given, else what CI or the system says.
+/// Returns the author: the given one, else the one reported by CI or the system.
 pub(super) fn name(given: Option<&str>) -> String {
     given.map(str::to_owned).or_else(|| first(&NAMES)).unwrap_or_else(|| "unknown".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Where reports go.
+//! Output folders of reports.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use anyhow::bail;
 
 use super::interrupt::leave_nothing_behind;
 
-/// Runs `work`, which creates `folder`. When it fails or is interrupted, nothing was reported, and folders that were not there before
-/// go again.
+/// Runs `work`, which creates `folder`. If it fails or is interrupted, nothing is reported, and folders that did not exist before are
+/// removed.
 pub(super) fn in_new_folder<T>(folder: &Path, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let made: Vec<PathBuf> =
         folder.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
@@ -23,8 +23,8 @@ pub(super) fn in_new_folder<T>(folder: &Path, work: impl FnOnce() -> anyhow::Res
     outcome
 }
 
-/// The one report that goes to standard output instead of a folder, if that was asked for: with `-o -`, or with `--format json` alone and
-/// no `-o`. `printable` are the formats that are text, the first of which `-o -` means by itself.
+/// Returns the one report printed to standard output instead of a folder, if requested: with `-o -`, or with `--format json` alone and no
+/// `-o`. `printable` are the text formats, the first of which is the default of `-o -`.
 pub(super) fn to_print<F: Copy + PartialEq + Display>(
     output: Option<&Path>,
     formats: Option<&[F]>,

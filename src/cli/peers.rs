@@ -57,7 +57,7 @@ pub(super) struct PeersArgs {
     pub(super) scratch: Scratch,
 }
 
-/// Ranks told of a step.
+/// Most ranks listed per step.
 const LISTED: usize = 10;
 
 /// Runs the subcommand.

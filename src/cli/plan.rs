@@ -64,7 +64,7 @@ pub(super) struct PlanArgs {
 }
 
 impl PlanArgs {
-    /// Baseline and candidate.
+    /// Returns baseline and candidate.
     pub(super) fn sides(&self) -> Option<[&PathBuf; 2]> {
         let baseline = self.first.as_ref().or(self.baseline.as_ref())?;
         Some([baseline, self.second.as_ref().or(self.candidate.as_ref())?])

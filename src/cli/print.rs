@@ -1,4 +1,4 @@
-//! What commands print that write no reports.
+//! Output format of commands that write no reports.
 
 use clap::ValueEnum;
 

@@ -1,8 +1,9 @@
-//! Becomes the user's program, with this package waiting inside its Python interpreters.
+//! Replaces this process by the user's program, with this package waiting inside its Python
+//! interpreters.
 //!
-//! Nothing is done here. An order travels in an environment variable, and a `sitecustomize.py` in front of the module path
-//! loads the package `probe` once the program imports torch. The program takes the place of this process, so its exit code,
-//! signals and terminal are its own.
+//! Nothing is recorded here. An order travels in an environment variable, and a `sitecustomize.py` at the front of the
+//! module path loads the package `probe` once the program imports torch. The program replaces this process, so its exit
+//! code, signals and terminal are its own.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -15,14 +16,14 @@ use anyhow::{Context, bail};
 
 use super::Exit;
 
-/// What the package is to do inside the program.
+/// Instructions for the package inside the program.
 #[derive(Debug)]
 pub(super) struct Order {
     /// The environment variable that it reads.
     pub(super) variable: &'static str,
     /// Its value.
     pub(super) value: String,
-    /// Variables that an order around this one may have left behind.
+    /// Variables that an enclosing order may have left behind.
     pub(super) stale: &'static [&'static str],
 }
 
@@ -33,15 +34,16 @@ const BOOTSTRAP: &str = include_str!("../../python/probe/_bootstrap/sitecustomiz
 const BOOTSTRAP_NAME: &str = "sitecustomize.py";
 
 /// Runs in the program's own interpreter: checks the order and prints the folder of the bootstrap. The working folder
-/// is not searched, since a program may well have a file of the package's name beside it.
+/// is not searched, since a program may well have a file with the package's name next to it.
 const CHECK: &str =
     "import sys; sys.path[:] = [entry for entry in sys.path if entry]; from probe.launch import main; main()";
 
-/// Options of the interpreter that keep it from loading a `sitecustomize` found by the environment.
+/// Interpreter options that prevent it from loading a `sitecustomize` found through the
+/// environment.
 const DEAF: [char; 3] = ['S', 'I', 'E'];
 
-/// Runs `command` with `order` in force; `prepare` is done last before it starts. Returns only if the program could not be
-/// started.
+/// Runs `command` with `order` in effect; `prepare` is called last before it starts. Returns only if the program could not
+/// be started.
 pub(super) fn run(
     command: &[OsString],
     order: &Order,
@@ -51,23 +53,24 @@ pub(super) fn run(
     let Some((program, rest)) = command.split_first() else { bail!("no command to run") };
     let folder = match Interpreter::of(program, rest) {
         Some(interpreter) => interpreter.bootstrap(order)?,
-        // A shell script or a launcher: which interpreters it starts is its own affair, and they will tell.
+        // A shell script or a launcher: it decides which interpreters it starts, and they will report
+        // problems.
         None => own_bootstrap()?,
     };
     let mut command = Command::new(program);
     command
         .args(rest)
         .env(order.variable, &order.value)
-        // The process that the program is, as opposed to those that it starts.
+        // The process of the program itself, as opposed to processes that it starts.
         .env(format!("{}_PID", order.variable), std::process::id().to_string())
         .env_remove(PACKAGE)
         .env("PYTHONPATH", in_front(&folder, env::var_os("PYTHONPATH"))?);
     for name in order.stale {
         command.env_remove(name);
     }
-    // After the stale ones: they may be of the same names.
+    // Set after removing the stale ones, which may have the same names.
     command.envs(further.iter().map(|(name, value)| (name, value)));
-    // Nothing is prepared for a program that is not there: an old dump may have to make room.
+    // Nothing is prepared for a program that does not exist: an old dump might be removed.
     if found(program).is_some_and(|path| path.is_file()) {
         prepare()?;
     }
@@ -88,7 +91,7 @@ pub(super) fn become_program(_: Command, _: &OsStr) -> anyhow::Result<Exit> {
     )
 }
 
-/// The Python interpreter that the command runs, where that can be told before running it.
+/// The Python interpreter that the command runs, if known before running it.
 #[derive(Debug, PartialEq, Eq)]
 struct Interpreter {
     program: OsString,
@@ -97,7 +100,8 @@ struct Interpreter {
 }
 
 impl Interpreter {
-    /// `python …` itself, or a script such as `torchrun` whose first line names an interpreter.
+    /// Recognises `python …` itself, or a script such as `torchrun` whose first line names an
+    /// interpreter.
     fn of(program: &OsStr, rest: &[OsString]) -> Option<Self> {
         if is_python(program) {
             return Some(Self { program: program.into(), options: rest.to_vec() });
@@ -114,13 +118,13 @@ impl Interpreter {
             .then(|| Self { program: first.into(), options: words.map(OsString::from).collect() })
     }
 
-    /// The option that keeps the interpreter from loading the recorder.
+    /// Returns the option that prevents the interpreter from loading the recorder.
     fn deaf(&self) -> Option<char> {
         let mut options = self.options.iter().map(|option| option.to_string_lossy());
         while let Some(option) = options.next() {
             let Some(letters) = option.strip_prefix('-') else { break };
             if letters.starts_with('-') {
-                // The one long option with a value of its own.
+                // The only long option with a separate value.
                 if letters == "-check-hash-based-pycs" {
                     options.next();
                 }
@@ -143,7 +147,8 @@ impl Interpreter {
         None
     }
 
-    /// Has the interpreter check the settings, and say where its package has the bootstrap.
+    /// Makes the interpreter check the settings, and returns the folder of the bootstrap in its
+    /// package.
     fn bootstrap(&self, order: &Order) -> anyhow::Result<PathBuf> {
         let shown = self.program.display();
         if let Some(option) = self.deaf() {
@@ -181,7 +186,7 @@ fn is_python(program: &OsStr) -> bool {
     })
 }
 
-/// The file that the system will run for a command.
+/// Returns the file that the system will run for a command.
 fn found(program: &OsStr) -> Option<PathBuf> {
     if Path::new(program).components().count() > 1 {
         return Some(program.into());
@@ -189,8 +194,8 @@ fn found(program: &OsStr) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// A folder with the bootstrap, for programs whose interpreter is not known yet: that of the package, or one of the user's
-/// cache. It has to outlive this process, and each interpreter that the program will ever start reads it.
+/// Returns a folder with the bootstrap, for programs whose interpreter is not known yet: the package's, or one in the
+/// user's cache. It must outlive this process, since every interpreter that the program ever starts reads it.
 fn own_bootstrap() -> anyhow::Result<PathBuf> {
     if let Some(package) = env::var_os(PACKAGE) {
         let folder = Path::new(&package).join("_bootstrap");
@@ -207,7 +212,7 @@ fn own_bootstrap() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Writes the bootstrap unless it is there; another process may be reading it.
+/// Writes the bootstrap unless it exists; another process may be reading it.
 fn place(folder: &Path) -> io::Result<()> {
     let path = folder.join(BOOTSTRAP_NAME);
     if fs::read(&path).is_ok_and(|text| text == BOOTSTRAP.as_bytes()) {

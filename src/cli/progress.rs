@@ -1,4 +1,4 @@
-//! Progress of long work.
+//! Progress of long-running work.
 
 use std::io::{self, IsTerminal};
 use std::sync::Once;
@@ -8,16 +8,16 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, P
 
 use crate::compare::Progress;
 
-/// Work that takes less shows no bar.
+/// Duration below which no bar is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A rest is foretold when so much time has passed, and so much of the work is done.
+/// Elapsed time and fraction of the work from which the remaining time is shown.
 const FORETOLD: (Duration, f64) = (Duration::from_secs(2), 0.05);
 
-/// How often a line shows the time anew.
+/// Interval at which a line updates its time.
 const TICK: Duration = Duration::from_millis(200);
 
-/// A bar over the pairs of values to be measured.
+/// A bar over the pairs of values to measure.
 #[derive(Debug)]
 pub(super) struct Bar {
     line: ProgressBar,
@@ -26,7 +26,7 @@ pub(super) struct Bar {
 }
 
 impl Bar {
-    /// A bar when standard error is a terminal; it appears once the work has taken a while.
+    /// Creates a bar if standard error is a terminal; it appears once the work has taken a while.
     pub(super) fn on_terminal() -> Option<Self> {
         if !io::stderr().is_terminal() {
             return None;
@@ -47,7 +47,7 @@ impl Bar {
     }
 }
 
-/// A bar over the bytes that are copied.
+/// A bar over the bytes being copied.
 #[derive(Debug)]
 pub(super) struct ByteBar {
     line: ProgressBar,
@@ -55,7 +55,7 @@ pub(super) struct ByteBar {
 }
 
 impl ByteBar {
-    /// A bar when standard error is a terminal; it appears once the work has taken a while.
+    /// Creates a bar if standard error is a terminal; it appears once the work has taken a while.
     pub(super) fn on_terminal() -> Option<Self> {
         if !io::stderr().is_terminal() {
             return None;
@@ -66,7 +66,7 @@ impl ByteBar {
         Some(Self { line, started: Instant::now() })
     }
 
-    /// So many bytes of so many are there.
+    /// Updates the bar to `done` of `total` bytes.
     pub(super) fn show(&self, done: u64, total: u64) {
         if self.line.is_hidden() && self.started.elapsed() >= PATIENCE {
             self.line.set_draw_target(ProgressDrawTarget::stderr());
@@ -79,7 +79,7 @@ impl ByteBar {
     }
 }
 
-/// A line that says what is being run, with the time that it has taken so far; where standard error is no terminal, a line for each thing.
+/// A line with the current work and its duration so far; if standard error is not a terminal, one line per item.
 #[derive(Debug)]
 pub(super) struct Line {
     shown: Shown,
@@ -93,7 +93,7 @@ enum Shown {
 }
 
 impl Line {
-    /// A line that is silent where `quiet`.
+    /// Creates a line, which stays silent if `quiet`.
     pub(super) fn new(quiet: bool) -> Self {
         let shown = match (quiet, io::stderr().is_terminal()) {
             (true, _) => Shown::Nothing,
@@ -109,7 +109,7 @@ impl Line {
         Self { shown }
     }
 
-    /// What is being run now.
+    /// Sets the current work.
     pub(super) fn say(&self, text: &str) {
         match &self.shown {
             Shown::Nothing => {}
@@ -132,7 +132,7 @@ impl Drop for Line {
     }
 }
 
-/// The time that is left, at the speed so far; `None` while that says little.
+/// Returns the remaining time at the speed so far; `None` while that is unreliable.
 fn rest(elapsed: Duration, done: u64, all: u64) -> Option<Duration> {
     let share = done as f64 / all as f64;
     let told = elapsed >= FORETOLD.0 && share >= FORETOLD.1;

@@ -55,7 +55,7 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Agree)
 }
 
-/// The result itself, or that in a folder of reports.
+/// Returns the result itself, or the one in a folder of reports.
 fn stored(path: &Path) -> anyhow::Result<PathBuf> {
     let path = if path.is_dir() { path.join(Format::Parquet.file_name()) } else { path.to_path_buf() };
     let found = std::fs::metadata(&path).with_context(|| path.display().to_string())?;

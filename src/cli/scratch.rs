@@ -1,4 +1,4 @@
-//! Copies of what lies in object stores.
+//! Copies of files in object stores.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::interrupt::leave_no_copies_behind;
 use super::progress::ByteBar;
 use crate::store::{Stage, StageOptions, Stores};
 
-// No text of the help, which a comment for documentation would become.
+// Not a doc comment, which would become part of the help text.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Scratch {
     /// Folder for copies from object stores [default: the system's folder for temporary files].
@@ -22,7 +22,8 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// The copies of this command, which go when it ends or is interrupted. A bar shows how far they are, unless `quiet`.
+    /// Returns the copies of this command, which are removed when it ends or is interrupted. A bar shows their progress,
+    /// unless `quiet`.
     pub(super) fn stage<'a>(&self, stores: &'a dyn Stores, quiet: bool) -> anyhow::Result<Stage<'a>> {
         leave_no_copies_behind()?;
         let usual = StageOptions::default();

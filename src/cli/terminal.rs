@@ -1,10 +1,10 @@
-//! What reaches the terminal, and what the terminal is.
+//! Output to the terminal, and the terminal's properties.
 
 use std::io::{self, IsTerminal, Write};
 
 use crate::report::text::Colour;
 
-/// Narrowest and widest layout.
+/// Range of layout widths.
 const WIDTHS: std::ops::RangeInclusive<usize> = 40..=200;
 
 /// Prints to standard output. A closed pipe (`| head`) ends quietly.
@@ -16,9 +16,9 @@ pub(super) fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Tells something in a line on standard error.
+/// Prints a note on one line of standard error.
 pub(super) fn note(text: &str) {
-    // Who closed it does not want to know.
+    // If standard error is closed, nobody wants to know.
     _ = writeln!(io::stderr(), "probe: {text}");
 }
 
@@ -26,24 +26,25 @@ pub(super) fn note(text: &str) {
 pub(super) fn error(error: &anyhow::Error) {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        // Most errors of this crate name their source themselves.
+        // Most errors of this crate include their source already.
         if !text.ends_with(&cause) {
             text.extend([if text.is_empty() { "" } else { ": " }, &cause]);
         }
     }
     let text = text.replace('\n', " ");
     let safe: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    // Nobody is left to tell when standard error is gone.
+    // If standard error is gone, there is nobody left to tell.
     _ = writeln!(io::stderr(), "error: {safe}");
 }
 
-/// Colours when standard output is a terminal and the user has not switched them off.
+/// Uses colours if standard output is a terminal and the user has not disabled them.
 pub(super) fn colour() -> Colour {
     let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     if wanted && io::stdout().is_terminal() { Colour::Always } else { Colour::Never }
 }
 
-/// Characters of a line: what `COLUMNS` says, else the width of the terminal. `None` where there is neither.
+/// Returns the line width in characters: `COLUMNS`, else the width of the terminal. `None` if there is
+/// neither.
 pub(super) fn width() -> Option<usize> {
     let asked = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let of_terminal = || {

@@ -1,4 +1,4 @@
-//! Rows of the slot table, gathered column by column until they are worth writing.
+//! Rows of the slot table, collected column by column until they are worth writing.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -15,27 +15,27 @@ use super::record::{OpRecord, SlotRecord, SlotValue, TensorFacts};
 use probe_dump::native::columns::{Column, Form, HASH_BYTES, SKETCH_BYTES, ops_schema};
 use probe_dump::{ExtremePlaces, Number, Observation, OpName, Phase, Scalar, SlotSide};
 
-/// Beyond this many small tensors, those before are forgotten and stored again when they are met again: memory is bounded by
-/// this, not by the length of a step.
+/// Number of small tensors after which earlier ones are forgotten and stored again if they recur: this bounds memory, not
+/// the length of a step.
 const MAX_SMALL: usize = 1 << 17;
 
-/// The rows of one batch, and what must be known of all rows before them.
+/// The rows of one batch, with the required state of all rows before them.
 #[derive(Debug)]
 pub(super) struct OpsBatch {
     schema: SchemaRef,
     columns: Columns,
-    /// Rows in the batch.
+    /// Number of rows in the batch.
     rows: usize,
-    /// Bytes of its longest columns, about.
+    /// Approximate bytes of its longest columns.
     bytes: usize,
-    /// Rows before the batch.
+    /// Number of rows before the batch.
     rows_before: u64,
-    /// Ops so far.
+    /// Number of ops so far.
     ops: u64,
-    /// Rows that hold the sketch of observations that are still shared. A weak reference keeps the address from being
-    /// used again.
+    /// Rows that hold the sketches of observations that are still shared. A weak reference keeps the address from
+    /// being reused.
     sketched: HashMap<usize, (Weak<Observation>, u64)>,
-    /// Rows that hold the elements of small tensors, by their hash.
+    /// Rows that hold the elements of small tensors, by hash.
     small: HashMap<u128, u64>,
     text: String,
 }
@@ -148,7 +148,7 @@ impl OpsBatch {
         self.rows
     }
 
-    /// Bytes held, about.
+    /// Returns the approximate number of bytes held.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -277,7 +277,7 @@ impl OpsBatch {
         Ok(())
     }
 
-    /// Adds the elements of a small tensor; returns the row that has them already.
+    /// Adds the elements of a small tensor; returns the row that already has them, if any.
     fn push_small(&mut self, facts: &TensorFacts) -> Option<u64> {
         let Some(bytes) = facts.bytes.as_deref() else {
             self.columns.small.append_null();
@@ -307,7 +307,7 @@ impl OpsBatch {
         columns.data_bytes.append_null();
     }
 
-    /// Adds what was measured; returns the row that has the sketch already.
+    /// Adds the measurements; returns the row that already has the sketch, if any.
     fn push_observation(
         &mut self,
         observation: Option<&Arc<Observation>>,
@@ -370,19 +370,19 @@ impl OpsBatch {
         }
         columns.sketch.append_value(bytes);
         self.bytes += SKETCH_BYTES;
-        // An observation that nobody else holds cannot come back.
+        // An observation with no other owner cannot recur.
         if Arc::strong_count(shared) > 1 {
             self.sketched.insert(address, (Arc::downgrade(shared), row));
         }
         Ok(None)
     }
 
-    /// Number of the row being written, within the part.
+    /// Returns the number of the row being written, within the part.
     const fn row(&self) -> u64 {
         self.rows_before + self.rows as u64 - 1
     }
 
-    /// Takes the rows gathered so far.
+    /// Takes the rows collected so far.
     pub(super) fn take(&mut self) -> Result<RecordBatch, ArrowError> {
         self.rows_before += self.rows as u64;
         self.rows = 0;
@@ -458,7 +458,7 @@ const fn side_word(side: SlotSide) -> &'static str {
     }
 }
 
-/// The numbers as a JSON list.
+/// Formats the numbers as a JSON list.
 fn list<'t, T: std::fmt::Display>(text: &'t mut String, numbers: &[T]) -> &'t str {
     text.clear();
     text.push('[');

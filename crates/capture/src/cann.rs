@@ -1,9 +1,10 @@
-//! Files that the CANN runtime hands over in pieces (`acldumpRegCallback`), put where it would have written them itself.
+//! Files that the CANN runtime hands over in chunks (`acldumpRegCallback`), placed where it would have written them
+//! itself.
 //!
-//! Nothing is kept in memory but what is known of the files under way: a piece goes to the disk as it comes, so that a runtime which is
-//! faster than the disk waits for it, as it would for its own files. A file has its name from its last piece on; until then it is a draft,
-//! and what is left of a program that is killed is known by that. A file of which a piece is missing is put down as far as it came, so
-//! that readers say which tensors are not there; nothing is made up to fill a gap.
+//! Only the state of the files in progress is kept in memory: a chunk is written to disk as it arrives, so that a runtime faster than the
+//! disk waits for it, as it would for its own files. A file gets its name with its last chunk; until then it is a draft, which identifies
+//! leftovers of a killed program. A file with a missing chunk is stored as far as it came, so that readers report which tensors are
+//! missing; gaps are never filled.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
@@ -19,24 +20,24 @@ use probe_files::limits::{MAX_CANN_CHUNKED_BYTES, MAX_CANN_HELD_FILES, MAX_CANN_
 use probe_files::map::FileAccess;
 use probe_read::cann::{self, Chunk, DumpFile};
 
-/// Longest name of a file that file systems take. The runtime gives longer ones a short name, too, and lists them.
+/// Longest file name that file systems accept. The runtime too shortens longer names and lists them.
 const MAX_FILE_NAME: usize = 254;
 
-/// Most files of which a piece was refused and the last one has not come.
+/// Most files with a rejected chunk whose last chunk has not arrived.
 const MAX_SPOILED: usize = 1 << 20;
 
-/// What became of a piece.
+/// Outcome of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// It is in its file, which goes on.
+    /// Written to its file, which continues.
     Taken,
-    /// It was the last of its file.
+    /// Last of its file.
     Complete,
-    /// It was the last of its file, which is no whole dump.
+    /// Last of its file, which is not a complete dump.
     Damaged(String),
-    /// It was not taken, for this reason, and nothing more of its file will be.
+    /// Rejected for this reason, as is the rest of its file.
     Refused(String),
-    /// Its file was refused before.
+    /// Ignored, because its file was rejected earlier.
     Ignored,
 }
 
@@ -44,32 +45,33 @@ pub enum Fate {
 #[derive(Debug)]
 pub struct CannFiles {
     root: PathBuf,
-    /// Where a file goes whose name is not below `root`.
+    /// Folder for files whose name is not below `root`.
     folder: PathBuf,
     open: HashMap<Box<str>, Open>,
-    /// Hashes of the names of files of which a piece was refused.
+    /// Hashes of the names of files with a rejected chunk.
     spoiled: HashSet<u64>,
-    /// Pieces so far: what was used last has the highest.
+    /// Number of chunks so far: the most recently used file has the highest.
     clock: u64,
     drafts: u64,
 }
 
-/// A file under way.
+/// A file in progress.
 #[derive(Debug)]
 struct Open {
     place: PathBuf,
     draft: PathBuf,
-    /// `None` while others have the descriptor.
+    /// `None` while other files use the descriptor.
     file: Option<File>,
     size: u64,
     used: u64,
 }
 
-/// Sees to it that a run may have the runtime's dumps in `root`, before it begins: the folder is new or empty, or, with
-/// [`Existing::Replace`], holds such a dump, which is removed. `option` is how the user asks for that.
+/// Prepares `root` for the runtime's dumps before a run begins: the folder must be new or empty, or, with
+/// [`Existing::Replace`], hold such a dump, which is removed. `option` is the user's way to request that.
 ///
 /// # Errors
-/// [`CaptureError::Occupied`] when the folder holds anything else; [`CaptureError::Io`] when it cannot be read or made.
+/// [`CaptureError::Occupied`] when the folder holds anything else; [`CaptureError::Io`] when it cannot be read or
+/// created.
 pub fn prepare_cann(root: &Path, existing: Existing, option: &str) -> Result<(), CaptureError> {
     fs::create_dir_all(root).map_err(|error| CaptureError::io(root, error))?;
     let entries = list(root)?;
@@ -100,7 +102,7 @@ fn list(folder: &Path) -> Result<Vec<PathBuf>, CaptureError> {
     Ok(entries.filter_map(Result::ok).map(|entry| entry.path()).collect())
 }
 
-/// Refuses a folder that holds files which are none of the runtime's.
+/// Rejects a folder that holds files not from the runtime.
 fn is_of_cann(folder: &Path) -> Result<(), CaptureError> {
     for entry in list(folder)? {
         let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -120,7 +122,7 @@ fn is_of_cann(folder: &Path) -> Result<(), CaptureError> {
 }
 
 impl CannFiles {
-    /// Files below `root`, which is there.
+    /// Creates a receiver of files below `root`, which must exist.
     ///
     /// # Errors
     /// [`CaptureError::Io`] when the folder cannot be resolved.
@@ -130,10 +132,10 @@ impl CannFiles {
         Ok(Self { folder: root.clone(), root, open, spoiled, clock: 0, drafts: 0 })
     }
 
-    /// Makes the folder of a part, which is where the runtime is to dump from now on.
+    /// Creates the folder of a part, into which the runtime dumps from now on.
     ///
     /// # Errors
-    /// [`CaptureError::Occupied`] when there is something in it, [`CaptureError::Io`] when it cannot be made.
+    /// [`CaptureError::Occupied`] when it is not empty, [`CaptureError::Io`] when it cannot be created.
     pub fn begin(&mut self, step: u64, rank: u32) -> Result<PathBuf, CaptureError> {
         let folder = self.root.join(format!("step{step}")).join(format!("rank{rank}"));
         fs::create_dir_all(&folder).map_err(|error| CaptureError::io(&folder, error))?;
@@ -144,10 +146,10 @@ impl CannFiles {
         Ok(folder)
     }
 
-    /// Takes a piece.
+    /// Receives a chunk.
     ///
     /// # Errors
-    /// [`CaptureError::Io`] when it cannot be written: the disk is full. What came of its file is removed as far as it can be.
+    /// [`CaptureError::Io`] when it cannot be written: the disk is full. The data received of its file is removed as far as possible.
     pub fn receive(&mut self, chunk: Chunk<'_>) -> Result<Fate, CaptureError> {
         self.clock += 1;
         if self.spoiled.contains(&hash(chunk.name)) {
@@ -199,31 +201,31 @@ impl CannFiles {
         })
     }
 
-    /// Names of files that were begun and not ended.
+    /// Returns the names of files that were begun but not completed.
     pub fn unfinished(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.open.keys().map(|name| &**name).collect();
         names.sort_unstable();
         names
     }
 
-    /// Puts down what there is of the files under way.
+    /// Stores the files in progress, as far as they came.
     ///
     /// # Errors
-    /// [`CaptureError::Io`] when one cannot be given its name; the others have theirs.
+    /// [`CaptureError::Io`] when one cannot be renamed; the others are.
     pub fn finish(&mut self) -> Result<(), CaptureError> {
         let names: Vec<Box<str>> = self.open.keys().cloned().collect();
         let put: Vec<_> = names.iter().map(|name| self.put_down(name)).collect();
         put.into_iter().try_for_each(|put| put.map(drop))
     }
 
-    /// Leaves a mark in the part at hand that not all of it was taken, and why.
+    /// Marks the current part as incomplete, with the reason.
     pub fn give_up(&mut self, why: &str) {
-        // Where there is no room for the text, the file alone says so.
+        // If there is no space for the text, the file's existence alone says so.
         _ = fs::write(self.folder.join(cann::STOPPED), why);
         _ = self.finish();
     }
 
-    /// Where a file goes; `None` where its name is none that a file below the dump can have.
+    /// Returns the path of a file; `None` if its name is not valid below the dump.
     fn place(&mut self, name: &str) -> Result<Option<PathBuf>, CaptureError> {
         let path = Path::new(name);
         let Some(file) = path.file_name().and_then(|file| file.to_str()) else { return Ok(None) };
@@ -253,7 +255,7 @@ impl CannFiles {
         Ok(Some(place))
     }
 
-    /// Begins a file, or goes on with one that has its name already: the runtime appends, too.
+    /// Begins a file, or continues a completed one: the runtime may also append.
     fn open_anew(&mut self, name: &str, place: PathBuf) -> Result<(), CaptureError> {
         if self.open.len() >= MAX_CANN_OPEN_FILES {
             let oldest = self.open.iter().min_by_key(|(_, open)| open.used).map(|(name, _)| name.clone());
@@ -273,7 +275,7 @@ impl CannFiles {
         Ok(())
     }
 
-    /// Sees to it that a file under way has a descriptor, and that not too many have one.
+    /// Ensures that a file in progress has a descriptor, and limits the number of open ones.
     fn hold(&mut self, name: &str) -> Result<(), CaptureError> {
         if self.open.get(name).is_none_or(|open| open.file.is_some()) {
             return Ok(());
@@ -291,7 +293,7 @@ impl CannFiles {
         Ok(())
     }
 
-    /// Takes nothing more of a file. What came of it is put down, and is short.
+    /// Rejects the rest of a file. The data received so far is stored, incomplete.
     fn refuse(&mut self, chunk: Chunk<'_>, why: String) -> Result<Fate, CaptureError> {
         if self.open.contains_key(chunk.name) {
             self.put_down(chunk.name)?;
@@ -305,7 +307,7 @@ impl CannFiles {
         Ok(Fate::Refused(why))
     }
 
-    /// Gives a file under way its name.
+    /// Renames a file in progress to its final name.
     fn put_down(&mut self, name: &str) -> Result<PathBuf, CaptureError> {
         let Some(open) = self.open.remove(name) else { return Ok(PathBuf::new()) };
         drop(open.file);

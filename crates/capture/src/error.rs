@@ -1,9 +1,9 @@
-//! Why something could not be recorded.
+//! Errors while recording.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A dump that could not be created or written on.
+/// A dump that could not be created or continued.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
@@ -15,12 +15,12 @@ pub enum CaptureError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The place is taken by something that must not be overwritten.
+    /// The path is occupied by something that must not be overwritten.
     #[error("{}: {message}", path.display())]
     Occupied {
         /// File or folder.
         path: PathBuf,
-        /// What is there, and what to do.
+        /// Existing content, and the advice.
         message: String,
     },
     /// The library behind the format refused.
@@ -31,7 +31,7 @@ pub enum CaptureError {
         /// Its reason.
         message: String,
     },
-    /// The writer was used in another order than it allows, or with values that do not belong together.
+    /// The writer was called out of order, or with inconsistent values.
     #[error("{0}")]
     Usage(String),
     /// The writer stopped earlier.

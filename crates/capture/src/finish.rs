@@ -1,4 +1,4 @@
-//! Turns the journals of finished steps into tables, on a thread of its own so that training does not wait.
+//! Converts the journals of finished steps to tables, on a separate thread so that training does not wait.
 
 use std::fs::{self, File};
 use std::io::{BufReader, Write as _};
@@ -22,13 +22,13 @@ use probe_dump::native::columns::{Column, Form, SKETCH_BYTES, ops_schema, stacks
 use probe_dump::native::{FORMAT, FORMAT_VERSION, JOURNAL, OPS, STACKS, STACKS_JOURNAL};
 use probe_measure::background;
 
-/// Finished steps that may wait; a recorder that is faster still has to wait itself.
+/// Most finished steps in the queue; a recorder that is faster still has to wait.
 const QUEUE: usize = 4;
 
-/// Rows of a row group, and so the rows held in memory: 4 MiB of sketches.
+/// Rows of a row group, and therefore rows held in memory: 4 MiB of sketches.
 const ROW_GROUP: usize = 4096;
 
-/// The thread that makes tables.
+/// The thread that writes tables.
 #[derive(Debug)]
 pub(super) struct Finisher {
     queue: Option<SyncSender<PathBuf>>,
@@ -40,7 +40,7 @@ impl Finisher {
         Self { queue: None, thread: None }
     }
 
-    /// Takes a folder whose journals are complete.
+    /// Queues a folder whose journals are complete.
     pub(super) fn push(&mut self, folder: PathBuf) -> Result<(), CaptureError> {
         if self.queue.is_none() {
             let (queue, folders) = sync_channel(QUEUE);
@@ -49,11 +49,11 @@ impl Finisher {
             (self.queue, self.thread) = (Some(queue), Some(thread));
         }
         let sent = self.queue.as_ref().is_some_and(|queue| queue.send(folder).is_ok());
-        // The thread ends before its queue only when it failed.
+        // The thread ends before its queue only on failure.
         if sent { Ok(()) } else { self.join() }
     }
 
-    /// Waits until every table is made.
+    /// Waits until all tables are written.
     pub(super) fn join(&mut self) -> Result<(), CaptureError> {
         self.queue = None;
         match self.thread.take().map(JoinHandle::join) {
@@ -68,7 +68,8 @@ fn work(folders: &Receiver<PathBuf>) -> Result<(), CaptureError> {
     folders.iter().try_for_each(|folder| make_tables(&folder))
 }
 
-/// Makes the tables of one part and removes its journals. A failure leaves the journals, which readers understand.
+/// Writes the tables of one part and removes its journals. On failure the journals remain, which readers
+/// understand.
 pub(super) fn make_tables(folder: &Path) -> Result<(), CaptureError> {
     convert(folder, STACKS_JOURNAL, STACKS, stacks_schema(), Ok)?;
     let schema = ops_schema(Form::Table);
@@ -123,7 +124,7 @@ fn properties() -> WriterProperties {
         .build()
 }
 
-/// The batch with sketches of fixed width, as the table has them.
+/// Returns the batch with sketches of fixed width, as in the table.
 fn widen_sketches(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     let mut columns = batch.columns().to_vec();
     let place = Column::Sketch as usize;

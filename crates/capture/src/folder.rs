@@ -1,8 +1,8 @@
-//! The folder of a dump: whose it is, who may join it, and how an old one makes room.
+//! The folder of a dump: its owner, the ranks that may join it, and the replacement of an old one.
 //!
-//! A dump belongs to one run. Its ranks share the folder; every other run is refused, so that a dump that stands is never
-//! written on. Ranks know their run by its identity in the manifest, where whoever started them gave it one, and else by its
-//! being alive: a rank holds a shared lock on the manifest for as long as others may come.
+//! A dump belongs to one run. Its ranks share the folder; every other run is rejected, so that an existing dump is never
+//! modified. Ranks recognise their run by its identity in the manifest, if the launcher set one, and otherwise by its being
+//! alive: a rank holds a shared lock on the manifest for as long as others may join.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -13,31 +13,31 @@ use probe_dump::native::{
     FORMAT, FORMAT_VERSION, MANIFEST, RUNTIME_FOLDER, RunManifest, is_dump_file, numbered,
 };
 
-/// What is done with a dump of another run.
+/// Treatment of a dump from another run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Existing {
-    /// It stays, and the new one is refused.
+    /// Kept; the new dump is rejected.
     #[default]
     Keep,
-    /// It is removed, if there is nothing else in the folder.
+    /// Removed, if there is nothing else in the folder.
     Replace,
 }
 
-/// How often the folder is looked at again because another process has changed it meanwhile, where the file system has no locks.
+/// Number of attempts to inspect a folder that other processes keep changing, if the file system has no locks.
 const ATTEMPTS: usize = 100;
 
-/// Locks of ranks that others may still join: they end with the process.
+/// Locks of ranks that others may still join, released when the process ends.
 static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
-/// What a folder holds.
+/// Content of a folder.
 enum State {
-    /// Nothing, or no folder.
+    /// Empty, or no folder.
     Vacant,
-    /// A dump; without its manifest it is nobody's run.
+    /// A dump; without a manifest its run is unknown.
     Dump(Option<Box<RunManifest>>),
 }
 
-/// Whether the run that made a dump is still recording into it.
+/// State of the run that recorded a dump.
 enum Life {
     Over,
     Running,
@@ -45,8 +45,8 @@ enum Life {
     Unknown,
 }
 
-/// Sees to it that a run may record into `root`, before it begins: the folder is empty, or new, or in use by ranks that are
-/// recording now. With [`Existing::Replace`] an old dump is removed. `option` is how the user asks for that.
+/// Prepares `root` for recording before a run begins: the folder must be empty, new, or in use by ranks that are recording
+/// now. With [`Existing::Replace`] an old dump is removed. `option` is the user's way to request that.
 ///
 /// # Errors
 /// [`CaptureError::Occupied`] when the folder holds a dump or anything else; [`CaptureError::Io`] when it cannot be read or
@@ -59,7 +59,7 @@ pub fn prepare(root: &Path, existing: Existing, option: &str) -> Result<(), Capt
         match life(root) {
             Life::Running if several => return Ok(()),
             Life::Running => return Err(in_use(root)),
-            // Each rank finds out whether it has a part in it.
+            // Each rank checks whether it already has a part there.
             Life::Unknown if several && existing == Existing::Keep => return Ok(()),
             Life::Over | Life::Unknown => {}
         }
@@ -71,8 +71,8 @@ pub fn prepare(root: &Path, existing: Existing, option: &str) -> Result<(), Capt
     Err(restless(root))
 }
 
-/// Creates the dump of `manifest` for `rank`, or joins it. Returns the lock that says that the run is alive; it is kept for the
-/// whole process where there are other ranks.
+/// Creates the dump of `manifest` for `rank`, or joins it. Returns the lock that marks the run as alive; it is kept until the
+/// process ends if there are other ranks.
 pub(super) fn claim(
     root: &Path,
     manifest: &RunManifest,
@@ -113,7 +113,7 @@ pub(super) fn keep_alive(lock: File) {
     HELD.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
 }
 
-/// Whether the dump at `root` is that of the run that `manifest` speaks of, so that `rank` may join.
+/// Returns true if the dump at `root` belongs to the run of `manifest`, so that `rank` may join.
 fn is_same_run(
     root: &Path,
     there: &RunManifest,
@@ -158,13 +158,13 @@ fn check_kind(root: &Path, there: &RunManifest, manifest: &RunManifest) -> Resul
     Ok(())
 }
 
-/// Looks at what `root` holds.
+/// Inspects the content of `root`.
 fn look(root: &Path) -> Result<State, CaptureError> {
     let path = root.join(MANIFEST);
     if path.exists() {
         return match manifest::read(&path)? {
             Some(there) => Ok(State::Dump(Some(there.into()))),
-            // Gone again.
+            // It has disappeared.
             None => Ok(State::Vacant),
         };
     }
@@ -178,12 +178,12 @@ fn look(root: &Path) -> Result<State, CaptureError> {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if numbered(&name, "step").is_some() && holds_tables(&entry.path()) {
-            // Ranks that came first may have made their folders since.
+            // Other ranks may have created their folders in the meantime.
             return Ok(State::Dump(
                 path.exists().then(|| manifest::read(&path)).transpose()?.flatten().map(Box::new),
             ));
         }
-        // What runs below Python may have been recorded before the first op of torch.
+        // Operators below Python may have been recorded before torch's first op.
         if name != MANIFEST && !manifest::is_draft(&name) && !is_runtime(&entry.path()) {
             foreign.get_or_insert(entry.path());
         }
@@ -201,7 +201,7 @@ fn look(root: &Path) -> Result<State, CaptureError> {
     }
 }
 
-/// Whether somebody holds the lock on the manifest.
+/// Checks whether a process holds the lock on the manifest.
 fn life(root: &Path) -> Life {
     let Some(file) = manifest::open(root) else { return Life::Over };
     match file.try_lock() {
@@ -211,7 +211,7 @@ fn life(root: &Path) -> Life {
     }
 }
 
-/// Folders of steps.
+/// Returns the step folders.
 fn steps(root: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(root).into_iter().flatten().filter_map(Result::ok);
     entries
@@ -219,7 +219,7 @@ fn steps(root: &Path) -> impl Iterator<Item = PathBuf> {
         .map(|entry| entry.path())
 }
 
-/// Folders of ranks in a folder of a step.
+/// Returns the rank folders of a step folder.
 fn ranks(step: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(step).into_iter().flatten().filter_map(Result::ok);
     entries
@@ -231,7 +231,7 @@ fn holds_parts(root: &Path) -> bool {
     steps(root).any(|step| ranks(&step).next().is_some())
 }
 
-/// Whether a folder of a step has a part with anything of a dump in it.
+/// Returns true if a step folder has a part that contains any dump files.
 fn holds_tables(step: &Path) -> bool {
     ranks(step).any(|rank| {
         fs::read_dir(rank)
@@ -242,7 +242,7 @@ fn holds_tables(step: &Path) -> bool {
     })
 }
 
-/// Removes the dump in `root`, the manifest last. Where there is anything else in the folder, nothing is removed.
+/// Removes the dump in `root`, the manifest last. Removes nothing if the folder has any other content.
 fn clear(root: &Path) -> Result<(), CaptureError> {
     let runtime = root.join(RUNTIME_FOLDER);
     only(root, |name| {
@@ -273,12 +273,12 @@ fn clear(root: &Path) -> Result<(), CaptureError> {
     gone(&path, fs::remove_file(&path))
 }
 
-/// Whether this is the dump of operators below Python that stands in another dump.
+/// Returns true if this is the nested dump of operators below Python.
 fn is_runtime(folder: &Path) -> bool {
     folder.file_name().is_some_and(|name| name == RUNTIME_FOLDER) && folder.join(MANIFEST).is_file()
 }
 
-/// Sees to it that a folder holds nothing but what `ours` names.
+/// Checks that a folder holds only files accepted by `ours`.
 pub(super) fn only(folder: &Path, ours: impl Fn(&str) -> bool) -> Result<(), CaptureError> {
     let entries = fs::read_dir(folder).map_err(|error| CaptureError::io(folder, error))?;
     match entries.filter_map(Result::ok).find(|entry| !entry.file_name().to_str().is_some_and(&ours)) {
@@ -308,7 +308,7 @@ fn restless(root: &Path) -> CaptureError {
     CaptureError::occupied(root, "is being changed by other processes; record into another folder")
 }
 
-/// The first of `dump-2`, `dump-3`, … that is not there.
+/// Returns the first of `dump-2`, `dump-3`, … that does not exist.
 pub(super) fn free_name(root: &Path) -> Option<PathBuf> {
     let name = root.file_name()?.to_str()?;
     (2..1000).map(|number| root.with_file_name(format!("{name}-{number}"))).find(|path| !path.exists())

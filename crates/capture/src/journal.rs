@@ -1,4 +1,4 @@
-//! A journal: record batches appended to an Arrow IPC stream, each handed to the system as a whole.
+//! A journal: record batches appended to an Arrow IPC stream, each passed to the system as a whole.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -10,10 +10,10 @@ use arrow_schema::Schema;
 
 use super::CaptureError;
 
-/// Bytes gathered before they are handed to the system. A batch of statistics fits; sketches go around it.
+/// Buffer size before data is passed to the system. A batch of statistics fits; sketches bypass it.
 const BUFFER: usize = 256 << 10;
 
-/// A stream of batches that is being written.
+/// A stream of batches being written.
 pub(super) struct Journal {
     path: PathBuf,
     writer: StreamWriter<BufWriter<File>>,
@@ -36,7 +36,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Appends a batch and hands it to the system.
+    /// Appends a batch and passes it to the system.
     pub(super) fn write(&mut self, batch: &RecordBatch) -> Result<(), CaptureError> {
         self.writer.write(batch).map_err(|error| CaptureError::format(&self.path, error))?;
         self.flush()
@@ -46,7 +46,7 @@ impl Journal {
         self.writer.get_mut().flush().map_err(|error| CaptureError::io(&self.path, error))
     }
 
-    /// Writes the end of the stream, by which readers know that nothing is missing.
+    /// Writes the end mark, which tells readers that nothing is missing.
     pub(super) fn finish(mut self) -> Result<PathBuf, CaptureError> {
         self.writer.finish().map_err(|error| CaptureError::format(&self.path, error))?;
         Ok(self.path)

@@ -1,18 +1,18 @@
-//! The recorder's core, without Python: takes what was recorded of each op and writes it as a dump of probe's own format.
+//! Core of the recorder, without Python: receives the record of each op and writes a dump in probe's own format.
 //!
 //! ```text
 //! DumpWriter  one process of a run: manifest, steps
 //!   step      one step: batches of ops go into journals, data into shards
-//!   finish    turns the journals of a finished step into tables, on a thread of its own
-//! CannFiles   dumps of the CANN runtime, which arrive in pieces
+//!   finish    converts the journals of a finished step to tables, on a separate thread
+//! CannFiles   dumps of the CANN runtime, which arrive in chunks
 //! ```
 //!
-//! Promises: files are only appended to and get their names when they are complete, so a process that is killed leaves every
-//! finished step whole and the current one readable up to its last batch. Nothing here panics; every failure is a
-//! [`CaptureError`], after which the writer takes nothing more and waits for [`DumpWriter::abandon`].
+//! Guarantees: files are only appended to and get their final names once complete, so a killed process leaves every finished
+//! step complete and the current one readable up to its last batch. Nothing here panics; every failure is a
+//! [`CaptureError`], after which the writer accepts nothing more and waits for [`DumpWriter::abandon`].
 //!
-//! Nothing is forced to the disk (no `fsync`): what a killed process has written is safe with the operating system, and a
-//! recorder must not make training wait for a disk. After a loss of power the last seconds may be missing or torn, and
+//! Nothing is forced to disk (no `fsync`): data written by a killed process is safe with the operating system, and a
+//! recorder must not make training wait for a disk. After a power loss the last seconds may be missing or torn, and
 //! readers say so.
 
 mod batch;

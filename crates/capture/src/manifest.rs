@@ -1,4 +1,4 @@
-//! `manifest.json`: made by whichever rank comes first, changed under a lock.
+//! `manifest.json`: created by the first rank, changed under a lock.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -9,11 +9,11 @@ use tempfile::NamedTempFile;
 use super::CaptureError;
 use probe_dump::native::{MANIFEST, RunManifest};
 
-/// Writes the manifest of a new dump and holds it. `None` when another rank was faster.
+/// Writes the manifest of a new dump and locks it. `None` if another rank was faster.
 pub(super) fn publish(root: &Path, manifest: &RunManifest) -> Result<Option<File>, CaptureError> {
     let path = root.join(MANIFEST);
     let draft = write_draft(root, &path, manifest)?;
-    // Held before anybody can see it; a file system without locks does without.
+    // Locked before anyone can see it; skipped on file systems without locks.
     _ = draft.as_file().lock_shared();
     match draft.persist_noclobber(&path) {
         Ok(file) => Ok(Some(file)),
@@ -22,7 +22,7 @@ pub(super) fn publish(root: &Path, manifest: &RunManifest) -> Result<Option<File
     }
 }
 
-/// Holds the manifest of a dump, which says that its run goes on. `None` when it has been replaced meanwhile.
+/// Locks the manifest of a dump, which marks its run as alive. `None` if it was replaced in the meantime.
 pub(super) fn hold(root: &Path) -> Result<Option<File>, CaptureError> {
     let path = root.join(MANIFEST);
     let file = File::open(&path).map_err(|error| CaptureError::io(&path, error))?;
@@ -30,22 +30,22 @@ pub(super) fn hold(root: &Path) -> Result<Option<File>, CaptureError> {
     Ok(is_current(&path, &file).then_some(file))
 }
 
-/// Opens the manifest as locks on any file system need it; `None` when there is none.
+/// Opens the manifest so that any file system can lock it; `None` if there is none.
 pub(super) fn open(root: &Path) -> Option<File> {
     let path = root.join(MANIFEST);
-    // Over the network, to lock a file for oneself takes the right to write it.
+    // On network file systems an exclusive lock requires write access.
     File::options().read(true).write(true).open(&path).or_else(|_| File::open(&path)).ok()
 }
 
-/// Waits until no other process decides about the folder or changes its manifest, for as long as the result lives. A file
-/// system without locks lets the last one win.
+/// Waits until no other process inspects the folder or changes its manifest, and keeps others waiting while the result
+/// lives. On file systems without locks the last writer wins.
 pub(super) fn turn(root: &Path) -> Option<File> {
     let folder = File::open(root).ok()?;
     folder.lock().ok()?;
     Some(folder)
 }
 
-/// Whether `file` is still what the path leads to.
+/// Returns true if the path still leads to `file`.
 fn is_current(path: &Path, file: &File) -> bool {
     #[cfg(unix)]
     {
@@ -59,8 +59,7 @@ fn is_current(path: &Path, file: &File) -> bool {
     }
 }
 
-/// Changes the manifest, and returns the lock on it. Ranks that do so at the same time wait for one another where the file system
-/// can lock.
+/// Changes the manifest, and returns the lock on it. Concurrent ranks wait for one another if the file system can lock.
 pub(super) fn amend(root: &Path, change: impl FnOnce(&mut RunManifest)) -> Result<File, CaptureError> {
     let path = root.join(MANIFEST);
     let _turn = turn(root);
@@ -72,7 +71,7 @@ pub(super) fn amend(root: &Path, change: impl FnOnce(&mut RunManifest)) -> Resul
     draft.persist(&path).map_err(|refused| CaptureError::io(path, refused.error))
 }
 
-/// Reads the manifest; `None` when it is not there.
+/// Reads the manifest; `None` if it does not exist.
 pub(super) fn read(path: &Path) -> Result<Option<RunManifest>, CaptureError> {
     let text = match fs::read(path) {
         Ok(text) => text,
@@ -93,7 +92,7 @@ fn write_draft(root: &Path, path: &Path, manifest: &RunManifest) -> Result<Named
     text.push(b'\n');
     let mut builder = tempfile::Builder::new();
     builder.prefix(DRAFT_PREFIX).suffix(".part");
-    // Dumps are for others to read too: what the umask grants, not the owner alone.
+    // Dumps are meant for others too: permissions follow the umask, not owner-only.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let mut draft = builder.tempfile_in(root).map_err(refused)?;
@@ -101,10 +100,10 @@ fn write_draft(root: &Path, path: &Path, manifest: &RunManifest) -> Result<Named
     Ok(draft)
 }
 
-/// Begins the names of manifests that are being written.
+/// Prefix of manifests being written.
 const DRAFT_PREFIX: &str = ".manifest-";
 
-/// Whether this is the name of a manifest that is being written.
+/// Returns true if this is the name of a manifest being written.
 pub(super) fn is_draft(name: &str) -> bool {
     name.starts_with(DRAFT_PREFIX)
 }

@@ -1,7 +1,7 @@
-//! Data of tensors, appended to safetensors files.
+//! Tensor data, appended to safetensors files.
 //!
-//! Room for the header is left free at the front of a shard and filled when the shard is full or the step ends, so the data
-//! is written once and never moved. Until then the file is called `.part`, and only the journal knows what is in it.
+//! Space for the header is reserved at the front of a shard and filled when the shard is full or the step ends, so the data
+//! is written once and never moved. Until then the file is called `.part`, and only the journal knows its content.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use super::{CaptureError, DataLocation};
 use probe_dump::native::{shard_name, shard_part_name};
 
-/// Bytes left free for the header of the first shard, enough for about 500 tensors; each later shard has four times as many, up to
+/// Bytes reserved for the header of the first shard, enough for about 500 tensors; each later shard has four times as many, up to
 /// [`MAX_HEADER`].
 const FIRST_HEADER: u64 = 64 << 10;
 const MAX_HEADER: u64 = 16 << 20;
@@ -22,13 +22,13 @@ const MAX_HEADER: u64 = 16 << 20;
 /// Largest file, unless one tensor alone is larger.
 const MAX_SHARD: u64 = 4 << 30;
 
-/// Bytes gathered before they are handed to the system; larger tensors go around it.
+/// Buffer size before data is passed to the system; larger tensors bypass it.
 const BUFFER: usize = 256 << 10;
 
-/// Bytes of the length of the header.
+/// Size of the header's length field.
 const LENGTH: u64 = 8;
 
-/// Bytes of a header without tensors.
+/// Size of a header without tensors.
 const EMPTY_HEADER: u64 = r#"{"__metadata__":{"format":"pt"}}"#.len() as u64;
 
 /// The shards of one part.
@@ -45,10 +45,10 @@ struct Shard {
     path: PathBuf,
     file: BufWriter<File>,
     header: Vec<(String, TensorInfo)>,
-    /// Bytes that the header takes so far.
+    /// Size of the header so far.
     header_bytes: u64,
     reserved: u64,
-    /// Names in use; a shard may not hold one twice.
+    /// Names in use; they must be unique within a shard.
     names: HashSet<Arc<str>>,
     /// Bytes of data so far.
     data: u64,
@@ -92,7 +92,7 @@ impl Shards {
         shard.push(name, dtype, shape, bytes)
     }
 
-    /// Hands everything written so far to the system.
+    /// Passes everything written so far to the system.
     pub(super) fn flush(&mut self) -> Result<(), CaptureError> {
         match &mut self.open {
             Some(shard) => shard.file.flush().map_err(|error| CaptureError::io(&shard.path, error)),
@@ -111,7 +111,7 @@ impl Shard {
         let path = folder.join(shard_part_name(number));
         let file = File::create_new(&path).map_err(|error| CaptureError::io(&path, error))?;
         let wanted = FIRST_HEADER.saturating_mul(1 << (2 * number.min(8))).min(MAX_HEADER);
-        // One entry must fit, however long its name.
+        // At least one entry must fit, however long its name.
         let reserved = wanted.max((entry_bytes(name) + 1024).next_multiple_of(4096));
         let mut file = BufWriter::with_capacity(BUFFER, file);
         file.seek(SeekFrom::Start(LENGTH + reserved)).map_err(|error| CaptureError::io(&path, error))?;
@@ -173,26 +173,26 @@ impl Shard {
     }
 }
 
-/// Most bytes that the entry of a tensor takes in the header: every byte of the name may need an escape, and the shape
-/// may have 64 sizes.
+/// Largest size of a tensor's entry in the header: every byte of the name may need an escape, and the shape may have
+/// 64 sizes.
 const fn entry_bytes(name: usize) -> u64 {
     6 * name as u64 + 64 * 21 + 160
 }
 
-/// Bytes of `value` in the header.
+/// Returns the size of `value` in the header.
 fn json_bytes(path: &Path, value: &(impl serde::Serialize + ?Sized)) -> Result<u64, CaptureError> {
     let text = serde_json::to_string(value).map_err(|error| CaptureError::format(path, error))?;
     Ok(text.len() as u64)
 }
 
-/// The sizes, and the number of elements.
+/// Returns the sizes and the number of elements.
 fn elements(shape: &[u64]) -> Option<(Vec<usize>, usize)> {
     let sizes: Vec<usize> = shape.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<_>>()?;
     let count = sizes.iter().try_fold(1_usize, |count, &size| count.checked_mul(size))?;
     Some((sizes, count))
 }
 
-/// The element type in safetensors; `None` for types that it does not know, which are stored as bytes.
+/// Returns the safetensors dtype; `None` for types it does not know, which are stored as bytes.
 fn safetensors_dtype(name: &str) -> Option<Dtype> {
     Some(match name.strip_prefix("torch.").unwrap_or(name) {
         "float64" => Dtype::F64,

@@ -1,4 +1,4 @@
-//! One step while it is being recorded.
+//! A step being recorded.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,7 +24,7 @@ const BATCH_BYTES: usize = 1 << 20;
 /// … or is this old when the next op arrives.
 const BATCH_AGE: Duration = Duration::from_secs(1);
 
-/// What one rank records in one step.
+/// Writes the records of one rank in one step.
 #[derive(Debug)]
 pub(super) struct StepWriter {
     folder: PathBuf,
@@ -63,7 +63,7 @@ impl StepWriter {
     }
 
     pub(super) fn push_stack<S: AsRef<str>>(&mut self, frames: &[S]) -> Option<u32> {
-        // The table has a row for each frame, so that a stack of none would have no place in it.
+        // The table has one row per frame, so it cannot hold an empty stack.
         (!frames.is_empty()).then(|| self.stacks.push(frames))
     }
 
@@ -84,14 +84,15 @@ impl StepWriter {
                 self.flush()?;
             }
         }
-        // What ended in an exception was not reached.
+        // An op that ended in an exception did not return.
         if let Some(op) = ops.iter().rfind(|op| !op.raised) {
             self.last = Some(op.name.clone());
         }
         if self.flushed.elapsed() >= BATCH_AGE { self.flush() } else { Ok(()) }
     }
 
-    /// Hands everything to the system: data first, then the stacks, then the ops that speak of them.
+    /// Passes everything to the system: first the data, then the stacks, then the ops that refer to
+    /// them.
     pub(super) fn flush(&mut self) -> Result<(), CaptureError> {
         self.flushed = Instant::now();
         self.shards.flush()?;
@@ -103,7 +104,7 @@ impl StepWriter {
         self.journal.write(&batch)
     }
 
-    /// Says in the folder that the program ended inside the step.
+    /// Marks in the folder that the program ended inside the step.
     pub(super) fn mark_cut(&self, op: Option<&str>, error: &str) -> Result<(), CaptureError> {
         let place = match op.or(self.last.as_deref()).map(|name| (op.is_some(), name)) {
             Some((true, name)) => format!(" in {name}"),
@@ -115,7 +116,7 @@ impl StepWriter {
             .map_err(|error| CaptureError::io(path, error))
     }
 
-    /// Completes shards and journals; what remains is to turn the journals into tables.
+    /// Completes shards and journals, which are then ready for conversion to tables.
     pub(super) fn finish(mut self) -> Result<PathBuf, CaptureError> {
         self.flush()?;
         self.shards.finish()?;
@@ -129,7 +130,7 @@ impl StepWriter {
     }
 }
 
-/// Call stacks, each once.
+/// Call stacks, without duplicates.
 #[derive(Debug)]
 struct Stacks {
     journal: Journal,
@@ -157,7 +158,7 @@ impl Stacks {
             key.push_str(frame.as_ref());
             key.push('\0');
         }
-        // 2^32 different stacks would need more memory than there is.
+        // 2^32 different stacks would exceed any memory.
         let next = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
         let number = *self.known.entry(key.into()).or_insert(next);
         if number == next {

@@ -1,4 +1,4 @@
-//! What the writer writes is read back; what breaks off is read as far as it goes; what is hostile is an error.
+//! Written data is read back; truncated data is read as far as it goes; hostile data causes an error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ fn op(name: &str, slots: Vec<SlotRecord>) -> OpRecord {
     OpRecord { name: name.into(), slots, ..OpRecord::default() }
 }
 
-/// A step of `ops` ops, each with a shared input and an output of its own.
+/// Writes a step of `ops` ops, each with a shared input and an output of its own.
 fn write_step(writer: &mut DumpWriter, step: u64, ops: usize) {
     writer.begin_step(step).unwrap();
     let shared = Arc::new(observation(0.5));
@@ -124,7 +124,7 @@ fn every_kind_of_value_comes_back() {
         Scalar::printed("slice", "slice(0, 1)"),
     ];
     let data: Vec<u8> = (0..24).collect();
-    // Data is handed out only if it has the hash that was recorded.
+    // Data is returned only if it matches the recorded hash.
     let hash = probe_measure::hash(TensorRef::strided(&data, DType::U8, &[24], &[1], 0).unwrap());
     let measured = Arc::new(Observation { hash: Some(hash), ..observation(1.0) });
     let location = writer.push_tensor("A.a.0.forward/input.0", "torch.float32", &[2, 3], &data).unwrap();
@@ -254,7 +254,7 @@ fn a_part_is_found_from_any_depth() {
         assert_eq!((rank.key.step, rank.key.rank.number(), rank.task), (12, 1, Task::Sketch));
         assert_eq!(rank.ops.len(), 5);
     }
-    // Without its manifest a dump is still one.
+    // A dump without its manifest is still a dump.
     fs::remove_file(root.join("manifest.json")).unwrap();
     assert_eq!(part_of(&open(&root, FileAccess::Read).unwrap(), 3, 0).task, Task::Sketch);
 }
@@ -280,7 +280,7 @@ fn a_stack_without_frames_leaves_the_others_readable() {
     assert_eq!(frames, [Some(vec!["a".into()]), None, Some(vec!["b".into(), "main".into()])]);
 }
 
-/// The folder of an interrupted step of `ops` ops, flushed after each `every`.
+/// Returns the folder of an interrupted step of `ops` ops, flushed after each `every`.
 fn interrupted(root: &Path, ops: usize, every: usize) -> PathBuf {
     let mut writer = DumpWriter::create(root, &manifest(CaptureTask::Sketch), 0).unwrap();
     writer.begin_step(20).unwrap();
@@ -366,7 +366,7 @@ fn an_abandoned_step_says_why() {
     );
 }
 
-/// Every way to read the part, with no concern but that it ends in time and without a panic that gets out.
+/// Reads the part in every way; it only has to finish in time and without an escaping panic.
 fn read_quietly(part: &Path) -> Result<Rank, ReadError> {
     let dump = open(part, FileAccess::Read)?;
     let rank = dump.reader.read(&dump.parts[0])?;
@@ -400,7 +400,7 @@ fn damaged_tables_and_journals_never_panic() {
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
-                // The descriptions lie at both ends; half of the hits go there.
+                // The descriptions lie at both ends, which get half of the hits.
                 let length = bytes.len() as u64;
                 let at = match state % 4 {
                     0 => state / 4 % length.min(1200),

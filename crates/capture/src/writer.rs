@@ -1,4 +1,4 @@
-//! The writer of a dump: one for each process of a run.
+//! The writer of a dump: one per process of a run.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,12 +9,12 @@ use super::step::StepWriter;
 use super::{CaptureError, DataLocation, Existing, OpRecord, folder, manifest};
 use probe_dump::native::{RunManifest, STOPPED};
 
-/// Writes what one rank records.
+/// Writes the records of one rank.
 ///
-/// Steps come one after the other: [`begin_step`](Self::begin_step), then stacks, tensors and ops in execution order, then
-/// [`finish_step`](Self::finish_step). After an error nothing more is taken: every call then returns
-/// [`CaptureError::Stopped`], and [`abandon`](Self::abandon) says so in the dump. A writer that is dropped completes finished
-/// steps and leaves the current one as an interrupted one.
+/// Steps are recorded in sequence: [`begin_step`](Self::begin_step), then stacks, tensors and ops in execution order, then
+/// [`finish_step`](Self::finish_step). After an error nothing more is accepted: every call then returns
+/// [`CaptureError::Stopped`], and [`abandon`](Self::abandon) records this in the dump. Dropping a writer completes finished
+/// steps and leaves the current one interrupted.
 #[derive(Debug)]
 pub struct DumpWriter {
     root: PathBuf,
@@ -22,13 +22,13 @@ pub struct DumpWriter {
     step: Option<StepWriter>,
     finisher: Finisher,
     stopped: Option<String>,
-    /// Says to others that the run goes on; its manifest may have been changed since.
+    /// Lock that marks the run as alive; its manifest may have been changed since.
     alive: Option<File>,
 }
 
 impl DumpWriter {
-    /// Creates the dump at `root`, or joins that of the same run. The ranks of a run call this in any order, also at the same
-    /// time; the first one's manifest stays.
+    /// Creates the dump at `root`, or joins that of the same run. The ranks of a run call this in any order, possibly
+    /// concurrently; the first one's manifest is kept.
     ///
     /// # Errors
     /// [`CaptureError::Occupied`] when `root` holds something else, a dump of another run, or one of another task or level;
@@ -37,10 +37,10 @@ impl DumpWriter {
         Self::create_over(Existing::Keep, root, manifest, rank)
     }
 
-    /// [`create`](Self::create), which may remove the dump of another run first.
+    /// Like [`create`](Self::create), but may first remove the dump of another run.
     ///
     /// # Errors
-    /// As for [`create`](Self::create); a run that goes on is never removed.
+    /// As for [`create`](Self::create); a run in progress is never removed.
     pub fn create_over(
         existing: Existing,
         root: &Path,
@@ -51,7 +51,8 @@ impl DumpWriter {
         Ok(Self { root: root.into(), rank, step: None, finisher: Finisher::new(), stopped: None, alive })
     }
 
-    /// Steps of which this rank already has a folder here, in order. [`begin_step`](Self::begin_step) refuses them.
+    /// Returns the steps for which this rank already has a folder here, in order. [`begin_step`](Self::begin_step)
+    /// rejects them.
     pub fn recorded_steps(&self) -> Vec<u64> {
         let Ok(entries) = fs::read_dir(&self.root) else { return Vec::new() };
         let step = |entry: fs::DirEntry| {
@@ -63,10 +64,10 @@ impl DumpWriter {
         steps
     }
 
-    /// Begins a step; the one before must be finished.
+    /// Begins a step; the previous one must be finished.
     ///
     /// # Errors
-    /// [`CaptureError::Occupied`] when this rank has recorded the step before, [`CaptureError::Io`] when it cannot be written.
+    /// [`CaptureError::Occupied`] when this rank has already recorded the step, [`CaptureError::Io`] when it cannot be written.
     pub fn begin_step(&mut self, step: u64) -> Result<(), CaptureError> {
         self.check()?;
         if let Some(open) = &self.step {
@@ -77,8 +78,8 @@ impl DumpWriter {
         Ok(())
     }
 
-    /// Keeps a call stack, innermost frame first; equal ones once in a step. The number is good within the step. `None` for one
-    /// without frames, as threads of a framework have: there is nothing to point at.
+    /// Records a call stack, innermost frame first; equal ones are stored once per step. The number is valid within the step.
+    /// `None` for a stack without frames, as framework threads have: there is nothing to refer to.
     ///
     /// # Errors
     /// [`CaptureError::Usage`] when no step has begun.
@@ -86,9 +87,9 @@ impl DumpWriter {
         Ok(self.open()?.push_stack(frames))
     }
 
-    /// Writes the data of a tensor. `name` should say where it was seen, as in `Functional.gelu.1.forward/output.0`; one that is
-    /// taken gets a number. `dtype` is the framework's name, `bytes` the elements in row-major order, little endian. Types that
-    /// safetensors does not know are stored as bytes.
+    /// Writes the data of a tensor. `name` should tell where it was seen, as in `Functional.gelu.1.forward/output.0`; a name
+    /// already taken gets a number appended. `dtype` is the framework's name, `bytes` the elements in row-major order, little
+    /// endian. Types unknown to safetensors are stored as bytes.
     ///
     /// # Errors
     /// [`CaptureError::Usage`] when no step has begun or the size does not follow from type and shape,
@@ -104,7 +105,7 @@ impl DumpWriter {
         self.note(pushed)
     }
 
-    /// Adds an op; ops come in execution order.
+    /// Adds an op, in execution order.
     ///
     /// # Errors
     /// [`CaptureError::Usage`] when no step has begun, [`CaptureError::Io`] when it cannot be written.
@@ -112,17 +113,17 @@ impl DumpWriter {
         self.push_all(std::slice::from_ref(op))
     }
 
-    /// Adds ops, which come in execution order, as [`push`](Self::push) does one.
+    /// Adds several ops, in execution order, like [`push`](Self::push).
     ///
     /// # Errors
-    /// As for [`push`](Self::push); those before the one that failed are kept.
+    /// As for [`push`](Self::push); ops before the failed one are kept.
     pub fn push_all(&mut self, ops: &[OpRecord]) -> Result<(), CaptureError> {
         let pushed = self.open()?.push(ops);
         self.note(pushed)
     }
 
-    /// Writes what has been gathered, so that it survives whatever happens next. Happens by itself every second and every
-    /// 1024 slots; the Python package does it for every 32 ops.
+    /// Writes the collected rows, so that they survive whatever happens next. Happens automatically every second and
+    /// every 1024 slots; the Python package calls it every 32 ops.
     ///
     /// # Errors
     /// [`CaptureError::Usage`] when no step has begun, [`CaptureError::Io`] when it cannot be written.
@@ -131,7 +132,8 @@ impl DumpWriter {
         self.note(flushed)
     }
 
-    /// Ends the step. Its tables are made on another thread; [`close`](Self::close) waits for them.
+    /// Ends the step. Its tables are written on another thread; [`close`](Self::close) waits for
+    /// them.
     ///
     /// # Errors
     /// [`CaptureError::Usage`] when no step has begun, [`CaptureError::Io`] when this step or an earlier one cannot be written.
@@ -144,10 +146,10 @@ impl DumpWriter {
         self.note(finished)
     }
 
-    /// Takes back what was recorded of a step, whether it is under way or finished: its number turned out to be wrong.
+    /// Discards the records of a step, in progress or finished, whose number turned out to be wrong.
     ///
     /// # Errors
-    /// [`CaptureError::Io`] when an earlier step cannot be written, or this one not be removed.
+    /// [`CaptureError::Io`] when an earlier step cannot be written, or this one cannot be removed.
     pub fn forget_step(&mut self, step: u64) -> Result<(), CaptureError> {
         self.check()?;
         let folder = probe_dump::native::rank_folder(&self.root, step, self.rank);
@@ -160,14 +162,14 @@ impl DumpWriter {
             _ => Ok(()),
         };
         if let Some(parent) = folder.parent() {
-            // Other ranks may have theirs in it.
+            // Other ranks may have their folders in it.
             _ = fs::remove_dir(parent);
         }
         self.note(joined.and(removed))
     }
 
-    /// Ends the step that the program ended inside of: `error` is what ended it, and `op` where, if that is known; else it is the
-    /// last op that is there. What was recorded is complete, and marked as the beginning of a step.
+    /// Ends the step in which the program ended: `error` is the cause, and `op` the place, if known; else it is the last recorded
+    /// op. The records are complete, and marked as the beginning of a step.
     ///
     /// # Errors
     /// As for [`finish_step`](Self::finish_step).
@@ -177,7 +179,7 @@ impl DumpWriter {
         self.finish_step()
     }
 
-    /// Waits for all tables and adds `notes` to the manifest. A step that is not finished stays as an interrupted one.
+    /// Waits for all tables and adds `notes` to the manifest. An unfinished step stays interrupted.
     ///
     /// # Errors
     /// [`CaptureError::Io`] when a table or the manifest cannot be written.
@@ -198,8 +200,8 @@ impl DumpWriter {
         flushed.and(joined).and(added)
     }
 
-    /// Stops the capture and says why, in the folder of the current step and in the manifest, as far as they can still be
-    /// written. What was recorded stays readable.
+    /// Stops the capture and records the reason in the folder of the current step and in the manifest, as far as they can
+    /// still be written. Everything recorded stays readable.
     ///
     /// # Errors
     /// [`CaptureError::Io`] when the reason cannot be written.
@@ -207,7 +209,7 @@ impl DumpWriter {
         self.finisher.join().ok();
         let mut said = Ok(());
         if let Some(mut step) = self.step.take() {
-            // What is gathered may still find room; if not, the batch before it is the last.
+            // The collected rows may still fit; if not, the previous batch is the last.
             step.flush().ok();
             let path = step.folder().join(STOPPED);
             said = fs::write(&path, format!("the capture stopped: {reason}\n"))
@@ -243,7 +245,7 @@ impl DumpWriter {
         self.step.as_mut().ok_or_else(|| CaptureError::Usage("no step has begun".into()))
     }
 
-    /// Remembers an error that leaves files in doubt.
+    /// Remembers an error that leaves files in an uncertain state.
     fn note<T>(&mut self, result: Result<T, CaptureError>) -> Result<T, CaptureError> {
         if let Err(
             error @ (CaptureError::Io { .. } | CaptureError::Format { .. } | CaptureError::Stopped(_)),

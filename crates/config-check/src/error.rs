@@ -1,4 +1,4 @@
-//! Why two packs could not be checked at all.
+//! Errors that prevent two packs from being checked.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use probe_files::Copies;
 use probe_files::settings::SettingsError;
 use probe_read::ReadError;
 
-/// A configuration check that could not be made.
+/// A configuration check that could not be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// A pack could not be opened.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The file is a zip, but no pack.
+    /// The file is a zip but not a pack.
     #[error(
         "{}: is not a configuration pack: {found}; write one with probe.config_check.pack, or give a pack of msprobe",
         path.display()
@@ -21,7 +21,7 @@ pub enum ConfigError {
     NoPack {
         /// The file.
         path: PathBuf,
-        /// What it holds instead.
+        /// Description of its actual content.
         found: String,
     },
     /// The pack was written by a later version.
@@ -29,15 +29,15 @@ pub enum ConfigError {
     Version {
         /// The file.
         path: PathBuf,
-        /// Version of its format.
+        /// Format version of the file.
         found: u32,
-        /// Version of this build.
+        /// Latest format version this build reads.
         known: u32,
     },
     /// The user's expectations cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// Both packs could be read, and share nothing.
+    /// Both packs were read but have nothing in common.
     #[error(
         "nothing was compared: {} holds {baseline_parts}, {} holds {candidate_parts}; pack the same parts on both sides",
         baseline.display(), candidate.display()
@@ -45,17 +45,18 @@ pub enum ConfigError {
     Nothing {
         /// Pack of the baseline.
         baseline: PathBuf,
-        /// What it holds.
+        /// Parts it holds.
         baseline_parts: String,
         /// Pack of the candidate.
         candidate: PathBuf,
-        /// What it holds.
+        /// Parts it holds.
         candidate_parts: String,
     },
 }
 
 impl ConfigError {
-    /// The error with the name of the file of expectations, where a copy of it was read.
+    /// Replaces the path in the error by the name of the expectations file, if a copy of it was
+    /// read.
     pub(crate) fn called(self, copies: &Copies) -> Self {
         match self {
             Self::Settings(error) => Self::Settings(error.called(copies)),

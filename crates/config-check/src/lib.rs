@@ -1,7 +1,8 @@
-//! Are two runs comparable? Holds the configuration packs of two training runs against one another.
+//! Checks whether two training runs are comparable by comparing their configuration packs.
 //!
-//! A pack is read whole, in memory, and without its secrets ([`pack`]). Each part is checked by itself (`checks`), and what
-//! a difference means is looked up in a table ([`expectations`]). A check that fails is a row, never the end.
+//! A pack is read whole, into memory, and without its secrets ([`pack`]). Each part is checked independently (`checks`);
+//! the meaning of a difference is looked up in a table ([`expectations`]). A failed check produces a row and never stops
+//! the others.
 
 mod checks;
 mod error;
@@ -28,18 +29,18 @@ use checks::Context;
 use pack::Pack;
 use probe_files::Copies;
 
-/// How to check.
+/// Options of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigOptions {
-    /// The user's table of expectations, asked before the one that comes with probe.
+    /// The user's table of expectations, consulted before the one shipped with probe.
     pub rules: Option<PathBuf>,
-    /// Whether [`Verdict::Unknown`] counts as a difference.
+    /// True if [`Verdict::Unknown`] counts as a difference.
     pub strict: bool,
-    /// Where packs and rules lie that are read from a copy.
+    /// Locations of packs and rules that are read from a copy.
     pub copies: Copies,
 }
 
-/// Holds the pack at `candidate` against the one at `baseline`.
+/// Compares the pack at `candidate` with the one at `baseline`.
 ///
 /// # Errors
 /// [`ConfigError`] when a pack cannot be opened at all, the rules are wrong, or the packs share no part.
@@ -55,7 +56,7 @@ pub fn check(baseline: &Path, candidate: &Path, options: &ConfigOptions) -> Resu
     Ok(outcome)
 }
 
-/// Holds two opened packs against one another.
+/// Compares two opened packs.
 ///
 /// # Errors
 /// [`ConfigError::Nothing`] when they share no part.

@@ -1,4 +1,4 @@
-//! What a check found: rows, parts, and the answer.
+//! Results of a check: rows, parts, and the overall verdict.
 
 use super::pack::{DeviceKind, Origin, Pack, mask_text};
 use super::pair::DevicePair;
@@ -10,29 +10,29 @@ const MAX_VALUE: usize = 500;
 /// Longest reason or advice, in characters.
 const MAX_REASON: usize = 2000;
 
-/// One thing that was looked at.
+/// One compared item.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Row {
-    /// What it is: name of a variable, package, tensor.
+    /// Name of the variable, package, tensor or setting.
     pub key: String,
-    /// The step it belongs to, where it belongs to one.
+    /// The step it belongs to, if any.
     pub step: Option<u64>,
-    /// The ranks it was found on; empty where it belongs to none, or to the only one there is.
+    /// The ranks it was found on; empty if it belongs to no rank, or to the only one.
     pub ranks: Vec<u32>,
-    /// The baseline's value; `None` where it was not recorded.
+    /// The baseline's value; `None` if not recorded.
     pub baseline: Option<String>,
-    /// The candidate's value; `None` where it was not recorded.
+    /// The candidate's value; `None` if not recorded.
     pub candidate: Option<String>,
-    /// What was decided.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why it was decided so, and why it matters; may be empty for a match.
+    /// Reason for the verdict and why it matters; may be empty for a match.
     pub reason: String,
-    /// What to do; empty where nothing is to be done.
+    /// Advice; empty if there is nothing to do.
     pub action: String,
 }
 
 impl Row {
-    /// Cuts what is too long, and removes what slipped through as a secret.
+    /// Truncates long texts and masks any secret that slipped through.
     pub(super) fn made_safe(mut self) -> Self {
         self.key = safe(&self.key, MAX_VALUE);
         self.baseline = self.baseline.as_deref().map(|text| safe(text, MAX_VALUE));
@@ -45,7 +45,7 @@ impl Row {
 
 fn safe(text: &str, most: usize) -> String {
     let text = mask_text(text);
-    // No character is shorter than a byte.
+    // A character takes at least one byte.
     if text.len() <= most {
         return text.into_owned();
     }
@@ -57,49 +57,49 @@ fn safe(text: &str, most: usize) -> String {
     format!("{kept}... [cut, {length} characters in all]")
 }
 
-/// What was found in one part.
+/// Result for one part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartOutcome {
-    /// Which part.
+    /// The part.
     pub part: Part,
-    /// The worst verdict of its rows; [`Verdict::Unknown`] where there are none.
+    /// The worst verdict of its rows; [`Verdict::Unknown`] if there are none.
     pub verdict: Verdict,
-    /// Everything that was looked at.
+    /// All compared items.
     pub rows: Vec<Row>,
 }
 
 impl PartOutcome {
-    /// The outcome that `rows` make.
+    /// Builds the outcome of `part` from its rows.
     pub(super) fn of(part: Part, rows: Vec<Row>) -> Self {
         let rows: Vec<Row> = rows.into_iter().map(Row::made_safe).collect();
         let verdict = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Unknown);
         Self { part, verdict, rows }
     }
 
-    /// Rows with this verdict.
+    /// Returns the number of rows with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 
-    /// Whether nothing in it counts as a difference.
+    /// Returns true if the part does not count as different.
     pub fn passes(&self) -> bool {
         self.verdict != Verdict::Diff
     }
 }
 
-/// The answer of a whole check.
+/// Verdict of a whole check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckVerdict {
     /// Nothing differs that can change numerics.
     Match,
-    /// Something does.
+    /// Something differs that can change numerics.
     Diff,
-    /// Something could not be read, so there may be more than was found.
+    /// Something could not be read, so there may be further differences.
     Incomplete,
 }
 
 impl CheckVerdict {
-    /// The word for it.
+    /// Returns its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Match => "match",
@@ -112,11 +112,11 @@ impl CheckVerdict {
 /// One of the two packs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackInfo {
-    /// Path as it was given.
+    /// Path as given.
     pub path: String,
-    /// Who wrote it.
+    /// The tool that wrote it.
     pub origin: Origin,
-    /// What it ran on, where known.
+    /// Kind of device it ran on, if known.
     pub device: Option<DeviceKind>,
     /// Steps in it.
     pub steps: Vec<u64>,
@@ -141,38 +141,38 @@ impl PackInfo {
 pub struct Unreadable {
     /// Pack and member.
     pub place: String,
-    /// Why, and the repair where there is one.
+    /// The reason, and the repair if there is one.
     pub reason: String,
 }
 
-/// Everything that a check found.
+/// Complete result of a check.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// The answer; decides the exit code.
+    /// The verdict; decides the exit code.
     pub verdict: CheckVerdict,
     /// Kinds of device.
     pub pair: DevicePair,
-    /// The parts, in the order of [`Part::ALL`]; every part is there.
+    /// All parts, in the order of [`Part::ALL`].
     pub parts: Vec<PartOutcome>,
-    /// What could not be read.
+    /// Parts of the packs that could not be read.
     pub incomplete: Vec<Unreadable>,
     /// The trusted run.
     pub baseline: PackInfo,
     /// The run under test.
     pub candidate: PackInfo,
-    /// Whether `unknown` counts as a difference.
+    /// True if `unknown` counts as a difference.
     pub strict: bool,
     /// Wall time, in seconds.
     pub seconds: f64,
 }
 
 impl Outcome {
-    /// Rows with this verdict, all parts together.
+    /// Returns the number of rows with this verdict in all parts.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.parts.iter().map(|part| part.count(verdict)).sum()
     }
 
-    /// The part called `part`.
+    /// Returns the outcome of `part`.
     pub fn part(&self, part: Part) -> Option<&PartOutcome> {
         self.parts.iter().find(|outcome| outcome.part == part)
     }

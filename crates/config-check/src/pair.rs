@@ -1,30 +1,31 @@
-//! Which kinds of device are compared: what may differ between GPU and NPU may not differ between two GPUs.
+//! Pair of device kinds: GPU and NPU may differ in ways that two GPUs may not.
 
 use std::fmt;
 
 use super::pack::DeviceKind;
 
-/// The kinds of device of both sides, where known.
+/// Device kinds of both sides, if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DevicePair {
-    /// Of the baseline.
+    /// Kind of the baseline.
     pub baseline: Option<DeviceKind>,
-    /// Of the candidate.
+    /// Kind of the candidate.
     pub candidate: Option<DeviceKind>,
 }
 
 impl DevicePair {
-    /// True when both kinds are known and differ.
+    /// Returns true if both kinds are known and differ.
     pub fn is_mixed(self) -> bool {
         matches!((self.baseline, self.candidate), (Some(a), Some(b)) if a != b)
     }
 
-    /// True when both kinds are known and the same.
+    /// Returns true if both kinds are known and equal.
     pub fn is_same(self) -> bool {
         matches!((self.baseline, self.candidate), (Some(a), Some(b)) if a == b)
     }
 
-    /// Whether the pair is of the class `word`: `mixed`, `same`, or two kinds in any order (`gpu-npu`).
+    /// Returns true if the pair belongs to class `word`: `mixed`, `same`, or two kinds in either order
+    /// (`gpu-npu`).
     pub fn is(self, word: &str) -> bool {
         match word {
             "mixed" => self.is_mixed(),
@@ -36,7 +37,7 @@ impl DevicePair {
         }
     }
 
-    /// Whether `word` names a class of pairs at all.
+    /// Returns true if `word` names a class of pairs.
     pub(super) fn is_class(word: &str) -> bool {
         let kind = |word| ["gpu", "npu", "cpu"].contains(&word);
         matches!(word, "mixed" | "same") || word.split_once('-').is_some_and(|(a, b)| kind(a) && kind(b))

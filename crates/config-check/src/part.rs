@@ -1,4 +1,4 @@
-//! The parts of a configuration, and what can be said of a row or a part.
+//! Parts of a configuration, and the possible verdicts.
 
 use std::fmt;
 
@@ -15,11 +15,11 @@ pub enum Part {
     Flags,
     /// Seeds and states of random generators.
     Random,
-    /// What the model was given.
+    /// Inputs of the model.
     Dataset,
-    /// How batches are made.
+    /// Construction of batches.
     Dataloader,
-    /// Modules and the shapes of what they hold.
+    /// Modules and the shapes of their tensors.
     Model,
     /// Values of parameters and buffers.
     Weights,
@@ -31,16 +31,16 @@ pub enum Part {
     Scaler,
     /// Processes, groups, wrapper.
     Distributed,
-    /// Arguments of the training.
+    /// Training arguments.
     Hyperparameters,
-    /// Code that ran.
+    /// Executed code.
     Source,
-    /// What one side lacks altogether.
+    /// Steps, ranks and parts that one side lacks.
     Coverage,
 }
 
 impl Part {
-    /// Every part, in the order of reports.
+    /// All parts, in report order.
     pub const ALL: [Self; 16] = [
         Self::Platform,
         Self::Env,
@@ -60,7 +60,7 @@ impl Part {
         Self::Coverage,
     ];
 
-    /// The word for it.
+    /// Returns its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Platform => "platform",
@@ -82,7 +82,7 @@ impl Part {
         }
     }
 
-    /// The part called `name`.
+    /// Returns the part called `name`.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|part| part.name() == name)
     }
@@ -94,15 +94,15 @@ impl fmt::Display for Part {
     }
 }
 
-/// What was decided about a row, a part, or the whole, from harmless to worst.
+/// Verdict on a row, a part, or the whole check, from harmless to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Verdict {
     /// Equal, or equal after normalisation.
     #[default]
     Match,
-    /// Differs, and the table of expectations says why it may.
+    /// Differs, and the table of expectations explains why it may.
     Expected,
-    /// Differs; no effect on numerics is known.
+    /// Differs, with no known effect on numerics.
     Note,
     /// Recorded on one side only, not recorded, or the check itself failed.
     Unknown,
@@ -111,10 +111,10 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Every verdict, worst first, as summaries list them.
+    /// All verdicts, worst first, in the order of summaries.
     pub const ALL: [Self; 5] = [Self::Diff, Self::Unknown, Self::Note, Self::Expected, Self::Match];
 
-    /// The word for it.
+    /// Returns its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Match => "match",
@@ -125,7 +125,7 @@ impl Verdict {
         }
     }
 
-    /// One line for the legend.
+    /// Returns one line for the legend.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Match => "equal, or equal after normalisation",
@@ -136,7 +136,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict called `name`.
+    /// Returns the verdict called `name`.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verdict| verdict.name() == name)
     }

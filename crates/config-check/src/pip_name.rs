@@ -1,6 +1,6 @@
 //! Names and versions of Python packages.
 
-/// The name as PEP 503 normalises it: lower case, runs of `-`, `_` and `.` as one `-`.
+/// Returns the name normalised as in PEP 503: lower case, runs of `-`, `_` and `.` replaced by one `-`.
 /// <https://peps.python.org/pep-0503/#normalized-names>
 pub(crate) fn normalised(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
@@ -17,13 +17,13 @@ pub(crate) fn normalised(name: &str) -> String {
     out
 }
 
-/// A version without its local part: `2.7.1` of `2.7.1+cu126`.
+/// Returns a version without its local part: `2.7.1` for `2.7.1+cu126`.
 /// <https://peps.python.org/pep-0440/#local-version-identifiers>
 pub(crate) fn public(version: &str) -> &str {
     version.split('+').next().unwrap_or(version).trim()
 }
 
-/// Major and minor number: `2.7` of `2.7.1.post4`.
+/// Returns the major and minor number: `2.7` for `2.7.1.post4`.
 pub(crate) fn minor(version: &str) -> String {
     public(version).split('.').take(2).collect::<Vec<_>>().join(".")
 }

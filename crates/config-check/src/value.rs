@@ -1,53 +1,53 @@
-//! When two values are the same: typed, not letter by letter. `"1e-4"` is 0.0001, `yes` is true, `torch.bfloat16` is `bf16`.
+//! Typed equality of values: `"1e-4"` is 0.0001, `yes` is true, `torch.bfloat16` is `bf16`.
 
 use serde::Deserialize;
 
 use super::pack::Setting;
 
-/// What a setting means, where its form alone does not say it.
+/// Interpretation of a setting whose form alone is ambiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Meaning {
-    /// Whatever its form says: a text that is a number is a number.
+    /// As its form suggests: a text that looks like a number is a number.
     #[default]
     Any,
-    /// A switch: `1`, `true`, `yes`, `on` and `0`, `false`, `no`, `off`, the empty text.
+    /// A switch: `1`, `true`, `yes`, `on`, or `0`, `false`, `no`, `off`, the empty text.
     Switch,
-    /// A list of device numbers, of which only the length matters.
+    /// A list of device numbers; only its length matters.
     Ids,
-    /// A text as it stands, but for letter case.
+    /// A text, compared ignoring case.
     Word,
-    /// An element type.
+    /// A dtype.
     Dtype,
 }
 
-/// How two values relate.
+/// Relation of two values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sameness {
-    /// The same in the same form.
+    /// Equal, in the same form.
     Equal,
-    /// The same in another form.
+    /// Equal, in different forms.
     Normalised,
-    /// Not the same.
+    /// Different.
     Differs,
-    /// Both are masked, so nobody can tell.
+    /// Both are masked and cannot be compared.
     Hidden,
 }
 
-/// A value reduced to what it means.
+/// A value in normal form.
 #[derive(Debug, Clone, PartialEq)]
 enum Plain {
     Null,
     Bool(bool),
     Number(f64),
-    /// A whole number that float64 cannot hold.
+    /// An integer that float64 cannot represent.
     Large(i128),
     Text(String),
     List(Vec<Self>),
     Map(Vec<(String, Self)>),
 }
 
-/// Holds two values against each other.
+/// Compares two values.
 pub(crate) fn compare(a: &Setting, b: &Setting, meaning: Meaning) -> Sameness {
     if let (Setting::Text(a), Setting::Text(b)) = (a, b)
         && a == b
@@ -71,7 +71,7 @@ fn plain(value: &Setting, meaning: Meaning) -> Plain {
     }
 }
 
-/// As a switch.
+/// Interprets a value as a switch.
 pub(crate) fn switch(value: &Setting) -> Option<bool> {
     match value {
         Setting::Null | Setting::Integer(0) => Some(false),
@@ -86,14 +86,15 @@ pub(crate) fn switch(value: &Setting) -> Option<bool> {
     }
 }
 
-/// How many devices a list of visible ones names. CUDA stops at the first number below 0.
+/// Returns the number of devices in a list of visible ones. CUDA stops at the first negative
+/// number.
 fn ids(value: &Setting) -> i128 {
     let text = value.to_string();
     let visible = text.split(',').map(str::trim).take_while(|id| !id.is_empty() && !id.starts_with('-'));
     i128::try_from(visible.count()).unwrap_or(i128::MAX)
 }
 
-/// The name torch uses for an element type.
+/// Returns torch's name of a dtype.
 pub(crate) fn dtype(text: &str) -> String {
     let text = text.trim().to_ascii_lowercase();
     let bare = text.strip_prefix("torch.").unwrap_or(&text);
@@ -125,7 +126,7 @@ fn any(value: &Setting) -> Plain {
 }
 
 fn integer(value: i128) -> Plain {
-    // Whole numbers up to 2^53 are exact in float64.
+    // Integers up to 2^53 are exact in float64.
     const EXACT: i128 = 1 << 53;
     if (-EXACT..=EXACT).contains(&value) { Plain::Number(exact(value)) } else { Plain::Large(value) }
 }
@@ -166,14 +167,14 @@ fn of_text(text: &str) -> Plain {
         return Plain::List(items.map(|item| of_text(item.trim_matches(['\'', '"']))).collect());
     }
     let bare = dtype(text);
-    // Only names of element types may lose their prefix; other texts keep their letters.
+    // Only dtype names lose their prefix; other texts keep their case.
     if bare.starts_with("float") || bare.starts_with("bfloat") || text.starts_with("torch.") {
         return Plain::Text(bare);
     }
     Plain::Text(text.to_owned())
 }
 
-/// Two NaNs are the same here.
+/// Compares two normal forms; two NaNs are equal.
 fn same(a: &Plain, b: &Plain) -> bool {
     match (a, b) {
         (Plain::Number(a), Plain::Number(b)) => number_same(*a, *b),
@@ -181,7 +182,7 @@ fn same(a: &Plain, b: &Plain) -> bool {
         (Plain::Map(a), Plain::Map(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|((x, a), (y, b))| x == y && same(a, b))
         }
-        // A flag that is there (`--bf16`) and one that is set (`bf16=1`).
+        // A flag that is present (`--bf16`) equals one that is set (`bf16=1`).
         (Plain::Bool(flag), Plain::Number(number)) | (Plain::Number(number), Plain::Bool(flag)) => {
             number_same(*number, if *flag { 1.0 } else { 0.0 })
         }

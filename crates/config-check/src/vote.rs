@@ -1,16 +1,17 @@
-//! Kinds of device of packs that do not say: variables and packages speak for them.
+//! Infers the device kind of packs that do not record it, from their variables and packages.
 
 use super::expectations::Expectations;
 use super::pack::{DeviceKind, Pack};
 use super::pair::DevicePair;
 
-/// The kinds of two packs: from their manifests, else by a vote over names and packages.
+/// Returns the device kinds of two packs: from their manifests, else by a vote over names and
+/// packages.
 pub(super) fn devices(baseline: &Pack, candidate: &Pack, expectations: &Expectations) -> DevicePair {
     let kind = |pack: &Pack| pack.device.or_else(|| vote(pack, expectations));
     DevicePair { baseline: kind(baseline), candidate: kind(candidate) }
 }
 
-/// The kind that most weight speaks for; none where nothing speaks, or two kinds weigh the same.
+/// Returns the kind with the most weight; `None` if there are no votes, or on a tie.
 fn vote(pack: &Pack, expectations: &Expectations) -> Option<DeviceKind> {
     let mut weights = [(DeviceKind::Gpu, 0), (DeviceKind::Npu, 0), (DeviceKind::Cpu, 0)];
     for vote in expectations.votes() {

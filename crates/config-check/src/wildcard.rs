@@ -1,13 +1,13 @@
-//! Patterns of rules: `*` stands for any text, everything else for itself.
+//! Patterns of rules: `*` matches any text, every other character itself.
 
-/// Whether `pattern` matches the whole of `text`.
+/// Returns true if `pattern` matches all of `text`.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let mut pieces = pattern.split('*');
     let Some(mut rest) = pieces.next().and_then(|first| text.strip_prefix(first)) else { return false };
     let mut pieces: Vec<&str> = pieces.collect();
     let Some(last) = pieces.pop() else { return rest.is_empty() };
     for piece in pieces {
-        // The earliest place leaves the most for the pieces after it.
+        // The earliest match leaves the most text for the remaining pieces.
         let Some(at) = rest.find(piece) else { return false };
         rest = &rest[at + piece.len()..];
     }

@@ -1,8 +1,8 @@
-//! Element types of recorded tensors.
+//! Dtypes of recorded tensors.
 
 use std::fmt;
 
-/// Element type of a tensor whose bytes `probe` can interpret.
+/// Dtype of a tensor whose bytes `probe` can interpret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
     /// IEEE binary64.
@@ -33,11 +33,11 @@ pub enum DType {
     U32,
     /// Unsigned 64-bit integer.
     U64,
-    /// One byte an element; zero is false, anything else is true.
+    /// One byte per element; zero is false, anything else is true.
     Bool,
-    /// Two binary32: real, imaginary.
+    /// Two binary32 numbers: real, imaginary.
     C64,
-    /// Two binary64: real, imaginary.
+    /// Two binary64 numbers: real, imaginary.
     C128,
 }
 
@@ -63,7 +63,7 @@ pub const ALL_DTYPES: [DType; 17] = [
 ];
 
 impl DType {
-    /// Size of one element in bytes (a complex element counts both parts).
+    /// Returns the size of one element in bytes (both parts of a complex element).
     pub const fn size(self) -> usize {
         match self {
             Self::F8E4M3 | Self::F8E5M2 | Self::I8 | Self::U8 | Self::Bool => 1,
@@ -74,12 +74,12 @@ impl DType {
         }
     }
 
-    /// The framework's name without its prefix, such as `float32`.
+    /// Returns the framework's name without its prefix, such as `float32`.
     pub const fn name(self) -> &'static str {
         self.torch_name().split_at("torch.".len()).1
     }
 
-    /// The framework's name, such as `torch.float32`.
+    /// Returns the framework's name, such as `torch.float32`.
     pub const fn torch_name(self) -> &'static str {
         match self {
             Self::F64 => "torch.float64",
@@ -102,7 +102,7 @@ impl DType {
         }
     }
 
-    /// Reads a framework name, with or without `torch.` in front.
+    /// Parses a framework name, with or without the prefix `torch.`.
     pub fn parse(text: &str) -> Option<Self> {
         let name = text.strip_prefix("torch.").unwrap_or(text);
         let name = match name {
@@ -117,17 +117,17 @@ impl DType {
         ALL_DTYPES.into_iter().find(|dtype| dtype.name() == name)
     }
 
-    /// True for real floating-point types of any width.
+    /// Returns true for real floating-point types of any width.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16 | Self::F8E4M3 | Self::F8E5M2)
     }
 
-    /// True for complex types.
+    /// Returns true for complex types.
     pub const fn is_complex(self) -> bool {
         matches!(self, Self::C64 | Self::C128)
     }
 
-    /// True for signed and unsigned integers; `bool` is not one.
+    /// Returns true for signed and unsigned integers, but not for `bool`.
     pub const fn is_integer(self) -> bool {
         matches!(
             self,
@@ -135,7 +135,8 @@ impl DType {
         )
     }
 
-    /// Stored mantissa bits of a floating or complex type (23 for float32), `None` for the others.
+    /// Returns the stored mantissa bits of a floating-point or complex type (23 for float32),
+    /// `None` for the others.
     pub const fn mantissa_bits(self) -> Option<u32> {
         match self {
             Self::F64 | Self::C128 => Some(52),
@@ -155,23 +156,24 @@ impl fmt::Display for DType {
     }
 }
 
-/// The element type a dump states for a tensor: one that `probe` knows, or the text as it stands.
+/// Dtype that a dump states for a tensor: one known to `probe`, or the original text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RecordedDType {
     /// A type whose values can be compared.
     Known(DType),
-    /// A type that can only be named (`float8_e8m0fnu`, `quint8`), without its `torch.` prefix.
+    /// A type that is recognised by name only (`float8_e8m0fnu`, `quint8`), without its `torch.`
+    /// prefix.
     Other(Box<str>),
 }
 
 impl RecordedDType {
-    /// Reads the text of a dump; never fails, unknown text is kept.
+    /// Parses the text of a dump; never fails, unknown text is kept.
     pub fn parse(text: &str) -> Self {
         DType::parse(text)
             .map_or_else(|| Self::Other(text.strip_prefix("torch.").unwrap_or(text).into()), Self::Known)
     }
 
-    /// The type, if it is a known one.
+    /// Returns the dtype, if known.
     pub const fn known(&self) -> Option<DType> {
         match self {
             Self::Known(dtype) => Some(*dtype),

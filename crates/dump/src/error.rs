@@ -1,10 +1,10 @@
-//! Why something could not be read. Four kinds: the system refused, the bytes are wrong, a limit would be passed,
-//! or the path is not what was asked for.
+//! Errors while reading. Four kinds: the system refused, the bytes are invalid, a limit would be exceeded, or the
+//! path is not what was asked for.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file or folder that could not be read, with the place and, where there is one, the repair.
+/// A file or folder that could not be read, with the place and, if there is one, the repair.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -21,17 +21,17 @@ pub enum ReadError {
     Format {
         /// File.
         path: PathBuf,
-        /// What is wrong, where, and what was expected.
+        /// The problem, its place, and what was expected.
         message: String,
     },
-    /// Reading on would pass a limit that protects against damaged or hostile files.
+    /// Reading on would exceed a limit that protects against damaged or hostile files.
     #[error("{}: {}", path.display(), self.reason())]
     Limit {
         /// File.
         path: PathBuf,
-        /// What is too large.
+        /// The limited quantity.
         what: &'static str,
-        /// Its size.
+        /// Its value.
         found: u64,
         /// The limit, from `read::limits`.
         limit: u64,
@@ -41,28 +41,28 @@ pub enum ReadError {
     Usage {
         /// File or folder.
         path: PathBuf,
-        /// What was expected.
+        /// The expectation.
         message: String,
     },
 }
 
 impl ReadError {
-    /// The system refused `path`.
+    /// Creates an error for `path` that the system refused.
     pub fn io(path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::Io { path: path.into(), source }
     }
 
-    /// `path` breaks its format.
+    /// Creates an error for `path` that violates its format.
     pub fn format(path: impl Into<PathBuf>, message: impl Into<String>) -> Self {
         Self::Format { path: path.into(), message: message.into() }
     }
 
-    /// `path` is not what was expected.
+    /// Creates an error for `path` that is not what was expected.
     pub fn usage(path: impl Into<PathBuf>, message: impl Into<String>) -> Self {
         Self::Usage { path: path.into(), message: message.into() }
     }
 
-    /// The same, of the file or folder `path`: what was read was a copy of it.
+    /// Replaces the path by `path`, the original of a copy that was read.
     #[must_use]
     pub fn about(self, path: PathBuf) -> Self {
         match self {
@@ -73,7 +73,7 @@ impl ReadError {
         }
     }
 
-    /// What is wrong, without the path.
+    /// Returns the problem, without the path.
     pub fn reason(&self) -> String {
         match self {
             Self::Io { source, .. } => source.to_string(),
@@ -84,7 +84,7 @@ impl ReadError {
         }
     }
 
-    /// The file or folder concerned.
+    /// Returns the file or folder concerned.
     pub fn path(&self) -> &Path {
         match self {
             Self::Io { path, .. }

@@ -2,21 +2,21 @@
 
 use std::fmt;
 
-/// `Option<f64>` in half of its memory.
+/// An `Option<f64>` in half the memory.
 #[derive(Clone, Copy)]
 pub struct Figure(
-    /// [`NONE`] stands for none.
+    /// [`NONE`] if unknown.
     f64,
 );
 
-/// Bits of a NaN that no arithmetic yields, and that none is stored for.
+/// Bits of a NaN that no arithmetic produces, and that is never stored as a number.
 const NONE: u64 = 0x7ff4_6e6f_6e65_0000;
 
 impl Figure {
-    /// What is not known.
+    /// An unknown number.
     pub const NONE: Self = Self(f64::from_bits(NONE));
 
-    /// The number, if it is known.
+    /// Returns the number, if known.
     pub const fn get(self) -> Option<f64> {
         if self.0.to_bits() == NONE { None } else { Some(self.0) }
     }

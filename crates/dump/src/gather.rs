@@ -1,8 +1,8 @@
 //! Copies strided elements into row-major order, a few cache lines at a time.
 //!
-//! Where neighbours in memory are not neighbours in row-major order (a transposed matrix), a tile is copied so that every
+//! If neighbours in memory are not neighbours in row-major order (a transposed matrix), tiles are copied so that every
 //! cache line is read once: several positions along the dimension that is dense in memory, times all positions of the
-//! dimensions behind it.
+//! dimensions after it.
 
 use std::ops::Range;
 
@@ -15,17 +15,18 @@ use transpose::{prefetch, transpose};
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Positions of the inner dimensions that a tile takes at once.
+/// Positions of the inner dimensions in one tile.
 const ACROSS: usize = 32;
 
-/// Positions of the dense dimension that a tile takes at once: some lines, so that a tile which begins inside a line
-/// wastes little, and so that a page is not visited for a single line.
+/// Positions of the dense dimension in one tile: several lines, so that a tile that begins inside a line wastes
+/// little, and so that a page is not visited for a single line.
 const ROWS: usize = 64;
 
-/// Bytes of [`TensorRef::window`]: the first size if that is [`ROWS`] or more, else up to the second.
+/// Sizes of [`TensorRef::window`] in bytes: the first if that covers [`ROWS`] or more, else up to the
+/// second.
 const WINDOW: [usize; 2] = [1 << 17, 1 << 20];
 
-/// Shape and strides without sizes of 1, neighbouring dimensions joined where one stride serves both.
+/// Shape and strides without sizes of 1; adjacent dimensions are merged if one stride serves both.
 #[derive(Debug)]
 struct Layout {
     dims: usize,
@@ -33,11 +34,11 @@ struct Layout {
     strides: [usize; MAX_DIMS],
 }
 
-/// A dimension along which memory is dense although it is not the last one.
+/// A dimension that is dense in memory although it is not the last one.
 #[derive(Debug, Clone, Copy)]
 struct Dense {
     axis: usize,
-    /// Elements of all dimensions behind it.
+    /// Number of elements in all dimensions after it.
     span: usize,
 }
 
@@ -49,7 +50,7 @@ impl Layout {
                 continue;
             }
             let last = layout.dims.wrapping_sub(1);
-            // Sizes were checked when the tensor was made, but not for empty tensors.
+            // Sizes were checked when the tensor was created, except for empty tensors.
             if layout.dims > 0 && stride.checked_mul(size) == Some(layout.strides[last]) {
                 layout.shape[last] *= size;
                 layout.strides[last] = stride;
@@ -62,7 +63,7 @@ impl Layout {
         layout
     }
 
-    /// The dimension to tile along, if elements of `size` bytes gain by it.
+    /// Returns the dimension to tile along, if elements of `size` bytes benefit from it.
     fn dense(&self, size: usize) -> Option<Dense> {
         let last = self.dims.checked_sub(1)?;
         let candidates = (0..last).filter(|&axis| self.strides[axis] > 0);
@@ -71,7 +72,7 @@ impl Layout {
         gains.then(|| Dense { axis, span: self.shape[axis + 1..self.dims].iter().product() })
     }
 
-    /// Position of element `index` (row-major order) in the storage, relative to the first.
+    /// Returns the storage position of element `index` (row-major order), relative to the first.
     fn position(&self, mut index: usize) -> usize {
         let mut at = 0;
         for axis in (0..self.dims).rev() {
@@ -83,8 +84,8 @@ impl Layout {
 }
 
 impl<'a> TensorRef<'a> {
-    /// The bytes of all elements in the order of memory, when they lie there without gaps or repetition; for what does
-    /// not depend on order.
+    /// Returns the bytes of all elements in memory order, if they are stored without gaps or repetition; for
+    /// computations that do not depend on order.
     pub fn dense_bytes(&self) -> Option<&'a [u8]> {
         if self.is_empty() {
             return Some(&[]);
@@ -104,8 +105,8 @@ impl<'a> TensorRef<'a> {
         self.storage().get(self.offset() * size..(self.offset() + self.len()) * size)
     }
 
-    /// A range of elements that holds `range`, ends at or before `end` unless `range` does not, and is cheaper to gather
-    /// at once than in pieces.
+    /// Returns a range of elements that contains `range`, ends at or before `end` unless `range` does not, and is
+    /// cheaper to gather at once than in pieces.
     pub fn window(&self, range: Range<usize>, end: usize) -> Range<usize> {
         let size = self.dtype().size();
         if self.far(&range).is_some() {
@@ -123,13 +124,14 @@ impl<'a> TensorRef<'a> {
         start..range.end.max(end.min(start + rows * dense.span))
     }
 
-    /// Elements that lie side by side in row-major order and far apart in memory: a range that begins or ends inside so many
-    /// costs as much to gather as one that holds all of them.
+    /// Returns the number of elements that are adjacent in row-major order but far apart in memory: a range that begins or
+    /// ends inside such a group costs as much to gather as one that contains all of it.
     pub fn gather_span(&self) -> usize {
         Layout::of(self).dense(self.dtype().size()).map_or(1, |dense| dense.span.max(1))
     }
 
-    /// Elements of a range that is worth gathering by itself, in a tensor with this [`gather_span`](Self::gather_span).
+    /// Returns the smallest range worth gathering by itself, in elements, for a tensor with this
+    /// [`gather_span`](Self::gather_span).
     pub const fn worth_gathering(span: usize) -> usize {
         if span > 1 { span.saturating_mul(ROWS) } else { 1 }
     }
@@ -160,7 +162,7 @@ impl<'a> TensorRef<'a> {
 }
 
 impl Layout {
-    /// As [`TensorRef::gather`], for elements of `N` bytes.
+    /// Like [`TensorRef::gather`], for elements of `N` bytes.
     #[inline(never)]
     fn gather<const N: usize>(&self, tensor: &TensorRef<'_>, range: Range<usize>, out: &mut [u8]) {
         let elements = &tensor.storage().as_chunks::<N>().0[tensor.offset()..];
@@ -191,7 +193,7 @@ impl Layout {
         }
     }
 
-    /// Row after row of the last dimension.
+    /// Copies row by row along the last dimension.
     fn rows<const N: usize>(&self, elements: &[[u8; N]], range: Range<usize>, out: &mut [[u8; N]]) {
         let (size, stride) =
             self.dims.checked_sub(1).map_or((1, 1), |last| (self.shape[last], self.strides[last]));
@@ -210,8 +212,9 @@ impl Layout {
         }
     }
 
-    /// Whole spans of neighbours along the dense dimension, the first of which begins with `elements`. `columns` is
-    /// room for a few columns of the tile, so that whole lines are read and whole lines are written.
+    /// Copies whole spans of neighbours along the dense dimension, the first of which begins with `elements`.
+    /// `columns` is scratch space for a few columns of the tile, so that whole lines are read and whole lines are
+    /// written.
     fn tile<const N: usize>(
         &self,
         elements: &[[u8; N]],
@@ -234,7 +237,7 @@ impl Layout {
                     let from = from.iter().step_by(stride);
                     column[..rows].iter_mut().zip(from).for_each(|(to, &from)| *to = from);
                 } else if let (ROWS, Some(from)) = (rows, from.first_chunk()) {
-                    // A constant size: several times as fast.
+                    // A constant size is several times as fast.
                     *column = *from;
                 } else {
                     column[..rows].copy_from_slice(&from[..rows]);
@@ -244,7 +247,7 @@ impl Layout {
                 if stride > 1 {
                     return;
                 }
-                // Columns lie pages apart, where the CPU does not look ahead by itself. A few at a time, so that none waits.
+                // Columns lie pages apart, where the CPU does not prefetch by itself. A few at a time, so that none waits.
                 for &position in &ahead[ahead.len() * written.start / rows..ahead.len() * written.end / rows]
                 {
                     prefetch(elements[position..position + rows].as_flattened(), LINE);
@@ -254,7 +257,7 @@ impl Layout {
     }
 }
 
-/// Copies a row. Heads of attention and the like have short rows, where calling for a copy takes longer than the copy.
+/// Copies a row. Attention heads and the like have short rows, for which calling a copy function takes longer than the copy.
 fn copy<const N: usize>(from: &[[u8; N]], to: &mut [[u8; N]]) {
     const SHORT: usize = 512;
     if size_of_val(from) > SHORT || !size_of_val(from).is_multiple_of(32) {
@@ -267,7 +270,7 @@ fn copy<const N: usize>(from: &[[u8; N]], to: &mut [[u8; N]]) {
     }
 }
 
-/// Positions of elements in row-major order of some dimensions.
+/// Iterator over element positions, in row-major order of some dimensions.
 #[derive(Debug)]
 struct Walk<'a> {
     layout: &'a Layout,
@@ -277,12 +280,12 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Over the dimensions from `first` on.
+    /// Walks the dimensions from `first` on.
     const fn over(layout: &'a Layout, first: usize) -> Self {
         Self { layout, axes: first..layout.dims, index: [0; MAX_DIMS], position: 0 }
     }
 
-    /// Over all dimensions but the last, from row `row` on.
+    /// Walks all dimensions but the last, from row `row` on.
     fn over_rows(layout: &'a Layout, mut row: usize) -> Self {
         let mut walk =
             Self { layout, axes: 0..layout.dims.saturating_sub(1), index: [0; MAX_DIMS], position: 0 };

@@ -1,20 +1,20 @@
-//! What the data of a tensor is found by.
+//! Keys of tensor data.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Bytes of a key that takes no memory of its own.
+/// Longest key, in bytes, that needs no allocation.
 const SHORT: usize = 14;
 
-/// A text that is mostly short: rows of tables are numbered, and a part has hundreds of thousands.
+/// A text that is usually short: table rows are numbered, and a part has hundreds of thousands.
 #[derive(Clone)]
 pub struct DataKey(Form);
 
 #[derive(Clone)]
 enum Form {
-    /// So many of these bytes, which are UTF-8.
+    /// Length and bytes of a UTF-8 text.
     Short(u8, [u8; SHORT]),
     Long(Box<Arc<str>>),
 }

@@ -1,6 +1,6 @@
-//! Which ops a capture recorded.
+//! Capture levels.
 
-/// The level of a dump, in the terms that both tools share.
+/// Level of a dump, in terms shared by both tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Level {
     /// Module calls.
@@ -9,15 +9,15 @@ pub enum Level {
     Api,
     /// Modules and functions.
     Mix,
-    /// Ops of the dispatcher.
+    /// Dispatcher ops.
     Op,
     /// Variables that the program saved by name.
     Saved,
 }
 
 impl Level {
-    /// Reads the word of a dump: probe's own, or the older tool's (`L0`, `L1`, `debug`). `None` for a dump that names no level, and
-    /// for a word of neither tool.
+    /// Parses the level name of a dump: probe's own, or the older tool's (`L0`, `L1`, `debug`). `None` if the dump names no level,
+    /// or one unknown to both tools.
     pub fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "module" | "L0" => Self::Module,
@@ -29,7 +29,7 @@ impl Level {
         })
     }
 
-    /// Whether dumps of the two levels hold some ops of one kind.
+    /// Returns true if dumps of the two levels share a kind of op.
     pub const fn overlaps(self, other: Self) -> bool {
         match (self, other) {
             (Self::Mix, Self::Module | Self::Api) | (Self::Module | Self::Api, Self::Mix) => true,

@@ -1,6 +1,6 @@
-//! What a dump is: [`Dump`] > step > [`Rank`] > [`Op`] > [`Slot`] > [`Value`].
+//! Data model of a dump: [`Dump`] > step > [`Rank`] > [`Op`] > [`Slot`] > [`Value`].
 //!
-//! Plain data, filled by `read` and used by every later stage. Nothing here touches a file; tensor bytes are
+//! Plain data, filled by `read` and used by every later stage. Nothing here accesses files; tensor bytes are
 //! fetched through the [`TensorStore`] that a reader attaches to each rank.
 
 mod dtype;
@@ -48,10 +48,10 @@ pub use value::{
     TensorRecord, Value, coordinates,
 };
 
-/// Name of the program, by which files say what wrote them.
+/// Name of the program, which files record as their writer.
 pub const PROGRAM: &str = "probe";
 
-/// Which process of a run wrote a part of a dump.
+/// Process of a run that wrote a part of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RankId {
     /// A process of a run that is not distributed, or whose rank is unknown; counts as rank 0.
@@ -61,7 +61,7 @@ pub enum RankId {
 }
 
 impl RankId {
-    /// The number shown and written to reports.
+    /// Returns the number shown and written to reports.
     pub const fn number(self) -> u32 {
         match self {
             Self::Single => 0,
@@ -76,38 +76,39 @@ impl fmt::Display for RankId {
     }
 }
 
-/// Address of one part of a dump: what one rank recorded in one step.
+/// Address of one part of a dump: the records of one rank in one step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartKey {
-    /// Iteration, from 0. A part given alone, without a step folder around it, is step 0.
+    /// Iteration, from 0. A part given alone, without a step folder, is step 0.
     pub step: u64,
     /// Process.
     pub rank: RankId,
-    /// Name of the folder or file it was found under (`proc1234`, `rank0`), to tell apart parts that share step and rank.
+    /// Name of the folder or file it was found under (`proc1234`, `rank0`), to distinguish parts with the same step and
+    /// rank.
     pub label: Box<str>,
 }
 
-/// What was recorded of tensors.
+/// Kind of data recorded for tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Task {
     /// Statistics only.
     Statistics,
     /// Statistics and CRC-32 of the bytes.
     Checksum,
-    /// XOR of the bytes, in place of statistics.
+    /// XOR of the bytes, instead of statistics.
     Xor,
     /// Statistics, sketch and hash.
     Sketch,
-    /// Statistics and a hash of the bytes that tells their order.
+    /// Statistics and an order-sensitive hash of the bytes.
     Hash,
-    /// The data, with statistics where the format has them.
+    /// The data, with statistics if the format has them.
     Tensor,
     /// Names and nesting only.
     Structure,
 }
 
 impl Task {
-    /// Whether dumps of this task hold statistics of every tensor.
+    /// Returns true if dumps of this task hold statistics of every tensor.
     pub const fn has_statistics(self) -> bool {
         match self {
             Self::Statistics | Self::Checksum | Self::Sketch | Self::Hash | Self::Tensor => true,
@@ -130,49 +131,50 @@ impl fmt::Display for Task {
     }
 }
 
-/// Where the bytes of a rank's tensors are fetched from.
+/// Source of the bytes of a rank's tensors.
 pub trait TensorStore: Send + Sync {
     /// Opens the tensor recorded under `key`.
     ///
     /// # Errors
-    /// [`ReadError`] that names the file and what is wrong with it; the caller marks the tensor unreadable and goes on.
+    /// [`ReadError`] that names the file and the problem; the caller marks the tensor unreadable and continues.
     fn load(&self, key: &str) -> Result<TensorData, ReadError>;
 
-    /// Hears which tensors will be loaded soon, where that can save time: those of late files come together. What fails is told when it
-    /// is loaded.
+    /// Announces tensors that will be loaded soon, if that can save time: late files are then fetched together. Failures are reported
+    /// on loading.
     fn expect(&self, _keys: &[&str]) {}
 
-    /// Hears that all tensors were measured: what is kept in memory for that can go. They can be loaded still, if not as fast.
+    /// Announces that all tensors were measured, so that caches can be dropped. Tensors can still be loaded, but more slowly.
     fn let_go(&self) {}
 
-    /// Whether tensors come from where [`expect`](Self::expect) saves time.
+    /// Returns true if tensors come from a source where [`expect`](Self::expect) saves time.
     fn is_late(&self) -> bool {
         false
     }
 }
 
-/// Where in the user's program an op was called: frames, innermost first, as recorded.
+/// Call stack of an op in the user's program: frames, innermost first, as recorded.
 pub type Stack = Box<[Box<str>]>;
 
-/// What one rank recorded in one step.
+/// Records of one rank in one step.
 pub struct Rank {
     /// Address within the dump.
     pub key: PartKey,
-    /// What was recorded of tensors.
+    /// Kind of data recorded for tensors.
     pub task: Task,
     /// Level as the capture tool names it (`L0`, `L1`, `mix`, `debug`); empty for collections.
     pub level: Box<str>,
     /// Ops in execution order.
     pub ops: Vec<Op>,
-    /// Call stacks, each once.
+    /// Call stacks, without duplicates.
     pub stacks: Vec<Stack>,
     /// Access to the tensors' bytes.
     pub store: Arc<dyn TensorStore>,
-    /// What could not be read of this part although the rest could (a truncated index, a damaged stack file).
+    /// Pieces of this part that could not be read although the rest could (a truncated index, a damaged stack
+    /// file).
     pub faults: Vec<ReadError>,
-    /// Remarks on this part that take nothing away from it (tensor files that no index names).
+    /// Remarks on this part that do not affect its completeness (tensor files that no index names).
     pub notes: Vec<String>,
-    /// True when the program ended inside the step, or was killed: ops that are missing at the end say nothing.
+    /// True if the program ended inside the step, or was killed: ops missing at the end mean nothing.
     pub cut: bool,
 }
 
@@ -186,35 +188,35 @@ impl fmt::Debug for Rank {
     }
 }
 
-/// [`Dump::format`] of dumps of probe's own format.
+/// [`Dump::format`] of dumps in probe's own format.
 pub const NATIVE: &str = "probe dump";
 
 /// An opened dump: its parts are known, their content is read on demand.
 pub struct Dump {
-    /// What the user gave.
+    /// Path given by the user.
     pub path: PathBuf,
-    /// Format in words, such as `msprobe dump` or `safetensors`.
+    /// Name of the format, such as `msprobe dump` or `safetensors`.
     pub format: &'static str,
     /// Parts in order of step, then rank.
     pub parts: Vec<PartKey>,
     /// Reads one part.
     pub reader: Box<dyn PartReader>,
-    /// What could not be read at all (a step folder without dump.json, say).
+    /// Pieces that could not be read at all (a step folder without dump.json, say).
     pub faults: Vec<ReadError>,
-    /// Facts about the set-up of the run by name (`torch`, `device`, `world_size`), as far as the format records them.
+    /// Facts about the run's set-up by name (`torch`, `device`, `world_size`), as far as the format records them.
     pub environment: BTreeMap<String, String>,
 }
 
-/// Reads the parts of a dump; one implementation a format.
+/// Reads the parts of a dump; one implementation per format.
 pub trait PartReader: Send + Sync {
     /// Reads the part `key`, which is one of [`Dump::parts`].
     ///
     /// # Errors
-    /// [`ReadError`] when nothing of the part can be used. A part that is usable in part comes back with
+    /// [`ReadError`] when nothing of the part can be used. A partially usable part is returned with
     /// [`Rank::faults`] filled.
     fn read(&self, key: &PartKey) -> Result<Rank, ReadError>;
 
-    /// The file or folder that the part `key` can be opened by alone, without the rest of the dump; `None` where there is none.
+    /// Returns the file or folder that opens the part `key` alone, without the rest of the dump; `None` if there is none.
     fn place(&self, _key: &PartKey) -> Option<&Path> {
         None
     }

@@ -1,6 +1,6 @@
-//! Names of recorded operators, and what can be read off them.
+//! Names of recorded ops, and the information they encode.
 //!
-//! The field's convention puts everything into one dotted text:
+//! The field's convention encodes everything in one dotted text:
 //!
 //! | kind | pattern |
 //! |---|---|
@@ -14,7 +14,7 @@
 
 use std::fmt;
 
-/// What kind of thing an op name stands for.
+/// Kind of thing an op name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OpKind {
     /// A call of an `nn.Module`.
@@ -23,24 +23,24 @@ pub enum OpKind {
     Api,
     /// A variable the user saved by name.
     Saved,
-    /// A tensor of a collection (checkpoint, safetensors, npz): it has a name but no call.
+    /// A tensor of a collection (checkpoint, safetensors, npz): a name without a call.
     Tensor,
 }
 
-/// In which pass an op ran.
+/// Pass in which an op ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
     /// Forward pass.
     Forward,
     /// Backward pass: inputs are gradients of outputs, outputs are gradients of inputs.
     Backward,
-    /// The gradient that arrived at a module's own parameters.
+    /// Gradient that reached a module's own parameters.
     ParameterGradient,
     /// No pass: saved variables and collections.
     None,
 }
 
-/// Name of an op with the position of its parts.
+/// Name of an op with the positions of its parts.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpName {
     text: Box<str>,
@@ -52,17 +52,17 @@ pub struct OpName {
 }
 
 impl OpName {
-    /// Whether the op brings ranks together: a function that the program calls, or an op of the dispatcher, whose namespaces are `c10d` and
+    /// Returns true if the op is a collective: a function that the program calls, or a dispatcher op from the namespaces `c10d` and
     /// `_c10d_functional`.
     pub fn is_collective(&self) -> bool {
         let space = self.as_str().split('.').next().unwrap_or("");
         space == "Distributed" || space.to_ascii_lowercase().contains("c10d")
     }
 
-    /// Reads the name of an entry of a dump. Text that follows no pattern becomes an API without phase.
+    /// Parses the name of a dump entry. Text that follows no pattern becomes an API without phase.
     pub fn parse(text: &str) -> Self {
         let (kind, phase, call, stem) = Self::split(text);
-        // A name longer than 4 GiB cannot come out of any reader; saturating keeps this total.
+        // No reader returns a name longer than 4 GiB; saturating avoids a panic.
         Self { text: text.into(), kind, phase, call, stem: u32::try_from(stem).unwrap_or(u32::MAX) }
     }
 
@@ -108,32 +108,34 @@ impl OpName {
         (kind, Phase::None, None, text.len())
     }
 
-    /// The whole name.
+    /// Returns the whole name.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Kind of the op.
+    /// Returns the kind of the op.
     pub const fn kind(&self) -> OpKind {
         self.kind
     }
 
-    /// Pass it ran in.
+    /// Returns the pass it ran in.
     pub const fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Number of this call within the step, from 0.
+    /// Returns the number of this call within the step, from 0.
     pub const fn call(&self) -> Option<u32> {
         self.call
     }
 
-    /// The name without phase and call number: `Functional.conv2d`, `Module.layers.0.mlp.MLP`.
+    /// Returns the name without phase and call number: `Functional.conv2d`,
+    /// `Module.layers.0.mlp.MLP`.
     pub fn stem(&self) -> &str {
         self.text.get(..self.stem as usize).unwrap_or(&self.text)
     }
 
-    /// The API or class name alone: `conv2d`, `MLP`; the whole text for a tensor of a collection.
+    /// Returns the API or class name alone: `conv2d`, `MLP`; the whole text for a tensor of a
+    /// collection.
     pub fn api(&self) -> &str {
         match self.kind {
             OpKind::Tensor => &self.text,
@@ -141,7 +143,8 @@ impl OpName {
         }
     }
 
-    /// Path of the module (`layers.0.mlp`), without `Module.` and class. `None` for all but modules.
+    /// Returns the path of the module (`layers.0.mlp`), without `Module.` and class. `None` for all
+    /// but modules.
     pub fn module_path(&self) -> Option<&str> {
         if self.kind != OpKind::Module {
             return None;
@@ -149,7 +152,7 @@ impl OpName {
         self.stem().strip_prefix("Module.")?.rsplit_once('.').map(|(path, _)| path)
     }
 
-    /// The same call of the same op in another phase, as it would be named in a dump.
+    /// Returns the name that the same call of the same op has in another phase.
     pub fn in_phase(&self, phase: Phase) -> Option<String> {
         let word = match phase {
             Phase::Forward => "forward",

@@ -1,24 +1,24 @@
-//! What is measured of one tensor when it is captured.
+//! Measurements of one tensor at capture.
 
 use std::fmt;
 use std::num::NonZeroU64;
 
 use super::RecordedStatistics;
 
-/// Version of the function that makes a [`Sketch`]. Sketches of two versions say nothing about one another.
+/// Version of the function that computes a [`Sketch`]. Sketches of different versions cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SketchVersion {
-    /// 256 lanes, through which rows of 256 elements are turned at random.
+    /// 256 lanes, with rows of 256 elements rotated at random.
     First,
-    /// 251 lanes, which the elements take in turns: few operations on tensors compute it.
+    /// 251 lanes, which the elements take in turns: few tensor operations compute it.
     Second,
 }
 
 impl SketchVersion {
-    /// What captures record.
+    /// Version used by captures.
     pub const CURRENT: Self = Self::Second;
 
-    /// The number in a manifest.
+    /// Returns the number in a manifest.
     pub const fn number(self) -> u32 {
         match self {
             Self::First => 1,
@@ -26,7 +26,7 @@ impl SketchVersion {
         }
     }
 
-    /// The version of this number; `None` where this program does not know it.
+    /// Returns the version with this number; `None` if this program does not know it.
     pub const fn of_number(number: u32) -> Option<Self> {
         match number {
             1 => Some(Self::First),
@@ -35,11 +35,11 @@ impl SketchVersion {
         }
     }
 
-    /// Lanes that hold sums; those behind them are 0.
+    /// Returns the number of lanes that hold sums; any further lanes are 0.
     pub const fn lanes(self) -> usize {
         match self {
             Self::First => SKETCH_LANES,
-            // A prime: no stride but its multiples meets few lanes.
+            // A prime: only strides that are its multiples hit few lanes.
             Self::Second => 251,
         }
     }
@@ -48,21 +48,21 @@ impl SketchVersion {
 /// Number of lanes of a [`Sketch`].
 pub const SKETCH_LANES: usize = 256;
 
-/// Tensors of fewer bytes than this are recorded as they are where others have a sketch, which takes 1 KiB: exact, and smaller
-/// for most of them.
+/// Size in bytes below which a tensor is recorded verbatim instead of as a sketch, which takes 1 KiB: exact, and smaller for
+/// most of them.
 pub const SMALL_TENSOR: usize = 2048;
 
-/// Which parts of an [`Observation`] are wanted. Statistics and counts always are.
+/// Optional parts of an [`Observation`] to compute. Statistics and counts are always computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Content {
-    /// The signed-sum sketch, by which function.
+    /// The signed-sum sketch, and its function.
     pub sketch: Option<SketchVersion>,
-    /// The hash of the bytes.
+    /// True to compute the hash of the bytes.
     pub hash: bool,
 }
 
 impl Content {
-    /// Statistics alone.
+    /// Only statistics.
     pub const STATISTICS: Self = Self { sketch: None, hash: false };
     /// Statistics and hash.
     pub const HASH: Self = Self { sketch: None, hash: true };
@@ -70,8 +70,8 @@ impl Content {
     pub const SKETCH: Self = Self { sketch: Some(SketchVersion::CURRENT), hash: true };
 }
 
-/// How many elements of a tensor are of which kind. For complex tensors an element counts as NaN when either part is,
-/// else as infinite (positive) when either part is.
+/// Numbers of elements by kind. A complex element counts as NaN if either part is NaN, else as infinite (positive) if
+/// either part is infinite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Counts {
     /// All elements.
@@ -84,33 +84,33 @@ pub struct Counts {
     pub positive_infinite: u64,
     /// Negative infinities.
     pub negative_infinite: u64,
-    /// Finite elements that stand for the absence of a number: those from `SENTINEL` of `measure` on in magnitude; of
-    /// float16 those of the greatest magnitude. They are left out of mean, norm and sketch. `None` where the capture did not tell them from others.
+    /// Finite elements that stand for a missing number: magnitudes from `SENTINEL` of `measure` on; in float16, those of the greatest magnitude.
+    /// They are excluded from mean, norm and sketch. `None` if the capture did not distinguish them.
     pub sentinels: Option<u64>,
 }
 
-/// Where the extremes of a tensor are: of the elements that equal one, the first in row-major order, as `argmax` and `argmin` of
-/// `numpy` say it of tensors without NaN.
+/// Positions of a tensor's extremes: of several elements equal to an extreme, the first in row-major order, like `numpy`'s `argmax` and
+/// `argmin` for tensors without NaN.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ExtremePlaces {
-    /// Index plus 1: an `Option` of both takes no more room.
+    /// Index plus 1, so that an `Option` of both takes no more space.
     max: NonZeroU64,
     min: NonZeroU64,
 }
 
 impl ExtremePlaces {
-    /// Those with these row-major indices; `None` where an index is beyond 2^64 - 2.
+    /// Creates places from row-major indices; `None` if an index exceeds 2^64 - 2.
     pub fn new(max: u64, min: u64) -> Option<Self> {
         let after = |index: u64| index.checked_add(1).and_then(NonZeroU64::new);
         Some(Self { max: after(max)?, min: after(min)? })
     }
 
-    /// Row-major index of the greatest finite element.
+    /// Returns the row-major index of the greatest finite element.
     pub const fn max(self) -> u64 {
         self.max.get() - 1
     }
 
-    /// Row-major index of the least finite element.
+    /// Returns the row-major index of the least finite element.
     pub const fn min(self) -> u64 {
         self.min.get() - 1
     }
@@ -123,12 +123,12 @@ impl fmt::Debug for ExtremePlaces {
 }
 
 /// Signed sums of a tensor's elements in 256 lanes: the norm of the difference of two sketches estimates the norm of the
-/// difference of their tensors. `docs/formats.md` has the function.
+/// difference of their tensors. `docs/formats.md` defines the function.
 #[derive(Clone, PartialEq)]
 pub struct Sketch {
-    /// The sums; those behind the lanes of the version are 0.
+    /// The sums; lanes beyond those of the version are 0.
     pub lanes: Box<[f32; SKETCH_LANES]>,
-    /// The function that made them.
+    /// The function that computed them.
     pub version: SketchVersion,
 }
 
@@ -138,20 +138,20 @@ impl fmt::Debug for Sketch {
     }
 }
 
-/// What was measured of one tensor.
+/// Measurements of one tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
-    /// Least and greatest of the finite elements; mean and norm of those that are no sentinels.
+    /// Least and greatest of the finite elements; mean and norm of those that are not sentinels.
     pub statistics: RecordedStatistics,
-    /// Where least and greatest are, sentinels among them; `None` where there are none, and where a device measured.
+    /// Positions of least and greatest, sentinels included; `None` if there are none, or if a device measured.
     pub places: Option<ExtremePlaces>,
     /// Elements by kind.
     pub counts: Counts,
-    /// Signed sums, if wanted.
+    /// Signed sums, if requested.
     pub sketch: Option<Sketch>,
-    /// xxh3-128 of the contiguous bytes (little endian, row-major order), if wanted.
+    /// xxh3-128 of the contiguous bytes (little endian, row-major order), if requested.
     pub hash: Option<u128>,
-    /// How far mean, norm and sketch may be off, relative to the norm (the mean relative to the norm over the root of the number of
-    /// elements). `None` where they were summed in binary64.
+    /// Error bound of mean, norm and sketch relative to the norm (for the mean: relative to the norm over the root of the number of
+    /// elements). `None` if they were summed in binary64.
     pub sum_error: Option<f64>,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{OpName, Remark, Value};
 
-/// On which side of an op a slot lies.
+/// Side of an op on which a slot lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SlotSide {
     /// Positional or keyword argument.
@@ -20,13 +20,14 @@ pub enum SlotSide {
 }
 
 impl SlotSide {
-    /// True for what the op produced, false for what it was given.
+    /// Returns true for values the op produced, false for those it received.
     pub const fn is_result(self) -> bool {
         matches!(self, Self::Output | Self::Gradient)
     }
 }
 
-/// Where in an op a value is. A part has hundreds of thousands of slots, and a few dozen of these.
+/// Name of a value's position in an op. A part has hundreds of thousands of slots, and a few dozen
+/// of these names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SlotName {
     /// Path inside the op: `input.0`, `input.0.1`, `kwarg.mask`, `output.0`, `parameter.weight`, `grad.weight`, `value`.
@@ -35,19 +36,19 @@ pub struct SlotName {
     pub side: SlotSide,
 }
 
-/// A named value of an op. Reads of the name go through to it (`slot.path`).
+/// A named value of an op. It dereferences to its name (`slot.path`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slot {
-    /// Shared by the slots that are called alike, where the reader sees to it.
+    /// Shared by slots with equal names, if the reader deduplicates them.
     pub name: Arc<SlotName>,
-    /// What was recorded.
+    /// The recorded value.
     pub value: Value,
-    /// Equal where the same tensor was seen in this part. `None` where the capture did not tell.
+    /// Equal for slots that hold the same tensor of this part. `None` if the capture did not tell.
     pub identity: Option<SeenAs>,
 }
 
 impl Slot {
-    /// A slot of which no identity is known, with a name of its own.
+    /// Creates a slot of unknown identity, with a name of its own.
     pub fn new(path: impl Into<Box<str>>, side: SlotSide, value: Value) -> Self {
         Self { name: SlotName { path: path.into(), side }.into(), value, identity: None }
     }
@@ -64,52 +65,52 @@ impl Deref for Slot {
 /// Number of a tensor within its part: same memory, not written to in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeenAs(
-    /// Number plus 1: an `Option` of it takes no more room.
+    /// Number plus 1, so that an `Option` of it takes no more space.
     NonZeroU64,
 );
 
 impl SeenAs {
-    /// The number as captures record it; `None` for 2^64 - 1, which none gives.
+    /// Wraps the number as captures record it; `None` for 2^64 - 1, which no capture assigns.
     pub fn new(number: u64) -> Option<Self> {
         number.checked_add(1).and_then(NonZeroU64::new).map(Self)
     }
 
-    /// The number as captures record it.
+    /// Returns the number as captures record it.
     pub const fn number(self) -> u64 {
         self.0.get() - 1
     }
 }
 
-/// One recorded op. Its position in [`Rank::ops`](super::Rank) is its place in execution order
-/// (a module comes after the ops inside it).
+/// One recorded op. Its position in [`Rank::ops`](super::Rank) is its place in execution order (a
+/// module comes after the ops inside it).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Op {
     /// Full name.
     pub name: OpName,
     /// Values in order: inputs, parameters, outputs, parameter gradients.
     pub slots: Vec<Slot>,
-    /// Name of the module call it ran in, where recorded.
+    /// Name of the enclosing module call, if recorded.
     pub parent: Option<Arc<str>>,
-    /// Index into [`Rank::stacks`](super::Rank) of the call stack, where recorded.
+    /// Index of the call stack in [`Rank::stacks`](super::Rank), if recorded.
     pub stack: Option<u32>,
     /// True for a repetition of an earlier call, made by activation checkpointing during the backward pass.
     pub recomputed: bool,
-    /// True when the op ended in an exception, so that it has no results.
+    /// True if the op ended in an exception and therefore has no results.
     pub raised: bool,
-    /// A remark of the capture (`compiled region`); empty where it made none.
+    /// A remark of the capture (`compiled region`); empty if it made none.
     pub note: Remark,
 }
 
-/// How the remark begins on an operator that was recorded below the framework, in front of the op that called it.
+/// Start of the remark on an operator recorded below the framework; the op that called it follows.
 pub const CALLED_IN: &str = "in ";
 
 impl Op {
-    /// Of an operator that was recorded below the framework, the op that called it.
+    /// Returns the op that called this operator, if it was recorded below the framework.
     pub fn caller(&self) -> Option<&str> {
         self.note.split("; ").next()?.strip_prefix(CALLED_IN)
     }
 
-    /// An op without slots, of which only the name is known.
+    /// Creates an op without slots, of which only the name is known.
     pub const fn new(name: OpName) -> Self {
         Self {
             name,

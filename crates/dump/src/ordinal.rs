@@ -1,21 +1,21 @@
-//! Places in lists.
+//! Positions in lists.
 
 use std::num::NonZeroU32;
 
-/// A place in a list, from 0, in 4 bytes also where there may be none.
+/// A position in a list, from 0, whose `Option` also takes 4 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ordinal(
-    /// The place plus 1.
+    /// The position plus 1.
     NonZeroU32,
 );
 
 impl Ordinal {
-    /// Of this place; no list of a part has so many entries that it saturates.
+    /// Wraps a position; no list of a part is long enough to saturate it.
     pub fn of(place: usize) -> Self {
         Self(NonZeroU32::MIN.saturating_add(u32::try_from(place).unwrap_or(u32::MAX)))
     }
 
-    /// The place.
+    /// Returns the position.
     pub const fn place(self) -> usize {
         self.0.get() as usize - 1
     }

@@ -1,9 +1,9 @@
-//! What is said of an op or a value, where anything is.
+//! Optional remarks on ops and values.
 
 use std::fmt;
 use std::ops::Deref;
 
-/// A text that is mostly empty, in the memory of a pointer.
+/// A usually empty text, in the memory of a pointer.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Remark(Option<Box<Box<str>>>);
 
@@ -11,7 +11,7 @@ impl Remark {
     /// The empty text.
     pub const NONE: Self = Self(None);
 
-    /// The text, where it is not empty.
+    /// Returns the text, if not empty.
     pub fn said(&self) -> Option<&str> {
         Some(&**self).filter(|text| !text.is_empty())
     }

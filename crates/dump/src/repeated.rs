@@ -1,7 +1,7 @@
-//! Records and texts that a part holds many times, kept once.
+//! Deduplicates records and texts that occur many times in a part.
 //!
-//! What one op makes the next one reads, so that most tensors of a step are recorded by several slots, and nearly every op has a
-//! slot `input.0`. A part of 100,000 ops takes a third of the memory that way.
+//! The next op reads what the previous one produced, so most tensors of a step are recorded by several slots, and nearly every
+//! op has a slot `input.0`. Deduplicated, a part of 100,000 ops takes a third of the memory.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -10,21 +10,21 @@ use std::sync::Arc;
 
 use super::{Checksum, Counts, Number, SlotName, SlotSide, TensorMetadata, TensorRecord};
 
-/// Gives out the record or text that it already has, where it has an equal one.
+/// Returns the existing record or text if it has an equal one.
 #[derive(Debug, Default)]
 pub struct Repeated {
-    /// The last record of each key: the same tensor is mostly seen again soon.
+    /// The last record of each key: a tensor is usually seen again soon.
     records: HashMap<u64, Arc<TensorRecord>>,
     /// The last metadata of each key.
     metadata: HashMap<u64, Arc<TensorMetadata>>,
     texts: HashSet<Arc<str>>,
-    /// Names of slots by their paths, one for each side.
+    /// Names of slots by path, one per side.
     names: HashMap<Box<str>, [Option<Arc<SlotName>>; 4]>,
     counts: HashSet<Arc<Counts>>,
 }
 
 impl Repeated {
-    /// The record, shared with the slots that recorded the same; otherwise with metadata and counts shared with those of others.
+    /// Returns the record, shared with slots that recorded the same; otherwise at least its metadata and counts are shared.
     pub fn record(&mut self, mut record: TensorRecord) -> Arc<TensorRecord> {
         let kind = metadata_key(&record.metadata);
         let key = key(kind, &record);
@@ -38,7 +38,7 @@ impl Repeated {
         record
     }
 
-    /// The name of a slot, shared with its equals.
+    /// Returns the name of a slot, shared with equal ones.
     pub fn name(&mut self, path: &str, side: SlotSide) -> Arc<SlotName> {
         if let Some(Some(known)) = self.names.get(path).map(|sides| &sides[side as usize]) {
             return known.clone();
@@ -48,13 +48,13 @@ impl Repeated {
         name
     }
 
-    /// The text, shared with its equals.
+    /// Returns the text, shared with equal ones.
     pub fn text(&mut self, text: &str) -> Arc<str> {
         shared(&mut self.texts, text)
     }
 }
 
-/// The value that `known` has, which takes it in where it has none.
+/// Returns the equal value in `known`, after adding it if there is none.
 pub fn shared<T, V, S>(known: &mut HashSet<Arc<T>, S>, value: V) -> Arc<T>
 where
     S: BuildHasher,
@@ -69,7 +69,8 @@ where
     value
 }
 
-/// What `known` holds under the key where that equals `value`; otherwise `value`, which it holds from then on.
+/// Returns the value that `known` holds under the key if it equals `value`; otherwise stores and returns
+/// `value`.
 fn last<T: PartialEq>(known: &mut HashMap<u64, Arc<T>>, key: u64, value: Arc<T>) -> Arc<T> {
     let held = known.entry(key).or_insert_with(|| value.clone());
     if **held != *value {
@@ -78,7 +79,7 @@ fn last<T: PartialEq>(known: &mut HashMap<u64, Arc<T>>, key: u64, value: Arc<T>)
     held.clone()
 }
 
-/// Equal for equal metadata.
+/// Returns a key that is equal for equal metadata.
 fn metadata_key(metadata: &TensorMetadata) -> u64 {
     let TensorMetadata {
         dtype,
@@ -99,7 +100,8 @@ fn metadata_key(metadata: &TensorMetadata) -> u64 {
     hasher.finish()
 }
 
-/// Equal for equal records whose metadata has the key `kind`. Those that only this makes alike do not share.
+/// Returns a key that is equal for equal records whose metadata has the key `kind`. Records with colliding
+/// keys are not shared.
 fn key(kind: u64, record: &TensorRecord) -> u64 {
     let mut hasher = DefaultHasher::new();
     (kind, &record.data).hash(&mut hasher);
@@ -109,7 +111,7 @@ fn key(kind: u64, record: &TensorRecord) -> u64 {
     let statistics = &record.statistics;
     let extremes = [statistics.max(), statistics.min()].map(|number| number.map(Number::as_f64));
     for number in extremes.into_iter().chain([statistics.mean(), statistics.norm()]) {
-        // NaN and the signs of zero are equal or not whatever their bits.
+        // Equality of NaNs and of signed zeros does not depend on their bits.
         hasher
             .write_u64(number.filter(|number| !number.is_nan()).map_or(0, |number| (number + 0.0).to_bits()));
     }

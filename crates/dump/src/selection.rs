@@ -1,4 +1,4 @@
-//! Which steps, ranks and kinds of op are compared.
+//! Selection of the steps, ranks and kinds of op to compare.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -6,34 +6,34 @@ use std::str::FromStr;
 
 use super::{Op, OpKind};
 
-/// Numbers given as `3`, `10-12`, or several of these with commas. Empty means all.
+/// Numbers given as `3`, `10-12`, or several of these separated by commas. Empty means all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NumberSet(Vec<RangeInclusive<u64>>);
 
-/// A text that is no [`NumberSet`].
+/// A text that is not a [`NumberSet`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is neither a number nor a range such as 10-12")]
 pub struct SelectionError(String);
 
 impl NumberSet {
-    /// Whether `number` is wanted.
+    /// Returns true if `number` is selected.
     pub fn contains(&self, number: u64) -> bool {
         self.0.is_empty() || self.0.iter().any(|range| range.contains(&number))
     }
 
-    /// The greatest number of the set; `None` where there is no end.
+    /// Returns the greatest number of the set; `None` if it is unbounded.
     pub fn last(&self) -> Option<u64> {
         self.0.iter().map(|range| *range.end()).max()
     }
 }
 
 impl NumberSet {
-    /// A set of these numbers; all numbers where there are none.
+    /// Creates a set of these numbers; of all numbers if there are none.
     pub fn of(numbers: impl IntoIterator<Item = u64>) -> Self {
         Self(numbers.into_iter().map(|number| number..=number).collect())
     }
 
-    /// The ranges, as they were given.
+    /// Returns the ranges as given.
     pub fn ranges(&self) -> &[RangeInclusive<u64>] {
         &self.0
     }
@@ -69,7 +69,7 @@ impl FromStr for NumberSet {
     }
 }
 
-/// Kinds of op that are compared.
+/// Kinds of op to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LevelFilter {
     /// `nn.Module` calls and parameter gradients.
@@ -84,7 +84,7 @@ pub enum LevelFilter {
 }
 
 impl LevelFilter {
-    /// The word on the command line.
+    /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Module => "module",
@@ -94,10 +94,10 @@ impl LevelFilter {
         }
     }
 
-    /// Every filter.
+    /// All filters.
     pub const ALL: [Self; 4] = [Self::Module, Self::Api, Self::Op, Self::All];
 
-    /// Drops the ops that are not wanted.
+    /// Drops the ops that are not selected.
     pub fn retain(self, ops: &mut Vec<Op>) {
         let dispatched = |op: &Op| op.name.as_str().starts_with("Aten.");
         match self {

@@ -1,7 +1,7 @@
-//! Tensor bytes with their meaning: element type, shape and strides.
+//! Interpreted tensor bytes: dtype, shape and strides.
 //!
-//! [`TensorData`] owns (or maps) the storage, [`TensorRef`] borrows it. Both are checked once, when they are
-//! made: every index that shape and strides can form lies inside the storage. Nothing here reads files.
+//! [`TensorData`] owns (or maps) the storage, [`TensorRef`] borrows it. Both are checked once, on creation:
+//! every index that shape and strides can form lies inside the storage. Nothing here reads files.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::DType;
 /// Largest number of dimensions accepted; torch itself stops at 64.
 pub const MAX_DIMS: usize = 64;
 
-/// Why bytes, type, shape and strides do not form a tensor.
+/// Reason bytes, dtype, shape and strides do not form a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// More dimensions than [`MAX_DIMS`].
@@ -40,21 +40,21 @@ pub enum LayoutError {
     /// A negative stride, which torch never writes.
     #[error("negative stride {0}")]
     NegativeStride(i64),
-    /// Elements out of order in bytes that are not in memory.
+    /// Non-contiguous elements in bytes that are not in memory.
     #[error("strides {0:?} ask for bytes in memory")]
     Far(Vec<usize>),
 }
 
-/// Number of elements of `shape`, or `None` on overflow. A scalar (`[]`) has one.
+/// Returns the number of elements of `shape`, or `None` on overflow. A scalar (`[]`) has one.
 pub fn element_count(shape: &[usize]) -> Option<usize> {
-    // A zero anywhere makes the tensor empty, also where the other sizes alone would overflow.
+    // A zero anywhere makes the tensor empty, even if the other sizes alone would overflow.
     if shape.contains(&0) {
         return Some(0);
     }
     shape.iter().try_fold(1_usize, |count, &size| count.checked_mul(size))
 }
 
-/// Row-major strides, in elements.
+/// Returns row-major strides, in elements.
 pub fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1_usize; shape.len()];
     for axis in (1..shape.len()).rev() {
@@ -63,12 +63,12 @@ pub fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// A borrowed tensor: storage bytes in machine order (little endian), element type, shape, strides and offset in elements.
+/// A borrowed tensor: storage bytes in machine order (little endian), dtype, shape, strides and offset in elements.
 #[derive(Clone, Copy)]
 pub struct TensorRef<'a> {
-    /// Empty where the bytes are not in memory.
+    /// Empty if the bytes are not in memory.
     storage: &'a [u8],
-    /// Where the bytes come from, and the place in it that `storage` begins at; `None` for a bare slice.
+    /// Source of the bytes, and the position in it where `storage` begins; `None` for a bare slice.
     source: Option<(&'a dyn Bytes, usize)>,
     dtype: DType,
     shape: &'a [usize],
@@ -93,42 +93,42 @@ impl<'a> TensorRef<'a> {
         Ok(Self { storage, source: None, dtype, shape, strides, offset, count })
     }
 
-    /// Element type.
+    /// Returns the dtype.
     pub const fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The bytes that the elements lie in.
+    /// Returns the bytes that contain the elements.
     pub const fn storage(&self) -> &'a [u8] {
         self.storage
     }
 
-    /// Place of the first element in the storage, in elements.
+    /// Returns the position of the first element in the storage, in elements.
     pub const fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Sizes of the dimensions; empty for a scalar.
+    /// Returns the sizes of the dimensions; empty for a scalar.
     pub const fn shape(&self) -> &'a [usize] {
         self.shape
     }
 
-    /// Strides in elements, as many as there are dimensions.
+    /// Returns the strides in elements, one per dimension.
     pub const fn strides(&self) -> &'a [usize] {
         self.strides
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// True for a tensor without elements.
+    /// Returns true for a tensor without elements.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The bytes in row-major order when they already lie that way in memory; `None` means: gather them.
+    /// Returns the row-major bytes if the tensor is contiguous in memory; `None` means: gather them.
     pub fn contiguous_bytes(&self) -> Option<&'a [u8]> {
         if self.count == 0 {
             return Some(&[]);
@@ -140,21 +140,22 @@ impl<'a> TensorRef<'a> {
         self.storage.get(self.offset * size..(self.offset + self.count) * size)
     }
 
-    /// What the elements `range` of a row-major tensor are read from, and the place of the first in it; `None` where they are in
-    /// memory.
+    /// Returns the source of the elements `range` of a row-major tensor, and the position of the first in it; `None` if they are
+    /// in memory.
     pub(crate) fn far(&self, range: &Range<usize>) -> Option<(&'a dyn Bytes, usize)> {
         let (source, base) = self.source.filter(|_| self.storage.is_empty() && self.count > 0)?;
         Some((source, base + (self.offset + range.start) * self.dtype.size()))
     }
 
-    /// Tells where the bytes come from that so many elements have been read: memory that holds them may go.
+    /// Tells the source that this many elements have been read: the memory that holds them may be released.
     pub fn used(&self, elements: usize) {
         if let Some((source, _)) = self.source {
             source.used(elements * self.dtype.size());
         }
     }
 
-    /// Bytes of one element, by its place in row-major order. For a few elements; [`gather`](Self::gather) is for many.
+    /// Returns the bytes of one element, by its row-major position. For a few elements; [`gather`](Self::gather) is for
+    /// many.
     ///
     /// # Panics
     /// When the tensor has no such element.
@@ -170,7 +171,8 @@ impl<'a> TensorRef<'a> {
         &self.storage[at * size..(at + 1) * size]
     }
 
-    /// Row-major bytes, copied only where the tensor is not contiguous. For small tensors and tests.
+    /// Returns the row-major bytes, copied unless the tensor is contiguous. For small tensors and
+    /// tests.
     pub fn to_bytes(&self) -> Vec<u8> {
         if let Some(bytes) = self.contiguous_bytes() {
             return bytes.to_vec();
@@ -187,7 +189,7 @@ impl fmt::Debug for TensorRef<'_> {
     }
 }
 
-/// Whether elements lie one behind the other in row-major order.
+/// Returns true if the elements are contiguous in row-major order.
 pub fn is_row_major(shape: &[usize], strides: &[usize]) -> bool {
     let mut expected = 1;
     shape.iter().zip(strides).rev().filter(|&(&size, _)| size != 1).all(|(&size, &stride)| {
@@ -197,7 +199,7 @@ pub fn is_row_major(shape: &[usize], strides: &[usize]) -> bool {
     })
 }
 
-/// Number of elements of a layout that lies inside `available` bytes.
+/// Returns the number of elements of a layout that lies inside `available` bytes.
 fn check_layout(
     available: usize,
     dtype: DType,
@@ -227,24 +229,24 @@ fn check_layout(
     Ok(count)
 }
 
-/// Bytes that tensors lie in: a buffer, a mapped file, or a file that is read piece by piece.
+/// Bytes that hold tensors: a buffer, a mapped file, or a file read range by range.
 pub trait Bytes: Send + Sync {
-    /// How many there are.
+    /// Returns their number.
     fn size(&self) -> usize;
 
-    /// All of them, where they are in memory.
+    /// Returns all of them, if they are in memory.
     fn in_memory(&self) -> Option<&[u8]>;
 
-    /// Copies those from `at` on into `out`, where they are not in memory. Where that fails, `out` is filled with zeros and
-    /// [`fault`](Self::fault) says so from then on.
+    /// Copies the bytes starting at `at` into `out`, if they are not in memory. On failure, `out` is filled with zeros and
+    /// [`fault`](Self::fault) reports it from then on.
     fn read(&self, at: usize, out: &mut [u8]);
 
-    /// Why bytes could not be read, if some could not.
+    /// Returns the reason some bytes could not be read, if any.
     fn fault(&self) -> Option<String> {
         None
     }
 
-    /// Hears that so many bytes have been read, after which memory that holds them may go where they can be had again.
+    /// Notes that this many bytes have been read; memory that holds them may be released if they can be read again.
     fn used(&self, _bytes: usize) {}
 }
 
@@ -277,11 +279,11 @@ pub struct TensorData {
 }
 
 impl TensorData {
-    /// Checks and wraps a strided view of `storage[bytes]`; `strides` and `offset` count elements. Where the storage is not in memory,
-    /// the tensor has to be row-major.
+    /// Checks and wraps a strided view of `storage[bytes]`; `strides` and `offset` count elements. If the storage is not in memory,
+    /// the tensor must be row-major.
     ///
     /// # Errors
-    /// [`LayoutError`] when an element would lie outside `bytes`, or cannot be read from where it lies.
+    /// [`LayoutError`] when an element would lie outside `bytes`, or cannot be read from its location.
     pub fn strided(
         storage: Storage,
         bytes: Range<usize>,
@@ -303,7 +305,7 @@ impl TensorData {
         Ok(Self { storage, bytes, dtype, shape, strides, offset })
     }
 
-    /// Checks and wraps a row-major tensor that begins at the start of `storage[bytes]`.
+    /// Checks and wraps a row-major tensor at the start of `storage[bytes]`.
     ///
     /// # Errors
     /// As for [`TensorData::strided`].
@@ -332,11 +334,11 @@ impl TensorData {
         }
     }
 
-    /// The part of the tensor with the first `count` indices of `dimension`; all of it where there are no more, or no such dimension.
+    /// Returns the first `count` indices of `dimension`; the whole tensor if there are no more, or no such dimension.
     #[must_use]
     pub fn first_of(mut self, dimension: usize, count: usize) -> Self {
         if dimension > 0 && self.storage.in_memory().is_none() {
-            // What is read piece by piece has to be row-major.
+            // A tensor read range by range must be row-major.
             let bytes = self.view().to_bytes();
             if self.storage.fault().is_some() {
                 return self;
@@ -351,17 +353,17 @@ impl TensorData {
         self
     }
 
-    /// Why bytes of it could not be read, if some could not when they were asked for.
+    /// Returns the reason some requested bytes could not be read, if any.
     pub fn fault(&self) -> Option<String> {
         self.storage.fault()
     }
 
-    /// Element type.
+    /// Returns the dtype.
     pub const fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Sizes of the dimensions.
+    /// Returns the sizes of the dimensions.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }

@@ -1,4 +1,4 @@
-//! What a dump holds of one value: a tensor's record, a scalar, or the fact that there was none.
+//! Record of one value: a tensor's record, a scalar, or the fact that there was none.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Counts, DataKey, ExtremePlaces, Figure, RecordedDType, Sketch};
 
-/// A number as a dump states it, without loss.
+/// A number as stated in a dump, without loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
     /// Integer that fits 64 signed bits.
@@ -20,7 +20,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// The value as binary64; integers above 2^53 are rounded, false is 0 and true is 1.
+    /// Returns the value as binary64; integers above 2^53 are rounded, false is 0 and true is 1.
     pub fn as_f64(self) -> f64 {
         match self {
             Self::Int(v) => v as f64,
@@ -30,7 +30,7 @@ impl Number {
         }
     }
 
-    /// Equal as values: 1 equals 1.0, NaN equals NaN, integers are compared exactly.
+    /// Compares by value: 1 equals 1.0, NaN equals NaN, integers are compared exactly.
     pub fn same(self, other: Self) -> bool {
         match (self, other) {
             (Self::Int(a), Self::Int(b)) => a == b,
@@ -55,27 +55,28 @@ impl fmt::Display for Number {
     }
 }
 
-/// Statistics as recorded at capture. A missing one was not recorded for this type or version.
+/// Statistics as recorded at capture. Missing ones were not recorded for this dtype or version.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RecordedStatistics {
-    /// Largest element; for bool tensors whether any is true; for complex the largest modulus.
+    /// Largest element; for bool tensors true if any is true; for complex the largest modulus.
     pub max: Option<Number>,
-    /// Smallest element; for bool tensors whether all are true; for complex the smallest modulus.
+    /// Smallest element; for bool tensors true if all are true; for complex the smallest modulus.
     pub min: Option<Number>,
     /// Arithmetic mean.
     pub mean: Option<f64>,
-    /// Euclidean norm of all elements (of a 0-d tensor some tools record the value itself, with its sign).
+    /// Euclidean norm of all elements (for a 0-d tensor some tools record the value itself, with its
+    /// sign).
     pub norm: Option<f64>,
 }
 
 impl RecordedStatistics {
-    /// True when nothing was recorded.
+    /// Returns true if nothing was recorded.
     pub const fn is_empty(&self) -> bool {
         self.max.is_none() && self.min.is_none() && self.mean.is_none() && self.norm.is_none()
     }
 }
 
-/// [`RecordedStatistics`] in less memory, as records hold them.
+/// [`RecordedStatistics`] in less memory, as stored in records.
 #[derive(Clone, Copy, Default)]
 pub struct KeptStatistics {
     extremes: [u64; 2],
@@ -84,7 +85,7 @@ pub struct KeptStatistics {
     norm: Figure,
 }
 
-/// What the bits of a [`Number`] are.
+/// Interpretation of a [`Number`]'s bits.
 #[derive(Debug, Clone, Copy, Default)]
 enum NumberKind {
     #[default]
@@ -96,7 +97,7 @@ enum NumberKind {
 }
 
 impl KeptStatistics {
-    /// The statistics.
+    /// Returns the statistics.
     pub fn get(&self) -> RecordedStatistics {
         RecordedStatistics { max: self.max(), min: self.min(), mean: self.mean(), norm: self.norm() }
     }
@@ -121,7 +122,7 @@ impl KeptStatistics {
         self.norm.get()
     }
 
-    /// True when nothing was recorded.
+    /// Returns true if nothing was recorded.
     pub const fn is_empty(&self) -> bool {
         self.max().is_none() && self.min().is_none() && self.mean().is_none() && self.norm().is_none()
     }
@@ -168,12 +169,12 @@ impl fmt::Debug for KeptStatistics {
     }
 }
 
-/// A hash of 128 bits; unlike a `u128`, it needs no more alignment than its halves.
+/// A 128-bit hash; unlike a `u128`, it needs no more alignment than its halves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hash128([u64; 2]);
 
 impl Hash128 {
-    /// The hash as a number.
+    /// Returns the hash as a number.
     pub const fn bits(self) -> u128 {
         (self.0[0] as u128) << 64 | self.0[1] as u128
     }
@@ -190,7 +191,7 @@ impl From<u128> for Hash128 {
 /// Checksum of a tensor's bytes as recorded at capture.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Checksum {
-    /// CRC-32 of the contiguous bytes. Equal means equal in all likelihood.
+    /// CRC-32 of the contiguous bytes. Equal values very likely mean equal bytes.
     Crc32(u32),
     /// XOR of 8-byte words: unequal proves a difference, equal proves little.
     Xor(u64),
@@ -203,7 +204,7 @@ pub enum Checksum {
 }
 
 impl Checksum {
-    /// Of an xxh3-128.
+    /// Wraps an xxh3-128.
     pub fn of_hash(bits: u128) -> Self {
         Self::Xxh3(bits.into())
     }
@@ -221,51 +222,52 @@ impl fmt::Display for Checksum {
     }
 }
 
-/// How the remark of a capture begins on a tensor whose elements are nowhere: on the device `meta`, or released.
+/// Start of the capture's remark on a tensor without elements in memory: on the device `meta`, or released.
 pub const NO_DATA: &str = "no data";
 
-/// What a dump says of a tensor besides its values.
+/// Properties of a tensor besides its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorMetadata {
-    /// Element type at capture.
+    /// Dtype at capture.
     pub dtype: RecordedDType,
     /// Sizes of the dimensions; empty for a scalar.
     pub shape: Arc<[u64]>,
-    /// Steps in elements from one index to the next in each dimension, as at capture; `None` when not recorded.
+    /// Strides in elements, as at capture; `None` if not recorded.
     pub strides: Option<Box<[i64]>>,
-    /// Where the tensor was (`cuda:0`, `npu:3`), as recorded; `None` when not recorded.
+    /// Device of the tensor (`cuda:0`, `npu:3`), as recorded; `None` if not recorded.
     pub device: Option<Box<str>>,
-    /// Whether autograd tracked the tensor; `None` when not recorded.
+    /// True if autograd tracked the tensor; `None` if not recorded.
     pub requires_grad: Option<bool>,
     /// Placement of a distributed tensor, as text; `None` for plain tensors.
     pub placement: Option<Box<str>>,
-    /// Private format of a device that the elements are still in (`FRACTAL_Z`), where the way to the logical tensor is not known. Elements
-    /// of two formats do not answer one another, even where the shapes agree.
+    /// Private device format that the elements are still in (`FRACTAL_Z`), if the conversion to the logical tensor is unknown. Different
+    /// formats cannot be compared elementwise, even if the shapes agree.
     pub layout: Option<Box<str>>,
-    /// How far mean, norm and sketch may be off relative to the norm; `None` where they were summed in binary64, or nothing was said.
+    /// Error bound of mean, norm and sketch relative to the norm; `None` if they were summed in binary64, or nothing was recorded.
     pub sum_error: Option<f64>,
     /// A remark of the capture (`beyond the byte budget`, `quantised`).
     pub note: Option<Box<str>>,
-    /// Why not even type and shape could be read, though the file has the name; those given here stand for nothing then.
+    /// Reason not even dtype and shape could be read, though the file has the name; the values here are then
+    /// meaningless.
     pub damage: Option<Box<str>>,
 }
 
-/// What a dump holds of one tensor. Reads and writes of the metadata go through to it (`record.shape`).
+/// Record of one tensor. It dereferences to the metadata, for reads and writes (`record.shape`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorRecord {
-    /// Shared by the tensors that are alike, where the reader sees to it: a part holds hundreds of thousands of records, and few kinds.
+    /// Shared by similar tensors, if the reader deduplicates: a part holds hundreds of thousands of records of few kinds.
     pub metadata: Arc<TensorMetadata>,
     /// Statistics, as far as recorded.
     pub statistics: KeptStatistics,
-    /// Where the greatest and the least element are; `None` when not recorded.
+    /// Positions of the greatest and the least element; `None` if not recorded.
     pub places: Option<ExtremePlaces>,
-    /// Checksum of the bytes; `None` when not recorded.
+    /// Checksum of the bytes; `None` if not recorded.
     pub checksum: Option<Checksum>,
-    /// Key under which the [`TensorStore`](super::TensorStore) of the rank holds the data; `None` when no data was recorded.
+    /// Key under which the [`TensorStore`](super::TensorStore) of the rank holds the data; `None` if no data was recorded.
     pub data: Option<DataKey>,
-    /// Elements by kind; `None` when not recorded. Where they are, the statistics are those of the finite elements. Shared like the metadata.
+    /// Elements by kind; `None` if not recorded. If recorded, the statistics cover the finite elements. Shared like the metadata.
     pub counts: Option<Arc<Counts>>,
-    /// Signed sums; `None` when not recorded. Shared by the slots that hold the same tensor.
+    /// Signed sums; `None` if not recorded. Shared by the slots that hold the same tensor.
     pub sketch: Option<Arc<Sketch>>,
 }
 
@@ -277,7 +279,7 @@ impl Deref for TensorRecord {
     }
 }
 
-/// Writes to a copy of its own where others share the metadata.
+/// Copies the metadata before writing if it is shared.
 impl DerefMut for TensorRecord {
     fn deref_mut(&mut self) -> &mut TensorMetadata {
         Arc::make_mut(&mut self.metadata)
@@ -285,7 +287,7 @@ impl DerefMut for TensorRecord {
 }
 
 impl TensorMetadata {
-    /// Of a tensor of which nothing but type and shape is known.
+    /// Creates metadata with only dtype and shape known.
     pub fn new(dtype: RecordedDType, shape: Arc<[u64]>) -> Self {
         Self {
             dtype,
@@ -303,13 +305,13 @@ impl TensorMetadata {
 }
 
 impl TensorRecord {
-    /// A tensor of which nothing but type and shape was recorded.
+    /// Creates a record of a tensor with only dtype and shape recorded.
     pub fn new(dtype: RecordedDType, shape: Arc<[u64]>) -> Self {
         TensorMetadata::new(dtype, shape).into()
     }
 
-    /// Why nothing is known of the elements although there are some: the capture tried to measure them and could not. `None` where
-    /// something is known, and where there was nothing to measure: no elements, or none in memory.
+    /// Returns the reason nothing is known of the elements although there are some: the capture tried to measure them and failed.
+    /// `None` if something is known, or if there was nothing to measure: no elements, or none in memory.
     pub fn unmeasured(&self) -> Option<&str> {
         let known = self.counts.is_some()
             || !self.statistics.is_empty()
@@ -319,28 +321,29 @@ impl TensorRecord {
         self.note.as_deref().filter(|note| !known && !self.is_empty() && !note.starts_with(NO_DATA))
     }
 
-    /// Number of elements; saturates, since the shape comes from a file.
+    /// Returns the number of elements; saturates, since the shape comes from a file.
     pub fn len(&self) -> u64 {
         self.shape.iter().fold(1, |count, &size| count.saturating_mul(size))
     }
 
-    /// Sizes without those of 1, which change no element's place: tensors that agree in these hold the same elements.
+    /// Returns the sizes other than 1. Sizes of 1 do not affect the element order, so tensors with equal squeezed
+    /// shapes hold the same elements.
     pub fn squeezed_shape(&self) -> Vec<u64> {
         self.shape.iter().copied().filter(|&size| size != 1).collect()
     }
 
-    /// [`coordinates`] in this shape.
+    /// Returns the [`coordinates`] in this shape.
     pub fn coordinates(&self, place: u64) -> Option<Vec<u64>> {
         coordinates(place, &self.shape)
     }
 
-    /// True for a tensor without elements.
+    /// Returns true for a tensor without elements.
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)
     }
 }
 
-/// A tensor of which nothing but this was recorded.
+/// Wraps metadata of a tensor of which nothing else was recorded.
 impl From<TensorMetadata> for TensorRecord {
     fn from(metadata: TensorMetadata) -> Self {
         Self {
@@ -355,7 +358,8 @@ impl From<TensorMetadata> for TensorRecord {
     }
 }
 
-/// Index in each dimension of the element at `place` in row-major order; `None` where there is none.
+/// Returns the index in each dimension of the element at `place` in row-major order; `None` if there
+/// is none.
 pub fn coordinates(place: u64, shape: &[u64]) -> Option<Vec<u64>> {
     let mut rest = place;
     let mut at = vec![0; shape.len()];
@@ -379,7 +383,7 @@ pub enum Scalar {
     Printed(Box<Printed>),
 }
 
-/// A value of some type, as text.
+/// A value of any type, as text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Printed {
     /// Type name as recorded.
@@ -389,7 +393,7 @@ pub struct Printed {
 }
 
 impl Scalar {
-    /// A value of the type `kind` that prints as `text`.
+    /// Creates a value of the type `kind` that prints as `text`.
     pub fn printed(kind: impl Into<Box<str>>, text: impl Into<Box<str>>) -> Self {
         Self::Printed(Box::new(Printed { kind: kind.into(), text: text.into() }))
     }
@@ -410,7 +414,7 @@ impl fmt::Display for Scalar {
 /// One recorded value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// A tensor; one record where several slots hold the same.
+    /// A tensor; slots that hold the same one share a record.
     Tensor(Arc<TensorRecord>),
     /// A scalar argument or result.
     Scalar(Scalar),
@@ -421,7 +425,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The tensor record, if it is one.
+    /// Returns the tensor record, if it is one.
     pub fn tensor(&self) -> Option<&TensorRecord> {
         match self {
             Self::Tensor(record) => Some(record),

@@ -1,19 +1,18 @@
-//! Dumps and files that are read from a copy: what they are called, which is what errors and reports say, and where the copy lies.
+//! Dumps and files that are read from a copy: errors and reports use the original name, reading uses the location of the copy.
 
 use std::path::{Path, PathBuf};
 
 use probe_dump::ReadError;
 
-/// Folders of copies, by the name of what was copied. Names are paths as well, such as `s3://bucket/run`; a path that is below none of them is where
-/// it says.
+/// Folders of copies, by the name of the original. Names are paths too, such as `s3://bucket/run`; a path below none of them is read in place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Copies {
-    /// Name and place.
+    /// Name and location.
     folders: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Copies {
-    /// From now on, what is called `name` or lies below it is read at `place`.
+    /// Reads anything called `name`, or below it, at `place` from now on.
     pub fn add(&mut self, name: impl Into<PathBuf>, place: impl Into<PathBuf>) {
         let folder = (name.into(), place.into());
         if !self.folders.contains(&folder) {
@@ -21,34 +20,34 @@ impl Copies {
         }
     }
 
-    /// Whether `path` is the name of something that is read from a copy.
+    /// Returns true if `path` names something that is read from a copy.
     pub fn hold(&self, path: &Path) -> bool {
         self.folders.iter().any(|(name, _)| path.starts_with(name))
     }
 
-    /// Where to read what is called `path`.
+    /// Returns the location to read for the name `path`.
     pub fn place(&self, path: &Path) -> PathBuf {
         moved(path, self.folders.iter().map(|(name, place)| (name, place)))
     }
 
-    /// What the file or folder at `path` is called.
+    /// Returns the name of the file or folder at `path`.
     pub fn name(&self, path: &Path) -> PathBuf {
         moved(path, self.folders.iter().map(|(name, place)| (place, name)))
     }
 
-    /// The error with the name of what it is about.
+    /// Replaces the path in the error by the name of the original.
     pub fn called(&self, error: ReadError) -> ReadError {
         let name = self.name(error.path());
         error.about(name)
     }
 }
 
-/// `path` with the first of the pairs that it begins with exchanged.
+/// Replaces the prefix of `path` that equals the left side of a pair by its right side; the first match wins.
 fn moved<'a>(path: &Path, mut pairs: impl Iterator<Item = (&'a PathBuf, &'a PathBuf)>) -> PathBuf {
     pairs
         .find_map(|(from, to)| {
             let rest = path.strip_prefix(from).ok()?;
-            // Nothing is joined to a name without a need: `join("")` would add a separator.
+            // Avoids joining an empty rest: `join("")` would append a separator.
             Some(if rest.as_os_str().is_empty() { to.clone() } else { to.join(rest) })
         })
         .unwrap_or_else(|| path.to_path_buf())

@@ -1,4 +1,4 @@
-//! A report file that is not there yet: written under a temporary name, put in place when it is whole.
+//! A report file in progress: written under a temporary name, moved into place once complete.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,7 +10,8 @@ use tempfile::NamedTempFile;
 
 use super::ReportError;
 
-/// A file being written beside its target. Dropped without [`Draft::place`] it leaves nothing behind.
+/// A file being written next to its target. Dropping it without [`Draft::place`] leaves nothing
+/// behind.
 #[derive(Debug)]
 pub struct Draft {
     file: NamedTempFile,
@@ -18,14 +19,14 @@ pub struct Draft {
     _listed: Listed,
 }
 
-/// Temporary files of this process that are not in place yet.
+/// Temporary files of this process that have not been moved into place.
 static UNPLACED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn unplaced() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     UNPLACED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps a file among the unplaced ones.
+/// Keeps a file in the list of unplaced ones.
 #[derive(Debug)]
 struct Listed(PathBuf);
 
@@ -35,17 +36,17 @@ impl Drop for Listed {
     }
 }
 
-/// Keeps drafts from being created.
+/// Prevents new drafts while it exists.
 #[derive(Debug)]
 pub struct Discarded(
     #[expect(dead_code, reason = "held for its lock")] MutexGuard<'static, BTreeSet<PathBuf>>,
 );
 
-/// Removes the temporary files of every draft of this process, for one that is about to end: their destructors will not run.
+/// Removes the temporary files of all drafts; for a process about to end, whose destructors will not run.
 pub fn discard_drafts() -> Discarded {
     let mut files = unplaced();
     for path in std::mem::take(&mut *files) {
-        // One that has just been put in place, or removed by its owner, is no longer there.
+        // One that was just placed, or removed by its owner, no longer exists.
         _ = fs::remove_file(path);
     }
     Discarded(files)
@@ -62,7 +63,7 @@ impl Draft {
         }
         let mut builder = tempfile::Builder::new();
         builder.prefix(".probe-").suffix(".part");
-        // Reports are for others to read too: what the umask grants, not the owner alone.
+        // Reports are meant for others too: permissions follow the umask, not owner-only.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let mut files = unplaced();
@@ -77,22 +78,22 @@ impl Draft {
         self.file.as_file_mut()
     }
 
-    /// Where the file will stand.
+    /// Returns the final path of the file.
     pub fn target(&self) -> &Path {
         &self.target
     }
 
-    /// The folder where the file will stand.
+    /// Returns the folder of the final path.
     pub fn folder(&self) -> &Path {
         folder(&self.target)
     }
 
-    /// The error for this file when the system refused.
+    /// Returns an I/O error for this file.
     pub fn refused(&self, error: io::Error) -> ReportError {
         ReportError::io(&self.target, error)
     }
 
-    /// Puts the file in place of whatever stood there.
+    /// Moves the file into place, replacing any existing one.
     ///
     /// # Errors
     /// [`ReportError::Io`] when the system refuses; nothing is left behind then.

@@ -1,4 +1,4 @@
-//! Why a report could not be written.
+//! Errors while writing a report.
 
 use std::io;
 use std::path::{Path, PathBuf};

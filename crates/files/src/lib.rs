@@ -1,5 +1,5 @@
-//! Files on disk, whatever is in them: bytes that are mapped or read under limits, copies of what lies elsewhere, files of settings, and
-//! files that are written.
+//! Files on disk, regardless of content: bytes mapped or read within limits, copies of remote files, settings files, and files being
+//! written.
 
 mod copies;
 mod draft;

@@ -1,15 +1,15 @@
-//! Bytes of files: the only place that maps them into memory.
+//! File contents: the only module that maps files into memory.
 //!
-//! Below [`MAP_FROM_BYTES`] a file is read into a buffer, from there it is mapped, because the price of a map and its
-//! page faults is paid back only then. [`FileAccess::Read`] maps nothing: large files are then read piece by piece, at
-//! the place asked for, which is slower but survives a file that shrinks while it is read. Tensors in them are read while they are
-//! measured, a mebibyte at a time for each thread.
+//! A file below [`MAP_FROM_BYTES`] is read into a buffer; larger files are mapped, since the cost of a map and its page faults
+//! pays off only for them. With [`FileAccess::Read`] nothing is mapped: large files are read range by range on demand, which is
+//! slower but survives a file that shrinks meanwhile. Their tensors are read while they are measured, one mebibyte at a time per
+//! thread.
 //!
-//! Pages of a mapped file count as memory of this process once they are touched. They are given back whenever 64 MiB of the
-//! file have been used, so that a comparison holds little of what it reads.
+//! Touched pages of a mapped file count as memory of this process. They are given back after every 64 MiB used, so that a
+//! comparison keeps little of what it reads.
 //!
-//! Only regular files are opened: a named pipe would block for ever, a device may never end. Late files ([`late`]) are always read piece by
-//! piece.
+//! Only regular files are opened: a named pipe would block forever, a device may never end. Late files ([`late`]) are always read range by
+//! range.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -22,28 +22,28 @@ use std::sync::{Arc, OnceLock};
 use super::late::{self, Pieces, Wanted};
 use probe_dump::{Bytes, ReadError, Storage};
 
-/// Smallest file that is mapped rather than read, in bytes.
+/// Size from which a file is mapped rather than read, in bytes.
 pub const MAP_FROM_BYTES: u64 = 256 << 10;
 
-/// Bytes of a mapped file that are used before its pages are given back.
+/// Number of bytes of a mapped file used before its pages are given back.
 const HELD_BYTES: usize = 64 << 20;
 
-/// Smallest tensor that is left in its file until it is measured, where files are not mapped, in bytes.
+/// Size from which a tensor stays in its unmapped file until it is measured, in bytes.
 const FAR_FROM_BYTES: usize = 4 << 20;
 
-/// How the bytes of large files are reached.
+/// Access to the bytes of large files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum FileAccess {
-    /// Large files are mapped. A file that is cut short while it is mapped ends the process, so this is for files that
-    /// are complete and on a local disk.
+    /// Large files are mapped. Truncating a mapped file kills the process, so this is for files that are complete and
+    /// on a local disk.
     #[default]
     Map,
-    /// Nothing is mapped. For network file systems and for files that may still change.
+    /// Nothing is mapped. For network file systems and files that may still change.
     Read,
 }
 
-/// The whole file as one storage.
+/// Opens the whole file as one storage.
 ///
 /// # Errors
 /// [`ReadError::Io`] when the system refuses, [`ReadError::Usage`] when `path` is not a regular file.
@@ -59,13 +59,13 @@ pub fn open(path: &Path, access: FileAccess) -> Result<Storage, ReadError> {
     }
 }
 
-/// The bytes of a file for this process to change. Changes stay private: the file keeps its bytes, and of a mapped file only
-/// the pages that are written to take memory.
+/// Bytes of a file that this process may modify. Changes stay private: the file is not changed, and only modified pages of a
+/// mapped file take memory.
 #[derive(Debug)]
 pub enum PrivateBytes {
     /// Read into memory.
     Buffer(Vec<u8>),
-    /// Mapped, copied page by page as it is written to.
+    /// Mapped, copied page by page on write.
     Mapped(memmap2::MmapMut),
 }
 
@@ -89,7 +89,7 @@ impl DerefMut for PrivateBytes {
     }
 }
 
-/// The whole file, for this process to change.
+/// Opens the whole file for private modification.
 ///
 /// # Errors
 /// As for [`open`].
@@ -101,14 +101,14 @@ pub fn open_private(path: &Path, access: FileAccess) -> Result<PrivateBytes, Rea
     if len < MAP_FROM_BYTES || access == FileAccess::Read {
         return read_buffer(path, &file, len).map(PrivateBytes::Buffer);
     }
-    // SAFETY: the map is private and copied on writing, so the file is never changed and no other process sees our writes.
-    // What may go wrong is the same as for a read-only map: see `map`.
+    // SAFETY: the map is private and copied on write, so the file is never changed and no other process sees our writes.
+    // The risks are those of a read-only map: see `map`.
     #[expect(unsafe_code, reason = "mapping a file is the point of this module")]
     let map = unsafe { memmap2::MmapOptions::new().map_copy(&file) };
     map.map(PrivateBytes::Mapped).map_err(|e| ReadError::io(path, e))
 }
 
-/// A file from which ranges can be taken, without copying where it is mapped or already in a buffer.
+/// A file that hands out ranges, without copying if it is mapped or already in a buffer.
 pub struct Source {
     path: Box<Path>,
     len: u64,
@@ -151,11 +151,11 @@ impl Bytes for Mapped {
 impl Mapped {
     #[cfg(unix)]
     fn give_back(&self) {
-        // SAFETY: the map is shared with the file and never written to, so a page that is dropped is read from the file again, with
-        // the same bytes, when somebody touches it: those who read at this moment see nothing of it.
+        // SAFETY: the map is shared with the file and never written to, so a dropped page is reread from the file with the same
+        // bytes when touched again: concurrent readers notice nothing.
         #[expect(unsafe_code, reason = "mapping a file is the point of this module")]
         let advised = unsafe { self.map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
-        // A system that does not take the advice keeps the pages, as it would have.
+        // A system that ignores the advice simply keeps the pages.
         drop(advised);
     }
 
@@ -163,10 +163,10 @@ impl Mapped {
     fn give_back(&self) {}
 }
 
-/// Bytes of a file that stay there until they are asked for.
+/// Bytes that stay in their file until requested.
 struct Far {
     file: Arc<dyn Pieces>,
-    /// Of the first byte.
+    /// File offset of the first byte.
     start: u64,
     size: usize,
     fault: OnceLock<String>,
@@ -184,7 +184,7 @@ impl Bytes for Far {
     fn read(&self, at: usize, out: &mut [u8]) {
         if let Err(error) = self.file.read_at(self.start + at as u64, out) {
             out.fill(0);
-            // Only the first is told.
+            // Only the first fault is reported.
             _ = self.fault.set(error.to_string());
         }
     }
@@ -199,17 +199,18 @@ impl Bytes for Far {
 pub struct Section {
     /// Bytes that contain the section.
     pub storage: Storage,
-    /// Where in them it lies.
+    /// Position within these bytes.
     pub range: Range<usize>,
 }
 
 impl Section {
-    /// The bytes of the section; none where they are not in memory, as those of [`Source::data`] need not be.
+    /// Returns the bytes of the section; empty if they are not in memory, which [`Source::data`] does not
+    /// guarantee.
     pub fn bytes(&self) -> &[u8] {
         self.storage.in_memory().and_then(|all| all.get(self.range.clone())).unwrap_or(&[])
     }
 
-    /// The section with its bytes in memory.
+    /// Loads the bytes of the section into memory.
     ///
     /// # Errors
     /// The system's reason when they cannot be read.
@@ -245,7 +246,7 @@ impl Source {
             FileAccess::Map => Content::Whole(map(path, &file)?),
             FileAccess::Read => Content::Pieces(Arc::new(file)),
         };
-        // A file that grew or shrank between the two calls counts with the bytes that were really seen.
+        // If the file grew or shrank between the two calls, the bytes actually read count.
         let len = match &content {
             Content::Whole(storage) => storage.size() as u64,
             Content::Pieces(_) => len,
@@ -253,34 +254,34 @@ impl Source {
         Ok(Self { path: path.into(), len, content })
     }
 
-    /// Takes bytes that are already in memory; `path` is what errors will name.
+    /// Wraps bytes that are already in memory; `path` is used in errors.
     pub fn from_storage(path: &Path, storage: Storage) -> Self {
         let len = storage.size() as u64;
         Self { path: path.into(), len, content: Content::Whole(storage) }
     }
 
-    /// The same bytes; `path` is what errors will name.
+    /// Returns the same bytes under another name; `path` is used in errors.
     #[must_use]
     pub fn called(self, path: &Path) -> Self {
         Self { path: path.into(), ..self }
     }
 
-    /// What errors name.
+    /// Returns the path used in errors.
     pub const fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// True for a file without content.
+    /// Returns true if the file is empty.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes of `range`; `what` says in errors what lies there.
+    /// Returns the bytes of `range`; `what` describes them in errors.
     ///
     /// # Errors
     /// [`ReadError::Format`] when the range does not lie inside the file, [`ReadError::Io`] when reading it fails.
@@ -290,17 +291,17 @@ impl Source {
             (range, Content::Pieces(file)) => (file, range.start, range.len()),
         };
         file.ready(range).map_err(|e| ReadError::io(&*self.path, e))?;
-        // Bounded by the size of the file, which was checked above.
+        // Bounded by the file size, which was checked above.
         let mut buffer = vec![0; size];
         file.read_at(start as u64, &mut buffer).map_err(|e| ReadError::io(&*self.path, e))?;
         Ok(Section { storage: Arc::new(buffer), range: 0..size })
     }
 
-    /// As [`section`](Self::section), for the data of a tensor: where the file is read in pieces, a large one stays in it until it is
-    /// measured.
+    /// Like [`section`](Self::section), for tensor data: in a file read by ranges, large data stays there until it is measured.
     ///
     /// # Errors
-    /// As for [`section`](Self::section); what fails later is the [`fault`](Bytes::fault) of the storage.
+    /// As for [`section`](Self::section); later failures become the [`fault`](Bytes::fault) of the
+    /// storage.
     pub fn data(&self, range: Range<u64>, what: &str) -> Result<Section, ReadError> {
         let place = self.within(&range, what)?;
         match &self.content {
@@ -314,7 +315,7 @@ impl Source {
         }
     }
 
-    /// `range`, if it lies inside the file.
+    /// Returns `range` if it lies inside the file.
     fn within(&self, range: &Range<u64>, what: &str) -> Result<Range<usize>, ReadError> {
         let outside = || {
             let Range { start, end } = *range;
@@ -338,13 +339,13 @@ impl fmt::Debug for Source {
     }
 }
 
-/// Opens a regular file, and tells its length.
+/// Opens a regular file and returns its length.
 ///
 /// # Errors
 /// As for [`open`].
 pub fn open_regular(path: &Path) -> Result<(File, u64), ReadError> {
-    // Asked before opening, because opening a pipe without a writer blocks; asked again after, because the name may
-    // point elsewhere by then.
+    // Checked before opening, because opening a pipe without a writer blocks, and again afterwards, because the
+    // name may refer to another file by then.
     regular_len(path, &fs::metadata(path).map_err(|e| ReadError::io(path, e))?)?;
     let file = File::open(path).map_err(|e| ReadError::io(path, e))?;
     let len = regular_len(path, &file.metadata().map_err(|e| ReadError::io(path, e))?)?;
@@ -361,7 +362,7 @@ fn regular_len(path: &Path, metadata: &fs::Metadata) -> Result<u64, ReadError> {
     }
 }
 
-/// All of a late file, if there is one at `path`.
+/// Returns the whole content of the late file at `path`, if there is one.
 fn late_whole(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
     let Some((file, len)) = late::open(path) else { return Ok(None) };
     let read = || {
@@ -381,16 +382,16 @@ fn read_buffer(path: &Path, file: &File, len: u64) -> Result<Vec<u8>, ReadError>
         ReadError::format(path, format!("{len} bytes are more than this machine can address"))
     })?;
     let mut buffer = Vec::with_capacity(capacity);
-    // `take` ends the loop at the known size, without one more call to learn that nothing follows.
+    // `take` ends the loop at the known size, saving one more call to detect the end.
     file.take(len).read_to_end(&mut buffer).map_err(|e| ReadError::io(path, e))?;
     Ok(buffer)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the file the lint points to")]
 fn map(path: &Path, file: &File) -> Result<Storage, ReadError> {
-    // SAFETY: the map is read-only and private to this process. What may go wrong: if another process cuts the file
-    // short, touching the lost pages raises SIGBUS, and if it rewrites the file, bytes change under a shared slice.
-    // `FileAccess::Read` exists for such files, and every reader checks sizes against the length at opening.
+    // SAFETY: the map is read-only and private to this process. The risks: if another process truncates the file,
+    // touching the lost pages raises SIGBUS, and if it rewrites the file, bytes change under a shared slice.
+    // `FileAccess::Read` exists for such files, and every reader checks sizes against the length on opening.
     #[expect(unsafe_code, reason = "mapping a file is the point of this module")]
     let map = unsafe { memmap2::Mmap::map(file) };
     let map = map.map_err(|e| ReadError::io(path, e))?;

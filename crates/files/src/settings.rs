@@ -1,11 +1,12 @@
-//! Files that a user writes to set a comparison up: tolerances, mappings, noise, expectations. Text, read whole.
+//! Settings files that a user writes for a comparison: tolerances, mappings, noise, expectations. Text, read
+//! whole.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Copies;
 
-/// A file of settings that cannot be used.
+/// A settings file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
@@ -17,7 +18,7 @@ pub enum SettingsError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The file is not of the form that is wanted.
+    /// The file does not have the expected format.
     #[error("{}: {message}", path.display())]
     Format {
         /// The file.
@@ -28,7 +29,7 @@ pub enum SettingsError {
 }
 
 impl SettingsError {
-    /// The error with the name of the file, where a copy of it was read.
+    /// Replaces the path in the error by the file's name, if a copy of it was read.
     #[must_use]
     pub fn called(self, copies: &Copies) -> Self {
         match self {
@@ -38,7 +39,7 @@ impl SettingsError {
     }
 }
 
-/// What `parse` makes of the text of a file.
+/// Parses the text of a file with `parse`.
 ///
 /// # Errors
 /// [`SettingsError`] that names the file, with the system's reason or that of `parse`.

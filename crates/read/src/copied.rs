@@ -1,4 +1,4 @@
-//! Dumps that are read from a copy: errors and reports say what was copied.
+//! Dumps that are read from a copy: errors and reports use the original name.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use probe_dump::{Dump, PartKey, PartReader, Rank, TensorData, TensorStore};
 use probe_files::Copies;
 use probe_files::map::FileAccess;
 
-/// Opens what is called `path`, as [`open`] does; errors and reports say its name.
+/// Opens what is called `path`, like [`open`]; errors and reports use that name.
 ///
 /// # Errors
 /// As for [`open`].
@@ -25,7 +25,7 @@ pub fn open_called(path: &Path, copies: &Copies, access: FileAccess) -> Result<D
     })
 }
 
-/// Reads parts of a copy. Places of parts are those of the copy.
+/// Reads parts of a copy. The paths of parts are those of the copy.
 struct Copied {
     reader: Box<dyn PartReader>,
     copies: Copies,

@@ -1,4 +1,4 @@
-//! What a path holds: told from folder names, file names and, for tensor files, content.
+//! Detects the format of a path from folder names, file names and, for tensor files, content.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use probe_dump::Dump;
 use probe_files::limits;
 use probe_files::map::FileAccess;
 
-/// What can be given, for error messages.
+/// Accepted inputs, for error messages.
 const EXPECTED: &str = "expected a dump folder (step*/rank* with ops.parquet or dump.json, or dump files of CANN), one of these files, or tensors (.safetensors, .pt, .pth, .bin, .npy, .npz, or a folder of them)";
 
 /// Opens whatever is at `path`.
@@ -52,7 +52,7 @@ fn open_folder(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
         return Ok(native::open(path, found, access));
     }
     let found = msprobe::find_parts(path)?;
-    // Step folders alone are those of either tool.
+    // Step folders alone may come from either tool.
     if !found.as_ref().is_some_and(msprobe::Found::holds_parts) && cann::recognises(path) {
         return Ok(cann::open(path, cann::find_parts(path)?, access));
     }
@@ -77,7 +77,7 @@ fn open_folder(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
     Err(ReadError::usage(path, format!("no dump here: {found}; {EXPECTED}")))
 }
 
-/// A JSON file under another name than the usual one, which is not the index of a sharded checkpoint.
+/// Returns true for a JSON file with an unusual name that is not the index of a sharded checkpoint.
 fn is_other_index(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.ends_with(".json") && !name.ends_with(".index.json")

@@ -1,6 +1,7 @@
-//! Anything on disk becomes a [`Dump`](probe_dump::Dump): detection, and one reader a format.
+//! Turns any input on disk into a [`Dump`](probe_dump::Dump): format detection, and one reader per
+//! format.
 //!
-//! Nothing read here is executed, and no size in a file is believed before it is checked against the file itself.
+//! Nothing read here is executed, and every size in a file is checked against the file itself before it is used.
 
 pub mod archive;
 pub mod cann;

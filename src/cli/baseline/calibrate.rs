@@ -105,7 +105,7 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<Exit> {
     Ok(if sound { Exit::Agree } else { Exit::Differ })
 }
 
-/// The files of one run: a path, or several with commas.
+/// Opens the files of one run: a path, or several separated by commas.
 fn opened(given: &Path) -> anyhow::Result<Run> {
     let text = given.to_string_lossy();
     let paths = if given.exists() || !text.contains(',') {
@@ -116,7 +116,8 @@ fn opened(given: &Path) -> anyhow::Result<Run> {
     Ok(Run::open(&paths, FileAccess::Map)?)
 }
 
-/// Holds the other runs against the first, and the first with something moved against itself.
+/// Compares the other runs with the first, and the first with a copy of itself in which something
+/// is moved.
 fn trials(
     runs: &[Run],
     scalars: &[Spread],

@@ -46,7 +46,7 @@ pub(super) fn run(args: &DiffArgs) -> anyhow::Result<Exit> {
     Ok(if found.different == 0 && found.environment.is_empty() { Exit::Agree } else { Exit::Differ })
 }
 
-/// What differs, largest change first.
+/// Lists the differences, largest change first.
 pub(super) fn text(found: &Comparison, top: usize) -> String {
     let differ = if found.different == 1 { "value differs" } else { "values differ" };
     let mut text = format!("{} {differ}, {} equal\n", found.different, found.equal);

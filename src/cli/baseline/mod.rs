@@ -1,4 +1,4 @@
-//! `probe baseline`: makes, shows and changes what a gate holds runs against.
+//! `probe baseline`: creates, shows and changes the baselines of gates.
 
 mod calibrate;
 mod diff;
@@ -45,7 +45,7 @@ enum BaselineCommand {
     Calibrate(calibrate::CalibrateArgs),
 }
 
-// Who makes a baseline and why. No text of the help, which a comment for documentation would become.
+// Author and reason of a baseline. Not a doc comment, which would become part of the help text.
 #[derive(Debug, Args)]
 struct Origin {
     /// Author [default: as given by CI or the system].
@@ -62,7 +62,7 @@ struct Origin {
 }
 
 impl Origin {
-    /// The entry of the baseline's history for what is done now.
+    /// Returns the entry for the current action in the baseline's history.
     fn entry(&self, action: &str, reason: &str, from: &[PathBuf]) -> Provenance {
         let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Provenance {
@@ -89,7 +89,7 @@ pub(super) fn run(args: &BaselineArgs) -> anyhow::Result<Exit> {
     }
 }
 
-/// What files hold, with everything that could be read; what could not is refused.
+/// Makes a baseline from files, all of which must be readable.
 fn made(paths: &[PathBuf], environment: Option<&Path>, steps: &NumberSet) -> anyhow::Result<Made> {
     let made = make(paths, environment, steps, FileAccess::Map)?;
     if let Some(Incomplete { place, reason }) = made.incomplete.first() {
@@ -98,7 +98,8 @@ fn made(paths: &[PathBuf], environment: Option<&Path>, steps: &NumberSet) -> any
     Ok(made)
 }
 
-/// A side of a comparison of baselines: the history and the set-up of a file stay, anything else is read as `save` does.
+/// Reads a side of a baseline comparison: a baseline file keeps its history and set-up, anything else is read as `save`
+/// does.
 fn side(path: &PathBuf) -> anyhow::Result<Baseline> {
     if path.is_file() && Baseline::is_one(path) {
         return Ok(Baseline::read(path)?);
@@ -106,7 +107,7 @@ fn side(path: &PathBuf) -> anyhow::Result<Baseline> {
     Ok(make(std::slice::from_ref(path), None, &NumberSet::default(), FileAccess::Map)?.baseline)
 }
 
-/// Refuses values that are not finite, unless there is a reason to record them.
+/// Rejects non-finite values, unless there is a reason to record them.
 fn finite(baseline: &Baseline, reason: Option<&str>) -> anyhow::Result<()> {
     let nonfinite = baseline.nonfinite();
     match (nonfinite.first(), reason) {
@@ -120,7 +121,7 @@ fn finite(baseline: &Baseline, reason: Option<&str>) -> anyhow::Result<()> {
     }
 }
 
-/// The name of a baseline without its ending.
+/// Returns the name of a baseline without its extension.
 fn stem(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.strip_suffix(ENDING).unwrap_or(&name);
@@ -129,7 +130,7 @@ fn stem(path: &Path) -> String {
         .collect()
 }
 
-/// The folder that a file is in.
+/// Returns the folder that contains a file.
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

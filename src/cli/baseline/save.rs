@@ -104,7 +104,7 @@ pub(super) fn run(args: &SaveArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Agree)
 }
 
-/// Packs the sketches of the one dump among the runs.
+/// Packs the sketches of the only dump among the runs.
 pub(super) fn packed(runs: &[PathBuf], output: &std::path::Path) -> anyhow::Result<String> {
     let mut dumps = runs.iter().filter(|path| path.is_dir());
     let (Some(dump), None) = (dumps.next(), dumps.next()) else {

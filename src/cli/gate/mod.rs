@@ -23,7 +23,7 @@ use crate::gate::{GateOptions, GateOutcome, Kind, Policy, gate, history};
 use crate::report::gate::{GateFormat, GateReports, GateTextOptions, answer, page, render};
 use narrow::NarrowOptions;
 
-/// Folder of the reports, where none is given.
+/// Default folder of the reports.
 const OUTPUT: &str = "probe-gate";
 
 /// Variable with the file that GitHub shows as the summary of a job.
@@ -195,7 +195,7 @@ fn options(args: &GateArgs, policy: &Policy) -> anyhow::Result<GateOptions> {
         .iter()
         .map(|path| ("baseline", path))
         .chain(args.candidate.iter().map(|path| ("candidate", path)));
-    // What is certain to fail should fail before anything is created.
+    // Detect certain failures before anything is created.
     for (side, path) in given.chain(packs.into_iter().filter_map(|(side, path)| Some((side, path.as_ref()?))))
     {
         std::fs::metadata(path).with_context(|| format!("{} (the {side})", path.display()))?;
@@ -223,7 +223,7 @@ fn keep(folder: &Path, outcome: &GateOutcome, entry: &history::Entry) -> anyhow:
     Ok(())
 }
 
-/// Appends the page to the summary of a job, where the CI system has a file for it.
+/// Appends the page to the job summary, if the CI system provides a file for it.
 fn summary(outcome: &GateOutcome) -> anyhow::Result<()> {
     let Some(path) = std::env::var_os(SUMMARY).filter(|path| !path.is_empty()) else { return Ok(()) };
     let path = Path::new(&path);

@@ -1,4 +1,4 @@
-//! A gate that fails runs both sides again, with little recorded, to name the op and what moved it.
+//! Reruns both sides of a failed gate, recording little, to find the op and the cause.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::files::map::FileAccess;
 use crate::gate::policy::{Effect, Mode};
 use crate::gate::{Culprit, GateOutcome, Kind, MovedBy, State, sketches};
 
-/// Folder of the dumps, in that of the reports.
+/// Subfolder for the dumps, in the folder of the reports.
 const FOLDER: &str = "narrow";
 
-// No text of the help, which a comment for documentation would become.
+// Not a doc comment, which would become part of the help text.
 #[derive(Debug, Args)]
 pub(super) struct NarrowOptions {
     /// If the gate fails, run again and record only the ops of the first bad module, to name the op. With --baseline-cmd, also tell
@@ -35,12 +35,12 @@ pub(super) struct NarrowOptions {
 }
 
 impl NarrowOptions {
-    /// Whether there is something to run again for.
+    /// Returns true if the outcome calls for a rerun.
     fn is_due(&self, outcome: &GateOutcome) -> bool {
         self.narrow && outcome.to_blame().next().is_some()
     }
 
-    /// Refuses what could not name an op, before it is needed.
+    /// Rejects early any configuration that could not name an op.
     pub(super) fn check(&self, outcome: &GateOutcome) -> anyhow::Result<()> {
         let side = &outcome.baseline;
         if self.narrow && self.baseline_cmd.is_none() && side.dump.is_none() && side.sketches.is_none() {
@@ -53,7 +53,7 @@ impl NarrowOptions {
     }
 }
 
-/// Narrows the first culprit of a failed gate down to an op. What goes wrong on the way is a note: the answer of the gate stands without it.
+/// Narrows the first culprit of a failed gate down to an op. Errors on the way become a note: the gate's answer stands without it.
 pub(super) fn narrow(
     options: &NarrowOptions,
     outcome: &mut GateOutcome,
@@ -101,7 +101,7 @@ fn attempt(
     }
     let ranks = value.and_then(|culprit| culprit.rank).map(|rank| rank.to_string());
     let rerun = Rerun::new(baseline, candidate, ranks.as_deref(), dumps, quiet);
-    // Whether the base commit gives other numbers is a question of the whole step.
+    // Checking if the base commit gives different numbers requires the whole step.
     let drifted = outcome.state == State::Drift && options.baseline_cmd.is_some();
     let trail = match value.and_then(place) {
         Some(place) if drifted => rerun.narrow(&place.steps, false)?,
@@ -120,19 +120,20 @@ fn attempt(
         }
     }
     let [baseline, candidate] = &answer.dumps;
-    // Sketches were unpacked into a folder that is gone by then.
+    // Sketches were unpacked into a folder that no longer exists then.
     if finding.is_some() && kept.is_some() && !from_sketches {
         outcome.next = format!("probe compare {} {} -v", typed(baseline), typed(candidate));
     }
     Ok(())
 }
 
-/// Where a value is off.
+/// Returns the place of a culprit.
 fn place(culprit: &Culprit) -> Option<Place> {
     Some(Place::of(culprit.step?, &culprit.name, culprit.module.as_deref()))
 }
 
-/// Steps to record where only scalars are off: what moves a loss happened in its own step, or in the backward pass and the update before it.
+/// Returns the steps to record if only scalars are off: the cause of a loss change lies in its own step, or in the backward pass and the
+/// update before it.
 fn steps(options: &NarrowOptions, outcome: &GateOutcome) -> String {
     if let Some(steps) = &options.narrow_steps {
         return steps.clone();
@@ -149,7 +150,7 @@ fn steps(options: &NarrowOptions, outcome: &GateOutcome) -> String {
     }
 }
 
-/// A path as it is typed in a shell.
+/// Returns a path as typed in a shell.
 fn typed(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |letter: char| letter.is_alphanumeric() || "-_./=+:@%".contains(letter);

@@ -1,4 +1,5 @@
-//! Two runs again, each time with little recorded: which module, which of its ops, with which tensors.
+//! Reruns both sides, recording little each time: first modules, then the ops of one module, then the
+//! tensors.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -14,27 +15,27 @@ use crate::judge::{Finding, Rules, Summary};
 use crate::measure::Metric;
 use crate::report::text::answer;
 
-/// The side that is trusted.
+/// The trusted side.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cli) enum Trusted<'a> {
     /// A shell command that runs it.
     Command(&'a str),
-    /// A dump of it, of ops as well as modules, which is not run again.
+    /// A dump of it, with ops as well as modules, which is not rerun.
     Dump(&'a Path),
 }
 
-/// Where to look.
+/// Steps and module to inspect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) struct Place {
-    /// Steps, as they are typed.
+    /// Steps, as typed.
     pub(in crate::cli) steps: String,
-    /// Path of the module to look into; `None` for everything.
+    /// Path of the module to inspect; `None` for everything.
     pub(in crate::cli) module: Option<String>,
 }
 
 impl Place {
-    /// Where a fault was found: the module that it is, or runs in. After the first step it may come from the gradients or the update of the step
-    /// before, outside any module.
+    /// Returns the place of a fault: the module that it is, or runs in. After the first step its cause may be the gradients or the update of the
+    /// previous step, outside any module.
     pub(in crate::cli) fn of(step: u64, op: &str, module: Option<&str>) -> Self {
         if step > 0 {
             return Self { steps: format!("{}-{step}", step - 1), module: None };
@@ -48,10 +49,10 @@ impl Place {
     }
 }
 
-/// What is recorded of a run.
+/// Level of detail recorded in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Detail {
-    /// The word for it.
+    /// Its name.
     name: &'static str,
     level: &'static str,
     task: &'static str,
@@ -64,17 +65,17 @@ const TENSORS: Detail = Detail { name: "tensors", level: "mix", task: "tensor" }
 /// One comparison on the way.
 #[derive(Debug)]
 pub(in crate::cli) struct Stage {
-    /// What was recorded: `modules`, `ops`, `tensors`.
+    /// Recorded detail: `modules`, `ops`, `tensors`.
     pub(in crate::cli) name: &'static str,
-    /// Where.
+    /// Inspected place.
     pub(in crate::cli) place: Place,
-    /// The dumps that were compared: baseline and candidate.
+    /// The compared dumps: baseline and candidate.
     pub(in crate::cli) dumps: [PathBuf; 2],
-    /// What was found.
+    /// Result of the comparison.
     pub(in crate::cli) summary: Summary,
-    /// Whether both sides are equal to the bit; only asked where both were run.
+    /// True if both sides are bit-identical; only checked if both were run.
     pub(in crate::cli) equal: bool,
-    /// Whether what was found is made where was looked, and not handed in from outside.
+    /// True if the fault arises in the inspected place rather than being passed in.
     inside: bool,
 }
 
@@ -84,32 +85,32 @@ impl Stage {
     }
 }
 
-/// Every comparison that was made, in order; at least one.
+/// All comparisons, in order; at least one.
 #[derive(Debug)]
 pub(in crate::cli) struct Trail {
     first: Stage,
     finer: Vec<Stage>,
-    /// Whether the baseline was seen to change by itself.
+    /// True if the baseline was seen to change between runs.
     changes: bool,
 }
 
 impl Trail {
-    /// The comparisons.
+    /// Returns the comparisons.
     pub(in crate::cli) fn stages(&self) -> impl DoubleEndedIterator<Item = &Stage> {
         std::iter::once(&self.first).chain(&self.finer)
     }
 
-    /// The finest comparison that found a fault; the first where none did.
+    /// Returns the finest comparison that found a fault; the first if none did.
     pub(in crate::cli) fn answer(&self) -> &Stage {
         self.stages().rev().find(|stage| stage.found()).unwrap_or(&self.first)
     }
 
-    /// Whether everything that was run of a whole step is equal to the bit on both sides.
+    /// Returns true if everything recorded of a whole step is bit-identical on both sides.
     pub(in crate::cli) fn equal(&self) -> bool {
         self.stages().any(|stage| stage.equal && stage.place.module.is_none())
     }
 
-    /// The way in words, a line for each comparison.
+    /// Describes the way, one line per comparison.
     pub(in crate::cli) fn lines(&self) -> Vec<String> {
         let line = |stage: &Stage| {
             let inside = stage.place.module.as_ref();
@@ -135,7 +136,7 @@ impl Trail {
     }
 }
 
-/// How to run both sides again.
+/// Reruns both sides.
 #[derive(Debug)]
 pub(in crate::cli) struct Rerun<'a> {
     baseline: Trusted<'a>,
@@ -143,14 +144,14 @@ pub(in crate::cli) struct Rerun<'a> {
     ranks: Option<&'a str>,
     folder: &'a Path,
     line: Line,
-    /// Whether the baseline gives the same bits each time; `None` before it was asked.
+    /// True if the baseline gives the same bits each time; `None` before this was checked.
     repeats: Cell<Option<bool>>,
-    /// Runs that were begun, and how many there will be at most.
+    /// Number of runs begun, and their maximum.
     runs: Cell<(usize, usize)>,
 }
 
 impl<'a> Rerun<'a> {
-    /// Dumps go to `folder`. Nothing is said on standard error where `quiet`.
+    /// Dumps are written to `folder`. Standard error stays silent if `quiet`.
     pub(in crate::cli) fn new(
         baseline: Trusted<'a>,
         candidate: &'a str,
@@ -169,7 +170,7 @@ impl<'a> Rerun<'a> {
         }
     }
 
-    /// Looks at modules, then at the ops of the first bad one; with `tensors` at the tensors of the bad op as well.
+    /// Inspects modules, then the ops of the first bad one; with `tensors` also the tensors of the bad op.
     pub(in crate::cli) fn narrow(&self, steps: &str, tensors: bool) -> anyhow::Result<Trail> {
         self.expect(if tensors { 3 } else { 2 });
         let modules = self.stage(MODULES, Place { steps: steps.to_owned(), module: None })?;
@@ -189,7 +190,7 @@ impl<'a> Rerun<'a> {
         Ok(self.trail(modules, finer))
     }
 
-    /// Looks at the ops of a module that is known to be bad.
+    /// Inspects the ops of a module known to be bad.
     pub(in crate::cli) fn narrow_in(&self, place: Place) -> anyhow::Result<Trail> {
         self.expect(1);
         let mut stages = self.ops(place)?.into_iter();
@@ -201,10 +202,10 @@ impl<'a> Rerun<'a> {
         Trail { first, finer, changes: self.repeats.get() == Some(false) }
     }
 
-    /// The ops of a place; where they agree, or are only given something bad, all ops of its step: what makes a module bad may lie
-    /// outside it.
+    /// Inspects the ops of a place; if they agree, or only receive bad inputs, all ops of its step: the cause of a bad module may
+    /// lie outside it.
     fn ops(&self, mut place: Place) -> anyhow::Result<Vec<Stage>> {
-        // A dump that was given has every op: those outside the module would be without a partner.
+        // A given dump has every op: those outside the module would have no partner.
         if matches!(self.baseline, Trusted::Dump(_)) {
             place.module = None;
         }
@@ -236,8 +237,8 @@ impl<'a> Rerun<'a> {
         let candidate = self.record(detail, &place, "candidate", self.candidate)?;
         let mut summary = self.compared(&place, &baseline, &candidate, Rules::default())?;
         let (mut equal, mut inside) = (false, true);
-        // Two runs on one machine are equal to the bit, unless the program changes by itself: the first op that makes other bits of equal ones is
-        // what was changed, however small.
+        // Two runs on one machine are bit-identical, unless the program itself varies: the first op that turns equal bits into different ones is
+        // the change, however small.
         if let Trusted::Command(command) = self.baseline {
             let exact = self.compared(&place, &baseline, &candidate, exact()?)?;
             let (usual, first) = (summary.first_divergence.as_ref(), exact.first_divergence.as_ref());
@@ -255,7 +256,7 @@ impl<'a> Rerun<'a> {
         Ok(Stage { name: detail.name, place, dumps: [baseline, candidate], summary, equal, inside })
     }
 
-    /// Whether the baseline, run once more, gives the same bits.
+    /// Returns true if a rerun of the baseline gives the same bits.
     fn repeats(&self, detail: Detail, place: &Place, command: &str, before: &Path) -> anyhow::Result<bool> {
         if let Some(known) = self.repeats.get() {
             return Ok(known);
@@ -279,7 +280,7 @@ impl<'a> Rerun<'a> {
         let options = CompareOptions {
             steps: place.steps.parse().with_context(|| format!("steps {}", place.steps))?,
             rules,
-            // A dump that was given may hold more kinds of op, and another task.
+            // A given dump may hold more kinds of op, and a different task.
             any_level: given,
             any_task: given,
             ..CompareOptions::default()
@@ -287,7 +288,7 @@ impl<'a> Rerun<'a> {
         Ok(pool(None)?.install(|| compare(baseline, candidate, &options, &Quiet, &mut |_| Ok(())))?)
     }
 
-    /// Runs a command of the user's under `probe capture`. What it prints is shown only where it fails.
+    /// Runs a user command under `probe capture`. Its output is shown only if it fails.
     fn record(&self, detail: Detail, place: &Place, side: &str, command: &str) -> anyhow::Result<PathBuf> {
         let (begun, most) = self.runs.get();
         self.runs.set((begun + 1, most));
@@ -321,36 +322,36 @@ impl<'a> Rerun<'a> {
     }
 }
 
-/// How much larger than the first difference in bits a later one is that must have a cause of its own: a refactoring in front of a fault.
+/// Ratio to the first bitwise difference above which a later one must have a cause of its own: a refactoring before a fault.
 const OWN_CAUSE: f64 = 30.0;
 
-/// Whether the first op with other bits is what the fault that the usual comparison found comes from.
+/// Returns true if the first op with different bits causes the fault that the usual comparison found.
 fn explains(first: &Finding, usual: &Finding) -> bool {
     let size = |finding: &Finding| {
         finding.metrics.iter().find(|(metric, _)| *metric == Metric::RelL2).and_then(|(_, value)| *value)
     };
-    // An update is small beside the weight that it changes, and not for the step after.
+    // An update is small relative to the weight it changes, but its effect on the next step is not.
     first.op.starts_with("Optimizer.")
         || size(first).zip(size(usual)).is_none_or(|(first, usual)| usual <= OWN_CAUSE * first)
 }
 
-/// Whether a slot is made by its op.
+/// Returns true if a slot is produced by its op.
 fn is_made(slot: &str) -> bool {
     !["input", "kwarg", "parameter"].iter().any(|side| slot.starts_with(side))
 }
 
-/// Everything is equal to the bit.
+/// Returns rules that require bit-identical values.
 fn exact() -> anyhow::Result<Rules> {
     Rules::parse("[[rule]]\npattern = \"*\"\nexact = true\n").map_err(anyhow::Error::msg)
 }
 
-/// This very command: the program itself, or the interpreter with the package.
+/// Returns this very command: the program itself, or the interpreter with the package.
 fn this_command() -> anyhow::Result<Command> {
     let program = std::env::current_exe().context("the path of this program")?;
     if program.file_stem().unwrap_or_default().to_string_lossy().starts_with("probe") {
         return Ok(Command::new(program));
     }
-    // By the name it was called by: that is how an interpreter knows its virtual environment.
+    // Uses the name it was called by, from which an interpreter determines its virtual environment.
     let interpreter = std::env::args_os().next().unwrap_or_else(|| program.into_os_string());
     let mut command = Command::new(interpreter);
     command.args(["-m", "probe"]);

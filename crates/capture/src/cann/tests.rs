@@ -1,4 +1,4 @@
-//! Pieces as the runtime hands them over: mixed, lost, too long, to a full disk, of more files than there may be.
+//! Chunks from the runtime: interleaved, lost, too long, to a full disk, of more files than allowed.
 
 use tempfile::{TempDir, tempdir};
 
@@ -9,7 +9,7 @@ fn file() -> Vec<u8> {
     fs::read("../../testdata/cann/good/ND.matmul_padded.3.7.1700000000000000").unwrap()
 }
 
-/// A folder, its part, and the files in it.
+/// Returns a folder, its part, and the receiver of its files.
 fn begun() -> (TempDir, PathBuf, CannFiles) {
     let root = tempdir().unwrap();
     let mut files = CannFiles::new(root.path()).unwrap();
@@ -21,7 +21,7 @@ const fn chunk<'a>(name: &'a str, data: &'a [u8], offset: Option<u64>, last: boo
     Chunk { name, last, offset, data: Some(data) }
 }
 
-/// Names in a folder, but for those of folders.
+/// Returns the file names in a folder, without folders.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
     let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
@@ -46,7 +46,7 @@ fn files_are_the_same_however_their_pieces_arrive() {
         let count = whole.chunks(size).count();
         for (at, piece) in whole.chunks(size).enumerate() {
             let last = at + 1 == count;
-            // One by appending, the other by place.
+            // One by appending, the other by offset.
             for (name, offset) in [(&a, None), (&b, Some((at * size) as u64))] {
                 let fate = files.receive(chunk(name, piece, offset, last)).unwrap();
                 assert_eq!(fate, if last { Fate::Complete } else { Fate::Taken });
@@ -83,7 +83,7 @@ fn a_piece_that_lies_or_leaves_a_gap_ends_its_file_and_no_other() {
     files.receive(chunk(&second, &whole[..100], None, false)).unwrap();
     let lie = Chunk { data: None, ..chunk(&first, &[], None, false) };
     assert_eq!(files.receive(lie).unwrap(), Fate::Refused("has fewer bytes than it says".into()));
-    // What follows would stand in the wrong place.
+    // Later data would end up at the wrong offset.
     assert_eq!(files.receive(chunk(&first, &whole[200..], None, true)).unwrap(), Fate::Ignored);
     let gap = files.receive(chunk(&second, &whole[101..], Some(101), true)).unwrap();
     assert_eq!(gap, Fate::Refused("is for byte 101 of a file with 100 bytes so far".into()));
@@ -91,7 +91,7 @@ fn a_piece_that_lies_or_leaves_a_gap_ends_its_file_and_no_other() {
         assert_eq!(fs::read(folder.join(name)).unwrap(), whole[..100]);
     }
     assert_eq!((files.spoiled.len(), files.open.len()), (0, 0));
-    // A last piece that ends a file which is no dump.
+    // A last chunk of a file that is not a dump.
     let short = files.receive(chunk(&name(3), &whole[..20], None, true)).unwrap();
     assert!(matches!(&short, Fate::Damaged(why) if why.contains("the header should have")), "{short:?}");
     let huge = files.receive(chunk(&name(4), &[1], Some(0), false)).unwrap();
@@ -112,12 +112,12 @@ fn names_cannot_lead_out_of_the_dump() {
     }
     let inside = format!("{}/../../x", folder.display());
     assert!(matches!(files.receive(chunk(&inside, &whole, None, true)).unwrap(), Fate::Refused(_)));
-    // A place that is not below the dump: the name alone counts.
+    // A path that is not below the dump: only the file name counts.
     let elsewhere = format!("/nowhere/at/all/{}", name(7));
     assert_eq!(files.receive(chunk(&elsewhere, &whole, None, true)).unwrap(), Fate::Complete);
     assert_eq!(names(&folder), [name(7)]);
     assert_eq!(names(&resolved), Vec::<String>::new());
-    // Too long for a file system: a short one, and the list that the reader knows.
+    // Too long for a file system: a short name, and the list that the reader knows.
     let long = format!("Add.{}.3.7.1700000000000000", "x".repeat(400));
     assert_eq!(files.receive(chunk(&long, &whole, None, true)).unwrap(), Fate::Complete);
     let list = fs::read_to_string(folder.join("mapping.csv")).unwrap();
@@ -145,7 +145,7 @@ fn more_files_than_may_be_open_are_taken_all_the_same() {
     }
 }
 
-/// A device that is always full stands in for the disk.
+/// Stands in for a full disk with a device that is always full.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_told_and_leaves_no_half_of_a_file() {
@@ -155,7 +155,7 @@ fn a_full_disk_is_told_and_leaves_no_half_of_a_file() {
     let draft = folder.join(&names(&folder)[0]);
     fs::remove_file(&draft).unwrap();
     std::os::unix::fs::symlink("/dev/full", &draft).unwrap();
-    // So that it is opened anew.
+    // Forces it to be reopened.
     files.open.values_mut().for_each(|open| open.file = None);
     let error = files.receive(chunk(&name(1), &[1; 10], None, true)).unwrap_err().to_string();
     assert!(error.contains(&name(1)) && error.contains("No space left on device"), "{error}");

@@ -1,7 +1,7 @@
-//! Any dump, or part of one, written in another form: probe's own, or a file of a common format for each tensor.
+//! Converts a dump, or part of one, to another format: probe's own, or one file per tensor in a common format.
 //!
-//! Elements keep their bits, except where the format has no such type: `.npy` has neither bfloat16 nor floats of 8 bits, which become
-//! float32, exactly. Everything is written into a folder beside the one wanted, which gets its name when it is complete.
+//! Elements keep their bits, except if the format lacks the type: `.npy` has neither bfloat16 nor 8-bit floats, which become float32,
+//! exactly. Everything is written to a folder next to the target, which is renamed once complete.
 
 mod name;
 mod native;
@@ -17,55 +17,56 @@ use probe_dump::{DType, Dump, NumberSet, PartKey, Rank, ReadError, Slot, TensorD
 use probe_files::{Copies, map::FileAccess};
 use probe_read::open_called;
 
-/// What is written.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Target {
-    /// A dump of probe's own format, with everything that the source holds.
+    /// A dump in probe's own format, with everything the source holds.
     #[default]
     Native,
-    /// A `.npy` file for each tensor.
+    /// One `.npy` file per tensor.
     Npy,
     /// Safetensors files of at most 4 GiB.
     Safetensors,
 }
 
-/// What to convert and how.
+/// Options of a conversion.
 #[derive(Debug, Clone, Default)]
 pub struct ConvertOptions {
-    /// What is written.
+    /// Output format.
     pub target: Target,
     /// Steps to convert; all when empty.
     pub steps: NumberSet,
     /// Ranks to convert; all when empty.
     pub ranks: NumberSet,
-    /// How the bytes of large files are reached.
+    /// Access to the bytes of large files.
     pub access: FileAccess,
-    /// Where the dump lies, if it is read from a copy.
+    /// Location of the dump, if it is read from a copy.
     pub copies: Copies,
 }
 
-/// What was converted.
+/// Counts of converted items.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Conversion {
-    /// Steps of ranks.
+    /// Number of parts: pairs of step and rank.
     pub parts: u64,
-    /// Ops.
+    /// Number of ops.
     pub ops: u64,
-    /// Tensors whose elements were written.
+    /// Number of tensors whose elements were written.
     pub tensors: u64,
-    /// Their bytes.
+    /// Number of their bytes.
     pub bytes: u64,
-    /// Tensors whose elements nobody recorded; of them there is nothing to write but what else is known.
+    /// Number of tensors whose elements were not recorded; only their other properties can be written.
     pub without_data: u64,
-    /// Of these, such whose statistics have no place in a native dump, because their elements were not counted.
+    /// Number of these whose statistics cannot be stored in a native dump, because their elements were not
+    /// counted.
     pub without_counts: u64,
-    /// Tensors that were widened to float32.
+    /// Number of tensors widened to float32.
     pub widened: u64,
-    /// What could not be read, with its place.
+    /// Items that could not be read, with their place.
     pub left_out: Vec<String>,
 }
 
-/// Why nothing was converted.
+/// Errors that prevent a conversion.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConvertError {
@@ -88,15 +89,15 @@ pub enum ConvertError {
     Occupied {
         /// The folder.
         path: PathBuf,
-        /// What it holds.
+        /// Its content.
         message: String,
     },
-    /// There is nothing that the target could hold.
+    /// The dump has nothing that the target can hold.
     #[error("{}: {message}", path.display())]
     Nothing {
         /// The dump.
         path: PathBuf,
-        /// What it holds, and what to do.
+        /// Its content, and the advice.
         message: String,
     },
 }
@@ -107,7 +108,7 @@ impl ConvertError {
     }
 }
 
-/// A folder that is being filled, beside the one that it will be. Dropped before it is placed, it goes with all that is in it.
+/// A folder being filled, next to the target. Dropping it before it is placed removes it with its content.
 #[derive(Debug)]
 pub struct ConvertDraft {
     output: PathBuf,
@@ -119,7 +120,7 @@ impl ConvertDraft {
     /// Creates the folder.
     ///
     /// # Errors
-    /// [`ConvertError::Occupied`] when `output` is there and not an empty folder, [`ConvertError::Io`] when nothing can be written beside it.
+    /// [`ConvertError::Occupied`] when `output` exists and is not an empty folder, [`ConvertError::Io`] when nothing can be written next to it.
     pub fn create(output: &Path) -> Result<Self, ConvertError> {
         let occupied =
             |message: &str| ConvertError::Occupied { path: output.into(), message: message.into() };
@@ -147,17 +148,17 @@ impl ConvertDraft {
         Ok(Self { output: output.into(), folder, placed: false })
     }
 
-    /// Where the files are until they are complete.
+    /// Returns the folder of the files until they are complete.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Gives the folder its name.
+    /// Renames the folder to its final name.
     ///
     /// # Errors
-    /// [`ConvertError::Io`] when something was put there meanwhile; what was written goes then.
+    /// [`ConvertError::Io`] when something was put there in the meantime; the written files are then removed.
     pub fn place(mut self) -> Result<(), ConvertError> {
-        // An empty folder of that name gives way; one that was filled meanwhile does not.
+        // Replaces an empty folder of that name, but not one filled in the meantime.
         fs::rename(&self.folder, &self.output).map_err(|error| ConvertError::io(&self.output, error))?;
         self.placed = true;
         Ok(())
@@ -172,7 +173,7 @@ impl Drop for ConvertDraft {
     }
 }
 
-/// What takes the parts of a dump, in order of rank, then step.
+/// Receives the parts of a dump, in order of rank, then step.
 trait Sink {
     /// Writes one part.
     fn part(&mut self, rank: &Rank, counts: &mut Conversion) -> Result<(), ConvertError>;
@@ -181,11 +182,12 @@ trait Sink {
     fn finish(self: Box<Self>) -> Result<(), ConvertError>;
 }
 
-/// Converts the dump at `path` into the folder of `draft`, which is to be [placed](ConvertDraft::place) then. What cannot be read is left out and listed.
+/// Converts the dump at `path` into the folder of `draft`, which must then be [placed](ConvertDraft::place). Unreadable items are left out and
+/// listed.
 ///
 /// # Errors
-/// [`ConvertError`] when the dump cannot be read at all, nothing of it is selected, the target can hold nothing of it, or the output cannot be written;
-/// the folder is then as it was.
+/// [`ConvertError`] when the dump cannot be read at all, none of it is selected, the target can hold none of it, or the output cannot be written; the
+/// folder is then left as it was.
 pub fn convert(
     path: &Path,
     draft: &ConvertDraft,
@@ -239,7 +241,7 @@ pub fn convert(
     Ok(counts)
 }
 
-/// The parts that are wanted, by rank and then step.
+/// Returns the selected parts, by rank and then step.
 fn selected<'a>(dump: &'a Dump, options: &ConvertOptions) -> Result<Vec<&'a PartKey>, ConvertError> {
     let wanted = |key: &&PartKey| {
         options.steps.contains(key.step) && options.ranks.contains(u64::from(key.rank.number()))
@@ -253,24 +255,24 @@ fn selected<'a>(dump: &'a Dump, options: &ConvertOptions) -> Result<Vec<&'a Part
     Ok(keys)
 }
 
-/// What there is of the elements of a slot.
+/// Elements of a slot.
 enum Elements {
-    /// Here they are.
+    /// Available.
     Here(TensorData),
-    /// Nobody recorded them.
+    /// Not recorded.
     NotRecorded,
-    /// They cannot be read; that was noted.
+    /// Unreadable, which was noted.
     Unreadable,
 }
 
-/// Fetches the elements of a slot, if it is a tensor, and counts them.
+/// Loads the elements of a slot, if it is a tensor, and counts them.
 fn elements(rank: &Rank, op: &str, slot: &Slot, counts: &mut Conversion) -> Elements {
     let Some(record) = slot.value.tensor() else { return Elements::NotRecorded };
     let Some(key) = &record.data else {
         counts.without_data += u64::from(!record.is_empty());
         return Elements::NotRecorded;
     };
-    // Elements that nobody can put in order would pass for the tensor.
+    // Elements whose order is unknown would be mistaken for the tensor.
     let loaded = match (&record.layout, &record.note) {
         (Some(layout), note) => {
             Err(note.as_deref().map_or_else(|| format!("stored as {layout}"), str::to_owned))
@@ -280,7 +282,7 @@ fn elements(rank: &Rank, op: &str, slot: &Slot, counts: &mut Conversion) -> Elem
     match loaded.and_then(|data| data.fault().map_or(Ok(data), Err)) {
         Ok(data) => {
             counts.tensors += 1;
-            // The reader decoded a type that nothing here has.
+            // The reader decoded a type that does not exist here.
             counts.widened += u64::from(record.dtype.known().is_none() && data.dtype() == DType::F32);
             counts.bytes += (data.view().len() * data.dtype().size()) as u64;
             Elements::Here(data)
@@ -293,7 +295,7 @@ fn elements(rank: &Rank, op: &str, slot: &Slot, counts: &mut Conversion) -> Elem
     }
 }
 
-/// Row-major bytes. A fault while they are read is noted.
+/// Returns row-major bytes. A fault while reading them is noted.
 fn bytes_of(data: &TensorData, op: &str, slot: &Slot, counts: &mut Conversion) -> Option<Vec<u8>> {
     let bytes = data.view().to_bytes();
     match data.fault() {
@@ -307,12 +309,12 @@ fn bytes_of(data: &TensorData, op: &str, slot: &Slot, counts: &mut Conversion) -
     }
 }
 
-/// What a tensor is called in files: the op and the slot, or the name alone where it is that of a tensor.
+/// Returns the name of a tensor in files: op and slot, or only the op's name if it is that of a tensor.
 fn tensor_name(op: &str, slot: &Slot) -> String {
     if &*slot.path == "value" { op.to_owned() } else { format!("{op}.{}", slot.path) }
 }
 
-/// Folder of a part in the outputs of tensor files.
+/// Creates the folder of a part in outputs of tensor files.
 fn part_folder(root: &Path, key: &PartKey) -> Result<PathBuf, ConvertError> {
     let folder = root.join(format!("step{}", key.step)).join(format!("rank{}", key.rank.number()));
     fs::create_dir_all(&folder).map_err(|error| ConvertError::io(&folder, error))?;

@@ -1,27 +1,27 @@
-//! File names out of names that came from a file: plain, on every system, and no two alike.
+//! Turns recorded names into file names: plain, valid on every system, and unique.
 
 use std::collections::HashSet;
 
 use probe_measure::hash_bytes;
 
-/// Longest stem, in bytes: with an extension and a number it fits every file system.
+/// Longest stem, in bytes: with extension and number it fits every file system.
 const LONGEST: usize = 180;
 
-/// Names that some systems keep for devices, whatever follows the first dot.
+/// Names that some systems reserve for devices, whatever follows the first dot.
 const RESERVED: [&str; 22] = [
     "con", "prn", "aux", "nul", "com1", "com2", "com3", "com4", "com5", "com6", "com7", "com8", "com9",
     "lpt1", "lpt2", "lpt3", "lpt4", "lpt5", "lpt6", "lpt7", "lpt8", "lpt9",
 ];
 
-/// Hands out names.
+/// Assigns names.
 #[derive(Debug, Default)]
 pub(super) struct FileNames {
-    /// In small letters, for systems that do not tell them apart.
+    /// In lower case, for case-insensitive systems.
     taken: HashSet<String>,
 }
 
 impl FileNames {
-    /// A name without extension for what is called `text`.
+    /// Returns a name without extension for the text `text`.
     pub(super) fn stem(&mut self, text: &str) -> String {
         let mut stem: String = text.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
         let first = stem.split('.').next().unwrap_or("").to_ascii_lowercase();
@@ -32,7 +32,7 @@ impl FileNames {
             stem.push('_');
         }
         if stem.len() > LONGEST {
-            // Plain characters are one byte each. The end tells calls and slots apart.
+            // Plain characters take one byte each. The end of a name distinguishes calls and slots.
             let hash = format!("{:032x}", hash_bytes(text.as_bytes()));
             let (kept, tail) = (LONGEST - 60, 40);
             stem = format!("{}~{}~{}", &stem[..kept], &hash[..16], &stem[stem.len() - tail..]);

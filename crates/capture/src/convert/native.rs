@@ -1,4 +1,4 @@
-//! A dump of probe's own format, by the same writer that capture has. Equal tensors are stored once.
+//! A dump in probe's own format, using the writer of captures. Equal tensors are stored once.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ use probe_dump::{
 };
 use probe_measure as measure;
 
-/// Ranks of the output know one another by this.
+/// Identity by which the ranks of the output recognise their run.
 const RUN: &str = "converted";
 
-/// Writes one rank after the other.
+/// Writes one rank after another.
 pub(super) struct NativeSink {
     root: PathBuf,
     manifest: RunManifest,
     open: Option<(u32, DumpWriter)>,
     notes: Vec<String>,
-    /// Whether the manifest has the task and level of the first part.
+    /// True once the manifest has the task and level of the first part.
     described: bool,
 }
 
-/// Tensors of a part that were written: by hash, type and shape.
+/// Written tensors of a part, by hash, dtype and shape.
 type Written = HashMap<(u128, DType, Box<[usize]>), (Arc<Observation>, DataLocation)>;
 
 impl NativeSink {
@@ -127,7 +127,7 @@ impl Sink for NativeSink {
     }
 }
 
-/// A slot, with what is to become of it.
+/// A slot being converted.
 struct Part<'a> {
     rank: &'a Rank,
     op: &'a str,
@@ -136,7 +136,7 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Adds what is known of the elements: the data, or what was measured of it when it was recorded.
+    /// Adds the known facts about the elements: the data, or the measurements at capture.
     fn fill(
         &self,
         facts: &mut TensorFacts,
@@ -166,7 +166,7 @@ impl Part<'_> {
         }
         facts.dtype = data.dtype().torch_name().into();
         if !self.keep_data {
-            // Small tensors of a dump of sketches are kept in place of their sketch.
+            // Small tensors in a dump of sketches are stored instead of their sketch.
             facts.observation = Some(Arc::new(measure::observe(data.view(), Content::HASH)));
             facts.bytes = Some(bytes.into());
             return Ok(());
@@ -201,7 +201,7 @@ fn facts(record: &TensorRecord) -> TensorFacts {
     }
 }
 
-/// What was measured when it was recorded; `None` where elements were not counted, which the format cannot leave open.
+/// Returns the measurements at capture; `None` if elements were not counted, since the format requires counts.
 fn recorded(record: &TensorRecord) -> Option<Observation> {
     Some(Observation {
         statistics: record.statistics.get(),
@@ -234,7 +234,7 @@ fn level_of(word: &str) -> CaptureLevel {
         Some(Level::Api) => CaptureLevel::Api,
         Some(Level::Mix) => CaptureLevel::Mix,
         Some(Level::Saved) => CaptureLevel::Saved,
-        // Kernels are what dispatched ops launch.
+        // Dispatcher ops launch kernels.
         Some(Level::Op) | None => CaptureLevel::Op,
     }
 }

@@ -1,4 +1,4 @@
-//! A `.npy` file for each tensor, and a list of which is which.
+//! One `.npy` file per tensor, and an index of the files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use super::{Conversion, ConvertError, Elements, Sink, bytes_of, elements, part_f
 use probe_dump::{DType, Rank};
 use probe_measure::widened;
 
-/// The list: names of files, and what each holds.
+/// The index: names of files and the content of each.
 const NAMES: &str = "names.json";
 
 /// Writes `step<N>/rank<R>/<op>.<slot>.npy`.
@@ -58,7 +58,7 @@ impl Sink for NpySink {
     }
 }
 
-/// `NumPy`'s word for a type; `None` where it has none.
+/// Returns `NumPy`'s name of a dtype; `None` if it has none.
 const fn descr(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
         DType::F64 => "<f8",
@@ -79,13 +79,14 @@ const fn descr(dtype: DType) -> Option<&'static str> {
     })
 }
 
-/// Version 1.0: magic, length of the header, a Python dict padded to 64 bytes, the elements.
+/// Writes version 1.0: magic number, header length, a Python dict padded to 64 bytes, the elements.
 fn write(path: &Path, descr: &str, shape: &[usize], bytes: &[u8]) -> std::io::Result<()> {
     let sizes: Vec<String> = shape.iter().map(ToString::to_string).collect();
     let comma = if shape.len() == 1 { "," } else { "" };
     let dict =
         format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}{comma}), }}", sizes.join(", "));
-    // Magic, version and length are 10 bytes, a line feed ends the header. 64 sizes of 20 digits need less than 65,536.
+    // Magic, version and length take 10 bytes, and a line feed ends the header. 64 sizes of 20 digits need less than
+    // 65,536.
     let length = (10 + dict.len() + 1).next_multiple_of(64) - 10;
     let header = format!("{dict:<width$}\n", width = length - 1);
     let length = u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes();

@@ -1,4 +1,4 @@
-//! Safetensors files: `step<N>/rank<R>/tensors-<M>.safetensors`, names as they are.
+//! Safetensors files: `step<N>/rank<R>/tensors-<M>.safetensors`, with unchanged names.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use super::{Conversion, ConvertError, Elements, Sink, bytes_of, elements, part_f
 use crate::Shards;
 use probe_dump::Rank;
 
-/// Writes the tensors of each part into files of its own.
+/// Writes the tensors of each part to separate files.
 #[derive(Debug)]
 pub(super) struct SafetensorsSink {
     root: PathBuf,

@@ -1,4 +1,4 @@
-//! Dumps of each kind, converted and read again: the same ops, and the same bits.
+//! Dumps of each kind are converted and read back: same ops, same bits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn parts(dump: &Dump) -> Vec<Rank> {
     dump.parts.iter().map(|key| dump.reader.read(key).unwrap()).collect()
 }
 
-/// Names of tensors with their shape and bytes, in order.
+/// Returns names of tensors with shape and bytes, in order.
 fn tensors(rank: &Rank) -> Vec<(String, Vec<u64>, Vec<u8>)> {
     let slots = rank.ops.iter().flat_map(|op| op.slots.iter().map(move |slot| (op, slot)));
     slots
@@ -72,7 +72,7 @@ fn tensor_files_hold_the_same_bits_under_safe_names() {
     let part = read::open(&safetensors.join("step0/rank0"), FileAccess::Map).unwrap();
     let mut found = tensors(&parts(&part)[0]);
     found.sort();
-    // One type is not in the format: it is kept as bytes.
+    // One type is missing in the format and is stored as bytes.
     let bytes = |all: &[(String, Vec<u64>, Vec<u8>)]| {
         all.iter().map(|(name, _, bytes)| (name.clone(), bytes.clone())).collect::<Vec<_>>()
     };
@@ -90,7 +90,7 @@ fn tensor_files_hold_the_same_bits_under_safe_names() {
         assert_eq!(found_shape, shape, "{name}");
         same += u64::from(found_bytes == bytes);
     }
-    // Two of the widened ones, of a type that nobody else has, are widened as soon as they are read.
+    // Two of the widened ones have a type unknown elsewhere and are widened on reading.
     assert_eq!(same + counts.widened - 2, expected.len() as u64);
 }
 
@@ -104,7 +104,7 @@ fn a_used_folder_is_refused_and_a_failure_leaves_nothing() {
     assert_eq!(error, format!("{}: is not empty; name a folder that does not exist yet", used.display()));
     let error = to(Target::Npy, &testdata("gpu_dump"), &used.join("mine")).unwrap_err().to_string();
     assert!(error.ends_with("is a file; name a folder that does not exist yet"), "{error}");
-    // Statistics alone make no tensors; a dump that is none makes nothing at all.
+    // Statistics alone yield no tensors; a path without a dump yields nothing at all.
     for (source, message) in [("edge/statistics/baseline", "holds no tensor data"), ("packs", "no dump here")]
     {
         let error = to(Target::Npy, &testdata(source), &place.path().join("new")).unwrap_err().to_string();

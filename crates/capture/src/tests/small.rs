@@ -1,4 +1,4 @@
-//! Small tensors, which lie in the table itself.
+//! Small tensors, which are stored in the table itself.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use probe_files::map::FileAccess;
 use probe_measure::observe;
 use probe_read::open;
 
-/// A tensor with any bits in it, stored as it is.
+/// Returns a tensor of arbitrary bits, stored verbatim.
 fn small(dtype: DType, shape: &[usize], seed: u64) -> (TensorFacts, Vec<u8>) {
     let count: usize = shape.iter().product();
     let mut state = seed;
@@ -59,7 +59,7 @@ fn small_tensors_come_back_to_the_bit_and_are_stored_once() {
     let check = || {
         let rank = read_only_part(&root);
         assert_eq!((rank.ops.len(), rank.task), (wanted.len(), Task::Sketch));
-        // Once more as they are read again.
+        // Read twice.
         for _ in 0..2 {
             for (op, (dtype, bytes)) in rank.ops.iter().zip(&wanted) {
                 for slot in &op.slots {
@@ -77,7 +77,7 @@ fn small_tensors_come_back_to_the_bit_and_are_stored_once() {
             rank.store.let_go();
         }
     };
-    // From the journal of a capture that is under way, and from the table.
+    // From the journal of a capture in progress, and from the table.
     check();
     writer.finish_step().unwrap();
     writer.close(&[]).unwrap();
@@ -95,7 +95,7 @@ fn small_tensors_that_were_let_go_are_read_again_with_their_row_group() {
     let root = folder.path().join("dump");
     let mut writer = DumpWriter::create(&root, &manifest(CaptureTask::Sketch), 0).unwrap();
     writer.begin_step(3).unwrap();
-    // Three row groups; every second op reads what the one before made.
+    // Three row groups; every second op reads the output of the previous one.
     let wanted: Vec<_> = (0..6000_u64).map(|number| small(DType::F32, &[2, 2], number / 2)).collect();
     for (number, (facts, _)) in wanted.iter().enumerate() {
         let slots = ["input.0", "output.0"].map(|path| {
@@ -153,7 +153,7 @@ fn damage_to_a_small_tensor_is_seen_and_names_the_table() {
 fn small_tensors_take_no_more_memory_than_the_table_has_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(OPS);
-    // One long value that every row repeats, in a few bits each.
+    // One long value repeated in every row, at a few bits each.
     let rows = 5000;
     let value = vec![7_u8; 100_000];
     let columns: Vec<(&str, ArrayRef)> = vec![
@@ -179,7 +179,7 @@ fn small_tensors_take_no_more_memory_than_the_table_has_bytes() {
     let dump = open(&path, FileAccess::Read).unwrap();
     let fault = dump.reader.read(&dump.parts[0]).unwrap_err().to_string();
     assert!(fault.contains("its small tensors have more bytes than the file"), "{fault}");
-    // Rows that say that another has the bytes are not counted, and not believed either when their group is read.
+    // Rows that refer to another row for their bytes are not counted, and are rejected when their group is read.
     let of = |row| (row > 0).then_some(0_u64);
     let more: Vec<(&str, ArrayRef)> = vec![
         ("dtype", Arc::new(StringArray::from_iter_values((0..rows).map(|_| "torch.uint8")))),

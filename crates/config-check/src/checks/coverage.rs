@@ -1,4 +1,4 @@
-//! What one side has and the other lacks: steps, ranks, parts. Always rows, never silence.
+//! Reports what only one side has: steps, ranks, parts. Always as rows, never silently.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -9,7 +9,7 @@ use crate::expectations::Ruling;
 use crate::pack::{Origin, Pack};
 use crate::part::{Part, Verdict};
 
-/// Says what was not compared.
+/// Adds rows for everything that was not compared.
 pub(super) fn check(rows: &mut Rows<'_>, context: &Context<'_>) {
     let (a, b) = (context.baseline, context.candidate);
     set(rows, "ranks", &a.ranks.keys().copied().collect(), &b.ranks.keys().copied().collect());
@@ -38,10 +38,10 @@ pub(super) fn check(rows: &mut Rows<'_>, context: &Context<'_>) {
     }
 }
 
-/// What helps where a pack of the older tool knows too little.
+/// Advice if a pack of the older tool recorded too little.
 pub(super) const COLLECT: &str = "collect with probe.config_check, which records them";
 
-/// A row about two sets; equal ones match.
+/// Adds a row that compares two sets; equal sets match.
 fn set<T: Ord + Display + Copy>(rows: &mut Rows<'_>, key: &str, a: &BTreeSet<T>, b: &BTreeSet<T>) {
     let list = |set: &BTreeSet<T>| set.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if a == b {
@@ -63,7 +63,8 @@ fn set<T: Ord + Display + Copy>(rows: &mut Rows<'_>, key: &str, a: &BTreeSet<T>,
     rows.push(key, Some(list(a)), Some(list(b)), ruling);
 }
 
-/// Steps that a part has on one side only, where the sets of all steps are the same, and parts without a common step.
+/// Reports steps that only one side has for this part although both have the same steps overall, and parts without a
+/// common step.
 fn steps(rows: &mut Rows<'_>, context: &Context<'_>, part: Part) {
     let of = |pack: &Pack| -> BTreeSet<u64> {
         let steps = pack.ranks.values().flat_map(|parts| match part {

@@ -1,11 +1,12 @@
-//! The batch that one optimizer step sees: samples a rank, times accumulation, times data-parallel ranks.
+//! Global batch of one optimizer step: samples per rank times accumulation steps times data-parallel
+//! ranks.
 
 use super::rows::Rows;
 use crate::expectations::Ruling;
 use crate::pack::{Manifest, Parts, Setting};
 use crate::part::Verdict;
 
-/// Adds a row where both sides recorded all three factors.
+/// Adds a row if both sides recorded all three factors.
 pub(super) fn global_batch(
     rows: &mut Rows<'_>,
     a: (&Parts, Option<&Manifest>),
@@ -39,7 +40,7 @@ fn size(parts: &Parts, manifest: Option<&Manifest>) -> Option<[i128; 3]> {
     let (backward, steps) = watched.iter().fold((0_u64, 0_u64), |(backward, steps), step| {
         (backward.saturating_add(step.backward), steps.saturating_add(step.optimizer))
     });
-    // A window that ends in the middle of an accumulation says nothing.
+    // A window that ends in the middle of an accumulation tells nothing.
     let accumulated =
         backward.checked_div(steps).filter(|times| times.checked_mul(steps) == Some(backward))?;
     let data_parallel = parts.distributed.as_ref().and_then(|record| match record.get("groups") {

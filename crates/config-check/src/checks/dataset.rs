@@ -1,4 +1,4 @@
-//! What the model was given.
+//! Inputs of the model.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ use crate::part::Verdict;
 use crate::value;
 use crate::value::{Meaning, Sameness};
 
-/// Holds the batches of two ranks against each other.
+/// Compares the batches of two ranks.
 pub(super) fn check(rows: &mut Rows<'_>, a: &Dataset, b: &Dataset) {
     let mut common = 0;
     for batch in &a.steps {
@@ -148,7 +148,7 @@ fn tensors(rows: &Rows<'_>, a: &BatchTensor, b: &BatchTensor) -> Ruling {
     }
 }
 
-/// Two batches by their samples: the same in another order, some others, or all others.
+/// Compares two batches by their samples: same samples reordered, some different, or all different.
 fn samples(
     rows: &Rows<'_>,
     a: &[String],
@@ -180,12 +180,12 @@ fn samples(
     differ(format!("{shared} of {all} samples are the same{lengths}"))
 }
 
-/// Floats that every sample has a little otherwise: another decoder or resizer.
+/// Recognises floats that differ slightly in every sample: a different decoder or resizer.
 fn slightly(rows: &Rows<'_>, a: &BatchTensor, b: &BatchTensor) -> Option<Ruling> {
     let float = a.dtype.as_deref().is_some_and(|dtype| dtype.contains("float"));
     let (x, y) = (a.statistics.as_ref()?, b.statistics.as_ref()?);
     let distance = x.distance(y)?;
-    // Statistics that agree to the last digit belong to the same elements in another order, and no decoder does that.
+    // Statistics that agree to the last digit belong to the same elements in a different order; no decoder does that.
     (float && distance > 1e-14 && distance <= rows.limits().decoded_batches).then(|| {
         Ruling::new(
             Verdict::Note,

@@ -8,7 +8,7 @@ use crate::expectations::Ruling;
 use crate::pack::{Env, Setting};
 use crate::part::Verdict;
 
-/// Holds the variables of two ranks against each other.
+/// Compares the variables of two ranks.
 pub(super) fn check(rows: &mut Rows<'_>, a: &Env, b: &Env) {
     let values = |env: &Env| -> Vec<(String, Setting)> {
         env.values.iter().map(|(name, value)| (name.clone(), Setting::Text(value.clone()))).collect()
@@ -17,7 +17,7 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &Env, b: &Env) {
     others(rows, a, b);
 }
 
-/// Variables whose values are not shown.
+/// Compares variables whose values are not shown.
 fn others(rows: &mut Rows<'_>, a: &Env, b: &Env) {
     let names = |env: &Env| -> BTreeSet<String> {
         let listed = env.names.iter().filter(|name| !env.values.contains_key(*name));
@@ -36,7 +36,7 @@ fn others(rows: &mut Rows<'_>, a: &Env, b: &Env) {
             }
             _ if in_a.contains(name) && in_b.contains(name) => unseen += 1,
             _ => {
-                // A value is on one side, its name on the other: the two packs have other allow lists.
+                // One side has the value, the other only the name: the packs' allow lists differ.
                 let known = |env: &Env| env.values.contains_key(name).then(set).flatten();
                 let (x, y) = (
                     if in_a.contains(name) { set() } else { known(a) },

@@ -1,7 +1,7 @@
-//! Arguments of the training, from whatever holds them.
+//! Training arguments, from any source.
 //!
-//! Full names are compared first, then names that the table calls the same. A last name alone never pairs two arguments:
-//! `lr` and `data.lr` are two.
+//! Full names are compared first, then names that the table declares aliases. A shared last name alone never pairs two
+//! arguments: `lr` and `data.lr` are different.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -13,11 +13,11 @@ use crate::part::Verdict;
 use crate::value;
 use crate::value::Meaning;
 
-/// An argument.
+/// A training argument.
 #[derive(Debug)]
 struct Item<'a> {
     source: &'a str,
-    /// Full name with `_` for `-`.
+    /// Full name with `-` replaced by `_`.
     path: String,
     value: &'a Setting,
 }
@@ -32,7 +32,7 @@ impl Item<'_> {
     }
 }
 
-/// Holds the arguments of two ranks against each other.
+/// Compares the arguments of two ranks.
 pub(super) fn check(rows: &mut Rows<'_>, a: &Hyperparameters, b: &Hyperparameters) {
     let (a, b) = (items(a), items(b));
     if a.is_empty() && b.is_empty() {
@@ -90,16 +90,17 @@ fn items(side: &Hyperparameters) -> Vec<Item<'_>> {
     items
 }
 
-/// How closely two arguments must belong together; asked in this order, each for what is still alone.
+/// Criteria for pairing two arguments, closest first; each is tried on the arguments still
+/// unpaired.
 #[derive(Debug, Clone, Copy)]
 enum Closeness {
-    /// The same full name in the same kind of source.
+    /// Same full name in the same kind of source.
     SameSource,
-    /// The same full name anywhere.
+    /// Same full name in any source.
     SameName,
-    /// Another name of the table at the same place of the same kind of source.
+    /// Alias from the table, at the same place in the same kind of source.
     AliasInSource,
-    /// Another name of the table at the same place anywhere.
+    /// Alias from the table, at the same place in any source.
     Alias,
 }
 
@@ -116,7 +117,7 @@ impl Closeness {
     }
 }
 
-/// The partner of each of `a`, as a place in `b`.
+/// Returns the partner of each item of `a`, as an index into `b`.
 fn pair_up(expectations: &Expectations, a: &[&Item<'_>], b: &[&Item<'_>]) -> Vec<Option<usize>> {
     let mut by_path: HashMap<&str, Vec<usize>> = HashMap::new();
     for (place, item) in b.iter().enumerate() {
@@ -146,7 +147,7 @@ fn pair_up(expectations: &Expectations, a: &[&Item<'_>], b: &[&Item<'_>]) -> Vec
     pairs
 }
 
-/// An argument that one side lacks.
+/// Adds a row for an argument that one side lacks.
 fn alone(rows: &mut Rows<'_>, key: &str, item: &Item<'_>, others: &[&Item<'_>], is_baseline: bool) {
     let value = Some(item.value.to_string());
     let (a, b) = if is_baseline { (value, None) } else { (None, value) };
@@ -163,7 +164,7 @@ fn alone(rows: &mut Rows<'_>, key: &str, item: &Item<'_>, others: &[&Item<'_>], 
     rows.push(key, a, b, ruling);
 }
 
-/// In which element type each side says that it computes.
+/// Compares the dtypes in which both sides claim to compute.
 fn dtype(rows: &mut Rows<'_>, a: &[Item<'_>], b: &[Item<'_>]) {
     let said = |side: &[Item<'_>]| -> BTreeSet<String> {
         side.iter()

@@ -1,4 +1,4 @@
-//! One check a part, each by itself: what goes wrong in one is a row of that part.
+//! One independent check per part: a failure in one becomes a row of that part.
 
 mod coverage;
 mod dataloader;
@@ -27,7 +27,7 @@ use super::pack::{DeviceKind, Pack, Parts, Record, Setting};
 use super::pair::DevicePair;
 use super::part::{Part, Verdict};
 
-/// What every check may look at.
+/// Shared input of all checks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) baseline: &'a Pack,
@@ -38,7 +38,7 @@ pub(super) struct Context<'a> {
 
 /// Checks one part.
 pub(super) fn run(part: Part, context: &Context<'_>) -> PartOutcome {
-    // A check that panics has a bug; the other checks do not.
+    // A panic is a bug in this check; the other checks still run.
     let rows = catch_unwind(AssertUnwindSafe(|| rows_of(part, context))).unwrap_or_else(|_| {
         let mut rows = Rows::new(context, part);
         let ruling = Ruling::new(Verdict::Unknown, "the check of this part failed");
@@ -48,7 +48,7 @@ pub(super) fn run(part: Part, context: &Context<'_>) -> PartOutcome {
     PartOutcome::of(part, rows.into_iter().map(|row| overruled(row, part, context)).collect())
 }
 
-/// The row as the user's rules have it.
+/// Applies the user's rules to a row.
 fn overruled(mut row: Row, part: Part, context: &Context<'_>) -> Row {
     if row.verdict != Verdict::Match {
         let subject = Subject {
@@ -91,7 +91,7 @@ fn rows_of(part: Part, context: &Context<'_>) -> Vec<Row> {
     rows.into_rows()
 }
 
-/// Rows of members that could not be read.
+/// Adds rows for members that could not be read.
 fn faults(rows: &mut Rows<'_>, context: &Context<'_>) {
     let part = rows.part();
     for (is_baseline, pack) in [(true, context.baseline), (false, context.candidate)] {
@@ -111,7 +111,7 @@ fn reason_absent(pack: &Pack, part: Part) -> String {
     reason.map_or_else(String::new, |reason| format!(" ({reason})"))
 }
 
-/// A part that neither side has.
+/// Adds a row for a part that neither side has.
 fn absent(rows: &mut Rows<'_>, context: &Context<'_>) {
     let part = rows.part();
     let meant = |pack: &Pack| {
@@ -123,11 +123,11 @@ fn absent(rows: &mut Rows<'_>, context: &Context<'_>) {
     rows.push(part.name(), None, None, Ruling::new(verdict, why));
 }
 
-/// What the manifests say of device and size of the run.
+/// Compares device and world size from the manifests.
 fn device(rows: &mut Rows<'_>, context: &Context<'_>) {
     let (Some(a), Some(b)) = (&context.baseline.manifest, &context.candidate.manifest) else {
         if rows.part() == Part::Platform {
-            // Told by a vote over names of variables and packages.
+            // Inferred by a vote over names of variables and packages.
             let [a, b] =
                 [context.pair.baseline, context.pair.candidate].map(|kind| kind.map(DeviceKind::name));
             rows.fact("device.kind", a, b);
@@ -147,7 +147,7 @@ fn device(rows: &mut Rows<'_>, context: &Context<'_>) {
     }
 }
 
-/// Checks every rank that both sides have, and says once what several ranks have in common.
+/// Checks every rank that both sides have, and merges rows that several ranks share.
 fn ranks(rows: &mut Rows<'_>, context: &Context<'_>) {
     let part = rows.part();
     let (a, b) = (context.baseline.ranks_with(part), context.candidate.ranks_with(part));
@@ -177,7 +177,7 @@ fn ranks(rows: &mut Rows<'_>, context: &Context<'_>) {
     let several =
         a.len() > 1 || b.len() > 1 || context.baseline.ranks.len() > 1 || context.candidate.ranks.len() > 1;
     if shared.len() > 1 {
-        // What comes first is what the rest may follow from, whichever rank has it.
+        // Earlier rows may cause later ones, whichever rank has them.
         found.sort_by_key(|(row, _)| row.step);
     }
     for (mut row, ranks) in found {
@@ -195,13 +195,13 @@ fn ranks(rows: &mut Rows<'_>, context: &Context<'_>) {
     }
 }
 
-/// Whether the weights of one rank differ at its first step.
+/// Returns true if the weights of one rank differ at its first step.
 fn start_apart(context: &Context<'_>, rank: u32) -> bool {
     let [a, b] = [context.baseline, context.candidate].map(|pack| pack.ranks.get(&rank)?.weights.as_ref());
     a.zip(b).is_some_and(|(a, b)| weights::start_apart(context.expectations, a, b))
 }
 
-/// `apart`: weights of some rank differ from the start.
+/// Checks one rank. `apart`: the weights of some rank differ from the start.
 fn of_rank(rows: &mut Rows<'_>, context: &Context<'_>, a: &Parts, b: &Parts, apart: bool) {
     let (parts_a, parts_b) = (a, b);
     match rows.part() {
@@ -226,7 +226,7 @@ fn of_rank(rows: &mut Rows<'_>, context: &Context<'_>, a: &Parts, b: &Parts, apa
             let manifests = context.baseline.manifest.is_some() && context.candidate.manifest.is_some();
             let leaves = |record: &Record| -> Vec<(String, Setting)> {
                 let leaves = record.leaves().into_iter();
-                // The manifests have said it already.
+                // Already compared from the manifests.
                 leaves
                     .filter(|(key, _)| !(manifests && part == Part::Distributed && key == "world_size"))
                     .map(|(key, value)| (key, value.clone()))

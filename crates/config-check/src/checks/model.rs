@@ -1,4 +1,4 @@
-//! The structure of the model: modules, and the shapes of what they hold.
+//! Structure of the model: modules, and the shapes of their tensors.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,8 +9,8 @@ use crate::pack::{Declared, Model};
 use crate::part::Verdict;
 use crate::value;
 
-/// The path of a module or tensor without what wrappers add: their names at its front, and anywhere those that begin with
-/// `_`, which no module of a model is called.
+/// Returns the path of a module or tensor without names added by wrappers: known wrapper names at the front, and names
+/// beginning with `_` anywhere, which no module of a model has.
 pub(super) fn bare_name(expectations: &Expectations, name: &str) -> String {
     let mut front = true;
     let mut kept: Vec<&str> = Vec::new();
@@ -24,7 +24,7 @@ pub(super) fn bare_name(expectations: &Expectations, name: &str) -> String {
     kept.join(".")
 }
 
-/// Holds two models against each other.
+/// Compares two models.
 pub(super) fn check(rows: &mut Rows<'_>, a: &Model, b: &Model) {
     modules::check(rows, &a.modules, &b.modules);
     tensors(rows, &a.tensors, &b.tensors);
@@ -49,7 +49,7 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &Model, b: &Model) {
     }
 }
 
-/// The key of a module's row.
+/// Returns the row key of a module.
 pub(super) fn module_key(name: &str) -> String {
     if name.is_empty() { "(model)".into() } else { name.into() }
 }

@@ -1,4 +1,4 @@
-//! The modules of a model: their names, classes, settings and order.
+//! Modules of a model: names, classes, settings and order.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,13 +8,13 @@ use crate::expectations::Ruling;
 use crate::pack::Module;
 use crate::part::Verdict;
 
-/// A module with its name as it is compared.
+/// A module with the name used for comparison.
 struct Named<'a> {
     name: String,
     module: &'a Module,
 }
 
-/// Holds the modules of two models against each other.
+/// Compares the modules of two models.
 pub(super) fn check(rows: &mut Rows<'_>, a: &[Module], b: &[Module]) {
     let (a, b) = (named(rows, a), named(rows, b));
     let index: HashMap<&str, &Module> = b.iter().map(|named| (&*named.name, named.module)).collect();
@@ -47,8 +47,8 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &[Module], b: &[Module]) {
     }
 }
 
-/// The modules by their bare names, each once. A wrapper and what it wraps end up under one name; the inner one, which comes
-/// last, is the model's own.
+/// Returns the modules by bare name, without duplicates. A wrapper and the module it wraps share one bare name; the inner
+/// one, which comes last, is the model's own.
 fn named<'a>(rows: &Rows<'_>, modules: &'a [Module]) -> Vec<Named<'a>> {
     let mut seen = HashSet::new();
     let mut named: Vec<Named<'a>> = modules
@@ -61,7 +61,8 @@ fn named<'a>(rows: &Rows<'_>, modules: &'a [Module]) -> Vec<Named<'a>> {
     named
 }
 
-/// A module whose name the other side lacks: renamed, where one of the same class and settings is left over there.
+/// Adds a row for a module whose name the other side lacks; renamed if an unpaired one there has the same class
+/// and settings.
 fn alone(rows: &mut Rows<'_>, named: &Named<'_>, others: &mut Vec<&Named<'_>>) {
     let module = named.module;
     let alike = |other: &&Named<'_>| other.module.class == module.class && other.module.extra == module.extra;
@@ -80,7 +81,7 @@ fn describe(module: &Module) -> String {
     format!("{}({})", module.class, module.extra)
 }
 
-/// Rows of a module that both sides have; true when nothing differs.
+/// Adds rows for a module that both sides have; returns true if nothing differs.
 fn pair(rows: &mut Rows<'_>, name: &str, a: &Module, b: &Module) -> bool {
     let key = module_key(name);
     let mut equal = true;

@@ -11,10 +11,10 @@ use crate::pack::{Accumulated, Clip, Group, Optimizer};
 use crate::part::Verdict;
 use crate::value::Meaning;
 
-/// Names shown of a list.
+/// Largest number of names shown from a list.
 const SHOWN: usize = 5;
 
-/// Holds two optimizers against each other.
+/// Compares two optimizers.
 pub(super) fn check(rows: &mut Rows<'_>, a: &Optimizer, b: &Optimizer) {
     class(rows, &a.class, &b.class);
     if a.groups.len() != b.groups.len() {
@@ -36,7 +36,7 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &Optimizer, b: &Optimizer) {
     accumulation(rows, a.accumulation.as_deref(), b.accumulation.as_deref(), common.as_ref());
 }
 
-/// Forward calls that both sides watched, where that is known.
+/// Returns the forward calls that both sides watched, if known.
 fn common_steps(a: &Optimizer, b: &Optimizer) -> Option<BTreeSet<u64>> {
     let steps = |side: &Optimizer| -> Option<BTreeSet<u64>> {
         Some(side.accumulation.as_ref()?.iter().map(|step| step.step).collect())
@@ -93,7 +93,7 @@ fn parameters(rows: &mut Rows<'_>, number: usize, a: &Group, b: &Group) {
     rows.differ(&key, shown(&x, only_x), shown(&y, only_y));
 }
 
-/// Parameters that are trained and were not packed.
+/// Compares the number of trained parameters that were not packed.
 fn outside(rows: &mut Rows<'_>, a: Option<u64>, b: Option<u64>) {
     let shown = |count: Option<u64>| count.map(|count| format!("{count} parameters"));
     let (a, b) = (a.filter(|count| *count > 0), b.filter(|count| *count > 0));
@@ -105,7 +105,7 @@ fn outside(rows: &mut Rows<'_>, a: Option<u64>, b: Option<u64>) {
     }
 }
 
-/// One row for each step whose calls differ; one row in all where they never do.
+/// Adds one row per step whose calls differ, or a single row if none do.
 fn by_step(
     rows: &mut Rows<'_>,
     key: &str,

@@ -8,7 +8,7 @@ use crate::pack::{Package, Pip};
 use crate::part::Verdict;
 use crate::pip_name::{minor, normalised, public};
 
-/// Holds the packages of two ranks against each other.
+/// Compares the packages of two ranks.
 pub(super) fn check(rows: &mut Rows<'_>, a: &Pip, b: &Pip) {
     let (a, b) = (by_name(a), by_name(b));
     let names: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
@@ -26,7 +26,7 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &Pip, b: &Pip) {
     }
 }
 
-/// Packages by normalised name; of several copies the first is the one that is imported.
+/// Returns packages by normalised name; of several copies the first is the one imported.
 fn by_name(pip: &Pip) -> BTreeMap<String, &Package> {
     let mut packages = BTreeMap::new();
     for package in &pip.packages {
@@ -35,7 +35,7 @@ fn by_name(pip: &Pip) -> BTreeMap<String, &Package> {
     packages
 }
 
-/// The version that runs: of the imported module where that is known.
+/// Returns the version that runs: that of the imported module, if known.
 fn version(package: &Package) -> &str {
     package.imported.as_deref().unwrap_or(&package.version)
 }
@@ -81,7 +81,7 @@ fn one(rows: &mut Rows<'_>, name: &str, a: Option<String>, b: Option<String>) {
     rows.push(name, a, b, ruling);
 }
 
-/// Copies that are never imported, because another stands before them on the import path.
+/// Compares copies that are never imported because another precedes them on the import path.
 fn shadowed(rows: &mut Rows<'_>, a: &BTreeMap<String, &Package>, b: &BTreeMap<String, &Package>) {
     let copies = |side: &BTreeMap<String, &Package>, name: &String| {
         let package = side.get(name).filter(|package| !package.shadowed.is_empty())?;
@@ -101,7 +101,7 @@ fn shadowed(rows: &mut Rows<'_>, a: &BTreeMap<String, &Package>, b: &BTreeMap<St
     }
 }
 
-/// `torch_npu` is built for one minor version of torch.
+/// Checks that `torch_npu` fits torch: it is built for one minor version.
 fn torch_npu(rows: &mut Rows<'_>, is_baseline: bool, packages: &BTreeMap<String, &Package>) {
     let (Some(npu), Some(torch)) = (packages.get("torch-npu"), packages.get("torch")) else { return };
     let text = format!("torch {}, torch-npu {}", version(torch), version(npu));

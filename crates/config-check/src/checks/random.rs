@@ -1,4 +1,4 @@
-//! Seeds, and where the random generators stood.
+//! Seeds and states of random generators.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::expectations::Ruling;
 use crate::pack::{GeneratorState, Mark, Random, SeedCall};
 use crate::part::Verdict;
 
-/// Holds the generators of two ranks against each other.
+/// Compares the generators of two ranks.
 pub(super) fn check(rows: &mut Rows<'_>, a: &Random, b: &Random) {
     let other_seeds = seeds(rows, a, b);
     calls(rows, a, b);
@@ -16,7 +16,7 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &Random, b: &Random) {
     device_init(rows, a.device_init, b.device_init);
 }
 
-/// Seeds by generator. Returns the generators whose seeds differ.
+/// Compares seeds by generator. Returns the generators whose seeds differ.
 fn seeds(rows: &mut Rows<'_>, a: &Random, b: &Random) -> BTreeSet<String> {
     let mut differ = BTreeSet::new();
     let names: BTreeSet<&String> = a.seeds.keys().chain(b.seeds.keys()).collect();
@@ -42,7 +42,7 @@ fn seeds(rows: &mut Rows<'_>, a: &Random, b: &Random) -> BTreeSet<String> {
     differ
 }
 
-/// The calls of one function: values with counts, in order.
+/// Compares the calls of each function: values with counts, in order.
 fn calls(rows: &mut Rows<'_>, a: &Random, b: &Random) {
     let functions: BTreeSet<&String> = a.calls.iter().chain(&b.calls).map(|call| &call.function).collect();
     for function in functions {
@@ -88,7 +88,7 @@ fn describe(calls: &[SeedCall]) -> String {
     calls.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// Where a generator has left the common path.
+/// Point where the generator states of both sides diverge.
 #[derive(Debug, Clone)]
 struct Parting {
     mark: String,
@@ -152,7 +152,8 @@ fn marks(rows: &mut Rows<'_>, a: &Random, b: &Random, other_seeds: &BTreeSet<Str
     rows.at_step(None);
 }
 
-/// Whether it is a generator whose seeds are recorded, and which has none unless the program sets one.
+/// Returns true for generators whose seeds are recorded, and that have no seed unless the program sets
+/// one.
 fn is_seedable(generator: &str) -> bool {
     matches!(generator, "python" | "numpy")
 }
@@ -161,7 +162,7 @@ fn step_of(mark: &Mark) -> Option<u64> {
     mark.mark.strip_prefix("step ")?.parse().ok()
 }
 
-/// Whether two generators stand at the same place, by the strongest that both recorded.
+/// Compares two generators by the strongest evidence both recorded.
 fn same(a: &GeneratorState, b: &GeneratorState) -> bool {
     match (&a.state, &b.state) {
         (Some(x), Some(y)) => x == y,
@@ -180,7 +181,7 @@ fn describe_state(state: &GeneratorState) -> String {
     if facts.is_empty() { "nothing recorded".into() } else { facts.join(", ") }
 }
 
-/// Generators of a GPU and of an NPU: their states have other forms, seed and offset have not.
+/// Compares generators of a GPU and an NPU: their states differ in form, seed and offset do not.
 fn across_kinds(rows: &Rows<'_>, a: &GeneratorState, b: &GeneratorState) -> Ruling {
     if a.seed != b.seed && a.seed.is_some() && b.seed.is_some() {
         return rows.default_ruling(true);
@@ -196,7 +197,7 @@ fn across_kinds(rows: &Rows<'_>, a: &GeneratorState, b: &GeneratorState) -> Ruli
     )
 }
 
-/// A generator leaves the common path.
+/// Describes a generator that diverges.
 fn parting(
     rows: &Rows<'_>,
     mark: &str,

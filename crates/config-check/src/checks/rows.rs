@@ -1,4 +1,4 @@
-//! Rows of a part, while they are found.
+//! Collects the rows of a part.
 
 use super::Context;
 use crate::expectations::{Expectations, Limits, Ruling, Subject};
@@ -6,7 +6,7 @@ use crate::outcome::Row;
 use crate::pair::DevicePair;
 use crate::part::{Part, Verdict};
 
-/// The rows of one part, and what decides about them.
+/// Rows of one part, with the context that decides their verdicts.
 #[derive(Debug)]
 pub(super) struct Rows<'a> {
     context: &'a Context<'a>,
@@ -16,7 +16,7 @@ pub(super) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// No rows of `part` yet.
+    /// Creates an empty list of rows for `part`.
     pub(super) const fn new(context: &'a Context<'a>, part: Part) -> Self {
         Self { context, part, step: None, found: Vec::new() }
     }
@@ -41,12 +41,12 @@ impl<'a> Rows<'a> {
         self.found
     }
 
-    /// The step that rows belong to from now on.
+    /// Sets the step of the rows added from now on.
     pub(super) const fn at_step(&mut self, step: Option<u64>) {
         self.step = step;
     }
 
-    /// Adds a row that is made already.
+    /// Adds a finished row.
     pub(super) fn add(&mut self, row: Row) {
         self.found.push(row);
     }
@@ -71,7 +71,7 @@ impl<'a> Rows<'a> {
         });
     }
 
-    /// Adds a row of two equal values; `reason` may be empty.
+    /// Adds a row for two equal values; `reason` may be empty.
     pub(super) fn equal(&mut self, key: &str, baseline: &str, candidate: &str, reason: &str) {
         self.push(
             key,
@@ -81,13 +81,13 @@ impl<'a> Rows<'a> {
         );
     }
 
-    /// Adds a row of two different values; the table decides.
+    /// Adds a row for two different values; the table decides its verdict.
     pub(super) fn differ(&mut self, key: &str, baseline: String, candidate: String) {
         let ruling = self.ruling_of_difference(key, Some(&baseline), Some(&candidate));
         self.push(key, Some(baseline), Some(candidate), ruling);
     }
 
-    /// Adds a row of two values that are compared as text.
+    /// Adds a row for two values compared as text.
     pub(super) fn text(&mut self, key: &str, baseline: &str, candidate: &str) {
         if baseline == candidate {
             self.equal(key, baseline, candidate, "");
@@ -96,7 +96,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Adds a row of two values either of which may not have been recorded; none where both were not.
+    /// Adds a row for two optional values; none if both are missing.
     pub(super) fn fact(&mut self, key: &str, baseline: Option<&str>, candidate: Option<&str>) {
         match (baseline, candidate) {
             (Some(a), Some(b)) => self.text(key, a, b),
@@ -105,13 +105,13 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Adds a row of a value that one side lacks; the table decides.
+    /// Adds a row for a value that one side lacks; the table decides its verdict.
     pub(super) fn one_sided(&mut self, key: &str, baseline: Option<String>, candidate: Option<String>) {
         let ruling = self.ruling_of_difference(key, baseline.as_deref(), candidate.as_deref());
         self.push(key, baseline, candidate, ruling);
     }
 
-    /// What the table says of a difference: a rule, else the default of the part.
+    /// Returns the table's ruling on a difference: a rule, else the default of the part.
     pub(super) fn ruling_of_difference(
         &self,
         key: &str,
@@ -122,12 +122,12 @@ impl<'a> Rows<'a> {
             .unwrap_or_else(|| self.default_ruling(baseline.is_some() && candidate.is_some()))
     }
 
-    /// The rule of the table about a row.
+    /// Returns the table's rule for a row.
     pub(super) fn rule(&self, key: &str, baseline: Option<&str>, candidate: Option<&str>) -> Option<Ruling> {
         self.expectations().ruling(self.pair(), Subject { part: self.part, key, baseline, candidate })
     }
 
-    /// What is said of the part where no rule says more.
+    /// Returns the default ruling of the part.
     pub(super) fn default_ruling(&self, both: bool) -> Ruling {
         let default = self.expectations().default_of(self.part);
         if both {

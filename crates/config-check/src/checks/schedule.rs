@@ -1,4 +1,4 @@
-//! The course of the learning rate.
+//! Learning-rate schedule.
 
 use super::rows::Rows;
 use super::settings;
@@ -6,10 +6,10 @@ use crate::expectations::Ruling;
 use crate::pack::{Schedule, Setting};
 use crate::part::Verdict;
 
-/// Rates shown of a course.
+/// Largest number of rates shown from a schedule.
 const SHOWN: usize = 6;
 
-/// Holds two schedules against each other.
+/// Compares two schedules.
 pub(super) fn check(rows: &mut Rows<'_>, a: &Schedule, b: &Schedule) {
     rows.text("class", &a.class, &b.class);
     rates(rows, a, b);

@@ -10,19 +10,19 @@ use crate::part::{Part, Verdict};
 use crate::value;
 use crate::value::{Meaning, Sameness};
 
-/// What a row says where both sides have the value in another form.
+/// Reason of a row whose values are equal in different forms.
 pub(super) const NORMALISED: &str = "the same value in a different form";
 
-/// What a row says where both sides are masked.
+/// Reason of a row whose values are masked on both sides.
 pub(super) const HIDDEN: &str = "masked on both sides, so it was not compared";
 
-/// The settings of one side.
+/// Settings of one side.
 struct Side {
     values: HashMap<String, Setting>,
     kind: Option<DeviceKind>,
 }
 
-/// Holds two lists of settings against each other, in the order of the baseline; what only the candidate has comes last.
+/// Compares two lists of settings in baseline order; candidate-only settings come last.
 pub(super) fn compare(rows: &mut Rows<'_>, a: Vec<(String, Setting)>, b: Vec<(String, Setting)>) {
     let order: Vec<String> = a.iter().chain(&b).map(|(key, _)| key.clone()).collect();
     let pair = rows.pair();
@@ -47,7 +47,7 @@ pub(super) fn compare(rows: &mut Rows<'_>, a: Vec<(String, Setting)>, b: Vec<(St
     }
 }
 
-/// A row of a setting of which nothing special is known.
+/// Adds a row for a setting without an entry in the table.
 pub(super) fn value_row(
     rows: &mut Rows<'_>,
     key: &str,
@@ -68,9 +68,9 @@ pub(super) fn value_row(
     }
 }
 
-/// A row of a setting that the table knows.
+/// Adds a row for a setting with an entry in the table.
 fn known(rows: &mut Rows<'_>, setting: &KnownSetting, sides: &[Side; 2]) {
-    // The first of its names that the side has; on a GPU that is hardly the name of the NPU.
+    // The first of its names that the side has; on a GPU that is rarely the NPU name.
     let used = sides.each_ref().map(|side| setting.keys().find(|key| side.values.contains_key(*key)));
     let key = setting.label(used);
     let found = [0, 1].map(|side: usize| used[side].and_then(|name| sides[side].values.get(name)));
@@ -117,6 +117,6 @@ fn decide(
         let why = "unset makes every device visible; the device count is listed under platform";
         return Ruling::new(Verdict::Note, why);
     }
-    // All names of variables are recorded: one that is not there was not set.
+    // All variable names are recorded, so a missing one was not set.
     if rows.part() == Part::Env { setting.differs(rows.pair()) } else { rows.default_ruling(false) }
 }

@@ -1,12 +1,12 @@
-//! What recorded statistics say of two tensors whose content is not there.
+//! Compares tensors by their recorded statistics if their content is not available.
 
 use std::fmt;
 
 use crate::pack::Statistics;
 
 impl Statistics {
-    /// Largest difference of the four numbers, relative to the magnitude of the tensor. `None` when a number is missing or not
-    /// finite.
+    /// Returns the largest difference of the four numbers, relative to the tensor's magnitude. `None` if a number is missing
+    /// or not finite.
     pub(super) fn distance(&self, other: &Self) -> Option<f64> {
         let size = [self.min, self.max, other.min, other.max]
             .into_iter()
@@ -28,11 +28,11 @@ impl Statistics {
         distance.is_finite().then_some(distance)
     }
 
-    /// What differs beyond the rounding of float32 sums, whose bound is `ulps` units for each doubling of the elements. Numbers
-    /// that are not finite must be the same on both sides.
+    /// Describes a difference beyond the rounding of float32 sums, which is bounded by `ulps` units per doubling of the
+    /// elements. Non-finite numbers must be equal on both sides.
     pub(super) fn difference(&self, other: &Self, ulps: f64) -> Option<String> {
         let size = [self.min, self.max].into_iter().flatten().map(f64::abs).fold(0.0, f64::max);
-        // The number of elements is at least the square of norm over magnitude.
+        // The element count is at least the square of norm over magnitude.
         let norm = self.norm.map_or(0.0, f64::abs);
         let elements = if size > 0.0 && norm.is_finite() { (norm / size).powi(2).max(2.0) } else { 2.0 };
         let rounding = ulps * f64::from(f32::EPSILON) * elements.log2().max(1.0);
@@ -56,7 +56,7 @@ impl Statistics {
         None
     }
 
-    /// Whether any of the numbers is NaN.
+    /// Returns true if any of the numbers is NaN.
     pub(super) fn has_nan(&self) -> bool {
         self.nan.is_some_and(|count| count > 0)
             || [self.min, self.max, self.mean, self.norm].into_iter().flatten().any(f64::is_nan)

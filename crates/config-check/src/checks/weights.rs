@@ -10,16 +10,16 @@ use crate::pack::{Weight, WeightStep, Weights};
 use crate::part::Verdict;
 use crate::value;
 
-/// Lanes of a sketch.
+/// Number of lanes in a sketch.
 const LANES: usize = 256;
 
-/// Below this relative distance a sketch of float32 lanes tells nothing.
+/// Relative distance below which a sketch of float32 lanes is uninformative.
 const SKETCH_FLOOR: f64 = 3e-7;
 
-/// Above this relative distance values are others, not the same ones a little changed.
+/// Relative distance above which values are different rather than slightly changed.
 const NUDGE: f64 = 0.1;
 
-/// Whether the values of two ranks differ at the first step that both recorded.
+/// Returns true if the values of two ranks differ at the first step that both recorded.
 pub(super) fn start_apart(expectations: &Expectations, a: &Weights, b: &Weights) -> bool {
     let steps = a.steps.iter().find_map(|x| Some((x, b.steps.iter().find(|y| y.step == x.step)?)));
     steps.is_some_and(|(x, y)| {
@@ -32,11 +32,11 @@ pub(super) fn start_apart(expectations: &Expectations, a: &Weights, b: &Weights)
     })
 }
 
-/// Holds the values of two ranks against each other, step by step. `apart`: some rank's values differ at its first step, which
-/// the gradients of all ranks follow from.
+/// Compares the values of two ranks, step by step. `apart`: some rank's values differ at its first step, which affects the
+/// gradients of all ranks.
 pub(super) fn check(rows: &mut Rows<'_>, a: &Weights, b: &Weights, apart: bool) {
     let mut first: Option<u64> = None;
-    // The step at which each tensor began to differ.
+    // First step at which each tensor differs.
     let mut since: HashMap<String, u64> = HashMap::new();
     for step in &a.steps {
         let Some(other) = b.steps.iter().find(|other| other.step == step.step) else { continue };
@@ -73,7 +73,7 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &Weights, b: &Weights, apart: bool) 
     }
 }
 
-/// Whether there are tensors, and none of them has an element: what shards parameters may leave such ones in their place.
+/// Returns true if there are tensors and none has an element: sharded parameters may leave such placeholders.
 fn is_empty(side: &Weights) -> bool {
     let mut tensors = side.steps.iter().flat_map(|step| &step.tensors).peekable();
     let empty = |weight: &Weight| weight.shape.as_ref().is_some_and(|shape| shape.contains(&0));
@@ -113,7 +113,7 @@ fn of_step(
         rows.push(name, Some(describe(weight)), Some(describe(other)), ruling);
     }
     for (name, weight) in alone_a {
-        // The same bytes in the same shape under another name.
+        // Same bytes and shape under a different name.
         let same = |(_, other): &(&String, &Weight)| {
             weight.hash.is_some()
                 && weight.hash == other.hash
@@ -157,41 +157,41 @@ fn describe(weight: &Weight) -> String {
     facts.join(" ")
 }
 
-/// When two tensors are looked at.
+/// Time at which two tensors are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
     /// Before the first step.
     Start,
     /// After steps that began with equal weights.
     AfterEqualStart,
-    /// After steps that began with weights some of which differed.
+    /// After steps that began with some weights different.
     AfterOtherStart,
 }
 
-/// How two tensors of one name relate.
+/// Relation of two tensors with the same name.
 #[derive(Debug, Clone, PartialEq)]
 enum Relation {
-    /// The same bytes.
+    /// Same bytes.
     Equal { nan: bool },
     /// Statistics agree; nothing more was recorded.
     StatisticsAgree { nan: bool },
-    /// Nothing that both sides recorded can be compared.
+    /// Both sides recorded nothing comparable.
     Unrecorded,
-    /// Spread over ranks in another way.
+    /// Sharded over ranks differently.
     OtherShards,
     /// A parameter on one side, a buffer on the other.
     OtherKind,
-    /// Another shape.
+    /// Different shapes.
     Shape,
-    /// The same values, one side rounded to this type.
+    /// Same values, one side rounded to this dtype.
     Cast { to: String },
-    /// Another element type, and other values than a cast would give.
+    /// Different dtypes, and values that no cast explains.
     Dtype,
-    /// The same elements in another order.
+    /// Same elements in a different order.
     Permuted,
-    /// The same values a little changed; the relative distance where it is known, and in words what is.
+    /// Slightly changed values; the relative distance if known, and a description of the evidence.
     Nudged { distance: Option<f64>, words: String },
-    /// Other values.
+    /// Different values.
     Other { words: String },
 }
 
@@ -226,12 +226,12 @@ impl Relation {
         }
     }
 
-    /// Tensors of which only statistics are known, and these differ.
+    /// Tensors known only by their statistics, which differ.
     fn of_statistics(a: &Weight, b: &Weight, words: String) -> Self {
         let distance = a.statistics.zip(b.statistics).and_then(|(x, y)| x.distance(&y));
         match distance {
             Some(distance) if distance > NUDGE => Self::Other { words },
-            // Statistics give a lower bound of the distance, and no more.
+            // Statistics give only a lower bound of the distance.
             _ => Self::Nudged { distance: None, words },
         }
     }
@@ -302,7 +302,7 @@ impl Relation {
     }
 }
 
-/// Tensors of different element types.
+/// Relates tensors of different dtypes.
 fn of_types(a: &Weight, b: &Weight, x: &str, y: &str, limits: &Limits) -> Relation {
     let is = |hashes: &std::collections::BTreeMap<String, String>, to: &str, hash: &Option<String>| {
         hash.is_some() && hashes.get(to) == hash.as_ref()
@@ -319,7 +319,7 @@ fn of_types(a: &Weight, b: &Weight, x: &str, y: &str, limits: &Limits) -> Relati
         Some(_) => limits.cast_float16,
         None => return Relation::Dtype,
     };
-    // Where the cast hashes say no, the values are not the same; the distance speaks only where they are silent.
+    // If the cast hashes disagree, the values differ; the distance is used only without cast hashes.
     let silent = a.cast_hashes.is_empty() && b.cast_hashes.is_empty();
     let distance =
         sketch_distance(a, b).or_else(|| a.statistics.zip(b.statistics).and_then(|(x, y)| x.distance(&y)));
@@ -331,14 +331,14 @@ fn of_types(a: &Weight, b: &Weight, x: &str, y: &str, limits: &Limits) -> Relati
     }
 }
 
-/// Tensors of one type whose bytes differ.
+/// Relates tensors of the same dtype whose bytes differ.
 fn of_content(a: &Weight, b: &Weight, trained: bool, limits: &Limits) -> Relation {
     if a.unordered_hash.is_some() && a.unordered_hash == b.unordered_hash {
         return Relation::Permuted;
     }
     let sketched = sketch_distance(a, b).filter(|distance| *distance > SKETCH_FLOOR);
     let statistics = a.statistics.zip(b.statistics);
-    // Each bound of the distance that the statistics give holds by itself.
+    // Each bound on the distance from the statistics holds by itself.
     let bound = statistics.and_then(|(x, y)| x.distance(&y));
     let mut words = Vec::new();
     match (sketched, bound) {
@@ -367,8 +367,8 @@ fn of_content(a: &Weight, b: &Weight, trained: bool, limits: &Limits) -> Relatio
     if let Some(to) = rounded.first() {
         words.push(format!("equal when rounded to {to}"));
         let limit = if *to == "bfloat16" { limits.cast_bfloat16 } else { limits.cast_float16 };
-        // Rounding moves the whole tensor by about a quarter of a unit; a nudge of an element moves it far less.
-        // After a training step a distance of that size is nothing special.
+        // Rounding moves the whole tensor by about a quarter of a unit; changing one element moves it far less.
+        // After a training step a distance of that size is normal.
         if !trained && sketched.is_some_and(|distance| distance > limit / 32.0) {
             return Relation::Cast { to: format!("{to} and back ({})", words.join(", ")) };
         }
@@ -384,7 +384,7 @@ fn of_content(a: &Weight, b: &Weight, trained: bool, limits: &Limits) -> Relatio
     }
 }
 
-/// The distance of two tensors relative to the norm of the first, estimated from their sketches.
+/// Estimates the distance of two tensors, relative to the norm of the first, from their sketches.
 fn sketch_distance(a: &Weight, b: &Weight) -> Option<f64> {
     let (x, y) = (lanes(a.sketch.as_deref()?)?, lanes(b.sketch.as_deref()?)?);
     let squares: f64 = x.iter().zip(&y).map(|(x, y)| (f64::from(*x) - f64::from(*y)).powi(2)).sum();
@@ -398,7 +398,7 @@ fn sketch_distance(a: &Weight, b: &Weight) -> Option<f64> {
     if squares > 0.0 { distance.is_finite().then_some(distance) } else { Some(0.0) }
 }
 
-/// The lanes of a sketch; `None` when the text is no sketch.
+/// Decodes the lanes of a sketch; `None` if the text is not a sketch.
 fn lanes(text: &str) -> Option<Vec<f32>> {
     let digits = text.as_bytes();
     if digits.len() != LANES * 8 {

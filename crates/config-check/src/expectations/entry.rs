@@ -1,4 +1,4 @@
-//! A setting of the table: its names, what unset means, and what its values mean.
+//! A setting of the table: its names, the meaning of an unset value, and the meaning of its values.
 
 use super::Ruling;
 use super::file::{Entry, When};
@@ -8,7 +8,7 @@ use crate::part::Part;
 use crate::value;
 use crate::value::{Meaning, Sameness};
 
-/// A setting that the table knows.
+/// A setting listed in the table.
 #[derive(Debug)]
 pub(crate) struct KnownSetting {
     pub(crate) part: Part,
@@ -20,12 +20,12 @@ impl KnownSetting {
         Some(Self { part: entry.part?, entry })
     }
 
-    /// Every key it goes by.
+    /// Returns all its keys.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         [&self.entry.key, &self.entry.gpu, &self.entry.npu].into_iter().flatten().map(|key| &**key)
     }
 
-    /// The key of a row: the names of both kinds where they differ.
+    /// Returns the row key: the names for both kinds if they differ.
     pub(crate) fn label(&self, used: [Option<&str>; 2]) -> String {
         match used {
             [Some(a), Some(b)] if a == b => a.to_owned(),
@@ -34,12 +34,13 @@ impl KnownSetting {
         }
     }
 
-    /// How its values are read.
+    /// Returns the interpretation of its values.
     pub(crate) const fn meaning(&self) -> Meaning {
         self.entry.meaning
     }
 
-    /// Whether a run on a device of this kind can have it. A run without accelerator may stand in for either.
+    /// Returns true if a run on this kind of device can have it. A run without accelerator may stand in for
+    /// either kind.
     pub(crate) const fn applies_to(&self, kind: Option<DeviceKind>) -> bool {
         match kind {
             _ if self.entry.key.is_some() => true,
@@ -49,18 +50,18 @@ impl KnownSetting {
         }
     }
 
-    /// What unset means.
+    /// Returns the effective value if unset.
     pub(crate) fn unset(&self, kind: Option<DeviceKind>) -> Option<Setting> {
         self.entry.unset(kind)
     }
 
-    /// Of values that differ.
+    /// Returns the ruling for values that differ.
     pub(crate) fn differs(&self, pair: DevicePair) -> Ruling {
         let mixed = self.entry.mixed.filter(|_| pair.is_mixed());
         self.ruling(mixed.unwrap_or(self.entry.differs))
     }
 
-    /// Of a value whose counterpart the other kind of device cannot have.
+    /// Returns the ruling for a value whose counterpart cannot exist on the other kind of device.
     pub(crate) fn alone(&self) -> Ruling {
         let mut ruling = self.ruling(self.entry.alone);
         if ruling.why.is_empty() {
@@ -73,7 +74,7 @@ impl KnownSetting {
         Ruling::new(verdict, &*self.entry.why).todo(&*self.entry.todo)
     }
 
-    /// What the values themselves call for.
+    /// Returns the ruling that the values themselves call for.
     pub(crate) fn judged(
         &self,
         pair: DevicePair,

@@ -1,4 +1,4 @@
-//! The form of a table of expectations: the one that comes with probe, and the user's own.
+//! Format of a table of expectations: the one shipped with probe, and the user's own.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::value::Meaning;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
-    /// Variables whose values may be shown, as patterns.
+    /// Patterns of variables whose values may be shown.
     #[serde(default)]
     pub(super) allow: Vec<String>,
-    /// Names that wrappers put into the path of a module.
+    /// Names that wrappers add to module paths.
     #[serde(default)]
     pub(super) wrappers: Vec<String>,
     #[serde(default)]
@@ -38,21 +38,21 @@ pub(super) struct File {
     pub(super) limits: Option<Limits>,
 }
 
-/// What may be said of a row.
+/// A rule about rows.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rule {
     #[serde(deserialize_with = "part")]
     pub(super) part: Option<Part>,
-    /// Pattern of the row's key.
+    /// Pattern for the row's key.
     pub(super) key: String,
-    /// Classes of pairs it holds for; empty for all.
+    /// Classes of pairs it applies to; empty for all.
     #[serde(default)]
     pub(super) pairs: Vec<String>,
-    /// `one` side has it, or `both`; empty for either.
+    /// `one` if only one side has it, or `both`; empty for either.
     #[serde(default)]
     pub(super) sides: String,
-    /// Two patterns: one side's value and the other's, in any order.
+    /// Two patterns, one per side's value, in either order.
     #[serde(default)]
     pub(super) values: Vec<String>,
     #[serde(deserialize_with = "verdict")]
@@ -63,30 +63,30 @@ pub(super) struct Rule {
     pub(super) todo: String,
 }
 
-/// A setting that is known.
+/// A known setting.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Entry {
     #[serde(deserialize_with = "part")]
     pub(super) part: Option<Part>,
-    /// Its key where all kinds of device share one.
+    /// Its key if all kinds of device share one.
     pub(super) key: Option<String>,
-    /// Its key on a GPU, and on an NPU.
+    /// Its keys on a GPU and on an NPU.
     pub(super) gpu: Option<String>,
     pub(super) npu: Option<String>,
     #[serde(default, rename = "type")]
     pub(super) meaning: Meaning,
-    /// What unset means.
+    /// Effective value if unset.
     pub(super) default: Option<String>,
-    /// The same, where it depends on the kind.
+    /// Effective value if unset, by kind of device.
     pub(super) gpu_default: Option<String>,
     pub(super) npu_default: Option<String>,
     #[serde(deserialize_with = "verdict")]
     pub(super) differs: Verdict,
-    /// The same where the two sides are different kinds of device, if that is another.
+    /// Verdict between different kinds of device, if it is not the one above.
     #[serde(default, deserialize_with = "maybe_verdict")]
     pub(super) mixed: Option<Verdict>,
-    /// Verdict where the other kind of device has no such setting.
+    /// Verdict if the other kind of device has no such setting.
     #[serde(default = "expected", deserialize_with = "verdict")]
     pub(super) alone: Verdict,
     #[serde(default)]
@@ -118,14 +118,14 @@ pub(super) struct When {
     pub(super) todo: String,
 }
 
-/// Names of one and the same hyperparameter.
+/// Names of the same hyperparameter.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Alias {
     pub(super) names: Vec<String>,
 }
 
-/// Classes that stand for one another.
+/// Interchangeable classes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Class {
@@ -136,13 +136,13 @@ pub(super) struct Class {
     pub(super) why: String,
 }
 
-/// What a difference of these packages means.
+/// Meaning of a difference in these packages.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Grade {
     /// Patterns of normalised names.
     pub(super) names: Vec<String>,
-    /// Only packages that one kind of device has: `gpu` or `npu`.
+    /// Set if only one kind of device has these packages: `gpu` or `npu`.
     pub(super) vendor: Option<DeviceKind>,
     #[serde(deserialize_with = "verdict")]
     pub(super) differs: Verdict,
@@ -153,17 +153,17 @@ pub(super) struct Grade {
     pub(super) todo: String,
 }
 
-/// A hyperparameter that says in which type a run computes.
+/// A hyperparameter that sets the dtype of a run.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DtypeFlag {
     /// Last name of the key.
     pub(super) name: String,
-    /// The type it stands for when it is set; without, its value is the type.
+    /// The dtype that it selects when set; without this, its value is the dtype.
     pub(super) gives: Option<String>,
 }
 
-/// A variable or package that speaks for a kind of device.
+/// A variable or package that indicates a kind of device.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Vote {
@@ -177,40 +177,41 @@ pub(crate) struct Vote {
     pub(crate) weight: u32,
 }
 
-/// What is said where nothing else is.
+/// Ruling for rows that no rule covers.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PartDefault {
-    /// Of values that differ.
+    /// Verdict on values that differ.
     #[serde(deserialize_with = "verdict")]
     pub(crate) differs: Verdict,
-    /// Of what one side lacks.
+    /// Verdict on values that one side lacks.
     #[serde(deserialize_with = "verdict")]
     pub(crate) one_sided: Verdict,
-    /// How values are read.
+    /// Interpretation of values.
     #[serde(default, rename = "type")]
     pub(crate) meaning: Meaning,
-    /// Why it matters.
+    /// The reason it matters.
     pub(crate) why: String,
-    /// What to do.
+    /// The advice.
     pub(crate) todo: String,
 }
 
-/// Numbers that decide.
+/// Numeric thresholds.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Limits {
     /// Largest relative distance of weights after training steps that rounding explains.
     pub(crate) trained_weights: f64,
-    /// Largest relative distance of a weight that was rounded to bfloat16 on one side.
+    /// Largest relative distance of a weight rounded to bfloat16 on one side.
     pub(crate) cast_bfloat16: f64,
     /// The same for float16.
     pub(crate) cast_float16: f64,
-    /// Rounding of a float32 sum, in units of 2^-23 for each doubling of the number of elements.
+    /// Rounding of a float32 sum, in units of 2^-23 per doubling of the number of elements.
     pub(crate) statistic_ulps: f64,
-    /// Largest relative difference of the statistics of float batches that other decoders explain.
+    /// Largest relative difference in statistics of float batches that a different decoder
+    /// explains.
     pub(crate) decoded_batches: f64,
-    /// Largest relative difference of two learning rates that is rounding.
+    /// Largest relative difference of two learning rates that counts as rounding.
     pub(crate) rates: f64,
 }
 
@@ -238,7 +239,7 @@ fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Part>, D::E
 }
 
 impl File {
-    /// Reads a file; the message is one line and names the place.
+    /// Parses a file; the error message is one line and names the place.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let file: Self = toml::from_str(text).map_err(|error| {
             let line = error
@@ -294,7 +295,7 @@ impl Entry {
         Ok(())
     }
 
-    /// What unset means for a kind of device.
+    /// Returns the effective value of the unset setting on a kind of device.
     pub(super) fn unset(&self, kind: Option<DeviceKind>) -> Option<Setting> {
         let own = match kind {
             Some(DeviceKind::Gpu) => self.gpu_default.as_deref(),

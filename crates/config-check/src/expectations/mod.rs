@@ -1,7 +1,7 @@
-//! What two set-ups may differ in, and what a difference means: data, not code.
+//! Expected differences between two set-ups, and the meaning of each difference: data, not code.
 //!
-//! `expectations.toml` beside the module comes with probe; a file of the user's has the same form and is asked first.
-//! `docs/config-check.md` describes the keys.
+//! `expectations.toml` next to this module ships with probe; a user's file has the same format and is consulted
+//! first. `docs/config-check.md` describes the keys.
 
 mod entry;
 mod file;
@@ -21,49 +21,49 @@ use super::part::{Part, Verdict};
 use super::{pip_name, wildcard};
 use probe_files::settings::{self, SettingsError};
 
-/// The table that comes with probe.
+/// The table shipped with probe.
 const SHIPPED: &str = include_str!("../expectations.toml");
 
-/// A verdict with its reasons.
+/// A verdict with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ruling {
-    /// What is decided.
+    /// The verdict.
     pub(crate) verdict: Verdict,
-    /// Why it matters, or why it may differ.
+    /// The reason it matters, or why it may differ.
     pub(crate) why: String,
-    /// What to do; empty where nothing is to be done.
+    /// The advice; empty if there is nothing to do.
     pub(crate) todo: String,
 }
 
 impl Ruling {
-    /// A ruling with nothing to do.
+    /// Creates a ruling without advice.
     pub(crate) fn new(verdict: Verdict, why: impl Into<String>) -> Self {
         Self { verdict, why: why.into(), todo: String::new() }
     }
 
-    /// The same with advice.
+    /// Adds advice.
     pub(crate) fn todo(mut self, todo: impl Into<String>) -> Self {
         self.todo = todo.into();
         self
     }
 }
 
-/// How a hyperparameter says an element type.
+/// Spellings of dtypes in hyperparameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SaysDtype<'a> {
-    /// Its value is the type.
+    /// Its value is the dtype.
     Value,
-    /// It stands for this type when it is on.
+    /// It selects this dtype when on.
     Switch(&'a str),
 }
 
-/// Both tables, ready to be asked.
+/// Both tables, ready for lookup.
 #[derive(Debug)]
 pub struct Expectations {
     user_rules: Vec<Rule>,
     rules: Vec<Rule>,
     settings: Vec<KnownSetting>,
-    /// Places in `settings` by part and key.
+    /// Indices into `settings` by part and key.
     places: HashMap<Part, HashMap<String, usize>>,
     allow: Vec<String>,
     wrappers: Vec<String>,
@@ -76,7 +76,7 @@ pub struct Expectations {
     limits: Limits,
 }
 
-/// A row as far as rules look at it.
+/// The fields of a row that rules match on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject<'a> {
     pub(crate) part: Part,
@@ -86,7 +86,7 @@ pub(crate) struct Subject<'a> {
 }
 
 impl Expectations {
-    /// The table that comes with probe, behind the user's own where there is one.
+    /// Loads the table shipped with probe, preceded by the user's own if there is one.
     ///
     /// # Errors
     /// [`ConfigError::Settings`] that names the file and the line or the entry.
@@ -99,10 +99,10 @@ impl Expectations {
         }
     }
 
-    /// As [`load`](Self::load), with the text of the user's file.
+    /// Like [`load`](Self::load), with the text of the user's file.
     ///
     /// # Errors
-    /// What is wrong, on one line.
+    /// The problem, on one line.
     pub fn of(user: Option<&str>) -> Result<Self, String> {
         let shipped =
             File::parse(SHIPPED).map_err(|message| format!("the table of this build: {message}"))?;
@@ -113,7 +113,7 @@ impl Expectations {
         let mut places: HashMap<Part, HashMap<String, usize>> = HashMap::new();
         for (place, setting) in settings.iter().enumerate() {
             for key in setting.keys() {
-                // The first counts: the user's come before ours.
+                // The first entry wins: the user's precede ours.
                 places.entry(setting.part).or_default().entry(key.to_owned()).or_insert(place);
             }
         }
@@ -138,20 +138,20 @@ impl Expectations {
         })
     }
 
-    /// What the user says of a row.
+    /// Returns the user's ruling on a row.
     pub(crate) fn user_ruling(&self, pair: DevicePair, subject: Subject<'_>) -> Option<Ruling> {
         let rule = self.user_rules.iter().find(|rule| rule.is_about(pair, subject))?;
         let why = if rule.why.is_empty() { format!("user rule {:?}", rule.key) } else { rule.why.clone() };
         Some(Ruling { verdict: rule.verdict, why, todo: rule.todo.clone() })
     }
 
-    /// What the table says of a row that differs or that one side lacks.
+    /// Returns the table's ruling on a row that differs or that one side lacks.
     pub(crate) fn ruling(&self, pair: DevicePair, subject: Subject<'_>) -> Option<Ruling> {
         let rule = self.rules.iter().find(|rule| rule.is_about(pair, subject))?;
         Some(Ruling { verdict: rule.verdict, why: rule.why.clone(), todo: rule.todo.clone() })
     }
 
-    /// What is said of a part where nothing else is.
+    /// Returns the default ruling of a part.
     pub(crate) fn default_of(&self, part: Part) -> PartDefault {
         self.parts.get(&part).cloned().unwrap_or_else(|| PartDefault {
             differs: Verdict::Diff,
@@ -160,12 +160,12 @@ impl Expectations {
         })
     }
 
-    /// The setting of `part` that is called `key`.
+    /// Returns the setting of `part` called `key`.
     pub(crate) fn setting(&self, part: Part, key: &str) -> Option<&KnownSetting> {
         self.settings.get(*self.places.get(&part)?.get(key)?)
     }
 
-    /// Names and patterns of the variables whose values a pack may hold.
+    /// Returns names and patterns of the variables whose values a pack may hold.
     pub fn allow_list(&self) -> Vec<String> {
         let known = self.places.get(&Part::Env).into_iter().flat_map(HashMap::keys);
         let mut list: Vec<String> = known.chain(&self.allow).cloned().collect();
@@ -174,22 +174,22 @@ impl Expectations {
         list
     }
 
-    /// Whether a name in the path of a module comes from a wrapper.
+    /// Returns true if a name in a module path comes from a wrapper.
     pub(crate) fn is_wrapper(&self, name: &str) -> bool {
         self.wrappers.iter().any(|wrapper| wrapper == name)
     }
 
-    /// What speaks for a kind of device.
+    /// Returns the variables and packages that indicate a kind of device.
     pub(crate) fn votes(&self) -> &[Vote] {
         &self.votes
     }
 
-    /// The numbers.
+    /// Returns the numeric thresholds.
     pub(crate) const fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Whether two classes stand for one another.
+    /// Returns the ruling on two classes that are interchangeable.
     pub(crate) fn classes(&self, a: &str, b: &str) -> Option<Ruling> {
         let has =
             |class: &Class, name: &str| class.names.iter().any(|pattern| wildcard::matches(pattern, name));
@@ -197,19 +197,19 @@ impl Expectations {
         Some(Ruling::new(class.verdict, &*class.why))
     }
 
-    /// What a package means; `name` is normalised.
+    /// Returns the meaning of a package; `name` is normalised.
     pub(crate) fn grade(&self, name: &str) -> Option<PackageGrade<'_>> {
         let has = |grade: &&Grade| grade.names.iter().any(|pattern| wildcard::matches(pattern, name));
         self.grades.iter().find(has).map(PackageGrade)
     }
 
-    /// All names of a hyperparameter; `name` is the last name of its key, with `_`.
+    /// Returns all names of a hyperparameter; `name` is the last name of its key, with `_`.
     pub(crate) fn aliases(&self, name: &str) -> &[String] {
         let has = |alias: &&Alias| alias.names.iter().any(|known| known == name);
         self.aliases.iter().find(has).map_or(&[], |alias| &alias.names)
     }
 
-    /// How a hyperparameter called `name` (its last name) says in which type a run computes, if it does.
+    /// Returns how the hyperparameter `name` (its last name) sets the dtype of a run, if it does.
     pub(crate) fn says_dtype(&self, name: &str) -> Option<SaysDtype<'_>> {
         let flag = self.dtype_flags.iter().find(|flag| flag.name == name)?;
         Some(flag.gives.as_deref().map_or(SaysDtype::Value, SaysDtype::Switch))
@@ -217,24 +217,25 @@ impl Expectations {
 }
 
 impl AllowedVariables for Expectations {
-    /// Those of the table, and those that match the allow list.
+    /// Allows the variables of the table and those that match the allow list.
     fn allows(&self, variable: &str) -> bool {
         self.setting(Part::Env, variable).is_some()
             || self.allow.iter().any(|pattern| wildcard::matches(pattern, variable))
     }
 }
 
-/// What a difference of a package means.
+/// Meaning of a difference in a package.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PackageGrade<'a>(&'a Grade);
 
 impl PackageGrade<'_> {
-    /// Of two versions.
+    /// Returns the ruling on two versions.
     pub(crate) fn differs(self) -> Ruling {
         Ruling::new(self.0.differs, &*self.0.why).todo(&*self.0.todo)
     }
 
-    /// Of a package that one side lacks; `kind` is the device of the side that has it.
+    /// Returns the ruling on a package that one side lacks; `kind` is the device of the side that
+    /// has it.
     pub(crate) fn one_sided(self, pair: DevicePair, name: &str) -> Ruling {
         match self.0.vendor {
             Some(_) if !pair.is_same() => {

@@ -1,4 +1,4 @@
-//! The table that comes with probe is sound, and mistakes of the user's are named on one line.
+//! The shipped table is sound, and mistakes in the user's are named on one line.
 
 use super::*;
 use crate::pack::{DeviceKind, keys};

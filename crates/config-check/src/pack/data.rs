@@ -1,4 +1,4 @@
-//! `dataset.json`: what the model was given at each step.
+//! `dataset.json`: inputs of the model at each step.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! `env.json` and `pip.json`: what surrounds the training script.
+//! `env.json` and `pip.json`: the environment of the training script.
 
 use std::collections::BTreeMap;
 

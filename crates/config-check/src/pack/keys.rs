@@ -1,6 +1,6 @@
-//! Keys of the parts that are plain settings: what a collector should write, and what the guide and the schema say of it.
+//! Keys of the parts that are plain settings: what a collector should write, as described in the guide and the schema.
 //!
-//! Further keys are welcome in any of these parts; they are compared too. Dots stand for nesting: `cudnn.enabled` is
+//! Any of these parts may hold further keys; they are compared too. Dots denote nesting: `cudnn.enabled` is
 //! `{"cudnn": {"enabled": true}}`.
 
 use super::super::part::Part;
@@ -12,7 +12,7 @@ pub struct Key {
     pub name: &'static str,
     /// Type in words.
     pub kind: &'static str,
-    /// What it holds and where it comes from.
+    /// Its content and source.
     pub meaning: &'static str,
 }
 
@@ -20,7 +20,7 @@ const fn key(name: &'static str, kind: &'static str, meaning: &'static str) -> K
     Key { name, kind, meaning }
 }
 
-/// The documented keys of `part`; none for parts that have a form of their own.
+/// Returns the documented keys of `part`; none for parts with a format of their own.
 pub const fn documented(part: Part) -> &'static [Key] {
     match part {
         Part::Platform => PLATFORM,

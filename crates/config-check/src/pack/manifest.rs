@@ -1,4 +1,4 @@
-//! `manifest.json`: what a pack is, and what else is in it.
+//! `manifest.json`: identifies a pack and lists its members.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::super::part::Part;
 
-/// The word that tells a manifest of probe's packs.
+/// Value of `format` in manifests of probe's packs.
 pub const FORMAT: &str = "probe-pack";
 
-/// Version of the pack format that this build writes and reads. Raised when a reader of the old version would misread a
-/// pack; not for new members or keys, which every reader skips.
+/// Pack format version that this build writes and reads. Raised if a reader of the old version would misread a pack;
+/// not for new members or keys, which every reader skips.
 pub const VERSION: u32 = 1;
 
 /// Name of the member.
@@ -82,7 +82,7 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    /// The word for it.
+    /// Returns its display name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gpu => "GPU",
@@ -102,17 +102,18 @@ pub struct MemberDigest {
     pub bytes: u64,
 }
 
-/// Name of the member that holds `part` of `rank`: `rank0/env.json`.
+/// Returns the name of the member that holds `part` of `rank`: `rank0/env.json`.
 pub fn member_name(part: Part, rank: u32) -> String {
     format!("rank{rank}/{}.json", part.name())
 }
 
-/// The part and rank that a member's name stands for; `None` for any name a pack of version 1 does not have.
+/// Returns the part and rank that a member name encodes; `None` for any name that a pack of version 1 does
+/// not have.
 pub fn parse_member_name(name: &str) -> Option<(Part, u32)> {
     let (rank, file) = name.strip_prefix("rank")?.split_once('/')?;
     let number: u32 = rank.parse().ok()?;
     let part = Part::parse(file.strip_suffix(".json")?).filter(|part| *part != Part::Coverage)?;
-    // Other spellings of the same number (`rank+0`, `rank00`) are other members, and none of ours.
+    // Other spellings of the same number (`rank+0`, `rank00`) are different members, and not ours.
     (member_name(part, number) == name).then_some((part, number))
 }
 

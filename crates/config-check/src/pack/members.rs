@@ -1,6 +1,7 @@
-//! The members of a pack: which there are, and their content under the limits.
+//! Members of a pack: their names, and their content within the limits.
 //!
-//! Nothing is extracted, and no name is ever used as a path. Of members with the same name the last counts, as for Python.
+//! Nothing is extracted, and no name is ever used as a path. Of members with the same name the last one counts, as in
+//! Python.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,20 +14,20 @@ use probe_read::ReadError;
 use probe_read::archive::{Zipped, name_fault};
 use probe_read::tensor_file::printable;
 
-/// First bytes of a zip file; of one without members in the second form.
+/// First bytes of a zip file; the second form is an empty one.
 const SIGNATURES: [&[u8]; 2] = [b"PK\x03\x04", b"PK\x05\x06"];
 
 /// The members of an opened pack.
 #[derive(Debug)]
 pub(super) struct Members {
     archive: Zipped,
-    /// Sound names with the place of their member, in the order of the file.
+    /// Valid names with the index of their member, in file order.
     names: Vec<(String, usize)>,
-    /// Places in `names`.
+    /// Indices into `names`.
     places: HashMap<String, usize>,
-    /// Number of members that a later one of the same name has replaced.
+    /// Number of members replaced by a later one of the same name.
     pub(super) repeated: u64,
-    /// Names that were refused, made fit to show, with the reason.
+    /// Refused names, made printable, with the reason.
     pub(super) refused: Vec<(String, String)>,
     /// Bytes that may still be expanded.
     budget: u64,
@@ -38,7 +39,7 @@ impl Members {
         Self::from_source(Source::open(path, FileAccess::Read)?)
     }
 
-    /// Opens a zip file that is in memory already.
+    /// Opens a zip file that is already in memory.
     pub(super) fn from_source(source: Source) -> Result<Self, ReadError> {
         let head = source.section(0..source.len().min(4), "the first bytes")?;
         if !SIGNATURES.contains(&head.bytes()) {
@@ -65,12 +66,13 @@ impl Members {
         Self { archive, names, places, repeated, refused, budget: MAX_PACK_BYTES }
     }
 
-    /// The names, each once, in the order of the file.
+    /// Returns the names, without duplicates, in file order.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|(name, _)| &**name)
     }
 
-    /// The content of the member called `name`, expanded under the limits; `None` where there is none.
+    /// Returns the content of the member called `name`, expanded within the limits; `None` if there is
+    /// none.
     pub(super) fn content(&mut self, name: &str) -> Option<Result<Vec<u8>, String>> {
         let &(_, at) = self.names.get(*self.places.get(name)?)?;
         Some(self.expand(at))
@@ -87,7 +89,8 @@ impl Members {
     }
 }
 
-/// What is wrong with a member of `stored` bytes that claims to expand to `size` while `budget` bytes are left.
+/// Returns the reason to refuse a member of `stored` bytes that claims to expand to `size` while `budget` bytes
+/// are left.
 fn expansion_fault(stored: u64, size: u64, budget: u64) -> Option<String> {
     if size > MAX_PACK_MEMBER_BYTES {
         return Some(format!("expands to {size} bytes, the limit is {MAX_PACK_MEMBER_BYTES}"));

@@ -1,6 +1,6 @@
-//! Packs: what a training script records of its set-up, one zip with a JSON member for each part and rank.
+//! Packs: a training script's recorded set-up, one zip with a JSON member per part and rank.
 //!
-//! The types of this module are the format, version 1; `docs/config-check.md` describes it for those who write packs, and
+//! The types of this module define the format, version 1; `docs/config-check.md` describes it for authors of packs, and
 //! `schemas/pack.schema.json` checks them.
 
 mod data;
@@ -37,8 +37,8 @@ pub use setting::{Record, Setting};
 pub use tensors::{Declared, Model, Module, Statistics, TensorKind, Weight, WeightStep, Weights};
 pub use training::{Accumulated, Clip, Group, HyperparameterSource, Hyperparameters, Optimizer, Schedule};
 
-/// Which variables of the environment a pack keeps with their values; of the others it keeps the names.
+/// Selects the environment variables whose values a pack keeps; of the others it keeps only the names.
 pub trait AllowedVariables {
-    /// Whether the value of a variable may be shown.
+    /// Returns true if the value of a variable may be shown.
     fn allows(&self, variable: &str) -> bool;
 }

@@ -1,4 +1,4 @@
-//! Reads packs of probe's own format.
+//! Reads packs in probe's own format.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::Part;
 use probe_read::msprobe::with_quoted_numbers;
 use probe_read::tensor_file::printable;
 
-/// A JSON text as `T`. The message holds nothing of the text but names of missing fields, because it may hold secrets.
+/// Parses JSON as `T`. The error message quotes nothing but names of missing fields, since the text may hold secrets.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     serde_json::from_slice(&with_quoted_numbers(bytes)).map_err(|error| {
         let place = format!("at line {}, column {}", error.line(), error.column());
@@ -71,7 +71,7 @@ pub(super) fn read(members: &mut Members, manifest: Option<Manifest>, pack: &mut
     }
 }
 
-/// SHA-256 as hexadecimal digits.
+/// Returns the SHA-256 as hexadecimal digits.
 fn sha256(bytes: &[u8]) -> String {
     let mut digits = String::with_capacity(64);
     for byte in Sha256::digest(bytes) {

@@ -1,5 +1,5 @@
-//! Reads packs of msprobe. They have no manifest, and record less than the parts here can hold: what is not there stays
-//! empty, and empty is never equal.
+//! Reads packs of msprobe. They have no manifest and record less than the parts here can hold: whatever is missing
+//! stays empty, and empty never counts as equal.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::Part;
 use crate::pip_name::normalised;
 use probe_read::tensor_file::printable;
 
-/// What a member is.
+/// Kind of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Env,
@@ -26,7 +26,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// The member called `name`.
+    /// Returns the kind of the member called `name`.
     fn of(name: &str) -> Option<Self> {
         let parts: Vec<&str> = name.split('/').collect();
         Some(match *parts.as_slice() {
@@ -74,7 +74,7 @@ fn rank_number(text: &str) -> Option<u32> {
     number(text, "rank").and_then(|rank| u32::try_from(rank).ok())
 }
 
-/// True when the pack has a member of this layout.
+/// Returns true if the pack has a member of this layout.
 pub(super) fn recognises(members: &Members) -> bool {
     members.names().any(|name| Kind::of(name).is_some())
 }
@@ -94,7 +94,7 @@ pub(super) fn read(members: &mut Members, pack: &mut Pack) {
         }
     }
     for parts in pack.ranks.values_mut() {
-        // Members come in any order.
+        // Members may come in any order.
         if let Some(dataset) = &mut parts.dataset {
             dataset.steps.sort_by_key(|batch| batch.step);
         }
@@ -131,7 +131,7 @@ fn put(pack: &mut Pack, kind: Kind, bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// `Name=version` a line, in the order of the import path: of a name that comes twice the first copy is the one imported.
+/// Parses lines `Name=version`, in import path order: the first copy of a repeated name is the one imported.
 fn pip(bytes: &[u8]) -> Result<Pip, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "not UTF-8 text; write the pack again".to_owned())?;
     let mut packages: Vec<Package> = Vec::new();
@@ -181,7 +181,7 @@ fn argument(path: String, value: &Setting, out: &mut Vec<Argument>) {
                 argument(format!("{path}.{index}"), value, out);
             }
         }
-        // Whatever is no tensor is an empty text.
+        // Anything but a tensor is an empty text.
         _ => out.push(Argument { path, content: Content::Unrecorded }),
     }
 }
@@ -196,7 +196,7 @@ fn weights(record: &Record) -> Result<Vec<Weight>, String> {
     record.0.iter().map(tensor).collect()
 }
 
-/// The four numbers; `None` when `record` is something else.
+/// Returns the four numbers; `None` if `record` is something else.
 fn statistics(record: &Record) -> Option<Statistics> {
     let [max, min, mean, norm] = ["max", "min", "mean", "norm"].map(|name| record.get(name).and_then(float));
     (record.0.len() == 4 && ["max", "min", "mean", "norm"].iter().all(|name| record.get(name).is_some()))
@@ -215,7 +215,7 @@ fn float(value: &Setting) -> Option<f64> {
     }
 }
 
-/// Call stacks by function. Seed values are not in them.
+/// Reads call stacks by function. They do not contain seed values.
 fn random(record: &Record) -> Result<Random, String> {
     let mut calls = Vec::new();
     for (function, entries) in &record.0 {
@@ -245,8 +245,8 @@ fn random(record: &Record) -> Result<Random, String> {
     Ok(Random { calls, ..Random::default() })
 }
 
-/// `File /a/b/train.py, line 15, in seed_everything, CODE` as `train.py:15 seed_everything`: folders and code may tell more
-/// than they should.
+/// Turns `File /a/b/train.py, line 15, in seed_everything, CODE` into `train.py:15 seed_everything`: folders and code may
+/// reveal too much.
 fn place(frame: &str) -> String {
     let mut fields = frame.split(", ");
     let file = fields.next().unwrap_or_default().trim_start_matches("File ");

@@ -15,16 +15,16 @@ use probe_files::Copies;
 use probe_files::map::{FileAccess, Source};
 use probe_read::tensor_file::printable;
 
-/// Reads the pack at `path`: whole, in memory, under the limits of [`read::limits`](probe_files::limits), without secrets.
-/// Members that cannot be read become [faults](Pack::faults).
+/// Reads the pack at `path` whole, into memory, within the limits of [`read::limits`](probe_files::limits), without secrets. Members that cannot be
+/// read become [faults](Pack::faults).
 ///
 /// # Errors
-/// [`ConfigError`] when the file cannot be opened, is no zip, or is no pack.
+/// [`ConfigError`] when the file cannot be opened, is not a zip, or is not a pack.
 pub fn open(path: &Path, allowed: &dyn AllowedVariables) -> Result<Pack, ConfigError> {
     read(path, Members::open(path)?, allowed)
 }
 
-/// As [`open`], for a pack that may be read from a copy.
+/// Like [`open`], for a pack that may be read from a copy.
 ///
 /// # Errors
 /// As for [`open`].
@@ -37,7 +37,7 @@ pub(crate) fn open_copy(
     read(path, Members::from_source(source.called(path))?, allowed)
 }
 
-/// As [`open`], for a pack that is already in memory; `path` is only what errors name.
+/// Like [`open`], for a pack that is already in memory; `path` is used only in errors.
 ///
 /// # Errors
 /// As for [`open`].
@@ -92,7 +92,8 @@ fn read(path: &Path, mut members: Members, allowed: &dyn AllowedVariables) -> Re
         }
         None if older::recognises(&members) => older::read(&mut members, &mut pack),
         None => {
-            // A pack whose every name was refused is still told apart from a file that is none.
+            // A pack whose names were all refused is still distinguished from a file that is not a
+            // pack.
             let found = match (members.names().next(), pack.faults.first()) {
                 (Some(name), _) => format!("it holds '{}'", printable(name)),
                 (None, Some(fault)) => format!("it holds '{}', {}", fault.member, fault.reason),

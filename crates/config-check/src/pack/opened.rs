@@ -1,4 +1,4 @@
-//! A pack in memory, whoever wrote it.
+//! A pack in memory, from any tool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::Part;
 
-/// Who wrote a pack.
+/// The tool that wrote a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// This tool.
@@ -19,7 +19,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// In words.
+    /// Returns a description.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Probe => "probe pack",
@@ -28,41 +28,41 @@ impl Origin {
     }
 }
 
-/// Something of a pack that could not be read. It makes the check incomplete.
+/// A piece of a pack that could not be read. It makes the check incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The part it belongs to; [`Part::Coverage`] where it belongs to none.
+    /// The part it belongs to; [`Part::Coverage`] if none.
     pub part: Part,
-    /// The rank, where it belongs to one.
+    /// The rank, if it belongs to one.
     pub rank: Option<u32>,
-    /// Name of the member, made fit to show.
+    /// Name of the member, made printable.
     pub member: String,
-    /// Why, and the repair where there is one.
+    /// The reason, and the repair if there is one.
     pub reason: String,
 }
 
-/// A pack that was opened and read.
+/// An opened pack.
 #[derive(Debug)]
 pub struct Pack {
-    /// Path as it was given.
+    /// Path as given.
     pub path: PathBuf,
-    /// Who wrote it.
+    /// The tool that wrote it.
     pub origin: Origin,
     /// The manifest, in packs of probe.
     pub manifest: Option<Manifest>,
-    /// What the run used; of packs without manifest it is worked out later.
+    /// Kind of device; inferred later for packs without a manifest.
     pub device: Option<DeviceKind>,
     /// The parts of each rank.
     pub ranks: BTreeMap<u32, Parts>,
-    /// What could not be read.
+    /// Members that could not be read.
     pub faults: Vec<Fault>,
-    /// Members whose content is not what the manifest says: part, and name of the member.
+    /// Members whose content does not match the manifest: part, and name of the member.
     pub altered: Vec<(Part, String)>,
-    /// What else is worth saying: unknown and repeated members.
+    /// Further notes: unknown and repeated members.
     pub notes: Vec<String>,
 }
 
-/// What a pack holds of one rank.
+/// Parts of one rank.
 #[derive(Debug, Default)]
 pub struct Parts {
     /// `platform`.
@@ -98,7 +98,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Whether `part` was recorded.
+    /// Returns true if `part` was recorded.
     pub const fn has(&self, part: Part) -> bool {
         match part {
             Part::Platform => self.platform.is_some(),
@@ -120,7 +120,7 @@ impl Parts {
         }
     }
 
-    /// The part, where it is plain settings.
+    /// Returns the part, if it is plain settings.
     pub const fn settings(&self, part: Part) -> Option<&Record> {
         match part {
             Part::Platform => self.platform.as_ref(),
@@ -135,22 +135,22 @@ impl Parts {
 }
 
 impl Pack {
-    /// Whether any rank has `part`.
+    /// Returns true if any rank has `part`.
     pub fn has(&self, part: Part) -> bool {
         self.ranks.values().any(|parts| parts.has(part))
     }
 
-    /// Parts that any rank has, in order.
+    /// Returns the parts that any rank has, in order.
     pub fn parts(&self) -> Vec<Part> {
         Part::ALL.into_iter().filter(|part| self.has(*part)).collect()
     }
 
-    /// Ranks that have `part`.
+    /// Returns the ranks that have `part`.
     pub fn ranks_with(&self, part: Part) -> BTreeSet<u32> {
         self.ranks.iter().filter(|(_, parts)| parts.has(part)).map(|(rank, _)| *rank).collect()
     }
 
-    /// Steps of batches and weights, all ranks together.
+    /// Returns the steps of batches and weights over all ranks.
     pub fn steps(&self) -> BTreeSet<u64> {
         let mut steps: BTreeSet<u64> =
             self.manifest.iter().flat_map(|manifest| manifest.steps.clone()).collect();

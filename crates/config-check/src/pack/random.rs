@@ -1,4 +1,4 @@
-//! `random.json`: seeds, and where each random generator stood at agreed moments.
+//! `random.json`: seeds, and states of random generators at agreed moments.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The JSON Schema of every member of a pack.
+//! JSON Schema of every pack member.
 
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ use super::{
     Dataset, Env, Hyperparameters, Manifest, Model, Optimizer, Pip, Random, Schedule, Weights, keys,
 };
 
-/// The schema as it is committed: an object with one property a member, `manifest` and the parts. A member of a pack is
+/// Returns the schema as committed: an object with one property per member, `manifest` and the parts. A member is
 /// checked against the property of its part, such as `#/properties/env`.
 pub fn pack_schema() -> String {
     let mut generator = SchemaGenerator::default();
@@ -37,7 +37,7 @@ pub fn pack_schema() -> String {
         "properties": properties,
         "$defs": generator.take_definitions(true),
     });
-    // A schema is plain data; only its own text can come out.
+    // A schema is plain data, so serialising it cannot fail.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text
@@ -47,7 +47,8 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
     generator.subschema_for::<T>().to_value()
 }
 
-/// The schema of a part that is plain settings: its documented keys, nested, and any others.
+/// Returns the schema of a part that is plain settings: its documented keys, nested, and any
+/// others.
 fn settings(part: Part) -> Value {
     let mut root = json!({ "type": "object", "properties": {} });
     for key in keys::documented(part).iter().filter(|key| !key.name.contains('*')) {
@@ -67,7 +68,7 @@ fn settings(part: Part) -> Value {
     root
 }
 
-/// Pointers to the objects that `name` lies in: for `a.b.c` those of `a` and `a.b`.
+/// Returns pointers to the objects that contain `name`: for `a.b.c` those of `a` and `a.b`.
 fn groups(name: &str) -> Vec<String> {
     let names: Vec<&str> = name.split('.').collect();
     (1..names.len())

@@ -1,7 +1,8 @@
-//! What no pack and no report may hold: tokens, passwords, keys, credentials in URLs.
+//! Secrets that no pack or report may hold: tokens, passwords, keys, credentials in URLs.
 //!
-//! Told by the name of a setting, by the name before a value in a command line, and by well-known forms of tokens.
-//! Packs of the older tool hold the whole environment in clear, so everything that is read passes through here.
+//! Recognised by the name of a setting, by the name before a value in a command line, and by well-known token
+//! formats. Packs of the older tool hold the whole environment in clear text, so everything that is read passes
+//! through here.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,10 +11,10 @@ use std::sync::LazyLock;
 
 use super::{AllowedVariables, Content, Pack, Parts, Record, Setting};
 
-/// What stands for a secret.
+/// Replacement for a secret.
 pub(crate) const MASK: &str = "***";
 
-/// Words of a name that make its value a secret.
+/// Words in a name that make its value a secret.
 const WORDS: [&str; 13] = [
     "token",
     "key",
@@ -30,10 +31,10 @@ const WORDS: [&str; 13] = [
     "private",
 ];
 
-/// Endings of a word that do: `HFTOKEN`, `dbpassword`.
+/// Word endings that do the same: `HFTOKEN`, `dbpassword`.
 const ENDINGS: [&str; 6] = ["token", "secret", "password", "passwd", "apikey", "credentials"];
 
-/// Names that only look like it: special tokens of a vocabulary.
+/// Names that only look like secrets: special tokens of a vocabulary.
 const HARMLESS: [&str; 8] = [
     "pad_token",
     "eos_token",
@@ -45,7 +46,7 @@ const HARMLESS: [&str; 8] = [
     "image_token",
 ];
 
-/// Beginnings of well-known tokens, and how many letters at least follow.
+/// Prefixes of well-known tokens, and the minimum number of letters that follow.
 const TOKENS: [(&str, usize); 11] = [
     ("hf_", 8),
     ("ghp_", 16),
@@ -60,7 +61,7 @@ const TOKENS: [(&str, usize); 11] = [
     ("eyJ", 20),
 ];
 
-/// Whether the value of a setting called `name` is a secret, if it is a text.
+/// Returns true if the value of a setting called `name` is a secret, provided it is a text.
 pub(crate) fn is_secret_name(name: &str) -> bool {
     let leaf = name.rsplit('.').next().unwrap_or(name).trim_start_matches('-').replace('-', "_");
     if HARMLESS.contains(&&*leaf.to_ascii_lowercase()) {
@@ -72,7 +73,7 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
     })
 }
 
-/// Words of a name, in lower case: split where a letter is none, and before a capital after a small letter.
+/// Splits a name into lower-case words: at non-letters, and before a capital after a small letter.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = '_';
@@ -91,9 +92,9 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// `text` without credentials in URLs, values after names that make them secrets, and well-known tokens.
+/// Masks credentials in URLs, values after secret names, and well-known tokens in `text`.
 pub(crate) fn mask_text(text: &str) -> Cow<'_, str> {
-    // Most texts are short words: no separator, and no beginning of a token.
+    // Most texts are short words without a separator or a token prefix.
     if !text.contains(['@', '=', ' ']) && !TOKENS.iter().any(|(start, _)| text.contains(start)) {
         return Cow::Borrowed(text);
     }
@@ -146,7 +147,7 @@ fn mask_word(word: &str) -> Cow<'_, str> {
     word
 }
 
-/// Masks the value of the setting called `name`, and whatever lies in it.
+/// Masks the value of the setting called `name`, and any nested values.
 pub(crate) fn mask_setting(name: &str, value: &mut Setting) {
     match value {
         Setting::Text(text) if is_secret_name(name) && !text.is_empty() => MASK.clone_into(text),
@@ -158,7 +159,7 @@ pub(crate) fn mask_setting(name: &str, value: &mut Setting) {
         Setting::List(items) => {
             let mut hide = false;
             for item in items {
-                // An argument list: the item after `--api-key` is the key.
+                // In an argument list the item after `--api-key` is the key.
                 let names_next = item
                     .text()
                     .is_some_and(|text| text.starts_with('-') && !text.contains('=') && is_secret_name(text));
@@ -177,7 +178,7 @@ fn mask_record(record: &mut Record) {
     }
 }
 
-/// Removes every secret of a pack: once, right after reading.
+/// Removes all secrets from a pack, once, right after reading.
 pub(super) fn mask_pack(pack: &mut Pack, allowed: &dyn AllowedVariables) {
     for parts in pack.ranks.values_mut() {
         mask_env(parts, allowed);
@@ -223,11 +224,11 @@ fn mask_parts(parts: &mut Parts) {
     }
 }
 
-/// Keys the digests of values: the same for all packs of this process, and unknown outside it.
+/// Key for digests of values: the same for all packs of this process, and unknown outside it.
 static DIGEST: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// Keeps the values of variables that are on the allow list and no secrets. Of the others the older tool's packs know whether
-/// they are equal, so a digest stays.
+/// Keeps values of variables that are on the allow list and not secret. For the others in the older tool's packs only
+/// equality is known, so a digest is kept.
 fn mask_env(parts: &mut Parts, allowed: &dyn AllowedVariables) {
     let Some(env) = &mut parts.env else { return };
     let values = std::mem::take(&mut env.values);

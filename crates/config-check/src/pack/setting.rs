@@ -1,4 +1,4 @@
-//! A value of any type, as settings have it: what JSON can say, with integers apart from floats.
+//! A setting value of any type: JSON values, with integers distinct from floats.
 
 use std::fmt;
 
@@ -31,18 +31,18 @@ pub enum Setting {
 pub struct Record(pub Vec<(String, Setting)>);
 
 impl Record {
-    /// The value called `key`; of several, the last.
+    /// Returns the value called `key`; of several, the last.
     pub fn get(&self, key: &str) -> Option<&Setting> {
         self.0.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
-    /// True when nothing was recorded.
+    /// Returns true if nothing was recorded.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Every value that is no map, under its full name: names joined by dots. An empty map or list is a value. Lists stay
-    /// whole, apart from lists that hold maps.
+    /// Returns every value that is not a map, under its full name: names joined by dots. An empty map or list counts as a
+    /// value. Lists stay whole, except lists that hold maps.
     pub fn leaves(&self) -> Vec<(String, &Setting)> {
         let mut leaves = Vec::new();
         self.collect("", &mut leaves);
@@ -70,7 +70,7 @@ impl Setting {
         }
     }
 
-    /// The text, if it is one.
+    /// Returns the text, if it is one.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -85,7 +85,7 @@ impl From<&str> for Setting {
     }
 }
 
-/// As Python prints it, but without quotes around a text that stands alone.
+/// Prints as Python does, but without quotes around a bare text.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! `model.json` and `weights.json`: the structure of the model, and the values it holds.
+//! `model.json` and `weights.json`: structure and values of the model.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ pub enum TensorKind {
 }
 
 impl TensorKind {
-    /// The word for it.
+    /// Returns its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Parameter => "parameter",
@@ -163,7 +163,7 @@ pub struct Statistics {
     pub infinite: Option<u64>,
 }
 
-/// A number that may be null, or a word where it is not finite.
+/// A number that may be null, or a word if not finite.
 mod number {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -1,4 +1,4 @@
-//! `optimizer.json`, `schedule.json` and `hyperparameters.json`: how the model is trained.
+//! `optimizer.json`, `schedule.json` and `hyperparameters.json`: the training set-up.
 
 use std::collections::BTreeMap;
 

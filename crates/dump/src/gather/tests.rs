@@ -1,10 +1,10 @@
-//! Every layout against a walk element by element.
+//! Checks every layout against an element-wise walk.
 
 use proptest::prelude::*;
 
 use crate::{DType, TensorRef};
 
-/// One type of every size.
+/// One dtype of every size.
 const SIZES: [DType; 5] = [DType::U8, DType::Bf16, DType::F32, DType::F64, DType::C128];
 
 /// Bytes that differ from their neighbours, near and far.
@@ -12,7 +12,7 @@ fn storage(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 13).to_le_bytes()[0]).collect()
 }
 
-/// Elements `..` of the view, one by one.
+/// Returns the elements of the view, copied one by one.
 fn walk(bytes: &[u8], view: TensorRef<'_>) -> Vec<u8> {
     let size = view.dtype().size();
     let mut out = Vec::new();
@@ -27,7 +27,7 @@ fn walk(bytes: &[u8], view: TensorRef<'_>) -> Vec<u8> {
     out
 }
 
-/// Checks the whole view, the part `from..to` (in thousandths), and windows as a reader of blocks asks for them.
+/// Checks the whole view, the part `from..to` (in thousandths), and windows as requested by a reader of blocks.
 fn check(dtype: DType, shape: &[usize], strides: &[usize], offset: usize, (from, to): (usize, usize)) {
     let last: usize = shape.iter().zip(strides).map(|(&length, &stride)| (length - 1) * stride).sum();
     let bytes = storage((offset + last + 1) * dtype.size());
@@ -51,7 +51,7 @@ fn check(dtype: DType, shape: &[usize], strides: &[usize], offset: usize, (from,
     }
 }
 
-/// Strides of dimensions that lie in memory in the order `order`, innermost last, with `gap` times the room needed.
+/// Returns strides of dimensions stored in the order `order`, innermost last, with `gap` times the space needed.
 fn permuted(shape: &[usize], order: &[usize], gap: usize) -> Vec<usize> {
     let (mut strides, mut next) = (vec![0; shape.len()], gap);
     for &axis in order.iter().rev() {

@@ -23,26 +23,27 @@ mod vector {
 
     impl Vector {
         /// All bits zero.
-        // SAFETY: any bits are a vector.
+        // SAFETY: any bits are a valid vector.
         pub(super) const ZERO: Self = Self(unsafe { std::mem::zeroed() });
 
         /// # Safety
-        /// Sixteen bytes must be there; they need no alignment.
+        /// Sixteen bytes must be readable; they need no alignment.
         #[inline]
         pub(super) unsafe fn load(from: *const u8) -> Self {
-            // SAFETY: the caller says that the bytes are there, and every x86-64 CPU has SSE2.
+            // SAFETY: the caller guarantees the bytes, and every x86-64 CPU has SSE2.
             Self(unsafe { _mm_loadu_si128(from.cast()) })
         }
 
         /// # Safety
-        /// Sixteen bytes must be there to write to; they need no alignment.
+        /// Sixteen bytes must be writable; they need no alignment.
         #[inline]
         pub(super) unsafe fn store(self, to: *mut u8) {
-            // SAFETY: the caller says that the bytes are there, and every x86-64 CPU has SSE2.
+            // SAFETY: the caller guarantees the bytes, and every x86-64 CPU has SSE2.
             unsafe { _mm_storeu_si128(to.cast(), self.0) };
         }
 
-        /// Elements of `N` bytes in turn from `self` and `other`: of their first halves, and of their second.
+        /// Interleaves elements of `N` bytes from `self` and `other`: from their first halves, and from their
+        /// second.
         #[inline]
         pub(super) fn interleave<const N: usize>(self, other: Self) -> [Self; 2] {
             // SAFETY: every x86-64 CPU has SSE2.
@@ -61,10 +62,10 @@ mod vector {
         }
     }
 
-    /// Asks for the line of memory that holds `byte`.
+    /// Prefetches the cache line that holds `byte`.
     #[inline]
     pub(super) fn prefetch(byte: *const u8) {
-        // SAFETY: a hint, which any address will do for; every x86-64 CPU has SSE.
+        // SAFETY: a hint, valid for any address; every x86-64 CPU has SSE.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(byte.cast()) };
     }
 }
@@ -82,22 +83,23 @@ mod vector {
         pub(super) const ZERO: Self = Self([0; VECTOR]);
 
         /// # Safety
-        /// Sixteen bytes must be there; they need no alignment.
+        /// Sixteen bytes must be readable; they need no alignment.
         #[inline]
         pub(super) unsafe fn load(from: *const u8) -> Self {
-            // SAFETY: the caller says that the bytes are there.
+            // SAFETY: the caller guarantees the bytes.
             Self(unsafe { from.cast::<[u8; VECTOR]>().read() })
         }
 
         /// # Safety
-        /// Sixteen bytes must be there to write to; they need no alignment.
+        /// Sixteen bytes must be writable; they need no alignment.
         #[inline]
         pub(super) unsafe fn store(self, to: *mut u8) {
-            // SAFETY: the caller says that the bytes are there.
+            // SAFETY: the caller guarantees the bytes.
             unsafe { to.cast::<[u8; VECTOR]>().write(self.0) };
         }
 
-        /// Elements of `N` bytes in turn from `self` and `other`: of their first halves, and of their second.
+        /// Interleaves elements of `N` bytes from `self` and `other`: from their first halves, and from their
+        /// second.
         #[inline]
         pub(super) fn interleave<const N: usize>(self, other: Self) -> [Self; 2] {
             [0, VECTOR / 2].map(|half| {
@@ -109,14 +111,14 @@ mod vector {
         }
     }
 
-    /// Asks for the line of memory that holds `byte`; here it does not.
+    /// Does nothing on this architecture, instead of prefetching the cache line that holds `byte`.
     #[inline]
     pub(super) fn prefetch(_: *const u8) {}
 }
 
 use vector::Vector;
 
-/// Asks for the memory of `bytes`, `step` bytes at a time.
+/// Prefetches `bytes`, one line every `step` bytes.
 #[inline]
 pub(super) fn prefetch(bytes: &[u8], step: usize) {
     for byte in bytes.iter().step_by(step) {
@@ -124,7 +126,8 @@ pub(super) fn prefetch(bytes: &[u8], step: usize) {
     }
 }
 
-/// One round of a transpose: moves a bit of the row's number into the place within the row.
+/// Performs one round of a transpose: moves a bit of the row number into the position within the
+/// row.
 #[inline]
 fn round<const N: usize>(rows: [Vector; VECTOR]) -> [Vector; VECTOR] {
     let half = const { VECTOR / N / 2 };
@@ -135,8 +138,8 @@ fn round<const N: usize>(rows: [Vector; VECTOR]) -> [Vector; VECTOR] {
     next
 }
 
-/// Writes elements `..rows` of columns `..across` as rows, which begin every `span` elements of `out`. `meanwhile` is
-/// called with the rows that are written next.
+/// Writes elements `..rows` of columns `..across` as rows, one every `span` elements of `out`. `meanwhile` is called
+/// with the rows that are written next.
 ///
 /// # Panics
 /// If there are not that many, or `out` is too short.

@@ -1,4 +1,4 @@
-//! Columns of the tables of a dump.
+//! Columns of a dump's tables.
 //!
 //! Both tables are flat: a shape is the text of a JSON list, not a list column, because a damaged or hostile file of nested
 //! columns can ask for any amount of memory, and because few different shapes make a small dictionary.
@@ -11,19 +11,20 @@ use crate::SKETCH_LANES;
 
 /// Bytes of a sketch: its lanes as binary32, little endian.
 pub const SKETCH_BYTES: usize = SKETCH_LANES * 4;
-/// Bytes of a hash, most significant first, so that its hexadecimal form is what other tools print.
+/// Bytes of a hash, most significant first, so that its hexadecimal form matches the output of
+/// other tools.
 pub const HASH_BYTES: usize = 16;
 
-/// Which of the two forms of the table of slots is meant.
+/// The two forms of the slot table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// The journal: sketches take no room where there is none.
+    /// The journal: missing sketches take no space.
     Journal,
-    /// The finished table: sketches are of fixed width.
+    /// The finished table: sketches have a fixed width.
     Table,
 }
 
-/// Declares the columns of the slot table: variant, name, type, whether it may be empty, meaning.
+/// Declares the columns of the slot table: variant, name, type, nullability, meaning.
 macro_rules! columns {
     ($($variant:ident $name:literal $kind:ident $null:ident $meaning:literal;)*) => {
         /// A column of `ops.parquet` and `journal.arrows`, in file order.
@@ -31,15 +32,15 @@ macro_rules! columns {
         pub enum Column { $(#[doc = $meaning] $variant,)* }
 
         impl Column {
-            /// Every column, in file order.
+            /// All columns, in file order.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// Name in the file.
+            /// Returns the name in the file.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// What it holds.
+            /// Returns a description of its content.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* }
             }
@@ -48,7 +49,7 @@ macro_rules! columns {
                 match self { $(Self::$variant => Kind::$kind,)* }
             }
 
-            /// Whether rows may leave it empty.
+            /// Returns true if rows may leave it empty.
             pub const fn nullable(self) -> bool {
                 match self { $(Self::$variant => Nullable::$null.yes(),)* }
             }
@@ -128,7 +129,7 @@ columns! {
     Identity "identity" Count Maybe "Equal where the same tensor was seen: same memory, not written to in between";
 }
 
-/// The schema of the table of slots.
+/// Returns the schema of the slot table.
 pub fn ops_schema(form: Form) -> SchemaRef {
     let field = |column: &Column| {
         let kind = match column.kind() {
@@ -148,16 +149,16 @@ pub fn ops_schema(form: Form) -> SchemaRef {
     Arc::new(Schema::new(Column::ALL.iter().map(field).collect::<Vec<_>>()))
 }
 
-/// A constant below 2^31 as arrow wants widths.
+/// Converts a constant below 2^31 to arrow's width type.
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "16 and 1024")]
 const fn width(bytes: usize) -> i32 {
     bytes as i32
 }
 
-/// Columns of `stacks.parquet` and `stacks.arrows`: a row for each frame, innermost first within a stack.
+/// Columns of `stacks.parquet` and `stacks.arrows`: one row per frame, innermost first within a stack.
 pub const STACK_COLUMNS: [&str; 2] = ["stack", "frame"];
 
-/// The schema of the table of stacks.
+/// Returns the schema of the stack table.
 pub fn stacks_schema() -> SchemaRef {
     let [stack, frame] = STACK_COLUMNS;
     Arc::new(Schema::new(vec![

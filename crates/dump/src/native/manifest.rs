@@ -1,4 +1,4 @@
-//! `manifest.json`: what run a dump was taken of, and how.
+//! `manifest.json`: describes the recorded run, and how it was recorded.
 
 use std::collections::BTreeMap;
 
@@ -84,7 +84,7 @@ pub enum CaptureLevel {
 }
 
 impl CaptureLevel {
-    /// The word in the manifest and in reports.
+    /// Returns the name used in the manifest and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Module => "module",
@@ -146,7 +146,7 @@ pub struct RunManifest {
 }
 
 impl RunManifest {
-    /// What the manifest says of the set-up, by name. What it does not know is not there.
+    /// Returns facts about the set-up by name. Unknown ones are left out.
     pub fn facts(&self) -> BTreeMap<String, String> {
         let mut facts = self.environment.clone();
         let device = &self.device;
@@ -167,7 +167,7 @@ impl RunManifest {
 }
 
 impl Default for RunManifest {
-    /// A manifest of this format and this program, of a run that is not distributed; the rest is empty.
+    /// Creates a manifest of this format and program for a non-distributed run; the rest is empty.
     fn default() -> Self {
         Self {
             format: FORMAT.into(),
@@ -189,11 +189,11 @@ impl Default for RunManifest {
     }
 }
 
-/// The JSON Schema of `manifest.json`, as it is committed.
+/// Returns the JSON Schema of `manifest.json`, as committed.
 #[cfg(feature = "schema")]
 pub fn manifest_schema() -> String {
     let schema = schemars::schema_for!(RunManifest);
-    // A schema is plain data; only its own text can come out.
+    // A schema is plain data, so serialising it cannot fail.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text

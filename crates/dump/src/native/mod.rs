@@ -1,6 +1,6 @@
-//! probe's own dump format: names of its files, the manifest, and the columns of its tables.
+//! probe's own dump format: its file names, the manifest, and the columns of its tables.
 //!
-//! What is here is shared by the writer (`capture`) and the reader; neither files nor folders are touched.
+//! This module is shared by the writer (`capture`) and the reader; it accesses neither files nor folders.
 //! `docs/formats.md` describes the format for other programs.
 
 pub mod columns;

@@ -1,4 +1,4 @@
-//! End records of a ZIP archive, 64-bit forms included: what is known of its directory before anything of it is read.
+//! End records of a ZIP archive, including the 64-bit forms: locate its directory before any of it is read.
 
 use std::ops::Range;
 
@@ -11,10 +11,10 @@ const END64: &[u8] = b"PK\x06\x06";
 const END64_BYTES: u64 = 56;
 const LOCATOR: &[u8] = b"PK\x06\x07";
 const LOCATOR_BYTES: u64 = 20;
-/// An end record may be followed by a comment of this size.
+/// Largest comment after an end record, in bytes.
 const MAX_COMMENT_BYTES: u64 = 0xFFFF;
 
-/// Where the directory lies.
+/// Location of the directory.
 #[derive(Debug)]
 pub(super) struct EndRecord {
     pub(super) directory: Range<u64>,
@@ -33,7 +33,7 @@ impl EndRecord {
         if len < END_BYTES {
             return Err(cut());
         }
-        // Without a comment, which is how tensor files are written, one small read finds both end records.
+        // Tensor files have no comment, so one small read finds both end records.
         let short =
             source.section(len - len.min(END_BYTES + LOCATOR_BYTES)..len, "the archive's end record")?;
         let at = short.bytes().len().saturating_sub(22);
@@ -81,7 +81,8 @@ impl EndRecord {
             if !wide.0.starts_with(END64) {
                 return Err(damaged("lacks the 64-bit end record it points to"));
             }
-            // Both records describe one directory; the narrow one may only say "too large for me".
+            // Both records describe one directory; the narrow one may hold the maximum instead,
+            // meaning "too large for me".
             let agree = |narrow: u64, most: u64, wide: u64| narrow == wide || narrow == most;
             if !(agree(members, 0xFFFF, wide.u64(32))
                 && agree(size, 0xFFFF_FFFF, wide.u64(40))
@@ -98,7 +99,7 @@ impl EndRecord {
     }
 }
 
-/// Little-endian numbers at fixed offsets; what lies beyond the end reads as zero, callers check lengths first.
+/// Little-endian numbers at fixed offsets; bytes beyond the end read as zero, so callers check lengths first.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 

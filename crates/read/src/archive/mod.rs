@@ -1,9 +1,9 @@
-//! Members of a ZIP archive (`.pt`, `.npz`, configuration packs), found by the `zip` crate and, where they are stored as they
-//! are, used where they lie. Names are labels and never become paths.
+//! Members of a ZIP archive (`.pt`, `.npz`, configuration packs), found by the `zip` crate and, if stored uncompressed, used
+//! in place. Names are labels and never become paths.
 //!
-//! Invariants of an opened archive: the directory ends where its end record begins, every member lies in front of the directory,
-//! and no two members overlap. `Archive::open` also sees to it that no two have the same name and that no name leads out of the
-//! archive; [`Zipped::open`] leaves that to its caller.
+//! Invariants of an opened archive: the directory ends where its end record begins, every member precedes the directory, and no
+//! two members overlap. `Archive::open` also rejects duplicate names and names that lead out of the archive; [`Zipped::open`]
+//! leaves that to its caller.
 
 mod end;
 mod zipped;
@@ -20,31 +20,31 @@ use crate::ReadError;
 use probe_files::limits::MAX_ARCHIVE_MEMBERS;
 use probe_files::map::{Section, Source};
 
-/// Bytes between the beginning of a member and its content: a header of 30, its name, and the padding of torch to 64. What goes beyond is read for itself.
+/// Bytes between the start of a member and its content: a header of 30, its name, and torch's padding to 64. Anything longer is read separately.
 const FRONT: u64 = 512;
 
-/// Up to so many members are searched one by one.
+/// Largest number of members searched linearly.
 const FEW: usize = 16;
 
 /// A member of an [`Archive`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
-    /// Position in the directory.
+    /// Index in the directory.
     at: usize,
     /// Bytes, as declared.
     pub(crate) size: u64,
 }
 
-/// An opened archive whose members are found by name and used where they lie: a torch checkpoint.
+/// An opened archive whose members are found by name and used in place: a torch checkpoint.
 #[derive(Debug)]
 pub(crate) struct Archive {
     zipped: Zipped,
-    /// Positions of the members by name; empty for few members.
+    /// Indices of the members sorted by name; empty for few members.
     by_name: Vec<usize>,
 }
 
 impl Archive {
-    /// Opens an archive whose names are sound.
+    /// Opens an archive with valid names.
     pub(crate) fn open(source: Source) -> Result<Self, ReadError> {
         let zipped = Zipped::open(source, MAX_ARCHIVE_MEMBERS)?;
         zipped.check_names()?;
@@ -74,7 +74,7 @@ impl Archive {
         self.zipped.members().get(at).map_or(&[], OwnedZipFileEntry::name_raw)
     }
 
-    /// The member called `name`.
+    /// Returns the member called `name`.
     pub(crate) fn find(&self, name: &[u8]) -> Option<Member> {
         let members = self.zipped.members();
         let at = if self.by_name.is_empty() {
@@ -86,23 +86,23 @@ impl Archive {
         Some(Member { at, size: members.get(at)?.size() })
     }
 
-    /// The bytes of a member that is stored without compression, as torch writes all of them.
+    /// Returns the bytes of an uncompressed member; torch never compresses.
     pub(crate) fn stored(&self, member: Member) -> Result<Section, ReadError> {
         self.source().section(self.stored_place(member)?, "an archive member")
     }
 
-    /// As [`stored`](Self::stored), for the data of a tensor: see [`Source::data`].
+    /// Like [`stored`](Self::stored), for tensor data: see [`Source::data`].
     pub(crate) fn stored_data(&self, member: Member) -> Result<Section, ReadError> {
         self.source().data(self.stored_place(member)?, "an archive member")
     }
 
-    /// Bytes of the archive that hold a member that is stored without compression, with what stands in front of it, and a few more.
+    /// Returns the archive's byte range that covers an uncompressed member with its header, and slightly more.
     pub(crate) fn span(&self, member: Member) -> Option<Range<u64>> {
         let start = self.zipped.members().get(member.at)?.header_start();
         Some(start..start.saturating_add(FRONT).saturating_add(member.size))
     }
 
-    /// Where the bytes of a member that is stored without compression lie.
+    /// Returns the byte range of an uncompressed member.
     fn stored_place(&self, member: Member) -> Result<Range<u64>, ReadError> {
         let entry = self.zipped.members().get(member.at);
         let place = match entry {
@@ -121,7 +121,7 @@ impl Archive {
     }
 }
 
-/// What is wrong with the name of a member.
+/// Returns the reason a member name is invalid.
 pub fn name_fault(name: &[u8]) -> Option<&'static str> {
     match std::str::from_utf8(name) {
         Err(_) => Some("is not UTF-8"),
@@ -132,7 +132,7 @@ pub fn name_fault(name: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Names that would leave a folder if somebody used them as paths.
+/// Returns true for names that would leave a folder if used as paths.
 fn leaves_archive(name: &str) -> bool {
     name.starts_with(['/', '\\'])
         || name.contains('\0')

@@ -1,9 +1,9 @@
 //! The members of any archive, as the `zip` crate finds them.
 //!
-//! Before the crate reads its first entry, the end records have been checked: where the directory lies, how large it is, and how
-//! many members it claims. After it, the places of the members are. Of members of the same name the last counts, as for Python.
-//! The directory is the only truth about a member, and names are labels that never become paths:
-//! [`name_fault`](super::name_fault) judges them.
+//! The end records are checked before the crate reads its first entry: location and size of the directory, and the number of
+//! members it claims. The places of the members are checked afterwards. Of members with the same name the last one counts, as in
+//! Python. Only the directory describes members, and names are labels that never become paths: [`name_fault`](super::name_fault)
+//! checks them.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -19,16 +19,16 @@ use crate::tensor_file::printable;
 use probe_files::limits::MAX_DIRECTORY_BYTES;
 use probe_files::map::Source;
 
-/// First size of the buffer for the content of a member, in bytes.
+/// Initial size of the buffer for a member's content, in bytes.
 const FIRST_BUFFER: u64 = 1 << 20;
 
-/// First bytes of the header of a member, and its size in front of the name.
+/// First bytes of a member's header, and its size up to the name.
 const LOCAL: &[u8] = b"PK\x03\x04";
 const LOCAL_BYTES: u64 = 30;
-/// Code of the method of a member that is stored as it is.
+/// Method code of an uncompressed member.
 const STORED: u16 = 0;
 
-/// What is said of a member that cannot be read without a password.
+/// Error text for a member that needs a password.
 pub const ENCRYPTED: &str = "is encrypted; save the file without a password";
 
 /// An opened archive.
@@ -36,7 +36,7 @@ pub const ENCRYPTED: &str = "is encrypted; save the file without a password";
 pub struct Zipped {
     source: Arc<Source>,
     members: Vec<OwnedZipFileEntry>,
-    /// Members that a later one of the same name has replaced.
+    /// Number of members replaced by a later one of the same name.
     repeated: u64,
 }
 
@@ -44,7 +44,7 @@ impl Zipped {
     /// Opens an archive of at most `most` members.
     ///
     /// # Errors
-    /// [`ReadError`] when the file is no zip, when its directory is damaged, or when a limit would be passed.
+    /// [`ReadError`] when the file is not a zip, when its directory is damaged, or when a limit would be exceeded.
     pub fn open(source: Source, most: u64) -> Result<Self, ReadError> {
         let end = EndRecord::find(&source)?;
         let (size, count) = (end.directory.end - end.directory.start, end.members);
@@ -82,21 +82,20 @@ impl Zipped {
         &self.source
     }
 
-    /// The members, in the order of the directory.
+    /// Returns the members in directory order.
     pub fn members(&self) -> &[OwnedZipFileEntry] {
         &self.members
     }
 
-    /// Number of members that a later one of the same name has replaced.
+    /// Returns the number of members replaced by a later one of the same name.
     pub const fn repeated(&self) -> u64 {
         self.repeated
     }
 
-    /// Up to `most` bytes of the content of a member. Size and checksum have been compared with the declared ones if that is all
-    /// of it.
+    /// Returns up to `most` bytes of a member's content. If that is all of it, size and checksum were verified against the declared ones.
     ///
     /// # Errors
-    /// What is wrong with the member, in words that go on after its name.
+    /// The problem, worded to follow the member's name.
     pub fn content(&self, member: &OwnedZipFileEntry, most: u64) -> Result<Vec<u8>, String> {
         if member.encrypted() {
             return Err(ENCRYPTED.into());
@@ -114,7 +113,7 @@ impl Zipped {
             .map_err(|error| format!("cannot be read: {}", printable(&error.to_string())))?;
         let mut content =
             Vec::with_capacity(usize::try_from(member.size().min(FIRST_BUFFER)).unwrap_or_default());
-        // The crate compares size and checksum when it meets the end, one byte beyond the declared size.
+        // The crate verifies size and checksum at the end, one byte beyond the declared size.
         file.take(most.min(member.size().saturating_add(1)))
             .read_to_end(&mut content)
             .map_err(|error| format!("cannot be expanded: {}", printable(&error.to_string())))?;
@@ -125,10 +124,10 @@ impl Zipped {
         Ok(content)
     }
 
-    /// Where the bytes of a member that is stored as it is lie in the archive.
+    /// Returns the byte range of an uncompressed member in the archive.
     ///
     /// # Errors
-    /// What is wrong with the member, in words that go on after its name.
+    /// The problem, worded to follow the member's name.
     pub(crate) fn stored_place(&self, member: &OwnedZipFileEntry) -> Result<Range<u64>, String> {
         if member.encrypted() {
             return Err(ENCRYPTED.into());
@@ -153,7 +152,7 @@ impl Zipped {
         Ok(start..start.saturating_add(member.size()))
     }
 
-    /// Refuses names that lead out of the archive, and names that occur twice.
+    /// Rejects names that lead out of the archive, and duplicate names.
     ///
     /// # Errors
     /// [`ReadError`] that names the first such name.
@@ -201,7 +200,7 @@ impl Zipped {
     }
 }
 
-/// Reads a source from one place on.
+/// Reads a source from a given offset.
 #[derive(Debug)]
 struct Reader {
     source: Arc<Source>,

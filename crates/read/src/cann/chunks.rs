@@ -1,34 +1,34 @@
-//! A piece of a file that the runtime hands over instead of writing it: what `acldumpRegCallback` calls back with.
+//! A chunk of a file that the runtime passes to the `acldumpRegCallback` callback instead of writing it.
 //!
-//! It is a C structure of fixed layout: `char file_name[4096]; u32 buf_len; u32 is_last; i64 offset; i32 flag; u8 data[]`. Pieces of
-//! several files may arrive in between one another. `CannFiles` of `capture` puts them together.
+//! It is a C structure of fixed layout: `char file_name[4096]; u32 buf_len; u32 is_last; i64 offset; i32 flag; u8 data[]`. Chunks of
+//! different files may be interleaved. `CannFiles` of `capture` reassembles them.
 
 use crate::ReadError;
 
 /// Bytes of the name in a chunk.
 const NAME_BYTES: usize = 4096;
 
-/// Bytes of a chunk before its data: name, length, mark of the last, offset, flag.
+/// Bytes of a chunk before its data: name, length, last flag, offset, flag.
 pub const CHUNK_HEADER_BYTES: usize = NAME_BYTES + 4 + 4 + 8 + 4;
 
-/// One piece of a file.
+/// One chunk of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk<'a> {
-    /// Name of the file, as the runtime would have written it: an absolute path.
+    /// Name of the file as the runtime would have written it: an absolute path.
     pub name: &'a str,
-    /// Whether it is the last of its file.
+    /// True if it is the last chunk of its file.
     pub last: bool,
-    /// Where in the file it belongs; `None`: behind what came before it.
+    /// Offset in the file; `None`: after the previous chunk.
     pub offset: Option<u64>,
-    /// The bytes; `None` where there are fewer than the chunk says.
+    /// The bytes; `None` if there are fewer than the chunk declares.
     pub data: Option<&'a [u8]>,
 }
 
 impl<'a> Chunk<'a> {
-    /// Reads a chunk out of the memory that a callback was given.
+    /// Reads a chunk from the memory passed to a callback.
     ///
     /// # Errors
-    /// [`ReadError::Format`] when it ends before its data, or its name is no text.
+    /// [`ReadError::Format`] when it ends before its data, or its name is not text.
     pub fn read(bytes: &'a [u8]) -> Result<Self, ReadError> {
         let damaged = |message: &str| ReadError::format("a chunk of the runtime", message);
         let (head, data) =
@@ -55,7 +55,7 @@ impl<'a> Chunk<'a> {
 mod tests {
     use super::*;
 
-    /// As the runtime lays it out.
+    /// Builds the runtime's layout.
     fn raw(name: &str, data: &[u8], last: bool, offset: i64) -> Vec<u8> {
         let mut bytes = vec![0; NAME_BYTES];
         bytes[..name.len()].copy_from_slice(name.as_bytes());
@@ -77,10 +77,10 @@ mod tests {
             Chunk::read(&placed).unwrap(),
             Chunk { name: "/a/b", last: false, offset: Some(7), data: Some(&[]) }
         );
-        // Its file is known, so that what comes of it later is not taken for the whole.
+        // The file name is known, so that its later chunks are not mistaken for the whole file.
         let short = Chunk::read(&good[..good.len() - 1]).unwrap();
         assert_eq!((short.name, short.last, short.data), ("/a/b", true, None));
-        // The runtime's structure ends with padding behind its data.
+        // The runtime's structure has padding after its data.
         let padded = [&good[..], &[9; 4]].concat();
         assert_eq!(Chunk::read(&padded).unwrap(), read);
         let mut unnamed = good.clone();

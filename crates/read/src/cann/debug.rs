@@ -1,27 +1,27 @@
-//! What the device says of an overflow: the payload of an op-debug file, in the form of today or the old one.
+//! Overflow reports of the device: the payload of an op-debug file, in the current or the old format.
 
 use std::fmt::Write as _;
 
-/// Bytes of a payload that are looked at.
+/// Most bytes of a payload that are read.
 pub(super) const MAX_BYTES: u64 = 2048;
 
-/// Begins the form of today.
+/// Magic number of the current format.
 const MAGIC: u32 = 0x5A5A_5A5A;
 
-/// Size of the old form, which has no magic.
+/// Size of the old format, which has no magic number.
 const OLD_BYTES: usize = 2048;
 
-/// One unit of the device that saw an overflow.
+/// One unit of the device that detected an overflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Overflow {
     /// The unit, such as `AI Core`.
     pub(super) unit: &'static str,
-    /// Numbers by name, in the order of the file.
+    /// Named numbers, in file order.
     pub(super) fields: Vec<(&'static str, u64)>,
 }
 
 impl Overflow {
-    /// The number called `name`.
+    /// Returns the number called `name`.
     pub(super) fn field(&self, name: &str) -> Option<u64> {
         self.fields.iter().find(|field| field.0 == name).map(|field| field.1)
     }
@@ -44,7 +44,7 @@ impl std::fmt::Display for Overflow {
     }
 }
 
-/// Fields of the AI Core and of the vector core; the further words of the status are those of version 1.
+/// Fields of the AI Core and the vector core; any further status words are those of version 1.
 const CORE: [&str; 14] = [
     "model_id",
     "stream_id",
@@ -76,7 +76,8 @@ const SDMA: [&str; 10] = [
     "status",
 ];
 
-/// Reads a payload. In the old form each unit that has a status is one overflow; none may have.
+/// Reads a payload. In the old format each unit with a nonzero status is one overflow; there may be
+/// none.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Overflow>, String> {
     if word(bytes, 0) == Some(MAGIC) {
         return new_form(bytes).map(|overflow| overflow.into_iter().collect());
@@ -98,7 +99,7 @@ fn wide(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// `None` where nothing is marked as valid.
+/// Returns `None` if nothing is marked as valid.
 fn new_form(bytes: &[u8]) -> Result<Option<Overflow>, String> {
     let at = |index: usize| word(bytes, 4 * index).ok_or_else(|| format!("ends after {} bytes", bytes.len()));
     let (version, valid, kind, length) = (at(1)?, at(2)?, at(3)?, at(5)?);
@@ -124,7 +125,7 @@ fn new_form(bytes: &[u8]) -> Result<Option<Overflow>, String> {
     Ok(Some(Overflow { unit, fields }))
 }
 
-/// Two units of atomic adds and the AI Core, at fixed places.
+/// Reads two atomic-add units and the AI Core, at fixed offsets.
 fn old_form(bytes: &[u8]) -> Vec<Overflow> {
     const PLACE: [&str; 6] = ["model_id", "stream_id", "task_id", "task_type", "pc_start", "para_base"];
     let at = |offset: usize| wide(bytes, offset).unwrap_or(0);
@@ -162,7 +163,7 @@ mod tests {
             (3, 1, 10, "SDMA", 10),
         ] {
             let mut bytes = new(kind, version, count);
-            // What follows is padding.
+            // Padding follows.
             bytes.extend([0; 32]);
             let [found] = &read(&bytes).unwrap()[..] else { panic!("one overflow") };
             assert_eq!((found.unit, found.field("status")), (unit, Some(status)));

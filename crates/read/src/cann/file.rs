@@ -1,7 +1,7 @@
 //! One dump file: `u64 length`, the header, then the bytes of every input, output, buffer and workspace, in this order.
 //!
 //! A payload may be longer than its tensor, and a file longer than its payloads: devices pad. A tensor whose payload is missing, too short
-//! or of a type that cannot be decoded stays listed and fails when it is loaded, so that the others can still be compared.
+//! or of a type that cannot be decoded stays listed and fails on loading, so that the others can still be compared.
 
 use std::ops::Range;
 use std::path::Path;
@@ -21,10 +21,10 @@ use probe_dump::{
 use probe_files::limits::MAX_CANN_HEADER_BYTES;
 use probe_files::map::{FileAccess, Source};
 
-/// Bytes of the number that the file begins with.
+/// Size of the length field at the start of the file.
 const LENGTH: u64 = 8;
 
-/// Begins the header of dumps of edge chips, which have another form.
+/// Magic number of dumps from edge chips, which have a different format.
 const EDGE_MAGIC: [u8; 4] = 0x5A5A_5A5A_u32.to_le_bytes();
 
 /// An opened dump file.
@@ -36,22 +36,22 @@ pub struct DumpFile {
     payloads: Vec<Payload>,
 }
 
-/// Where the bytes of a tensor lie, and what they are.
+/// Location and decoding of a tensor's bytes.
 #[derive(Debug, Clone, PartialEq)]
 struct Payload {
     side: SlotSide,
-    /// Why there are none.
+    /// Their range, or the reason there are none.
     bytes: Result<Range<u64>, String>,
     decoding: Decoding,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Decoding {
-    /// There is no tensor: an optional argument that was not given.
+    /// No tensor: an optional argument that was not passed.
     Absent,
-    /// So many elements of the layout, of the file's type.
+    /// This many elements in the given layout, of the file's type.
     Tensor { element: ElementType, count: usize, layout: Layout },
-    /// It can only be said why not.
+    /// Not decodable, with the reason.
     Impossible(String),
 }
 
@@ -64,7 +64,7 @@ impl DumpFile {
         Self::of(Source::open(path, access)?)
     }
 
-    /// Opens a file that is already in memory, as the callback of the runtime hands it over; `path` is only what errors name.
+    /// Opens a file that is already in memory, as passed to the runtime's callback; `path` is used only in errors.
     ///
     /// # Errors
     /// As for [`open`](Self::open), without those of the system.
@@ -81,34 +81,36 @@ impl DumpFile {
         Ok(Self { source, header, entries, payloads })
     }
 
-    /// Name of the operator in the program; empty where the file does not say it.
+    /// Returns the operator's name in the program; empty if the file lacks it.
     pub fn op_name(&self) -> &str {
         &self.header.op_name
     }
 
-    /// When it was dumped, in microseconds; 0 where the file does not say it.
+    /// Returns the time of the dump, in microseconds; 0 if the file lacks it.
     pub const fn time(&self) -> u64 {
         self.header.time
     }
 
-    /// Sizes of the L1 buffers and of the workspaces that were dumped beside the tensors, in bytes.
+    /// Returns the sizes of the L1 buffers and workspaces dumped beside the tensors, in bytes.
     pub fn extras(&self) -> (&[u64], &[u64]) {
         (&self.header.buffers, &self.header.spaces)
     }
 
-    /// Whether the tensor at position `index` of the entries was given to the op or made by it.
+    /// Returns whether the tensor at position `index` of the entries is an input or an output of
+    /// the op.
     pub(super) fn side(&self, index: usize) -> SlotSide {
         self.payloads.get(index).map_or(SlotSide::Output, |payload| payload.side)
     }
 
-    /// What the device said of an overflow, if this is such a file: the payload of the first output.
+    /// Returns the device's overflow report, if this is such a file: the payload of the first
+    /// output.
     pub(super) fn overflow(&self) -> Result<Vec<debug::Overflow>, ReadError> {
         let output = self.payloads.iter().find(|payload| payload.side == SlotSide::Output);
         let damaged = |message: String| ReadError::format(self.source.path(), message);
         let output =
             output.ok_or_else(|| damaged("holds no output, where an overflow is recorded".into()))?;
         let range = output.bytes.clone().map_err(&damaged)?;
-        // The old form is 2048 bytes, the new one below 200; what follows is not looked at.
+        // The old format has 2048 bytes, the new one fewer than 200; the rest is ignored.
         let end = range.end.min(range.start + debug::MAX_BYTES);
         let section = self.source.section(range.start..end, "the overflow")?;
         debug::read(section.bytes()).map_err(damaged)
@@ -140,7 +142,7 @@ impl TensorFile for DumpFile {
         };
         let bytes = payload.bytes.clone().map_err(&damaged)?;
         let size = element.size().unwrap_or(1);
-        // Both were held against the payload when the file was opened.
+        // Both were checked against the payload when the file was opened.
         let end = bytes.start + (count * size) as u64;
         let what = self.entries.get(index).map_or("", |entry| &*entry.name);
         let decoded = |bytes: &[u8]| -> Storage {
@@ -173,7 +175,7 @@ impl TensorFile for DumpFile {
 }
 
 impl DumpFile {
-    /// The shape in the record: that of the storage where no other is known.
+    /// Returns the shape in the record: the stored one if no other is known.
     fn stored_shape(&self, index: usize) -> Box<[usize]> {
         let record = self.entries.get(index).and_then(|entry| entry.value.tensor());
         record.map_or_else(Box::default, |record| {
@@ -182,7 +184,7 @@ impl DumpFile {
     }
 }
 
-/// Where the header lies.
+/// Returns the byte range of the header.
 fn header_range(source: &Source) -> Result<Range<u64>, ReadError> {
     let damaged = |message: String| ReadError::format(source.path(), message);
     let size = source.len();
@@ -217,11 +219,11 @@ fn header_range(source: &Source) -> Result<Range<u64>, ReadError> {
     Ok(LENGTH..LENGTH + length)
 }
 
-/// What the header describes, with the place of each payload. They begin at `start`.
+/// Lists the tensors of the header, with the location of each payload. Payloads begin at `start`.
 fn list(header: &Header, start: u64, size: u64) -> (Vec<Entry>, Vec<Payload>) {
     let inputs = header.inputs.iter().enumerate().map(|(at, tensor)| (SlotSide::Input, at, tensor));
     let outputs = header.outputs.iter().enumerate().map(|(at, tensor)| (SlotSide::Output, at, tensor));
-    // `None` once the sizes say more than any file could hold.
+    // `None` once the sizes exceed anything a file could hold.
     let mut next = Some(start);
     inputs
         .chain(outputs)
@@ -242,7 +244,7 @@ fn list(header: &Header, start: u64, size: u64) -> (Vec<Entry>, Vec<Payload>) {
         .unzip()
 }
 
-/// The record of a tensor, and how its bytes become it.
+/// Returns the record of a tensor, and how to decode its bytes.
 fn entry(described: &Described) -> (Value, Decoding) {
     let element = ElementType::of(described.data_type);
     if described.size == 0 && described.shape.is_empty() {
@@ -260,7 +262,7 @@ fn entry(described: &Described) -> (Value, Decoding) {
     let sizes = |shape: &[u64]| -> Option<Box<[usize]>> {
         let shape: Box<[usize]> =
             shape.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<_>>()?;
-        // Steps between elements have to be numbers as well, also of an empty tensor.
+        // Strides must not overflow either, even for an empty tensor.
         shape.iter().try_fold(size, |product, &size| product.checked_mul(size.max(1)))?;
         Some(shape)
     };
@@ -308,7 +310,7 @@ fn entry(described: &Described) -> (Value, Decoding) {
     (Value::Tensor(Arc::new(record)), Decoding::Tensor { element, count, layout })
 }
 
-/// What has no type or no shape: so many bytes.
+/// Describes a value without type or shape as raw bytes.
 fn bytes(described: &Described) -> (Value, Decoding) {
     let record = TensorRecord::new(RecordedDType::Known(DType::I8), [described.size].into());
     let decoding = match usize::try_from(described.size) {
@@ -330,7 +332,7 @@ fn recorded(element: ElementType) -> RecordedDType {
     }
 }
 
-/// The type of the elements that are handed out.
+/// Returns the dtype of the decoded elements.
 const fn decoded_type(element: ElementType) -> DType {
     match element {
         ElementType::Known(dtype) => dtype,

@@ -1,4 +1,4 @@
-//! Finds dump files below a path, and which step and rank they belong to.
+//! Finds dump files below a path, and the step and rank they belong to.
 //!
 //! | who dumped | folders |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | graphs | `<YYYYmmddHHMMSS>/<device>/<model>/<model id>/<step>/` |
 //! | an older tool around them | `step<N>/rank<R>/` and the rest as above |
 //!
-//! The path may be given at any depth: names above it count as well.
+//! The path may point to any depth: names above it count as well.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -19,61 +19,62 @@ use probe_dump::{PartKey, RankId};
 use probe_files::limits::{MAX_CANN_FOLDERS, MAX_FOLDER_ENTRIES};
 use probe_files::map::{FileAccess, Source};
 
-/// Entries of a folder by which it is known.
+/// Entries of a folder inspected for recognition.
 const SAMPLE: usize = 256;
 
-/// Folders looked into to know a dump.
+/// Folders inspected to recognise a dump.
 const SAMPLED_FOLDERS: usize = 512;
 
-/// Bytes of a reason that are shown.
+/// Most bytes of a reason that are shown.
 const STOPPED_BYTES: u64 = 1000;
 
-/// Digits of a time in the name of a folder.
+/// Digits of a timestamp in a folder name.
 const TIME_DIGITS: usize = 14;
 
-/// Extensions of files that lie beside dump files and are none.
+/// Extensions of files that lie beside dump files but are not dumps.
 const OTHER_FILES: [&str; 8] = ["csv", "json", "npy", "npz", "pt", "txt", "log", "bin"];
 
-/// Parts of a dump, and what is wrong with the rest.
+/// Parts of a dump, and faults of the rest.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(super) parts: Vec<Part>,
     pub(super) faults: Vec<ReadError>,
 }
 
-/// The files of one step of one rank.
+/// Files of one step of one rank.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     pub(super) key: PartKey,
     pub(super) files: Vec<File>,
 }
 
-/// One file, and its full name where it has a short one.
+/// One file, with its full name if it was shortened.
 #[derive(Debug, Clone)]
 pub(super) struct File {
     pub(super) path: PathBuf,
     pub(super) full_name: Box<str>,
 }
 
-/// Whether a file is a dump of an operator: by its name, or by the way it begins.
+/// Returns true if a file is the dump of an operator, by its name or its first bytes.
 pub fn is_dump_file(path: &Path) -> bool {
     path.file_name().and_then(OsStr::to_str).is_some_and(|name| FileName::parse(name).is_some())
         || begins_like_one(path)
 }
 
-/// Whether the first bytes are a length that the file has room for, and the tag of a field of the header.
+/// Returns true if the first bytes are a length that fits the file, followed by the tag of a header
+/// field.
 fn begins_like_one(path: &Path) -> bool {
     let Ok(source) = Source::open(path, FileAccess::Read) else { return false };
     let Ok(head) = source.section(0..source.len().min(9), "the first bytes") else { return false };
     let Some((&length, [tag])) = head.bytes().split_first_chunk::<8>() else { return false };
     let length = u64::from_le_bytes(length);
-    // Version, time, outputs, inputs, buffers, name, attributes, workspaces.
+    // Tags of version, time, outputs, inputs, buffers, name, attributes, workspaces.
     length > 1
         && length <= source.len() - 8
         && matches!(tag, 0x0A | 0x10 | 0x1A | 0x22 | 0x2A | 0x32 | 0x3A | 0x42)
 }
 
-/// Whether some folder at or below `path` has a dump file in it, told by the names of a few.
+/// Returns true if some folder at or below `path` has a dump file in it, judging by a few names.
 pub(crate) fn recognises(path: &Path) -> bool {
     let mut open = vec![(path.to_path_buf(), 0)];
     let mut looked = 0;
@@ -92,7 +93,7 @@ pub(crate) fn recognises(path: &Path) -> bool {
                 continue;
             }
             let is_dump = |name: &str| FileName::parse(name).is_some();
-            // What was left of one that came to nothing is one, too.
+            // Remains of an aborted capture count as well.
             let is_left = |name: &str| name == STOPPED || name::is_draft(name);
             let by_name = !is_folder && named.to_str().is_some_and(|name| is_dump(name) || is_left(name));
             let mapped =
@@ -101,14 +102,14 @@ pub(crate) fn recognises(path: &Path) -> bool {
                 return true;
             }
         }
-        // The first of them is looked into first.
+        // The first folder is searched first.
         below.sort_by(|a, b| b.0.cmp(&a.0));
         open.append(&mut below);
     }
     false
 }
 
-/// The parts at `path`, which was recognised as a dump or as a file of one.
+/// Finds the parts at `path`, which was recognised as a dump or one of its files.
 ///
 /// # Errors
 /// When the folder cannot be listed.
@@ -150,7 +151,7 @@ pub(crate) fn find_parts(path: &Path) -> Result<Found, ReadError> {
                 });
             }
             let name = entry.file_name();
-            // Links are not followed to folders: they could lead in circles.
+            // Links to folders are not followed: they could form cycles.
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 if depth < MAX_CANN_FOLDERS {
                     open.push((entry.path(), resolved.join(&name), depth + 1));
@@ -184,7 +185,7 @@ pub(crate) fn find_parts(path: &Path) -> Result<Found, ReadError> {
     Ok(Found { parts: parts.collect(), faults })
 }
 
-/// Says that not all of a part was taken.
+/// Returns the error for a part that was captured incompletely.
 fn given_up(folder: &Path, note: &Path) -> ReadError {
     let why = Source::open(note, FileAccess::Read)
         .and_then(|file| Ok(file.section(0..file.len().min(STOPPED_BYTES), "the reason")?.bytes().to_vec()));
@@ -193,12 +194,12 @@ fn given_up(folder: &Path, note: &Path) -> ReadError {
     ReadError::format(folder, format!("not all of this part was recorded: {why}"))
 }
 
-/// What the names of folders say.
+/// Step, rank and label encoded in folder names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Place {
     step: u64,
     rank: Option<u32>,
-    /// The time, which tells two dumps in one folder apart.
+    /// The timestamp, which distinguishes two dumps in one folder.
     label: Box<str>,
 }
 
@@ -216,7 +217,7 @@ impl Place {
         let time = last(&|name| digits(name).filter(|_| name.len() == TIME_DIGITS));
         let numbers = |at: usize| names.get(at).and_then(|name| digits(name));
         let device = time.and_then(|(at, _)| numbers(at + 1));
-        // Model, its number and the step follow the device.
+        // Model, model id and step follow the device.
         let step_of_graph = time.and_then(|(at, _)| numbers(at + 4).filter(|_| names.len() == at + 5));
         let step = last(&prefixed("step")).map(|(_, step)| step).or(step_of_graph);
         let rank = last(&prefixed("rank")).map(|(_, rank)| rank).or(device);

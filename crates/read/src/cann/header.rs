@@ -1,15 +1,15 @@
-//! The message at the beginning of a dump file: what the operator was given and made, without the bytes.
+//! The message at the start of a dump file: inputs and outputs of the operator, without the bytes.
 //!
-//! `OpInput` and `OpOutput` number their fields differently. Fields that are not needed are skipped, whatever they hold.
+//! `OpInput` and `OpOutput` number their fields differently. Unneeded fields are skipped, whatever they hold.
 
 use super::wire::{Message, Value, WireError};
 use probe_dump::MAX_DIMS;
 use probe_files::limits::{MAX_CANN_TENSORS, MAX_NAME_BYTES};
 
-/// What a file says of itself.
+/// Header of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Header {
-    /// Microseconds; 0 where it is not said.
+    /// Microseconds; 0 if missing.
     pub(super) time: u64,
     pub(super) op_name: Box<str>,
     pub(super) inputs: Vec<Described>,
@@ -23,14 +23,14 @@ pub(super) struct Header {
 /// One tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Described {
-    /// In the enumeration of dumps.
+    /// Number in the enumeration of dumps.
     pub(super) data_type: u64,
     pub(super) format: u64,
-    /// As it is stored.
+    /// As stored.
     pub(super) shape: Vec<u64>,
-    /// As the program sees it; empty where it is not said.
+    /// As the program sees it; empty if missing.
     pub(super) original_shape: Vec<u64>,
-    /// Format in which the original shape counts; outputs alone say it.
+    /// Format of the original shape; only outputs have it.
     pub(super) original_format: Option<u64>,
     /// Bytes of its payload.
     pub(super) size: u64,
@@ -50,7 +50,7 @@ const INPUT: Numbers = Numbers { original_op: None, size: 5, original_shape: 6, 
 const OUTPUT: Numbers = Numbers { original_op: Some(4), size: 6, original_shape: 7, sub_format: 8 };
 
 impl Header {
-    /// Reads the message `DumpData`.
+    /// Reads a `DumpData` message.
     pub(super) fn read(message: Message<'_>) -> Result<Self, WireError> {
         let mut header = Self::default();
         let mut fields = message.fields();
@@ -100,7 +100,7 @@ fn tensor(message: Message<'_>, numbers: &Numbers) -> Result<Described, WireErro
     Ok(found)
 }
 
-/// Sizes of the message `Shape`, packed or one by one.
+/// Reads the sizes of a `Shape` message, packed or unpacked.
 fn dims(message: Message<'_>, dims: &mut Vec<u64>) -> Result<(), WireError> {
     let mut push = |size: u64| {
         if dims.len() == MAX_DIMS {

@@ -1,38 +1,38 @@
-//! From the order in which the NPU keeps elements to that of the program.
+//! Converts the NPU's storage order of elements to the program's order.
 //!
-//! Private formats cut one axis into blocks of C0 elements and pad it, and the last two of a matrix to whole fractals. In each of them the
-//! place of an element is a sum of one term for each logical axis, so that one loop serves all. Shapes have to fit exactly: an axis that
-//! could not have led to the stored sizes means that something else was stored.
+//! Private formats cut one axis into blocks of C0 elements and pad it, and the last two axes of a matrix to whole fractals. In all of them
+//! the position of an element is a sum of one term per logical axis, so one loop serves all. Shapes must fit exactly: an axis that could
+//! not have led to the stored sizes means that something else was stored.
 
 use super::types::{format, format_name};
 use probe_dump::{contiguous_strides, element_count};
 
-/// How the stored elements become the logical tensor.
+/// Conversion of the stored elements to the logical tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// They are in order: row-major, of the stored shape.
+    /// In order: row-major, with the stored shape.
     Same(Box<[usize]>),
-    /// They are to be gathered.
+    /// To be gathered.
     Gather(Gather),
-    /// There is no way that is known; why.
+    /// No known conversion, with the reason.
     Unknown(String),
 }
 
 /// Logical axes, outermost first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Gather {
-    /// The logical shape, which has as many elements as `axes`.
+    /// The logical shape, with as many elements as `axes`.
     pub(super) shape: Box<[usize]>,
     axes: Vec<Axis>,
 }
 
-/// Where the elements of a logical axis lie.
+/// Positions of the elements of a logical axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Axis {
     size: usize,
-    /// Elements from one index to the next, within a block.
+    /// Distance from one index to the next within a block, in elements.
     step: usize,
-    /// Length of a block, and elements from one block to the next.
+    /// Length of a block, and distance from one block to the next, in elements.
     blocks: Option<(usize, usize)>,
 }
 
@@ -53,19 +53,20 @@ impl Axis {
     }
 }
 
-/// What is stored.
+/// Stored tensor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stored<'a> {
     pub(super) format: u64,
     pub(super) shape: &'a [usize],
-    /// Empty where the file does not say it.
+    /// Empty if missing in the file.
     pub(super) original: &'a [usize],
-    /// Format that the original shape counts in, where it is said.
+    /// Format of the original shape, if known.
     pub(super) original_format: Option<u64>,
     pub(super) groups: u64,
 }
 
-/// Finds the way from what is stored to the logical tensor. The product of the stored shape must have been checked.
+/// Finds the conversion from the stored to the logical tensor. The product of the stored shape must have been
+/// checked.
 pub(super) fn layout(stored: Stored<'_>) -> Layout {
     let Stored { format, shape, original, .. } = stored;
     let private = match format {
@@ -82,7 +83,7 @@ pub(super) fn layout(stored: Stored<'_>) -> Layout {
         | format::NDHWC
         | format::NCDHW
         | format::DHWCN
-        // Reserved, and the end mark: what has no format is stored as it is.
+        // Reserved, and the end mark: no format, stored as is.
         | 40
         | 255 => return Layout::Same(shape.into()),
         other => {
@@ -92,7 +93,7 @@ pub(super) fn layout(stored: Stored<'_>) -> Layout {
     let name = || format_name(format);
     match private {
         Some(gather) => Layout::Gather(gather),
-        // A public format beside another shape: the stored one is what it is.
+        // A public format with a different shape: the stored shape counts.
         None if matches!(format, format::NHWC | format::NDHWC) => Layout::Same(shape.into()),
         None if original.is_empty() => {
             Layout::Unknown(format!("stored as {} {shape:?}, its logical shape is not in the file", name()))
@@ -108,12 +109,12 @@ pub(super) fn layout(stored: Stored<'_>) -> Layout {
     }
 }
 
-/// Whether an axis of `size` was cut into `blocks` of `block`.
+/// Returns true if an axis of `size` was cut into `blocks` of `block`.
 const fn cut_into(size: usize, blocks: usize, block: usize) -> bool {
     block > 0 && size.div_ceil(block) == blocks
 }
 
-/// `[.., C1, No, Ni, C0]` to `[.., rows, columns]`.
+/// Converts `[.., C1, No, Ni, C0]` to `[.., rows, columns]`.
 fn matrix(shape: &[usize], original: &[usize]) -> Option<Gather> {
     let (batch, &[c1, no, ni, c0]) = shape.split_last_chunk()?;
     let (outer, rows, columns) = match original {
@@ -131,7 +132,7 @@ fn matrix(shape: &[usize], original: &[usize]) -> Option<Gather> {
     Some(Gather { shape: original.into(), axes })
 }
 
-/// `[N, C1, H, W, C0]` to whichever order of the four the original shape has.
+/// Converts `[N, C1, H, W, C0]` to the axis order of the original shape.
 #[expect(clippy::many_single_char_names, reason = "the axes, by the letters that name the layouts")]
 fn channels(stored: Stored<'_>) -> Option<Gather> {
     let (&[n, c1, h, w, c0], &[a, b, c, d]) = (stored.shape, stored.original) else { return None };
@@ -155,7 +156,7 @@ fn channels(stored: Stored<'_>) -> Option<Gather> {
     Some(Gather { shape: stored.original.into(), axes: order.map(|axis| of[axis]).to_vec() })
 }
 
-/// `[C1 H W, No, Ni, C0]` to `[N, C, H, W]` or `[H, W, C, N]`.
+/// Converts `[C1 H W, No, Ni, C0]` to `[N, C, H, W]` or `[H, W, C, N]`.
 #[expect(clippy::many_single_char_names, reason = "the axes, by the letters that name the layouts")]
 fn filter(stored: Stored<'_>) -> Option<Gather> {
     let (&[outer, no, ni, c0], &[a, b, c, d]) = (stored.shape, stored.original) else { return None };
@@ -183,7 +184,7 @@ fn filter(stored: Stored<'_>) -> Option<Gather> {
     Some(Gather { shape: stored.original.into(), axes })
 }
 
-/// `[N, D, C1, H, W, C0]` to `[N, C, D, H, W]`.
+/// Converts `[N, D, C1, H, W, C0]` to `[N, C, D, H, W]`.
 #[expect(clippy::many_single_char_names, reason = "the axes, by the letters that name the layouts")]
 fn volume(shape: &[usize], original: &[usize]) -> Option<Gather> {
     let (&[n, d, c1, h, w, c0], &[on, c, od, oh, ow]) = (shape, original) else { return None };
@@ -201,7 +202,7 @@ fn volume(shape: &[usize], original: &[usize]) -> Option<Gather> {
     Some(Gather { shape: original.into(), axes })
 }
 
-/// Channels last, of a tensor whose shape has them second.
+/// Converts channels-last storage of a tensor whose shape has channels second.
 fn last_to_second(shape: &[usize], original: &[usize]) -> Option<Gather> {
     let last = shape.len().checked_sub(1)?;
     let order: Vec<usize> = [0, last].into_iter().chain(1..last).collect();
@@ -215,9 +216,9 @@ fn last_to_second(shape: &[usize], original: &[usize]) -> Option<Gather> {
 }
 
 impl Gather {
-    /// The elements of `stored`, `size` bytes each, in logical order. `stored` holds at least the stored shape.
+    /// Returns the elements of `stored`, `size` bytes each, in logical order. `stored` holds at least the stored shape.
     ///
-    /// `None` where an element lies outside, which shapes that fit cannot lead to.
+    /// Returns `None` if an element lies outside, which cannot happen with fitting shapes.
     pub(super) fn collect(&self, stored: &[u8], size: usize) -> Option<Vec<u8>> {
         let count = element_count(&self.shape)?;
         let mut out = Vec::with_capacity(count.checked_mul(size)?);
@@ -229,7 +230,7 @@ impl Gather {
         loop {
             let start: usize = outer.iter().zip(&index).map(|(axis, &at)| axis.place(at)).sum();
             match last.blocks {
-                // Blocks of elements that lie side by side.
+                // Blocks of contiguous elements.
                 Some((block, between)) => {
                     for (number, first) in (0..last.size).step_by(block).enumerate() {
                         let from = (start + number * between) * size;
@@ -244,7 +245,7 @@ impl Gather {
                     }
                 }
             }
-            // The next row, as an odometer counts.
+            // Advance to the next row like an odometer.
             let mut axis = outer.len();
             loop {
                 let Some(before) = axis.checked_sub(1) else { return Some(out) };

@@ -1,16 +1,16 @@
 //! Dumps that the CANN runtime writes itself: a binary file for each operator, read without CANN.
 //!
 //! ```text
-//! folder    which files, of which step and rank
-//! name      what the name of a file says, also of one that was too long
+//! folder    finds files, with their step and rank
+//! name      parses file names, also of files whose name was too long
 //! file      one file: header (wire, header), types, layout
-//! debug     what the device says of overflows
+//! debug     overflow reports of the device
 //! part      the files of a step as ops
-//! chunks    a piece of a file, from the runtime's callback
+//! chunks    a chunk of a file, from the runtime's callback
 //! ```
 //!
-//! Every length is held against the file, and the header is read by a protobuf reader of three levels. What could only be verified with a
-//! file from a device is listed in `docs/formats.md`.
+//! Every length is checked against the file, and the header is read by a protobuf reader of three levels. `docs/formats.md` lists what
+//! could only be verified with a file from a device.
 
 mod chunks;
 mod debug;
@@ -40,10 +40,10 @@ use folder::Part;
 use probe_dump::{Dump, PartKey, PartReader, Rank};
 use probe_files::map::FileAccess;
 
-/// [`Dump::format`] of dumps of the runtime.
+/// [`Dump::format`] of the runtime's dumps.
 pub const FORMAT: &str = "CANN dump";
 
-/// Opens a dump whose parts are already found.
+/// Opens a dump whose parts were already found.
 pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
     Dump {
         path: path.to_path_buf(),

@@ -1,7 +1,7 @@
 //! Names of dump files: `{op_type}.{op_name}.{task_id}[.{stream_id}].{time}[.{task_type}.{context}.{thread}][.{device}]`.
 //!
-//! Which fields are there differs from version to version, so they are read from both ends: the two names come first, the time is the
-//! long number. A name that does not follow the pattern says nothing, and the file is read all the same.
+//! The fields vary between versions, so they are read from both ends: the two names come first, the time is the long number. A file
+//! whose name does not match the pattern is still read, just without this information.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,29 +10,29 @@ use crate::ReadError;
 use probe_files::limits;
 use probe_files::map::{self, FileAccess};
 
-/// The list of files whose names were too long, beside them.
+/// The list of files whose names were too long, in the same folder.
 pub const MAPPING: &str = "mapping.csv";
 
-/// Says why not all of a part was taken, as text; written by who received it.
+/// File with the reason a part is incomplete, as text; written by the receiver.
 pub const STOPPED: &str = "stopped.txt";
 
-/// Whether a file of this name was being received when its program was ended.
+/// Returns true if this file was still being received when its program ended.
 pub fn is_draft(name: &str) -> bool {
     name.strip_prefix('.').and_then(|name| name.strip_suffix(".part")).is_some()
 }
 
-/// Whether a file of this name is a dump of an operator.
+/// Returns true if this is the file name of an operator dump.
 pub fn is_dump_name(name: &str) -> bool {
     FileName::parse(name).is_some()
 }
 
-/// Least digits of a time, which is in microseconds.
+/// Minimum digits of a time in microseconds.
 const TIME_DIGITS: usize = 13;
 
-/// What stands for a number that is not valid.
+/// Placeholder for an invalid number.
 const INVALID: u64 = 65_535;
 
-/// What the name of a file says.
+/// Fields of a file name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FileName {
     pub(super) op_type: Box<str>,
@@ -45,14 +45,14 @@ pub(super) struct FileName {
 }
 
 impl FileName {
-    /// Reads a name; `None` for one of another kind.
+    /// Parses a name; `None` for names of other files.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let (op_type, rest) = name.split_once('.')?;
         let (op_name, numbers) = rest.split_once('.')?;
         if op_type.is_empty() || op_name.is_empty() {
             return None;
         }
-        // Each at least a number of one digit: nothing is allocated for names of other files.
+        // Each is at least a one-digit number: nothing is allocated for names of other files.
         let numbers: Vec<&str> = numbers.split('.').collect();
         let values: Vec<u64> = numbers
             .iter()
@@ -75,13 +75,13 @@ impl FileName {
         })
     }
 
-    /// Whether the file holds what the device says of an overflow.
+    /// Returns true if the file holds an overflow report of the device.
     pub(super) fn is_debug(&self) -> bool {
         &*self.op_type == "Opdebug"
     }
 }
 
-/// Full names of the files of a folder that have short ones. Empty without a list.
+/// Returns the full names of shortened files in a folder. Empty if there is no list.
 pub(super) fn mapping(folder: &Path) -> Result<HashMap<String, String>, ReadError> {
     let path = folder.join(MAPPING);
     if !path.is_file() {
@@ -94,7 +94,7 @@ pub(super) fn mapping(folder: &Path) -> Result<HashMap<String, String>, ReadErro
     }
     let bytes = map::open(&path, FileAccess::Read)?;
     let text = String::from_utf8_lossy(bytes.in_memory().unwrap_or_default());
-    // Columns beyond the second, and lines without one, say nothing.
+    // Columns beyond the second, and lines without a second one, are ignored.
     let pairs = text.lines().filter_map(|line| {
         let mut columns = line.split(',').map(str::trim);
         Some((columns.next()?.to_owned(), columns.next()?.to_owned()))

@@ -1,7 +1,8 @@
 //! The files of one step of one rank as ops in execution order.
 //!
-//! An op is called `Kernel.<type>.<number>.forward`. Calls are counted stream after stream and by time within one: how streams interleave
-//! changes from run to run, the order within one does not. The name of the node, or of the call that launched the kernel, is its scope.
+//! An op is called `Kernel.<type>.<number>.forward`. Calls are counted stream by stream and by time within a stream: the interleaving of
+//! streams changes from run to run, the order within one does not. The scope of an op is the name of its node, or of the call that
+//! launched the kernel.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -16,10 +17,10 @@ use crate::tensor_file::TensorFile;
 use probe_dump::{Op, OpName, Rank, Slot, Task, TensorData, TensorStore, Value};
 use probe_files::map::FileAccess;
 
-/// What op names begin with.
+/// Prefix of op names.
 const PREFIX: &str = "Kernel";
 
-/// An op before it is numbered.
+/// An op that has no number yet.
 struct Launched {
     op: Op,
     op_type: Box<str>,
@@ -39,7 +40,7 @@ pub(super) fn read(part: &Part, access: FileAccess) -> Result<Rank, ReadError> {
     let mut overflows: Vec<(u64, Overflow)> = Vec::new();
     let mut faults = Vec::new();
     for (index, file) in part.files.iter().enumerate() {
-        // Of the file only the header is wanted, so that nothing is mapped.
+        // Only the header is needed, so the file is not mapped.
         let name = FileName::parse(&file.full_name);
         let opened = DumpFile::open(&file.path, FileAccess::Read).and_then(|opened| {
             let debug = name.as_ref().is_some_and(FileName::is_debug);
@@ -108,7 +109,7 @@ fn launch(index: usize, file: &File, name: Option<&FileName>, opened: &DumpFile)
     }
 }
 
-/// What was dumped beside the tensors.
+/// Describes the buffers and workspaces dumped beside the tensors.
 fn extras(opened: &DumpFile) -> Option<Box<str>> {
     let (buffers, spaces) = opened.extras();
     let told =
@@ -122,9 +123,9 @@ fn extras(opened: &DumpFile) -> Option<Box<str>> {
     (!told.is_empty()).then(|| told.join("; ").into())
 }
 
-/// Puts ops in order of time and names them by their place in their stream.
+/// Sorts ops by time and names them by their position in their stream.
 fn number(launched: &mut [Launched]) {
-    // Stable: files of one time and task stay in the order of their names.
+    // Stable: files with equal time and task keep the order of their names.
     launched.sort_by_key(|op| (op.time, op.task));
     let mut streams: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (at, op) in launched.iter().enumerate() {
@@ -139,7 +140,7 @@ fn number(launched: &mut [Launched]) {
     }
 }
 
-/// Marks the op that an overflow happened in, and says what it is called.
+/// Marks the op in which an overflow happened, and returns a description.
 fn attach(launched: &mut [Launched], overflow: &Overflow) -> String {
     let (stream, task) = (overflow.field("stream_id"), overflow.field("task_id"));
     let same = |own: Option<u64>, told: Option<u64>| own.is_none() || told.is_none() || own == told;
@@ -155,7 +156,7 @@ fn attach(launched: &mut [Launched], overflow: &Overflow) -> String {
     };
     let mark = format!("overflow ({})", overflow.unit);
     match op.op.note.said() {
-        // Several cores tell of one op: the notes of the part hold what each said.
+        // Several cores may report one op: the part's notes hold all reports.
         Some(note) if note.split("; ").any(|told| told == mark) => {}
         Some(note) => op.op.note = format!("{note}; {mark}").into(),
         None => op.op.note = mark.into(),
@@ -163,7 +164,7 @@ fn attach(launched: &mut [Launched], overflow: &Overflow) -> String {
     op.op.name.to_string()
 }
 
-/// Tensors of the files of a part; keys are the numbers of file and tensor.
+/// Tensors of the files of a part; keys are the indices of file and tensor.
 struct CannStore {
     files: Vec<PathBuf>,
     access: FileAccess,

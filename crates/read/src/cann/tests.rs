@@ -1,4 +1,5 @@
-//! Dump files written by `testdata/make/cann.py` with another protobuf encoder, and the same bytes spoilt in every way.
+//! Dump files written by `testdata/make/cann.py` with another protobuf encoder, and the same bytes corrupted in every
+//! way.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +15,7 @@ use crate::tensor_file::TensorFile;
 use probe_dump::{Rank, Value};
 use probe_files::map::FileAccess;
 
-/// What a tensor must be.
+/// Expected tensor.
 #[derive(Debug, Deserialize)]
 struct Expected {
     dtype: String,
@@ -64,7 +65,7 @@ fn every_type_and_layout_becomes_the_tensor_that_was_dumped() {
                 let data = rank.store.load(record.data.as_deref().unwrap()).unwrap();
                 let (found, wanted) = (hex(&data.view().to_bytes()), &expected.bytes);
                 if expected.dtype == "hifloat8" {
-                    // One NaN is as good as another.
+                    // All NaNs are equivalent.
                     assert_eq!(
                         found.replace("0000c0ff", "0000c07f"),
                         wanted.replace("0000c0ff", "0000c07f"),
@@ -144,7 +145,7 @@ fn absent_arguments_are_no_tensors() {
     assert!(file.load(0).unwrap_err().to_string().contains("input.0: was not given"));
 }
 
-/// Every damaged file with a part of the message that it must cause, at opening or at the first tensor that cannot be loaded.
+/// Every damaged file with part of its error message, on opening or at the first tensor that cannot be loaded.
 const CASES: &[(&str, &str)] = &[
     ("control_characters", "damaged header: byte 16: wire type 3 of field 1 is not in use"),
     ("edge_chip", "is a dump of an edge chip"),
@@ -189,10 +190,10 @@ const CASES: &[(&str, &str)] = &[
     ("wire_type_six", "wire type 6 of field 1 is not in use"),
 ];
 
-/// No file may take longer, even on a busy machine.
+/// Time limit per file, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Opens a file and loads all of it; the first error. A layout without a way back is one here.
+/// Opens a file and loads all of it; returns the first error, including unknown layouts.
 fn read_all(path: &Path, access: FileAccess) -> Result<(), ReadError> {
     let file = DumpFile::open(path, access)?;
     for (index, entry) in file.entries().iter().enumerate() {
@@ -258,7 +259,7 @@ fn no_change_of_a_byte_and_no_cut_does_harm() {
                 }
             }
         };
-        // All of the header, and the beginning of what follows.
+        // All of the header, and the start of the payload.
         for at in 0..whole.len().min(200) {
             for value in [0, 1, 0x7F, 0x80, 0xFF, whole[at].wrapping_add(1), whole[at] ^ 0x20] {
                 let mut bytes = whole.clone();

@@ -1,24 +1,24 @@
-//! Element types and formats by the numbers that dumps use. These are not those of ACL.
+//! Element types and formats, numbered as in dumps. These numbers are not those of ACL.
 
 use std::sync::OnceLock;
 
 use probe_dump::DType;
 
-/// What the elements of a tensor are.
+/// Type of a tensor's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ElementType {
-    /// As they stand.
+    /// A dtype, stored as is.
     Known(DType),
-    /// One byte each, decoded to binary32, which holds every value of it.
+    /// One byte each, decoded to binary32, which represents all its values.
     HiFloat8,
-    /// A type that can only be named: of 4 bits, quantised, or without a public definition.
+    /// A type that is recognised but not decoded: 4-bit, quantised, or without a public definition.
     Named(&'static str),
-    /// Not said, or a number without a meaning: bytes.
+    /// Missing, or an unassigned number: raw bytes.
     Bytes,
 }
 
 impl ElementType {
-    /// The type with this number.
+    /// Returns the type with this number.
     pub(super) const fn of(number: u64) -> Self {
         match number {
             1 => Self::Known(DType::F32),
@@ -61,7 +61,7 @@ impl ElementType {
         }
     }
 
-    /// Bytes of an element as it is stored; `None` where that is not known.
+    /// Returns the stored bytes per element; `None` if unknown.
     pub(super) const fn size(self) -> Option<usize> {
         match self {
             Self::Known(dtype) => Some(dtype.size()),
@@ -86,7 +86,7 @@ pub(super) mod format {
     pub(in crate::cann) const NDC1HWC0: u64 = 32;
 }
 
-/// Name of a format; the number where it has none.
+/// Returns the name of a format, or its number if it has none.
 pub(super) fn format_name(number: u64) -> String {
     let name = match number {
         format::NCHW => "NCHW",
@@ -108,8 +108,8 @@ pub(super) fn format_name(number: u64) -> String {
     name.to_owned()
 }
 
-/// The value of a `HiFloat8` code: "Ascend `HiFloat8` Format for Deep Learning", arXiv 2409.16626. A sign; a prefix that says how many bits
-/// the exponent has; the exponent, sign and magnitude, whose leading 1 is left out; the mantissa.
+/// Decodes a `HiFloat8` code: "Ascend `HiFloat8` Format for Deep Learning", arXiv 2409.16626. A sign; a prefix that gives the number of
+/// exponent bits; the exponent, as sign and magnitude without its leading 1; the mantissa.
 fn hifloat8(code: u8) -> f32 {
     let sign = if code & 0x80 == 0 { 1.0 } else { -1.0 };
     let rest = code & 0x7F;
@@ -119,7 +119,7 @@ fn hifloat8(code: u8) -> f32 {
         0x6F => return sign * f32::INFINITY,
         _ => {}
     }
-    // Bits of the prefix, of the exponent and of the mantissa add up to 7.
+    // Prefix, exponent and mantissa have 7 bits in total.
     let (exponent_bits, mantissa_bits) = match rest {
         0x60..=0x7F => (4, 1),
         0x40..=0x5F => (3, 2),
@@ -141,7 +141,7 @@ fn hifloat8(code: u8) -> f32 {
     sign * significand * 2_f32.powi(exponent)
 }
 
-/// Elements of `HiFloat8` as binary32, little endian.
+/// Decodes `HiFloat8` elements to little-endian binary32.
 pub(super) fn decode_hifloat8(codes: &[u8]) -> Vec<u8> {
     static TABLE: OnceLock<[[u8; 4]; 256]> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
@@ -175,7 +175,7 @@ mod tests {
             assert_eq!(hifloat8(code).to_bits(), f32::to_bits(value), "{code:#x}");
         }
         assert!(hifloat8(0x80).is_nan());
-        // Positive finite codes run from 2^-22 to 2^15 without a repeated value, and negative ones are their negatives.
+        // Positive finite codes run from 2^-22 to 2^15 without duplicates, and negative codes are their negatives.
         let mut positive: Vec<f32> = (1..0x80).filter(|code| *code != 0x6F).map(hifloat8).collect();
         positive.sort_by(f32::total_cmp);
         assert!(positive.windows(2).all(|pair| pair[0] < pair[1]));

@@ -1,27 +1,28 @@
-//! Protobuf on the wire: fields of one message, one after the other. No message is known here.
+//! Protobuf wire format: the fields of one message in sequence, independent of any message
+//! definition.
 //!
-//! Varints, length-delimited fields, and the rule for skipping the rest by wire type; groups do not exist in proto3 and are refused.
-//! Nothing is copied, and no length is believed before it is held against the bytes that are there.
+//! Varints, length-delimited fields, and the rule for skipping the rest by wire type; groups do not exist in proto3 and are
+//! rejected. Nothing is copied, and every length is checked against the available bytes before use.
 
 /// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     /// Wire type 0.
     Varint(u64),
-    /// Wire type 2, with the place of its first byte.
+    /// Wire type 2, with the offset of its first byte.
     Bytes(Message<'a>),
-    /// Wire types 1 and 5, which no field that is read has.
+    /// Wire types 1 and 5, which no supported field uses.
     Fixed,
 }
 
-/// Bytes of a message, and where in the file they begin.
+/// Bytes of a message, and their offset in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Message<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) start: u64,
 }
 
-/// What is wrong, and at which byte of the file.
+/// An error, with the file offset at which it occurred.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("byte {at}: {what}")]
 pub(super) struct WireError {
@@ -29,7 +30,7 @@ pub(super) struct WireError {
     pub(super) what: String,
 }
 
-/// Walks over the fields of a message.
+/// Iterates over the fields of a message.
 #[derive(Debug, Clone)]
 pub(super) struct Fields<'a> {
     message: Message<'a>,
@@ -37,12 +38,12 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The fields of the message.
+    /// Returns the fields of the message.
     pub(super) const fn fields(self) -> Fields<'a> {
         Fields { message: self, at: 0 }
     }
 
-    /// Every number of a packed repeated field.
+    /// Calls `each` with every number of a packed repeated field.
     pub(super) fn packed(self, mut each: impl FnMut(u64) -> Result<(), WireError>) -> Result<(), WireError> {
         let mut fields = self.fields();
         while fields.at < self.bytes.len() {
@@ -51,14 +52,14 @@ impl<'a> Message<'a> {
         Ok(())
     }
 
-    /// An error at the first byte of the message.
+    /// Returns an error at the first byte of the message.
     pub(super) fn error(self, what: impl Into<String>) -> WireError {
         WireError { at: self.start, what: what.into() }
     }
 }
 
 impl<'a> Fields<'a> {
-    /// Number and value of the next field; `None` at the end of the message.
+    /// Returns number and value of the next field; `None` at the end of the message.
     pub(super) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, WireError> {
         if self.at >= self.message.bytes.len() {
             return Ok(None);

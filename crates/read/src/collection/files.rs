@@ -1,4 +1,4 @@
-//! Which files of a folder hold tensors, and in which order they are read.
+//! Selects and orders the tensor files of a folder.
 
 use std::cmp::Ordering;
 use std::fs;
@@ -8,20 +8,22 @@ use super::index;
 use crate::ReadError;
 use probe_files::limits::MAX_FOLDER_ENTRIES;
 
-/// Extensions of tensor files; what a file really is, its content decides.
+/// Extensions of tensor files; the content decides the actual format.
 const EXTENSIONS: [&str; 6] = ["safetensors", "pt", "pth", "bin", "npy", "npz"];
 
-/// Files that training libraries put beside a checkpoint under such an extension, and that hold no tensors.
+/// Files without tensors that training libraries put next to a checkpoint under such an extension.
 const NOT_TENSORS: [&str; 1] = ["training_args.bin"];
 
-/// True when a folder has anything that [`list`] would find, or the index of a sharded checkpoint.
+/// Returns true if a folder has anything that [`list`] would find, or the index of a sharded
+/// checkpoint.
 pub(crate) fn folder_holds_tensors(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else { return false };
     let mut paths = entries.take(MAX_FOLDER_ENTRIES).filter_map(Result::ok).map(|entry| entry.path());
     paths.any(|path| is_tensor_file(&path) || index::is_index(&path))
 }
 
-/// The tensor files of a folder, not of the folders in it, in natural order: `2.npy` before `10.npy`.
+/// Lists the tensor files of a folder, not of its subfolders, in natural order: `2.npy` before
+/// `10.npy`.
 pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let mut paths = Vec::new();
     for (count, entry) in fs::read_dir(folder).map_err(|e| ReadError::io(folder, e))?.enumerate() {
@@ -66,7 +68,7 @@ fn natural_order(a: &str, b: &str) -> Ordering {
         }
         (left, right) = (left_rest, right_rest);
     }
-    // Equal as numbers (`1` and `01`): any fixed order will do.
+    // Numerically equal (`1` and `01`): any fixed order will do.
     left.len().cmp(&right.len()).then_with(|| a.cmp(b))
 }
 

@@ -11,27 +11,27 @@ use crate::tensor_file::printable;
 use probe_files::limits::MAX_HEADER_BYTES;
 use probe_files::map::{self, FileAccess};
 
-/// Names looked for in a folder, best first; with both present they describe the same weights twice.
+/// Index names in order of preference; if both exist they describe the same weights twice.
 const NAMES: [&str; 3] = [
     "model.safetensors.index.json",
     "diffusion_pytorch_model.safetensors.index.json",
     "pytorch_model.bin.index.json",
 ];
 
-/// How the name of any index ends.
+/// Suffix of every index name.
 const SUFFIX: &str = ".index.json";
 
-/// True for the name of an index.
+/// Returns true for the name of an index.
 pub(super) fn is_index(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(SUFFIX))
 }
 
-/// The index that describes a folder, if there is one.
+/// Returns the index that describes a folder, if there is one.
 pub(super) fn find(folder: &Path) -> Option<PathBuf> {
     NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
 
-/// An index with the place it lies in.
+/// An index and its path.
 #[derive(Debug)]
 pub(super) struct Index {
     path: PathBuf,
@@ -74,14 +74,14 @@ impl Index {
         Ok(Self { path: path.into(), weight_map })
     }
 
-    /// Shards, each once, in the order of their names.
+    /// Returns the shards without duplicates, in name order.
     pub(super) fn shards(&self) -> Vec<PathBuf> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
         let names: BTreeSet<&String> = self.weight_map.values().collect();
         names.into_iter().map(|name| folder.join(name)).collect()
     }
 
-    /// Tensors that the index names but their shard, although it could be read, does not have.
+    /// Returns errors for tensors that the index names but their shard, although readable, lacks.
     pub(super) fn missing(&self, store: &Store) -> Vec<ReadError> {
         let mut lacking: BTreeMap<&Path, (usize, &str)> = BTreeMap::new();
         for (path, entries) in store.files() {

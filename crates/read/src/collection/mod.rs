@@ -1,14 +1,14 @@
 //! Collections of tensors as dumps: one tensor file, a sharded checkpoint, or a folder of tensor files.
 //!
-//! A collection has one part (step 0, no rank). Each tensor or scalar is one op with the slot `value`. What it is called:
+//! A collection has one part (step 0, no rank). Each tensor or scalar is one op with the slot `value`. Its name:
 //!
 //! | value | name |
 //! |---|---|
 //! | named in its file | that name; nested keys are joined by dots |
-//! | alone in its file, in a folder | the name of the file without extension |
-//! | alone in the file that was given | `tensor`, so that two files of different names can be compared |
+//! | the only one in its file, in a folder | the name of the file without extension |
+//! | the only one in the given file | `tensor`, so that two files of different names can be compared |
 //!
-//! When two files of a folder hold the same name, every name is put behind the name of its file.
+//! If two files of a folder hold the same name, every name is prefixed by the name of its file.
 
 mod files;
 mod index;
@@ -32,8 +32,8 @@ pub(super) use files::folder_holds_tensors;
 /// Opens a tensor file, the index of a sharded checkpoint, or a folder.
 ///
 /// # Errors
-/// [`ReadError`] when nothing can be read: the one file is damaged, or every file of the folder is. A folder of which some
-/// files can be read opens, with the others in [`Dump::faults`].
+/// [`ReadError`] when nothing can be read: the only file is damaged, or every file of the folder is. A folder with some
+/// readable files opens, with the others in [`Dump::faults`].
 pub(super) fn open(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
     let metadata = fs::metadata(path).map_err(|e| ReadError::io(path, e))?;
     if metadata.is_dir() {
@@ -62,7 +62,7 @@ fn open_sharded(given: &Path, index: &Path, access: FileAccess) -> Result<Dump, 
     Ok(collection.into_dump(given, "sharded checkpoint"))
 }
 
-/// Files that could be opened, and why the others could not.
+/// Opened files, and the reasons the others failed.
 struct Collection {
     store: Store,
     faults: Vec<ReadError>,

@@ -1,4 +1,4 @@
-//! The opened files of a collection, and the names under which their values are found.
+//! Opened files of a collection, and the names of their values.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use probe_files::late::{self, Wanted};
 use probe_files::limits::MAX_HELD_FILES;
 use probe_files::map::FileAccess;
 
-/// Opened files in the order of the collection.
+/// Opened files in collection order.
 pub(super) struct Store {
     access: FileAccess,
     files: Vec<StoreFile>,
@@ -20,7 +20,7 @@ pub(super) struct Store {
 
 struct StoreFile {
     path: PathBuf,
-    /// Name of a value that has none of its own.
+    /// Name for a value that has none of its own.
     stem: Box<str>,
     content: Content,
 }
@@ -36,7 +36,7 @@ impl Store {
         Self { access, files: Vec::new() }
     }
 
-    /// Adds an opened file; `stem` is the name of its value if that has none.
+    /// Adds an opened file; `stem` names its value if that has no name.
     pub(super) fn add(&mut self, path: PathBuf, stem: Box<str>, file: Box<dyn TensorFile>) {
         let content = if self.files.len() < MAX_HELD_FILES {
             Content::Held(file)
@@ -50,12 +50,12 @@ impl Store {
         self.files.is_empty()
     }
 
-    /// Paths and values of all files.
+    /// Returns paths and values of all files.
     pub(super) fn files(&self) -> impl Iterator<Item = (&Path, &[Entry])> {
         self.files.iter().map(|file| (&*file.path, file.entries()))
     }
 
-    /// Gives every value a name of its own.
+    /// Gives every value a unique name.
     pub(super) fn named(self) -> NamedStore {
         let mut names = HashSet::new();
         let own_names =
@@ -69,7 +69,7 @@ impl Store {
             for (entry, value) in file.entries().iter().enumerate() {
                 let plain = file.name(value, prefixed);
                 let mut name = plain.clone();
-                // Within one file only a map with equal keys, or keys with dots, comes here.
+                // Within one file, only maps with equal keys, or keys with dots, get here.
                 while by_name.contains_key(&*name) {
                     let count = repeated.entry(plain.clone()).or_insert(1);
                     *count += 1;
@@ -117,7 +117,7 @@ impl StoreFile {
     }
 }
 
-/// A store whose values have names.
+/// A store with named values.
 pub(super) struct NamedStore {
     store: Store,
     listed: Vec<Listed>,
@@ -131,7 +131,7 @@ struct Listed {
 }
 
 impl NamedStore {
-    /// Names and values in the order of the collection; the data key of a tensor is its name.
+    /// Returns names and values in collection order; the data key of a tensor is its name.
     pub(super) fn values(&self) -> impl Iterator<Item = (&str, Value)> {
         self.listed.iter().filter_map(|listed| {
             let mut value = self.store.files.get(listed.file)?.entries().get(listed.entry)?.value.clone();

@@ -1,4 +1,4 @@
-//! Collections made of the golden files, and folders made on the spot.
+//! Collections of golden files, and folders created by the tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! `dump.json` and `debug.json`: the record of every op, in execution order.
 //!
-//! Parsed in one streaming pass. Ops are kept as they are completed, so a file that breaks off (a capture that was
-//! killed while it wrote) still yields its head.
+//! Parsed in one streaming pass. Ops are kept as they are completed, so a truncated file (from a capture killed
+//! while writing) still yields its head.
 
 use std::fmt;
 
@@ -11,23 +11,24 @@ use super::json::{Key, Node, quote_bare_numbers};
 use super::leaf::{LeafSeed, SlotSink};
 use probe_dump::{Checksum, Op, OpKind, OpName, Phase, Slot, SlotName, SlotSide, Task};
 
-/// The content of an index file.
+/// Content of an index file.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) task: String,
     pub(super) level: String,
     pub(super) framework: String,
-    /// Whether the key `data` was met.
+    /// True if the key `data` was found.
     pub(super) has_data: bool,
     pub(super) ops: Vec<Op>,
 }
 
-/// Reads an index, whose bare numbers are quoted in place. On a syntax error returns what was complete before it, with the
+/// Parses an index; bare numbers are quoted in place. On a syntax error returns everything before it, together with the
 /// error.
 pub(super) fn parse(bytes: &mut [u8]) -> (Index, Option<serde_json::Error>) {
     quote_bare_numbers(bytes);
     let mut index = Index::default();
-    // Text that is valid as a whole need not be looked at again string by string; the other way says where it is not.
+    // If the whole text is valid UTF-8, strings need not be validated one by one; the other path reports where it is
+    // not.
     let result = match str::from_utf8(bytes) {
         Ok(text) => fill(&mut index, serde_json::Deserializer::from_str(text)),
         Err(_) => fill(&mut index, serde_json::Deserializer::from_slice(bytes)),
@@ -43,7 +44,8 @@ fn fill<'de, R: serde_json::de::Read<'de>>(
 }
 
 impl Index {
-    /// The task in the terms of this tool. The header does not tell checksum modes apart; the leaves do.
+    /// Returns the task in this tool's terms. The header does not distinguish checksum modes; the leaves
+    /// do.
     pub(super) fn recorded_task(&self) -> Option<Task> {
         let checksum = || {
             self.ops
@@ -125,7 +127,7 @@ impl<'de> Visitor<'de> for OpsSeed<'_> {
             if name.phase() == Phase::ParameterGradient {
                 unwrap_single_items(&mut slots);
             }
-            // The format lists outputs before parameters; reports and judges want what an op was given first.
+            // The format lists outputs before parameters; reports and judges want the inputs of an op first.
             slots.sort_by_key(|slot| slot.side);
             self.0.push(Op { slots, ..Op::new(name) });
         }
@@ -133,7 +135,7 @@ impl<'de> Visitor<'de> for OpsSeed<'_> {
     }
 }
 
-/// A parameter's gradient stands in a list of one: `grad.weight.0` becomes `grad.weight`.
+/// Unwraps parameter gradients, which are lists of one: `grad.weight.0` becomes `grad.weight`.
 fn unwrap_single_items(slots: &mut [Slot]) {
     let several: Vec<String> =
         slots.iter().filter_map(|slot| slot.path.strip_suffix(".1").map(str::to_owned)).collect();
@@ -211,7 +213,7 @@ impl<'de> Visitor<'de> for BlockVisitor<'_> {
     }
 }
 
-/// A map whose keys are names chosen by the user (keyword arguments, parameters): never a leaf itself.
+/// A map with user-chosen keys (keyword arguments, parameters): never a leaf itself.
 struct EntriesSeed<'a, 'b>(&'a mut SlotSink<'b>);
 
 impl<'de> DeserializeSeed<'de> for EntriesSeed<'_, '_> {

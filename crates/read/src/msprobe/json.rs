@@ -1,4 +1,4 @@
-//! JSON as the older tool writes it: with bare `NaN`, `Infinity` and `-Infinity`, which a strict parser refuses.
+//! JSON as the older tool writes it: with bare `NaN`, `Infinity` and `-Infinity`, which strict parsers reject.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,15 +7,15 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 
 use probe_dump::Number;
 
-/// Text that stands in for a bare token after [`quote_bare_numbers`]. They keep the length of the token, so
-/// positions in error messages stay those of the file.
+/// Replacement texts for bare tokens after [`quote_bare_numbers`]. They keep the length of the token, so
+/// that positions in error messages match the file.
 const NAN: &str = "";
 const INFINITY: &str = "I";
 const NEG_INFINITY: &str = "-I";
 
 /// Replaces bare `NaN`, `Infinity` and `-Infinity` outside strings by short strings of the same width.
 pub(super) fn quote_bare_numbers(bytes: &mut [u8]) {
-    // Most files have none; two searches at memory speed settle that.
+    // Most files have none; two fast searches confirm that.
     if memchr::memmem::find(bytes, b"NaN").is_none() && memchr::memmem::find(bytes, b"Infinity").is_none() {
         return;
     }
@@ -39,8 +39,8 @@ pub(super) fn quote_bare_numbers(bytes: &mut [u8]) {
     }
 }
 
-/// `bytes` with bare `NaN`, `Infinity` and `-Infinity` outside strings put in quotes, for readers that take the words for the
-/// numbers. Positions after them move.
+/// Returns `bytes` with bare `NaN`, `Infinity` and `-Infinity` outside strings put in quotes, for readers that accept these
+/// words as numbers. Positions after them shift.
 pub fn with_quoted_numbers(bytes: &[u8]) -> Cow<'_, [u8]> {
     let mut out: Vec<u8> = Vec::new();
     let (mut kept, mut at) = (0, 0);
@@ -65,7 +65,7 @@ pub fn with_quoted_numbers(bytes: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Start, end and replacement of the bare token whose `N` or `I` stands at `found`.
+/// Returns start, end and replacement of the bare token whose `N` or `I` is at `found`.
 fn token_at(bytes: &[u8], found: usize) -> Option<(usize, usize, &'static str)> {
     let rest = bytes.get(found..)?;
     if rest.starts_with(b"NaN") {
@@ -90,7 +90,7 @@ fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
     bytes.len()
 }
 
-/// The number a stand-in text means.
+/// Returns the number that a replacement text stands for.
 pub(super) fn bare_number(text: &str) -> Option<f64> {
     match text {
         NAN => Some(f64::NAN),
@@ -100,7 +100,7 @@ pub(super) fn bare_number(text: &str) -> Option<f64> {
     }
 }
 
-/// Any JSON value, strings borrowed from the input where they hold no escapes.
+/// Any JSON value; strings without escapes are borrowed from the input.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Node<'a> {
     Null,
@@ -111,7 +111,7 @@ pub(super) enum Node<'a> {
 }
 
 impl Node<'_> {
-    /// As a number: plain, or one of the bare tokens.
+    /// Returns the value as a number: a plain one, or a bare token.
     pub(super) fn number(&self) -> Option<Number> {
         match self {
             Self::Number(number) => Some(*number),
@@ -121,7 +121,7 @@ impl Node<'_> {
     }
 }
 
-/// The printed form used for arguments of unusual types: compact JSON.
+/// Prints compact JSON, as used for arguments of unusual types.
 impl fmt::Display for Node<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -213,11 +213,11 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 }
 
-/// What nearly all values of a tensor's record are. Anything else counts as null.
+/// The common values of a tensor's record. Anything else counts as null.
 pub(super) enum Token {
     /// A number, or a bare token.
     Number(Number),
-    /// A list of whole numbers, none of them negative.
+    /// A list of non-negative integers.
     Sizes(Vec<u64>),
     /// Null.
     Null,
@@ -291,7 +291,7 @@ impl<'de> Deserialize<'de> for Token {
     }
 }
 
-/// A map key, borrowed where it holds no escapes (serde's own `Cow` always copies).
+/// A map key, borrowed if it has no escapes (serde's own `Cow` always copies).
 pub(super) struct Key<'a>(pub(super) Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Key<'de> {

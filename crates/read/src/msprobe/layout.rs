@@ -12,7 +12,7 @@ use probe_files::limits;
 /// The index files, in order of preference when both exist.
 pub const INDEX_NAMES: [&str; 2] = ["dump.json", "debug.json"];
 
-/// Parts of a dump, and folders that should hold one and do not.
+/// Parts of a dump, and folders that should hold one but do not.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(super) parts: Vec<PartFile>,
@@ -20,18 +20,18 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Whether anything can be read of it.
+    /// Returns true if it has any part to read.
     pub(crate) fn holds_parts(&self) -> bool {
         !self.parts.is_empty()
     }
 }
 
-/// True for the file names of an index.
+/// Returns true for index file names.
 pub(crate) fn is_index_name(name: &OsStr) -> bool {
     INDEX_NAMES.iter().any(|index| name == *index)
 }
 
-/// Looks for parts at `path`. `None` when nothing there looks like a dump of the older tool.
+/// Finds parts at `path`. `None` if nothing there looks like a dump of the older tool.
 ///
 /// # Errors
 /// When a folder cannot be listed.
@@ -101,9 +101,9 @@ fn index_in(folder: &Path) -> Option<PathBuf> {
     INDEX_NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
 
-/// Step and rank of a rank folder that was given by itself, from its own name and its parent's.
+/// Returns step and rank of a rank folder given directly, from its own name and its parent's.
 fn place_from_parents(folder: Option<&Path>) -> (u64, RankId) {
-    // A relative path such as `.` has no names in it until it is resolved.
+    // A relative path such as `.` contains no names until it is resolved.
     let resolved = folder.and_then(|folder| folder.canonicalize().ok());
     let folder = resolved.as_deref().or(folder);
     let rank = folder.and_then(rank_of).unwrap_or(RankId::Single);
@@ -114,7 +114,8 @@ fn place_from_parents(folder: Option<&Path>) -> (u64, RankId) {
     (step.unwrap_or(0), rank)
 }
 
-/// `rank3` is rank 3; `rank` (old dumps) and `proc1234` belong to a run without ranks.
+/// Returns the rank of a folder: `rank3` is rank 3; `rank` (old dumps) and `proc1234` belong to a
+/// run without ranks.
 fn rank_of(folder: &Path) -> Option<RankId> {
     let name = folder.file_name()?.to_str()?;
     if name == "rank" || numbered(folder, "proc").is_some() {

@@ -15,16 +15,16 @@ use probe_dump::{
     TensorRecord, Value,
 };
 
-/// Kind of the stand-in for a record that cannot be one: a tensor without dtype or with sizes that are none, a type without a value, or a
-/// map that is neither a record nor holds any.
+/// Kind of the placeholder for an invalid record: a tensor without dtype or with invalid sizes, a type without a value, or a map that is
+/// neither a record nor contains any.
 const DAMAGED: &str = "damaged record";
 
-/// The stand-in, so that the part can say so: see [`take_damaged`].
+/// Returns the placeholder, which [`take_damaged`] later reports for the part.
 fn damaged() -> Value {
     Value::Scalar(Scalar::printed(DAMAGED, ""))
 }
 
-/// Takes the stand-ins of damaged records out of an op; returns the paths of their slots.
+/// Removes the placeholders of damaged records from an op; returns the paths of their slots.
 pub(super) fn take_damaged(op: &mut Op) -> Vec<Box<str>> {
     let is_damaged =
         |value: &Value| matches!(value, Value::Scalar(Scalar::Printed(printed)) if &*printed.kind == DAMAGED);
@@ -37,7 +37,7 @@ pub(super) fn take_damaged(op: &mut Op) -> Vec<Box<str>> {
         .collect()
 }
 
-/// Where the leaves of an op block go: appends slots under a growing path.
+/// Receiver of the leaves of an op block: appends slots under a growing path.
 pub(super) struct SlotSink<'a> {
     pub(super) slots: &'a mut Vec<Slot>,
     pub(super) path: &'a mut String,
@@ -133,7 +133,7 @@ impl<'de> Visitor<'de> for LeafSeed<'_, '_> {
             sink.push(Value::Unsupported);
             return Ok(());
         };
-        // Leaves begin with their type. Everything else goes through the general form, which does not depend on order.
+        // Leaves begin with their type. Everything else takes the general path, which does not depend on order.
         if first == "type" {
             match entries.next_value::<Node<'de>>()? {
                 Node::Text(kind) => {
@@ -198,8 +198,8 @@ fn push_map(sink: &mut SlotSink<'_>, map: Vec<(Cow<'_, str>, Node<'_>)>) {
         let value = leaf.into_value(last_key(sink.path));
         return sink.push(value);
     }
-    // What a container holds are records, so a bare value is a field of a record whose type was lost. Point-to-point operations, which
-    // have some, are known by their class.
+    // Containers hold records, so a bare value is a field of a record whose type was lost. Point-to-point operations, which do have
+    // bare values, are recognised by their class.
     let is_bare = |value: &Node<'_>| matches!(value, Node::Number(_) | Node::Text(_));
     let classed = map.iter().any(|(key, _)| key == "class_type");
     if !classed && map.iter().any(|(_, value)| is_bare(value)) {
@@ -213,7 +213,7 @@ fn push_map(sink: &mut SlotSink<'_>, map: Vec<(Cow<'_, str>, Node<'_>)>) {
     }
 }
 
-/// The fields a leaf may have, as they stand in the file.
+/// Fields that a leaf may have, as named in the file.
 #[derive(Default)]
 struct Leaf<'a> {
     kind: Cow<'a, str>,
@@ -228,9 +228,10 @@ struct Leaf<'a> {
 }
 
 impl<'a> Leaf<'a> {
-    /// Reads the value of `key`, without a detour where the type is certain.
+    /// Reads the value of `key`, directly if its type is certain.
     fn field<'de: 'a, A: MapAccess<'de>>(&mut self, key: &str, entries: &mut A) -> Result<(), A::Error> {
-        // Nearly all keys are these, hundreds of thousands of times: they skip the general form.
+        // Nearly all keys are these, hundreds of thousands of times, so they bypass the general
+        // path.
         let statistic = match key {
             "Max" => &mut self.statistics.max,
             "Min" => &mut self.statistics.min,
@@ -339,7 +340,7 @@ fn text_scalar(text: &str) -> Scalar {
     if is_device(text) { Scalar::Device(text.into()) } else { Scalar::Text(text.into()) }
 }
 
-/// True for `cpu`, `cuda`, `npu:0` and the like.
+/// Returns true for `cpu`, `cuda`, `npu:0` and the like.
 fn is_device(text: &str) -> bool {
     let (kind, index) = text.split_once(':').unwrap_or((text, "0"));
     matches!(kind, "cpu" | "cuda" | "npu" | "xpu" | "mps" | "meta" | "hpu" | "mlu")
@@ -453,7 +454,7 @@ mod tests {
         ] {
             assert_eq!(only(text), damaged(), "{text}");
         }
-        // What is no record is left as it is.
+        // Anything that is not a record is left unchanged.
         assert_eq!(only("{}"), Value::Unsupported);
         assert_eq!(only(r#"{"type":null}"#), Value::None);
         let paths: Vec<String> =

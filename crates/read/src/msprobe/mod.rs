@@ -1,4 +1,4 @@
-//! Dumps of the older tool: `step<N>/{rank<R>, proc<PID>}/dump.json` with files beside it.
+//! Dumps of the older tool: `step<N>/{rank<R>, proc<PID>}/dump.json` and accompanying files.
 
 mod index;
 mod json;
@@ -20,13 +20,13 @@ use probe_files::late::{self, Wanted};
 use probe_files::limits;
 use probe_files::map::{self, FileAccess};
 
-/// [`Dump::format`] of dumps of the older tool.
+/// [`Dump::format`] of the older tool's dumps.
 pub const FORMAT: &str = "msprobe dump";
 
-/// Folder beside an index that holds the tensor files.
+/// Folder next to an index that holds the tensor files.
 const TENSOR_FOLDER: &str = "dump_tensor_data";
 
-/// Opens a dump whose parts are already found.
+/// Opens a dump whose parts were already found.
 pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
     let parts = found.parts.iter().map(|part| part.key.clone()).collect();
     Dump {
@@ -162,7 +162,8 @@ fn open_index(path: &Path, access: FileAccess) -> Result<map::PrivateBytes, Read
     map::open_private(path, access)
 }
 
-/// A remark when the tensor folder holds files that the index does not name (an index lost in part).
+/// Returns a remark if the tensor folder holds files that the index does not name (a partially lost
+/// index).
 fn unnamed_files(folder: &Path, ops: &[probe_dump::Op]) -> Option<String> {
     let entries = std::fs::read_dir(folder).ok()?;
     let named: HashSet<&str> =
@@ -177,7 +178,7 @@ fn unnamed_files(folder: &Path, ops: &[probe_dump::Op]) -> Option<String> {
         .then(|| format!("{}: {count} file{plural} not named by the index, left out", folder.display()))
 }
 
-/// The tensor files beside an index.
+/// Tensor files next to an index.
 struct MsprobeStore {
     folder: PathBuf,
     access: FileAccess,
@@ -206,7 +207,7 @@ impl TensorStore for MsprobeStore {
     }
 }
 
-/// Whether a name that comes out of a file can choose a file inside a folder only.
+/// Returns true if a name read from a file can only refer to a file directly inside a folder.
 fn is_plain(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', '\0'])
 }

@@ -1,4 +1,5 @@
-//! `stack.json` (where each op was called) and `construct.json` (in which module it ran). Both are optional.
+//! `stack.json` (call stack of each op) and `construct.json` (enclosing module of each op). Both are
+//! optional.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -6,7 +7,8 @@ use std::collections::HashMap;
 use super::json::Node;
 use probe_dump::{Op, Stack};
 
-/// Puts call stacks on the ops. Two forms exist: `{number: [[op, …], [frame, …]]}` and, in older dumps, `{op: [frame, …]}`.
+/// Attaches call stacks to the ops. Two forms exist: `{number: [[op, …], [frame, …]]}` and, in older dumps, `{op: [frame,
+/// …]}`.
 pub(super) fn attach_stacks(bytes: &[u8], ops: &mut [Op]) -> Result<Vec<Stack>, serde_json::Error> {
     let Node::Map(entries) = serde_json::from_slice::<Node<'_>>(bytes)? else {
         return Ok(Vec::new());
@@ -35,7 +37,7 @@ pub(super) fn attach_stacks(bytes: &[u8], ops: &mut [Op]) -> Result<Vec<Stack>, 
     Ok(stacks)
 }
 
-/// Puts the enclosing module call on the ops.
+/// Attaches the enclosing module call to the ops.
 pub(super) fn attach_parents(bytes: &[u8], ops: &mut [Op]) -> Result<(), serde_json::Error> {
     let Node::Map(entries) = serde_json::from_slice::<Node<'_>>(bytes)? else {
         return Ok(());
@@ -63,7 +65,7 @@ fn texts(items: Vec<Node<'_>>) -> Vec<Cow<'_, str>> {
         .collect()
 }
 
-/// Frames are written as two lines: place, then source text.
+/// Joins the two lines of a frame: place, then source text.
 fn one_line(frame: &str) -> Box<str> {
     let mut lines = frame.lines().map(str::trim).filter(|line| !line.is_empty());
     let place = lines.next().unwrap_or_default().trim_end_matches(',');

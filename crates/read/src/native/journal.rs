@@ -1,7 +1,7 @@
-//! Reads a journal: an Arrow IPC stream that may break off anywhere.
+//! Reads a journal: an Arrow IPC stream that may be truncated anywhere.
 //!
-//! The frames are walked here before the library sees them, because it cannot say whether a stream ended or was cut, and
-//! because a length must be held against the file before it is believed.
+//! The frames are walked here before the library sees them, because the library cannot tell a finished stream from a
+//! truncated one, and because every length must be checked against the file before use.
 
 use std::path::Path;
 
@@ -13,30 +13,30 @@ use super::guarded;
 use crate::ReadError;
 use probe_files::map::{FileAccess, Source};
 
-/// How a journal ends.
+/// Ending of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
     /// With its end mark: nothing is missing.
     Marked,
-    /// Without; what is there is whole up to the last batch.
+    /// Without end mark; complete up to the last batch.
     Open,
-    /// In bytes that are no batch.
+    /// With bytes that are not a batch.
     Damaged(String),
 }
 
-/// Begins every message of the stream.
+/// First bytes of every message of the stream.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
-/// Hands every whole batch to `take`, which may refuse one.
+/// Passes every complete batch to `take`, which may reject one.
 ///
 /// # Errors
-/// What `take` returns, and [`ReadError::Io`]. Damage is no error but an [`End`].
+/// Errors of `take`, and [`ReadError::Io`]. Damage is not an error but an [`End`].
 pub(super) fn read(
     path: &Path,
     access: FileAccess,
     mut take: impl FnMut(&RecordBatch) -> Result<(), ReadError>,
 ) -> Result<End, ReadError> {
-    // A journal may still be growing, and one that is cut while it is mapped would end the process.
+    // A journal may still be growing, and truncating it while it is mapped would kill the process.
     let source = Source::open(path, access)?;
     let mut decoder = StreamDecoder::new();
     let mut at = 0;
@@ -64,14 +64,14 @@ pub(super) fn read(
 }
 
 enum Frame {
-    /// A whole message, up to this byte.
+    /// A complete message, up to this byte.
     Message(u64),
     Mark,
     Cut,
     Damaged(String),
 }
 
-/// What begins at byte `at`.
+/// Returns the frame that begins at byte `at`.
 fn frame(source: &Source, at: u64) -> Result<Frame, ReadError> {
     let left = source.len().saturating_sub(at);
     if left < 8 {

@@ -11,10 +11,11 @@ use probe_dump::native::{JOURNAL, MANIFEST, OPS, RunManifest, numbered};
 use probe_dump::{PartKey, RankId};
 use probe_files::limits;
 
-/// Step folders looked into to know a dump without a manifest; one of another tool may have thousands.
+/// Step folders inspected to recognise a dump without a manifest; one of another tool may have
+/// thousands.
 const SAMPLE: usize = 8;
 
-/// Parts of a dump, and what is wrong with the rest.
+/// Parts of a dump, and faults of the rest.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(super) parts: Vec<PartFolder>,
@@ -22,12 +23,12 @@ pub(crate) struct Found {
     pub(super) manifest: Option<RunManifest>,
 }
 
-/// True for the names of the files that hold the ops of a part.
+/// Returns true for the names of files that hold the ops of a part.
 pub(crate) fn is_table_name(name: &OsStr) -> bool {
     name == OPS || name == JOURNAL
 }
 
-/// Looks for parts at `path`. `None` when nothing there looks like a dump of this format.
+/// Finds parts at `path`. `None` if nothing there looks like a dump of this format.
 ///
 /// # Errors
 /// When a folder cannot be listed, the manifest is of a newer version, or nothing was recorded.
@@ -67,7 +68,7 @@ pub(crate) fn find_parts(path: &Path) -> Result<Option<Found>, ReadError> {
 }
 
 impl Found {
-    /// Reads the manifest of `root`. A damaged one is a fault: the tables speak for themselves.
+    /// Reads the manifest of `root`. A damaged one is only a fault: the tables suffice.
     fn take_manifest(&mut self, root: Option<&Path>) -> Result<(), ReadError> {
         let Some(path) = root.map(|root| root.join(MANIFEST)).filter(|path| path.exists()) else {
             return Ok(());
@@ -108,7 +109,7 @@ impl Found {
     }
 }
 
-/// A rank folder that was given by itself; its place is in its own name and its parent's.
+/// Finds a rank folder given directly; its step and rank come from its own name and its parent's.
 fn one_part(folder: &Path, mut found: Found) -> Result<Found, ReadError> {
     let resolved = folder.canonicalize().unwrap_or_else(|_| folder.into());
     let rank = number(&resolved, "rank").and_then(|rank| u32::try_from(rank).ok()).unwrap_or(0);
@@ -128,7 +129,7 @@ fn holds_tables(folder: &Path) -> bool {
     [OPS, JOURNAL].iter().any(|name| folder.join(name).is_file())
 }
 
-/// True for a folder with the rank folder of a part in it.
+/// Returns true for a folder that contains the rank folder of a part.
 fn is_step(folder: &Path) -> bool {
     numbered_folders(folder, "rank").is_ok_and(|ranks| ranks.iter().any(|(_, folder)| holds_tables(folder)))
 }

@@ -12,14 +12,14 @@ use probe_dump::native::{FORMAT, FORMAT_VERSION, RunManifest};
 use probe_files::limits::MAX_MANIFEST_BYTES;
 use probe_files::map;
 
-/// What tells a manifest of this format from any other file of that name.
+/// Identifies a manifest of this format among other files of that name.
 #[derive(Deserialize)]
 struct Head {
     format: String,
     format_version: u32,
 }
 
-/// True when the file at `path` says that it belongs to this format, of whatever version.
+/// Returns true if the file at `path` claims to belong to this format, in any version.
 pub(crate) fn is_manifest(path: &Path) -> bool {
     text(path)
         .ok()

@@ -1,9 +1,9 @@
-//! Dumps of probe's own format: `manifest.json`, `step<N>/rank<R>/ops.parquet` with its shards, or the journal that an
-//! interrupted capture left.
+//! Dumps in probe's own format: `manifest.json`, `step<N>/rank<R>/ops.parquet` with its shards, or the journal left by
+//! an interrupted capture.
 //!
-//! A journal is believed as far as its last whole batch. Tables and journals come from files that anybody may have made, so
-//! their sizes are held against the file before anything is allocated, columns are taken by name and type, and a panic in
-//! the library below becomes an error.
+//! A journal is trusted up to its last complete batch. Tables and journals may come from anyone, so their sizes are checked
+//! against the file before anything is allocated, columns are taken by name and type, and a panic in the underlying library
+//! becomes an error.
 
 mod journal;
 mod layout;
@@ -26,7 +26,7 @@ use probe_dump::native::RunManifest;
 use probe_dump::{Dump, NATIVE, PartKey, PartReader, Rank};
 use probe_files::map::FileAccess;
 
-/// Opens a dump whose parts are already found.
+/// Opens a dump whose parts were already found.
 pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
     let parts = found.parts.iter().map(|part| part.key.clone()).collect();
     Dump {
@@ -39,7 +39,7 @@ pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
     }
 }
 
-/// The folder of one part.
+/// Folder of one part.
 #[derive(Debug, Clone)]
 struct PartFolder {
     key: PartKey,
@@ -67,7 +67,7 @@ impl PartReader for NativeReader {
     }
 }
 
-/// Runs code of the libraries below on bytes that nobody vouches for.
+/// Runs library code on untrusted bytes, turning panics into errors.
 fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
         Err(ReadError::format(path, "is damaged in a way that its reader does not handle; capture it again"))

@@ -1,4 +1,4 @@
-//! Reads one part: its table, or the journal of a capture that was interrupted.
+//! Reads one part: its table, or the journal of an interrupted capture.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,7 +21,7 @@ use probe_files::map::FileAccess;
 /// Reads the part.
 ///
 /// # Errors
-/// [`ReadError`] when nothing of it can be used.
+/// [`ReadError`] when none of it can be used.
 pub(super) fn read(
     part: &PartFolder,
     manifest: Option<&RunManifest>,
@@ -35,7 +35,7 @@ pub(super) fn read(
     let source = if finished { table } else { folder.join(JOURNAL) };
     let size = source.metadata().map_err(|error| ReadError::io(&source, error))?.len();
     let sketch_version = manifest.map(|manifest| manifest.sketch_version);
-    // A journal has no row groups to find them by, and the copy of a table that somebody handed over may be gone when it is wanted again.
+    // A journal has no row groups for finding them again, and a copied table handed over may be gone when it is needed again.
     let keeps = !finished || late::may_be(folder);
     let mut builder = OpsBuilder::new(&source, size, sketch_version, keeps);
     let end = if finished {
@@ -69,7 +69,7 @@ pub(super) fn read(
         faults.push(fault);
         Vec::new()
     });
-    // A stack that was not written, or lost, is none.
+    // A stack that was not written, or was lost, becomes none.
     for op in &mut ops {
         op.stack = op.stack.filter(|&stack| (stack as usize) < stacks.len());
     }
@@ -103,21 +103,21 @@ pub(super) fn read(
     })
 }
 
-/// Why the part was given up, if it was; the first line of the file that says so.
+/// Returns the reason the part was given up, if it was; the first line of the file that says so.
 fn stop_reason(folder: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(folder.join(STOPPED)).ok()?.take(1000).read_to_end(&mut bytes).ok()?;
     let text = String::from_utf8_lossy(&bytes);
-    // On a full disk there is room for a file's name, and none for what is in it.
+    // A full disk still has room for a file's name, but none for its content.
     Some(text.lines().next().map_or_else(|| "the capture stopped".into(), printable))
 }
 
-/// What is said of a part that ends inside its step.
+/// Returns the remark for a part that ends within its step.
 pub(super) fn incomplete(ops: usize) -> String {
     format!("incomplete, {ops} op{}", if ops == 1 { "" } else { "s" })
 }
 
-/// What a part without a manifest recorded: the most that any of its tensors has.
+/// Returns the task of a part without a manifest: the most that any of its tensors recorded.
 fn task_of(ops: &[Op], places: &Places) -> Task {
     let records = || ops.iter().flat_map(|op| &op.slots).filter_map(|slot| slot.value.tensor());
     if !places.is_empty() {
@@ -131,5 +131,5 @@ fn task_of(ops: &[Op], places: &Places) -> Task {
     }
 }
 
-/// Data of tensors in shards, by key.
+/// Location of tensor data in shards, by key.
 pub(super) type Places = HashMap<std::sync::Arc<str>, super::store::Place>;

@@ -1,4 +1,5 @@
-//! Turns rows into ops. Columns are taken by name; one that is absent is empty, one of another type is an error.
+//! Converts rows to ops. Columns are taken by name; a missing one counts as empty, one of a different type is an
+//! error.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,7 +24,7 @@ use probe_dump::{
 };
 use probe_files::limits;
 
-/// What may still be copied out of one file.
+/// Bytes that may still be copied out of one file.
 #[derive(Debug)]
 pub(super) struct Budget {
     left: usize,
@@ -47,7 +48,7 @@ impl Budget {
     }
 }
 
-/// A column of texts, as journals and as tables have it.
+/// A text column, as found in journals and in tables.
 pub(super) enum Texts<'b> {
     Plain(&'b StringArray),
     Numbered(&'b DictionaryArray<Int32Type>, &'b StringArray),
@@ -65,7 +66,7 @@ impl<'b> Texts<'b> {
     }
 }
 
-/// The column of texts called `name`; `None` when it is absent or holds something else.
+/// Returns the text column called `name`; `None` if it is missing or has a different type.
 pub(super) fn text_column<'b>(batch: &'b RecordBatch, name: &str) -> Option<Texts<'b>> {
     texts(batch.column_by_name(name)?)
 }
@@ -78,7 +79,7 @@ fn texts(column: &ArrayRef) -> Option<Texts<'_>> {
     Some(Texts::Numbered(numbers, numbers.values().as_string_opt::<i32>()?))
 }
 
-/// One batch, its columns in the order of [`Column`].
+/// One batch, with its columns in the order of [`Column`].
 struct Rows<'b> {
     columns: Vec<Option<&'b ArrayRef>>,
     texts: Vec<Option<Texts<'b>>>,
@@ -106,7 +107,7 @@ impl<'b> Rows<'b> {
         Ok(Self { columns, texts: all_texts })
     }
 
-    /// Whether there is such a column at all.
+    /// Returns true if the column exists.
     fn has(&self, column: Column) -> bool {
         self.columns.get(column as usize).is_some_and(Option::is_some)
     }
@@ -154,42 +155,42 @@ impl<'b> Rows<'b> {
     }
 }
 
-/// What the rows of a part say.
+/// Content of a part's rows.
 pub(super) struct Parsed {
     pub(super) ops: Vec<Op>,
     pub(super) places: Places,
-    /// Tensors whose elements lie in the table, by row.
+    /// Tensors whose elements are stored in the table, by row.
     pub(super) tensors: Vec<SmallTensor>,
     pub(super) elements: Elements,
 }
 
-/// Ops made of rows as they come.
+/// Builds ops from rows as they arrive.
 pub(super) struct OpsBuilder<'p> {
     path: &'p Path,
     budget: Budget,
     ops: Vec<Op>,
     /// `order` of the last op.
     open: Option<u64>,
-    /// Rows before the batch.
+    /// Number of rows before the batch.
     rows: u64,
-    /// What made the sketches, where the manifest says it: by its number.
+    /// Sketch version number from the manifest, if given.
     said_version: Option<u32>,
-    /// What made the sketches; they are left out where this is unknown.
+    /// Sketch version; sketches are dropped if it is unknown.
     sketch_version: Option<SketchVersion>,
-    /// Sketches by row, for the rows that share one.
+    /// Sketches by row, for rows that share one.
     sketches: HashMap<u64, Arc<Sketch>>,
     /// Small tensors by row.
     tensors: Vec<SmallTensor>,
     elements: Elements,
-    /// Whether their bytes are kept, and not only counted.
+    /// True if their bytes are kept rather than only counted.
     keeps: bool,
     places: Places,
     repeated: Repeated,
 }
 
 impl<'p> OpsBuilder<'p> {
-    /// Of a file of `bytes` bytes, whose manifest says which version its sketches are of, if there is one. `keeps`: small tensors cannot be
-    /// read again.
+    /// Starts a builder for a file of `bytes` bytes, with the sketch version from its manifest, if there is one. `keeps`: small tensors
+    /// cannot be read again.
     pub(super) fn new(path: &'p Path, bytes: u64, sketch_version: Option<u32>, keeps: bool) -> Self {
         Self {
             path,
@@ -208,7 +209,7 @@ impl<'p> OpsBuilder<'p> {
         }
     }
 
-    /// Gives back the room that the last op has for more slots.
+    /// Releases the spare slot capacity of the last op.
     fn close(&mut self) {
         if let Some(op) = self.ops.last_mut() {
             op.slots.shrink_to_fit();
@@ -226,14 +227,14 @@ impl<'p> OpsBuilder<'p> {
     /// Adds the rows of one batch.
     ///
     /// # Errors
-    /// [`ReadError`] when a column is not what the format says, or a limit would be passed.
+    /// [`ReadError`] when a column does not match the format, or a limit would be exceeded.
     pub(super) fn add(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
         let rows = Rows::of(batch).map_err(|message| {
             ReadError::format(self.path, format!("is not a table of a probe dump: {}", printable(&message)))
         })?;
         self.sketch_version = match self.said_version {
             Some(number) => SketchVersion::of_number(number),
-            // Captures that made sketches by the first function had no such column.
+            // Captures whose sketches used the first function had no such column.
             None if rows.has(Column::SumError) => Some(SketchVersion::Second),
             None => Some(SketchVersion::First),
         };
@@ -261,7 +262,7 @@ impl<'p> OpsBuilder<'p> {
         Ok(Some(text.into()))
     }
 
-    /// The same, of one that many rows have.
+    /// Copies a text that many rows share.
     fn shared(&mut self, text: Option<&str>) -> Result<Option<Arc<str>>, ReadError> {
         let Some(text) = text else { return Ok(None) };
         self.budget.take(self.path, text)?;
@@ -280,7 +281,7 @@ impl<'p> OpsBuilder<'p> {
         })
     }
 
-    /// The slot of a row; `None` for the one row of an op without slots.
+    /// Returns the slot of a row; `None` for the single row of an op without slots.
     fn slot(&mut self, rows: &Rows<'_>, row: usize) -> Result<Option<Slot>, ReadError> {
         let Some(path) = rows.text(Column::Slot, row) else { return Ok(None) };
         self.budget.take(self.path, path)?;
@@ -325,7 +326,7 @@ impl<'p> OpsBuilder<'p> {
         })
     }
 
-    /// A tensor, and of a small one that was not met before the row that has its bytes; `None` when its shape is no shape.
+    /// Returns a tensor, and for a new small tensor also the row that has its bytes; `None` if its shape is invalid.
     fn tensor(
         &mut self,
         rows: &Rows<'_>,
@@ -344,13 +345,13 @@ impl<'p> OpsBuilder<'p> {
             requires_grad: rows.flag(Column::RequiresGrad, row),
             placement: self.text(rows.text(Column::Placement, row))?,
             note: self.text(rows.text(Column::TensorNote, row))?,
-            // What is no share of the norm says nothing.
+            // A value that is not a fraction of the norm is ignored.
             sum_error: rows.real(Column::SumError, row).filter(|error| (0.0..1.0).contains(error)),
             ..TensorMetadata::new(dtype, shape.into())
         });
         record.counts = counts(rows, row).map(Into::into);
         record.statistics = statistics(rows, row, record.dtype.known()).into();
-        // Places of no element say nothing.
+        // Places outside the tensor are ignored.
         record.places = places(rows, row).filter(|places| places.max().max(places.min()) < record.len());
         let hash = rows.bytes(Column::Hash, row).and_then(|bytes| <[u8; HASH_BYTES]>::try_from(bytes).ok());
         record.checksum = hash.map(|bytes| Checksum::of_hash(u128::from_be_bytes(bytes)));
@@ -375,7 +376,8 @@ impl<'p> OpsBuilder<'p> {
         Some(sketch)
     }
 
-    /// Keeps the elements of a small tensor, which lie in the table itself; gives the row that has them.
+    /// Keeps the elements of a small tensor, which are stored in the table itself; returns the row that
+    /// has them.
     fn small(&mut self, rows: &Rows<'_>, row: usize) -> Result<Option<u64>, ReadError> {
         if let Some(first) = rows.count(Column::SameAs, row) {
             return Ok(find(&self.tensors, first).filter(|tensor| tensor.elements() == first).map(|_| first));
@@ -389,8 +391,8 @@ impl<'p> OpsBuilder<'p> {
         Ok(Some(self.rows))
     }
 
-    /// Notes where the data lies, under a key that is the name in the shard where that is not taken, or the number of the row. Of a small tensor
-    /// that was not met before gives also the row that has its bytes.
+    /// Records the location of the data, under the name in the shard if that is free, else under the row number. For a new small tensor also
+    /// returns the row that has its bytes.
     fn place(
         &mut self,
         rows: &Rows<'_>,
@@ -407,7 +409,7 @@ impl<'p> OpsBuilder<'p> {
             (rows.small(Column::Shard, row), number(Column::Offset), number(Column::Bytes))
         else {
             let Some(elements) = self.small(rows, row)? else { return Ok(None) };
-            // Under the key of the row that has the bytes, but for views of another shape.
+            // Keyed by the row that has the bytes, except for views of a different shape.
             let known = find(&self.tensors, elements).filter(|first| first.is_as(record));
             let key = SmallTensors::key(known.map_or(self.rows, SmallTensor::row));
             return Ok(Some((key.as_str().into(), known.is_none().then_some(elements))));
@@ -463,7 +465,8 @@ fn number(kind: &str, text: &str) -> Option<Number> {
     }
 }
 
-/// The numbers of a JSON list; `None` when it is none, or has more than any tensor has dimensions.
+/// Parses the numbers of a JSON list; `None` if it is not one, or has more than any tensor has
+/// dimensions.
 fn list<T: std::str::FromStr>(text: &str) -> Option<Vec<T>> {
     let inner = text.strip_prefix('[')?.strip_suffix(']')?;
     if inner.trim().is_empty() {

@@ -1,5 +1,5 @@
-//! Small tensors, whose elements lie in the table itself. Of a million ops they take half a gigabyte: they are read with the row group that
-//! they are in when they are asked for, which is mostly in order, and some groups are held.
+//! Small tensors, whose elements are stored in the table itself. For a million ops they take half a gigabyte, so they are read on demand
+//! with their row group, mostly in order, and a few groups are kept in memory.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,64 +15,65 @@ use crate::ReadError;
 use probe_dump::native::columns::Column;
 use probe_dump::{Storage, TensorRecord};
 
-/// Row groups that are held at a time. Tensors are asked for nearly in order, from several threads, and some are views of earlier ones.
+/// Row groups kept at a time. Tensors are requested nearly in order, from several threads, and some are views of earlier ones.
 const GROUPS: usize = 8;
 
-/// Bytes from which on a chunk takes no more tensors.
+/// Chunk size from which no more tensors are added, in bytes.
 const CHUNK: usize = 1 << 20;
 
-/// A tensor in the table.
+/// A tensor stored in the table.
 #[derive(Debug)]
 pub(super) struct SmallTensor {
     row: u32,
     elements: u32,
-    /// What the row says of it.
+    /// Record of the tensor's row.
     pub(super) record: Arc<TensorRecord>,
 }
 
 impl SmallTensor {
-    /// What `row` describes, and `elements` has the bytes of. `None` beyond 2^32, which no table has.
+    /// Describes the tensor of `row`, with its bytes in row `elements`. `None` beyond 2^32, which no
+    /// table reaches.
     pub(super) fn new(row: u64, elements: u64, record: Arc<TensorRecord>) -> Option<Self> {
         Some(Self { row: row.try_into().ok()?, elements: elements.try_into().ok()?, record })
     }
 
-    /// Row that describes it.
+    /// Returns the row that describes it.
     pub(super) fn row(&self) -> u64 {
         self.row.into()
     }
 
-    /// Row that has its bytes.
+    /// Returns the row that has its bytes.
     pub(super) fn elements(&self) -> u64 {
         self.elements.into()
     }
 
-    /// Whether `record` describes the same tensor, if its bytes are the same.
+    /// Returns true if `record` describes the same tensor, provided the bytes are the same.
     pub(super) fn is_as(&self, record: &TensorRecord) -> bool {
         let own = &self.record;
         (&own.dtype, &own.shape, &own.checksum) == (&record.dtype, &record.shape, &record.checksum)
     }
 }
 
-/// Bytes of tensors by the row that has them. Many lie in one piece of memory, since each by itself would take a fifth more.
+/// Bytes of tensors, by the row that has them. Many share one allocation, since separate ones would take a fifth more.
 #[derive(Debug, Default)]
 pub(super) struct Elements {
-    /// Rows, ascending, each with its chunk and its place there.
+    /// Rows, ascending, each with its chunk and its range there.
     rows: Vec<(u64, usize, Range<u32>)>,
     /// Full chunks.
     chunks: Vec<Arc<Vec<u8>>>,
-    /// The chunk that is being filled.
+    /// The chunk being filled.
     open: Vec<u8>,
-    /// Bytes that they may still take: they lie in the file, each once.
+    /// Bytes that may still be added: the file holds each one once.
     left: u64,
 }
 
 impl Elements {
-    /// None yet, of a file of `bytes` bytes.
+    /// Creates an empty store for a file of `bytes` bytes.
     pub(super) fn within(bytes: u64) -> Self {
         Self { left: bytes, ..Self::default() }
     }
 
-    /// Counts the bytes that a row of the table at `path` has.
+    /// Counts the bytes in a row of the table at `path`.
     ///
     /// # Errors
     /// [`ReadError::Format`] when there are more than the file has.
@@ -83,7 +84,7 @@ impl Elements {
         Ok(())
     }
 
-    /// Adds them; rows come in order.
+    /// Adds the bytes of a row; rows arrive in order.
     ///
     /// # Errors
     /// As for [`count`](Self::count).
@@ -100,7 +101,7 @@ impl Elements {
         Ok(())
     }
 
-    /// No more come for now.
+    /// Ends the current chunk.
     pub(super) fn close(&mut self) {
         let mut full = std::mem::take(&mut self.open);
         full.shrink_to_fit();
@@ -114,7 +115,7 @@ impl Elements {
     }
 }
 
-/// The small tensors of one part.
+/// Small tensors of one part.
 #[derive(Debug)]
 pub(super) struct SmallTensors {
     /// By row, ascending.
@@ -122,12 +123,12 @@ pub(super) struct SmallTensors {
     elements: Held,
 }
 
-/// Bytes that are in memory.
+/// Bytes kept in memory.
 #[derive(Debug)]
 pub(super) enum Held {
     /// All of them.
     All(Elements),
-    /// Those of some row groups, from the one that was asked for least recently to the last.
+    /// Only those of some row groups, from least to most recently used.
     Groups(Mutex<VecDeque<Elements>>),
 }
 
@@ -136,12 +137,12 @@ impl SmallTensors {
         Self { tensors, elements }
     }
 
-    /// The key of the tensor that a row describes.
+    /// Returns the key of the tensor that a row describes.
     pub(super) fn key(row: u64) -> String {
         format!("row {row}")
     }
 
-    /// The row of a [`key`](Self::key).
+    /// Returns the row of a [`key`](Self::key).
     pub(super) fn row(key: &str) -> Option<u64> {
         key.strip_prefix("row ")?.parse().ok()
     }
@@ -150,10 +151,10 @@ impl SmallTensors {
         find(&self.tensors, Self::row(key)?)
     }
 
-    /// Where the bytes of a tensor in the table at `path` are.
+    /// Returns the bytes of a tensor in the table at `path`.
     ///
     /// # Errors
-    /// [`ReadError`] when they have to be read and cannot be.
+    /// [`ReadError`] when they must be read and cannot be.
     pub(super) fn bytes(
         &self,
         path: &Path,
@@ -180,7 +181,7 @@ impl SmallTensors {
         found.ok_or_else(|| ReadError::format(path, format!("row {row} has no data any more; compare again")))
     }
 
-    /// Lets the bytes go that can be read again.
+    /// Drops the bytes that can be read again.
     pub(super) fn let_go(&self) {
         if let Held::Groups(groups) = &self.elements {
             groups.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -188,12 +189,12 @@ impl SmallTensors {
     }
 }
 
-/// The tensor that `row` describes.
+/// Returns the tensor that `row` describes.
 pub(super) fn find(tensors: &[SmallTensor], row: u64) -> Option<&SmallTensor> {
     tensors.get(tensors.binary_search_by_key(&row, SmallTensor::row).ok()?)
 }
 
-/// The elements that lie in the row group of `row`.
+/// Reads the elements in the row group of `row`.
 fn group_of(path: &Path, row: u64) -> Result<Elements, ReadError> {
     let size = path.metadata().map_err(|error| ReadError::io(path, error))?.len();
     let mut elements = Elements::within(size);

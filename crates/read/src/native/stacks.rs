@@ -14,7 +14,7 @@ use probe_dump::native::columns::STACK_COLUMNS;
 use probe_dump::native::{STACKS, STACKS_JOURNAL};
 use probe_files::map::FileAccess;
 
-/// The stacks of the part in `folder`, from its table or, where there is none, from its journal.
+/// Reads the stacks of the part in `folder`, from its table or, if there is none, from its journal.
 ///
 /// # Errors
 /// [`ReadError`] when there is neither, or it is damaged.
@@ -27,7 +27,7 @@ pub(super) fn read(folder: &Path, access: FileAccess) -> Result<Vec<Stack>, Read
     }
     let path = folder.join(STACKS_JOURNAL);
     let mut stacks = Stacks::new(&path);
-    // How it ends does not matter: the ops of the last batch had their stacks written before them.
+    // The ending does not matter: stacks were written before the ops of the last batch.
     journal::read(&path, access, |batch| stacks.add(batch))?;
     Ok(stacks.finish())
 }
@@ -37,7 +37,7 @@ struct Stacks<'p> {
     budget: Budget,
     done: Vec<Stack>,
     open: Vec<Box<str>>,
-    /// The number of the stack without frames was met.
+    /// True once the missing number of the stack without frames was passed.
     skipped: bool,
 }
 
@@ -59,7 +59,7 @@ impl<'p> Stacks<'p> {
             if number == self.done.len() + 1 {
                 self.done.push(std::mem::take(&mut self.open).into());
             } else if number == self.done.len() + 2 && !self.skipped {
-                // Earlier recorders gave the stack without frames a number, which no row has. There is but one.
+                // Earlier recorders numbered the stack without frames, which has no row. There is at most one.
                 self.skipped = true;
                 self.done.push(std::mem::take(&mut self.open).into());
                 self.done.push([].into());

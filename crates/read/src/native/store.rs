@@ -1,5 +1,5 @@
-//! Data of tensors: in the shards of a part, or of small tensors in its table. Each is held against the hash that was recorded of it,
-//! once, before it is handed out: what a damaged disk or a broken copy made of it must not pass for what an op computed.
+//! Tensor data: in the shards of a part, or, for small tensors, in its table. All data is checked once against its recorded hash
+//! before it is handed out: damage by a disk or a broken copy must not pass for the result of an op.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use probe_files::late::{self, Wanted};
 use probe_files::map::{FileAccess, Source};
 use probe_measure as measure;
 
-/// Where in a shard the data of one tensor lies, and what it is.
+/// Location and type of one tensor's data in a shard.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Place {
     pub(super) shard: u32,
@@ -22,18 +22,18 @@ pub(super) struct Place {
     pub(super) bytes: u64,
     pub(super) dtype: Option<DType>,
     pub(super) shape: Arc<[u64]>,
-    /// xxh3-128 of the bytes, where it was recorded.
+    /// xxh3-128 of the bytes, if recorded.
     pub(super) hash: Option<u128>,
 }
 
-/// Whether the bytes of a tensor have the hash that was recorded; empty until they were looked at.
+/// True if the bytes of a tensor match the recorded hash; empty until checked.
 type Intact = OnceLock<bool>;
 
-/// The data of one part. Each shard is opened once.
+/// Data of one part. Each shard is opened once.
 #[derive(Debug)]
 pub(super) struct NativeStore {
     folder: PathBuf,
-    /// What the rows were read from.
+    /// The file the rows were read from.
     table: PathBuf,
     access: FileAccess,
     places: HashMap<Arc<str>, (Place, Intact)>,
@@ -42,7 +42,8 @@ pub(super) struct NativeStore {
 }
 
 impl NativeStore {
-    /// The tensors `small` of `table`, and those at `places` in the shards of the folder that this is in.
+    /// Creates a store of the tensors `small` in `table`, and those at `places` in the shards of the
+    /// table's folder.
     pub(super) fn new(
         table: PathBuf,
         access: FileAccess,
@@ -61,14 +62,14 @@ impl NativeStore {
         }
         let whole = self.folder.join(shard_name(number));
         let part = self.folder.join(shard_part_name(number));
-        // A shard that was never completed is as good as one that was, up to what was written.
+        // An incomplete shard is as good as a complete one, up to what was written.
         let path = if !whole.exists() && part.exists() { part } else { whole };
         let source = Arc::new(Source::open(&path, self.access)?);
         open.insert(number, source.clone());
         Ok(source)
     }
 
-    /// The file that holds what lies at `place`.
+    /// Returns the file that holds the data at `place`.
     fn path(&self, place: &Place) -> PathBuf {
         self.shard(place.shard)
             .map_or_else(|_| self.folder.join(shard_name(place.shard)), |source| source.path().into())
@@ -84,7 +85,7 @@ impl NativeStore {
         let bytes = || self.small.bytes(&self.table, tensor);
         let record = &tensor.record;
         let data = checked(record.dtype.known(), &record.shape, bytes, &damaged)?;
-        // Not kept: of so few bytes the hash takes less than a look-up.
+        // Not cached: hashing so few bytes is cheaper than a look-up.
         let same = match record.checksum {
             Some(Checksum::Xxh3(hash)) => measure::hash(data.view()) == hash.bits(),
             _ => true,
@@ -93,11 +94,11 @@ impl NativeStore {
     }
 }
 
-/// What is said of bytes that are not those of the hash.
+/// Error text for bytes that do not match the hash.
 const OTHER_BYTES: &str =
     "its bytes do not match the recorded hash; the file is damaged, copy it or capture it again";
 
-/// A tensor of this type and shape, whose bytes are found by `bytes`.
+/// Returns a tensor of this type and shape, with the bytes that `bytes` returns.
 fn checked(
     dtype: Option<DType>,
     shape: &[u64],

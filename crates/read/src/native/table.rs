@@ -1,4 +1,4 @@
-//! Reads a table: a Parquet file with the columns that the format names.
+//! Reads a table: a Parquet file with the columns defined by the format.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use super::guarded;
 use crate::ReadError;
 use probe_files::{limits, map};
 
-/// Rows taken at once.
+/// Rows read at a time.
 const BATCH: usize = 1024;
 
-/// Hands the rows of the table to `take`, batch by batch, with the columns called `names` (those of them that it has).
+/// Passes the rows of the table to `take`, batch by batch, with those of the columns `names` that exist.
 ///
 /// # Errors
-/// [`ReadError`] when the file cannot be read, is damaged, or claims more than its size allows; and what `take` returns.
+/// [`ReadError`] when the file cannot be read, is damaged, or claims more than its size allows; also the errors of `take`.
 pub(super) fn read(
     path: &Path,
     names: &[&str],
@@ -31,7 +31,8 @@ pub(super) fn read(
     read_some(path, names, None, |_, batch| take(batch))
 }
 
-/// As [`read`], of the row group that `row` is in; nothing where there is no such row. `take` is told the number of the first row.
+/// Like [`read`], for the row group that contains `row`; does nothing if there is no such row. `take` receives the number of the
+/// first row.
 ///
 /// # Errors
 /// As for [`read`].
@@ -58,7 +59,8 @@ fn read_some(
         let plain = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let metadata = ArrowReaderMetadata::load(&file, plain.clone()).map_err(|error| damaged(&error))?;
         check(path, metadata.metadata(), len)?;
-        // Texts and bytes stay in the dictionary of their column chunk, so that a long one that many rows share is there once.
+        // Texts and bytes stay in the dictionary of their column chunk, so that a long value shared by many rows is stored
+        // once.
         let fields: Vec<Field> = metadata
             .schema()
             .fields()
@@ -95,7 +97,7 @@ fn read_some(
     })
 }
 
-/// The row group that `row` is in, and the row that it begins with.
+/// Returns the row group that contains `row`, and the group's first row.
 fn group_of(metadata: &ParquetMetaData, row: u64) -> Option<(usize, u64)> {
     let mut first = 0_u64;
     for (index, group) in metadata.row_groups().iter().enumerate() {
@@ -108,16 +110,16 @@ fn group_of(metadata: &ParquetMetaData, row: u64) -> Option<(usize, u64)> {
     None
 }
 
-/// Numbered values, as tables are read.
+/// Returns the type of dictionary-encoded values, as tables are read.
 pub(super) fn dictionary(values: DataType) -> DataType {
     DataType::Dictionary(DataType::Int32.into(), values.into())
 }
 
-/// Holds what the footer claims against the size of the file.
+/// Checks the footer's claims against the file size.
 fn check(path: &Path, metadata: &ParquetMetaData, len: u64) -> Result<(), ReadError> {
     let rows = u64::try_from(metadata.file_metadata().num_rows())
         .map_err(|_| ReadError::format(path, "has a negative number of rows"))?;
-    // Even a row of nothing but repeated words takes a few bits in each of a dozen columns.
+    // Even a row of repeated values takes a few bits in each of a dozen columns.
     let limit = limits::MAX_TABLE_ROWS.min(len);
     if rows > limit {
         return Err(ReadError::Limit { path: path.into(), what: "the number of rows", found: rows, limit });

@@ -2,8 +2,8 @@
 
 use probe_dump::DType;
 
-/// Copies `bytes` with every element turned around. A complex element is two numbers, each turned on its own; bytes
-/// after the last whole number are dropped.
+/// Copies `bytes` with the byte order of every element reversed. Both numbers of a complex element are reversed
+/// separately; a trailing partial number is dropped.
 pub(super) fn swapped(bytes: &[u8], dtype: DType) -> Vec<u8> {
     let size = if dtype.is_complex() { dtype.size() / 2 } else { dtype.size() };
     let mut out = bytes.to_vec();

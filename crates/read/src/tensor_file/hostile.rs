@@ -1,5 +1,5 @@
-//! Hostile and damaged files, written by `testdata/hostile/make.py`: each must end in one line that names the file and says
-//! what is wrong, without harm, delay or large allocations.
+//! Hostile and damaged files, written by `testdata/hostile/make.py`: each must produce a one-line error with the file name
+//! and the problem, without harm, delay or large allocations.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::{load_single, open};
 use crate::ReadError;
 use probe_files::map::FileAccess;
 
-/// Every file with a part of the message that it must cause, at opening or at the first tensor that cannot be loaded.
+/// Every file with part of its error message, on opening or at the first tensor that cannot be loaded.
 const CASES: &[(&str, &str)] = &[
     ("npy_absurd_shape.npy", "the shape [4611686018427387904, 8] has more elements than can be addressed"),
     ("npy_code.npy", "should have a quoted name at byte 10"),
@@ -108,14 +108,14 @@ const CASES: &[(&str, &str)] = &[
     ("zip_wide_without_numbers.pt", "member 'x/data/0' reaches beyond the end"),
 ];
 
-/// No file of this folder may take longer, even on a busy machine.
+/// Time limit per file of this folder, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/hostile")
 }
 
-/// Opens a file and loads all of it; the first error.
+/// Opens a file and loads all of it; returns the first error.
 fn read_all(path: &Path, access: FileAccess) -> Result<(), ReadError> {
     let file = open(path, access)?;
     for (index, entry) in file.entries().iter().enumerate() {

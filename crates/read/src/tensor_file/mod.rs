@@ -1,10 +1,11 @@
 //! Files that hold tensors and nothing else: safetensors, npy, npz and torch checkpoints, behind one trait.
 //!
-//! Opening a file reads its header or index only; bytes of a tensor are touched when it is loaded, and copied only where
-//! they must be (compressed, or in the other byte order). The format is told from the content, never from the file name.
+//! Opening a file reads only its header or index; a tensor's bytes are read when it is loaded, and copied only if
+//! necessary (compressed, or in the other byte order). The format is detected from the content, never from the file
+//! name.
 //!
-//! A damaged header is an error of the file. A tensor that cannot be represented (an element type nobody can compare, a
-//! storage of the wrong size) stays listed and fails when it is loaded, so that the others can still be compared.
+//! A damaged header is an error of the file. A tensor that cannot be represented (an unsupported element type, a
+//! storage of the wrong size) stays listed and fails on loading, so that the others can still be compared.
 
 mod byte_order;
 mod npy;
@@ -30,31 +31,32 @@ pub use printable::printable;
 pub struct Entry {
     /// Name; keys of nested maps and positions in lists are joined by dots. Empty when the file is one bare tensor.
     pub name: Box<str>,
-    /// Tensor or scalar. A tensor's `data` key is left empty, it is the business of whoever collects files.
+    /// Tensor or scalar. A tensor's `data` key is left empty for the collector of files to fill.
     pub value: Value,
 }
 
-/// An opened file of tensors.
+/// An opened tensor file.
 pub trait TensorFile: Send + Sync + fmt::Debug {
-    /// Format in words, such as `npy`.
+    /// Returns the name of the format, such as `npy`.
     fn format(&self) -> &'static str;
 
-    /// What the file holds, in the order of the file.
+    /// Returns the content, in file order.
     fn entries(&self) -> &[Entry];
 
-    /// Fetches the tensor at position `index` of [`entries`](Self::entries).
+    /// Loads the tensor at position `index` of [`entries`](Self::entries).
     ///
     /// # Errors
-    /// [`ReadError`] when that tensor cannot be represented or its bytes are damaged, or when there is no tensor at `index`.
+    /// [`ReadError`] when the tensor cannot be represented or its bytes are damaged, or when there is no tensor at `index`.
     fn load(&self, index: usize) -> Result<TensorData, ReadError>;
 
-    /// Bytes of the file that [`load`](Self::load) reads, or a few more, where that is known without reading them.
+    /// Returns the byte range of the file that [`load`](Self::load) reads, or slightly more, if known without
+    /// reading.
     fn span(&self, _index: usize) -> Option<Range<u64>> {
         None
     }
 }
 
-/// Opens any tensor file, telling its format from its content.
+/// Opens any tensor file, detecting its format from its content.
 ///
 /// # Errors
 /// [`ReadError`] when the file cannot be opened, has no known format, or its header is damaged.
@@ -62,7 +64,7 @@ pub fn open(path: &Path, access: FileAccess) -> Result<Box<dyn TensorFile>, Read
     open_source(Source::open(path, access)?)
 }
 
-/// Opens a tensor file that is already in memory; `path` is only what errors name.
+/// Opens a tensor file that is already in memory; `path` is used only in errors.
 ///
 /// # Errors
 /// As for [`open`], without those of the system.
@@ -70,7 +72,7 @@ pub fn open_bytes(path: &Path, bytes: Storage) -> Result<Box<dyn TensorFile>, Re
     open_source(Source::from_storage(path, bytes))
 }
 
-/// Loads the only tensor of a torch or npy file, as capture tools write them: one file a tensor.
+/// Loads the only tensor of a torch or npy file, as capture tools write them: one file per tensor.
 ///
 /// # Errors
 /// [`ReadError`] when the file cannot be read, or holds anything but one tensor.
@@ -78,7 +80,7 @@ pub fn load_single(path: &Path, access: FileAccess) -> Result<TensorData, ReadEr
     single(Source::open(path, access)?)
 }
 
-/// As [`load_single`], for bytes that are already in memory; `path` is only what errors name.
+/// Like [`load_single`], for bytes already in memory; `path` is used only in errors.
 ///
 /// # Errors
 /// As for [`load_single`].

@@ -1,6 +1,6 @@
-//! Golden files with bytes changed, cut and repeated: whatever comes out, it is a value or an error, never a panic.
+//! Golden files with bytes changed, cut and repeated: the result is always a value or an error, never a panic.
 //!
-//! The same for every run. The fuzz targets in `fuzz/` go deeper; this stays in the suite that everybody runs.
+//! Deterministic across runs. The fuzz targets in `fuzz/` go deeper; this stays in the regular test suite.
 
 use std::fs;
 use std::path::Path;
@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use super::{load_single_bytes, open_bytes};
 
-/// Variants made of each file.
+/// Variants per file.
 const VARIANTS: u64 = 150;
 /// Larger files are left to the fuzzers.
 const LARGEST: usize = 20_000;
-/// Elements up to which a tensor that still loads is read to its last byte.
+/// Largest element count at which a tensor that still loads is read completely.
 const READ_ELEMENTS: usize = 1 << 16;
 
-/// Splitmix64: any generator does, as long as it is the same everywhere.
+/// Splitmix64: any generator will do, as long as it is the same everywhere.
 struct Random(u64);
 
 impl Random {
@@ -41,7 +41,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
             bytes.splice(to..to, part);
         }
         2 => drop(bytes.drain(at..(at + 1 + random.below(8)).min(bytes.len()))),
-        // Numbers at their extremes, where lengths, counts and offsets lie.
+        // Extreme numbers, where lengths, counts and offsets lie.
         3 => {
             let value = [0, 1, 0x7fff_ffff, 0xffff_ffff, u64::MAX >> 1, u64::MAX][random.below(6)];
             let width = [1, 2, 4, 8][random.below(4)].min(bytes.len() - at);

@@ -1,8 +1,8 @@
 //! `NumPy`'s `.npz`: a ZIP archive of npy members, stored or deflated.
 //!
-//! Stored members are used where they lie. Deflated ones are expanded into a buffer when they are loaded, after their
-//! declared size has passed the limits; the buffer grows with what really comes out, never ahead of it, and size and
-//! checksum of the result must be the declared ones.
+//! Stored members are used in place. Deflated ones are expanded into a buffer on loading, after their declared size
+//! has passed the limits; the buffer grows only with the actual output, and size and checksum of the result must
+//! match the declared ones.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,10 +22,11 @@ use probe_files::map::{Section, Source};
 
 const EXTENSION: &str = ".npy";
 
-/// Bytes of the header of an archive's first member, in front of its name.
+/// Bytes of the first member's header, before its name.
 const LOCAL_BYTES: u64 = 30;
 
-/// True when the first member of the archive is an array, or there is none: a torch checkpoint begins with its program.
+/// Returns true if the first member of the archive is an array, or there is none: a torch checkpoint begins with its
+/// program.
 pub(super) fn recognises(source: &Source) -> bool {
     let Ok(header) = source.section(0..LOCAL_BYTES, "a member's header") else { return true };
     let header = header.bytes();
@@ -42,7 +43,7 @@ pub(super) struct NpzFile {
 }
 
 impl NpzFile {
-    /// Reads the header of every member; a member whose header is damaged stays listed and fails when it is loaded.
+    /// Reads the header of every member; a member with a damaged header stays listed and fails on loading.
     pub(super) fn open(source: Source) -> Result<Self, ReadError> {
         let archive = Zipped::open(source, MAX_NPZ_MEMBERS)?;
         let damaged = |message: String| ReadError::format(archive.source().path(), message);
@@ -56,7 +57,7 @@ impl NpzFile {
                 ));
             };
             if member.encrypted() {
-                // Nothing can be said of such a file, and its owner should know at once.
+                // Nothing in such a file can be read, and its owner should know at once.
                 return Err(damaged(format!("archive member '{}' {ENCRYPTED}", printable(&text))));
             }
             let value = match header(&archive, member) {
@@ -124,7 +125,7 @@ fn header(archive: &Zipped, member: &OwnedZipFileEntry) -> Result<npy::Header, R
     npy::Header::parse(head.get(place).unwrap_or_default()).map_err(damaged)
 }
 
-/// Where the header text lies in a member of `size` bytes.
+/// Returns the position of the header text in a member of `size` bytes.
 fn header_place(head: &[u8], size: u64) -> Result<Range<usize>, String> {
     let range = npy::header_range(head)?;
     if range.end > size {
@@ -144,7 +145,7 @@ fn check_expansion(archive: &Zipped, member: &OwnedZipFileEntry) -> Result<(), R
     }
 }
 
-/// What is wrong with a member of `stored` bytes that claims to expand to `size`: the quantity, its value, its limit.
+/// Returns the limit violated by a member of `stored` bytes that claims to expand to `size`: quantity, value, limit.
 fn expansion_fault(stored: u64, size: u64) -> Option<(&'static str, u64, u64)> {
     if size > MAX_INFLATED_BYTES {
         return Some(("expanded size of a compressed array", size, MAX_INFLATED_BYTES));
@@ -155,7 +156,7 @@ fn expansion_fault(stored: u64, size: u64) -> Option<(&'static str, u64, u64)> {
     (ratio > most).then_some((what, ratio, most))
 }
 
-/// Adds the name of the array to what the npy reader found.
+/// Adds the name of the array to an error of the npy reader.
 fn named(archive: &Zipped, member: &OwnedZipFileEntry, error: ReadError) -> ReadError {
     match error {
         ReadError::Format { message, .. } => fault(archive, member, message),
@@ -178,7 +179,8 @@ mod tests {
         assert_eq!(expansion_fault(0, 0), None);
         assert!(expansion_fault(100, 200_000).is_some());
         assert!(expansion_fault(MAX_INFLATED_BYTES, MAX_INFLATED_BYTES + 1).is_some());
-        // A large array of zeros would pass the ratio of deflate; from a small file it fills the memory.
+        // A large array of zeros stays within the ratio of deflate; from a small file it fills the
+        // memory.
         assert!(expansion_fault(1 << 20, 300 << 20).is_some());
         assert_eq!(expansion_fault(4 << 20, 300 << 20), None);
     }

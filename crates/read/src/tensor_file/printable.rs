@@ -1,9 +1,10 @@
-//! Text out of files, made fit for one line of a message.
+//! Makes text from files fit for one line of a message.
 
-/// Longest piece of foreign text shown in a message, in characters.
+/// Longest text from a file that a message shows, in characters.
 const SHOWN: usize = 200;
 
-/// `text` with everything escaped that could break the line, move the cursor or hide letters, cut after a readable length.
+/// Returns `text` with everything escaped that could break the line, move the cursor or hide letters, truncated to a
+/// readable length.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len().min(SHOWN));
     for c in text.chars().take(SHOWN) {
@@ -19,7 +20,8 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// Control characters, line separators, and marks that change direction or have no width.
+/// Returns true for control characters, line separators, and marks that change direction or have no
+/// width.
 fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')

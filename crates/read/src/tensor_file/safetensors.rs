@@ -1,11 +1,11 @@
 //! Safetensors: the length of a JSON header, the header, and the bytes of all tensors in one block.
 //!
-//! The `safetensors` crate knows the element types and decides what a sound header is. Around it stand the budget of the
-//! header, and what the crate does not do: it refuses a whole file for one element type that it does not know, keeps the last
-//! of two equal names without a word, and does not say which tensor is wrong.
+//! The `safetensors` crate knows the element types and decides whether a header is valid. This module adds a header budget
+//! and handles what the crate does not: it rejects a whole file for one unknown element type, silently keeps the last of two
+//! equal names, and does not say which tensor is wrong.
 //!
-//! Invariants of an opened file, as the format demands: tensors lie one after the other without gap or overlap, their sizes
-//! follow from type and shape, and the last ends where the file ends.
+//! Invariants of an opened file, as the format requires: tensors are contiguous without gap or overlap, their sizes follow
+//! from type and shape, and the last ends at the end of the file.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -26,7 +26,7 @@ use probe_dump::{DType, MAX_DIMS, RecordedDType, TensorData, TensorRecord, Value
 use probe_files::limits::MAX_HEADER_BYTES;
 use probe_files::map::Source;
 
-/// Bytes of the header's length.
+/// Size of the header's length field.
 pub(super) const LENGTH_BYTES: u64 = 8;
 
 /// An opened safetensors file.
@@ -41,7 +41,7 @@ pub(super) struct SafetensorsFile {
 struct Tensor {
     dtype: Option<DType>,
     shape: Box<[usize]>,
-    /// In the file.
+    /// Range in the file.
     bytes: Range<u64>,
 }
 
@@ -113,7 +113,8 @@ impl TensorFile for SafetensorsFile {
     }
 }
 
-/// True when the bytes begin as a safetensors file does: a length, and the brace of a JSON object.
+/// Returns true if the bytes begin like a safetensors file: a length, and the brace of a JSON
+/// object.
 pub(super) fn recognises(source: &Source, head: &[u8]) -> bool {
     let by_name = source.path().extension().is_some_and(|extension| extension == "safetensors");
     by_name || head.get(8) == Some(&b'{')
@@ -148,7 +149,7 @@ fn header_length(source: &Source) -> Result<u64, ReadError> {
     Ok(length)
 }
 
-/// A tensor as the header describes it.
+/// Description of a tensor in the header.
 #[derive(Debug, Deserialize)]
 struct Description {
     dtype: Element,
@@ -156,10 +157,10 @@ struct Description {
     data_offsets: (usize, usize),
 }
 
-/// Two binary64: written by some tools, and by older captures, though the crate does not know it.
+/// Two binary64 numbers: written by some tools, and by older captures, but unknown to the crate.
 const COMPLEX128: &str = "C128";
 
-/// An element type, or the name of one that the crate does not know.
+/// An element type, or the name of one unknown to the crate.
 #[derive(Debug)]
 enum Element {
     Known(Dtype),
@@ -175,12 +176,13 @@ impl<'de> Deserialize<'de> for Element {
 }
 
 impl Description {
-    /// As the crate checks it. Of an element type that it does not know, the bytes alone are checked.
+    /// Returns the description that the crate checks. For an unknown element type, only the bytes are
+    /// checked.
     fn info(&self) -> TensorInfo {
         let (begin, end) = self.data_offsets;
         let (dtype, shape) = match self.dtype {
             Element::Known(dtype) => (dtype, self.shape.clone()),
-            // Twice as large as what the crate knows.
+            // Twice as large as the crate's type.
             Element::Other(ref name) if &**name == COMPLEX128 => {
                 (Dtype::C64, self.shape.iter().copied().chain([2]).collect())
             }
@@ -189,7 +191,7 @@ impl Description {
         TensorInfo { dtype, shape, data_offsets: self.data_offsets }
     }
 
-    /// The checked tensor; all data begins at `start`.
+    /// Converts a checked description; all data begins at `start`.
     fn entry(self, name: Box<str>, start: u64) -> (Entry, Tensor) {
         let dtype = match &self.dtype {
             Element::Known(dtype) => known(*dtype),
@@ -210,7 +212,8 @@ impl Description {
     }
 }
 
-/// What the crate refuses, with the tensor and its place; in the order of the data.
+/// Explains why the crate rejects a header, with the tensor and its place; in the order of the
+/// data.
 fn explain(described: &[(Box<str>, Description)]) -> Option<String> {
     let mut free = 0;
     described.iter().find_map(|(name, tensor)| {
@@ -250,7 +253,7 @@ fn too_many_dimensions(described: &[(Box<str>, Description)]) -> Option<String> 
     })
 }
 
-/// The element type, where its values can be compared.
+/// Returns the dtype, if its values can be compared.
 fn known(dtype: Dtype) -> Option<DType> {
     Some(match dtype {
         Dtype::F64 => DType::F64,
@@ -273,7 +276,7 @@ fn known(dtype: Dtype) -> Option<DType> {
     })
 }
 
-/// Reads the header entry by entry, so that a repeated name is seen and an error can name its tensor.
+/// Reads the header entry by entry, to detect repeated names and to name the tensor in errors.
 struct Header<'h> {
     into: &'h mut Vec<(Box<str>, Description)>,
 }
@@ -312,7 +315,7 @@ impl<'de> Visitor<'de> for Header<'_> {
     }
 }
 
-/// A key, borrowed where it has no escapes.
+/// A key, borrowed if it has no escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -347,7 +350,8 @@ mod tests {
     }
 
     proptest! {
-        /// The crate decides, and what it refuses is always explained; what it accepts has nothing to explain.
+        /// The crate decides: everything it rejects is explained, and there is nothing to explain in what it
+        /// accepts.
         #[test]
         fn every_refusal_of_the_crate_names_its_tensor(tensors in described()) {
             let infos = tensors.iter().map(|(name, tensor)| (name.to_string(), tensor.info())).collect();

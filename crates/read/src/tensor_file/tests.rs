@@ -20,7 +20,7 @@ struct Expected {
 #[derive(Deserialize)]
 struct ExpectedValue {
     name: String,
-    /// Printed form of what is not a tensor.
+    /// Printed form of a value that is not a tensor.
     value: Option<String>,
     dtype: Option<String>,
     shape: Option<Vec<usize>>,

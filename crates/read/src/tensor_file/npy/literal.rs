@@ -1,8 +1,8 @@
-//! Parser for the part of Python's literals that `NumPy` writes. It knows one dict, texts, numbers and tuples of sizes.
+//! Parser for the Python literals that `NumPy` writes: one dict, texts, numbers and tuples of sizes.
 
 use super::Descr;
 
-/// A position in the text of a header.
+/// A position in the header text.
 pub(super) struct Literal<'a> {
     text: &'a [u8],
     at: usize,
@@ -13,7 +13,7 @@ impl<'a> Literal<'a> {
         Self { text, at: 0 }
     }
 
-    /// The offset that is read next.
+    /// Returns the next offset to read.
     pub(super) const fn position(&self) -> usize {
         self.at
     }

@@ -1,7 +1,7 @@
 //! `NumPy`'s `.npy`: a magic number, a header that is a Python dict literal, and the bytes of one array.
 //!
-//! The header is read by a parser for exactly the literal that `NumPy` writes, never evaluated. Its length is compared
-//! with the size of the file before anything is allocated, and the size it declares must be the size that is there.
+//! A dedicated parser reads the header literal that `NumPy` writes; it is never evaluated. The header length is
+//! checked against the file size before anything is allocated, and the declared size must match the actual one.
 
 mod literal;
 
@@ -22,10 +22,10 @@ use probe_files::map::{Section, Source};
 /// First bytes of every npy file.
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Longest fixed part in front of the header text, in bytes.
+/// Longest fixed part before the header text, in bytes.
 pub(super) const PREAMBLE_BYTES: u64 = 12;
 
-/// What the header of an array says.
+/// Content of an array's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     descr: Descr,
@@ -43,13 +43,13 @@ enum Descr {
     Other(Box<str>),
 }
 
-/// The record of an array whose header cannot be read; loading it gives the same error.
+/// Returns the record of an array with an unreadable header; loading it gives the same error.
 pub(super) fn damaged(error: &ReadError) -> TensorRecord {
     let header = Header { descr: Descr::Other("unreadable".into()), fortran: false, shape: Box::default() };
     TensorMetadata { damage: Some(error.to_string().into()), ..header.metadata() }.into()
 }
 
-/// Reads the fixed part: where the header text lies, counted from the magic number.
+/// Reads the fixed part and returns the range of the header text, relative to the magic number.
 pub(super) fn header_range(preamble: &[u8]) -> Result<Range<u64>, String> {
     if !preamble.starts_with(MAGIC) {
         return Err("does not begin with the npy magic number".into());
@@ -71,7 +71,7 @@ pub(super) fn header_range(preamble: &[u8]) -> Result<Range<u64>, String> {
 }
 
 impl Header {
-    /// Reads the header text.
+    /// Parses the header text.
     pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
         let mut literal = Literal::new(text);
         let (mut descr, mut fortran, mut shape) = (None, None, None);
@@ -103,7 +103,7 @@ impl Header {
         }
     }
 
-    /// What a dump says of this array.
+    /// Returns the metadata of this array for a dump.
     pub(super) fn metadata(&self) -> TensorMetadata {
         let dtype = match &self.descr {
             Descr::Known { dtype, .. } => RecordedDType::Known(*dtype),
@@ -112,7 +112,7 @@ impl Header {
         TensorMetadata::new(dtype, self.shape.iter().map(|&size| size as u64).collect())
     }
 
-    /// Bytes the array must have, where its element type is known.
+    /// Returns the number of bytes the array must have, if its element type is known.
     pub(super) fn byte_count(&self) -> Result<Option<u64>, String> {
         let Descr::Known { dtype, .. } = &self.descr else { return Ok(None) };
         element_count(&self.shape)
@@ -121,7 +121,7 @@ impl Header {
             .ok_or_else(|| format!("the shape {:?} has more elements than can be addressed", self.shape))
     }
 
-    /// Puts header and bytes together; `data` must have the size that [`byte_count`](Self::byte_count) says.
+    /// Combines header and bytes; `data` must have the size given by [`byte_count`](Self::byte_count).
     pub(super) fn tensor(&self, data: Section) -> Result<TensorData, String> {
         let (dtype, big_endian) = match &self.descr {
             Descr::Known { dtype, big_endian } => (*dtype, *big_endian),
@@ -159,7 +159,7 @@ impl Header {
     }
 }
 
-/// Reads the header of an array that lies in `range` of `source`; returns it with the range of its data.
+/// Reads the header of an array in `range` of `source`; returns it with the range of its data.
 pub(super) fn read_header(source: &Source, range: Range<u64>) -> Result<(Header, Range<u64>), ReadError> {
     let damaged = |message: String| ReadError::format(source.path(), message);
     let size = range.end.saturating_sub(range.start);
@@ -186,7 +186,7 @@ pub(super) fn read_header(source: &Source, range: Range<u64>) -> Result<(Header,
     Ok((parsed, range.start + header.end..range.end))
 }
 
-/// Loads the array that lies in `range` of `source`.
+/// Loads the array in `range` of `source`.
 pub(super) fn load(source: &Source, range: Range<u64>) -> Result<TensorData, ReadError> {
     let (header, data) = read_header(source, range)?;
     header
@@ -194,7 +194,7 @@ pub(super) fn load(source: &Source, range: Range<u64>) -> Result<TensorData, Rea
         .map_err(|message| ReadError::format(source.path(), message))
 }
 
-/// An opened npy file; its one entry has an empty name.
+/// An opened npy file; its only entry has an empty name.
 #[derive(Debug)]
 pub(super) struct NpyFile {
     source: Source,
@@ -253,7 +253,8 @@ impl Descr {
             "c16" => DType::C128,
             _ => return other(),
         };
-        // Without an order only single bytes can be read; `=` would mean the machine that wrote the file.
+        // Without a byte order only single bytes can be read; `=` would mean the machine that wrote the
+        // file.
         match order {
             "<" => Self::Known { dtype, big_endian: false },
             ">" => Self::Known { dtype, big_endian: true },

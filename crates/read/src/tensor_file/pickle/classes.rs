@@ -1,4 +1,4 @@
-//! Every class and function a checkpoint may name, and what it stands for here. Nothing else is accepted.
+//! Every class and function a checkpoint may name, with its meaning here. Nothing else is accepted.
 
 use probe_dump::DType;
 
@@ -7,11 +7,11 @@ use probe_dump::DType;
 pub(in crate::tensor_file) enum Element {
     /// A type whose values can be compared.
     Known(DType),
-    /// A type of torch that can only be named.
+    /// A torch type that is recognised but not supported.
     Other(&'static str),
 }
 
-/// How a function of torch puts a tensor together.
+/// A torch function that rebuilds a tensor, with its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tensor_file) enum Rebuild {
     /// `(storage, offset, size, stride, ...)`, element type from the storage.
@@ -32,7 +32,7 @@ pub(in crate::tensor_file) enum Rebuild {
     Meta,
 }
 
-/// What a class means here.
+/// Meaning of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tensor_file) enum Class {
     /// A function that makes a tensor.
@@ -49,12 +49,12 @@ pub(in crate::tensor_file) enum Class {
     TensorType,
     /// A map.
     Map,
-    /// Harmless and common in checkpoints, but of no use to a comparison: its instances are kept as unsupported values.
+    /// Harmless and common in checkpoints, but irrelevant to a comparison: instances are kept as unsupported values.
     Opaque,
 }
 
 impl Class {
-    /// Looks up a class; `None` when it has no place in a checkpoint.
+    /// Looks up a class; `None` if it does not belong in a checkpoint.
     pub(super) fn named(module: &str, name: &str) -> Option<Self> {
         match module {
             "torch._utils" => rebuild(name).map(Self::Rebuild).or(match name {
@@ -82,7 +82,8 @@ impl Class {
                 _ => None,
             },
             "torch.serialization" => (name == "_get_layout").then_some(Self::Opaque),
-            // Checkpoints saved from an NPU: the bytes are those of an ordinary tensor, the format is only a mark.
+            // Checkpoints saved from an NPU: the bytes are those of an ordinary tensor, the format is only a
+            // label.
             "torch_npu.utils.storage" | "torch_npu.utils.tensor_methods" => {
                 (name == "_rebuild_npu_tensor").then_some(Self::Rebuild(Rebuild::V2))
             }
@@ -159,7 +160,7 @@ fn storage(name: &str) -> Option<Class> {
     }
 }
 
-/// The dtype objects of torch that have no storage class or no counterpart here.
+/// Torch dtypes without a storage class or without a counterpart here.
 const OTHER_ELEMENTS: [&str; 36] = [
     "complex32",
     "float8_e4m3fnuz",

@@ -1,4 +1,4 @@
-//! The bytes of a pickle program, taken front to back.
+//! Sequential reader of a pickle program's bytes.
 
 /// A position in a program.
 pub(super) struct Code<'a> {
@@ -11,12 +11,12 @@ impl<'a> Code<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// Offset of the next byte.
+    /// Returns the offset of the next byte.
     pub(super) const fn position(&self) -> usize {
         self.at
     }
 
-    /// Bytes that have not been taken.
+    /// Returns the number of bytes left.
     pub(super) const fn left(&self) -> usize {
         self.bytes.len().saturating_sub(self.at)
     }

@@ -1,10 +1,10 @@
-//! Values a pickle program builds, and where they live.
+//! Values built by a pickle program, and their storage.
 
 use std::ops::Range;
 
 use super::{Class, Element};
 
-/// A value; containers are positions in the [`Heap`], so that values are small and can be copied freely.
+/// A value; containers are positions in the [`Heap`], so that values are small and cheap to copy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::tensor_file) enum Item<'a> {
     None,
@@ -24,7 +24,7 @@ pub(in crate::tensor_file) enum Item<'a> {
     Size(Span),
     /// `torch.device` of the arguments in the tuple.
     Device(Span),
-    /// Something that is only known to exist.
+    /// A value of which only the existence is known.
     Opaque,
 }
 
@@ -35,21 +35,21 @@ pub(in crate::tensor_file) struct Span {
     len: u32,
 }
 
-/// A storage as a program refers to it.
+/// Reference to a storage in a program.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::tensor_file) struct StorageId<'a> {
     /// Element type; `None` for bytes.
     pub(in crate::tensor_file) element: Option<Element>,
     /// Name of the archive member below `data/`.
     pub(in crate::tensor_file) key: &'a str,
-    /// Number of elements, or of bytes where there is no element type.
+    /// Number of elements, or of bytes if there is no element type.
     pub(in crate::tensor_file) count: u64,
 }
 
-/// A tensor as a program describes it; nothing about its storage has been checked.
+/// A tensor as described by a program; nothing about its storage has been checked.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::tensor_file) struct Rebuilt {
-    /// Position in [`Heap::storages`]; `None` when the tensor has no storage that can be read.
+    /// Position in [`Heap::storages`]; `None` if the tensor has no readable storage.
     pub(in crate::tensor_file) storage: Option<u32>,
     pub(in crate::tensor_file) element: Element,
     /// In elements, as are the strides.
@@ -57,11 +57,11 @@ pub(in crate::tensor_file) struct Rebuilt {
     pub(in crate::tensor_file) shape: Box<[usize]>,
     pub(in crate::tensor_file) strides: Box<[usize]>,
     pub(in crate::tensor_file) requires_grad: bool,
-    /// Why the tensor cannot be used although the file is sound.
+    /// Reason the tensor cannot be used although the file is valid.
     pub(in crate::tensor_file) fault: Option<&'static str>,
 }
 
-/// Everything a program has made.
+/// All values of a program.
 #[derive(Debug, Default)]
 pub(in crate::tensor_file) struct Heap<'a> {
     tuples: Vec<Item<'a>>,
@@ -147,7 +147,7 @@ impl<'a> Heap<'a> {
     }
 }
 
-/// The budget of values is far below what 32 bits can count.
+/// Converts to `u32`; the budget of values is far below its limit.
 fn index(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(u32::MAX)
 }

@@ -1,9 +1,9 @@
 //! Interpreter for the pickle programs of torch checkpoints: a closed list of opcodes and a closed list of classes.
 //!
 //! Nothing is ever imported, called or constructed. A program builds plain values; where it asks for a class, the class is
-//! looked up in [`classes`], and a class that is not there ends the reading with an error that names it. Strings stay
-//! borrowed from the program, and everything it makes is drawn from one budget, so a small program cannot fill the memory
-//! by repeating itself. Cyclic and endlessly shared values can be built; whoever walks them must bound the walk.
+//! looked up in [`classes`], and an unknown class stops the reading with an error that names it. Strings are borrowed from
+//! the program, and everything it creates is drawn from one budget, so that a small program cannot fill the memory by
+//! repetition. Programs can build cyclic and endlessly shared values; every traversal must therefore be bounded.
 
 mod classes;
 mod code;
@@ -18,27 +18,27 @@ use code::Code;
 use super::printable;
 use probe_files::limits::MAX_PICKLE_VALUES;
 
-/// Why a program was refused, and where.
+/// Reason a program was rejected, and its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("data.pkl, byte {at}: {message}; nothing in this file was executed")]
 pub(super) struct PickleError {
     /// Offset of the opcode in the program.
     pub(super) at: usize,
-    /// What is wrong.
+    /// The problem.
     pub(super) message: String,
 }
 
-/// What a program built.
+/// Result of a program.
 #[derive(Debug)]
 pub(super) struct Program<'a> {
     pub(super) root: Item<'a>,
     pub(super) heap: Heap<'a>,
-    /// How many values the program made.
+    /// Number of values the program created.
     pub(super) values: usize,
 }
 
-/// Values a program may make for each of its bytes. Programs of torch stay below one; this bounds what a small one can ask
-/// for by copying a list, or by numbering its memo with gaps.
+/// Most values a program may create per byte. Torch's programs stay below one; this bounds what a small one can request by
+/// copying a list, or by leaving gaps in its memo numbers.
 const VALUES_PER_BYTE: usize = 16;
 
 /// Interprets a whole program.
@@ -66,18 +66,18 @@ pub(super) fn interpret(bytes: &[u8]) -> Result<Program<'_>, PickleError> {
 struct Machine<'a> {
     code: Code<'a>,
     stack: Vec<Item<'a>>,
-    /// Heights of the stack at the open marks.
+    /// Stack heights at the open marks.
     marks: Vec<usize>,
     memo: Vec<Option<Item<'a>>>,
     heap: Heap<'a>,
-    /// Values that may still be made.
+    /// Values that may still be created.
     budget: usize,
-    /// Values that may be made in all.
+    /// Values that may be created in total.
     limit: usize,
 }
 
 impl<'a> Machine<'a> {
-    /// Runs one opcode; the result of the program when it was the last.
+    /// Runs one opcode; returns the program's result if it was the last.
     fn step(&mut self) -> Result<Option<Item<'a>>, String> {
         let opcode = self.code.byte()?;
         match opcode {
@@ -226,7 +226,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Lowest position of the stack that the current opcodes may touch.
+    /// Returns the lowest stack position that the current opcodes may touch.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -243,13 +243,13 @@ impl<'a> Machine<'a> {
         top.copied().ok_or_else(|| "the program looks at an empty stack".into())
     }
 
-    /// Closes the last mark and says how many values lie above it.
+    /// Closes the last mark and returns the number of values above it.
     fn above_mark(&mut self) -> Result<usize, String> {
         let mark = self.marks.pop().ok_or("the program closes a mark that was never set")?;
         Ok(self.stack.len().saturating_sub(mark))
     }
 
-    /// Position in the stack of its upper `count` values.
+    /// Returns the stack position of its top `count` values.
     fn upper(&self, count: usize) -> Result<usize, String> {
         let start = self.stack.len().checked_sub(count).filter(|&start| start >= self.floor());
         start.ok_or_else(|| "the program takes more values than the stack has".into())
@@ -263,7 +263,7 @@ impl<'a> Machine<'a> {
 
     fn text(&mut self, length: usize) -> Result<(), String> {
         let bytes = self.code.take(length)?;
-        // Python may write lone surrogates, which are not UTF-8: such text is kept, but as opaque bytes.
+        // Python may write lone surrogates, which are not UTF-8: such text is kept as opaque bytes.
         let item = std::str::from_utf8(bytes).map_or(Item::Opaque, Item::Text);
         self.push(item)
     }
@@ -335,7 +335,7 @@ impl<'a> Machine<'a> {
     fn remember(&mut self, index: usize) -> Result<(), String> {
         let item = self.top()?;
         if index >= self.memo.len() {
-            // Picklers number without gaps; a gap is paid for like values.
+            // Picklers number without gaps; a gap costs as much as values.
             self.draw(index - self.memo.len() + 1)?;
             self.memo.resize(index + 1, None);
         }
@@ -369,7 +369,8 @@ impl<'a> Machine<'a> {
     }
 
     fn build(&mut self) -> Result<(), String> {
-        // The state of an object, such as the `_metadata` of a state dict: nothing a comparison needs.
+        // The state of an object, such as the `_metadata` of a state dict: not needed for a
+        // comparison.
         self.pop()?;
         match self.top()? {
             Item::Dict(_) | Item::Opaque | Item::Tensor(_) => Ok(()),

@@ -1,11 +1,11 @@
-//! What the functions and classes of a checkpoint would make, worked out without running them.
+//! Results of the functions and classes named in a checkpoint, derived without running them.
 
 use super::classes::Rebuild;
 use super::{Class, Element, Heap, Item, Rebuilt, Span};
 use probe_dump::MAX_DIMS;
 
 impl<'a> Heap<'a> {
-    /// Values that a call copies out of its arguments.
+    /// Returns the number of values that a call copies out of its arguments.
     pub(super) fn copied_by(&self, class: Class, arguments: Span) -> usize {
         match (class, self.tuple(arguments)) {
             (Class::Map, [Item::List(list)]) => self.list(*list).len().saturating_mul(2),
@@ -13,7 +13,7 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// What a value costs beside its place on the stack: the sizes and strides of a tensor.
+    /// Returns the cost of a value beyond its stack slot: the sizes and strides of a tensor.
     pub(super) fn weight(&self, item: Item<'a>) -> usize {
         match item {
             Item::Tensor(at) => self.tensors.get(at as usize).map_or(0, |tensor| 4 + 2 * tensor.shape.len()),
@@ -21,7 +21,7 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// The value that calling `class` with `arguments` stands for.
+    /// Returns the value that calling `class` with `arguments` stands for.
     pub(super) fn call(&mut self, class: Class, arguments: Span) -> Result<Item<'a>, String> {
         match class {
             Class::Rebuild(function) => self.rebuild(function, arguments),
@@ -38,7 +38,7 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// `OrderedDict()`, or the older `OrderedDict([[key, value], ...])`.
+    /// Builds a map from `OrderedDict()`, or the older `OrderedDict([[key, value], ...])`.
     fn new_map(&mut self, arguments: Span) -> Item<'a> {
         let pairs: Vec<(Item<'a>, Item<'a>)> = match self.tuple(arguments) {
             [Item::List(list)] => self.list(*list).iter().filter_map(|item| self.pair(*item)).collect(),
@@ -90,7 +90,7 @@ impl<'a> Heap<'a> {
                 [Item::Class(inner), Item::Class(Class::TensorType), Item::Tuple(inner_arguments), ..],
             ) => {
                 return match inner {
-                    // One level only, as torch writes it: no program decides how deep we recurse.
+                    // One level only, as torch writes it: no program controls our recursion depth.
                     Class::Rebuild(function) if *function != Rebuild::FromType => {
                         self.rebuild(*function, *inner_arguments)
                     }
@@ -148,7 +148,7 @@ impl<'a> Heap<'a> {
         })
     }
 
-    /// A tensor may be a lazy view whose numbers are not those in the storage.
+    /// Returns a fault if a tensor is a lazy view whose numbers differ from those in the storage.
     fn view_fault(&self, metadata: Item<'a>) -> Option<&'static str> {
         let Item::Dict(dict) = metadata else { return None };
         self.dict(dict).iter().find_map(|entry| match entry {

@@ -1,7 +1,7 @@
-//! Nested values of a checkpoint, spread out into named entries.
+//! Flattens nested checkpoint values into named entries.
 //!
-//! A program can refer to one list a million times, or to itself; so the walk draws on limits of its own: values visited,
-//! depth, and bytes of all names and texts together.
+//! A program can refer to one list a million times, or to itself, so the traversal has limits of its own: values visited,
+//! depth, and total bytes of names and texts.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,21 +13,21 @@ use crate::tensor_file::pickle::{Class, Element, Heap, Item, Program, Rebuilt, S
 use probe_dump::{Number, RecordedDType, Scalar, TensorMetadata, TensorRecord, Value};
 use probe_files::limits::{MAX_DEPTH, MAX_LISTED_BYTES, MAX_LISTED_VALUES, MAX_NAME_BYTES};
 
-/// Longest `torch.Size` that is written out.
+/// Longest `torch.Size` that is printed in full.
 const SHOWN_SIZES: usize = 64;
 
-/// How many times the values of a program may be listed. A program that uses some lists in several places is fine; one that
+/// Largest number of times a program's values may be listed. Using some lists in several places is fine; a program that
 /// does so over and over, each time inside the other, would list more values than any memory holds.
 const MAX_REPETITION: usize = 8;
 
-/// Entries, and for each the position of its tensor.
+/// Entries, with the position of each one's tensor.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     pub(super) entries: Vec<Entry>,
     pub(super) of_entry: Vec<Option<u32>>,
 }
 
-/// What a program built, in words.
+/// Describes the result of a program.
 pub(super) fn in_words(program: &Program<'_>) -> String {
     match program.root {
         Item::Dict(dict) => format!("a dict of {} values", program.heap.dict(dict).len()),
@@ -37,7 +37,7 @@ pub(super) fn in_words(program: &Program<'_>) -> String {
     }
 }
 
-/// Lists everything that hangs on the root.
+/// Lists everything reachable from the root.
 pub(super) fn list(program: &Program<'_>, path: &Path) -> Result<Listing, ReadError> {
     let mut walk = Walk {
         heap: &program.heap,
@@ -89,7 +89,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Visits a value under its key, or under its position when the key has no text.
+    /// Visits a value under its key, or under its position if the key has no text.
     fn child(
         &mut self,
         key: &Item<'_>,

@@ -1,7 +1,8 @@
-//! Torch checkpoints (`.pt`, `.pth`, `.bin`): a ZIP archive of one pickle program and one stored member a storage.
+//! Torch checkpoints (`.pt`, `.pth`, `.bin`): a ZIP archive of one pickle program and one stored member per
+//! storage.
 //!
-//! Storages are used where they lie; several tensors may share one. Shape, strides and offset come from the program and
-//! are checked against the real size of the storage before the first byte is touched.
+//! Storages are used in place; several tensors may share one. Shape, strides and offset come from the program and are
+//! checked against the actual storage size before the first byte is read.
 
 mod listing;
 
@@ -17,10 +18,10 @@ use probe_dump::{DType, TensorData, element_count, is_row_major};
 use probe_files::limits::{MAX_EXPANDED_ELEMENTS, MAX_PICKLE_BYTES};
 use probe_files::map::{Section, Source};
 
-/// Archive member with the program, below one folder of any name.
+/// Archive member with the program, inside one folder of any name.
 const PROGRAM: &str = "/data.pkl";
 
-/// Loads the tensor of a file that holds one tensor and nothing else.
+/// Loads the tensor of a file that holds exactly one tensor.
 pub(super) fn load_single(archive: &Archive) -> Result<TensorData, ReadError> {
     let (root, section) = open_program(archive)?;
     let program = interpret(archive, &section)?;
@@ -44,7 +45,7 @@ pub(super) struct TorchFile {
     archive: Archive,
     big_endian: bool,
     entries: Vec<Entry>,
-    /// For each entry the position of its tensor.
+    /// Position of each entry's tensor.
     of_entry: Vec<Option<u32>>,
     tensors: Vec<Rebuilt>,
     storages: Vec<Stored>,
@@ -90,7 +91,7 @@ impl TensorFile for TorchFile {
     }
 }
 
-/// A storage of the program with its place in the archive.
+/// A storage of the program, with its location in the archive.
 #[derive(Debug)]
 struct Stored {
     member: Result<Member, Box<str>>,
@@ -159,7 +160,7 @@ fn load(
         .map_err(|e| damaged(format!("storage '{}': {e}", printable(archive.name(member)))))
 }
 
-/// The program's member and the folder it lies in.
+/// Returns the program's member and its folder.
 fn program(archive: &Archive) -> Result<(&str, Member), ReadError> {
     let mut found = archive.members().filter_map(|member| {
         let root = archive.name(member).strip_suffix(PROGRAM)?;
@@ -195,7 +196,8 @@ fn interpret<'a>(archive: &Archive, section: &'a Section) -> Result<pickle::Prog
     pickle::interpret(section.bytes()).map_err(|e| ReadError::format(archive.source().path(), e.to_string()))
 }
 
-/// Older checkpoints do not say; they were written on little-endian machines.
+/// Returns true if the checkpoint is big-endian. Older checkpoints do not say; they were written on
+/// little-endian machines.
 fn is_big_endian(archive: &Archive, root: &str) -> Result<bool, ReadError> {
     let is_order = |member: &Member| archive.name(*member).strip_prefix(root) == Some("/byteorder");
     let Some(member) = archive.members().find(is_order) else { return Ok(false) };
@@ -213,10 +215,10 @@ fn is_big_endian(archive: &Archive, root: &str) -> Result<bool, ReadError> {
     }
 }
 
-/// First bytes of what torch wrote before version 1.6: a pickled magic number.
+/// First bytes of torch files from before version 1.6: a pickled magic number.
 const LEGACY: &[u8] = &[0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 
-/// Says what a file is that has no format we read.
+/// Returns the error for a file of unknown format, describing its content.
 pub(super) fn not_a_zip(source: &Source, head: &[u8]) -> ReadError {
     let tar = || source.section(257..262, "a tar header").is_ok_and(|mark| mark.bytes() == b"ustar");
     let message = if head.starts_with(LEGACY) {
