@@ -44,7 +44,7 @@ class Order:
     directory: str | None
     #: Identity of the run, the same in every process below the command.
     run: str = ""
-    #: How the agent records operators below Python: `only` those, `beside` the ops of torch, or `alone`, where it
+    #: Mode in which the agent records operators below Python: `only` those, `beside` the ops of torch, or `alone`, where it
     #: detects steps by itself; None if it does not.
     runtime: str | None = None
 
