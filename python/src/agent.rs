@@ -22,7 +22,7 @@ fn agent() -> Option<&'static Agent> {
             let global = Library::global();
             #[expect(unsafe_code, reason = "functions of our own library, found by name")]
             #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one argument holds for all four")]
-            // SAFETY: the library that has functions of these names has them with these signatures.
+            // SAFETY: any library that has functions of these names defines them with these signatures.
             unsafe {
                 Some(Agent {
                     enter: global.function(c"probe_agent_enter")?,

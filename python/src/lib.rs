@@ -5,11 +5,11 @@
 //!
 //! ```text
 //! recorder  called by modes and hooks: opens, fills and files records
-//! stack     call site in the program
-//! names     names of calls
-//! flatten   arguments and results, one slot per value
-//! tensor    facts about a tensor
-//! measure   statistics of a tensor (cache: not twice; device: fetched later; identity: slots that hold the same)
+//!   stack     call site in the program
+//!   names     names of calls
+//!   flatten   arguments and results, one slot per value
+//!     tensor    facts about a tensor
+//!     measure   statistics of a tensor (cache: not twice; device: fetched later; identity: slots that hold the same)
 //!   tape      the writer, and its first failure
 //! cuda      tensors of CUDA devices, measured by a kernel of our own
 //! private   reads of torch and the interpreter past their public interface (frame, shim, interior, symbols)
