@@ -1,8 +1,8 @@
-//! Control of the recording by the program: where steps begin and end, what it is doing, that it ends. Also decides
-//! whether anything is recorded now.
+//! Lets the program control the recording: it marks where steps begin and end, its current scope, and its end. Also
+//! decides whether anything is recorded now.
 //!
-//! The functions are C, so that any program can call them by name, as the Python package does: `dlsym(RTLD_DEFAULT,
-//! "probe_agent_begin_step")`.
+//! The functions are C, so that any program can call them by name, as the Python package does:
+//! `dlsym(RTLD_DEFAULT, "probe_agent_begin_step")`.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char};

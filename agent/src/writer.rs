@@ -155,7 +155,7 @@ pub(crate) fn report() -> String {
 /// Body of the writer thread.
 fn write() {
     let written = catch_unwind(AssertUnwindSafe(|| {
-        // Created before anyone else could see this thread.
+        // This thread starts while the recorder is still being created.
         let recorder = loop {
             if let Some(recorder) = Recorder::begun() {
                 break recorder;

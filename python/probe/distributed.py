@@ -28,7 +28,7 @@ from probe import _core, placement
 #: Fewest parts per task: a task costs a process and opening the files.
 _PARTS_A_TASK = 8
 
-#: Most tasks per worker; small enough shards keep the last ones from delaying the rest.
+#: Most tasks per worker: several, so that the last ones do not keep the others waiting.
 _TASKS_A_WORKER = 10
 
 #: Times that a shard may lose its worker before it is left out.

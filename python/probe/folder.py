@@ -11,7 +11,7 @@ def refuse_used(settings: Settings) -> None:
 
     Removes nothing, whatever the settings say: an old dump is removed when recording begins.
     """
-    # A child that serves the recording process has loaded the program anew.
+    # A child that serves the recording process has loaded the program again.
     if settings.overwrite or is_child():
         return
     from probe._core import check_folder

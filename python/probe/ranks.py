@@ -24,7 +24,7 @@ def is_rank_of_its_own() -> bool:
 
 
 def is_child() -> bool:
-    """Returns true if multiprocessing started this process. Such a process has loaded the program anew, and skips the
+    """Returns true if multiprocessing started this process. Such a process has loaded the program again, and skips the
     interpreter's own exit handlers."""
     multiprocessing = sys.modules.get("multiprocessing.process")
     return multiprocessing is not None and multiprocessing.parent_process() is not None

@@ -57,7 +57,7 @@ def _empty_queue() -> None:
 
         npu = getattr(torch, "npu", None)
         if npu is not None and npu.is_initialized():
-            # Torch_npu returns a stream's handle once the queue is empty.
+            # `torch_npu` returns a stream's handle only once the queue is empty.
             _ = npu.current_stream().npu_stream
     except Exception as error:
         # No name is better than a wrong one.

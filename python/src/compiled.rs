@@ -10,7 +10,7 @@ use pyo3::types::PyType;
 /// Name that `torch.compile` gives to the node of a compiled function.
 const NODE: &str = "CompiledFunctionBackward";
 
-/// Caches the classes of nodes. A node's name is text that would be created anew for every op.
+/// Caches the classes of nodes. A node's name is a text that would be created again for every op.
 #[derive(Debug, Default)]
 pub(crate) struct CompiledNodes {
     /// Address of a class -> the class, to keep its address from being reused, and the answer.

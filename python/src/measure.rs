@@ -53,7 +53,7 @@ pub(crate) struct Meter {
     pub(crate) content: Content,
     /// True if tensors in host memory are measured like those on a device.
     as_on_device: bool,
-    /// `probe.recorder.special.parts(tensor)`: components of a tensor that is not plainly strided.
+    /// `probe.private.tensors.parts(tensor)`: components of a tensor that is not plainly strided.
     pub(crate) parts: Py<PyAny>,
     /// `probe.recorder.device.Device`, for tensors outside host memory.
     pub(crate) device: Py<PyAny>,

@@ -45,7 +45,7 @@ struct Questions {
     autograd_node: Py<PyAny>,
     /// `torch._C._autograd._get_sequence_nr`
     sequence: Py<PyAny>,
-    /// `probe.recorder.frames.region(frame)`: identity of a checkpointed region.
+    /// `probe.private.checkpoints.region(frame)`: identity of a checkpointed region.
     region: Py<PyAny>,
     /// `probe.recorder.naming.describe_op(func)`: facts about a dispatcher op, as [`OpInfo::new`] takes them.
     describe_op: Py<PyAny>,

@@ -74,7 +74,7 @@ impl Hasher for Plain {
 #[derive(Debug)]
 pub(crate) struct Stacks {
     frames: Frames,
-    /// `probe.capture._frames.describe(frames)`: describes a walk not seen before.
+    /// `probe.recorder.frames.describe(frames)`: describes a walk not seen before.
     describe: Py<PyAny>,
     /// Addresses of code objects and the kinds of their frames: few enough for a linear search.
     checkpoint_code: Vec<(usize, CheckpointFrame)>,

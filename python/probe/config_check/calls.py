@@ -1,4 +1,4 @@
-"""Sees the calls of a model, eager or compiled, and stays out of what compilers trace."""
+"""Observes the calls of a model, eager or compiled, and stays out of traced code."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def collect(model: Any) -> dict[str, Any]:
         "inference_mode": torch.is_inference_mode_enabled,
         "anomaly_detection": torch.is_anomaly_enabled,
     }
-    # The CUDA switches exist on every build; on a CPU they matter as much as someone set them for a GPU.
+    # The CUDA switches exist on every build; on a CPU they only tell what was set with a GPU in mind.
     reads |= {
         "cudnn.enabled": lambda: cudnn.enabled,
         "cudnn.benchmark": lambda: cudnn.benchmark,

@@ -53,7 +53,7 @@ _MAY_BE_NULL = ("worker_init_fn", "generator_seed", "epoch", "batch_size")
 
 
 class LoaderWatch:
-    """Sees which loader yields batches, what it yields, and which seed its workers got."""
+    """Tracks the loader that yields batches, its batches, and the seed of its workers."""
 
     def __init__(self, batches: int) -> None:
         self._batches = batches

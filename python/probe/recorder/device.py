@@ -216,7 +216,7 @@ class Device:
 
     def fetch(self, tokens: Sequence[Token | Copy]) -> list[Row | bytes | str | None]:
         """Returns the statistics or elements of `tokens` in order, or why there are none; waits for the device.
-        `None` if it lost them."""
+        `None` if the device lost them."""
         found: dict[Token | Copy, Row | bytes | str] = {}
         groups: dict[torch.device, list[Token | Copy]] = {}
         # A token may stand for several tensors.
