@@ -1,4 +1,5 @@
-//! Operators that run in the older way (`aclopCompileAndExecute`): inputs and outputs are told apart by the C signature.
+//! Operators executed through the older interface (`aclopCompileAndExecute`), whose C signature distinguishes inputs
+//! from outputs.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ wrappers! {
     OP_EXECUTE aclopExecuteV2;
 }
 
-/// Functions that tell what a description holds.
+/// Functions that read the contents of a description.
 struct Descriptions {
     dtype: unsafe extern "C" fn(*const c_void) -> i32,
     format: unsafe extern "C" fn(*const c_void) -> i32,
@@ -49,7 +50,7 @@ impl Descriptions {
         })
     }
 
-    /// A tensor of the older kind: its elements lie in row-major order from the start of its buffer.
+    /// Returns a tensor of the older kind: its elements lie in row-major order from the start of its buffer.
     ///
     /// # Safety
     /// Both are handles of CANN.
@@ -74,7 +75,7 @@ impl Descriptions {
     }
 }
 
-/// What a call names: the kind of operator, and its tensors.
+/// Arguments of a call: the kind of operator, and its tensors.
 struct Call {
     kind: *const c_char,
     inputs: (i32, *const *const c_void, *const *const c_void),
@@ -83,10 +84,10 @@ struct Call {
 }
 
 impl Call {
-    /// Begins to record it, where a step is recorded.
+    /// Begins to record the call, if a step is being recorded.
     ///
     /// # Safety
-    /// As CANN expects of the call itself.
+    /// The same conditions as for the call itself in CANN.
     unsafe fn begin(&self) -> Option<Open> {
         let recorded = control::is_recording() || graph::is_any_captured();
         if !recorded || !control::is_on_in_this_thread() || self.kind.is_null() {
@@ -100,7 +101,7 @@ impl Call {
             [(self.inputs, Role::Input), (self.outputs, Role::Output)]
         {
             for at in 0..usize::try_from(count).unwrap_or(0) {
-                // SAFETY: there are so many of both, as the caller vouches.
+                // SAFETY: the caller vouches for this many of both.
                 let (description, buffer) = unsafe { (descriptions.add(at).read(), buffers.add(at).read()) };
                 let argument = if description.is_null() || buffer.is_null() {
                     Argument::Absent
@@ -115,10 +116,10 @@ impl Call {
     }
 }
 
-/// The kind of an operator.
+/// Returns the kind of an operator.
 ///
 /// # Safety
-/// It is null, or a text that ends with a zero.
+/// It is null, or a zero-terminated text.
 unsafe fn name_of(kind: *const c_char) -> String {
     if kind.is_null() {
         return String::new();
@@ -127,7 +128,7 @@ unsafe fn name_of(kind: *const c_char) -> String {
     unsafe { CStr::from_ptr(kind) }.to_string_lossy().into_owned()
 }
 
-/// Functions that run an operator of the older kind; what they take between outputs and stream differs.
+/// Functions that execute an operator of the older kind; they differ in the parameters between outputs and stream.
 macro_rules! execute {
     ($($name:ident $wrapper:ident ($($rest:ident: $kind:ty),*);)*) => {
         $(#[unsafe(no_mangle)]

@@ -1,8 +1,9 @@
-//! Reads what a foreign call was given, without knowing its signature.
+//! Reads the arguments of a foreign call without knowing its signature.
 //!
-//! Every first function of an operator ends with `uint64_t *workspaceSize, aclOpExecutor **executor`. So the arguments end where
-//! two words next to one another point to memory of which the second has changed during the call, to something that is not null. What
-//! lies beyond are locals of the caller, which may hold the same handles and must not be taken for arguments.
+//! The first function of every operator ends with `uint64_t *workspaceSize, aclOpExecutor **executor`. So the
+//! arguments end where two adjacent words point to memory and the memory of the second has changed during the call,
+//! to something non-null. Words beyond are locals of the caller, which may hold the same handles and must not be
+//! taken for arguments.
 
 use std::sync::atomic::Ordering;
 
@@ -19,15 +20,16 @@ use crate::watch;
 #[cfg(feature = "record")]
 use crate::{device::Stream, graph, launch};
 
-/// Words of the caller's stack that are copied for the call: arguments beyond the registers. The longest operators known take about 40.
+/// Words of the caller's stack copied for the call: arguments beyond the registers. The longest known operators take
+/// about 40.
 const STACK_WORDS: usize = 128;
 /// The same for launches, which take four arguments, none of them on the stack.
 const LAUNCH_WORDS: usize = 16;
 
-/// Place of the executor among the arguments of a launch.
+/// Position of the executor among the arguments of a launch.
 const EXECUTOR: usize = 2;
 
-/// The registers that hold arguments, as the assembly has put them down.
+/// Registers that hold arguments, as stored by the assembly code.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Registers {
@@ -38,13 +40,13 @@ pub(crate) struct Registers {
 /// Arguments as they were passed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Words<'a> {
-    /// Whole numbers and pointers, from registers and then from the stack.
+    /// Integers and pointers, from registers and then from the stack.
     pub(crate) integers: &'a [u64],
-    /// The lower halves of the floating-point registers.
+    /// Lower halves of the floating-point registers.
     pub(crate) reals: &'a [u64],
 }
 
-/// A call that is under way. The assembly reads the first word.
+/// A call under way. The assembly code reads the first word.
 #[repr(C)]
 pub(crate) struct Call {
     /// Words of the stack to copy; an even number.
@@ -60,34 +62,35 @@ enum Stage {
     Launch,
 }
 
-/// A first function that is under way.
+/// A first function under way.
 struct Planned {
     function: &'static Function,
     integers: Vec<u64>,
     reals: [u64; 8],
     end: End,
-    /// Whether its launch will end a step.
+    /// True if its launch will end a step.
     ends_step: bool,
 }
 
-/// Where the arguments of a first function end.
+/// End of the arguments of a first function.
 enum End {
-    /// Nothing is kept of the call.
+    /// Not needed: nothing is kept of the call.
     Unwanted,
-    /// Behind so many words, as the table says and a call before has shown.
+    /// After this many words, according to the table, and confirmed by an earlier call.
     Known(usize),
-    /// Where what words point to changes: what each points to before the call, if it may point to an executor.
+    /// To be found by changes in memory: the word that each argument points to before the call, if it may point to an
+    /// executor.
     Sought(Vec<Option<u64>>),
 }
 
-/// What is done before a call: null where it is to go on by itself.
+/// Runs before a call; returns null if the call needs nothing afterwards.
 pub(crate) unsafe extern "C" fn before(
     slot: *const Slot,
     registers: *const Registers,
     stack: *const u64,
 ) -> *mut Call {
     let look = || {
-        // SAFETY: the assembly passes an entry of the table, and the registers in its own frame.
+        // SAFETY: the assembly code passes an entry of the table, and the registers in its own frame.
         let (slot, registers) = unsafe { (&*slot, &*registers) };
         begin(slot, registers, stack.addr())
     };
@@ -99,7 +102,7 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     let function = slot.function()?;
     let followed = handles::is_followed();
     let ends_step = control::ends_step("aclnn", &function.operator);
-    // Where nothing is followed nothing is recorded, and the ends of steps alone are counted.
+    // If handles are not followed nothing is recorded, and only the ends of steps are counted.
     if !followed && !ends_step {
         return None;
     }
@@ -113,7 +116,7 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     let known =
         function.roles.map(Roles::words).filter(|_| function.plans && function.fits.load(Ordering::Relaxed));
     let wanted = match known {
-        // An even number, and not none: that is a stack that cannot be read.
+        // An even number, and not zero: that means an unreadable stack.
         Some(end) => (end + 2).saturating_sub(INTEGERS).next_multiple_of(2).clamp(2, STACK_WORDS),
         None if function.plans => STACK_WORDS,
         None => LAUNCH_WORDS,
@@ -121,12 +124,12 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     let mut words = vec![0; wanted];
     let there = if thread.holds(stack, 8) {
         let count = thread.words_above(stack).min(wanted);
-        // SAFETY: so many words of the stack of this thread lie above the arguments.
+        // SAFETY: this many words of this thread's stack lie above the arguments.
         let above = unsafe { std::slice::from_raw_parts(stack as *const u64, count) };
         words[..count].copy_from_slice(above);
         count
     } else {
-        // Another stack than the thread's: a coroutine, or one for signals.
+        // Not the thread's own stack: a coroutine's, or one for signals.
         memory::read(stack, &mut words)
     };
     words.truncate(there - there % 2);
@@ -173,9 +176,9 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     Some(Call { copied, stage })
 }
 
-/// What is done after a call that returned `result`.
+/// Runs after a call that returned `result`.
 pub(crate) unsafe extern "C" fn after(call: *mut Call, result: u64) {
-    // SAFETY: `before` made it from a box, and the assembly hands it back once.
+    // SAFETY: `before` created it from a box, and the assembly code hands it back once.
     let call = unsafe { Box::from_raw(call) };
     // The result is a C int: the lower half of the register.
     let succeeded = result.trailing_zeros() >= 32;
@@ -204,9 +207,9 @@ pub(crate) unsafe extern "C" fn after(call: *mut Call, result: u64) {
 }
 
 impl Planned {
-    /// Keeps what the call was given under the executor that it made.
+    /// Stores the arguments of the call under the executor that it created.
     fn finish(&self) {
-        // Handles were not followed all the time.
+        // Handles were not followed the whole time.
         if matches!(self.end, End::Unwanted) || !handles::is_followed() {
             return;
         }
@@ -219,7 +222,7 @@ impl Planned {
         plan::keep(executor, Plan::read(self.function, &words, end));
     }
 
-    /// Number of the words that are arguments, and the executor.
+    /// Returns the number of words that are arguments, and the executor.
     fn end(&self, thread: Stack) -> Option<(usize, u64)> {
         let executor =
             |end: usize| memory::word(thread, *self.integers.get(end + 1)?).filter(|&now| now != 0);
@@ -238,7 +241,7 @@ impl Planned {
         if let Some((end, _)) = sought {
             self.function.words.store(end, Ordering::Relaxed);
         }
-        // Nothing changes where an executor lies at the address of the one before, in the same variable.
+        // Nothing changes if an executor lies at the address of the previous one, in the same variable.
         sought.or_else(|| {
             let end = self.function.words.load(Ordering::Relaxed);
             before.get(end.checked_add(1)?).copied().flatten()?;

@@ -1,7 +1,8 @@
-//! What the program may say: where steps begin and end, what it is doing, that it ends. And whether anything is recorded now.
+//! Lets the program control the recording: it marks where steps begin and end, its current scope, and its end. Also
+//! decides whether anything is recorded now.
 //!
-//! The functions are C, so that any program can call them by name: `dlsym(RTLD_DEFAULT, "probe_agent_begin_step")`. The Python
-//! package does.
+//! The functions are C, so that any program can call them by name, as the Python package does:
+//! `dlsym(RTLD_DEFAULT, "probe_agent_begin_step")`.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char};
@@ -14,15 +15,15 @@ use crate::{handles, links, notes, plan, watch};
 #[cfg(feature = "record")]
 use crate::{dump, graph, launch, settings::Settings, writer};
 
-/// Version of the functions below; programs that know another leave them alone.
+/// Version of the functions below; programs that know a different one do not call them.
 const VERSION: u32 = 1;
 
-/// Where in a program an operator was called.
+/// Place in a program from which an operator was called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scope {
-    /// The function of the framework, such as `Functional.gelu.1.forward`; empty where it is not known.
+    /// Function of the framework, such as `Functional.gelu.1.forward`; empty if unknown.
     pub(crate) op: Box<str>,
-    /// The call of a module, such as `Module.layers.0.mlp.MLP.forward.0`.
+    /// Module call, such as `Module.layers.0.mlp.MLP.forward.0`.
     pub(crate) module: Box<str>,
 }
 
@@ -31,32 +32,35 @@ thread_local! {
     static MUTED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What threads are doing that other threads plan the operators of: each with its number, in the order in which they began.
+/// Scopes of threads whose operators are planned by other threads: each with its thread, in the order in which they
+/// began.
 static SHARED: Mutex<Vec<(libc::pthread_t, Option<Arc<Scope>>)>> = Mutex::new(Vec::new());
 
-/// Waits until what was given to the queue so far is planned; null where operators are planned by the thread that calls them.
+/// Waits until everything given to the queue so far is planned; null if operators are planned by the thread that
+/// calls them.
 static DRAIN: AtomicUsize = AtomicUsize::new(0);
 
-/// Name of the thread that the queue of `torch_npu` is worked off by.
+/// Name of the thread that processes the queue of `torch_npu`.
 const QUEUE_THREAD: &CStr = c"acl_thread";
 
-/// Whether a step is being recorded.
+/// True while a step is being recorded.
 static RECORDING: AtomicBool = AtomicBool::new(false);
-/// Whether what is planned now may be launched in a step that is recorded.
+/// True if an operator planned now may be launched in a recorded step.
 static PLANNING: AtomicBool = AtomicBool::new(false);
 
-/// Where the recording of this process stands.
+/// State of this process's recording.
 #[derive(Debug)]
 struct State {
-    /// The step that runs.
+    /// The current step.
     step: u64,
-    /// Whether a step is under way: begun and not ended.
+    /// True while a step is under way: begun and not ended.
     in_step: bool,
-    /// Whether nothing is recorded any more, in this process.
+    /// True once nothing is recorded any more in this process.
     over: bool,
-    /// Whether the program says where steps begin and end.
+    /// True if the program marks where steps begin and end.
     told: bool,
-    /// Launches that will end a step, and are planned and not made yet: so many steps the queue of `torch_npu` is ahead.
+    /// Launches that will end a step and are planned but not made yet: the queue of `torch_npu` is this many steps
+    /// ahead.
     ahead: u64,
     process: i32,
 }
@@ -68,22 +72,22 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a step is being recorded.
+/// Returns true while a step is being recorded.
 pub(crate) fn is_recording() -> bool {
     RECORDING.load(Ordering::Acquire)
 }
 
-/// Whether what is planned now may be launched in a step that is recorded.
+/// Returns true if an operator planned now may be launched in a recorded step.
 pub(crate) fn is_planning() -> bool {
     PLANNING.load(Ordering::Acquire)
 }
 
-/// Whether calls of this thread are looked at.
+/// Returns true if calls of this thread are observed.
 pub(crate) fn is_on_in_this_thread() -> bool {
     MUTED.get() == 0
 }
 
-/// What this thread is doing, or the one whose operators it plans.
+/// Returns the scope of this thread, or of the one whose operators it plans.
 pub(crate) fn scope() -> Option<Arc<Scope>> {
     let own = SCOPES.with_borrow(|scopes| scopes.last().cloned().flatten());
     if own.is_some() || DRAIN.load(Ordering::Acquire) == 0 || !is_queue_thread() {
@@ -91,16 +95,16 @@ pub(crate) fn scope() -> Option<Arc<Scope>> {
     }
     let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     let (thread, last) = shared.last()?;
-    // Of two threads that are at work, either may have called it.
+    // If two threads are at work, either may have called it.
     shared.iter().all(|(other, _)| other == thread).then(|| last.clone()).flatten()
 }
 
-/// Whether this thread works off the queue of `torch_npu`.
+/// Returns true if this thread processes the queue of `torch_npu`.
 fn is_queue_thread() -> bool {
     thread_local!(static KNOWN: Cell<Option<bool>> = const { Cell::new(None) });
     KNOWN.get().unwrap_or_else(|| {
         let mut name = [0_u8; 16];
-        // SAFETY: it writes at most so many bytes, the last of which is a zero.
+        // SAFETY: it writes at most this many bytes, the last of which is a zero.
         unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
         let is = CStr::from_bytes_until_nul(&name) == Ok(QUEUE_THREAD);
         KNOWN.set(Some(is));
@@ -108,30 +112,30 @@ fn is_queue_thread() -> bool {
     })
 }
 
-/// Changes what is shared, once everything that was called before is planned.
+/// Changes the shared scopes, once everything that was called before is planned.
 fn share(change: impl FnOnce(&mut Vec<(libc::pthread_t, Option<Arc<Scope>>)>, libc::pthread_t)) {
     let drain = DRAIN.load(Ordering::Acquire);
     if drain == 0 {
         return;
     }
-    // SAFETY: what `probe_agent_share_scopes` was given, which stays.
+    // SAFETY: the function passed to `probe_agent_share_scopes`, which stays loaded.
     unsafe { std::mem::transmute::<usize, extern "C" fn()>(drain)() };
-    // SAFETY: no condition.
+    // SAFETY: no preconditions.
     let thread = unsafe { libc::pthread_self() };
     change(&mut SHARED.lock().unwrap_or_else(PoisonError::into_inner), thread);
 }
 
-/// Brings switches in line with the state.
+/// Updates the switches to match the state.
 fn settle(state: &State) {
     let over = state.over || GIVEN_UP.load(Ordering::Acquire);
     let wanted = state.in_step && !over && wants(state.step);
     let recording = wanted && !dumps();
     let goes_on = goes_on(state);
-    // Programs that keep their handles are followed while steps are still to come. So is everything where nobody sees the launch that ends
-    // a step being planned.
+    // Programs that keep their handles are followed while steps are still to come. So is everything if the launch
+    // that ends a step is not seen being planned.
     let ahead = goes_on && !dumps() && (!plan::is_torch_npu() || ends_unplanned());
-    // What is planned now is launched after everything that the queue holds, which may be several steps later; and one step more, where other
-    // threads plan beside the one that ends it.
+    // An operator planned now is launched after everything in the queue, which may be several steps later; and one
+    // step more, if other threads plan beside the one that ends it.
     let counts = goes_on && counts_launches();
     let borders =
         counts && !dumps() && (ends_unplanned() || wants_any(state.step + 1, state.step + 1 + state.ahead));
@@ -156,51 +160,52 @@ fn settle(state: &State) {
     }
 }
 
-/// Whether steps are still to come that may be recorded.
+/// Returns true if steps that may be recorded are still to come.
 fn goes_on(state: &State) -> bool {
     let over = state.over || GIVEN_UP.load(Ordering::Acquire);
     !over && last().is_none_or(|last| state.step <= last)
 }
 
-/// Whether anything is recorded by this process, now or in a step that is still to come.
+/// Returns true if this process records anything, now or in a later step.
 #[cfg(feature = "record")]
 pub(crate) fn has_steps_to_come() -> bool {
     let state = state();
-    // SAFETY: no condition.
+    // SAFETY: no preconditions.
     state.process == unsafe { libc::getpid() } && goes_on(&state)
 }
 
-/// Whether launches are.
+/// Returns true if launches are recorded, now or in a later step.
 #[cfg(feature = "record")]
 pub(crate) fn will_record() -> bool {
     !dumps() && has_steps_to_come()
 }
 
-/// Brings switches in line with what has changed elsewhere: a capture has begun or ended, or the program is seen to run on `torch_npu`.
+/// Updates the switches after a change elsewhere: a capture has begun or ended, or the program was found to run on
+/// `torch_npu`.
 pub(crate) fn resettle() {
     settle(&state());
 }
 
-/// Whether CANN's own dumps are taken in place of launches.
+/// Returns true if CANN's own dumps are recorded instead of launches.
 #[cfg(feature = "record")]
 fn dumps() -> bool {
     Settings::dumps()
 }
 
-/// Whether launches end steps.
+/// Returns true if launches end steps.
 #[cfg(feature = "record")]
 pub(crate) fn counts_launches() -> bool {
     Settings::get().is_some_and(Settings::counts_launches)
 }
 
-/// Whether steps end with an operator of the older kind, which is not planned before it is launched.
+/// Returns true if steps end with an operator of the older kind, which is not planned before it is launched.
 #[cfg(feature = "record")]
 fn ends_unplanned() -> bool {
     Settings::get()
         .is_some_and(|settings| settings.step_on.as_deref().is_some_and(|name| name.starts_with("aclop")))
 }
 
-/// Whether a graph is being captured.
+/// Returns true if a graph is being captured.
 #[cfg(feature = "record")]
 fn captures() -> bool {
     graph::is_any_captured()
@@ -231,7 +236,7 @@ fn wants(step: u64) -> bool {
     Settings::get().is_some_and(|settings| settings.steps.contains(step))
 }
 
-/// Whether any step from `first` to `last` is to be recorded.
+/// Returns true if any step from `first` to `last` is to be recorded.
 #[cfg(feature = "record")]
 fn wants_any(first: u64, last: u64) -> bool {
     Settings::get().is_some_and(|settings| settings.steps.meets(first, last))
@@ -257,7 +262,7 @@ const fn last() -> Option<u64> {
     None
 }
 
-/// When the library is loaded.
+/// Runs when the library is loaded.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOADED: extern "C" fn() = loaded;
@@ -270,15 +275,15 @@ extern "C" fn loaded() {
     if Settings::get().is_some() {
         let mut state = state();
         (state.over, state.in_step) = (false, true);
-        // SAFETY: no condition.
+        // SAFETY: no preconditions.
         state.process = unsafe { libc::getpid() };
         settle(&state);
     }
 }
 
-/// In a process that was forked off: its parent records, unless that has not begun.
+/// Runs in a forked process: its parent records, unless it has not begun.
 extern "C" fn forked() {
-    // A lock that another thread held stays locked here for good.
+    // A lock held by another thread stays locked here forever.
     let Ok(mut state) = STATE.try_lock() else {
         RECORDING.store(false, Ordering::Release);
         WATCHING.store(0, Ordering::Release);
@@ -286,9 +291,9 @@ extern "C" fn forked() {
     };
     #[cfg(feature = "record")]
     if !writer::has_begun() && !dump::has_begun() {
-        // SAFETY: no condition.
+        // SAFETY: no preconditions.
         state.process = unsafe { libc::getpid() };
-        // The queue is the parent's.
+        // The queue belongs to the parent.
         state.ahead = 0;
         return;
     }
@@ -298,7 +303,7 @@ extern "C" fn forked() {
     WATCHING.store(0, Ordering::Release);
 }
 
-/// Whether the launch of an operator ends a step; `kind` is `aclnn` or `aclop`.
+/// Returns true if the launch of an operator ends a step; `kind` is `aclnn` or `aclop`.
 #[cfg(feature = "record")]
 pub(crate) fn ends_step(kind: &str, operator: &str) -> bool {
     Settings::get().is_some_and(|settings| settings.ends_step(kind, operator)) && is_on_in_this_thread()
@@ -309,10 +314,11 @@ pub(crate) const fn ends_step(_: &str, _: &str) -> bool {
     false
 }
 
-/// A launch that will end a step has been planned: what this thread plans from now on belongs to a later step.
+/// Notes that a launch that will end a step was planned: operators planned by this thread from now on belong to a
+/// later step.
 pub(crate) fn step_end_planned() {
     let mut state = state();
-    // In a graph it ends steps as often as that runs.
+    // In a graph it ends a step at every replay.
     if state.over || state.told || captures() {
         return;
     }
@@ -320,7 +326,7 @@ pub(crate) fn step_end_planned() {
     settle(&state);
 }
 
-/// A launch that was to end the step that runs has been made, or has failed.
+/// Notes that a launch that was to end the current step was made, or has failed.
 #[cfg(feature = "record")]
 pub(crate) fn step_end_launched(succeeded: bool) {
     let mut state = state();
@@ -330,13 +336,13 @@ pub(crate) fn step_end_launched(succeeded: bool) {
     }
 }
 
-/// A graph has run that holds launches that end a step: it ends one.
+/// Ends a step, since a graph has run that contains launches that end one.
 #[cfg(feature = "record")]
 pub(crate) fn step_end_replayed() {
     end_counted(&mut state());
 }
 
-/// Ends the step that runs, and begins the next.
+/// Ends the current step and begins the next.
 #[cfg(feature = "record")]
 fn end_counted(state: &mut State) {
     if state.over || state.told {
@@ -348,7 +354,7 @@ fn end_counted(state: &mut State) {
     settle(state);
 }
 
-/// The number of the step that runs.
+/// Returns the number of the current step.
 #[cfg(feature = "record")]
 pub(crate) fn step() -> u64 {
     state().step
@@ -380,20 +386,21 @@ fn close(state: &mut State) {
     }
 }
 
-/// Called when the process ends, before CANN takes itself down.
+/// Called when the process ends, before CANN shuts down.
 #[cfg(feature = "record")]
 pub(crate) extern "C" fn process_ends() {
     let mut state = state();
-    // SAFETY: no condition.
+    // SAFETY: no preconditions.
     if state.process == unsafe { libc::getpid() } {
         close(&mut state);
     }
 }
 
-/// Whether recording was given up.
+/// True if recording was given up.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
-/// Nothing is recorded any more, and why was said. Takes no lock: who calls it may be waited for by one who holds it.
+/// Stops recording; the reason was already reported. Takes no lock: a thread that holds one may be waiting for the
+/// caller.
 #[cfg(feature = "record")]
 pub(crate) fn give_up() {
     GIVEN_UP.store(true, Ordering::Release);
@@ -402,13 +409,13 @@ pub(crate) fn give_up() {
     WATCHING.store(0, Ordering::Release);
 }
 
-/// Version of these functions.
+/// Returns the version of these functions.
 #[unsafe(no_mangle)]
 extern "C" fn probe_agent_version() -> u32 {
     VERSION
 }
 
-/// The program says from now on where steps begin and end; until it does, nothing is recorded.
+/// Lets the program mark from now on where steps begin and end; until it does, nothing is recorded.
 #[unsafe(no_mangle)]
 extern "C" fn probe_agent_hold() {
     let mut state = state();
@@ -418,7 +425,7 @@ extern "C" fn probe_agent_hold() {
     }
 }
 
-/// A step begins. Whatever was given to streams before should have reached them.
+/// Begins a step. Everything given to streams before should have reached them.
 #[unsafe(no_mangle)]
 extern "C" fn probe_agent_begin_step(step: u64) {
     let mut state = state();
@@ -427,7 +434,7 @@ extern "C" fn probe_agent_begin_step(step: u64) {
     settle(&state);
 }
 
-/// The step ends.
+/// Ends the step.
 #[unsafe(no_mangle)]
 extern "C" fn probe_agent_end_step() {
     let mut state = state();
@@ -435,22 +442,22 @@ extern "C" fn probe_agent_end_step() {
     settle(&state);
 }
 
-/// Whether a step of this number would be recorded.
+/// Returns true if a step of this number would be recorded.
 #[unsafe(no_mangle)]
 extern "C" fn probe_agent_wants_step(step: u64) -> bool {
     !state().over && wants(step)
 }
 
-/// Writes what is left, and ends the recording.
+/// Writes the remaining records, and ends the recording.
 #[unsafe(no_mangle)]
 extern "C" fn probe_agent_close() {
     close(&mut state());
 }
 
-/// This thread begins something that its operators are attributed to: `op` and `module` are texts or null.
+/// Begins a scope on this thread that its operators are attributed to: `op` and `module` are texts or null.
 ///
 /// # Safety
-/// Both are null or texts that end with a zero.
+/// Both are null or zero-terminated texts.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn probe_agent_enter(op: *const c_char, module: *const c_char) {
     let text = |text: *const c_char| {
@@ -465,7 +472,7 @@ unsafe extern "C" fn probe_agent_enter(op: *const c_char, module: *const c_char)
     SCOPES.with_borrow_mut(|scopes| scopes.push(scope));
 }
 
-/// It has ended.
+/// Ends the scope entered last.
 #[unsafe(no_mangle)]
 extern "C" fn probe_agent_leave() {
     share(|shared, thread| {
@@ -476,15 +483,16 @@ extern "C" fn probe_agent_leave() {
     SCOPES.with_borrow_mut(Vec::pop);
 }
 
-/// Operators are planned by another thread from now on (`TASK_QUEUE_ENABLE=2` of `torch_npu`): they are attributed to what the threads that call them are doing.
-/// `drain` waits until everything that was called so far is planned; null ends it.
+/// Declares that another thread plans operators from now on (`TASK_QUEUE_ENABLE=2` of `torch_npu`): they are
+/// attributed to the scopes of the threads that call them. `drain` waits until everything called so far is planned;
+/// null ends this.
 #[unsafe(no_mangle)]
 extern "C" fn probe_agent_share_scopes(drain: Option<extern "C" fn()>) {
     DRAIN.store(drain.map_or(0, |drain| drain as usize), Ordering::Release);
     SHARED.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-/// Operators of this thread are not recorded until [`probe_agent_unmute`] is called as often.
+/// Stops recording operators of this thread until [`probe_agent_unmute`] is called as often.
 #[unsafe(no_mangle)]
 extern "C" fn probe_agent_mute() {
     MUTED.set(MUTED.get() + 1);
@@ -496,17 +504,18 @@ extern "C" fn probe_agent_unmute() {
     MUTED.set(MUTED.get().saturating_sub(1));
 }
 
-/// Tells `watcher` of every launch, or nobody where it is null.
+/// Reports every launch to `watcher`, or to nobody if it is null.
 #[unsafe(no_mangle)]
 extern "C" fn probe_agent_watch(watcher: Option<watch::Watcher>) {
     watch::set(watcher);
     settle(&state());
 }
 
-/// What was found and counted, as JSON, into `target` of so many bytes. Returns how many it takes, with the zero at its end.
+/// Writes the findings and counts as JSON to `target`, which has `room` bytes. Returns the number of bytes needed,
+/// including the final zero.
 ///
 /// # Safety
-/// So many bytes may be written to `target`.
+/// `room` bytes may be written to `target`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn probe_agent_report(target: *mut c_char, room: usize) -> usize {
     let text = report();

@@ -1,4 +1,4 @@
-//! The runtime of CANN, as far as recording needs it: copies, events, pinned memory.
+//! The subset of CANN's runtime that recording needs: copies, events, pinned memory.
 
 use std::ffi::{CStr, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -10,15 +10,15 @@ use crate::symbols::{self, Address};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Stream(pub(crate) u64);
 
-/// A mark in a stream.
+/// An event recorded in a stream.
 #[derive(Debug)]
 pub(crate) struct Event(usize);
 
-/// The context of a thread, which stands for its device.
+/// The context of a thread, which identifies its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Context(usize);
 
-/// Marks that can be waited for.
+/// Flag for events that can be waited for.
 const EVENT_SYNC: u32 = 1;
 const DEVICE_TO_HOST: i32 = 2;
 
@@ -52,7 +52,7 @@ fn find(names: &[&CStr]) -> Result<Address, String> {
     names.iter().find_map(|name| symbols::of_cann(name)).ok_or_else(|| format!("CANN has no {first}"))
 }
 
-/// A function of the runtime, of the type that CANN's headers give it.
+/// Returns a function of the runtime, with the type given by CANN's headers.
 macro_rules! function {
     ($kind:ty, $($name:literal),+) => {{
         let found = find(&[$($name),+])?;
@@ -62,7 +62,7 @@ macro_rules! function {
 }
 
 impl Runtime {
-    /// The runtime of this process, or the name of what is missing.
+    /// Returns the runtime of this process, or the name of the missing function.
     pub(crate) fn get() -> Result<&'static Self, &'static str> {
         static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
         RUNTIME.get_or_init(Self::find).as_ref().map_err(String::as_str)
@@ -83,7 +83,7 @@ impl Runtime {
         })
     }
 
-    /// Memory that devices write to while the host goes on; never given back.
+    /// Allocates memory that devices write to while the host goes on; never freed.
     pub(crate) fn pinned(&self, bytes: usize) -> Result<*mut u8, Status> {
         let mut address = std::ptr::null_mut();
         // SAFETY: it writes an address.
@@ -91,16 +91,16 @@ impl Runtime {
         if status == 0 && !address.is_null() { Ok(address.cast()) } else { Err(status) }
     }
 
-    /// Copies from the device, when the stream gets there.
+    /// Copies from the device once the stream reaches this point.
     ///
     /// # Safety
-    /// `bytes` may be written to `target` until the stream has got there.
+    /// `bytes` may be written to `target` until the stream has reached that point.
     pub(crate) unsafe fn copy(&self, target: *mut u8, source: usize, bytes: usize, stream: Stream) -> Status {
         // SAFETY: as the caller vouches; CANN checks the source.
         unsafe { (self.copy)(target.cast(), bytes, source as *const c_void, bytes, DEVICE_TO_HOST, stream.0) }
     }
 
-    /// Puts a mark into a stream.
+    /// Records an event in a stream.
     pub(crate) fn mark(&self, stream: Stream) -> Result<Event, Status> {
         let kept = self.events.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let event = if let Some(event) = kept {
@@ -120,7 +120,7 @@ impl Runtime {
         }
     }
 
-    /// Waits until a stream has reached the mark, which is used again.
+    /// Waits until a stream has reached the event, which is then reused.
     pub(crate) fn wait(&self, event: Event) -> Status {
         // SAFETY: an event of this runtime.
         let status = unsafe { (self.wait_event)(event.0) };
@@ -128,13 +128,13 @@ impl Runtime {
         status
     }
 
-    /// Waits until the device of this thread has done everything.
+    /// Waits until the device of this thread has finished all work.
     pub(crate) fn finish(&self) -> Status {
-        // SAFETY: no condition.
+        // SAFETY: no preconditions.
         unsafe { (self.finish)() }
     }
 
-    /// The context of this thread.
+    /// Returns the context of this thread.
     pub(crate) fn context(&self) -> Context {
         let mut context = 0;
         // SAFETY: it writes a handle; a thread without one leaves 0.
@@ -142,7 +142,7 @@ impl Runtime {
         Context(context)
     }
 
-    /// This thread works for another's device from now on.
+    /// Makes this thread work for another thread's device from now on.
     pub(crate) fn enter(&self, context: Context) {
         if context.0 != 0 {
             // SAFETY: a context of this runtime.
@@ -150,7 +150,7 @@ impl Runtime {
         }
     }
 
-    /// Number of the device of this thread.
+    /// Returns the device number of this thread.
     pub(crate) fn device(&self) -> i32 {
         let mut device = 0;
         // SAFETY: it writes a number.
@@ -159,7 +159,7 @@ impl Runtime {
     }
 }
 
-/// Name of the hardware, as CANN calls it; empty where it does not say.
+/// Returns CANN's name of the hardware; empty if it does not tell.
 pub(crate) fn name() -> String {
     type Name = unsafe extern "C" fn() -> *const std::ffi::c_char;
     let Some(found) = symbols::of_cann(c"aclrtGetSocName") else { return String::new() };
@@ -172,7 +172,7 @@ pub(crate) fn name() -> String {
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }
 
-/// The same for people.
+/// Returns the name for messages.
 pub(crate) fn named() -> String {
     match name() {
         name if name.is_empty() => "a device without a name".to_owned(),
@@ -180,7 +180,7 @@ pub(crate) fn named() -> String {
     }
 }
 
-/// Number of devices that this process sees.
+/// Returns the number of devices visible to this process.
 pub(crate) fn count() -> u32 {
     type Count = unsafe extern "C" fn(*mut u32) -> Status;
     let Some(found) = symbols::of_cann(c"aclrtGetDeviceCount") else { return 0 };

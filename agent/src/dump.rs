@@ -1,8 +1,10 @@
-//! CANN's own dumps, received in the process: the runtime calls back with pieces of files instead of writing them.
+//! CANN's own dumps, received in the process: the runtime passes pieces of files to a callback instead of writing
+//! them.
 //!
-//! A step that is recorded begins with `aclmdlInitDump`, `acldumpRegCallback` and `aclmdlSetDump`, and ends with
-//! `acldumpUnregCallback` and `aclmdlFinalizeDump`, once the device is idle. The configured path is the folder of the part, so that each
-//! piece says which step it is of, however late it comes; and what the runtime writes itself all the same lies in the same place.
+//! A recorded step begins with `aclmdlInitDump`, `acldumpRegCallback` and `aclmdlSetDump`, and ends with
+//! `acldumpUnregCallback` and `aclmdlFinalizeDump`, once the device is idle. The configured path is the folder of the
+//! part, so each piece tells its step, however late it comes, and files that the runtime writes itself end up in the
+//! same place.
 
 use std::ffi::{CString, c_char};
 use std::path::Path;
@@ -24,14 +26,14 @@ wrappers! {
     FINALISE aclFinalize;
 }
 
-/// How long the end of a step waits for files under way while nothing comes of them.
+/// Longest wait at the end of a step for unfinished files that receive no more pieces.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often it looks.
+/// Interval between checks.
 const LOOK: Duration = Duration::from_millis(5);
 
 type Callback = unsafe extern "C" fn(*const u8, i32) -> i32;
 
-/// Functions of the runtime that dumps take.
+/// Functions of the runtime needed for dumps.
 #[derive(Debug, Clone, Copy)]
 struct Functions {
     initialise: unsafe extern "C" fn() -> Status,
@@ -64,15 +66,15 @@ impl Functions {
     }
 }
 
-/// Where the dumps of this process stand.
+/// State of this process's dumps.
 struct State {
-    /// Whether the program has initialised CANN, and not ended it.
+    /// True if the program has initialised CANN and not finalised it.
     ready: bool,
-    /// The step that is to be dumped.
+    /// Step to be dumped.
     wanted: Option<u64>,
-    /// The step that is being dumped.
+    /// Step being dumped.
     running: Option<(u64, Functions)>,
-    /// Files of each step.
+    /// Number of files of each step.
     steps: Vec<(u64, u64)>,
 }
 
@@ -80,13 +82,13 @@ static STATE: Mutex<State> =
     Mutex::new(State { ready: false, wanted: None, running: None, steps: Vec::new() });
 static FILES: Mutex<Option<CannFiles>> = Mutex::new(None);
 static BEGUN: AtomicBool = AtomicBool::new(false);
-/// The program has ended CANN, and with it a recording that had steps to come.
+/// True if the program has finalised CANN, and with it a recording that had steps to come.
 static CUT_SHORT: AtomicBool = AtomicBool::new(false);
-/// Nothing is taken any more, and why was said.
+/// True once no more pieces are accepted; the reason was reported.
 static STOPPED: AtomicBool = AtomicBool::new(false);
-/// Pieces that came, by which it is seen that some still come.
+/// Number of pieces received, which shows whether more are still coming.
 static PIECES: AtomicU64 = AtomicU64::new(0);
-/// Files that are complete.
+/// Number of complete files.
 static COMPLETE: AtomicU64 = AtomicU64::new(0);
 
 fn state() -> MutexGuard<'static, State> {
@@ -97,21 +99,21 @@ fn files() -> MutexGuard<'static, Option<CannFiles>> {
     FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Dumps this step from now on, or none.
+/// Sets the step to dump from now on, or none.
 pub(crate) fn want(step: Option<u64>) {
     let mut state = state();
     state.wanted = step;
     state.settle();
 }
 
-/// The runtime is there, or will be gone.
+/// Notes that the runtime is initialised, or is about to be finalised.
 fn ready(ready: bool) {
     let mut state = state();
     state.ready = ready;
     state.settle();
 }
 
-/// Says what was received, when nothing more will be.
+/// Reports what was received, once nothing more will be.
 pub(crate) fn close() {
     let mut state = state();
     state.wanted = None;
@@ -132,7 +134,7 @@ pub(crate) fn close() {
     }
 }
 
-/// Whether the program has initialised CANN: a process that is forked off has no device of its own.
+/// Returns true if the program has initialised CANN: a forked process has no device of its own.
 pub(crate) fn has_begun() -> bool {
     BEGUN.load(Ordering::Acquire)
 }
@@ -156,7 +158,7 @@ impl State {
         let settings = Settings::get().ok_or("it was not asked for")?;
         let functions = Functions::find()?;
         let folder = begin_part(&settings.output, step).map_err(|error| error.to_string())?;
-        // SAFETY: the runtime is initialised, and the order is that of its documents.
+        // SAFETY: the runtime is initialised, and the order is the documented one.
         let status = unsafe { (functions.initialise)() };
         if status != 0 {
             return Err(format!(
@@ -169,7 +171,7 @@ impl State {
             let configuration = configure(&folder)?;
             let path = CString::new(configuration.as_os_str().as_encoded_bytes())
                 .map_err(|error| error.to_string())?;
-            // SAFETY: the path of a file, a text that ends with a zero.
+            // SAFETY: the path of a file, a zero-terminated text.
             status = ("aclmdlSetDump", unsafe { (functions.configure)(path.as_ptr()) });
             _ = std::fs::remove_file(configuration);
         }
@@ -186,7 +188,7 @@ impl State {
     }
 
     fn end(&mut self, step: u64, functions: Functions) {
-        // SAFETY: as for the beginning; a device that fails says so to the program as well.
+        // SAFETY: as at the beginning; a device that fails reports that to the program as well.
         unsafe { (functions.synchronise)() };
         wait_for_files();
         // SAFETY: as above.
@@ -217,7 +219,7 @@ fn begin_part(output: &Path, step: u64) -> Result<std::path::PathBuf, CaptureErr
     files.as_mut().map_or_else(|| Ok(output.to_path_buf()), |files| files.begin(step, settings::rank()))
 }
 
-/// Writes what the runtime is to dump, and says where.
+/// Writes the runtime's dump configuration, and returns its path.
 fn configure(folder: &Path) -> Result<std::path::PathBuf, String> {
     let path = folder.join(".acl_dump.json");
     let dump = serde_json::json!({"dump": {"dump_list": [], "dump_path": folder, "dump_mode": "all", "dump_op_switch": "on"}});
@@ -225,7 +227,7 @@ fn configure(folder: &Path) -> Result<std::path::PathBuf, String> {
     Ok(path)
 }
 
-/// Pieces may still come when the device is idle: they are sent by threads of the runtime.
+/// Waits for pieces that may still come when the device is idle: threads of the runtime send them.
 fn wait_for_files() {
     let (mut seen, mut since) = (PIECES.load(Ordering::Acquire), Instant::now());
     while since.elapsed() < PATIENCE && files().as_ref().is_some_and(|files| !files.unfinished().is_empty()) {
@@ -237,22 +239,22 @@ fn wait_for_files() {
     }
 }
 
-/// Takes nothing more. Called by threads of the runtime, which cannot end its dumps.
+/// Stops accepting pieces. Called by threads of the runtime, which cannot end its dumps.
 fn stop(why: &str) {
     if !STOPPED.swap(true, Ordering::AcqRel) {
         notes::say(&format!("recording has stopped: {why}"));
     }
 }
 
-/// What the runtime calls with a piece of a file.
+/// Callback of the runtime, which passes a piece of a file.
 unsafe extern "C" fn receive(chunk: *const u8, length: i32) -> i32 {
     PIECES.fetch_add(1, Ordering::AcqRel);
     notes::guarded("a piece of a dump", || {
         let Some(length) = usize::try_from(length).ok().filter(|_| !chunk.is_null()) else { return };
-        // SAFETY: the runtime vouches for so many bytes for as long as the call lasts.
+        // SAFETY: the runtime vouches for this many bytes for the duration of the call.
         take(unsafe { std::slice::from_raw_parts(chunk, length) });
     });
-    // Nothing that goes wrong here is the program's affair.
+    // Failures here must not affect the program.
     0
 }
 
@@ -304,8 +306,8 @@ pub(crate) unsafe extern "C" fn aclInit(configuration: *const c_char) -> Status 
     }
     if status == 0 && Settings::dumps() {
         notes::guarded("aclInit", || {
-            // Functions that are registered later run earlier: CANN, which was there before, is still there.
-            // SAFETY: a function without conditions, in a library that is never unloaded.
+            // Functions registered later run earlier: CANN, which registered before, is still there.
+            // SAFETY: a function without preconditions, in a library that is never unloaded.
             unsafe { libc::atexit(control::process_ends) };
             BEGUN.store(true, Ordering::Release);
             ready(true);
@@ -317,7 +319,7 @@ pub(crate) unsafe extern "C" fn aclInit(configuration: *const c_char) -> Status 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn aclFinalize() -> Status {
     type Finalise = unsafe extern "C" fn() -> Status;
-    // What was recorded is still on its way to the host.
+    // Recorded data is still on its way to the host.
     notes::guarded("aclFinalize", || {
         if control::has_steps_to_come() {
             CUT_SHORT.store(true, Ordering::Release);

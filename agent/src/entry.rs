@@ -1,8 +1,9 @@
-//! How calls get in: stubs, and the table that says what stands behind each.
+//! Entry of intercepted calls: stubs, and the table of the functions behind them.
 //!
-//! The stubs are part of the library's code, so that none is ever written: memory is never writable and executable, and kernels
-//! that refuse to make code at run time have nothing to refuse. A stub is given out by [`instead`] when the program looks up
-//! a function; there are [`STUBS`], and whoever asks beyond that gets the function itself, which is counted.
+//! The stubs are part of the library's code, so none is ever written: memory is never writable and executable at
+//! once, and kernels that forbid run-time code generation have nothing to forbid. [`instead`] hands out a stub when
+//! the program looks up a function; there are [`STUBS`], and lookups beyond that get the function itself, which is
+//! counted.
 
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
@@ -25,15 +26,16 @@ pub(crate) use aarch64::INTEGERS;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::INTEGERS;
 
-/// Functions that can be stood in front of: two for each operator. CANN 8.3 has about 1,000 operators of which `torch_npu` asks for 903.
+/// Most functions that can be intercepted: two for each operator. CANN 8.3 has about 1,000 operators, of which
+/// `torch_npu` looks up 903.
 pub(crate) const STUBS: usize = 4096;
-/// Bytes of a stub.
+/// Size of a stub in bytes.
 const STUB: usize = 16;
 
-/// Whether calls are looked at. Anything but 0 sends them through [`before`](crate::call::before).
+/// Nonzero if calls are observed: sends them through [`before`](crate::call::before).
 pub(crate) static WATCHING: AtomicU8 = AtomicU8::new(0);
 
-/// What stands behind a stub. The assembly reads the first word, and counts on the size.
+/// Target of a stub. The assembly code reads the first word, and depends on the size.
 #[repr(C, align(32))]
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -41,22 +43,22 @@ pub(crate) struct Slot {
     function: AtomicPtr<Function>,
 }
 
-/// A function of CANN that a stub stands for.
+/// A CANN function that a stub represents.
 #[derive(Debug)]
 pub(crate) struct Function {
     /// Name of the operator, without `aclnn`.
     pub(crate) operator: Box<str>,
-    /// Whether this is the first of its two functions, which is given the arguments.
+    /// True if this is the first of the operator's two functions, which receives the arguments.
     pub(crate) plans: bool,
-    /// What is known of its parameters.
+    /// Roles of its parameters, if known.
     pub(crate) roles: Option<&'static Roles>,
-    /// Words of its arguments without the last two, as the last call has shown; `usize::MAX` before.
+    /// Number of its argument words without the last two, as seen in the last call; `usize::MAX` before.
     pub(crate) words: AtomicUsize,
-    /// A call was seen whose arguments are those of the table: that is its signature.
+    /// True if a call was seen whose arguments match the table, which confirms the signature.
     pub(crate) fits: AtomicBool,
-    /// Launches of which it was looked at whether what is only read stays as it is.
+    /// Launches that were checked for changes to parameters that are only read.
     pub(crate) checked: AtomicU8,
-    /// Something changed that the table says is only read.
+    /// True if a parameter changed that the table lists as only read.
     pub(crate) distrusted: AtomicBool,
 }
 
@@ -65,7 +67,7 @@ impl Slot {
         Self { real: AtomicPtr::new(std::ptr::null_mut()), function: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// What this stub stands for; `None` before it was given out.
+    /// Returns the function of this stub; `None` before it was handed out.
     pub(crate) fn function(&self) -> Option<&'static Function> {
         let function = self.function.load(Ordering::Acquire);
         // SAFETY: set once, to a box that is never freed.
@@ -83,40 +85,40 @@ pub(crate) static SLOTS: Slots = Slots(UnsafeCell::new([const { Slot::empty() };
 
 impl Slots {
     fn get(&self, index: usize) -> Option<&Slot> {
-        // SAFETY: nothing makes a unique reference to the table.
+        // SAFETY: nothing creates a unique reference to the table.
         unsafe { &*self.0.get() }.get(index)
     }
 }
 
-/// Stubs that were given out, by what they stand for: two names may share one function.
+/// Stubs handed out, by their function: two names may share one function.
 static GIVEN: Mutex<Option<Given>> = Mutex::new(None);
 
 /// Number of the stub, by name and address of a function.
 type Given = HashMap<(Box<str>, usize), usize>;
 
 unsafe extern "C" {
-    /// The first stub. Not a function to be called from here.
+    /// The first stub. Must not be called from here.
     safe static probe_agent_stubs: u8;
 }
 
-/// Address of the stub with this number.
+/// Returns the address of the stub with this number.
 fn stub(index: usize) -> Address {
     (&raw const probe_agent_stubs).wrapping_add(index * STUB).cast_mut().cast()
 }
 
-/// Whether an address is that of a stub.
+/// Returns true if an address is that of a stub.
 pub(crate) fn is_stub(address: Address) -> bool {
     (stub(0)..stub(STUBS)).contains(&address)
 }
 
-/// Operators for which a stub was given out.
+/// Returns the operators for which a stub was handed out.
 pub(crate) fn operators() -> Vec<&'static Function> {
     let given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let count = given.as_ref().map_or(0, HashMap::len);
     (0..count).filter_map(|index| SLOTS.get(index)?.function()).filter(|function| function.plans).collect()
 }
 
-/// The stub for a function of an operator; the function itself where there is none left.
+/// Returns the stub for a function of an operator; the function itself if none is left.
 pub(crate) fn stand_in_front(name: &str, real: Address) -> Address {
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let given = given.get_or_insert_default();
@@ -146,19 +148,19 @@ pub(crate) fn stand_in_front(name: &str, real: Address) -> Address {
     stub(index)
 }
 
-/// What `dlsym` is to answer in place of the real one; null where that is to answer.
+/// Returns our answer to `dlsym`; null if the real one should answer.
 pub(crate) extern "C" fn instead(handle: Address, name: *const c_char) -> Address {
     let find = |handle, name: &CStr| symbols::lookup(handle, name);
     notes::guarded("dlsym", || replacement(handle, name, find)).unwrap_or(std::ptr::null_mut())
 }
 
-/// The same of `dlvsym`.
+/// The same for `dlvsym`.
 pub(crate) extern "C" fn instead_of_version(
     handle: Address,
     name: *const c_char,
     version: *const c_char,
 ) -> Address {
-    // SAFETY: a version that is asked for is a text that ends with a zero.
+    // SAFETY: a requested version is a zero-terminated text.
     let find = |handle, name: &CStr| unsafe { symbols::lookup_version(handle, name, version) };
     notes::guarded("dlvsym", || replacement(handle, name, find)).unwrap_or(std::ptr::null_mut())
 }
@@ -171,10 +173,10 @@ fn replacement(
     let nothing = std::ptr::null_mut();
     symbols::find_real();
     if name.is_null() || handle == libc::RTLD_NEXT {
-        // "The next one" depends on who asks, which only the real function can tell.
+        // "The next one" depends on the caller, which only the real function can determine.
         return nothing;
     }
-    // SAFETY: a name that is looked up is a text that ends with a zero.
+    // SAFETY: a looked-up name is a zero-terminated text.
     let name = unsafe { CStr::from_ptr(name) };
     let bytes = name.to_bytes();
     if ![b"acl".as_slice(), b"PTA", b"Can"].iter().any(|start| bytes.starts_with(start)) {
@@ -183,7 +185,7 @@ fn replacement(
     let Ok(text) = name.to_str() else { return nothing };
     if let Some(wrapper) = wrappers::of(text) {
         return match find(handle, name) {
-            // Our own, which the program sees among the libraries that were loaded first.
+            // Our own function, which the program sees among the libraries that were loaded first.
             Some(real) if real == wrapper.ours => wrapper.if_there(),
             Some(real) => wrapper.in_front_of(real),
             None => nothing,
@@ -199,7 +201,7 @@ fn replacement(
     }
 }
 
-/// Finds functions by name, as the one of the C library does, but for those that are stood in front of.
+/// Finds functions by name like the C library's own `dlsym`, except for intercepted ones.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 extern "C" fn dlsym() {
@@ -209,7 +211,7 @@ extern "C" fn dlsym() {
     std::arch::naked_asm!("hint #34", "b probe_agent_dlsym");
 }
 
-/// As [`dlsym`], of a given version.
+/// Like [`dlsym`], for a given version.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 extern "C" fn dlvsym() {

@@ -1,14 +1,16 @@
-//! Graphs (`torch.npu.NPUGraph`, aclgraph): what is launched while one is captured does not run then, but with every replay.
+//! Graphs (`torch.npu.NPUGraph`, aclgraph): operators launched during a capture do not run then, but with every
+//! replay.
 //!
-//! Nothing may wait for the device meanwhile. So the copies of what an operator reads and writes become part of the graph: they go to
-//! memory that is the graph's for as long as it is there, with every replay. Behind a replay in a recorded step a mark is put
-//! into the stream, and the writer reads the memory when the device has got there; the next replay of the graph waits until it has.
-//! Before the first capture a graph of the agent's own shows whether the device takes such copies at all.
+//! Nothing may wait for the device during a capture. So the copies of an operator's inputs and outputs become part of
+//! the graph: with every replay they go to memory that belongs to the graph for its lifetime. After a replay in a
+//! recorded step an event is recorded in the stream, and the writer reads the memory once the device has reached it;
+//! the next replay of the graph waits until the writer has read it. Before the first capture a graph of the agent's
+//! own shows whether the device accepts such copies at all.
 //!
 //! ```text
-//! functions   in place of CANN's: captures, replays, the end of a graph
-//! captures    what is being captured, and where a launch goes
-//! memory      pinned memory, of which graphs have shares
+//! functions   replacements of CANN's: captures, replays, the end of a graph
+//! captures    graphs being captured, and the destination of a launch
+//! memory      pinned memory shared by graphs
 //! trial       a graph with a copy in it, captured and replayed before any of the program's
 //! ```
 
@@ -35,24 +37,24 @@ use memory::Blocks;
 /// A graph that can be replayed.
 #[derive(Debug)]
 pub(crate) struct Graph {
-    /// In the order of captures, from 1.
+    /// Number in the order of captures, from 1.
     number: u64,
-    /// Its launches that are recorded, with copies in its memory.
+    /// Its recorded launches, with copies in its memory.
     pub(crate) launches: Vec<Record>,
-    /// Operators that went into it.
+    /// Number of operators in it.
     operators: u64,
-    /// Whether its copies were made part of it.
+    /// True if copies were made part of it.
     recorded: bool,
-    /// Whether the launch of one of its operators ends a step.
+    /// True if the launch of one of its operators ends a step.
     ends_step: bool,
-    /// Its memory, given back when it is gone and nothing of it is left to be read.
+    /// Its memory, released when the graph is gone and all of it has been read.
     _memory: Blocks,
     /// Replays whose copies the writer has not read yet.
     unread: Mutex<u32>,
     read: Condvar,
-    /// A replay came before the one before it was read.
+    /// True if a replay came before the previous one was read.
     overwritten: AtomicBool,
-    /// Part of another graph, whose replays nobody sees.
+    /// True if it is part of another graph, so that its replays cannot be seen.
     nested: AtomicBool,
 }
 
@@ -63,12 +65,12 @@ fn graphs() -> MutexGuard<'static, Option<HashMap<usize, Arc<Graph>>>> {
     GRAPHS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A replay in a step that is recorded, as the writer gets it. While it is there the next one waits.
+/// A replay in a recorded step, as passed to the writer. While it exists the next one waits.
 #[derive(Debug)]
 pub(crate) struct Replay {
     pub(crate) graph: Arc<Graph>,
     pub(crate) step: u64,
-    /// Reached when the graph has run; `None` where it was waited for.
+    /// Reached when the graph has run; `None` if the program waited for it.
     pub(crate) event: Option<Event>,
     pub(crate) context: Context,
 }
@@ -90,15 +92,16 @@ impl Graph {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why what is in its memory is not that of the replay at hand.
+    /// Returns why the contents of its memory do not belong to the current replay, if so.
     pub(crate) fn is_overwritten(&self) -> Option<String> {
         let overwritten = self.overwritten.load(Ordering::Acquire) || self.nested.load(Ordering::Acquire);
         overwritten.then(|| "overwritten by the next replay: the writer did not keep up".to_owned())
     }
 
-    /// Waits until the copies of earlier replays are read: the next one makes them anew. False where they are not.
+    /// Waits until the copies of earlier replays are read, since the next one overwrites them. Returns false if they
+    /// are not.
     fn wait_until_read(&self) -> bool {
-        // The writer waits for nothing while a graph is captured.
+        // The writer does not wait for anything while a graph is captured.
         let patience =
             if is_any_captured() { 0 } else { Settings::get().map_or(0, |settings| settings.patience) };
         let until = Instant::now() + Duration::from_secs(patience);
@@ -114,22 +117,22 @@ impl Graph {
         true
     }
 
-    /// What it is called in remarks.
+    /// Returns its name for messages.
     fn name(&self) -> String {
         format!("graph {} of {} operators", self.number, self.operators)
     }
 }
 
-/// A replay that is under way.
+/// A replay under way.
 struct Running {
-    /// `None` where its capture was not seen.
+    /// `None` if its capture was not seen.
     graph: Option<Arc<Graph>>,
-    /// Whether its memory is free for new copies.
+    /// True if its memory is free for new copies.
     is_free: bool,
     recording: bool,
 }
 
-/// What is done in front of a replay.
+/// Runs before a replay.
 fn begin_replay(handle: usize, stream: Option<Stream>) -> Option<Running> {
     let graph = graphs().as_ref().and_then(|graphs| graphs.get(&handle).cloned());
     let recording = control::is_recording() && control::is_on_in_this_thread();
@@ -150,7 +153,7 @@ fn begin_replay(handle: usize, stream: Option<Stream>) -> Option<Running> {
 }
 
 impl Running {
-    /// What is done behind it; `stream` is `None` where it was waited for.
+    /// Runs after the replay; `stream` is `None` if the program waited for it.
     fn end(self, stream: Option<Stream>) {
         let Some(graph) = self.graph else {
             notes::count(Count::Replayed, "a graph not captured in this process");
@@ -188,12 +191,12 @@ fn push(graph: Arc<Graph>, stream: Option<Stream>) {
     recorder.ring.push(Message::Replay(Box::new(replay)));
 }
 
-/// A graph was captured, and has this handle.
+/// Registers a captured graph under its handle.
 fn keep(handle: usize, graph: Graph) {
     graphs().get_or_insert_default().insert(handle, Arc::new(graph));
 }
 
-/// A graph is gone.
+/// Removes a graph that is gone.
 fn forget(handle: usize) {
     let gone = graphs().as_mut().and_then(|graphs| graphs.remove(&handle));
     drop(gone);

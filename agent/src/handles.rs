@@ -1,7 +1,7 @@
-//! What the program hands to operators: tensors, lists, numbers, by the addresses that CANN made for them.
+//! Objects that the program passes to operators (tensors, lists, numbers), by the addresses of their CANN handles.
 //!
-//! A program on `torch_npu` makes these for each call, so that nothing is kept while nothing is recorded. Other programs may keep
-//! theirs for good: there they are followed from the start.
+//! A program on `torch_npu` creates these for each call, so nothing is kept while nothing is recorded. Other programs
+//! may keep theirs permanently: there they are followed from the start.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -28,13 +28,13 @@ wrappers! {
     DESTROY_BOOL_ARRAY aclDestroyBoolArray;
 }
 
-/// A tensor as CANN was told of it.
+/// A tensor as described to CANN.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Tensor {
     pub(crate) sizes: Sizes,
-    /// CANN's number of the element type.
+    /// CANN's number of the dtype.
     pub(crate) dtype: i32,
-    /// In elements from `data`.
+    /// Offset in elements from `data`.
     pub(crate) offset: i64,
     /// CANN's number of the layout.
     pub(crate) format: i32,
@@ -44,16 +44,16 @@ pub(crate) struct Tensor {
     pub(crate) handle: usize,
 }
 
-/// Shape, strides and storage of a tensor: one piece of memory, since programs make tensors for each call.
+/// Shape, strides and storage of a tensor: one allocation, since programs create tensors for each call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Sizes {
     dims: usize,
-    /// Shape and strides have as many as there are dimensions; what is left is the storage.
+    /// Shape and strides have one entry per dimension each; the rest is the storage.
     all: Box<[i64]>,
 }
 
 impl Sizes {
-    /// Without strides, or with another number of them, elements lie in row-major order.
+    /// Without strides, or with a different number of them, elements are in row-major order.
     pub(crate) fn new(shape: &[i64], strides: Option<&[i64]>, storage: &[i64]) -> Self {
         let dims = shape.len();
         let mut all = Vec::with_capacity(2 * dims + storage.len());
@@ -74,29 +74,29 @@ impl Sizes {
         &self.all[..self.dims]
     }
 
-    /// In elements. As many as there are dimensions.
+    /// Strides in elements, one per dimension.
     pub(crate) fn strides(&self) -> &[i64] {
         &self.all[self.dims..2 * self.dims]
     }
 
-    /// Sizes of the memory it lies in, which a private format lays out in another way.
+    /// Sizes of its memory, which a private format lays out differently.
     pub(crate) fn storage(&self) -> &[i64] {
         &self.all[2 * self.dims..]
     }
 }
 
-/// A number with CANN's number of its type.
+/// A number with CANN's number of its dtype.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Scalar {
     pub(crate) dtype: i32,
     pub(crate) bytes: [u8; 16],
 }
 
-/// What a handle stands for.
+/// Object behind a handle.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Handle {
     Tensor(Arc<Tensor>),
-    /// Places in it may be empty.
+    /// Entries may be empty.
     Tensors(Vec<Option<Arc<Tensor>>>),
     Scalar(Scalar),
     Scalars(Vec<Scalar>),
@@ -105,13 +105,14 @@ pub(crate) enum Handle {
     Truths(Vec<bool>),
 }
 
-/// Whether handles are followed.
+/// True if handles are followed.
 static FOLLOWED: AtomicBool = AtomicBool::new(false);
 
-/// Parts of the table, so that threads seldom wait for one another.
+/// Parts of the table, so that threads rarely wait for one another.
 const PARTS: usize = 16;
 
-/// What is known by address. The program makes an entry and takes it away at each call, so that hashing counts; the addresses are its own.
+/// Map keyed by address. The program adds and removes an entry at each call, so hashing speed matters; the addresses
+/// are its own.
 pub(crate) type ByAddress<T> = HashMap<usize, T, foldhash::fast::FixedState>;
 
 static HANDLES: [Mutex<Option<ByAddress<Handle>>>; PARTS] = [const { Mutex::new(None) }; PARTS];
@@ -121,7 +122,7 @@ fn part(handle: usize) -> MutexGuard<'static, Option<ByAddress<Handle>>> {
     HANDLES[handle / 16 % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins or ends to follow handles. What was known is forgotten at the end: CANN will give the addresses to others.
+/// Starts or stops following handles. Everything is forgotten on stopping: CANN will reuse the addresses.
 pub(crate) fn follow(on: bool) {
     if FOLLOWED.swap(on, Ordering::AcqRel) && !on {
         for part in &HANDLES {
@@ -134,7 +135,7 @@ pub(crate) fn is_followed() -> bool {
     FOLLOWED.load(Ordering::Relaxed)
 }
 
-/// What stands behind a word that a call was given.
+/// Returns the object behind an argument word of a call.
 pub(crate) fn find(word: u64) -> Option<Handle> {
     let handle = usize::try_from(word).ok()?;
     if handle < 4096 {
@@ -158,10 +159,10 @@ fn gone(handle: *const c_void) {
     }
 }
 
-/// The `count` values at an address; none where it is null.
+/// Returns the `count` values at an address; none if it is null.
 ///
 /// # Safety
-/// So many values lie there for as long as the result is used, as CANN itself expects of them during a call.
+/// This many values lie there for as long as the result is used, as CANN itself requires during a call.
 unsafe fn slice_at<'a, T>(values: *const T, count: u64) -> &'a [T] {
     let count = usize::try_from(count).unwrap_or(0);
     if values.is_null() || count == 0 {
@@ -196,7 +197,7 @@ pub(crate) unsafe extern "C" fn aclCreateTensor(
     data: *mut c_void,
 ) -> *mut c_void {
     if is_followed() {
-        // Whoever makes tensors is about to call operators, and may have been loaded since.
+        // A program that creates tensors is about to call operators, and may have loaded libraries since.
         notes::guarded("aclCreateTensor", links::look);
     }
     let Some(real) = real!(CREATE_TENSOR as CreateTensor) else { return std::ptr::null_mut() };
@@ -245,10 +246,10 @@ destroy! {
 
 type CreateList = unsafe extern "C" fn(*const *const c_void, u64) -> *mut c_void;
 
-/// What becomes of handles that go into a list: the list owns them from now on.
+/// Removes handles that go into a list: the list owns them from now on.
 ///
 /// # Safety
-/// So many handles lie at `items`.
+/// This many handles lie at `items`.
 unsafe fn taken(items: *const *const c_void, count: u64) -> Vec<Option<Handle>> {
     if !is_followed() {
         return Vec::new();
@@ -300,14 +301,14 @@ pub(crate) unsafe extern "C" fn aclCreateScalar(value: *const c_void, dtype: i32
     made(handle, || {
         let mut bytes = [0; 16];
         let size = acl_size(dtype).unwrap_or(0).min(16);
-        // SAFETY: CANN has just read a value of this type there.
+        // SAFETY: CANN has just read a value of this dtype there.
         let there = unsafe { slice_at(value.cast::<u8>(), size as u64) };
         bytes[..there.len()].copy_from_slice(there);
         Handle::Scalar(Scalar { dtype, bytes })
     })
 }
 
-/// Functions that make a list of plain values.
+/// Functions that create a list of plain values.
 macro_rules! array {
     ($($name:ident $wrapper:ident $kind:ty, $make:expr;)*) => {
         $(#[unsafe(no_mangle)]
@@ -328,7 +329,8 @@ array! {
     aclCreateBoolArray CREATE_BOOL_ARRAY u8, |bytes: &[u8]| Handle::Truths(bytes.iter().map(|&byte| byte != 0).collect());
 }
 
-/// Bytes of an element by CANN's number of the type; `None` for types of less than a byte and for unknown ones.
+/// Returns the bytes of an element by CANN's number of the dtype; `None` for dtypes of less than a byte and for
+/// unknown ones.
 pub(crate) const fn acl_size(dtype: i32) -> Option<usize> {
     Some(match dtype {
         2 | 4 | 12 | 34..=37 => 1,
@@ -340,7 +342,7 @@ pub(crate) const fn acl_size(dtype: i32) -> Option<usize> {
     })
 }
 
-/// Whether CANN's functions are there at all, and so whether there is a device to record.
+/// Returns true if CANN's functions exist at all, and so whether there is a device to record.
 pub(crate) fn can_be_made() -> bool {
     CREATE_TENSOR.real().is_some()
 }

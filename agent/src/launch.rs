@@ -1,5 +1,5 @@
-//! Copies the tensors of a launch: what it reads in front of it, what it writes behind it, both on its own stream. Nothing waits
-//! for the device.
+//! Copies the tensors of a launch: inputs before it, outputs after it, both on its own stream. Nothing waits for the
+//! device.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,22 +25,22 @@ use crate::writer::{self, Message, Recorder};
 pub(crate) struct Copied {
     pub(crate) tensor: Arc<Tensor>,
     pub(crate) role: Role,
-    /// What it held before the launch.
+    /// Contents before the launch.
     pub(crate) before: Option<Piece>,
-    /// What it held after it.
+    /// Contents after the launch.
     pub(crate) after: Option<Piece>,
-    /// What is only read, copied again after the launch to see whether that is so.
+    /// Second copy of an input, made after the launch to check that it is only read.
     pub(crate) check: Option<Piece>,
-    /// Why there is no copy.
+    /// Reason why there is no copy.
     pub(crate) without: Option<String>,
 }
 
-/// A launch as the writer gets it.
+/// A launch, as passed to the writer.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) step: u64,
     pub(crate) plan: Arc<Plan>,
-    /// The tensors of the plan in order: those of lists one after the other, without the empty places.
+    /// The tensors of the plan in order: those of lists one after the other, without empty entries.
     pub(crate) tensors: Vec<Copied>,
     /// Reached when the copies are finished.
     pub(crate) event: Option<Event>,
@@ -49,7 +49,7 @@ pub(crate) struct Record {
     pub(crate) note: Option<String>,
 }
 
-/// A launch that is under way.
+/// A launch under way.
 #[derive(Debug)]
 pub(crate) struct Open {
     record: Record,
@@ -57,32 +57,32 @@ pub(crate) struct Open {
     place: Place,
 }
 
-/// Where the copies of a launch go.
+/// Destination of the copies of a launch.
 #[derive(Debug)]
 enum Place {
-    /// To an entry of the ring, by its number.
+    /// An entry of the ring, by its number.
     Ring(u64),
-    /// Into the graph that is being captured: they are made with each replay.
+    /// The graph being captured: the copies are made with each replay.
     Graph(Share),
-    /// Nowhere.
+    /// None.
     Nowhere,
 }
 
 thread_local! {
-    /// Entries of the launches that this thread is in, with where on the stack they were made. One that was left by an exception stays until a
-    /// launch comes from above it.
+    /// Entries of the launches that this thread is in, with the stack address of each. One left by an exception stays
+    /// until a launch comes from above it.
     static OPEN: RefCell<Vec<(u64, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Formats in which the elements lie as the strides say: NCHW, NHWC, ND, NDHWC, NCDHW, NCL and the undefined one.
+/// Formats in which strides determine the element positions: NCHW, NHWC, ND, NDHWC, NCDHW, NCL and the undefined one.
 const PLAIN_FORMATS: [i32; 7] = [-1, 0, 1, 2, 27, 30, 47];
 
-/// Whether launches are of interest to anybody at the moment.
+/// Returns true if launches currently matter to anyone.
 pub(crate) fn is_looked_at() -> bool {
     control::is_recording() || graph::is_any_captured() || watch::is_set()
 }
 
-/// What is done before an operator is launched; `None` where it is not recorded.
+/// Runs before an operator is launched; `None` if it is not recorded.
 pub(crate) fn before(
     function: &'static Function,
     executor: u64,
@@ -105,7 +105,7 @@ pub(crate) fn before(
     Some(open)
 }
 
-/// Begins to record a launch with these arguments, which was made at `stack`.
+/// Begins to record a launch with these arguments, which was made at stack address `stack`.
 pub(crate) fn begin(plan: Arc<Plan>, stream: Stream, stack: usize) -> Option<Open> {
     let settings = Settings::get()?;
     let destination = graph::destination(stream);
@@ -113,7 +113,7 @@ pub(crate) fn begin(plan: Arc<Plan>, stream: Stream, stack: usize) -> Option<Ope
         return None;
     }
     let recorder = Recorder::get()?;
-    // Stacks grow downwards: what was made below is over.
+    // Stacks grow downwards: launches made below this one are over.
     let over = OPEN.with_borrow_mut(|open| open.extract_if(.., |(_, at)| *at <= stack).collect::<Vec<_>>());
     for (number, _) in over {
         recorder.ring.set(number, Item::Dropped);
@@ -140,7 +140,7 @@ pub(crate) fn begin(plan: Arc<Plan>, stream: Stream, stack: usize) -> Option<Ope
     }
 }
 
-/// Copies what a launch reads to the ring.
+/// Copies the inputs of a launch to the ring.
 fn into_ring(
     mut record: Record,
     recorder: &Recorder,
@@ -162,12 +162,12 @@ fn into_ring(
     Open { record, stream, place: Place::Ring(taken.number) }
 }
 
-/// The same in a graph that is being captured: the copies become part of it.
+/// Does the same in a graph being captured: the copies become part of it.
 fn into_graph(mut record: Record, share: Share, stream: Stream) -> Open {
     let operator = format!("aclnn{}", record.plan.operator);
     record.note = Some(share.note());
     if let Some(scope) = record.plan.scope.clone().filter(|scope| !scope.op.is_empty()) {
-        // Calls have their numbers within a step, and replays are in other ones.
+        // Calls are numbered within a step, and replays are in different steps.
         let scope = Scope { op: Box::default(), module: scope.module.clone() };
         Arc::make_mut(&mut record.plan).scope = Some(Arc::new(scope));
     }
@@ -195,15 +195,16 @@ fn into_graph(mut record: Record, share: Share, stream: Stream) -> Open {
     Open { record, stream, place: Place::Graph(share) }
 }
 
-/// Where the copies of a launch lie, from the beginning of its memory on.
+/// Positions of a launch's copies, relative to the start of its memory.
 struct Layout {
-    /// For each tensor: where its elements are on the device, and the places of the copies before and after, and of the one that checks.
+    /// For each tensor: its elements on the device, and the positions of the copies before and after, and of the one
+    /// for checking.
     places: Vec<(Option<Extent>, [Option<usize>; 3])>,
     bytes: usize,
 }
 
 impl Layout {
-    /// Of the tensors that can be copied. With `checks`, what is only read is copied a second time.
+    /// Lays out the tensors that can be copied. With `checks`, inputs are copied a second time.
     fn of(record: &mut Record, limit: usize, checks: bool) -> Self {
         let extents: Vec<Option<Extent>> =
             record.tensors.iter_mut().map(|copied| wanted(copied, limit)).collect();
@@ -214,7 +215,7 @@ impl Layout {
             .filter(|(copied, _)| copied.role != Role::Input)
             .filter_map(|(_, extent)| *extent)
             .collect();
-        // The same memory twice among what is read is copied once.
+        // Memory that occurs twice among the inputs is copied once.
         let mut known: HashMap<(usize, usize), usize> = HashMap::new();
         let mut bytes = 0;
         let mut places = Vec::with_capacity(extents.len());
@@ -239,7 +240,7 @@ impl Layout {
         Self { places, bytes }
     }
 
-    /// Gives the copies their places from `start` on, and makes those of what is read.
+    /// Assigns the copies their addresses from `start` on, and makes those of the inputs.
     fn begin(self, record: &mut Record, start: usize, runtime: &Runtime, stream: Stream) {
         let mut made = Vec::new();
         for (copied, (extent, places)) in record.tensors.iter_mut().zip(self.places) {
@@ -257,7 +258,7 @@ impl Layout {
     }
 }
 
-/// The tensors of a plan, in order.
+/// Returns the tensors of a plan, in order.
 fn tensors(plan: &Plan) -> Vec<Copied> {
     let mut found = Vec::new();
     for parameter in &plan.parameters {
@@ -278,7 +279,7 @@ fn tensors(plan: &Plan) -> Vec<Copied> {
     found
 }
 
-/// Memory that the elements of a tensor lie in.
+/// Memory that contains the elements of a tensor.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
     address: usize,
@@ -286,13 +287,13 @@ struct Extent {
 }
 
 impl Extent {
-    /// Whether two share memory.
+    /// Returns true if two extents overlap.
     const fn meets(&self, other: &Self) -> bool {
         self.address < other.address + other.bytes && other.address < self.address + self.bytes
     }
 }
 
-/// What is to be copied of a tensor: nothing where it has no elements or cannot be read, which is noted.
+/// Returns the memory to copy for a tensor: none if it has no elements, or cannot be read, which is noted.
 fn wanted(copied: &mut Copied, limit: usize) -> Option<Extent> {
     let tensor = &copied.tensor;
     let mut refuse = |what: Count, why: String| {
@@ -322,7 +323,7 @@ fn wanted(copied: &mut Copied, limit: usize) -> Option<Extent> {
     }
 }
 
-/// Where the elements lie; `None` where shape and strides make no sense. Steps backwards are among those.
+/// Returns the memory of the elements; `None` if shape and strides are invalid, which includes negative strides.
 fn extent(tensor: &Tensor, size: usize) -> Option<Extent> {
     if tensor.data == 0 {
         return None;
@@ -338,8 +339,8 @@ fn extent(tensor: &Tensor, size: usize) -> Option<Extent> {
 }
 
 fn copy(runtime: &Runtime, copied: &mut Copied, extent: &Extent, piece: Piece, stream: Stream) {
-    // SAFETY: the piece belongs to this launch until the writer, which waits for the stream, gives it back; that of a graph until the
-    // graph is gone.
+    // SAFETY: the piece belongs to this launch until the writer, which waits for the stream, returns it; a graph's
+    // piece belongs to it until the graph is gone.
     #[expect(unsafe_code, reason = "the device writes to pinned memory")]
     let status = unsafe { runtime.copy(piece.address as *mut u8, extent.address, extent.bytes, stream) };
     if status != 0 {
@@ -350,14 +351,14 @@ fn copy(runtime: &Runtime, copied: &mut Copied, extent: &Extent, piece: Piece, s
 }
 
 impl Copied {
-    /// There are no copies of it after all.
+    /// Discards the copies and notes the reason.
     pub(crate) fn lose(&mut self, why: String) {
         (self.before, self.after, self.check, self.without) = (None, None, None, Some(why));
     }
 }
 
 impl Record {
-    /// A launch of which nothing but its name and arguments is recorded.
+    /// Opens a launch of which only name and arguments are recorded.
     fn without(mut self, why: &str, stream: Stream, place: Place) -> Open {
         let note = self.note.take();
         self.note = Some(note.map_or_else(|| why.to_owned(), |note| format!("{note}; {why}")));
@@ -367,7 +368,7 @@ impl Record {
         Open { record: self, stream, place }
     }
 
-    /// The same launch in another step, as a replay of the graph makes it.
+    /// Returns the same launch in another step, as a replay of the graph makes it.
     pub(crate) fn again(&self, step: u64) -> Self {
         Self {
             step,
@@ -380,7 +381,7 @@ impl Record {
         }
     }
 
-    /// Nothing was copied after all.
+    /// Discards all copies of the launch.
     pub(crate) fn lose(&mut self, why: &str) {
         for copied in &mut self.tensors {
             copied.lose(why.to_owned());
@@ -389,7 +390,7 @@ impl Record {
 }
 
 impl Open {
-    /// What is done after the launch.
+    /// Runs after the launch.
     pub(crate) fn after(mut self, succeeded: bool) {
         let Some(recorder) = Recorder::get() else { return };
         if let Place::Ring(number) = self.place {
@@ -403,7 +404,7 @@ impl Open {
             Place::Graph(share) if succeeded => share.keep(self.record),
             Place::Nowhere | Place::Graph(_) => {}
             Place::Ring(number) => {
-                // Also behind a launch that failed: copies in front of it are under way.
+                // Needed even after a failed launch: copies made before it are under way.
                 match recorder.runtime.mark(self.stream) {
                     Ok(event) => self.record.event = Some(event),
                     Err(status) => {
@@ -436,7 +437,7 @@ impl Open {
     }
 }
 
-/// A step has ended.
+/// Notes that a step has ended.
 pub(crate) fn step_ended(step: u64) {
     if let Some(recorder) = writer::Recorder::begun() {
         recorder.ring.push(Message::StepEnd(step));

@@ -1,21 +1,23 @@
-//! Records what a program launches on an Ascend NPU, below Python: a library that is loaded in front of all others (`LD_PRELOAD`).
+//! Records operators that a program launches on an Ascend NPU, below Python: a library that is loaded before all
+//! others (`LD_PRELOAD`).
 //!
 //! ```text
-//! entry      dlsym gives out stubs in place of aclnn functions; a stub jumps on where nothing is recorded
+//! entry      dlsym hands out stubs in place of aclnn functions; a stub jumps on if nothing is recorded
 //! links      the same for programs that are linked to CANN's libraries
 //! call       reads the arguments of a call without knowing its signature
-//! handles    what the program made with aclCreateTensor and its kind
-//! roles      which parameter is read and which is written, from public signatures
-//! plan       what a call of aclnnXGetWorkspaceSize was given, until it is launched
+//! handles    objects that the program created with aclCreateTensor and similar functions
+//! roles      parameters that are read and parameters that are written, from public signatures
+//! plan       arguments of a call of aclnnXGetWorkspaceSize, until it is launched
 //! launch     copies tensors around a launch, on its own stream, into the ring
 //! ring       pinned memory of fixed size between the streams and the writer
-//! writer     a thread that measures what has arrived and writes the dump
-//! dump       in place of all that: takes the dumps that CANN makes itself
-//! control    what the program, or the Python package in it, may say: steps, names, the end
+//! writer     a thread that measures arrived copies and writes the dump
+//! dump       instead of all that: receives the dumps that CANN makes itself
+//! control    interface for the program, or the Python package in it: steps, names, the end
 //! ```
 //!
-//! Promises: nothing here raises into the program, and no failure of recording changes what the program computes. What cannot be
-//! recorded is counted and said once. Where nothing is to be recorded a call costs a comparison and a jump.
+//! Promises: nothing here raises into the program, and no failure of recording changes what the program computes.
+//! Anything that cannot be recorded is counted and reported once. When nothing is to be recorded a call costs a
+//! comparison and a jump.
 
 #![cfg_attr(
     not(feature = "record"),

@@ -1,8 +1,9 @@
-//! Programs and libraries that are linked to CANN's libraries, instead of looking functions up by name.
+//! Programs and libraries that are linked to CANN's libraries instead of looking functions up by name.
 //!
-//! The loader keeps the addresses of functions that an object is linked to in a table of that object. Entries of aclnn functions are
-//! replaced with stubs: data is written and no code. Functions that are stood in front of by name need nothing of the kind, since this library comes first
-//! among all that are searched. CANN's own libraries are left as they are: what one operator calls of another is no launch of the program's.
+//! The loader keeps the addresses of the functions that an object is linked to in a table of that object. Entries of
+//! aclnn functions are replaced with stubs: only data is written, no code. Functions intercepted by name need none of
+//! this, since this library comes first in the search order. CANN's own libraries are left alone: calls from one
+//! operator to another are not launches of the program.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -19,13 +20,14 @@ const DT_JMPREL: i64 = 23;
 const PT_GNU_RELRO: u32 = 0x6474_e552;
 const STB_WEAK: u8 = 2;
 
-/// Kinds of entries that hold the address of a function: of the procedure table, of the table of data, and in data itself.
+/// Kinds of entries that hold the address of a function: in the procedure linkage table, in the global offset table,
+/// and in data itself.
 #[cfg(target_arch = "x86_64")]
 const KINDS: [u32; 3] = [7, 6, 1];
 #[cfg(target_arch = "aarch64")]
 const KINDS: [u32; 3] = [1026, 1025, 257];
 
-/// Beginnings of the names of CANN's own libraries.
+/// Prefixes of the names of CANN's own libraries.
 const CANN: [&str; 9] = [
     "libopapi",
     "libaclnn",
@@ -46,25 +48,25 @@ struct Relocation {
     addend: i64,
 }
 
-/// An entry that is to be replaced.
+/// An entry to be replaced.
 #[derive(Debug)]
 struct Entry {
     name: Box<str>,
     place: usize,
-    /// Whether the loader may not have filled it in yet: it does so at the first call.
+    /// True if the loader may not have filled it in yet: it does so at the first call.
     lazy: bool,
-    /// Whether the memory is read-only by now.
+    /// True if the memory is already read-only.
     sealed: bool,
 }
 
-/// Objects that were looked into: where they lie, and their names.
+/// Inspected objects: their addresses and names.
 type Known = HashSet<(usize, Box<[u8]>)>;
 
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 
-/// Looks into objects that were loaded since the last time.
+/// Inspects objects loaded since the last call.
 pub(crate) fn look() {
-    /// Objects ever loaded when this was called last.
+    /// Number of objects ever loaded at the last call.
     static LOADED: AtomicU64 = AtomicU64::new(0);
 
     let loaded = ever_loaded();
@@ -83,10 +85,10 @@ pub(crate) fn look() {
     }
 }
 
-/// How many objects the loader has ever loaded.
+/// Returns the number of objects that the loader has ever loaded.
 fn ever_loaded() -> u64 {
     unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, count: *mut c_void) -> c_int {
-        // SAFETY: `dl_iterate_phdr` hands over a description, and `count` is that of the caller.
+        // SAFETY: `dl_iterate_phdr` passes a description, and `count` is the caller's.
         unsafe { *count.cast::<u64>() = (*info).dlpi_adds };
         1
     }
@@ -99,17 +101,17 @@ fn ever_loaded() -> u64 {
 struct Found<'a> {
     known: &'a mut Known,
     entries: Vec<Entry>,
-    /// Whether an object is being loaded by another thread at the moment.
+    /// True if another thread is currently loading an object.
     unready: bool,
 }
 
 unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
-    // SAFETY: `dl_iterate_phdr` hands over a description that is valid during the call, and `found` is that of `look`.
+    // SAFETY: `dl_iterate_phdr` passes a description that is valid during the call, and `found` is that of `look`.
     let (info, found) = unsafe { (&*info, &mut *found.cast::<Found<'_>>()) };
     let path: &[u8] = if info.dlpi_name.is_null() {
         &[]
     } else {
-        // SAFETY: the path of the object, a text that ends with a zero.
+        // SAFETY: the path of the object, a zero-terminated text.
         unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes()
     };
     let base = usize::try_from(info.dlpi_addr).unwrap_or(0);
@@ -121,7 +123,7 @@ unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _: usize, found: *mu
             // SAFETY: the object stays loaded during the call, and the loader has checked its tables.
             let ready = unsafe { entries(info, base, &mut found.entries) };
             if ready == Some(false) {
-                // The loader would add to what is written now.
+                // The loader would add to a value written now.
                 found.entries.truncate(before);
                 found.known.remove(&(base, path.into()));
                 found.unready = true;
@@ -131,7 +133,7 @@ unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _: usize, found: *mu
     0
 }
 
-/// Whether an address lies in a loaded object.
+/// Returns true if an address lies in a loaded object.
 fn is_within(info: &libc::dl_phdr_info, base: usize, address: usize) -> bool {
     // SAFETY: a description that is valid during the call.
     unsafe { headers(info) }.iter().filter(|header| header.p_type == libc::PT_LOAD).any(|header| {
@@ -140,7 +142,8 @@ fn is_within(info: &libc::dl_phdr_info, base: usize, address: usize) -> bool {
     })
 }
 
-/// Entries of an object that hold addresses of aclnn functions of others. `Some(false)`: the loader has not filled them in yet.
+/// Finds the entries of an object that hold addresses of aclnn functions of others. `Some(false)`: the loader has not
+/// filled them in yet.
 ///
 /// # Safety
 /// The object stays loaded.
@@ -153,7 +156,7 @@ unsafe fn entries(info: &libc::dl_phdr_info, base: usize, found: &mut Vec<Entry>
     // SAFETY: as the caller vouches.
     let sealed = unsafe { headers(info) }.iter().find(|header| header.p_type == PT_GNU_RELRO).map(|header| {
         let start = base + usize::try_from(header.p_vaddr).unwrap_or(0);
-        // The loader leaves a page alone that it would have to split.
+        // The loader leaves a page that it would have to split writable.
         start..(start + usize::try_from(header.p_memsz).unwrap_or(0)) / page() * page()
     });
     for (table, bytes) in [(data, data_bytes), (calls, calls_bytes)] {
@@ -162,7 +165,7 @@ unsafe fn entries(info: &libc::dl_phdr_info, base: usize, found: &mut Vec<Entry>
         }
         let table = address(base, table) as *const Relocation;
         for at in 0..bytes / size_of::<Relocation>() {
-            // SAFETY: so many entries lie there.
+            // SAFETY: this many entries lie there.
             let Relocation { offset, info: what, addend } = unsafe { table.add(at).read() };
             #[expect(clippy::cast_possible_truncation, reason = "the lower half is the kind")]
             let kind = what as u32;
@@ -170,9 +173,9 @@ unsafe fn entries(info: &libc::dl_phdr_info, base: usize, found: &mut Vec<Entry>
             if symbol == 0 || addend != 0 || !KINDS.contains(&kind) {
                 continue;
             }
-            // SAFETY: a number of a symbol of this object.
+            // SAFETY: the number of a symbol of this object.
             let symbol = unsafe { &*symbols.add(symbol) };
-            // SAFETY: the name of a symbol lies among the names, and ends with a zero.
+            // SAFETY: the name of a symbol lies among the names, and is zero-terminated.
             let name = unsafe { CStr::from_ptr(names.add(symbol.st_name as usize)) };
             if symbol.st_shndx != 0 || !name.to_bytes().starts_with(b"aclnn") {
                 continue;
@@ -200,16 +203,17 @@ unsafe fn entries(info: &libc::dl_phdr_info, base: usize, found: &mut Vec<Entry>
     Some(true)
 }
 
-/// Bytes of a page of memory.
+/// Returns the page size in bytes.
 fn page() -> usize {
-    // SAFETY: no condition.
+    // SAFETY: no preconditions.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
 impl Entry {
-    /// Puts a stub in front of the function.
+    /// Replaces the function's address with a stub.
     fn replace(&self) {
-        // SAFETY: an entry of an object that was loaded a moment ago; nobody unloads what it is about to call.
+        // SAFETY: an entry of an object that was loaded a moment ago; nobody unloads an object that is about to call
+        // it.
         let entry = unsafe { &*(self.place as *const AtomicUsize) };
         let now = entry.load(Ordering::Acquire) as Address;
         let real = if self.lazy {
@@ -235,7 +239,7 @@ impl Entry {
         }
         let page = page();
         let start = (self.place / page * page) as *mut c_void;
-        // SAFETY: the page of a table that the loader has made read-only after it wrote to it.
+        // SAFETY: the page of a table that the loader made read-only after writing to it.
         if unsafe { libc::mprotect(start, page, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
             crate::notes::count(crate::notes::Count::WithoutStub, &self.name);
             return;

@@ -1,4 +1,4 @@
-//! Memory at addresses that may be anything: the stack of the calling thread, and what its words may point to.
+//! Memory at arbitrary addresses: the stack of the calling thread, and the memory that its words may point to.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -11,7 +11,7 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// The one that the system gave to this thread. A coroutine or a signal may run on another.
+    /// Returns the stack that the system gave to this thread. A coroutine or a signal may run on another.
     pub(crate) fn of_thread() -> Self {
         thread_local!(static STACK: Cell<Stack> = const { Cell::new(Stack { low: 0, high: 0 }) });
         if STACK.get().high == 0 {
@@ -21,7 +21,7 @@ impl Stack {
     }
 
     fn ask() -> Self {
-        // Nothing lies in it where the system does not tell.
+        // An empty range if the system does not tell.
         let nowhere = Self { low: 1, high: 1 };
         // SAFETY: a plain structure of numbers.
         let mut attributes = unsafe { std::mem::zeroed::<libc::pthread_attr_t>() };
@@ -37,22 +37,22 @@ impl Stack {
         if told == 0 { Self { low: low.addr(), high: low.addr() + size } } else { nowhere }
     }
 
-    /// Whether so many bytes from `address` on lie in it.
+    /// Returns true if this many bytes from `address` on lie in it.
     pub(crate) fn holds(&self, address: usize, bytes: usize) -> bool {
         address >= self.low && address.checked_add(bytes).is_some_and(|end| end <= self.high)
     }
 
-    /// Whole words from `address` to its upper end.
+    /// Returns the number of whole words from `address` to its upper end.
     pub(crate) const fn words_above(&self, address: usize) -> usize {
         self.high.saturating_sub(address) / 8
     }
 }
 
-/// Copies as many words as can be read from `address` on; fewer than `words.len()` where memory ends.
+/// Copies as many words as can be read from `address` on; fewer than `words.len()` if memory ends.
 pub(crate) fn read(address: usize, words: &mut [u64]) -> usize {
     let bytes = size_of_val(words);
     let here = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: bytes };
-    // Each page by itself: a transfer stops where a part cannot be read, and tells nothing of the rest of that part.
+    // Each page separately: a transfer stops at an unreadable part, and reports nothing about the rest of that part.
     let boundary = (address | 4095) + 1;
     let first = bytes.min(boundary.saturating_sub(address));
     let there = [
@@ -60,7 +60,7 @@ pub(crate) fn read(address: usize, words: &mut [u64]) -> usize {
         libc::iovec { iov_base: boundary as *mut c_void, iov_len: bytes - first },
     ];
     let parts = if bytes > first { 2 } else { 1 };
-    // SAFETY: it writes into `words` alone, and reports addresses that cannot be read as an error.
+    // SAFETY: it writes only to `words`, and reports unreadable addresses as an error.
     let read =
         unsafe { libc::process_vm_readv(libc::getpid(), &raw const here, 1, there.as_ptr(), parts, 0) };
     match usize::try_from(read) {
@@ -70,7 +70,7 @@ pub(crate) fn read(address: usize, words: &mut [u64]) -> usize {
     }
 }
 
-/// The same through the file of this process's memory. Opened each time: one that was opened before a fork is the parent's.
+/// Reads through the file of this process's memory. Opened each time: a file opened before a fork is the parent's.
 fn read_through_file(address: usize, words: &mut [u64]) -> usize {
     use std::os::unix::fs::FileExt as _;
 
@@ -87,7 +87,7 @@ fn read_through_file(address: usize, words: &mut [u64]) -> usize {
     whole
 }
 
-/// The word at `address`, if it can be read.
+/// Returns the word at `address`, if it can be read.
 pub(crate) fn word(stack: Stack, address: u64) -> Option<u64> {
     let address = usize::try_from(address).ok()?;
     if address == 0 || address % 8 != 0 {
@@ -101,7 +101,7 @@ pub(crate) fn word(stack: Stack, address: u64) -> Option<u64> {
     (read(address, &mut word) == 1).then_some(word[0])
 }
 
-/// A text of at most `most` bytes at `address`, if it can be read and is one.
+/// Returns a text of at most `most` bytes at `address`, if it can be read and is valid.
 pub(crate) fn text(address: u64, most: usize) -> Option<String> {
     let address = usize::try_from(address).ok()?;
     if address < 4096 {

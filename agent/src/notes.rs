@@ -1,26 +1,26 @@
-//! What could not be done: counted, and said once on standard error.
+//! Failures of the recording: counted, and reported once on standard error.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
-/// Why something was not recorded, or not as it should be.
+/// Reason why something was not recorded, or not properly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Count {
-    /// All stubs were given out.
+    /// All stubs were handed out.
     WithoutStub,
     /// The arguments of a call could not be read: no executor was found among them.
     Unscanned,
-    /// Launched with an executor that was not seen being made.
+    /// Launched with an executor whose creation was not seen.
     UnknownExecutor,
-    /// What a call was given does not fit the table of parameters.
+    /// The arguments of a call do not match the table of parameters.
     OtherLayout,
-    /// Neither inputs nor outputs are known from a table: told by what changed.
+    /// No table entry tells inputs from outputs: determined by what changed.
     ByDifference,
-    /// Tensors in a format or type of which nothing is measured.
+    /// Tensors in a format or dtype that is not measured.
     UnknownFormat,
-    /// There was no room in the ring in time.
+    /// No room in the ring in time.
     Dropped,
     /// Tensors above the limit, or larger than the ring.
     TooLarge,
@@ -30,24 +30,24 @@ pub(crate) enum Count {
     InGraph,
     /// Replays that are not recorded.
     Replayed,
-    /// There was no room in the memory for graphs.
+    /// No room in the memory for graphs.
     GraphFull,
-    /// Operators of graphs that the program gives other arguments.
+    /// Operators of graphs that the program gives new arguments.
     Grouped,
-    /// A function of CANN was given to the program that this library cannot stand in front of.
+    /// The program received a CANN function that this library cannot intercept.
     OtherProvider,
-    /// Pieces of CANN's dumps that were not taken.
+    /// Pieces of CANN's dumps that were not accepted.
     Refused,
-    /// Files of CANN's dumps of which the last piece did not come.
+    /// Files of CANN's dumps whose last piece did not come.
     Unfinished,
-    /// Files of CANN's dumps that are no whole dumps.
+    /// Files of CANN's dumps that are not complete dumps.
     Damaged,
     /// A fault of this library.
     Fault,
 }
 
 impl Count {
-    /// One line on what happened, for people; the example follows it.
+    /// Returns one line that describes the event to users; the example follows it.
     pub(crate) const fn line(self) -> &'static str {
         match self {
             Self::WithoutStub => "operator functions beyond the agent's limit; these are not recorded",
@@ -83,7 +83,7 @@ impl Count {
         }
     }
 
-    /// The key in the report of `probe doctor --runtime`.
+    /// Returns the key in the report of `probe doctor --runtime`.
     pub(crate) const fn key(self) -> &'static str {
         match self {
             Self::WithoutStub => "without_stub",
@@ -108,7 +108,7 @@ impl Count {
     }
 }
 
-/// How often something happened, and the first time.
+/// Number of occurrences, and the first one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) count: u64,
@@ -117,12 +117,12 @@ pub(crate) struct Tally {
 
 static TALLIES: Mutex<BTreeMap<Count, Tally>> = Mutex::new(BTreeMap::new());
 
-/// Counts, with what it happened to. Said at the first time, on standard error.
+/// Counts an event with an example. Reports the first occurrence on standard error.
 pub(crate) fn count(what: Count, example: &str) {
     count_many(what, 1, example);
 }
 
-/// The same, of something that happened `times` at once.
+/// Counts an event that occurred `times` times at once.
 pub(crate) fn count_many(what: Count, times: u64, example: &str) {
     let first = {
         let mut tallies = TALLIES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,7 +135,7 @@ pub(crate) fn count_many(what: Count, times: u64, example: &str) {
     }
 }
 
-/// Does something that must not end the program, whatever happens in it.
+/// Runs work that must not end the program, even if it panics.
 pub(crate) fn guarded<T>(what: &str, work: impl FnOnce() -> T) -> Option<T> {
     let done = catch_unwind(AssertUnwindSafe(work));
     if done.is_err() {
@@ -144,13 +144,13 @@ pub(crate) fn guarded<T>(what: &str, work: impl FnOnce() -> T) -> Option<T> {
     done.ok()
 }
 
-/// Everything that was counted.
+/// Returns all counts.
 pub(crate) fn all() -> BTreeMap<Count, Tally> {
     TALLIES.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// One line on standard error, as the Python package prints them.
+/// Prints one line on standard error, like the Python package.
 pub(crate) fn say(text: &str) {
-    // A program may have closed it.
+    // The program may have closed it.
     _ = writeln!(std::io::stderr(), "probe: runtime: {text}");
 }

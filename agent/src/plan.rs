@@ -1,4 +1,4 @@
-//! What a call of `aclnnXGetWorkspaceSize` was given, kept from there until the executor that it made is launched.
+//! Arguments of a call of `aclnnXGetWorkspaceSize`, kept until the executor that it created is launched.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -29,7 +29,7 @@ wrappers! {
 /// Most bytes of a text that are kept.
 const TEXT: usize = 64;
 
-/// A value that an operator was given.
+/// An argument of an operator.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Argument {
     Tensor(Arc<Tensor>),
@@ -47,19 +47,19 @@ pub(crate) enum Argument {
     Absent,
 }
 
-/// An argument, and what becomes of it.
+/// An argument and its role.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Parameter {
     pub(crate) argument: Argument,
     pub(crate) role: Role,
 }
 
-/// How inputs and outputs are told apart.
+/// Basis on which inputs and outputs are distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Basis {
     /// The table of parameters fits the call.
     Table,
-    /// What changes is an output.
+    /// Parameters that change are outputs.
     Difference,
     /// By its C signature.
     Signature,
@@ -67,7 +67,7 @@ pub(crate) enum Basis {
     Unscanned,
 }
 
-/// A call that is to be launched.
+/// A call to be launched.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) operator: Cow<'static, str>,
@@ -75,11 +75,11 @@ pub(crate) struct Plan {
     pub(crate) function: Option<&'static Function>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) basis: Basis,
-    /// Where in the program it was called.
+    /// Place in the program from which it was called.
     pub(crate) scope: Option<Arc<Scope>>,
-    /// Not the program's own: what a recorder in it measures with.
+    /// True if it is not the program's own: a recorder in it uses it to measure.
     pub(crate) muted: bool,
-    /// Launched more than once.
+    /// True if it may be launched more than once.
     repeatable: bool,
 }
 
@@ -90,7 +90,7 @@ fn plans() -> MutexGuard<'static, Option<ByAddress<Arc<Plan>>>> {
 }
 
 impl Plan {
-    /// Without arguments.
+    /// Returns a plan without arguments.
     pub(crate) fn bare(operator: impl Into<Cow<'static, str>>, basis: Basis) -> Self {
         Self {
             operator: operator.into(),
@@ -103,7 +103,7 @@ impl Plan {
         }
     }
 
-    /// Of a call with these words before its executor.
+    /// Returns the plan of a call with these words before its executor.
     pub(crate) fn read(function: &'static Function, words: &Words<'_>, end: usize) -> Self {
         let trusted = function.roles.filter(|_| !function.distrusted.load(Ordering::Relaxed));
         let in_table = trusted.and_then(|roles| by_table(roles, words, end));
@@ -123,7 +123,7 @@ impl Plan {
     }
 }
 
-/// The arguments in the order of the table; `None` where it does not fit what was passed.
+/// Returns the arguments in the order of the table; `None` if it does not match what was passed.
 fn by_table(roles: &Roles, words: &Words<'_>, end: usize) -> Option<Vec<Parameter>> {
     if roles.words() != end {
         return None;
@@ -171,7 +171,7 @@ fn by_table(roles: &Roles, words: &Words<'_>, end: usize) -> Option<Vec<Paramete
                     Argument::Absent
                 }
                 (Kind::Integer(bits), None) => Argument::Integer(narrow(word, bits)),
-                // Only the lowest byte of a truth value is defined.
+                // Only the lowest byte of a bool is defined.
                 (Kind::Truth, None) => Argument::Truth(word & 0xff != 0),
                 (Kind::Text, None) if word == 0 => Argument::Absent,
                 (Kind::Text, None) => Argument::Text(memory::text(word, TEXT)?),
@@ -183,8 +183,8 @@ fn by_table(roles: &Roles, words: &Words<'_>, end: usize) -> Option<Vec<Paramete
     Some(parameters)
 }
 
-/// What the table says of the tensors, where it has as many as were passed: of an operator that takes other numbers beside them than
-/// the function that it is named after.
+/// Returns the arguments with the table's roles for the tensors, if it has as many as were passed: for an operator
+/// whose other arguments differ from those of the function that it is named after.
 fn by_tensors(roles: &Roles, words: &Words<'_>, end: usize) -> Option<Vec<Parameter>> {
     let mut told = roles.kinds.iter().filter(|kind| matches!(kind, Kind::Tensor(_) | Kind::Tensors(_)));
     let mut parameters = by_handles(words, end);
@@ -204,7 +204,7 @@ fn by_tensors(roles: &Roles, words: &Words<'_>, end: usize) -> Option<Vec<Parame
     told.next().is_none().then_some(parameters)
 }
 
-/// A whole number of so many bits; what lies above them is not defined.
+/// Returns an integer of this many bits; higher bits are undefined.
 #[expect(clippy::cast_possible_truncation, reason = "the lower bits are the number")]
 fn narrow(word: u64, bits: u8) -> i64 {
     match bits {
@@ -214,7 +214,7 @@ fn narrow(word: u64, bits: u8) -> i64 {
     }
 }
 
-/// The handles among the words. What else was passed is not known to be anything.
+/// Returns the handles among the words. The other arguments cannot be identified.
 fn by_handles(words: &Words<'_>, end: usize) -> Vec<Parameter> {
     let argument = |&word: &u64| {
         Some(match handles::find(word)? {
@@ -238,7 +238,7 @@ pub(crate) fn keep(executor: u64, plan: Plan) {
     }
 }
 
-/// The plan of an executor that is being launched.
+/// Returns the plan of an executor that is being launched.
 pub(crate) fn launched(executor: u64) -> Option<Arc<Plan>> {
     let executor = usize::try_from(executor).ok()?;
     let mut plans = plans();
@@ -246,7 +246,7 @@ pub(crate) fn launched(executor: u64) -> Option<Arc<Plan>> {
     if plans.get(&executor)?.repeatable { plans.get(&executor).cloned() } else { plans.remove(&executor) }
 }
 
-/// Forgets all plans but those of executors that are launched again.
+/// Forgets all plans except those of repeatable executors.
 pub(crate) fn forget_single() {
     if let Some(plans) = plans().as_mut() {
         plans.retain(|_, plan| plan.repeatable);
@@ -258,8 +258,8 @@ pub(crate) fn forget_all() {
     *plans() = None;
 }
 
-/// Whether `torch_npu` keeps executors in the cache of CANN. While something is recorded it does not: an executor from there is
-/// launched without the arguments being seen. What is computed is the same.
+/// Tells `torch_npu` whether to keep executors in CANN's cache. Not while something is recorded: an executor from
+/// there is launched without its arguments being seen. The computed results are the same.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn CanUsePTACache(name: *const c_char) -> bool {
     type Can = unsafe extern "C" fn(*const c_char) -> bool;
@@ -272,7 +272,7 @@ pub(crate) unsafe extern "C" fn CanUsePTACache(name: *const c_char) -> bool {
         return false;
     }
     if control::counts_launches() && !name.is_null() {
-        // SAFETY: the name of the function, a text that ends with a zero.
+        // SAFETY: the name of the function, a zero-terminated text.
         let name = unsafe { CStr::from_ptr(name) }.to_bytes();
         let operator = name.strip_prefix(b"aclnn").and_then(|operator| std::str::from_utf8(operator).ok());
         LOOKED_FOR.set(operator.is_some_and(|operator| control::ends_step("aclnn", operator)));
@@ -282,11 +282,11 @@ pub(crate) unsafe extern "C" fn CanUsePTACache(name: *const c_char) -> bool {
 }
 
 thread_local! {
-    /// Whether the executor that this thread looks for in the cache is one whose launch ends a step.
+    /// True if the launch of the executor that this thread looks for in the cache ends a step.
     static LOOKED_FOR: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the cache answered: an executor from there is launched without being planned.
+/// Handles the cache's answer: an executor from there is launched without being planned.
 fn from_cache(executor: *mut c_void) -> *mut c_void {
     if !executor.is_null() && LOOKED_FOR.take() {
         notes::guarded("the cache of executors", control::step_end_planned);
@@ -294,7 +294,7 @@ fn from_cache(executor: *mut c_void) -> *mut c_void {
     executor
 }
 
-/// Whether the program runs on `torch_npu`, which makes handles for each call.
+/// True if the program runs on `torch_npu`, which creates handles for each call.
 static TORCH_NPU: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_torch_npu() -> bool {
@@ -354,7 +354,7 @@ pub(crate) unsafe extern "C" fn aclSetAclOpExecutorRepeatable(executor: *mut c_v
     unsafe { real(executor) }
 }
 
-/// The tensor of an executor that is launched again lies elsewhere from now on.
+/// Updates the address of a tensor of a repeatable executor.
 fn moved(executor: *mut c_void, tensor: *mut c_void, data: *mut c_void) {
     if !handles::is_followed() {
         return;
@@ -370,7 +370,7 @@ fn moved(executor: *mut c_void, tensor: *mut c_void, data: *mut c_void) {
     }
 }
 
-/// Functions that give a tensor of an executor another address.
+/// Functions that give a tensor of an executor a new address.
 macro_rules! set_address {
     ($($name:ident $wrapper:ident;)*) => {
         $(#[unsafe(no_mangle)]

@@ -1,42 +1,42 @@
 //! Memory of fixed size between the streams of the program and the writer.
 //!
-//! A launch takes a piece in front of it, streams copy into the piece, and the writer gives the pieces back in the order in which they
-//! were taken. Where there is no room a launch waits until there is, and in the end is dropped and counted: recording may slow a
-//! program down, and never makes it take memory without end.
+//! A launch takes a piece before it runs, streams copy into the piece, and the writer returns the pieces in the order
+//! in which they were taken. If there is no room a launch waits, and is finally dropped and counted: recording may
+//! slow a program down, but never uses unbounded memory.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Pieces begin at multiples of this, for the sake of the copies.
+/// Alignment of pieces, for efficient copies.
 const ALIGNMENT: usize = 64;
 
-/// Something that the writer is given, in order.
+/// An item passed to the writer, in order.
 #[derive(Debug)]
 pub(crate) enum Item<T> {
-    /// A launch is under way.
+    /// A launch under way.
     Open,
-    /// It has been launched.
+    /// A finished launch.
     Ready(T),
-    /// There is nothing of it.
+    /// A launch without a record.
     Dropped,
 }
 
-/// What there is to write.
+/// Next item for the writer.
 #[derive(Debug)]
 pub(crate) enum Next<T> {
     /// The next item in order.
     Item(T),
-    /// It was not ready in time.
+    /// The next item was not ready in time.
     Late,
-    /// Nothing will come any more.
+    /// No more items will come.
     End,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
     number: u64,
-    /// Where the room ends that is free again after it.
+    /// End of the room that becomes free after it.
     end: u64,
     item: Item<T>,
 }
@@ -45,19 +45,19 @@ struct Entry<T> {
 struct State<T> {
     entries: VecDeque<Entry<T>>,
     next: u64,
-    /// Bytes ever taken, and ever given back; the room in use lies between.
+    /// Bytes ever taken, and ever returned; the room in use lies between.
     taken: u64,
     returned: u64,
     closed: bool,
 }
 
-/// The ring. It is made once and stays.
+/// The ring. It is created once and never freed.
 #[derive(Debug)]
 pub(crate) struct Ring<T> {
     start: *mut u8,
     size: usize,
     state: Mutex<State<T>>,
-    /// Rung when something is ready, or room has been given back.
+    /// Signalled when something is ready, or room has been returned.
     changed: Condvar,
 }
 
@@ -66,7 +66,7 @@ unsafe impl<T: Send> Send for Ring<T> {}
 // SAFETY: as above; everything else is behind a lock.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
-/// A piece of pinned memory: of the ring, for as long as its entry is there, or of a graph.
+/// A piece of pinned memory: of the ring, while its entry exists, or of a graph.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
     pub(crate) address: usize,
@@ -74,30 +74,30 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// What was copied into it.
+    /// Returns the data copied into it.
     ///
     /// # Safety
-    /// The copies into it are finished, and it is not given back meanwhile.
+    /// The copies into it are finished, and it is not returned meanwhile.
     pub(crate) unsafe fn content<'a>(self) -> &'a [u8] {
         // SAFETY: as the caller vouches.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes) }
     }
 }
 
-/// Number of an entry, and where its piece begins.
+/// Number of an entry, and the address of its piece.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) number: u64,
     pub(crate) address: usize,
 }
 
-/// Bytes that a piece takes.
+/// Returns the bytes that a piece occupies.
 pub(crate) const fn rounded(bytes: usize) -> usize {
     bytes.div_ceil(ALIGNMENT) * ALIGNMENT
 }
 
 impl<T> Ring<T> {
-    /// On so many bytes at `start`, which are the ring's for good.
+    /// Creates a ring on `size` bytes at `start`, which belong to it permanently.
     pub(crate) fn new(start: *mut u8, size: usize) -> Self {
         let state = State { entries: VecDeque::new(), next: 0, taken: 0, returned: 0, closed: false };
         Self { start, size, state: Mutex::new(state), changed: Condvar::new() }
@@ -107,12 +107,12 @@ impl<T> Ring<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of the ring.
+    /// Returns the size of the ring in bytes.
     pub(crate) const fn size(&self) -> usize {
         self.size
     }
 
-    /// Takes a piece, and the next place in the order. Waits for room; `None` where there is none in time.
+    /// Takes a piece, and the next place in the order. Waits for room; `None` if there is none in time.
     pub(crate) fn take(&self, bytes: usize, patience: Duration) -> Option<Taken> {
         let bytes = rounded(bytes);
         if bytes > self.size {
@@ -139,11 +139,11 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Where so many bytes in a row are free, and the count of bytes taken after them.
+    /// Returns the offset of this many contiguous free bytes, and the count of bytes taken after them.
     fn room(&self, state: &State<T>, bytes: usize) -> Option<(usize, u64)> {
         let size = self.size as u64;
         let offset = state.taken % size;
-        // What is left before the end is passed over where it is too small.
+        // The remainder before the end is skipped if it is too small.
         let skipped = if offset + bytes as u64 > size { size - offset } else { 0 };
         let end = state.taken + skipped + bytes as u64;
         let offset = usize::try_from((state.taken + skipped) % size).ok()?;
@@ -151,7 +151,7 @@ impl<T> Ring<T> {
             .then_some((offset, end))
     }
 
-    /// Puts something into the order that takes no room. Nobody would take it from a ring that is closed: it is dropped.
+    /// Appends an item that takes no room. If the ring is closed nobody would take it: it is dropped.
     pub(crate) fn push(&self, item: T) {
         let mut state = self.lock();
         if state.closed {
@@ -164,7 +164,7 @@ impl<T> Ring<T> {
         self.changed.notify_all();
     }
 
-    /// Says what became of an entry.
+    /// Sets the state of an entry.
     pub(crate) fn set(&self, number: u64, item: Item<T>) {
         let mut state = self.lock();
         let first = state.entries.front().map_or(0, |entry| entry.number);
@@ -176,13 +176,13 @@ impl<T> Ring<T> {
         self.changed.notify_all();
     }
 
-    /// Takes part in no more launches; what is there is still handed out.
+    /// Accepts no more launches; existing items are still handed out.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// The next item in order, once it is ready. Waits for no longer than `patience`.
+    /// Returns the next item in order, once it is ready. Waits no longer than `patience`.
     pub(crate) fn next(&self, patience: Duration) -> Next<T> {
         let until = Instant::now() + patience;
         let mut state = self.lock();
@@ -209,19 +209,19 @@ impl<T> Ring<T> {
         }
     }
 
-    /// The item that [`next`](Self::next) handed out last is done with: its room is free.
+    /// Frees the room of the item that [`next`](Self::next) handed out last.
     pub(crate) fn done(&self) {
         give_back(&mut self.lock());
         self.changed.notify_all();
     }
 
-    /// Whether an entry in front keeps others from being handed out, or the ring from ending.
+    /// Returns true if the front entry keeps others from being handed out, or the ring from ending.
     pub(crate) fn holds_back(&self) -> bool {
         let state = self.lock();
         state.entries.len() > 1 || state.closed && !state.entries.is_empty()
     }
 
-    /// Gives up the entry in front, which nobody will finish.
+    /// Drops the front entry, which nobody will finish.
     pub(crate) fn skip(&self) {
         self.done();
     }

@@ -1,20 +1,21 @@
-//! Which parameter of an operator is read, which is written: a table made from public signatures (`roles.txt` says from which).
+//! Table of the parameters that an operator reads and writes, made from public signatures (`roles.txt` lists the
+//! sources).
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// What becomes of a parameter.
+/// Role of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Input,
     Output,
     /// Read and written.
     Updated,
-    /// Not told by the table.
+    /// Not in the table.
     Unknown,
 }
 
-/// What is passed for a parameter.
+/// Kind of value passed for a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Tensor(Role),
@@ -24,10 +25,10 @@ pub(crate) enum Kind {
     Integers,
     Truths,
     Reals,
-    /// A whole number of 64 bits, of 32 or of 8.
+    /// An integer of 64, 32 or 8 bits.
     Integer(u8),
     Truth,
-    /// In a floating-point register.
+    /// Passed in a floating-point register.
     Double,
     Float,
     Text,
@@ -58,20 +59,20 @@ impl Kind {
         })
     }
 
-    /// Whether it is passed in a register for floating-point numbers.
+    /// Returns true if it is passed in a floating-point register.
     pub(crate) const fn is_real(self) -> bool {
         matches!(self, Self::Double | Self::Float)
     }
 }
 
-/// The parameters of an operator, but for the two that every operator ends with.
+/// The parameters of an operator, except the two that every operator ends with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Roles {
     pub(crate) kinds: Box<[Kind]>,
 }
 
 impl Roles {
-    /// Parameters that are passed as words, in registers or on the stack.
+    /// Returns the number of parameters passed as words, in registers or on the stack.
     pub(crate) fn words(&self) -> usize {
         self.kinds.iter().filter(|kind| !kind.is_real()).count()
     }
@@ -88,12 +89,12 @@ static TABLE: LazyLock<HashMap<&'static str, Roles>> = LazyLock::new(|| {
         .collect()
 });
 
-/// What is known of an operator; `None` where the table does not have it.
+/// Returns the roles of an operator; `None` if the table does not have it.
 pub(crate) fn of(operator: &str) -> Option<&'static Roles> {
     TABLE.get(operator)
 }
 
-/// Operators in the table.
+/// Returns the number of operators in the table.
 pub(crate) fn known() -> usize {
     TABLE.len()
 }

@@ -1,4 +1,4 @@
-//! What `probe capture --runtime acl` asks for, in an environment variable.
+//! Settings from `probe capture --runtime acl`, passed in an environment variable.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -9,17 +9,17 @@ use serde::Deserialize;
 
 use crate::notes;
 
-/// The variable that holds the order.
+/// Variable that holds the order.
 const VARIABLE: &str = "PROBE_RUNTIME";
 
-/// Pinned memory between streams and writer, where nobody asked for another size.
+/// Default size of the pinned memory between streams and writer.
 const RING: usize = 256 << 20;
-/// Pinned memory for the tensors of graphs, likewise.
+/// Default size of the pinned memory for the tensors of graphs.
 const GRAPH_MEMORY: usize = 256 << 20;
-/// How long a launch waits for room in the ring.
+/// Seconds that a launch waits for room in the ring.
 const PATIENCE_SECONDS: u64 = 60;
 
-/// Settings of a recording. Unknown keys are those of a newer command and are ignored.
+/// Settings of a recording. Unknown keys come from a newer command and are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 pub(crate) struct Settings {
@@ -30,31 +30,31 @@ pub(crate) struct Settings {
     #[serde(skip)]
     pub(crate) steps: Steps,
     pub(crate) task: CaptureTask,
-    /// Ranks that record, as `steps`.
+    /// Ranks that record, in the format of `steps`.
     ranks: String,
     /// Identity of the run.
     pub(crate) run: String,
-    /// Takes the dumps that CANN makes itself, in place of launches.
+    /// True to record the dumps that CANN makes itself instead of launches.
     dumps: bool,
-    /// The operator whose launch ends a step: `aclnnAdd`, or `aclopAdd` for one of the older kind.
+    /// Operator whose launch ends a step: `aclnnAdd`, or `aclopAdd` for one of the older kind.
     pub(crate) step_on: Option<String>,
-    /// Only these operators.
+    /// Operators to record; empty means all.
     pub(crate) include: Vec<String>,
-    /// None of these.
+    /// Operators not to record.
     pub(crate) exclude: Vec<String>,
-    /// Tensors of more bytes are recorded without values.
+    /// Most bytes of a tensor; larger ones are recorded without values.
     pub(crate) max_tensor: Option<usize>,
-    /// Bytes of the ring.
+    /// Size of the ring in bytes.
     pub(crate) ring: usize,
-    /// Bytes for copies of tensors in graphs, which stay there for as long as the graph.
+    /// Bytes for copies of tensors in graphs, which stay there as long as the graph.
     pub(crate) graph_memory: usize,
-    /// Seconds that a launch waits for room in the ring, or a replay until the one before it is read.
+    /// Seconds that a launch waits for room in the ring, or a replay for the previous one to be read.
     pub(crate) patience: u64,
     pub(crate) overwrite: bool,
     pub(crate) quiet: bool,
 }
 
-/// Steps that are recorded.
+/// Steps to record.
 #[derive(Debug, Default)]
 pub(crate) struct Steps(Option<NumberSet>);
 
@@ -63,14 +63,14 @@ impl Steps {
         self.0.as_ref().is_none_or(|set| set.contains(step))
     }
 
-    /// Whether any from `first` to `last` is among them.
+    /// Returns true if any step from `first` to `last` is in the set.
     pub(crate) fn meets(&self, first: u64, last: u64) -> bool {
         let Some(set) = &self.0 else { return true };
         let ranges = set.ranges();
         ranges.is_empty() || ranges.iter().any(|range| *range.start() <= last && first <= *range.end())
     }
 
-    /// The last one; `None` where there is none.
+    /// Returns the last step; `None` if there is none.
     pub(crate) fn last(&self) -> Option<u64> {
         self.0.as_ref().and_then(NumberSet::last)
     }
@@ -116,7 +116,7 @@ static SETTINGS: LazyLock<Option<Settings>> = LazyLock::new(|| {
 });
 
 impl Settings {
-    /// What was asked for; `None` where nothing was, or of other ranks.
+    /// Returns the requested settings; `None` if there are none, or they are for other ranks.
     pub(crate) fn get() -> Option<&'static Self> {
         SETTINGS.as_ref()
     }
@@ -127,22 +127,22 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether it is CANN's own dumps that are wanted.
+    /// Returns true if CANN's own dumps are wanted.
     pub(crate) fn dumps() -> bool {
         Self::get().is_some_and(|settings| settings.dumps)
     }
 
-    /// Whether launches end steps.
+    /// Returns true if launches end steps.
     pub(crate) const fn counts_launches(&self) -> bool {
         self.step_on.is_some()
     }
 
-    /// Whether the launch of an operator ends a step; `kind` is `aclnn` or `aclop`.
+    /// Returns true if the launch of an operator ends a step; `kind` is `aclnn` or `aclop`.
     pub(crate) fn ends_step(&self, kind: &str, operator: &str) -> bool {
         self.step_on.as_deref().and_then(|name| name.strip_prefix(kind)) == Some(operator)
     }
 
-    /// What is measured of a tensor.
+    /// Content measured for each tensor.
     pub(crate) const fn content(&self) -> Content {
         match self.task {
             CaptureTask::Statistics => Content::STATISTICS,
@@ -151,19 +151,19 @@ impl Settings {
         }
     }
 
-    /// What is done with a dump that the folder holds.
+    /// Handling of an existing dump in the folder.
     pub(crate) const fn existing(&self) -> Existing {
         if self.overwrite { Existing::Replace } else { Existing::Keep }
     }
 
-    /// Whether launches of an operator are recorded.
+    /// Returns true if launches of an operator are recorded.
     pub(crate) fn wants(&self, operator: &str) -> bool {
         let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(bare(pattern), operator));
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
 }
 
-/// Numbers as `probe` takes them; `None` for all.
+/// Parses numbers in the format of `probe`; `None` for all.
 fn set_of(text: &str) -> Result<Option<NumberSet>, String> {
     if text.is_empty() || text == "all" {
         return Ok(None);
@@ -171,7 +171,7 @@ fn set_of(text: &str) -> Result<Option<NumberSet>, String> {
     text.replace('|', ",").parse().map(Some).map_err(|error: probe_dump::SelectionError| error.to_string())
 }
 
-/// The name of an operator without what tools put in front of it.
+/// Returns the name of an operator without the prefixes that tools add.
 fn bare(name: &str) -> &str {
     ["aclnn", "Aclnn.", "aclop", "Aclop."]
         .into_iter()
@@ -179,19 +179,19 @@ fn bare(name: &str) -> &str {
         .unwrap_or(name)
 }
 
-/// Whether a name fits a pattern in which `*` stands for anything.
+/// Returns true if a name matches a pattern in which `*` matches anything.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(name) = name.strip_prefix(start) else { return false };
     rest.is_empty() || (0..=name.len()).filter_map(|at| name.get(at..)).any(|name| matches(rest, name))
 }
 
-/// Number of this process in a distributed run, by the variables that launchers set.
+/// Returns the number of this process in a distributed run, from the variables set by launchers.
 pub(crate) fn rank() -> u32 {
     number("RANK").or_else(|| number("RANK_ID")).or_else(|| number("OMPI_COMM_WORLD_RANK")).unwrap_or(0)
 }
 
-/// Processes of the run.
+/// Returns the number of processes in the run.
 pub(crate) fn world_size() -> u32 {
     number("WORLD_SIZE")
         .or_else(|| number("RANK_SIZE"))

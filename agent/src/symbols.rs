@@ -1,18 +1,18 @@
-//! Functions by name: the real `dlsym`, since ours is what everybody else finds.
+//! Function lookup by name: the real `dlsym`, since everyone else finds ours.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// An address of code or of something foreign.
+/// Address of code or of something foreign.
 pub(crate) type Address = *mut c_void;
 
-/// The real functions; the assembly jumps through them.
+/// The real functions; the assembly code jumps through them.
 pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 pub(crate) static DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 type Lookup = unsafe extern "C" fn(Address, *const c_char) -> Address;
 
-/// Libraries of CANN in which its functions lie, asked in this order.
+/// CANN libraries that contain its functions, searched in this order.
 const LIBRARIES: [&CStr; 6] = [
     c"libascendcl.so",
     c"libnnopbase.so",
@@ -22,7 +22,7 @@ const LIBRARIES: [&CStr; 6] = [
     c"libascend_dump.so",
 ];
 
-/// Finds the real functions in the C library; called before anything is looked up.
+/// Finds the real functions in the C library; called before any lookup.
 pub(crate) fn find_real() {
     if DLVSYM.load(Ordering::Acquire).is_null() {
         let found = in_c_library([c"dlsym", c"dlvsym"]);
@@ -31,24 +31,24 @@ pub(crate) fn find_real() {
     }
 }
 
-/// The function of this name as `dlsym` finds it through `handle`.
+/// Returns the function that `dlsym` finds by this name through `handle`.
 pub(crate) fn lookup(handle: Address, name: &CStr) -> Option<Address> {
     find_real();
     let real = DLSYM.load(Ordering::Acquire);
     if real.is_null() {
         return None;
     }
-    // SAFETY: the real `dlsym`, of this signature since there is one.
+    // SAFETY: the real `dlsym`, which has always had this signature.
     let real = unsafe { std::mem::transmute::<Address, Lookup>(real) };
-    // SAFETY: `name` ends with a zero; `handle` is the caller's or one of `dlopen`.
+    // SAFETY: `name` is zero-terminated; `handle` is the caller's or comes from `dlopen`.
     let found = unsafe { real(handle, name.as_ptr()) };
     (!found.is_null()).then_some(found)
 }
 
-/// The same of one version, as `dlvsym` finds it.
+/// Returns the function of a given version, as `dlvsym` finds it.
 ///
 /// # Safety
-/// `version` is a text that ends with a zero.
+/// `version` is a zero-terminated text.
 pub(crate) unsafe fn lookup_version(handle: Address, name: &CStr, version: *const c_char) -> Option<Address> {
     type Versioned = unsafe extern "C" fn(Address, *const c_char, *const c_char) -> Address;
     find_real();
@@ -56,27 +56,28 @@ pub(crate) unsafe fn lookup_version(handle: Address, name: &CStr, version: *cons
     if real.is_null() {
         return None;
     }
-    // SAFETY: the real `dlvsym`, of this signature since there is one.
+    // SAFETY: the real `dlvsym`, which has always had this signature.
     let real = unsafe { std::mem::transmute::<Address, Versioned>(real) };
     // SAFETY: both are texts, as the caller vouches; `handle` is the caller's.
     let found = unsafe { real(handle, name.as_ptr(), version) };
     (!found.is_null()).then_some(found)
 }
 
-/// A function of CANN, behind anything of ours: from the libraries that come after, or from CANN's own if they are loaded.
+/// Returns a CANN function, skipping ours: from the libraries that come after this one, or from CANN's own if they
+/// are loaded.
 pub(crate) fn of_cann(name: &CStr) -> Option<Address> {
     lookup(libc::RTLD_NEXT, name)
         .or_else(|| LIBRARIES.into_iter().find_map(|library| in_library(library, name)))
 }
 
-/// A function of a library, if that is loaded.
+/// Returns a function of a library, if that is loaded.
 pub(crate) fn in_library(library: &CStr, name: &CStr) -> Option<Address> {
-    // SAFETY: a name that ends with a zero; nothing is loaded that is not there.
+    // SAFETY: a zero-terminated name; only libraries already loaded are opened.
     let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     if handle.is_null() { None } else { lookup(handle, name) }
 }
 
-/// Functions of the C library, read from its own table of symbols: nothing that could be asked for them leads past ours.
+/// Returns functions of the C library, read from its own symbol table: any lookup by name would find ours.
 fn in_c_library(names: [&CStr; 2]) -> [Address; 2] {
     let mut search = Search { names, found: [std::ptr::null_mut(); 2] };
     // SAFETY: the callback has the signature that is called, and `search` outlives the call.
@@ -90,17 +91,17 @@ struct Search<'a> {
 }
 
 unsafe extern "C" fn look_into(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
-    // SAFETY: `dl_iterate_phdr` hands over a description that is valid during the call.
+    // SAFETY: `dl_iterate_phdr` passes a description that is valid during the call.
     let info = unsafe { &*info };
-    // SAFETY: what `in_c_library` gave to it.
+    // SAFETY: the pointer passed by `in_c_library`.
     let search = unsafe { &mut *search.cast::<Search<'_>>() };
     if info.dlpi_name.is_null() {
         return 0;
     }
-    // SAFETY: the path of the library, a text that ends with a zero.
+    // SAFETY: the path of the library, a zero-terminated text.
     let path = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
     let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    // Before version 2.34 the functions are in a library of their own.
+    // Before version 2.34 the functions are in a separate library.
     if !file.starts_with(b"libc.so") && !file.starts_with(b"libc-2") && !file.starts_with(b"libdl") {
         return 0;
     }
@@ -135,7 +136,8 @@ struct Dynamic {
     value: usize,
 }
 
-/// What the dynamic section of a loaded object says under each of `tags`; 0 where it says nothing. `None` where it has no such section.
+/// Returns the values of `tags` in the dynamic section of a loaded object; 0 for a missing tag. `None` if it has no
+/// such section.
 ///
 /// # Safety
 /// `info` describes an object that stays loaded meanwhile.
@@ -161,16 +163,17 @@ pub(crate) unsafe fn dynamic<const N: usize>(
     }
 }
 
-/// Program headers of a loaded object.
+/// Returns the program headers of a loaded object.
 ///
 /// # Safety
-/// As for [`dynamic`].
+/// The same as for [`dynamic`].
 pub(crate) unsafe fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
-    // SAFETY: so many headers lie there.
+    // SAFETY: this many headers lie there.
     unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) }
 }
 
-/// The address that an entry of a dynamic section means: the loader has put addresses in place of offsets, but not on every architecture.
+/// Returns the address meant by an entry of a dynamic section: the loader has replaced offsets with addresses, but
+/// not on every architecture.
 pub(crate) const fn address(base: usize, value: usize) -> usize {
     if value < base { base + value } else { value }
 }
@@ -190,7 +193,7 @@ impl Table {
         })
     }
 
-    /// The function of this name, by the hash table that GNU's linker makes.
+    /// Returns the function of this name, found in the GNU hash table.
     ///
     /// # Safety
     /// The library stays loaded.
@@ -199,14 +202,14 @@ impl Table {
             .to_bytes()
             .iter()
             .fold(5381_u32, |hash, &byte| hash.wrapping_mul(33).wrapping_add(byte.into()));
-        // SAFETY: the table begins with four numbers, which say how long its parts are.
+        // SAFETY: the table begins with four numbers, which give the lengths of its parts.
         let [buckets, first, blooms, _] = unsafe { self.hash.cast::<[u32; 4]>().read() };
         let bucket_list = self.hash.wrapping_add(4 + 2 * blooms as usize);
         let chain = bucket_list.wrapping_add(buckets as usize);
         if buckets == 0 {
             return None;
         }
-        // SAFETY: so many buckets lie there.
+        // SAFETY: this many buckets lie there.
         let mut index = unsafe { bucket_list.wrapping_add((wanted % buckets) as usize).read() };
         if index < first {
             return None;
@@ -214,7 +217,7 @@ impl Table {
         loop {
             // SAFETY: a chain ends with an odd hash.
             let hash = unsafe { chain.wrapping_add((index - first) as usize).read() };
-            // SAFETY: each hash of the chain has its symbol.
+            // SAFETY: each hash of the chain has a symbol.
             let symbol = unsafe { &*self.symbols.wrapping_add(index as usize) };
             // SAFETY: the name of a symbol lies among the names.
             let same = hash | 1 == wanted | 1

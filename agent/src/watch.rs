@@ -1,4 +1,5 @@
-//! Tells a callback of every launch, in a line of text: for tests of the way in, and for `probe doctor --runtime`.
+//! Reports every launch to a callback as a line of text: for tests of the entry code, and for `probe doctor
+//! --runtime`.
 
 use std::ffi::{CString, c_char};
 use std::fmt::Write as _;
@@ -9,22 +10,22 @@ use crate::handles::Tensor;
 use crate::plan::{Argument, Basis, Plan};
 use crate::roles::Role;
 
-/// Is told of every launch: its operator, and its arguments with what becomes of them.
+/// Callback for every launch: receives its operator, and its arguments with their roles.
 pub(crate) type Watcher = extern "C" fn(*const c_char);
 
 static WATCHER: Mutex<Option<Watcher>> = Mutex::new(None);
 
-/// Sets the callback, or takes it away.
+/// Sets or removes the callback.
 pub(crate) fn set(watcher: Option<Watcher>) {
     *WATCHER.lock().unwrap_or_else(PoisonError::into_inner) = watcher;
 }
 
-/// Whether somebody wants to know.
+/// Returns true if a callback is set.
 pub(crate) fn is_set() -> bool {
     WATCHER.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
-/// Tells of a launch; without a plan its arguments are unknown.
+/// Reports a launch; without a plan its arguments are unknown.
 pub(crate) fn tell(operator: &str, plan: Option<&Plan>) {
     let watcher = *WATCHER.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(watcher) = watcher else { return };

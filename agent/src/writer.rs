@@ -1,10 +1,10 @@
-//! A thread that takes what has arrived in the ring, measures it with the kernels of probe, and writes the dump.
+//! A thread that takes items from the ring, measures them with the kernels of probe, and writes the dump.
 //!
 //! ```text
 //! launches    the order of the dump: steps, and the launches in them
-//! slots       what a launch read and wrote, measured
-//! arguments   numbers, texts and lists among what it was given
-//! manifest    what the dump says of itself
+//! slots       inputs and outputs of a launch, measured
+//! arguments   numbers, texts and lists among the arguments
+//! manifest    description of the run in the dump
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,7 @@ mod slots;
 
 use launches::Writer;
 
-/// What the writer is told, in order.
+/// Messages to the writer, in order.
 #[derive(Debug)]
 pub(crate) enum Message {
     Launch(Box<Record>),
@@ -35,7 +35,7 @@ pub(crate) enum Message {
     StepEnd(u64),
 }
 
-/// The ring, and what fills it.
+/// The ring, and the runtime that fills it.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     pub(crate) runtime: &'static Runtime,
@@ -43,7 +43,7 @@ pub(crate) struct Recorder {
 }
 
 static RECORDER: OnceLock<Option<Recorder>> = OnceLock::new();
-/// Whether the thread has ended, and a bell for it.
+/// True once the thread has ended, and a signal for that.
 static ENDED: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 /// Launches written so far.
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
@@ -51,12 +51,12 @@ static WRITTEN: AtomicU64 = AtomicU64::new(0);
 static TENSORS: AtomicU64 = AtomicU64::new(0);
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// How long the end of the process waits for a writer that makes no progress.
+/// Longest wait at the end of the process for a writer that makes no progress.
 const STALL: Duration = Duration::from_secs(30);
-/// What was gathered is written at least this often while nothing arrives.
+/// Gathered records are written at least this often while nothing arrives.
 const IDLE: Duration = Duration::from_millis(500);
 impl Recorder {
-    /// The recorder of this process, made at the first launch that is recorded; `None` where it cannot record.
+    /// Returns the recorder of this process, created at the first recorded launch; `None` if it cannot record.
     pub(crate) fn get() -> Option<&'static Self> {
         RECORDER
             .get_or_init(|| {
@@ -70,7 +70,7 @@ impl Recorder {
             .as_ref()
     }
 
-    /// The recorder, if there is one already.
+    /// Returns the recorder, if there is one already.
     pub(crate) fn begun() -> Option<&'static Self> {
         RECORDER.get()?.as_ref()
     }
@@ -88,8 +88,8 @@ impl Recorder {
             .name("probe-runtime".into())
             .spawn(write)
             .map_err(|error| format!("cannot start the writer: {error}"))?;
-        // Functions that are registered later run earlier: CANN, which was there before, is still there.
-        // SAFETY: a function without conditions, in a library that is never unloaded.
+        // Functions registered later run earlier: CANN, which registered before, is still there.
+        // SAFETY: a function without preconditions, in a library that is never unloaded.
         #[expect(unsafe_code, reason = "asks the C library to be called at the end")]
         unsafe {
             libc::atexit(control::process_ends);
@@ -101,8 +101,8 @@ impl Recorder {
     }
 }
 
-/// What a recording stands on, where the first launch is recorded: the device, the operators that were looked up until then, and
-/// how many of them have parameters that are known.
+/// Describes the recording at the first recorded launch: the device, the operators looked up until then, and the
+/// number of them with known parameters.
 fn found(ring: usize) -> String {
     let device = device::named();
     let operators = entry::operators();
@@ -114,12 +114,12 @@ fn found(ring: usize) -> String {
     )
 }
 
-/// Whether this process has begun to record.
+/// Returns true if this process has begun to record.
 pub(crate) fn has_begun() -> bool {
     RECORDER.get().is_some()
 }
 
-/// Waits until everything that was recorded is written.
+/// Waits until everything recorded is written.
 pub(crate) fn close() {
     let Some(recorder) = Recorder::begun() else { return };
     if CLOSED.swap(true, Ordering::AcqRel) {
@@ -141,7 +141,7 @@ pub(crate) fn close() {
     }
 }
 
-/// Part of the report of `probe_agent_report`.
+/// Returns part of the report of `probe_agent_report`.
 pub(crate) fn report() -> String {
     let missing = Runtime::get().err().unwrap_or("");
     format!(
@@ -152,10 +152,10 @@ pub(crate) fn report() -> String {
     )
 }
 
-/// The thread.
+/// Body of the writer thread.
 fn write() {
     let written = catch_unwind(AssertUnwindSafe(|| {
-        // Made before this thread was seen by anybody else.
+        // This thread starts while the recorder is still being created.
         let recorder = loop {
             if let Some(recorder) = Recorder::begun() {
                 break recorder;
@@ -169,7 +169,7 @@ fn write() {
         if let Err(error) = Writer::run(recorder, settings) {
             notes::say(&format!("recording has stopped: {error}"));
             control::give_up();
-            // Launches that are under way must not wait for room.
+            // Launches under way must not wait for room.
             recorder.ring.close();
             while !matches!(recorder.ring.next(Duration::ZERO), Next::End) {
                 recorder.ring.done();

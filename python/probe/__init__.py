@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 
-# What type checkers take for true; `typing` itself would be the greater part of the import's cost.
+# Type checkers read this as true; importing `typing` would dominate the cost of importing this package.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: Where each public name lives.
+#: Module that defines each public name.
 _EXPORTS = {
     "ApiProfiler": "probe.dropin",
     "Capture": "probe.recorder",
@@ -38,7 +38,7 @@ _EXPORTS = {
     "step": "probe.current",
 }
 
-#: Parts of the package that are used as modules: `probe.config_check.apply_patch`, `probe.testing`.
+#: Submodules that are used as modules: `probe.config_check.apply_patch`, `probe.testing`.
 _MODULES = ("config_check", "distributed", "testing")
 
 __all__ = [

@@ -8,19 +8,19 @@ import sys
 def main() -> None:
     """Run the command line with the arguments of the process and leave with its exit code."""
     if sys.argv[1:2] == ["doctor"]:
-        # It tries the device of this very interpreter, which the rest of the command knows nothing of.
+        # `doctor` tests the device of this very interpreter, which the rest of the command knows nothing about.
         from probe import doctor
 
         sys.exit(doctor.main(sys.argv[2:]))
 
     from probe import _core
 
-    # For `probe capture`, which puts the bootstrap of this package in front of the program.
+    # For `probe capture`, which puts this package's bootstrap in front of the program.
     os.environ["PROBE_PACKAGE"] = os.path.dirname(os.path.abspath(__file__))
-    # For `probe compare --ray`, which this interpreter drives.
+    # For `probe compare --ray`, which runs in this interpreter.
     os.environ["PROBE_PYTHON"] = sys.executable
 
-    # The work is done outside the interpreter, where its handler of Ctrl-C would never run.
+    # The work runs outside the interpreter, whose Ctrl-C handler would never get a turn.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(_core.main(["probe", *sys.argv[1:]]))
 

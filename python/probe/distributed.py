@@ -1,8 +1,9 @@
 """Compares dumps of many ranks on a Ray cluster.
 
-A comparison is planned once and cut into shards; each is a task that calls the compiled core, and nothing of a dump is sent anywhere. Every worker sees the
-same paths, or the same object store; with ``where="node"``, each node has some of the ranks on its own disk, and they are compared there. What a worker has
-finished stays in the folder of the run, so that a driver that is stopped can be started again.
+A comparison is planned once and cut into shards; each is a task that calls the compiled core, and no dump data is
+sent anywhere. Every worker sees the same paths, or the same object store; with ``where="node"``, each node has some
+of the ranks on its own disk, and they are compared there. Finished shards stay in the folder of the run, so a stopped
+driver can be started again.
 
     report = probe.distributed.compare("gpu_dump", "npu_dump", output="run", address="auto")
 
@@ -24,16 +25,16 @@ from typing import Any
 
 from probe import _core, placement
 
-#: Parts that a task has at least: a task costs a process and the opening of files.
+#: Fewest parts per task: a task costs a process and opening the files.
 _PARTS_A_TASK = 8
 
-#: Tasks for each worker at most, so that the last ones do not keep the others waiting.
+#: Most tasks per worker: several, so that the last ones do not keep the others waiting.
 _TASKS_A_WORKER = 10
 
 #: Times that a shard may lose its worker before it is left out.
 _ATTEMPTS = 3
 
-#: Processors of a task.
+#: Processors per task.
 _CPUS = 2
 
 
@@ -56,7 +57,8 @@ def compare(
 ) -> dict[str, Any]:
     """Compares two dumps on a Ray cluster, and returns `report.json`.
 
-    When it is stopped, or fails, the tasks that are under way are left to their workers: they end when done, or with the program or `ray.shutdown()`.
+    When stopped or failed, tasks already under way are left to their workers: they end when done, or with the program
+    or `ray.shutdown()`.
 
     :param output: folder of the run, which all workers see, or a URL such as `s3://bucket/run`; the reports are written there.
     :param address: the cluster, as `ray.init` takes it; `None` starts one in this machine. A connection that is there already is used.
@@ -83,7 +85,7 @@ def compare(
 
 
 def main(order: str) -> None:
-    """What `probe compare --ray` runs, with its options as JSON. Leaves with the exit code of the comparison."""
+    """Runs `probe compare --ray`, with its options as JSON. Exits with the code of the comparison."""
     wanted = json.loads(order)
     run = _everywhere(wanted["output"])
     address = None if wanted["address"] == "local" else wanted["address"]
@@ -101,7 +103,8 @@ def main(order: str) -> None:
             wanted["where"],
         )
     except KeyboardInterrupt:
-        # Ray takes its workers along when this process ends, which lasts a moment. Another Ctrl-C ends it at once, without a traceback of Ray.
+        # Ray shuts its workers down when this process ends, which takes a moment. A second Ctrl-C ends it at once,
+        # without a Ray traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         print("\nprobe: stopped; finished shards are kept, and the same command runs the rest", file=sys.stderr)
         sys.exit(130)
@@ -128,7 +131,7 @@ def _shards(
     options: dict[str, Any],
     where: str,
 ) -> tuple[int, dict[int, str]]:
-    """Plans the comparison and runs its shards. Returns their number, and those that were left out, with the reason."""
+    """Plans the comparison and runs its shards. Returns the number of shards, and those left out with the reason."""
     if where not in ("shared", "node"):
         raise ValueError(f"where={where!r}: choose 'shared' or 'node'")
     ray = _ray()
@@ -152,13 +155,13 @@ def _shards(
         count = shards or groups
         homes = [found.node(ranks) for ranks in _core.shard_ranks(plan, count)]
     else:
-        # What is wrong with the dumps is told before a cluster is asked for anything.
+        # Report problems with the dumps before asking a cluster for anything.
         plan, groups, parts = planned([])
         connect()
     workers = max(1, int(ray.cluster_resources().get("CPU", 1)) // cpus)
     if homes is None:
         count = shards or max(1, min(groups, parts // _PARTS_A_TASK, workers * _TASKS_A_WORKER))
-    # Lost workers are counted here: a shard that kills its worker must not do so for ever, whatever kills it.
+    # Lost workers are counted here: a shard that kills its worker must not be retried forever, whatever the cause.
     task = ray.remote(num_cpus=cpus, memory=memory, max_retries=0, retry_exceptions=False)(_compare_shard)
     progress = _Progress(parts, quiet)
     try:
@@ -170,7 +173,7 @@ def _shards(
 def _placement(ray: Any, dumps: list[str]) -> placement.Placement:
     """Asks every node what it sees of the dumps."""
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-    # To look at a disk takes no processor that others would have to give up.
+    # Listing a disk takes no processor away from others.
     task = ray.remote(num_cpus=0, max_retries=1)(_listings)
     asked = {
         f"{node['NodeManagerAddress']}/{node['NodeID']}": task.options(
@@ -190,12 +193,12 @@ def _placement(ray: Any, dumps: list[str]) -> placement.Placement:
 
 
 def _at(ray: Any, node: str, *, soft: bool) -> Any:
-    """To run on a node; elsewhere if it is gone and `soft`."""
+    """Scheduling strategy for a node; other nodes are allowed if it is gone and `soft`."""
     return ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=soft)
 
 
 class _Waiting:
-    """Shards to be run. The next one is of the node that has least to do, so that no node waits for another."""
+    """Shards still to run. The next one comes from the least busy node, so that no node waits for another."""
 
     def __init__(self, homes: list[str | None]) -> None:
         self.homes = homes
@@ -232,7 +235,8 @@ def _run(
     progress: _Progress,
     homes: list[str | None] | None = None,
 ) -> dict[int, str]:
-    """Runs all shards, some at a time, each at its home if it has one. Returns those that lost their worker too often."""
+    """Runs all shards, some at a time, each on its home node if it has one. Returns those that lost their worker too
+    often."""
     running: dict[Any, int] = {}
     waiting = _Waiting(homes or [None] * count)
     strikes: Counter[int] = Counter()
@@ -243,8 +247,9 @@ def _run(
         strategy = "DEFAULT" if home is None else _at(ray, home.rpartition("/")[2], soft=True)
         return task.options(scheduling_strategy=strategy).remote(_core.build_id(), plan, index, count, cpus)
 
-    # After Ctrl-C or a failure, what is under way is left alone: `ray.cancel` of a task that completes at that moment ends the whole process, since Ray
-    # takes it for pending on one thread while another one completes it. It ends with the connection to the cluster, or is done and counts for another run.
+    # After Ctrl-C or a failure, running tasks are left alone: `ray.cancel` of a task that completes at that moment
+    # ends the whole process, because Ray treats it as pending on one thread while another completes it. A task ends
+    # with the connection to the cluster, or finishes and counts for a later run.
     while running or waiting:
         while waiting and len(running) < in_flight:
             index = waiting.take()
@@ -260,7 +265,7 @@ def _run(
                 if strikes[index] < _ATTEMPTS:
                     waiting.add(index)
                 else:
-                    # What kills its worker is no reason to give the rest up.
+                    # A shard that kills its worker is no reason to give up the rest.
                     lost[index] = f"it lost {_ATTEMPTS} workers: {str(error).splitlines()[0]}"
                 continue
             if isinstance(outcome, RuntimeError):
@@ -284,13 +289,14 @@ def _same_build(build: str) -> None:
 
 
 def _listings(build: str, dumps: list[str]) -> list[placement.Listing]:
-    """What a node sees of the dumps."""
+    """Returns a node's view of the dumps."""
     _same_build(build)
     return [placement.listing(dump) for dump in dumps]
 
 
 def _compare_shard(build: str, plan: str, index: int, count: int, threads: int) -> tuple[int, bool, str | None] | RuntimeError:
-    """What a worker does. What goes wrong is returned: of tasks that nobody waits for any more, Ray would print what they raise."""
+    """Runs a shard in a worker. Errors are returned: Ray would print an exception raised by a task that nobody waits
+    for any more."""
     try:
         _same_build(build)
         return _core.compare_shard(plan, index, count, threads)
@@ -299,7 +305,7 @@ def _compare_shard(build: str, plan: str, index: int, count: int, threads: int) 
 
 
 class _Progress:
-    """One bar of parts, on a terminal, with the first divergence so far: an earlier one may still come."""
+    """One progress bar of parts, on a terminal, with the first divergence so far: an earlier one may still come."""
 
     WIDTH = 10
 
@@ -319,7 +325,7 @@ class _Progress:
         full = self.WIDTH * self.done // max(1, self.total)
         so_far = f"  provisional: {self.first}" if self.first else ""
         line = f"{'█' * full}{'░' * (self.WIDTH - full)} {self.done}/{self.total} parts{so_far}"
-        # A line that wraps cannot be drawn over.
+        # A line that wraps cannot be overwritten.
         width = shutil.get_terminal_size().columns - 1
         print(f"\r\x1b[K{_visible(line)[:width]}", end="", file=sys.stderr, flush=True)
 
@@ -334,7 +340,7 @@ def _tell(lost: dict[int, str], count: int) -> None:
 
 
 def _visible(text: str) -> str:
-    """Without what a terminal would obey: names of ops come from a dump."""
+    """Removes terminal control characters: op names come from a dump."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
@@ -345,13 +351,13 @@ def _place(text: str) -> tuple[int, int]:
 
 
 def _everywhere(path: str | os.PathLike[str]) -> str:
-    """The path as any node finds it: absolute, or a URL."""
+    """Returns the path in a form valid on any node: absolute, or a URL."""
     text = os.fspath(path)
     return text if "://" in text else str(Path(text).absolute())
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    """Options as JSON: paths as texts."""
+    """Returns the options as JSON values: paths become texts."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, (list, tuple)):

@@ -7,11 +7,11 @@ from probe.settings import Settings, SettingsError
 
 
 def refuse_used(settings: Settings) -> None:
-    """Raises SettingsError if the folder holds a dump of another run, or anything else: the run would be for nothing.
+    """Raises SettingsError if the folder holds a dump of another run, or anything else: the run would be wasted.
 
-    Nothing is removed here, whatever the settings say: an old dump makes room when recording begins.
+    Removes nothing, whatever the settings say: an old dump is removed when recording begins.
     """
-    # A child may only serve the process that records, and has read the program anew.
+    # A child that serves the recording process has loaded the program again.
     if settings.overwrite or is_child():
         return
     from probe._core import check_folder

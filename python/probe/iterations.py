@@ -1,8 +1,8 @@
-"""Where iterations end: at the step of an optimizer, at calls of the model or of something that the user names, or where the
-program says so.
+"""Decides where iterations end: at an optimizer step, at calls of the model or of something the user names, or where
+the program says so.
 
-`step_on` is `optimizer`, `model`, `program`, or the name of a function or a module. A function that returns, or an optimizer that
-has stepped, ends an iteration; a module that is called begins one. `probe.step()` in the program wins over all of them.
+`step_on` is `optimizer`, `model`, `program`, or the name of a function or module. A returning function or an
+optimizer step ends an iteration; a module call begins one. `probe.step()` in the program overrides all of them.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from probe.settings import STEP_ON
 
 
 class Iterations:
-    """Counts the iterations of one program. Nothing here raises if the functions it is given do not."""
+    """Counts the iterations of one program. Raises nothing if the functions passed in do not."""
 
     def __init__(self, step_on: str, ended: Callable[[], None], recount: Callable[[int], None]) -> None:
-        """`ended()` is called at the end of each iteration. `recount(count)` is called once, where the program begins to say
-        itself where iterations end: the `count` iterations that were counted until then were one."""
+        """`ended()` is called at the end of each iteration. `recount(count)` is called once, when the program itself
+        begins to mark iterations: the `count` iterations counted until then were one."""
         self.step_on = step_on
         self._ended = ended
         self._recount = recount
-        #: Iterations that were counted by themselves.
+        #: Iterations counted automatically.
         self._guessed = 0
         self._source: _Optimizers | _Modules | _Named | None = None
-        #: Whether the program says where iterations end.
+        #: True once the program marks the end of iterations itself.
         self.told = step_on == "program"
-        #: Whether the program calls modules at all, as far as that is known.
+        #: True if the program is known to call modules.
         self.modules = False
 
     def listen(self) -> None:
-        """Begins to count."""
+        """Starts counting."""
         if self.step_on == "optimizer":
             self._source = _Optimizers(self._guess)
         elif self.step_on == "model":
@@ -50,12 +50,12 @@ class Iterations:
             self._source = _Named(self.step_on, self._guess)
 
     def remove(self) -> None:
-        """Ends the counting, except for what the program says."""
+        """Stops counting, except for the program's own marks."""
         if self._source is not None:
             self._source.remove()
 
     def step(self) -> None:
-        """The program says that an iteration has ended."""
+        """Records that the program marked the end of an iteration."""
         if self.told:
             self._ended()
             return
@@ -68,11 +68,11 @@ class Iterations:
 
     @property
     def split(self) -> bool:
-        """Whether the first iteration surely went on after its end was counted."""
+        """True if the first iteration certainly went on after its end was counted."""
         return self._guessed > 1 or (isinstance(self._source, _Optimizers) and self._source.others)
 
     def recorded(self, number: int, modules: int) -> None:
-        """Iteration `number`, which has ended, was recorded, with so many calls of modules in it."""
+        """Notes that iteration `number`, now ended, was recorded with this many module calls."""
         if modules:
             self.modules = True
         elif self.modules and not self.told and self.step_on == "optimizer":
@@ -83,7 +83,7 @@ class Iterations:
             )
 
     def describe(self) -> str:
-        """How iterations were counted, for a message."""
+        """Describes how iterations were counted, for a message."""
         if self.told:
             return "by calls of step()"
         if self.step_on == "optimizer":
@@ -91,7 +91,7 @@ class Iterations:
         return "by calls of the model" if self.step_on == "model" else f"by calls of {self.step_on}"
 
     def advice(self) -> str | None:
-        """What to say where nothing was counted; None if something was."""
+        """Returns advice if nothing was counted; None if something was."""
         if self._guessed or self.told:
             return None
         if isinstance(self._source, _Named):
@@ -110,14 +110,14 @@ class Iterations:
 
 
 class _Optimizers:
-    """The steps of optimizers; of several, the first one that steps leads."""
+    """Optimizer steps; if there are several optimizers, the first one to step leads."""
 
     def __init__(self, ended: Callable[[], None]) -> None:
         from probe import optimizers
 
         self._ended = ended
         self._leader: weakref.ref[Any] | None = None
-        #: Whether others have stepped since the leader's first step.
+        #: True if other optimizers have stepped since the leader's first step.
         self.others = False
         self._steps = optimizers.listen(after=self._stepped)
 
@@ -135,7 +135,7 @@ class _Optimizers:
 
 
 class _Modules:
-    """Calls of the model: of the first module with parameters that is called, or of one around it that is called later."""
+    """Calls of the model: the first called module with parameters, or a module around it that is called later."""
 
     def __init__(self, ended: Callable[[], None]) -> None:
         self._ended = ended
@@ -153,7 +153,7 @@ class _Modules:
             self._ended()
         elif module not in self._others and self._leads(module, leader):
             if leader is None and self._leader is not None:
-                # In place of a model that is gone.
+                # Replaces a model that is gone.
                 self._ended()
             self._leader = weakref.ref(module)
             self._others.update(part for part in module.modules() if part is not module)
@@ -164,18 +164,18 @@ class _Modules:
     def _leads(module: Any, leader: Any) -> bool:
         if leader is None:
             return next(iter(module.parameters()), None) is not None
-        # An encoder that runs before the model itself is called, as in `generate`.
+        # An encoder runs before the model itself is called, as in `generate`.
         return any(part is leader for part in module.modules())
 
 
 class _Named:
-    """Calls of a function, a method or a module that the user names."""
+    """Calls of a function, method or module named by the user."""
 
     def __init__(self, name: str, ended: Callable[[], None]) -> None:
         self._name = name
         self._ended = ended
         self._patches = Patches()
-        #: Whether a call of the function is under way that was not seen to begin.
+        #: True while a call of the function is under way whose beginning was not seen.
         self._under_way = False
         self._first = True
         self._found = False
@@ -191,18 +191,18 @@ class _Named:
             self._calls.remove()
 
     def advice(self) -> str:
-        """What to say where no iteration has ended."""
+        """Returns advice if no iteration has ended."""
         if self._found:
             return f"step_on: {self._name} ended no iteration: it was not called{' again' if not self._first else ''}"
         main = vars(sys.modules["__main__"])
         functions = (name for name, value in main.items() if callable(value) and not name.startswith("_"))
         known = {name for name in (*STEP_ON, *self._seen, *functions) if name}
-        # What is outermost first.
+        # Outermost names first.
         ordered = sorted(known, key=lambda name: (name.count("."), name))
         return f"step_on: {self._name!r} is neither a function that was found nor a module that was called; {suggestion(self._name, ordered)}"
 
     def _find(self) -> bool:
-        """Wraps the function, if there is one of that name by now."""
+        """Wraps the function, if one of that name exists by now."""
         found = _resolve(self._name)
         if found is None:
             return False
@@ -258,7 +258,8 @@ class _Named:
 
 
 def _resolve(name: str) -> tuple[Any, str, Any] | None:
-    """Where a function is found, under which name, and itself. A name without a module is one of the program's file."""
+    """Finds a function: its owner, its attribute name and the function itself. A name without a module refers to the
+    program's file."""
     words = name.split(".")
     places = [(".".join(words[:count]), words[count:]) for count in range(len(words) - 1, 0, -1)]
     for place, rest in [*places, ("__main__", words)]:

@@ -1,8 +1,8 @@
-"""Recording a program that knows nothing of it: what `probe capture -- python train.py` does inside the program.
+"""Records an unmodified program: the part of `probe capture -- python train.py` that runs inside the program.
 
-The command sets `PROBE_CAPTURE` (a JSON object: see `Order`) and puts a `sitecustomize` on the path, which calls `install`
-once the program has imported torch. Recording begins with the first call of an `nn.Module`; `probe.iterations` says where
-iterations end. When the interpreter ends, so does the dump.
+The command sets `PROBE_CAPTURE` (a JSON object: see `Order`) and puts a `sitecustomize` on the path, which calls
+`install` once the program has imported torch. Recording begins with the first call of an `nn.Module`;
+`probe.iterations` decides where iterations end. When the interpreter ends, so does the dump.
 """
 
 from __future__ import annotations
@@ -24,33 +24,34 @@ from probe.messages import say, say_once, warn
 from probe.ranks import current_rank, is_child, is_rank_of_its_own, world_size
 from probe.settings import Settings, SettingsError
 
-#: Holds the order, for every process below the command.
+#: Holds the order for every process below the command.
 VARIABLE = "PROBE_CAPTURE"
-#: The process that the command became.
+#: Process id of the program that replaced the command.
 PID_VARIABLE = "PROBE_CAPTURE_PID"
-#: Process and rank of whoever records already, for the processes below it: two must not write one rank.
+#: Process and rank of the current recorder, for the processes below it: two must not write one rank.
 OWNER_VARIABLE = "PROBE_CAPTURE_OWNER"
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the command was asked for."""
+    """Request of the command."""
 
     #: Path of a probe.toml, absolute.
     config: str | None
     #: Settings given on the command line, as `Settings.from_arguments` takes them.
     arguments: dict[str, Any]
-    #: Where the command ran: relative paths are meant from there.
+    #: Working directory of the command; relative paths are resolved against it.
     directory: str | None
     #: Identity of the run, the same in every process below the command.
     run: str = ""
-    #: Whether operators below Python are recorded by the agent: `only`, or `beside` the ops of torch, or `alone`: it knows by itself where steps end; None
-    #: where they are not.
+    #: Mode in which the agent records operators below Python: `only` those, `beside` the ops of torch, or `alone`, where it
+    #: detects steps by itself; None if it does not.
     runtime: str | None = None
 
     @classmethod
     def from_environment(cls) -> Order | None:
-        """The order of the command above this process; None if there is none. Raises SettingsError if it cannot be read."""
+        """Returns the order of the command above this process; None if there is none. Raises SettingsError if it
+        cannot be read."""
         text = os.environ.get(VARIABLE)
         if not text:
             return None
@@ -62,32 +63,32 @@ class Order:
             raise SettingsError(f"{VARIABLE} in the environment cannot be read: {error}") from None
 
     def settings(self) -> Settings:
-        """The settings that were asked for. Raises SettingsError."""
+        """Returns the requested settings. Raises SettingsError."""
         return Settings.gathered(self.config, self.arguments, self.directory)
 
 
 class Launch:
-    """One program's recording. `session` makes the recorder; it is called when recording begins, not before."""
+    """One program's recording. `session` creates the recorder; it is called when recording begins, not before."""
 
     def __init__(self, settings: Settings, session: Callable[[Settings], current.Recording]) -> None:
         self.settings = settings
-        #: Iterations that have ended.
+        #: Number of ended iterations.
         self.iterations = 0
         self._make = session
         self._session: current.Recording | None = None
-        #: Whether there ever was one: it then says itself how it went.
+        #: True if there ever was a session: it then reports the outcome itself.
         self._made = False
         self._counted = Iterations(settings.step_on or "optimizer", self._iteration_ended, self._recount)
         self._first_call: module_calls.Handle | None = None
         self._begun = False
         self._dismissed = False
-        #: Whether the last step that was asked for has ended.
+        #: True once the last requested step has ended.
         self._over = False
         self._pid = os.getpid()
         self._closed = False
 
     def install(self) -> None:
-        """Wait for the first call of a module, count iterations, and finish when the interpreter ends."""
+        """Wait for the first module call, count iterations, and finish when the interpreter ends."""
         self._first_call = module_calls.listen(self._module_called)
         self._counted.listen()
         current.count_by(self._step)
@@ -95,7 +96,7 @@ class Launch:
         os.register_at_fork(after_in_child=self._forked)
 
     def finish(self) -> None:
-        """Finish the dump, and say why if there is none. Twice is harmless."""
+        """Finish the dump, or say why there is none. Calling it twice is harmless."""
         if self._closed:
             return
         self._closed = True
@@ -106,15 +107,15 @@ class Launch:
                 self._explain()
 
     def _module_called(self, module: Any) -> None:
-        """The first call of a module begins."""
-        # Of two threads that come at once, one begins.
+        """Runs before the first module call."""
+        # If two threads arrive at once, only one begins.
         if self._first_call is not None and self._first_call.remove():
             self._counted.modules = True
             with _harmless("start", self._give_up):
                 self._begin()
 
     def _begin(self) -> None:
-        """Make the recorder, if this is a process that records."""
+        """Create the recorder, if this process records."""
         if self._begun or self._dismissed or self._closed:
             return
         self._begun = True
@@ -141,11 +142,11 @@ class Launch:
         _at_end_of_child(self.finish)
 
     def _unselected(self, rank: int) -> str | None:
-        """Why this rank records nothing, where no other says it."""
+        """Returns why this rank records nothing, if no other rank says it."""
         ranks = self.settings.ranks
         if not is_rank_of_its_own():
             return f"this single process is rank {rank}, which is not among ranks {ranks}"
-        # Of several ranks others record, if they exist.
+        # If there are several ranks, others record, provided they exist.
         return f"there are {world_size()} ranks, counted from 0, and ranks {ranks} were to record" if rank == 0 and ranks.first >= world_size() else None
 
     def _iteration_ended(self) -> None:
@@ -155,13 +156,13 @@ class Launch:
             if self._session is not None:
                 self._session.step()
             elif last is None or self.iterations <= last:
-                # A program that calls no module: functions on bare parameters, or a compiled function.
+                # The program calls no module: it uses functions on bare parameters, or a compiled function.
                 self._begin()
             if last is not None and self.iterations > last:
                 self._done()
 
     def _step(self) -> None:
-        """The program says that an iteration has ended."""
+        """Records that the program marked the end of an iteration."""
         if self._closed or self._dismissed:
             return
         if self._over and not self._counted.told:
@@ -173,7 +174,7 @@ class Launch:
             self._counted.step()
 
     def _recount(self, guessed: int) -> None:
-        """What was taken for so many iterations was the first."""
+        """The `guessed` iterations counted so far were really the first one."""
         with _harmless("step", self._give_up):
             self.iterations = 1
             if self._session is not None:
@@ -187,7 +188,7 @@ class Launch:
                 self._begin()
 
     def _done(self) -> None:
-        """The last step that was asked for is over: from here on the program runs as if nothing had been loaded."""
+        """The last requested step is over: from here on the program runs as if nothing had been loaded."""
         self._over = True
         self._leave()
         self._close()
@@ -199,7 +200,7 @@ class Launch:
             session.close()
 
     def _dismiss(self, reason: str | None) -> None:
-        """Record nothing in this process, and say why at once if there is anything to say."""
+        """Record nothing in this process, and give the reason at once if there is one."""
         self._dismissed = True
         self._leave()
         if reason is not None:
@@ -213,29 +214,31 @@ class Launch:
             self._close()
 
     def _leave(self) -> None:
-        """Take everything out of torch."""
+        """Remove everything from torch."""
         self._counted.remove()
         if self._first_call is not None:
             self._first_call.remove()
 
     def _forked(self) -> None:
-        """In a child that was forked: its parent records, unless it has not begun and the child turns out to be a rank."""
+        """Runs in a forked child: its parent records, unless it has not begun and the child turns out to be a
+        rank."""
         if self._begun or self._closed:
-            # The session knows by its process id that it is not to write here.
+            # The session's process id tells it not to write here.
             self._session = None
             self._closed = True
             with _harmless("fork"):
                 self._leave()
 
     def _is_worker(self) -> bool:
-        """Whether this process only serves another: it loads data, or was forked and is no rank of its own."""
+        """Returns true if this process only serves another: it loads data, or was forked and is not a rank of its
+        own."""
         data = sys.modules.get("torch.utils.data")
         if data is not None and data.get_worker_info() is not None:
             return True
         return os.getpid() != self._pid and not is_rank_of_its_own()
 
     def _explain(self) -> None:
-        """Say why there is no record, if this process should have one and no session said it."""
+        """Say why there is no record, if this process should have one and no session said so."""
         if self._made or self._dismissed:
             return
         if self.iterations > self.settings.steps.first:
@@ -251,7 +254,7 @@ class Launch:
 
 
 def install() -> None:
-    """Prepare this process for what the command was asked for; without a command above, do nothing."""
+    """Carry out the command's order in this process; do nothing without one."""
     global _launch
     if _launch is not None:
         return
@@ -272,7 +275,8 @@ def install() -> None:
 
 
 def torch_never_came() -> None:
-    """At the end of the command's own process, if it never imported torch: say so, unless its children recorded."""
+    """Runs at the end of the command's own process if it never imported torch: says so, unless its children
+    recorded."""
     with _harmless("finish"):
         order = Order.from_environment()
         if order is not None and order.runtime != "alone" and not _written_since_start(order.settings().output, "step*/*"):
@@ -280,9 +284,9 @@ def torch_never_came() -> None:
 
 
 def check() -> str:
-    """What the command asks of the program's interpreter before it hands over to it: the folder of the bootstrap.
+    """Answers the command before it hands over to the program's interpreter: returns the bootstrap folder.
 
-    Raises SettingsError if the settings cannot be used.
+    Raises SettingsError if the settings are unusable.
     """
     order = Order.from_environment()
     if order is not None:
@@ -313,7 +317,8 @@ def _with_runtime(only: bool) -> Callable[[Settings], current.Recording]:
 
 
 def _at_end_of_child(finish: Callable[[], None]) -> None:
-    """Processes of multiprocessing leave without the interpreter's own end; they have one of theirs."""
+    """Registers `finish` in multiprocessing children, which skip the interpreter's own exit handlers but have one of
+    their own."""
     if not is_child():
         return
     from multiprocessing.util import Finalize
@@ -322,12 +327,13 @@ def _at_end_of_child(finish: Callable[[], None]) -> None:
 
 
 def _is_expected_to_record() -> bool:
-    """Whether this process is the program itself or one of its ranks, not some helper that happens to import torch."""
+    """Returns true if this process is the program itself or one of its ranks, not some helper that happens to import
+    torch."""
     return os.environ.get(PID_VARIABLE) == str(os.getpid()) or os.environ.get("RANK", "").isdigit()
 
 
 def _written_since_start(output: str, pattern: str) -> bool:
-    """Whether the dump has a part that was written since this process began."""
+    """Returns true if the dump has a part written since this process began."""
     began = time.time() - _age()
     try:
         return any(part.stat().st_mtime >= began - 1 for part in Path(output).glob(pattern))
@@ -347,7 +353,7 @@ def _age() -> float:
 
 @contextmanager
 def _harmless(where: str, otherwise: Callable[[BaseException], None] | None = None) -> Iterator[None]:
-    """Keep every fault of ours from the user's program. A Ctrl-C is the user's and goes through."""
+    """Keep our exceptions out of the user's program. Ctrl-C belongs to the user and passes through."""
     try:
         yield
     except Exception as error:

@@ -1,7 +1,7 @@
-"""Calls of modules, seen before they begin.
+"""Module calls, seen before they begin.
 
-Hooks would come too late: one that is registered from inside a call misses that very call, and a call may be what begins a
-recording. So the entry of all modules is replaced for as long as somebody listens, and is torch's own otherwise.
+Hooks would come too late: one registered inside a call misses that very call, and a call may be what begins a
+recording. So `Module.__call__` is replaced while anyone listens, and is torch's own otherwise.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ Listener = Callable[[Any], None]
 
 
 class Handle:
-    """Stands for a listener; `remove` ends its wait."""
+    """A registered listener; `remove` unregisters it."""
 
     def __init__(self, began: Listener) -> None:
         self.began = began
 
     def remove(self) -> bool:
-        """Takes the listener out, also from inside one. Whether it was in: of several threads that come at once, one hears so."""
+        """Unregisters the listener, even from inside one. Returns true if it was registered; of several threads
+        calling at once, one gets true."""
         try:
             _waiting.remove(self)
         except ValueError:
@@ -33,12 +34,13 @@ class Handle:
 
 
 _waiting: list[Handle] = []
-#: Puts torch's own entry back.
+#: Restores torch's own `Module.__call__`.
 _undo: list[Callable[[], None]] = []
 
 
 def listen(began: Listener) -> Handle:
-    """Calls `began(module)` before every call of a module that is not traced by a compiler. If it raises, it is taken out."""
+    """Calls `began(module)` before every module call that is not being traced by a compiler. If it raises, it is
+    unregistered."""
     handle = Handle(began)
     _waiting.append(handle)
     if not _undo:
@@ -59,7 +61,7 @@ def _replace() -> Callable[[], None]:
     listening = True
 
     def entry(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # While a graph is traced this is True to the tracer alone, and the trace shows torch's own call.
+        # While a graph is traced this is True for the tracer only, so the trace shows torch's own call.
         if is_compiling():
             return original(self, *args, **kwargs)
         if listening:
@@ -76,7 +78,7 @@ def _replace() -> Callable[[], None]:
     def undo() -> None:
         nonlocal listening
         listening = False
-        # Something else may have been put on top meanwhile, which is then not ours to remove.
+        # Something else may have replaced it since, which is then not ours to remove.
         if torch.nn.Module.__call__ is entry:
             torch.nn.Module.__call__ = original  # type: ignore[method-assign]
 

@@ -1,4 +1,4 @@
-"""Whether a listed name exists: torch's functions, and the modules of the user's model. Needs torch."""
+"""Checks that listed names exist: torch's functions, and the modules of the user's model. Needs torch."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def api_names() -> frozenset[str]:
     names = set()
     for word, namespace in namespaces.items():
         for name in dir(namespace):
-            # Attributes of a tensor (`T`, `real`) are read through the same door as its methods.
+            # Attributes of a tensor (`T`, `real`) are intercepted the same way as its methods.
             if word == "Tensor" or callable(getattr(namespace, name, None)):
                 names.add(f"{word}.{name}")
-    # `dir(torch.ops.aten)` only has the ops that were used before.
+    # `dir(torch.ops.aten)` only has ops that were already used.
     for schema in dispatcher.all_names():
         names.add(op_spelling("torch.ops." + schema.partition(".")[0].replace("::", ".")))
     return frozenset(names)
 
 
 def check_apis(settings: Settings) -> list[str]:
-    """Warnings on listed names that are written as torch functions and are none. Needs no model."""
+    """Returns warnings for listed names that are written as torch functions but are none. Needs no model."""
     return [
         warning
         for key, pattern in _listed(settings)
@@ -48,7 +48,7 @@ def check_apis(settings: Settings) -> list[str]:
 
 
 def check_modules(settings: Settings, models: Iterable[torch.nn.Module]) -> list[str]:
-    """Warnings on listed names that are written as paths of modules, and that no model has."""
+    """Returns warnings for listed names that are written as module paths but exist in no model."""
     kinds = {name: type(module).__name__ for model in models for name, module in model.named_modules()}
     paths = {spelling for name in kinds for spelling in (name, plain_path(name)) if spelling}
     calls = {f"Module.{name}.{kind}.forward.0".replace("..", ".") for name, kind in kinds.items()}
@@ -92,14 +92,14 @@ def _unknown_api(settings: Settings, key: str, pattern: Pattern) -> list[str]:
 
 
 def _matches_a_call(pattern: Pattern, known: frozenset[str]) -> bool:
-    """Whether a glob over whole names of ops (`Torch.add.*.backward`) can match any."""
+    """Returns true if a glob over whole op names (`Torch.add.*.backward`) can match any."""
     if pattern.literal:
         return False
     return any(pattern.matches((f"{name}.0.forward", f"{name}.0.backward", f"{name}.0")) for name in known)
 
 
 def _near(text: str, known: set[str]) -> str | None:
-    """The path nearest to a name, which may begin with the user's name for the model."""
+    """Returns the path nearest to a name, which may begin with the user's name for the model."""
     found = nearest(text, known)
     if found is not None or "." not in text:
         return found or _near_api(text)
@@ -107,7 +107,7 @@ def _near(text: str, known: set[str]) -> str | None:
 
 
 def _near_api(word: str) -> str | None:
-    """For a bare word: the torch function of that name."""
+    """Returns the torch function for a bare word."""
     found = nearest(word, {name.partition(".")[2] for name in api_names() if name.startswith(("Functional.", "Torch."))})
     if found is None:
         return None

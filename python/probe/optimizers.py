@@ -1,10 +1,10 @@
-"""Steps of optimizers, for everything in this package that waits for them.
+"""Optimizer steps, for everything in this package that waits for them.
 
-Torch goes through its hooks in a loop that fails when one of them adds or removes a hook. A step may be what begins or ends
-a recording, so there is one pair of hooks, and those who wait are in a list of our own.
+Torch iterates over its hooks in a loop that fails if one of them adds or removes a hook. A step may be what begins or
+ends a recording, so there is one pair of hooks, and the listeners are in a list of our own.
 
-A step may be given a closure that computes the gradients: Lightning always does so, `LBFGS` needs one. What the closure does, the
-forward and the backward pass mostly, is not done by the optimizer.
+A step may be given a closure that computes the gradients: Lightning always does so, `LBFGS` needs one. The closure's
+work, mostly the forward and the backward pass, is not the optimizer's.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from torch.optim.optimizer import (
 from probe.private.hooks import is_last
 
 Listener = Callable[[Optimizer], None]
-#: Told also in which frame the step runs.
+#: Also receives the frame in which the step runs.
 Entered = Callable[[Optimizer, FrameType], None]
 
 
 class Handle:
-    """Stands for listeners; `remove` ends their wait. Twice is harmless."""
+    """Registered listeners; `remove` unregisters them. Calling it twice is harmless."""
 
     def __init__(self, before: Entered | None, aside: Listener | None, after: Listener | None) -> None:
         self.before, self.aside, self.after = before, aside, after
 
     def remove(self) -> None:
-        """Takes the listeners out, also from inside one of them."""
+        """Unregisters the listeners, even from inside one of them."""
         if self in _waiting:
             _waiting.remove(self)
         if not _waiting and not _is_stepping(sys._getframe()):
@@ -43,13 +43,13 @@ class Handle:
 
 _waiting: list[Handle] = []
 _hooks: list[Any] = []
-#: Frames of the steps that are under way, one within another; of a step that raised there is no end.
+#: Frames of the steps under way, innermost last; the end of a step that raised is not seen.
 _stepping: list[FrameType] = []
 
 
 def listen(before: Entered | None = None, aside: Listener | None = None, after: Listener | None = None) -> Handle:
-    """Calls `before` and `after` around the step of every optimizer; of a step with a closure, `before` after each call of the
-    closure, and `aside` in front of each. Listeners must not raise."""
+    """Calls `before` and `after` around every optimizer step; for a step with a closure, `before` after each call of
+    the closure, and `aside` before each. Listeners must not raise."""
     handle = Handle(before, aside, after)
     _waiting.append(handle)
     if not _hooks:
@@ -58,7 +58,7 @@ def listen(before: Entered | None = None, aside: Listener | None = None, after: 
 
 
 def _before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """None, or the arguments that the step is to have in place of its own. The first of them is the optimizer."""
+    """Returns None, or replacement arguments for the step. The first of them is the optimizer."""
     frame = sys._getframe(1)
     _stepping.append(frame)
 
@@ -68,7 +68,7 @@ def _before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any])
                 handle.before(optimizer, frame)
 
     closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-    # The program keeps its own where nobody asks what is done in the step.
+    # The program's closure is kept if no listener asks for `before`.
     if not callable(closure) or all(handle.before is None for handle in _waiting):
         begins()
         return None
@@ -86,20 +86,20 @@ def _before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    # Who came last, and may stand inside of what others end with the step, goes first.
+    # The last to register may be nested inside something that others end with the step, so it goes first.
     for handle in reversed(list(_waiting)):
         if handle.after is not None:
             handle.after(optimizer)
     frame = sys._getframe(1)
     if frame in _stepping:
         del _stepping[_stepping.index(frame) :]
-    # The last of torch's hooks may be taken away while torch goes through them.
+    # The last of torch's hooks may be removed while torch iterates over them.
     if not _waiting and not _is_stepping(frame) and is_last(_hooks[1]):
         _unhook()
 
 
 def _is_stepping(frame: FrameType | None) -> bool:
-    """Whether `frame` runs inside a step."""
+    """Returns true if `frame` runs inside a step."""
     while frame is not None and _stepping:
         if frame in _stepping:
             return True

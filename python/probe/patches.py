@@ -1,4 +1,4 @@
-"""Replaces functions for a while, wherever they have been imported to, and puts them back."""
+"""Temporarily replaces functions wherever they have been imported, and restores them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _MISSING = object()
 
 
 class Patches:
-    """Replacements that can be undone. Undoing leaves alone what someone else has replaced since."""
+    """Replacements that can be undone. Undoing skips anything that someone else has replaced since."""
 
     def __init__(self) -> None:
         self._undo: list[tuple[Any, str, Any, Any]] = []
 
     def attribute(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        """Replaces `owner.name` by `wrap(owner.name)`. An attribute that is not there is passed over."""
+        """Replaces `owner.name` with `wrap(owner.name)`. A missing attribute is skipped."""
         original = owner.__dict__.get(name, _MISSING) if isinstance(owner, type) else getattr(owner, name, _MISSING)
         if original is _MISSING and isinstance(owner, type):
             inherited = getattr(owner, name, _MISSING)
@@ -27,8 +27,8 @@ class Patches:
             self._set(owner, name, wrap(original), original)
 
     def everywhere(self, replacements: list[tuple[Any, str, Callable[[Any], Any]]]) -> None:
-        """Replaces each `owner.name` by what its function makes of it, and the same object under any name in any module:
-        `from x import f` keeps a copy."""
+        """Replaces each `owner.name` with the result of its wrapper, and the same object under any name in any
+        module: `from x import f` keeps a copy."""
         known: dict[int, tuple[Any, Any]] = {}
         for owner, name, wrap in replacements:
             original = getattr(owner, name, _MISSING)
@@ -44,7 +44,7 @@ class Patches:
                         self._set(module, name, replacement, original)
 
     def undo(self) -> None:
-        """Puts everything back, last first."""
+        """Restores everything, last first."""
         while self._undo:
             owner, name, replacement, original = self._undo.pop()
             if owner.__dict__.get(name, _MISSING) is not replacement:

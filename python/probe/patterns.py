@@ -1,11 +1,11 @@
 """Patterns on the names of ops and modules, and the forms in which a name can be written.
 
-An op has several names, and a pattern may be written against any of them:
+An op has several names, and a pattern may match any of them:
 
 * its full name, as in a report: `Functional.conv2d.0.forward`, `Module.layer1.0.conv1.Conv2d.forward.0`;
 * the same without phase and number: `Functional.conv2d`;
-* the name it has in torch: `torch.nn.functional.conv2d`, `torch.Tensor.add_`, `torch.ops.aten.addmm`;
-* the path of a module that it runs in: `layer1.0.conv1`, or any module around it: `layer1`.
+* its name in torch: `torch.nn.functional.conv2d`, `torch.Tensor.add_`, `torch.ops.aten.addmm`;
+* the path of a module that it runs in: `layer1.0.conv1`, or any enclosing module: `layer1`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-#: What a record of an op can be about, in the order of a training step.
+#: Phases that an op's record can cover, in the order of a training step.
 PHASES = ("forward", "backward", "gradients")
 
-#: Names of torch's namespaces and what the first word of an op's name is for them; the longest comes first.
+#: Torch's namespaces and the first word of op names for each; the longest comes first.
 NAMESPACES = {
     "torch.nn.functional.": "Functional.",
     # Both are the same functions; the older tool writes them so.
@@ -29,13 +29,14 @@ NAMESPACES = {
     "torch.": "Torch.",
 }
 
-#: Below it lie the other namespaces of the dispatcher: `torch.ops.aten.addmm` is `Aten.addmm`, `torch.ops.mine.f` is `Mine.f`.
+#: Prefix of the dispatcher's other namespaces: `torch.ops.aten.addmm` is `Aten.addmm`, `torch.ops.mine.f` is
+#: `Mine.f`.
 _DISPATCHER = "torch.ops."
 
-#: Words in a module's path that a wrapper put there; the user never wrote them.
+#: Words that a wrapper adds to a module's path; the user never wrote them.
 WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 
-#: The word for a phase in the name of an op.
+#: Words for the phases in op names.
 _PHASE_WORDS = ("forward", "backward", "parameters_grad")
 
 _API_CALL = re.compile(r"(?P<api>.+?)\.\d+(?:\.(?:forward|backward))?")
@@ -44,14 +45,14 @@ _MODULE_CALL = re.compile(r"Module\.(?P<path>.*?)\.?(?P<kind>[^.]+)\.(?:forward|
 
 @dataclass(frozen=True)
 class Pattern:
-    """One entry of a filter: `*` stands for anything, `?` for one character, `[abc]` for one of several.
+    """One entry of a filter: `*` matches anything, `?` one character, `[abc]` one of several.
 
-    A pattern that matches the path of a module holds for everything inside that module.
+    A pattern that matches a module's path covers everything inside that module.
     """
 
     text: str
     phases: tuple[str, ...] = PHASES
-    #: Whether the text may also stand anywhere inside a name, as in the lists of the older tool.
+    #: True if the text may also occur anywhere inside a name, as in the lists of the older tool.
     inside: bool = False
     _regex: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
@@ -62,16 +63,17 @@ class Pattern:
         return self.text
 
     def matches(self, names: Iterable[str]) -> bool:
-        """Whether any of the names is the pattern's."""
+        """Returns true if the pattern matches any of the names."""
         if self.inside:
             spelled = op_spelling(self.text)
             return any(spelled in name for name in names)
         return any(self._regex.match(name) for name in names)
 
     def without_first_word(self) -> Pattern | None:
-        """The same pattern, if it may begin with the user's name for the model (`my_model.layer1`), without that word.
+        """Returns the pattern without its first word, if that may be the user's name for the model
+        (`my_model.layer1`).
 
-        None where that cannot be: a single word, a torch name, the name of an op.
+        None if it cannot be: a single word, a torch name, or an op name.
         """
         first, dot, rest = self.text.partition(".")
         if not dot or not rest or not first.isidentifier() or is_op_name(self.text):
@@ -80,12 +82,13 @@ class Pattern:
 
     @property
     def literal(self) -> bool:
-        """Whether the pattern stands for itself alone."""
+        """True if the pattern contains no wildcard and matches only itself."""
         return not self.inside and not any(character in self.text for character in "*?[")
 
 
 def op_spelling(text: str) -> str:
-    """A torch name in the spelling of op names (`torch.relu` becomes `Torch.relu`); any other text as it is."""
+    """Returns a torch name in the spelling of op names (`torch.relu` becomes `Torch.relu`); any other text
+    unchanged."""
     for namespace, prefix in NAMESPACES.items():
         if text.startswith(namespace) and not (prefix == "Torch." and text.startswith(_DISPATCHER)):
             return prefix + text[len(namespace):]
@@ -96,7 +99,7 @@ def op_spelling(text: str) -> str:
 
 
 def torch_spelling(name: str) -> str:
-    """The name of an op in the spelling of torch (`Torch.relu` becomes `torch.relu`); any other text as it is."""
+    """Returns an op name in torch's spelling (`Torch.relu` becomes `torch.relu`); any other text unchanged."""
     for namespace, prefix in NAMESPACES.items():
         if name.startswith(prefix):
             return namespace + name[len(prefix):]
@@ -104,24 +107,25 @@ def torch_spelling(name: str) -> str:
 
 
 def is_op_name(text: str) -> bool:
-    """Whether a text is written as the name of a torch function or of an op, not as the path of a module."""
+    """Returns true if a text is written as the name of a torch function or op, not as a module path."""
     return text.startswith(_DISPATCHER) or op_spelling(text).startswith((*NAMESPACES.values(), "Aten.", "Module.", "Optimizer."))
 
 
 def api_of(name: str) -> str:
-    """The function behind a call: `Functional.conv2d.0.forward` becomes `Functional.conv2d`; a module's call stays whole."""
+    """Returns the function behind a call: `Functional.conv2d.0.forward` becomes `Functional.conv2d`; a module call is
+    unchanged."""
     found = _API_CALL.fullmatch(name)
     return found["api"] if found and not name.startswith("Module.") else name
 
 
 def path_of(name: str) -> str | None:
-    """The path of the module of which this is a call; None for the call of a function."""
+    """Returns the path of the called module; None for a function call."""
     found = _MODULE_CALL.fullmatch(name)
     return found["path"] if found else None
 
 
 def plain_path(path: str) -> str:
-    """A module's path as the user knows it, without the words of wrappers."""
+    """Returns a module's path as the user knows it, without wrapper words."""
     words = [word for word in path.split(".") if word not in WRAPPERS]
     if len(words) > 1 and words[0] == "module":
         words = words[1:]
@@ -129,14 +133,14 @@ def plain_path(path: str) -> str:
 
 
 def enclosing(path: str) -> Iterator[str]:
-    """A module's path and those of all modules around it, the innermost first."""
+    """Yields a module's path and those of all enclosing modules, innermost first."""
     while path:
         yield path
         path = path.rpartition(".")[0]
 
 
 def names_of(op: str, module: str = "") -> list[str]:
-    """Every name under which an op that runs in a module can be listed."""
+    """Returns every name under which an op that runs in a module can be listed."""
     own = path_of(op)
     names = [op]
     if own is None:

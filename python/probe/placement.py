@@ -1,7 +1,8 @@
-"""Where the ranks of dumps lie that single nodes of a cluster have on their own disks.
+"""Locates ranks of dumps that individual cluster nodes have on their own disks.
 
-Each node tells what it sees of both dumps (`listing`). Put together, it is one dump that nobody sees whole: the driver plans by a stand of it, files of the
-right names and sizes without content (`Placement.stand`), and each rank is compared where it lies (`Placement.node`). Nothing here knows Ray.
+Each node reports what it sees of both dumps (`listing`). Together that is one dump that nobody sees whole: the driver
+plans with a stand-in for it, files with the right names and sizes but no content (`Placement.stand`), and each rank
+is compared where it lies (`Placement.node`). Nothing here depends on Ray.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-#: Files beside the folders of ranks up to this size, such as manifests, are told with their content.
+#: Largest file outside the rank folders, such as a manifest, that is reported with its content.
 _TOLD = 1 << 20
 
-#: Most files that a node tells of one dump.
+#: Most files that a node reports for one dump.
 _MOST = 5_000_000
 
 _RANK = re.compile(r"(?:^|/)rank(\d+)(?:/|$)")
 
 
 class PlacementError(ValueError):
-    """Ranks that lie nowhere together."""
+    """No single node has all of a rank."""
 
 
 @dataclass
 class Listing:
-    """What one node sees of one dump: files by their path below it, with size and, where it is told, content."""
+    """One node's view of one dump: files by relative path, with size and, if reported, content."""
 
     sizes: dict[str, int] = field(default_factory=dict)
     contents: dict[str, bytes] = field(default_factory=dict)
@@ -45,8 +46,8 @@ class Listing:
 
 
 def listing(root: str) -> Listing:
-    """What this machine sees of the dump at `root`; nothing where it is not there. Of the folder of a rank, the files in it: folders below it, such as
-    those with a file for each tensor, are not needed to plan."""
+    """Lists what this machine sees of the dump at `root`; empty if it does not exist. For a rank's folder, only the
+    files directly in it: subfolders, such as those with one file per tensor, are not needed for planning."""
     found = Listing()
     for folder, folders, names in os.walk(root):
         below = os.path.relpath(folder, root)
@@ -61,7 +62,7 @@ def listing(root: str) -> Listing:
                 if not inner and size <= _TOLD:
                     found.contents[below + name] = Path(path).read_bytes()
             except OSError:
-                # It went, or may not be read: whoever compares it says so.
+                # It has vanished or is unreadable: the comparison reports that.
                 continue
             found.sizes[below + name] = size
             if len(found.sizes) > _MOST:
@@ -70,19 +71,19 @@ def listing(root: str) -> Listing:
 
 
 def rank_of(path: str) -> int | None:
-    """The rank whose folder a file lies in; none where it lies in none."""
+    """Returns the rank whose folder contains a file; None if there is none."""
     found = _RANK.search(path)
     return int(found[1]) if found else None
 
 
 @dataclass
 class Placement:
-    """What all nodes see of the dumps: for each dump, its listing by node."""
+    """All nodes' views of the dumps: for each dump, its listing by node."""
 
     dumps: dict[str, dict[str, Listing]]
 
     def stand(self, folder: Path) -> list[tuple[str, str]]:
-        """Makes the stand of each dump in `folder`. Returns what each is called, and where its stand is.
+        """Creates the stand-in of each dump in `folder`. Returns the name of each dump and the path of its stand-in.
 
         :raises PlacementError: when no node sees a dump.
         """
@@ -91,7 +92,8 @@ class Placement:
             place = folder / str(number) / Path(root).name
             if not any(listed.sizes for listed in nodes.values()):
                 raise PlacementError(f"{root}: no node of the cluster has it")
-            # The first node's word counts where several have a file; they are sorted, so that the plan is the same every time.
+            # If several nodes have a file, the first one's version wins; nodes are sorted, so the plan is the same
+            # every time.
             for _, listed in sorted(nodes.items(), reverse=True):
                 for path, size in listed.sizes.items():
                     file = place / path
@@ -106,7 +108,7 @@ class Placement:
         return stands
 
     def nodes_of(self, rank: int) -> list[str]:
-        """Nodes that have all that there is of a rank, of every dump, in order of their names."""
+        """Returns the nodes that have every file of a rank, in every dump that has it, sorted by name."""
         having: Counter[str] = Counter()
         wanted = 0
         for nodes in self.dumps.values():
@@ -118,7 +120,7 @@ class Placement:
         return sorted(node for node, count in having.items() if count == wanted)
 
     def node(self, ranks: list[int]) -> str | None:
-        """The node for a shard of these ranks: one that has most of them; none where there are none.
+        """Returns the node for a shard of these ranks: one that has most of them; None if there are no ranks.
 
         :raises PlacementError: when a rank lies on no node whole.
         """
@@ -131,7 +133,7 @@ class Placement:
                     f"no node has all of rank {rank}: {where}; put one dump where all nodes see it, such as object storage, and compare that"
                 )
             votes.update(nodes)
-        # Of equals, another one for each shard.
+        # Break ties with a different node for each shard.
         most = max(votes.values(), default=0)
         best = sorted(node for node, count in votes.items() if count == most)
         return best[min(ranks) % len(best)] if best else None

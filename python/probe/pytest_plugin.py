@@ -1,12 +1,12 @@
-"""A plugin for pytest: a test holds what it trains against a baseline in the repository.
+"""Pytest plugin: a test checks its training against a baseline in the repository.
 
     def test_step(probe_gate):
         with probe_gate("gpt2", steps=[0, 1]) as gate:
             for step, loss in enumerate(train()):
                 gate.log("loss", step, loss)
 
-The baseline is `probe_baselines/gpt2.probe.json` beside the test; `pytest --probe-update` writes it. Each test records into a folder of its own, so
-that tests run beside one another (pytest-xdist).
+The baseline is `probe_baselines/gpt2.probe.json` beside the test; `pytest --probe-update` writes it. Each test
+records into its own folder, so tests can run in parallel (pytest-xdist).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 
 #: Folder of the baselines, beside the test.
 _FOLDER = "probe_baselines"
-#: Names of baselines are names of files.
+#: Baseline names are also file names.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 
 
@@ -35,19 +35,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class Run:
-    """What a test says while it is recorded."""
+    """Values that a test reports while it is recorded."""
 
     def __init__(self) -> None:
         self.scalars: list[dict[str, Any]] = []
 
     def log(self, name: str, step: int, value: Any) -> None:
-        """Hold a scalar against the baseline too: a loss, a norm. `value` is a number or a tensor of one element."""
+        """Check a scalar such as a loss or norm against the baseline too. `value` is a number or a tensor of one
+        element."""
         number = float(value)
         self.scalars.append({"step": int(step), name: number})
 
 
 class Gate:
-    """Records what runs in its `with` block, and fails the test where it is not what the baseline says."""
+    """Records what runs in its `with` block, and fails the test if it differs from the baseline."""
 
     def __init__(self, request: pytest.FixtureRequest, folder: Path) -> None:
         self._config = request.config
@@ -118,5 +119,5 @@ class Gate:
 
 @pytest.fixture
 def probe_gate(request: pytest.FixtureRequest, tmp_path: Path) -> Gate:
-    """Hold what runs in `with probe_gate(NAME):` against the baseline NAME.probe.json."""
+    """Check what runs in `with probe_gate(NAME):` against the baseline NAME.probe.json."""
     return Gate(request, tmp_path)

@@ -1,4 +1,4 @@
-"""Which rank this process is, and of how many."""
+"""Rank of this process, and the number of ranks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def current_rank(given: int | None = None) -> int:
-    """The rank that was given, or that torch.distributed knows, or that the launcher put into `RANK`; 0 for a single process."""
+    """Returns the given rank, else that of torch.distributed, else the launcher's `RANK`; 0 for a single process."""
     if given is not None:
         return given
     distributed = sys.modules.get("torch.distributed")
@@ -17,25 +17,26 @@ def current_rank(given: int | None = None) -> int:
 
 
 def is_rank_of_its_own() -> bool:
-    """Whether this process is known to be one of several ranks."""
+    """Returns true if this process is known to be one of several ranks."""
     distributed = sys.modules.get("torch.distributed")
     initialised = distributed is not None and distributed.is_available() and distributed.is_initialized()
     return initialised or os.environ.get("RANK", "").isdigit()
 
 
 def is_child() -> bool:
-    """Whether multiprocessing started this process. It has read the program anew, and leaves without the interpreter's own end."""
+    """Returns true if multiprocessing started this process. Such a process has loaded the program again, and skips the
+    interpreter's own exit handlers."""
     multiprocessing = sys.modules.get("multiprocessing.process")
     return multiprocessing is not None and multiprocessing.parent_process() is not None
 
 
 def processes_here() -> int:
-    """How many ranks the launcher says it has started on this machine; 1 for a single process."""
+    """Number of ranks that the launcher started on this machine; 1 for a single process."""
     return max(1, _from_launcher("LOCAL_WORLD_SIZE", 1))
 
 
 def world_size() -> int:
-    """How many ranks torch.distributed knows of, or the launcher says there are; 1 for a single process."""
+    """Number of ranks according to torch.distributed or the launcher; 1 for a single process."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_world_size())

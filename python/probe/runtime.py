@@ -1,4 +1,5 @@
-"""The agent below Python, `libprobe_agent.so`, which `probe capture --runtime acl` loads in front of everything: what it is told."""
+"""Interface to the agent below Python, `libprobe_agent.so`, which `probe capture --runtime acl` preloads into the
+program."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from typing import Any
 
 from probe.messages import warn
 
-#: Version of its functions that this package knows.
+#: Version of the agent's functions that this package knows.
 _VERSION = 1
 
 
 @functools.cache
 def agent() -> Any:
-    """The library, if it is loaded; else None, which is said once."""
+    """Returns the library if it is loaded; else None, which is reported once."""
     process = ctypes.CDLL(None)
     version = getattr(process, "probe_agent_version", None)
     if version is None:
@@ -32,12 +33,13 @@ def agent() -> Any:
     return process
 
 
-#: What the agent calls, for as long as the process lives.
+#: Callback of the agent, kept for the life of the process.
 _drain: Any = None
 
 
 def follow_queue() -> None:
-    """Where torch_npu plans operators on the thread of its queue (`TASK_QUEUE_ENABLE=2`): attribute them to the op of torch that called them all the same."""
+    """Attributes operators to the torch op that called them even if torch_npu plans them on its queue thread
+    (`TASK_QUEUE_ENABLE=2`)."""
     global _drain
     library = agent()
     share = getattr(library, "probe_agent_share_scopes", None)
@@ -48,59 +50,61 @@ def follow_queue() -> None:
 
 
 def _empty_queue() -> None:
-    """Wait until the queue has planned everything, for none of it belongs to what begins now. The device is not waited for."""
+    """Wait until the queue has planned everything, because none of it belongs to what begins now. Does not wait for
+    the device."""
     try:
         import torch
 
         npu = getattr(torch, "npu", None)
         if npu is not None and npu.is_initialized():
-            # The handle of a stream is given out when the queue is empty.
+            # `torch_npu` returns a stream's handle only once the queue is empty.
             _ = npu.current_stream().npu_stream
     except Exception as error:
-        # Better no name than a wrong one.
+        # No name is better than a wrong one.
         agent().probe_agent_share_scopes(None)
         warn(f"operators below Python are recorded without the torch op that called them: torch_npu's queue cannot be emptied ({type(error).__name__}: {error})")
 
 
 def hold() -> None:
-    """From now on this package says where steps begin and end; until it does, nothing is recorded."""
+    """From now on this package marks where steps begin and end; until it does, nothing is recorded."""
     if (library := agent()) is not None:
         library.probe_agent_hold()
 
 
 def begin_step(number: int) -> None:
-    """A step begins. What was given to the device before has reached it."""
+    """Begin a step. Earlier work has reached the device."""
     if (library := agent()) is not None:
         _synchronize()
         library.probe_agent_begin_step(number)
 
 
 def end_step() -> None:
-    """The step ends, with all that was given to the device in it."""
+    """End the step, including all work given to the device in it."""
     if (library := agent()) is not None:
         _synchronize()
         library.probe_agent_end_step()
 
 
 def close() -> None:
-    """Write what is left."""
+    """Write the remaining records."""
     if (library := agent()) is not None:
         library.probe_agent_close()
 
 
 def report() -> dict[str, Any]:
-    """What the agent found and counted; empty where it is not loaded."""
+    """Returns the agent's findings and counts; empty if it is not loaded."""
     if (library := agent()) is None:
         return {}
     size = library.probe_agent_report(None, 0)
-    # It may count on meanwhile.
+    # The report may grow meanwhile.
     text = ctypes.create_string_buffer(size + 1024)
     library.probe_agent_report(text, len(text))
     return json.loads(text.value or b"{}")  # type: ignore[no-any-return]
 
 
 def _synchronize() -> None:
-    """Wait until torch_npu's queue of launches is empty: what is in it belongs to the step that ends. Not while a graph is captured, which would be the end of that."""
+    """Wait until torch_npu's queue of launches is empty: its contents belong to the step that ends. Not during graph
+    capture, which this would abort."""
     import torch
 
     npu = getattr(torch, "npu", None)

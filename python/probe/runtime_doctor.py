@@ -1,6 +1,7 @@
-"""`probe doctor --runtime`: tries the agent below Python on this machine, and leaves a report to send back, without data and names of the user's.
+"""`probe doctor --runtime`: tests the agent below Python on this machine, and writes a report to send back, without
+user data or names.
 
-The trial runs in processes of its own, with the agent in front of them: this file, as a program.
+The trial runs in separate processes with the agent preloaded: this file, run as a program.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from typing import Any
 
 AGENT = "libprobe_agent.so"
 REPORT = "probe-runtime-report.json"
-#: Calls that are timed, and how often runs with and without the agent take turns.
+#: Number of timed calls, and of alternating runs with and without the agent.
 CALLS, ROUNDS = 2000, 3
-#: Calls of one operator whose executor torch_npu would keep.
+#: Calls of one operator whose executor torch_npu would cache.
 REPEATED = 5
 
 
 def main(arguments: list[str], as_json: bool = False) -> int:
-    """Prints what was found on the device that is named, and writes the report; `as_json` prints that in place of both. 0: all is well, 1: something is not, 2: it could not be tried."""
+    """Prints the findings for the named device and writes the report; `as_json` prints the report instead of both.
+    Returns 0 if all is well, 1 if something is not, 2 if the trial could not run."""
     device = arguments[0] if arguments else "npu:0"
     agent = find_agent()
     if agent is None:
@@ -36,10 +38,10 @@ def main(arguments: list[str], as_json: bool = False) -> int:
         if "error" in found:
             print(f"error: the trial did not run: {found['error']}", file=sys.stderr)
             return 2
-        # By itself: what a device makes of a capture that it refuses is its own affair.
+        # Runs separately: a device may fail in any way when it refuses a capture.
         found["graphs"] = _run(device, "graph", agent, Path(folder))
         if why := found["graphs"].pop("error", None):
-            # May name a file of the user's, which has no place in the report.
+            # The reason may name a user's file, which must not be in the report.
             print(f"note: the trial of graphs did not run: {why}", file=sys.stderr)
         found["idle"] = _idle(device, agent, Path(folder))
     lines = list(judge(found))
@@ -58,13 +60,13 @@ def main(arguments: list[str], as_json: bool = False) -> int:
 
 
 def find_agent() -> Path | None:
-    """The agent: as the variable says, or in the package."""
+    """Returns the agent's path: as the variable says, or in the package."""
     places = [os.environ.get("PROBE_AGENT"), str(Path(__file__).parent / AGENT)]
     return next((Path(place).resolve() for place in places if place and Path(place).is_file()), None)
 
 
 def judge(found: dict[str, Any]) -> list[tuple[bool, str, str]]:
-    """The checks: whether each is well, its name, and what was found."""
+    """Yields the checks: whether each passed, its name, and the finding."""
     agent, counts = found["agent"], found["agent"].get("counts", {})
     lost = counts.get("unknown_executor", 0) + counts.get("unscanned", 0) + counts.get("dropped", 0)
     recorded = {name: found["ops"].count(name) for name in set(found["ops"])}
@@ -108,7 +110,7 @@ def _run(device: str, what: str, agent: Path | None, folder: Path) -> dict[str, 
 
 
 def _idle(device: str, agent: Path, folder: Path) -> dict[str, float]:
-    """Medians of a call's time, by turns."""
+    """Returns the median time of a call, with runs alternating."""
     times: dict[str, list[float]] = {"without": [], "with": [], "recording": []}
     for _ in range(ROUNDS):
         for what in times:
@@ -118,7 +120,7 @@ def _idle(device: str, agent: Path, folder: Path) -> dict[str, float]:
 
 
 def trial(device: str, what: str) -> dict[str, Any]:
-    """What runs in a process with the agent in front of it."""
+    """Runs in a process with the agent preloaded."""
     import torch
 
     from probe import runtime
@@ -183,7 +185,7 @@ def trial(device: str, what: str) -> dict[str, Any]:
 
 
 def _trial_of_graphs(torch: Any, tensor: Any) -> dict[str, Any]:
-    """A graph is captured before the step that is recorded, and replayed in it with two inputs."""
+    """Captures a graph before the recorded step, and replays it in the step with two inputs."""
     from probe import runtime
 
     if not hasattr(torch.npu, "NPUGraph"):

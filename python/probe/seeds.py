@@ -1,4 +1,4 @@
-"""Seeds and determinism: what makes two runs of one script comparable."""
+"""Seeds and determinism, which make two runs of one script comparable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from probe.messages import say_once, warn
 
-#: What a library reads when it starts on a device; effective if set before that.
+#: Variables that a library reads when it starts on a device; effective only if set before that.
 _DETERMINISTIC_ENVIRONMENT = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     "HCCL_DETERMINISTIC": "true",
@@ -33,15 +33,17 @@ def seed_all(
 ) -> None:
     """Seed every source of random numbers: Python, NumPy if it is installed, torch on the host and on CUDA and NPU devices.
 
-    `deterministic` also asks torch, cuDNN, cuBLAS and HCCL for deterministic kernels; an op that has none then raises, or, with
-    `warn_only`, warns. It never switches determinism off: that is left as the script has it. Call it first in the script.
+    `deterministic` also asks torch, cuDNN, cuBLAS and HCCL for deterministic kernels; an op without one then raises,
+    or, with `warn_only`, warns. It never switches determinism off: that is left as the script has it. Call it first
+    in the script.
 
-    `mode` is the older tool's name for `deterministic`. `rm_dropout` and `is_enhanced` are the older tool's too and refused.
+    `mode` is the older tool's name for `deterministic`. `rm_dropout` and `is_enhanced` also come from the older tool
+    and are refused.
 
-    What a running process cannot do is said: the hash seed of Python is fixed when the interpreter starts, and variables that a
-    device library has read already have no effect.
+    Anything that a running process cannot do is reported: Python's hash seed is fixed when the interpreter starts,
+    and variables that a device library has already read have no effect.
 
-    Raises ValueError for a seed outside 0 to 4294967295 and for what is refused.
+    Raises ValueError for a seed outside 0 to 4294967295 and for refused arguments.
     """
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= _LARGEST:
         raise ValueError(f"seed_all: {seed!r} is not a seed; choose a whole number from 0 to {_LARGEST}")
@@ -56,7 +58,7 @@ def seed_all(
     random.seed(seed)
     _seed_numpy(seed)
     if deterministic:
-        # Before torch touches a device: the libraries read these when they start.
+        # Set before torch touches a device: the libraries read these when they start.
         _set_environment()
     torch = _torch()
     if torch is not None:
@@ -83,7 +85,7 @@ def _seed_numpy(seed: int) -> None:
 
 def _set_environment() -> None:
     for variable, value in _DETERMINISTIC_ENVIRONMENT.items():
-        # The user's own value may be another deterministic one.
+        # The user's own value may be a different deterministic one.
         os.environ.setdefault(variable, value)
 
 
@@ -96,7 +98,7 @@ def _torch() -> Any:
 
 
 def _seed_torch(torch: Any, seed: int) -> None:
-    # Covers CUDA and, where its extension is loaded, every other device; not initialised ones are seeded when they start.
+    # Covers CUDA and, if its extension is loaded, every other device; uninitialised ones are seeded when they start.
     torch.manual_seed(seed)
     for device in ("cuda", "npu"):
         module = getattr(torch, device, None)

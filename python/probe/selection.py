@@ -1,4 +1,4 @@
-"""Which ops of a run are recorded: the filters of the settings, applied to one op after another."""
+"""Decides which ops of a run are recorded: applies the filters of the settings to one op after another."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from probe.nearest import nearest
 from probe.patterns import Pattern, api_of, names_of, op_spelling, path_of, plain_path, torch_spelling
 from probe.settings import Settings
 
-#: Answers that are kept. Names repeat from step to step; a run whose names never repeat must not fill the memory.
+#: Most answers kept. Names repeat from step to step; a run whose names never repeat must not fill the memory.
 _KEPT = 1 << 16
-#: Names that are kept to find the nearest of a misspelt one.
+#: Most names kept for finding the nearest to a misspelt one.
 _KEPT_SEEN = 1 << 13
 
 
 class Selection:
-    """The filters of one recording thread of control: patterns, phases, and the range of `scope`, which has a state.
+    """Filters of one recording thread of control: patterns, phases, and the range of `scope`, which has a state.
 
-    Names are those of design: `Functional.linear.0.forward`, `Module.layers.0.Block.forward.0`.
+    Names have the form `Functional.linear.0.forward`, `Module.layers.0.Block.forward.0`.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -32,9 +32,9 @@ class Selection:
         # Until the model is known, a listed name may or may not begin with the user's name for it.
         self._alternatives = {pattern: shorter for pattern in self._patterns() if (shorter := pattern.without_first_word())}
         self._used: set[Pattern] = set()
-        #: Functions that were called, and paths of modules that they were called in.
+        #: Functions that were called, and paths of the modules that they were called in.
         self._seen: set[str] = set()
-        #: Whether the range of `scope` was ever entered.
+        #: True if the range of `scope` was ever entered.
         self._reached = False
 
     def _patterns(self) -> tuple[Pattern, ...]:
@@ -42,16 +42,18 @@ class Selection:
 
     @property
     def everything(self) -> bool:
-        """Whether no filter on names is set, so that only the phase decides: `wants` need not be asked for each op."""
+        """True if no filter on names is set, so that only the phase decides: `wants` need not be called for each
+        op."""
         return not self._include and not self._exclude and self._scope is None
 
     @property
     def scoped(self) -> bool:
-        """Whether a range of ops is selected, so that `opened` and `closed` have to be called."""
+        """True if a range of ops is selected, so that `opened` and `closed` have to be called."""
         return self._scope is not None
 
     def learn(self, paths: Iterable[str]) -> None:
-        """Take the paths of the model's modules, which tell whether a listed name begins with the user's name for the model."""
+        """Take the paths of the model's modules, which show whether a listed name begins with the user's name for the
+        model."""
         known = {name for path in paths for name in (path, plain_path(path)) if name}
         for pattern in list(self._alternatives):
             if pattern.matches(known):
@@ -60,23 +62,24 @@ class Selection:
         self._kept_tensors.clear()
 
     def begin_step(self) -> None:
-        """Forget what the step before left open."""
+        """Close a range left open by the previous step."""
         self._open = self._scope is None
 
     def opened(self, name: str) -> None:
-        """An op begins. Call it before `wants`, for modules before anything inside them."""
+        """Marks the beginning of an op. Call it before `wants`, for modules before anything inside them."""
         if self._scope is not None:
             self._see(name)
             if name == self._scope[0]:
                 self._open = self._reached = True
 
     def closed(self, name: str) -> None:
-        """An op has ended. Call it after everything of the op is recorded, for modules after everything inside them."""
+        """Marks the end of an op. Call it after everything of the op is recorded, for modules after everything inside
+        them."""
         if self._scope is not None and name == self._scope[1]:
             self._open = False
 
     def wants(self, name: str, module: str = "", phase: str = "forward") -> bool:
-        """Whether the op `name`, which runs in the module with path `module`, is recorded in this phase.
+        """Returns true if the op `name`, running in the module with path `module`, is recorded in this phase.
 
         `phase` is one of forward, backward and gradients.
         """
@@ -95,7 +98,7 @@ class Selection:
         return answer
 
     def wants_tensor(self, name: str, module: str = "", phase: str = "forward") -> bool:
-        """Whether the data of this op is stored as well. Says nothing about whether the op is recorded at all."""
+        """Returns true if the data of this op is stored as well. Does not say whether the op is recorded at all."""
         if self._settings.task == "tensor":
             return True
         if not self._tensors:
@@ -109,7 +112,8 @@ class Selection:
         return answer
 
     def unused(self, said: Iterable[str] = ()) -> list[str]:
-        """A line for each listed name that no op had, with the nearest that one had. Those that `said` names are left out."""
+        """Returns a line for each listed name that matched no op, with the nearest that did occur. Names mentioned in
+        `said` are left out."""
         keys = ("include", "exclude", *(() if self._settings.task == "tensor" else ("tensors",)))
         listed = [(key, pattern) for key in keys for pattern in dict.fromkeys(getattr(self._settings, key))]
         lines = [
@@ -122,8 +126,8 @@ class Selection:
         return lines
 
     def _line(self, key: str, name: str) -> str:
-        """What to say of a name that nothing had."""
-        # A bare word is meant for the last one of a name.
+        """Returns the message about a name that matched nothing."""
+        # A bare word is compared with the last word of a name.
         known = {spelling: seen for seen in self._seen for spelling in (seen.rpartition(".")[2], torch_spelling(seen), seen)}
         near = nearest(op_spelling(name), known) or nearest(name.rpartition(".")[2], known)
         return f"{key}: {name!r} matched nothing" + (f"; did you mean {known[near]!r}?" if near else "")
@@ -131,7 +135,7 @@ class Selection:
     def _see(self, name: str, module: str = "") -> None:
         if len(self._seen) < _KEPT_SEEN:
             path = path_of(name)
-            # A range is named by full names.
+            # A range is given by full names.
             self._seen.add(name if self._scope is not None else api_of(name) if path is None else plain_path(path))
             if module:
                 self._seen.add(plain_path(module))

@@ -1,6 +1,6 @@
-"""What is to be recorded: every option of a capture, checked, whatever way the user gave it.
+"""Settings of a capture: every option, checked, however the user gave it.
 
-No part of this file needs torch. The names that only the user's model and torch can tell are checked in `probe.names`.
+Nothing in this file needs torch. Names that only the user's model and torch can resolve are checked in `probe.names`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from probe.nearest import suggestion
 from probe.patterns import PHASES, Pattern, api_of, path_of
 from probe.steps import Steps
 
-#: Levels, from the coarsest to the finest. `save` records nothing by itself: only what `probe.save` is given.
+#: Levels, from the coarsest to the finest. `save` records nothing by itself: only values passed to `probe.save`.
 LEVELS = ("module", "mix", "api", "op", "save")
 TASKS = ("statistics", "sketch", "hash", "tensor")
 SLOTS = ("input", "output")
-#: What may end an iteration by itself; any other text is the name of a function or a module.
+#: Sources that may end an iteration automatically; any other text names a function or a module.
 STEP_ON = ("optimizer", "model", "program")
 
 _UNITS = {"": 1, "B": 1} | {
@@ -33,66 +33,67 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
 
 
 class SettingsError(ValueError):
-    """A setting cannot be used. The text is one line: where it stands, key, value, and what to write instead."""
+    """A setting cannot be used. The text is one line: location, key, value, and what to write instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that decides what a capture records.
+    """Everything that determines what a capture records.
 
-    Made by `from_toml` and `from_arguments`, which check each value; the constructor takes checked values.
+    Created by `from_toml` and `from_arguments`, which check each value; the constructor takes checked values.
     """
 
     #: Folder of the dump, absolute.
     output: str
-    #: Whether a dump that the folder holds is replaced; otherwise it is refused.
+    #: True if an existing dump in the folder is replaced; otherwise it is refused.
     overwrite: bool = False
     #: Iterations to record, counted from 0.
     steps: Steps = Steps()
-    #: Where iterations end: one of `STEP_ON` or the name of a function or module. None: at the optimizer's
-    #: steps, where nothing in the program says `step()`.
+    #: Where iterations end: one of `STEP_ON` or the name of a function or module. None: at the optimizer's steps,
+    #: unless the program calls `step()`.
     step_on: str | None = None
     #: Ranks that record.
     ranks: Steps = Steps()
-    #: Which calls are ops: `module`, `api`, `mix` (both), `op` (dispatcher), `save` (only `probe.save`).
+    #: Calls that count as ops: `module`, `api`, `mix` (both), `op` (dispatcher), `save` (only `probe.save`).
     level: str = "mix"
-    #: What is recorded of a tensor: `statistics`, `sketch`, `hash`, `tensor`.
+    #: Recorded content of a tensor: `statistics`, `sketch`, `hash`, `tensor`.
     task: str = "sketch"
-    #: Phases to record, a part of forward, backward, gradients.
+    #: Phases to record, a subset of forward, backward, gradients.
     phases: tuple[str, ...] = PHASES
-    #: Sides of an op to record, a part of input, output. Gradients of parameters are an op's output.
+    #: Sides of an op to record, a subset of input, output. Gradients of parameters are an op's output.
     slots: tuple[str, ...] = SLOTS
-    #: Ops to record; none listed means all.
+    #: Ops to record; an empty list means all.
     include: tuple[Pattern, ...] = ()
     #: Ops not to record, whatever `include` says.
     exclude: tuple[Pattern, ...] = ()
-    #: Ops whose data is stored as well, where the task would not store it.
+    #: Ops whose data is stored as well, even if the task would not store it.
     tensors: tuple[Pattern, ...] = ()
     #: Full names of the first and the last op to record in each step, both included; None means the whole step.
     scope: tuple[str, str] | None = None
-    #: Bytes of tensor data that a step of one rank may store; tensors beyond are recorded as a sketch. None: no limit.
+    #: Most bytes of tensor data that a step of one rank may store; tensors beyond are recorded as a sketch. None: no
+    #: limit.
     max_bytes: int | None = None
-    #: Bytes of tensors that a step of one rank may copy to the host to measure them there, where a device cannot.
+    #: Most bytes of tensors that a step of one rank may copy to the host for measuring if a device cannot.
     host_bytes: int = 1 << 30
-    #: Whether tensors on CUDA devices are measured by a kernel of our own in place of torch's operations.
+    #: True if tensors on CUDA devices are measured by our own kernel instead of torch's operations.
     fused: bool = True
-    #: Whether the call stack of every op is recorded.
+    #: True if the call stack of every op is recorded.
     stacks: bool = True
-    #: Seed with which weights and inputs are moved by one rounding: the recorded run is another one then, which shows what
-    #: rounding does. None, as a rule: nothing is moved.
+    #: Seed for moving weights and inputs by one rounding: the recorded run is then a different one, which shows the
+    #: effect of rounding. Normally None: nothing is moved.
     perturb: int | None = None
-    #: Whether the line at the end of the recording is left out.
+    #: True if the line at the end of the recording is left out.
     quiet: bool = False
-    #: The rank of this process where neither the environment nor torch.distributed knows it.
+    #: Rank of this process if neither the environment nor torch.distributed knows it.
     rank: int | None = None
-    #: The file that the settings came from; None if there was none.
+    #: File that the settings came from; None if there was none.
     source: str | None = None
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str], **arguments: Any) -> Settings:
         """Read `probe.toml`. An argument that is not None wins over the file's value.
 
-        Raises SettingsError for a file that cannot be read and for every key and value that cannot be used.
+        Raises SettingsError for an unreadable file and for every unusable key and value.
         """
         return cls.gathered(path, arguments)
 
@@ -100,7 +101,7 @@ class Settings:
     def from_arguments(cls, **arguments: Any) -> Settings:
         """Take settings from keyword arguments, named and written as in `probe.toml`; None counts as not given.
 
-        Raises SettingsError for every name and value that cannot be used.
+        Raises SettingsError for every unusable name and value.
         """
         return cls.gathered(None, arguments)
 
@@ -108,7 +109,8 @@ class Settings:
     def gathered(
         cls, path: str | os.PathLike[str] | None, arguments: Mapping[str, Any], directory: str | None = None
     ) -> Settings:
-        """Settings of a file, if there is one, and of arguments, which win. `directory` is what a relative `output` starts from.
+        """Combines the settings of a file, if there is one, and of arguments, which win. A relative `output` starts
+        from `directory`.
 
         Raises SettingsError.
         """
@@ -116,7 +118,7 @@ class Settings:
         values = {} if source is None else _read_toml(source)
         checked: dict[str, Any] = {"output": _path("probe_dump"), "source": source}
         raw_output: Any = "probe_dump"
-        # The file is checked whole, also where an argument wins: a slip in it would show up in the next run.
+        # The file is checked completely, even where an argument wins: a mistake in it would show up in the next run.
         for origin, pairs in ((source, values), (None, arguments)):
             for key, value in pairs.items():
                 if origin is None and value is None:
@@ -128,15 +130,15 @@ class Settings:
         return cls(**checked)
 
     def replaced(self, **arguments: Any) -> Settings:
-        """The same settings with some others, which are checked. Raises SettingsError."""
+        """Returns the settings with some replaced by new, checked values. Raises SettingsError."""
         return replace(self, **{key: _value(key, value, None) for key, value in arguments.items()})
 
     def with_source(self, source: str) -> Settings:
-        """The same settings, said to come from a file of another form."""
+        """Returns the settings with a different source, for a file of another format."""
         return replace(self, source=source)
 
     def describe(self) -> dict[str, Any]:
-        """The settings as plain values, for the manifest of a dump."""
+        """Returns the settings as plain values, for the manifest of a dump."""
         plain: dict[str, Any] = {}
         for key in (entry.name for entry in fields(self)):
             value = getattr(self, key)
@@ -197,7 +199,7 @@ def _word(known: tuple[str, ...]) -> Callable[[Any], str]:
 
 
 def _words(known: tuple[str, ...]) -> Callable[[Any], tuple[str, ...]]:
-    """A part of the known words, in their own order."""
+    """Returns a reader for a subset of the known words, in their own order."""
     one = _word(known)
 
     def read(value: Any) -> tuple[str, ...]:
@@ -216,7 +218,7 @@ def _step_on(value: Any) -> str:
 
 
 def _list(value: Any) -> list[Any]:
-    """A list, or one text with commas."""
+    """Returns a list, given as such or as a comma-separated text."""
     if isinstance(value, str):
         return [word.strip() for word in value.split(",")]
     if isinstance(value, (list, tuple, set, frozenset)):

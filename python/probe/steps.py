@@ -1,4 +1,4 @@
-"""Sets of step or rank numbers, as a user writes them: `10,20`, `10-12`, `[10, "12-14"]`."""
+"""Sets of step or rank numbers, as users write them: `10,20`, `10-12`, `[10, "12-14"]`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-#: The largest number that can be written. A larger one is a slip: no run has as many steps.
+#: The largest accepted number. A larger one is a mistake: no run has as many steps.
 LARGEST = 10**12
 
 _RANGE = re.compile(r"(\d+)(?:\s*-\s*(\d+))?", re.ASCII)
@@ -15,14 +15,15 @@ _RANGE = re.compile(r"(\d+)(?:\s*-\s*(\d+))?", re.ASCII)
 class Steps:
     """A set of non-negative numbers; `Steps()` holds all of them.
 
-    Immutable and hashable. Overlapping and repeated numbers are merged, so two sets are equal if they hold the same.
+    Immutable and hashable. Overlapping and repeated numbers are merged, so two sets are equal if they hold the same
+    numbers.
     """
 
     __slots__ = ("_ranges",)
     _ranges: tuple[tuple[int, int], ...] | None
 
     def __init__(self, ranges: Iterable[tuple[int, int]] | None = None) -> None:
-        """`ranges` are pairs of first and last number, both included; None stands for every number."""
+        """`ranges` are pairs of first and last number, both included; None means every number."""
         object.__setattr__(self, "_ranges", None if ranges is None else _merged(ranges))
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -49,7 +50,7 @@ class Steps:
 
     @property
     def all(self) -> bool:
-        """Whether every number is in the set."""
+        """True if every number is in the set."""
         return self._ranges is None
 
     @property
@@ -63,13 +64,13 @@ class Steps:
         return self._ranges[-1][1] if self._ranges else None
 
     def next_from(self, number: int) -> int | None:
-        """The smallest number of the set that is not below `number`; None if there is none."""
+        """Returns the smallest number of the set that is not below `number`; None if there is none."""
         if self._ranges is None:
             return number
         return next((max(first, number) for first, last in self._ranges if number <= last), None)
 
     def beyond(self, number: int) -> Steps | None:
-        """The numbers of the set from `number` on; None if there are none, or no end to them."""
+        """Returns the numbers of the set from `number` on; None if there are none, or no end to them."""
         if self._ranges is None:
             return None
         ranges = [(max(first, number), last) for first, last in self._ranges if last >= number]
@@ -83,7 +84,7 @@ class Steps:
         return any(first <= number <= last for first, last in self._ranges)
 
     def __iter__(self) -> Iterator[int]:
-        """The numbers in order. Raises ValueError for the set of all numbers."""
+        """Yields the numbers in order. Raises ValueError for the set of all numbers."""
         if self._ranges is None:
             raise ValueError("the set of all numbers has no end")
         return (number for first, last in self._ranges for number in range(first, last + 1))
@@ -114,13 +115,13 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def _pairs(part: object) -> list[tuple[int, int]]:
-    """The ranges that one number or one text stands for."""
-    # True is an int to Python; to a user it is a slip.
+    """Returns the ranges that one number or one text stands for."""
+    # True is an int in Python; from a user it is a mistake.
     if isinstance(part, int) and not isinstance(part, bool):
         return [_checked(part, part, str(part))]
     if not isinstance(part, str):
         raise ValueError(f"{part!r} is not a number or range")
-    # The older tool's oldest form separates by bars.
+    # The older tool's oldest form separates with bars.
     words = [word.strip() for word in re.split(r"[,|]", part)]
     return [_range(word, part) for word in words]
 

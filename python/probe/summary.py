@@ -1,4 +1,5 @@
-"""What a capture says when it ends: one line on what was recorded, where it is and what to do next, or why there is nothing."""
+"""Final message of a capture: one line on what was recorded, where it is and what to do next, or why there is
+nothing."""
 
 from __future__ import annotations
 
@@ -15,38 +16,39 @@ from probe.steps import Steps
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How the recording of one rank went."""
+    """Outcome of one rank's recording."""
 
     settings: Settings
     rank: int
-    #: Ranks of the run.
+    #: Number of ranks in the run.
     world: int
-    #: Whether this rank was to record.
+    #: True if this rank was to record.
     selected: bool
-    #: Steps that were to be recorded and have begun, in order.
+    #: Selected steps that have begun, in order.
     begun: Sequence[int]
-    #: The iteration that was under way at the end, which is how many have ended.
+    #: The iteration under way at the end, which equals the number of ended ones.
     reached: int
     ops: int
-    #: Tensors among the values of the ops, how many of them could not be measured, and the first of these with the reason.
+    #: Tensors among the values of the ops, how many of them could not be measured, and the first of these with the
+    #: reason.
     tensors: int
     unmeasured: int
     first_unmeasured: str | None
     #: Time spent measuring and writing.
     seconds: float
-    #: Kind of the device: `cpu`, `cuda`, `npu`.
+    #: Kind of device: `cpu`, `cuda`, `npu`.
     device: str
-    #: How iterations were counted; None where the program alone said so.
+    #: Counter of iterations; None if only the program marked them.
     iterations: Iterations | None
-    #: Calls in the recorded steps, in no other call, of modules with parameters.
+    #: Outermost calls, in the recorded steps, of modules with parameters.
     outermost: int
     #: A line for each listed name that matched nothing.
     unused: Sequence[str]
-    #: What was changed of the run, where that was asked for.
+    #: Description of the requested changes to the run, if any.
     perturbed: str | None = None
 
     def lines(self) -> Iterator[str]:
-        """What is to be said, a line each."""
+        """Yields the messages, one line each."""
         yield from (f"{line} on rank {self.rank}" if self.world > 1 else line for line in self.unused)
         advice = self.iterations.advice() if self.iterations is not None else None
         folders = [folder for step in self.begun if (folder := self._folder(step)).is_dir()]
@@ -66,7 +68,7 @@ class Outcome:
             yield advice
 
     def _named(self) -> bool:
-        """Whether iterations were to end at something that the user named."""
+        """Returns true if iterations were to end at something named by the user."""
         return self.settings.step_on is not None and self.settings.step_on not in STEP_ON
 
     def _folder(self, step: int) -> Path:
@@ -77,7 +79,7 @@ class Outcome:
         if not self.selected:
             there = f"this single process is rank {self.rank}" if self.world == 1 else f"there are {self.world} ranks, from 0"
             return f"{there}, and ranks {settings.ranks} were to record"
-        # After the last iteration one more begins, in which nothing runs.
+        # One more iteration begins after the last one, with nothing running in it.
         if not self.begun or (self.reached > 0 and list(self.begun) == [self.reached] and not self.unused):
             if not self.begun and self.reached in settings.steps:
                 return "recording was never started"
@@ -96,7 +98,8 @@ class Outcome:
         return f"recording ended after {self.reached} iteration{'' if self.reached == 1 else 's'}, counted from 0{counted}"
 
     def _unmeasured(self) -> str:
-        """Said even where the rest is not: whoever compares this must not take what is missing for what agrees."""
+        """Returns a line that is printed even if the rest is suppressed: whoever compares this dump must not take
+        missing tensors for equal ones."""
         some = f"{self.unmeasured:,} of {self.tensors:,} tensors" if self.unmeasured < self.tensors else f"none of {self.tensors:,} tensors"
         could = "could not be measured" if self.unmeasured < self.tensors else "could be measured"
         return f"{some} {could}, so comparisons will be incomplete; first {self.first_unmeasured}"
@@ -120,7 +123,7 @@ def _attached(advice: str | None) -> str:
 
 
 def _numbers(word: str, numbers: Sequence[int]) -> str:
-    """`step 3`, `steps 0-9,20`."""
+    """Formats numbers as `step 3` or `steps 0-9,20`."""
     return f"{word}{'' if len(numbers) == 1 else 's'} {Steps((number, number) for number in numbers)}"
 
 
@@ -134,7 +137,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _size(size: float) -> str:
-    """In the units of the reports."""
+    """Formats a size in the units of the reports."""
     if size < 1024:
         return f"{size:.0f} B"
     for unit in ("KiB", "MiB", "GiB"):
@@ -145,7 +148,7 @@ def _size(size: float) -> str:
 
 
 def _short(path: str) -> str:
-    """A path as it would be typed here."""
+    """Returns a path as one would type it here."""
     try:
         relative = os.path.relpath(path)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Facts about the set-up of a run that a dump keeps: by them a gate tells drift of the environment from regressions of the code."""
+"""Facts about a run's setup stored in a dump: a gate uses them to tell environment drift from code regressions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def facts() -> dict[str, str]:
-    """Names and values. What cannot be told is left out: recording goes on without it."""
+    """Returns names and values. Facts that cannot be determined are left out: recording goes on without them."""
     found: dict[str, str] = {}
     for collect in (_packages, _machine, _flags):
         try:
@@ -17,7 +17,7 @@ def facts() -> dict[str, str]:
 
 
 def _packages() -> dict[str, str]:
-    """Versions of the packages that compute."""
+    """Versions of the packages that affect numerics."""
     from importlib import metadata
 
     from probe.config_check.packages import NUMERIC
@@ -39,7 +39,7 @@ def _machine() -> dict[str, str]:
 
 
 def _flags() -> dict[str, str]:
-    """Switches of torch that change what it computes."""
+    """Torch switches that change what it computes."""
     import torch
 
     return {

@@ -1,4 +1,4 @@
-"""For tests: two runs agree."""
+"""Test helpers: assert that two runs agree."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ def assert_runs_agree(
 ) -> None:
     """Raise AssertionError with the op, the numbers and the source line if the runs differ.
 
-    Each is a dump, a baseline (NAME.probe.json) or a file of scalars by step. `policy` is a `probe-gate.toml`; without one, scalars have to be
-    equal, and values are judged as `probe compare` does. The reports of `probe gate` go to `output`, where one is given.
+    Each is a dump, a baseline (NAME.probe.json) or a file of scalars by step. `policy` is a `probe-gate.toml`;
+    without one, scalars must be equal, and values are judged as in `probe compare`. The reports of `probe gate` go to
+    `output`, if given.
     """
     __tracebackhide__ = True
     code, text = gate(baseline, candidate, policy=policy, output=output)
@@ -34,7 +35,7 @@ def gate(
     policy: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
 ) -> tuple[int, str]:
-    """The exit code of `probe gate` and what it says; `more` are further files of the candidate."""
+    """Returns the exit code and the output of `probe gate`; `more` are further files of the candidate."""
     command = ["gate", "--baseline", os.fspath(baseline)]
     for path in (candidate, *more):
         command += ["--candidate", os.fspath(path)]
@@ -44,8 +45,8 @@ def gate(
 
 
 def command_line(*arguments: str) -> tuple[int, str]:
-    """The exit code of the command `probe` and everything that it says."""
-    # A run of its own: what it prints is not this process's, and its own folder does not shadow the package.
+    """Returns the exit code of the command `probe` and all of its output."""
+    # A separate process keeps its output apart, and its own folder does not shadow the package.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PROBE_")}
     package = str(Path(__file__).resolve().parents[1])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))

@@ -1,5 +1,5 @@
-//! The recorder of the runtime below Python, where it is loaded into the process: it is told which op runs, and left alone while this
-//! recorder measures, whose operators are none of the program's.
+//! Interface to the recorder of the runtime below Python, if it is loaded into the process: it is told which op runs,
+//! and muted while this recorder measures, whose operators are not the program's.
 
 use std::ffi::{CString, c_char};
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ fn agent() -> Option<&'static Agent> {
             let global = Library::global();
             #[expect(unsafe_code, reason = "functions of our own library, found by name")]
             #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one argument holds for all four")]
-            // SAFETY: the library that has functions of these names has them with these signatures.
+            // SAFETY: any library that has functions of these names defines them with these signatures.
             unsafe {
                 Some(Agent {
                     enter: global.function(c"probe_agent_enter")?,
@@ -35,19 +35,19 @@ fn agent() -> Option<&'static Agent> {
         .as_ref()
 }
 
-/// This thread runs `op`, in the call `module`, until [`leave`].
+/// Tells the agent that this thread runs `op`, in the call `module`, until [`leave`].
 pub(crate) fn enter(op: Option<&str>, module: Option<&str>) {
     let Some(agent) = agent() else { return };
     let text = |text: Option<&str>| CString::new(text.unwrap_or_default()).unwrap_or_default();
     let (op, module) = (text(op), text(module));
     #[expect(unsafe_code, reason = "a function of our own library")]
-    // SAFETY: both are texts that end with a zero.
+    // SAFETY: both are zero-terminated texts.
     unsafe {
         (agent.enter)(op.as_ptr(), module.as_ptr());
     }
 }
 
-/// What was entered last has ended.
+/// Ends what was entered last.
 pub(crate) fn leave() {
     if let Some(agent) = agent() {
         #[expect(unsafe_code, reason = "a function of our own library")]
@@ -58,7 +58,7 @@ pub(crate) fn leave() {
     }
 }
 
-/// What this thread launches is not the program's, until [`unmute`].
+/// Excludes what this thread launches from the recording, until [`unmute`].
 pub(crate) fn mute() {
     if let Some(agent) = agent() {
         #[expect(unsafe_code, reason = "a function of our own library")]

@@ -1,7 +1,7 @@
-//! Measurements of tensors that are still what they were: an input is mostly the unchanged output of an earlier op.
+//! Cache of measurements of unchanged tensors: an input is usually the unchanged output of an earlier op.
 //!
-//! A tensor is known again by its storage object, layout and version. Writes that do not count as one (through `.data`)
-//! are caught by a sample of the bytes, in host memory; memory that is shared with `numpy` is not kept in mind at all.
+//! A tensor is recognised by its storage object, layout and version. Uncounted writes (through `.data`) are detected
+//! by a sample of the bytes, in host memory; memory shared with `numpy` is not cached at all.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,36 +11,36 @@ use probe::dump::{DType, Observation, TensorRef};
 
 use crate::tensor::Order;
 
-/// A cache that has grown beyond this many storages is emptied: memory is bounded by this, not by the length of a step.
+/// The cache is emptied beyond this many storages: this bounds the memory, not the length of a step.
 const MAX_STORAGES: usize = 8192;
 
-/// Elements looked at to see whether a tensor is still the same.
+/// Elements sampled to see whether a tensor is still the same.
 const SAMPLES: usize = 32;
 
-/// What identifies a measured tensor within its storage.
+/// Identifies a measured tensor within its storage.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Layout {
-    /// Number of writes so far; below 0 where torch keeps no count.
+    /// Number of writes so far; negative if torch keeps no count.
     pub(crate) version: i64,
     pub(crate) offset: usize,
     pub(crate) order: Order,
     pub(crate) dtype: DType,
 }
 
-/// A measurement, and of what.
+/// A measurement, and the tensor it belongs to.
 #[derive(Debug)]
 pub(crate) struct Entry<M> {
     pub(crate) layout: Layout,
-    /// Measured in the handler of the op that wrote to it: torch counts that write when the handler is left, if it counts
-    /// at all.
+    /// True if measured in the handler of the op that wrote to it: torch counts that write when the handler returns,
+    /// if it counts it at all.
     pub(crate) rewritten: bool,
-    /// Of [`sample`].
+    /// Result of [`sample`].
     pub(crate) sample: u64,
     pub(crate) measured: M,
 }
 
 impl<M> Entry<M> {
-    /// Whether a tensor that looks like this is the one that was measured.
+    /// Returns true if a tensor with this layout is the one that was measured.
     fn is_of(&mut self, layout: &Layout) -> bool {
         if self.rewritten && self.layout.version + 1 == layout.version {
             (self.layout.version, self.rewritten) = (layout.version, false);
@@ -49,13 +49,13 @@ impl<M> Entry<M> {
     }
 }
 
-/// What is kept of a tensor.
+/// Cached data of a tensor.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
     pub(crate) observation: Arc<Observation>,
-    /// Where its data was written, for task `tensor`.
+    /// Location of its written data, for task `tensor`.
     pub(crate) data: Option<DataLocation>,
-    /// The elements of a small tensor, in place of a sketch.
+    /// Elements of a small tensor, stored instead of a sketch.
     pub(crate) bytes: Option<Arc<[u8]>>,
 }
 
@@ -72,9 +72,9 @@ impl<M> Default for Cache<M> {
 }
 
 impl<M: Clone> Cache<M> {
-    /// The measurement of a tensor, if it was made and nothing was written since.
+    /// Returns the measurement of a tensor, if there is one and nothing was written since.
     pub(crate) fn get(&mut self, identity: usize, layout: &Layout, sample: u64) -> Option<M> {
-        // Without a version (inference mode) a write cannot be seen coming.
+        // Without a version (inference mode) writes cannot be detected.
         if layout.version < 0 {
             return None;
         }
@@ -86,22 +86,22 @@ impl<M: Clone> Cache<M> {
         (entry.sample == sample).then(|| entry.measured.clone())
     }
 
-    /// Keeps a measurement. The caller sees to it that `identity` stands for the same storage until [`Self::clear`].
+    /// Stores a measurement. The caller ensures that `identity` denotes the same storage until [`Self::clear`].
     pub(crate) fn insert(&mut self, identity: usize, entry: Entry<M>) {
         let entries = self.storages.entry(identity).or_default();
-        // What is of another version, or has changed unseen, is never found again.
+        // Entries of another version, or changed unseen, are never found again.
         entries.retain_mut(|old| !old.is_of(&entry.layout) && old.layout.version == entry.layout.version);
         entries.push(entry);
     }
 
-    /// Forgets what was measured of a storage that an op writes to.
+    /// Forgets the measurements of a storage that an op writes to.
     pub(crate) fn forget(&mut self, identity: usize) {
         if let Some(entries) = self.storages.get_mut(&identity) {
             entries.clear();
         }
     }
 
-    /// Whether it is time to empty the cache.
+    /// Returns true if the cache should be emptied.
     pub(crate) fn is_full(&self) -> bool {
         self.storages.len() >= MAX_STORAGES
     }

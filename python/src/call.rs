@@ -1,4 +1,4 @@
-//! A call that is being recorded.
+//! A call being recorded.
 
 use probe::capture::{OpRecord, SlotRecord};
 use pyo3::prelude::*;
@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::agent;
 use crate::token::Pending;
 
-/// Which arguments an op writes to.
+/// Arguments that an op writes to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Writes {
     /// Positions and names of the arguments.
@@ -15,7 +15,7 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// The arguments that are written to, as they were given.
+    /// Returns the written arguments, as they were passed.
     pub(crate) fn arguments<'py>(
         &self,
         args: &Bound<'py, PyTuple>,
@@ -30,7 +30,7 @@ impl Writes {
     }
 }
 
-/// What is known of a dispatcher op, whatever it is called with.
+/// Facts about a dispatcher op that do not depend on its arguments.
 #[derive(Debug)]
 pub(crate) struct OpInfo {
     /// `Aten.addmm`
@@ -39,16 +39,16 @@ pub(crate) struct OpInfo {
     pub(crate) forward_key: String,
     pub(crate) backward_key: String,
     pub(crate) writes: Writes,
-    /// What a call of the op comes to.
+    /// Callable that a call of the op amounts to.
     pub(crate) runs: Py<PyAny>,
-    /// Its results are there some time after it has returned.
+    /// True if its results are ready only some time after it has returned.
     pub(crate) collective: bool,
-    /// Keeps the address of the op from being given to another.
+    /// Keeps the address of the op from being reused.
     _func: Py<PyAny>,
 }
 
 impl OpInfo {
-    /// `described` is `(stem, [(position, name) of each written argument], what to call, whether it is a collective)`.
+    /// `described` is `(stem, [(position, name) of each written argument], callable, is a collective)`.
     pub(crate) fn new(func: &Bound<'_, PyAny>, described: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (stem, arguments, runs, collective): (String, Vec<(usize, String)>, Py<PyAny>, bool) =
             described.extract()?;
@@ -64,23 +64,23 @@ impl OpInfo {
     }
 }
 
-/// A record that is not complete yet.
+/// An incomplete record.
 #[pyclass(module = "probe._core")]
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is asked by itself")]
 pub(crate) struct Call {
     pub(crate) record: OpRecord,
-    /// Slots whose numbers are still on a device.
+    /// Slots whose measurements are still on a device.
     pub(crate) pending: Vec<Pending>,
-    /// Addresses of the tensors that the op has written to. Torch counts the write when the handler is left.
+    /// Addresses of the tensors that the op has written to. Torch counts the write when the handler returns.
     pub(crate) rewritten: Vec<usize>,
-    /// Counted and named, but not recorded.
+    /// True if counted and named, but not recorded.
     pub(crate) unwanted: bool,
-    /// Whether the data of its tensors is written.
+    /// True if the data of its tensors is written.
     pub(crate) stored: bool,
-    /// Whether somebody asks for its name when it has been filed.
+    /// True if its name is still needed after it was filed.
     pub(crate) remembered: bool,
-    /// Whether the recorder of the runtime was told that it runs.
+    /// True if the recorder of the runtime was told that it runs.
     announced: bool,
 }
 
@@ -97,20 +97,20 @@ impl Call {
         }
     }
 
-    /// The op is about to run.
+    /// Tells the agent that the op is about to run.
     pub(crate) fn announce(&mut self) {
         agent::enter(Some(&self.record.name), self.record.scope.as_deref());
         self.announced = true;
     }
 
-    /// It has ended, or never was.
+    /// Tells the agent that the op has ended, if it was announced.
     pub(crate) fn ended(&mut self) {
         if std::mem::take(&mut self.announced) {
             agent::leave();
         }
     }
 
-    /// Puts the slots in order: inputs first, then by position.
+    /// Sorts the slots: inputs first, then by position.
     pub(crate) fn sort(&mut self) {
         let slots = std::mem::take(&mut self.record.slots);
         let mut slots: Vec<(usize, SlotRecord)> = slots.into_iter().enumerate().collect();
@@ -122,7 +122,7 @@ impl Call {
                 .collect();
             (slot.side, parts)
         });
-        // Slots that wait for a device are known by their index.
+        // Slots that wait for a device are identified by their index.
         for pending in &mut self.pending {
             if let Some(now) = slots.iter().position(|&(before, _)| before == pending.slot) {
                 pending.slot = now;
@@ -131,13 +131,13 @@ impl Call {
         self.record.slots = slots.into_iter().map(|(_, slot)| slot).collect();
     }
 
-    /// Takes the record out; nothing is left to be recorded.
+    /// Takes the record out; nothing remains to be recorded.
     pub(crate) fn take(&mut self) -> (OpRecord, Vec<Pending>) {
         self.unwanted = true;
         if !self.remembered {
             return (std::mem::take(&mut self.record), std::mem::take(&mut self.pending));
         }
-        // What identifies the call stays: its backward pass is named after it.
+        // The call's identity stays: its backward pass is named after it.
         let identity = OpRecord {
             name: self.record.name.clone(),
             scope: self.record.scope.clone(),
@@ -158,7 +158,7 @@ impl Call {
         &self.record.name
     }
 
-    /// The module call it runs in.
+    /// Module call that it runs in.
     #[getter]
     fn scope(&self) -> Option<&str> {
         self.record.scope.as_deref()
@@ -170,7 +170,7 @@ impl Call {
         self.record.stack
     }
 
-    /// Whether activation checkpointing runs it again.
+    /// True if activation checkpointing recomputes it.
     #[getter]
     fn recomputed(&self) -> bool {
         self.record.recomputed

@@ -1,4 +1,4 @@
-//! Which nodes of the autograd graph run compiled code: what happens inside of it is not recorded.
+//! Recognises autograd nodes that run compiled code, whose interior is not recorded.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,15 +10,15 @@ use pyo3::types::PyType;
 /// Name that `torch.compile` gives to the node of a compiled function.
 const NODE: &str = "CompiledFunctionBackward";
 
-/// Remembers the classes of nodes. A node's name is text that would be made anew for every op.
+/// Caches the classes of nodes. A node's name is a text that would be created again for every op.
 #[derive(Debug, Default)]
 pub(crate) struct CompiledNodes {
-    /// Address of a class -> the class, so that its address is not given to another, and the answer.
+    /// Address of a class -> the class, to keep its address from being reused, and the answer.
     known: Mutex<HashMap<usize, (Py<PyType>, bool)>>,
 }
 
 impl CompiledNodes {
-    /// Whether `node` runs compiled code.
+    /// Returns true if `node` runs compiled code.
     pub(crate) fn contain(&self, node: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = node.py();
         let class = node.get_type();

@@ -1,7 +1,8 @@
-//! What tells tensors apart when two set-ups are compared: digests of tensors in host memory, and hashes of anything else.
+//! Identifies tensors for the comparison of two setups: digests of tensors in host memory, and hashes of anything
+//! else.
 //!
-//! Works without the interpreter lock and in two threads of its own that end with the call: a pool that stays would be
-//! copied, dead, into worker processes that fork off later.
+//! Runs without the interpreter lock and on two threads of its own that end with the call: a persistent pool would be
+//! copied, dead, into worker processes that fork later.
 
 use probe::dump::{DType, TensorRef};
 use probe::measure::{self, Digest, DigestContent, TensorDigest};
@@ -16,13 +17,13 @@ use std::sync::Mutex;
 use crate::measure::short;
 use crate::tensor::{Facts, Torch, storage};
 
-/// Threads that work on one call.
+/// Threads used for one call.
 const THREADS: usize = 2;
 
-/// Calls for less than this in all stay on the calling thread.
+/// Calls with fewer bytes in total stay on the calling thread.
 const PARALLEL_BYTES: usize = 1 << 20;
 
-/// Most slices of a tensor that are hashed one by one.
+/// Most slices of a tensor that are hashed individually.
 const MAX_SAMPLES: usize = 65_536;
 
 /// Digests tensors in host memory.
@@ -33,13 +34,13 @@ pub(crate) struct Digester {
     content: DigestContent,
 }
 
-/// A tensor that arrives in pieces, from a device.
+/// A tensor that arrives in pieces from a device.
 #[pyclass(frozen, module = "probe._core")]
 #[derive(Debug)]
 pub(crate) struct DigestStream {
     torch: Torch,
     dtype: DType,
-    /// Boxed: its sums are aligned to more than the interpreter aligns its objects to.
+    /// Boxed: its sums need a larger alignment than the interpreter gives its objects.
     digest: Mutex<Option<Box<Digest>>>,
 }
 
@@ -51,7 +52,8 @@ impl Digester {
         Ok(Self { torch: Torch::new(py)?, content: DigestContent { sketch, unordered, casts } })
     }
 
-    /// A dict for each tensor, with the keys of `weights.json`; for one that cannot be read a text that says why.
+    /// Returns a dict for each tensor, with the keys of `weights.json`; for an unreadable one, a text with the
+    /// reason.
     fn tensors<'py>(
         &self,
         py: Python<'py>,
@@ -72,7 +74,7 @@ impl Digester {
             .collect()
     }
 
-    /// Hash of each slice along the first dimension; nothing for a scalar or more than 65,536 slices.
+    /// Hash of each slice along the first dimension; none for a scalar or more than 65,536 slices.
     fn samples(&self, py: Python<'_>, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Vec<String>>> {
         let held = hold(&self.torch, tensor).map_err(PyTypeError::new_err)?;
         let facts = &held.facts;
@@ -96,7 +98,7 @@ impl Digester {
         Ok(py.detach(|| (0..count).map(hash).collect()))
     }
 
-    /// A digest to which pieces of the tensors like `tensor` (of its element type) are pushed.
+    /// Returns a digest that accepts pieces of tensors of this dtype.
     fn stream(&self, py: Python<'_>, dtype: &str) -> PyResult<DigestStream> {
         let dtype =
             DType::parse(dtype).ok_or_else(|| PyValueError::new_err(format!("{dtype} is not measured")))?;
@@ -120,7 +122,7 @@ impl DigestStream {
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// The digest, once.
+    /// Returns the digest; may be called once.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let digest = self
             .digest
@@ -142,7 +144,7 @@ fn hex(hash: u128) -> String {
     format!("{hash:032x}")
 }
 
-/// A tensor in host memory, whose storage is held: it can be read without the interpreter.
+/// A tensor in host memory whose storage is held, so that it can be read without the interpreter.
 #[derive(Debug)]
 struct Held {
     facts: Facts,
@@ -161,7 +163,7 @@ fn hold(torch: &Torch, tensor: &Bound<'_, PyAny>) -> Result<Held, String> {
     }
 }
 
-/// Memory of a tensor in host memory.
+/// Returns the memory of a tensor in host memory.
 fn memory(held: &Held) -> Result<&[u8], String> {
     let memory = held.facts.memory.as_ref().ok_or("no data")?;
     #[expect(unsafe_code, reason = "memory of a tensor that torch owns")]
@@ -176,7 +178,7 @@ fn view(held: &Held) -> Result<TensorRef<'_>, String> {
         .map_err(|_| "its memory is released".to_owned())
 }
 
-/// Runs `work` on the threads of this call, or here where it is little.
+/// Runs `work` on the threads of this call, or here if there is little to do.
 fn in_pool<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> PyResult<T> {
     if bytes < PARALLEL_BYTES {
         return Ok(work());
@@ -203,7 +205,7 @@ fn digests(
     })
 }
 
-/// The keys of `weights.json` that are measured.
+/// Returns the measured keys of `weights.json`.
 fn dict<'py>(py: Python<'py>, dtype: Option<DType>, digest: &TensorDigest) -> PyResult<Bound<'py, PyDict>> {
     let result = PyDict::new(py);
     result.set_item("hash", hex(digest.hash))?;

@@ -1,5 +1,5 @@
-//! Comparisons in shards, for a driver that hands them to a cluster: plan, one shard, merge. Only texts and numbers cross, and the interpreter
-//! lock is released.
+//! Sharded comparisons, for a driver that distributes them over a cluster: plan, one shard, merge. Only texts and
+//! numbers cross the boundary, and the interpreter lock is released.
 
 use std::path::{Path, PathBuf};
 
@@ -30,14 +30,14 @@ fn misused(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// The program, as plans know it.
+/// Build id of the program, as recorded in plans.
 #[pyfunction]
 pub(crate) fn build_id() -> String {
     shard::build_id()
 }
 
-/// Writes the plan of a comparison into the folder `run`; `options` is a JSON object. What `seen` names is listed at the place beside its name. Returns the path of the
-/// plan, and its groups, parts and bytes.
+/// Writes the plan of a comparison into the folder `run`; `options` is a JSON object. Each dump named in `seen` is
+/// listed at the path beside its name. Returns the path of the plan, and its groups, parts and bytes.
 #[pyfunction]
 pub(crate) fn plan(
     py: Python<'_>,
@@ -57,7 +57,7 @@ pub(crate) fn plan(
     Ok((path.display().to_string(), made.groups(), made.parts(), made.bytes()))
 }
 
-/// Ranks of each of `count` shards of a plan.
+/// Returns the ranks of each of `count` shards of a plan.
 #[pyfunction]
 pub(crate) fn shard_ranks(py: Python<'_>, plan: &str, count: u32) -> PyResult<Vec<Vec<u32>>> {
     let mut stage = Stage::new(stores(), StageOptions::default());
@@ -67,7 +67,8 @@ pub(crate) fn shard_ranks(py: Python<'_>, plan: &str, count: u32) -> PyResult<Ve
     })
 }
 
-/// Compares one shard of a plan with so many threads. Returns its number of parts, whether it was done before, and its first op at fault.
+/// Compares one shard of a plan on this many threads. Returns its number of parts, whether it was done before, and
+/// its first op at fault.
 #[pyfunction]
 pub(crate) fn compare_shard(
     py: Python<'_>,
@@ -86,7 +87,8 @@ pub(crate) fn compare_shard(
     Ok((done.parts, done.was_done, done.first))
 }
 
-/// Folds the shards in the folder `run` and writes the reports there. Returns `report.json` as text, and the shards that are missing.
+/// Folds the shards in the folder `run` and writes the reports there. Returns `report.json` as text, and the missing
+/// shards.
 #[pyfunction]
 pub(crate) fn merge(py: Python<'_>, run: PathBuf) -> PyResult<(String, Vec<u32>)> {
     let mut stage = Stage::new(stores(), StageOptions::default());

@@ -1,6 +1,7 @@
-//! From the arguments or results of a call to slots: walks tuples, lists and dicts, and names every value in them.
+//! Converts the arguments or results of a call to slots: walks tuples, lists and dicts, and names every value in
+//! them.
 //!
-//! Nothing of the user's is run on the way: no `__repr__`, no iterator is consumed.
+//! Runs no user code on the way: calls no `__repr__`, consumes no iterator.
 
 use std::fmt::Write as _;
 
@@ -15,15 +16,15 @@ use crate::tensor::{TensorKind, Torch, text};
 /// Containers below this depth are not entered.
 const MAX_DEPTH: usize = 12;
 
-/// Values of one call beyond this number are not listed.
+/// Most values of one call that are listed.
 const MAX_SLOTS: usize = 20_000;
 
-/// Texts are cut after this many characters.
+/// Texts are truncated to this many characters.
 const MAX_TEXT: usize = 1000;
 
-/// What happens to a tensor that is met on the way.
+/// Receives the tensors met on the way.
 pub(crate) trait TensorSink<'py> {
-    /// Records `tensor` under `path`; pushes one slot, or several for a tensor that is made of others.
+    /// Records `tensor` under `path`; pushes one slot, or several for a tensor made of others.
     fn tensor(
         &mut self,
         tensor: &Bound<'py, PyAny>,
@@ -34,11 +35,11 @@ pub(crate) trait TensorSink<'py> {
     );
 }
 
-/// How a call's values are written down.
+/// Format of a call's values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style {
     pub(crate) side: SlotSide,
-    /// Lists of plain numbers (sizes, strides) become one value instead of one a number.
+    /// Lists of plain numbers (sizes, strides) become one value instead of one per number.
     pub(crate) join_numbers: bool,
 }
 
@@ -57,7 +58,7 @@ impl<'py, S: TensorSink<'py>> Walk<'_, S> {
             return;
         }
         let kind = self.torch.kind(value);
-        // Most of what is no tensor is a plain value, which need not be asked what it is made of.
+        // Most non-tensors are plain values, which need no inspection.
         if kind == TensorKind::No && (value.is_none() || is_plain_number(value)) {
             self.push(path, self.scalar(value));
             return;
@@ -131,7 +132,7 @@ impl<'py, S: TensorSink<'py>> Walk<'_, S> {
     /// Adds `item` under `path.index`.
     pub(crate) fn at(&mut self, path: &mut String, index: usize, item: &Bound<'py, PyAny>, depth: usize) {
         let length = path.len();
-        // Into a string, which never fails.
+        // Writing to a string never fails.
         _ = write!(path, ".{index}");
         self.value(item, path, depth + 1);
         path.truncate(length);
@@ -192,7 +193,7 @@ impl<'py, S: TensorSink<'py>> Walk<'_, S> {
         if value.is(py.Ellipsis()) {
             return printed("ellipsis", "...");
         }
-        // Nothing is called on objects of classes that are not known: a call on a proxy of torch.fx would end up in the
+        // No methods are called on objects of unknown classes: a call on a torch.fx proxy would end up in the
         // program's graph, and asking a symbolic size for its number would fix it.
         let name = class_name(value);
         let module = class.getattr(intern!(py, "__module__")).ok().and_then(|module| text(&module));
@@ -207,7 +208,7 @@ impl<'py, S: TensorSink<'py>> Walk<'_, S> {
         if matches!(name.as_str(), "SymInt" | "SymFloat" | "SymBool") {
             return printed(&format!("torch.{name}"), &shown(value));
         }
-        // These belong to torch, and their text says all there is: memory formats, layouts, generators' devices, enums.
+        // These belong to torch, and their text is complete: memory formats, layouts, generators' devices, enums.
         if matches!(name.as_str(), "memory_format" | "layout") {
             return printed(&format!("torch.{name}"), shown(value).trim_start_matches("torch."));
         }
@@ -223,7 +224,7 @@ fn unsupported(value: &Bound<'_, PyAny>) -> SlotValue {
     SlotValue::Unsupported(class_name(value))
 }
 
-/// Name of the class of `value`.
+/// Returns the class name of `value`.
 pub(crate) fn class_name(value: &Bound<'_, PyAny>) -> String {
     value.get_type().name().map(|name| name.to_string()).unwrap_or_default()
 }
@@ -234,7 +235,7 @@ fn is_plain_number(value: &Bound<'_, PyAny>) -> bool {
         || value.is_exact_instance_of::<PyBool>()
 }
 
-/// Names of the fields, when `value` is an instance of a dataclass (the outputs of many models are).
+/// Returns the field names if `value` is a dataclass instance (the outputs of many models are).
 fn dataclass_fields(value: &Bound<'_, PyAny>) -> Option<Vec<String>> {
     if value.is_instance_of::<PyType>() {
         return None;
@@ -243,7 +244,7 @@ fn dataclass_fields(value: &Bound<'_, PyAny>) -> Option<Vec<String>> {
     Some(fields.cast::<PyDict>().ok()?.keys().iter().filter_map(|key| text(&key)).collect())
 }
 
-/// True for the names torch gives to devices.
+/// Returns true for torch's device names.
 fn is_device(text: &str) -> bool {
     let (kind, index) = text.split_once(':').unwrap_or((text, "0"));
     matches!(kind, "cpu" | "cuda" | "npu" | "xpu" | "mps" | "meta" | "hpu" | "mlu")

@@ -1,7 +1,7 @@
-//! Which slots hold the same tensor: the same place in the same storage, not written to in between.
+//! Detects slots that hold the same tensor: the same place in the same storage, not written to in between.
 //!
-//! A storage that was met is held weakly until the step ends, so that its address is not given to another. Writes that torch does
-//! not count (through `.data`) are seen by what was measured, where it was.
+//! Storages are held weakly until the step ends, so that their addresses are not reused. Writes that torch does not
+//! count (through `.data`) are detected by comparing measurements, where there are any.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -10,19 +10,20 @@ use probe::dump::{Number, Observation};
 
 use crate::tensor::{Facts, Marks};
 
-/// Beyond this many views, everything is forgotten, and what comes later has new identities: memory is bounded by this, not
-/// by the length of a step.
+/// Beyond this many views, everything is forgotten, and later tensors get new identities: this bounds the memory, not
+/// the length of a step.
 const MAX_VIEWS: usize = 1 << 17;
 
-/// A tensor that was met.
+/// A tensor seen in this step.
 #[derive(Debug)]
 struct Seen {
     version: i64,
-    /// Writes to the storage that ops were seen to make.
+    /// Writes to the storage observed in ops.
     writes: u64,
-    /// Met in the handler of the op that wrote to it: torch counts that write when the handler is left, if it counts at all.
+    /// True if seen in the handler of the op that wrote to it: torch counts that write when the handler returns, if
+    /// it counts it at all.
     rewritten: bool,
-    /// Of what was measured, if it was.
+    /// Fingerprint of its measurement, if it was measured.
     print: Option<u64>,
     identity: u64,
 }
@@ -30,21 +31,21 @@ struct Seen {
 /// Tensors of the current step.
 #[derive(Debug, Default)]
 pub(crate) struct Identities {
-    /// Storages that are held, and how many writes to each were seen.
+    /// Held storages, with the number of writes seen to each.
     storages: HashMap<usize, u64>,
-    /// By storage and place in it.
+    /// Tensors by storage and place in it.
     views: HashMap<(usize, u64), Seen>,
     next: u64,
 }
 
-/// The part of a tensor's identity that its storage does not tell.
+/// Hashes the part of a tensor's identity that its storage does not determine.
 pub(crate) fn view_of(facts: &Facts) -> u64 {
     let mut hasher = DefaultHasher::new();
     (facts.offset, &facts.shape, &facts.strides, &facts.dtype_name).hash(&mut hasher);
     hasher.finish()
 }
 
-/// A number that differs where two measurements of a tensor do.
+/// Returns a number that differs if two measurements of a tensor differ.
 pub(crate) fn print_of(observation: &Observation) -> u64 {
     let mut hasher = DefaultHasher::new();
     if let Some(hash) = observation.hash {
@@ -62,17 +63,17 @@ pub(crate) fn print_of(observation: &Observation) -> u64 {
 }
 
 impl Identities {
-    /// Whether the storage is held already.
+    /// Returns true if the storage is already held.
     pub(crate) fn holds(&self, storage: usize) -> bool {
         self.storages.contains_key(&storage)
     }
 
-    /// The storage is held from now on.
+    /// Marks the storage as held.
     pub(crate) fn hold(&mut self, storage: usize) {
         self.storages.insert(storage, 0);
     }
 
-    /// The identity of a tensor whose storage is held. `print` is that of its measurement.
+    /// Returns the identity of a tensor whose storage is held. `print` is that of its measurement.
     pub(crate) fn of(&mut self, marks: Marks, view: u64, rewritten: bool, print: Option<u64>) -> u64 {
         let writes = self.storages.get(&marks.storage).copied().unwrap_or(0);
         let place = (marks.storage, view);
@@ -91,25 +92,25 @@ impl Identities {
         identity
     }
 
-    /// An op writes to the storage: what is met from now on is another tensor.
+    /// Notes that an op writes to the storage: tensors seen in it from now on are different ones.
     pub(crate) fn wrote(&mut self, storage: usize) {
         if let Some(writes) = self.storages.get_mut(&storage) {
             *writes += 1;
         }
     }
 
-    /// Whether it is time to forget.
+    /// Returns true if everything should be forgotten.
     pub(crate) fn is_full(&self) -> bool {
         self.views.len() >= MAX_VIEWS
     }
 
-    /// Forgets all tensors. Identities given later are new ones.
+    /// Forgets all tensors. Later identities are new ones.
     pub(crate) fn clear(&mut self) {
         self.storages.clear();
         self.views.clear();
     }
 
-    /// Begins to count anew, for another step.
+    /// Restarts the numbering for another step.
     pub(crate) fn restart(&mut self) {
         self.clear();
         self.next = 0;

@@ -1,20 +1,20 @@
-//! `probe._core`: the part of the Python package `probe` that is written in Rust.
+//! `probe._core`: the Rust part of the Python package `probe`.
 //!
-//! The package decides *when* something is recorded (modes, hooks, steps); this crate reads what there is to record off
-//! Python's objects, measures it without the interpreter lock and hands it to the writer of the crate `probe`.
+//! The package decides *when* something is recorded (modes, hooks, steps); this crate reads the values from Python's
+//! objects, measures them without the interpreter lock and hands them to the writer of the crate `probe`.
 //!
 //! ```text
-//! recorder  what modes and hooks call: opens, fills and files records
-//!   stack     where in the program a call stands
-//!   names     what it is called
-//!   flatten   its arguments and results, one slot a value
-//!     tensor    what a tensor is
-//!     measure   its numbers (cache: not twice; device: fetched later; identity: which slots hold the same)
+//! recorder  called by modes and hooks: opens, fills and files records
+//!   stack     call site in the program
+//!   names     names of calls
+//!   flatten   arguments and results, one slot per value
+//!     tensor    facts about a tensor
+//!     measure   statistics of a tensor (cache: not twice; device: fetched later; identity: slots that hold the same)
 //!   tape      the writer, and its first failure
 //! cuda      tensors of CUDA devices, measured by a kernel of our own
-//! private   what is read of torch and the interpreter past their public side (frame, shim, interior, symbols)
+//! private   reads of torch and the interpreter past their public interface (frame, shim, interior, symbols)
 //! distributed  comparisons in shards, for `probe.distributed`
-//! digest    identities of tensors, for packs of config-check (mersenne: how far a random generator has come)
+//! digest    identities of tensors, for packs of config-check (mersenne: number of draws of a random generator)
 //! ```
 
 #![allow(clippy::needless_pass_by_value, reason = "pyo3 hands arguments over by value")]
@@ -47,7 +47,7 @@ use probe::capture::{CaptureError, Existing, prepare};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
-/// Python's allocator aligns an object to 16 bytes, whatever the Rust value in it needs.
+/// Python's allocator aligns objects to 16 bytes, whatever the Rust value in them needs.
 const fn fits_an_object<T>() -> bool {
     align_of::<T>() <= 16
 }
@@ -61,18 +61,18 @@ const _: () = assert!(
     "what is aligned to more goes behind a box"
 );
 
-/// The command line: runs `probe` with `arguments`, the first of which is the program's name, and returns its exit code.
+/// Command line: runs `probe` with `arguments`, the first of which is the program's name, and returns its exit code.
 #[pyfunction]
 fn main(py: Python<'_>, arguments: Vec<String>) -> u8 {
     py.detach(|| probe::cli::run_with(arguments.into_iter().map(Into::into), distributed::stores()).code())
 }
 
-/// Raises `OSError` if a run must not record into the folder: it holds a dump of another one, or something else.
+/// Raises `OSError` if a run must not record into the folder: it holds another dump, or something else.
 #[pyfunction]
 fn check_folder(py: Python<'_>, output: PathBuf) -> PyResult<()> {
     match py.detach(|| prepare(&output, Existing::Keep, "overwrite=True")) {
         Err(error @ CaptureError::Occupied { .. }) => Err(PyOSError::new_err(error.to_string())),
-        // What cannot be read now may be there when recording begins, which says so if it is not.
+        // A folder unreadable now may be readable when recording begins, which reports it otherwise.
         Ok(()) | Err(_) => Ok(()),
     }
 }

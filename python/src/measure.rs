@@ -1,4 +1,4 @@
-//! Measures the tensors of a call: once each, and not again while they stay unchanged.
+//! Measures the tensors of a call: each once, and not again while unchanged.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,52 +20,52 @@ use crate::tape::Tape;
 use crate::tensor::{Facts, Marks, Memory, Order, TensorKind, Torch, storage};
 use crate::token::{Pending, Request, Token};
 
-/// Tensors below this size are measured without giving up the interpreter lock: taking it back costs more.
+/// Smaller tensors are measured without releasing the interpreter lock: reacquiring it costs more.
 const DETACH_BYTES: usize = 64 << 10;
 
-/// Tensors below this size are measured again rather than looked up.
+/// Smaller tensors are measured again rather than looked up.
 const LOOK_UP_BYTES: usize = 4 << 10;
 
-/// Wrappers within wrappers are followed this far.
+/// Most nested wrappers that are followed.
 const MAX_UNWRAP: usize = 4;
 
-/// What the data of a tensor is called.
+/// Name of a tensor's data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DataName<'a> {
     pub(crate) op: &'a str,
     pub(crate) path: &'a str,
 }
 
-/// How one tensor is recorded.
+/// Options for recording one tensor.
 #[derive(Debug, Clone, Copy)]
 struct How<'a> {
     name: DataName<'a>,
-    /// Where its data goes, if it is wanted.
+    /// Destination of its data, if wanted.
     tape: Option<&'a Tape>,
-    /// Whether torch has yet to count its last write.
+    /// True if torch has yet to count its last write.
     rewritten: bool,
 }
 
-/// What measuring needs beside the tensor.
+/// Everything needed for measuring besides the tensor.
 #[derive(Debug)]
 pub(crate) struct Meter {
     pub(crate) torch: Torch,
     pub(crate) content: Content,
-    /// Whether tensors in host memory are measured as those on a device are.
+    /// True if tensors in host memory are measured like those on a device.
     as_on_device: bool,
-    /// `probe.recorder.special.parts(tensor)`: what a tensor that is not plainly strided is made of.
+    /// `probe.private.tensors.parts(tensor)`: components of a tensor that is not plainly strided.
     pub(crate) parts: Py<PyAny>,
-    /// `probe.recorder.device.Device`, for tensors that are not in host memory.
+    /// `probe.recorder.device.Device`, for tensors outside host memory.
     pub(crate) device: Py<PyAny>,
-    /// By the name of a device, the kernel that measures there, if there is one.
+    /// Kernel that measures on a device, by the device's name; `None` if there is none.
     kernels: Mutex<HashMap<String, Option<Py<Kernel>>>>,
     /// Helps with large tensors.
     pub(crate) crew: Crew,
     pub(crate) cache: Mutex<Cache<Measured>>,
-    /// The same for tensors that are not in host memory.
+    /// The same for tensors outside host memory.
     tokens: Mutex<Cache<Arc<Token>>>,
     identities: Mutex<Identities>,
-    /// Weak references that keep the identity of cached storages from being given to others.
+    /// Weak references that keep the identities of cached storages from being reused.
     weak: Mutex<Vec<usize>>,
     free_weak: Py<PyAny>,
 }
@@ -108,7 +108,7 @@ impl Meter {
         self.identities.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Begins a step, or ends one.
+    /// Begins or ends a step.
     pub(crate) fn restart(&self, py: Python<'_>) {
         self.clear(py);
         self.identities(py).restart();
@@ -124,14 +124,14 @@ impl Meter {
             std::mem::take(&mut *weak)
         };
         for reference in weak {
-            // Freeing what we took cannot fail; if torch thinks otherwise the process only keeps some bytes.
+            // Freeing our own reference cannot fail; if torch disagrees, the process only keeps some bytes.
             _ = self.free_weak.call1(py, (reference,));
         }
     }
 
-    /// Forgets what was measured of the memory that `tensor` lies in: it is being written to.
+    /// Forgets the measurements of the memory that contains `tensor`: it is being written to.
     pub(crate) fn forget(&self, tensor: &Bound<'_, PyAny>) {
-        // What has no storage is not kept in mind.
+        // Tensors without a storage are not cached.
         if let Ok(storage) = self.torch.storage(tensor) {
             self.cache(tensor.py()).forget(storage);
             self.tokens(tensor.py()).forget(storage);
@@ -139,8 +139,8 @@ impl Meter {
         }
     }
 
-    /// Sees to it that the address of a tensor's storage is not given to another until [`Self::clear`]. False where that cannot
-    /// be had.
+    /// Keeps the address of a tensor's storage from being reused until [`Self::clear`]. Returns false if that is
+    /// impossible.
     fn hold(&self, tensor: &Bound<'_, PyAny>, identity: usize) -> bool {
         let py = tensor.py();
         if self.identities(py).holds(identity) {
@@ -157,12 +157,12 @@ impl Meter {
         true
     }
 
-    /// Whether a tensor of so many bytes is stored as it is where others have a sketch.
+    /// Returns true if a tensor of this many bytes is stored verbatim instead of as a sketch.
     pub(crate) const fn stores(&self, bytes: usize) -> bool {
         self.content.sketch.is_some() && bytes < SMALL_TENSOR
     }
 
-    /// The measurement of a tensor in host memory, from the cache or made now. `Err` says why there is none.
+    /// Returns the measurement of a tensor in host memory, cached or new. `Err` says why there is none.
     fn on_host(
         &self,
         tensor: &Bound<'_, PyAny>,
@@ -176,9 +176,11 @@ impl Meter {
             return Err(format!("{} is not measured", facts.dtype_name));
         };
         #[expect(unsafe_code, reason = "memory of a tensor that torch owns")]
-        // SAFETY: it is in host memory. `tensor` keeps it alive while the interpreter is held, `held` where it is not.
+        // SAFETY: it is in host memory. `tensor` keeps it alive while the interpreter is held, `held` while it is
+        // not.
         let bytes = unsafe { memory.bytes() };
-        // Statistics do not depend on the order of the elements: memory order is faster, and one for all transposed views.
+        // Statistics do not depend on the order of the elements: memory order is faster, and the same for all
+        // transposed views.
         let order = if self.content == Content::STATISTICS && tape.is_none() {
             Order::of_memory(facts)
         } else {
@@ -195,7 +197,7 @@ impl Meter {
             return Ok((Measured { observation, data: None, bytes: stored.then(|| elements(&view)) }, None));
         }
         let failed = |error| short(&error);
-        // What is not held may be another tensor when its address is met again.
+        // A tensor that is not held may be a different one when its address is seen again.
         let marks = marks.filter(|marks| size >= LOOK_UP_BYTES && marks.is_torchs_alone);
         let version = marks.map_or(-1, |marks| marks.version);
         let layout = Layout { version, offset: facts.offset, order, dtype };
@@ -220,7 +222,7 @@ impl Meter {
             (Measured { observation, data, bytes }, note)
         };
         let detached = size >= DETACH_BYTES || tape.is_some();
-        // While the interpreter is not held, another thread may give the tensor another storage.
+        // While the interpreter lock is released, another thread may give the tensor another storage.
         let held = detached.then(|| storage(tensor)).transpose().map_err(failed)?;
         let (measured, note) = if detached { py.detach(work) } else { work() };
         drop(held);
@@ -235,8 +237,8 @@ impl Meter {
         Ok((measured, note))
     }
 
-    /// What stands for a tensor that is on a device: it is measured there with the others of `request`, or copied where its elements
-    /// are wanted, unless that was done before.
+    /// Returns the placeholder of a tensor on a device: it is measured there with the others of `request`, or copied
+    /// if its elements are wanted, unless that was done before.
     fn on_device<'py>(
         &self,
         tensor: &Bound<'py, PyAny>,
@@ -258,7 +260,8 @@ impl Meter {
         {
             return known;
         }
-        // What is measured here, when its elements arrive: a small one, and where there is no other way to what is wanted.
+        // Measured here when its elements arrive: small tensors, and those for which there is no other way to the
+        // requested content.
         let is_copied = facts.dtype.is_some_and(|dtype| {
             with_data || self.content == Content::HASH || self.stores(size_of(facts, dtype))
         });
@@ -279,7 +282,7 @@ impl Meter {
         token
     }
 
-    /// The kernel that measures tensors of a device, if there is one and it works.
+    /// Returns the kernel that measures tensors of a device, if there is one and it works.
     fn kernel<'py>(&self, py: Python<'py>, device: &str) -> Option<Bound<'py, Kernel>> {
         let known = |kernels: &HashMap<String, Option<Py<Kernel>>>| {
             kernels.get(device).map(|kernel| kernel.as_ref().map(|kernel| kernel.bind(py).clone()))
@@ -297,15 +300,15 @@ impl Meter {
         kernel.filter(|kernel| kernel.get().broken(py).is_none())
     }
 
-    /// Has the device measure what is asked for.
+    /// Makes the device measure the requested tensors.
     pub(crate) fn send(&self, py: Python<'_>, request: Request<'_>) {
         for storage in request.send(self.device.bind(py)) {
-            // Nothing stands for a tensor in it: it is tried again.
+            // A tensor in it has no placeholder: it is tried again.
             self.tokens(py).forget(storage);
         }
     }
 
-    /// The record of a plainly strided tensor. Measurements on a device come later, from [`Pending`].
+    /// Records a plainly strided tensor. Measurements on a device come later, from [`Pending`].
     fn plain<'py>(
         &self,
         tensor: &Bound<'py, PyAny>,
@@ -321,7 +324,7 @@ impl Meter {
                 Ok((mut found, remark)) => {
                     if self.content == Content::STATISTICS && how.tape.is_none() && Order::is_permuted(&facts)
                     {
-                        // One measurement serves all transposed views; places are those of the view in the order of memory.
+                        // One measurement serves all transposed views; places refer to the view in memory order.
                         let shared = Observation::clone(&found.observation);
                         found.observation = Arc::new(Observation { places: None, ..shared });
                     }
@@ -359,10 +362,10 @@ impl Meter {
     }
 }
 
-/// What is measured of a small tensor: its elements stand in place of a sketch.
+/// Measured content of a small tensor: its elements are stored instead of a sketch.
 pub(crate) const SMALL: Content = Content::HASH;
 
-/// Bytes of the elements, in row-major order.
+/// Size of the elements in bytes, in row-major order.
 fn size_of(facts: &Facts, dtype: DType) -> usize {
     element_count(&facts.shape).unwrap_or(usize::MAX).saturating_mul(dtype.size())
 }
@@ -371,7 +374,7 @@ fn shape_of(facts: &Facts) -> Vec<u64> {
     facts.shape.iter().map(|&size| size as u64).collect()
 }
 
-/// The elements of a small tensor, in row-major order.
+/// Returns the elements of a small tensor, in row-major order.
 fn elements(tensor: &TensorRef<'_>) -> Arc<[u8]> {
     tensor.contiguous_bytes().map_or_else(|| tensor.to_bytes().into(), Into::into)
 }
@@ -381,14 +384,14 @@ fn elements(tensor: &TensorRef<'_>) -> Arc<[u8]> {
 pub(crate) struct Collector<'a, 'py> {
     pub(crate) meter: &'a Meter,
     pub(crate) tape: &'a Tape,
-    /// Name of the op, for the names of data.
+    /// Name of the op, used to name data.
     pub(crate) op: &'a str,
     pub(crate) pending: &'a mut Vec<Pending>,
-    /// What is asked of the device, once all have been met.
+    /// Requests to the device, sent once all tensors have been met.
     pub(crate) request: Request<'py>,
     /// Addresses of tensors whose last write torch has not counted yet.
     pub(crate) rewritten: &'a [usize],
-    /// Whether data is written as well.
+    /// True if data is written as well.
     pub(crate) with_data: bool,
 }
 
@@ -421,7 +424,7 @@ impl<'py> Collector<'_, 'py> {
             slots.push(unsupported(path, side, class_name(tensor)));
             return Ok(());
         }
-        // Something else than plain strided memory: Python says what it is made of.
+        // Not plain strided memory: Python describes its components.
         let description =
             interrupt::asked(tensor.py(), || self.meter.parts.bind(tensor.py()).call1((tensor,)))?;
         let description = description.cast_into::<PyDict>().map_err(PyErr::from)?;
@@ -484,7 +487,7 @@ fn unsupported(path: &str, side: SlotSide, reason: String) -> SlotRecord {
     SlotRecord { path: path.to_owned(), side, value: SlotValue::Unsupported(reason) }
 }
 
-/// First line of an exception, cut.
+/// First line of an exception, truncated.
 pub(crate) fn short(error: &PyErr) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().chars().take(200).collect()

@@ -1,4 +1,4 @@
-//! How many numbers a Mersenne twister has given between two of its states.
+//! Counts the numbers that a Mersenne twister has produced between two of its states.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -9,9 +9,10 @@ const WORDS: usize = 624;
 /// Distance of the word that is mixed in.
 const SHIFT: usize = 397;
 
-/// 32-bit words drawn between a state and a later one; nothing if the later one is not reached within `limit` words.
+/// Returns the 32-bit words drawn between a state and a later one; `None` if the later one is not reached within
+/// `limit` words.
 ///
-/// A state is its 624 words (little endian) and the position of the next one, 624 where the words are used up.
+/// A state is its 624 words (little endian) and the position of the next one, 624 if the words are used up.
 #[pyfunction]
 pub(crate) fn mersenne_draws(
     py: Python<'_>,

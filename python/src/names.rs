@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 type Counters = HashMap<Arc<str>, u32>;
 
-/// What is known of the forward op that created a node of the autograd graph.
+/// The forward op that created a node of the autograd graph.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     pub(crate) scope: Option<Arc<str>>,
@@ -17,15 +17,15 @@ pub(crate) struct Origin {
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     counters: Counters,
-    /// Counters as they stood when a checkpointed region was first entered, by region.
+    /// Counters at the first entry into each checkpointed region.
     regions: HashMap<isize, Counters>,
-    /// The region that is being recomputed, and its counters.
+    /// Region being recomputed, and its counters.
     recompute: Option<(isize, Counters)>,
     /// Sequence number of an autograd node -> the op that was about to create it.
     origins: BTreeMap<u64, Origin>,
 }
 
-/// Whether a call lies in a checkpointed region, and in which pass over it.
+/// Position of a call relative to checkpointed regions: outside, or in which pass over one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Region {
     None,
@@ -34,7 +34,7 @@ pub(crate) enum Region {
 }
 
 impl Names {
-    /// The number of this call of `key`, from 0.
+    /// Returns the number of this call of `key`, from 0.
     pub(crate) fn number(&mut self, key: &str, region: Region) -> u32 {
         let counters = match region {
             Region::None => &mut self.counters,
@@ -46,7 +46,7 @@ impl Names {
             }
             Region::Recompute(id) => {
                 if self.recompute.as_ref().is_none_or(|(current, _)| *current != id) {
-                    // A region that was entered before the step began counts on.
+                    // A region entered before the step began continues counting.
                     let start = self.regions.get(&id).unwrap_or(&self.counters).clone();
                     self.recompute = Some((id, start));
                 }
@@ -64,7 +64,7 @@ impl Names {
         0
     }
 
-    /// Takes back the number that was given last for `key`, if it was `number`.
+    /// Takes back the last number given for `key`, if it was `number`.
     pub(crate) fn give_back(&mut self, key: &str, number: u32) {
         let recompute = self.recompute.as_mut().map(|(_, counters)| counters);
         for counters in std::iter::once(&mut self.counters).chain(recompute) {
@@ -79,19 +79,19 @@ impl Names {
 
     /// Notes which op runs while `next` is the next sequence number: the node it creates, if any, is the one before.
     pub(crate) fn note_origin(&mut self, next: u64, origin: impl FnOnce() -> Origin) {
-        // The first op after the node was made is the one it belongs to; later ones made none of their own. Before the first
+        // The node belongs to the first op after its creation; later ones created none of their own. Before the first
         // node there is none.
         if let Some(node) = next.checked_sub(1) {
             self.origins.entry(node).or_insert_with(origin);
         }
     }
 
-    /// The forward op behind the node with this sequence number.
+    /// Returns the forward op behind the node with this sequence number.
     pub(crate) fn origin(&self, sequence: u64) -> Option<&Origin> {
         self.origins.range(..=sequence).next_back().map(|(_, origin)| origin)
     }
 
-    /// Ready for a new step.
+    /// Resets everything for a new step.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -1,4 +1,4 @@
-//! What to record, as the Python package hands it over.
+//! Recording options, as passed by the Python package.
 
 use std::num::NonZero;
 use std::thread;
@@ -17,34 +17,34 @@ pub(crate) struct Options {
     threads: usize,
     /// Processes of the program on this machine.
     processes: usize,
-    /// Whether call stacks are recorded.
+    /// True if call stacks are recorded.
     pub(crate) stacks: bool,
     overwrite: bool,
-    /// Most bytes of data a step may write.
+    /// Most bytes of data that a step may write.
     pub(crate) max_bytes: u64,
     forward: bool,
     backward: bool,
     gradients: bool,
-    /// Whether what ops are given is recorded.
+    /// True if the inputs of ops are recorded.
     pub(crate) inputs: bool,
-    /// Whether what ops produce is recorded.
+    /// True if the outputs of ops are recorded.
     pub(crate) outputs: bool,
-    /// Whether tensors in host memory are measured as those on a device are, for tests of that.
+    /// True if tensors in host memory are measured like those on a device, for tests.
     #[serde(default)]
     pub(crate) as_on_device: bool,
 }
 
-/// Most threads that help to measure: a recorded step is not to fill a large host.
+/// Most threads that help with measuring: a recorded step must not occupy a whole large host.
 const MAX_HELPERS: usize = 3;
 
 impl Options {
-    /// Threads that may help to measure: as many as there are processors that the program leaves unused.
+    /// Returns the number of threads that may help with measuring: as many as the program leaves processors unused.
     pub(crate) fn helpers(&self) -> usize {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
         (processors / self.processes.max(1)).saturating_sub(self.threads).min(MAX_HELPERS)
     }
 
-    /// What is measured of each tensor.
+    /// Content measured for each tensor.
     pub(crate) const fn content(&self) -> Content {
         match self.task {
             CaptureTask::Statistics => Content::STATISTICS,
@@ -53,17 +53,17 @@ impl Options {
         }
     }
 
-    /// What is done with a dump that the folder holds.
+    /// Handling of an existing dump in the folder.
     pub(crate) const fn existing(&self) -> Existing {
         if self.overwrite { Existing::Replace } else { Existing::Keep }
     }
 
-    /// Whether the data of every tensor is written.
+    /// Returns true if the data of every tensor is written.
     pub(crate) fn with_data(&self) -> bool {
         self.task == CaptureTask::Tensor
     }
 
-    /// Whether ops of this pass are recorded.
+    /// Returns true if ops of this pass are recorded.
     pub(crate) const fn has_phase(&self, phase: Phase) -> bool {
         match phase {
             Phase::Forward => self.forward,

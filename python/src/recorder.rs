@@ -1,6 +1,7 @@
-//! What Python's modes and hooks call: opens a record when an op begins, adds what it read and wrote, and files it.
+//! Entry points for Python's modes and hooks: opens a record when an op begins, adds its inputs and outputs, and
+//! files it.
 //!
-//! Every entry catches what goes wrong in it: a fault of the recorder costs a record, never the user's call.
+//! Every entry catches its own failures: a fault of the recorder costs a record, never the user's call.
 
 mod filing;
 mod place;
@@ -37,22 +38,22 @@ use filing::Queue;
 use place::{Here, LastRegion};
 use thread::{Busy, enter, leave, scope};
 
-/// Python functions that the recorder asks.
+/// Python functions that the recorder calls.
 #[derive(Debug)]
 struct Questions {
     /// `torch._C._current_autograd_node`
     autograd_node: Py<PyAny>,
     /// `torch._C._autograd._get_sequence_nr`
     sequence: Py<PyAny>,
-    /// `probe.recorder.frames.region(frame)`: identity of a checkpointed region.
+    /// `probe.private.checkpoints.region(frame)`: identity of a checkpointed region.
     region: Py<PyAny>,
-    /// `probe.recorder.naming.describe_op(func)`: what is known of a dispatcher op, as [`OpInfo::new`] takes it.
+    /// `probe.recorder.naming.describe_op(func)`: facts about a dispatcher op, as [`OpInfo::new`] takes them.
     describe_op: Py<PyAny>,
-    /// `probe.recorder.collectives.wait(result)`: until a collective has written its results.
+    /// `probe.recorder.collectives.wait(result)`: waits until a collective has written its results.
     wait: Py<PyAny>,
-    /// `(name, scope) -> bool`: whether the user's patterns let an op through. None when there are no patterns.
+    /// `(name, scope) -> bool`: true if the user's patterns let an op through. None if there are no patterns.
     wants: Option<Py<PyAny>>,
-    /// `(name, scope) -> bool`: whether the data of an op is written whatever the task. None when it never is.
+    /// `(name, scope) -> bool`: true if the data of an op is written whatever the task. None if it never is.
     stores: Option<Py<PyAny>>,
 }
 
@@ -61,11 +62,11 @@ struct Questions {
 struct Raised {
     /// Name of the innermost call that it ended.
     op: String,
-    /// Identity of the exception. It is not kept alive: it holds on to frames, and those to tensors.
+    /// Identity of the exception. It is not kept alive: it references frames, and those reference tensors.
     error: usize,
     /// Type and first line.
     text: String,
-    /// Calls that had returned by then.
+    /// Number of calls that had returned by then.
     returned: u64,
 }
 
@@ -78,7 +79,7 @@ pub(crate) struct Recorder {
     options: Options,
     questions: Questions,
     stacks: Mutex<Stacks>,
-    /// Whether frames are read the quick way.
+    /// True if frames are read the quick way.
     quick_frames: bool,
     /// Number of a place -> its number in the writer, for the current step.
     written_stacks: Mutex<HashMap<usize, u32>>,
@@ -89,11 +90,11 @@ pub(crate) struct Recorder {
     queue: Mutex<Queue>,
     faults: AtomicU64,
     first_fault: Mutex<Option<String>>,
-    /// Nanoseconds that threads have spent in here.
+    /// Nanoseconds that threads have spent in the recorder.
     spent: AtomicU64,
-    /// Calls that have returned.
+    /// Number of calls that have returned.
     returned: AtomicU64,
-    /// The exception that ended a call last.
+    /// The last exception that ended a call.
     raised: Mutex<Option<Raised>>,
 }
 
@@ -103,7 +104,7 @@ fn lock<'a, T>(py: Python<'_>, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
 
 #[pymethods]
 impl Recorder {
-    /// Creates the dump folder. `options` and `manifest` are JSON; `hooks` is a dict of the functions that are asked.
+    /// Creates the dump folder. `options` and `manifest` are JSON; `hooks` is a dict of the functions to call.
     #[new]
     fn new(
         py: Python<'_>,
@@ -177,7 +178,8 @@ impl Recorder {
         })
     }
 
-    /// Which quick ways past torch's attributes are taken: to tensors in host memory, and to the interpreter's frames.
+    /// Returns which quick ways past torch's attributes are in use: for tensors in host memory, and for the
+    /// interpreter's frames.
     fn quick_ways(&self) -> (bool, bool) {
         (self.meter.torch.is_quick(), self.quick_frames)
     }
@@ -197,13 +199,13 @@ impl Recorder {
         self.end_step(py, |tape| tape.finish_step(py));
     }
 
-    /// Ends the step because the program has ended inside of it: `error` says what ended it, and `op` in which call.
+    /// Ends the step because the program ended inside it: `error` is the cause, and `op` the call.
     fn cut_step(&self, py: Python<'_>, op: Option<&str>, error: &str) {
         self.end_step(py, |tape| tape.cut_step(py, op, error));
     }
 
-    /// The exception that ended a call of this step last: the name of the call, the identity of the exception, its type and text, and
-    /// whether any call has returned since.
+    /// Returns the last exception that ended a call of this step: the name of the call, the identity of the
+    /// exception, its type and text, and whether any call has returned since.
     fn last_raised(&self, py: Python<'_>) -> Option<(String, usize, String, bool)> {
         let raised = lock(py, &self.raised);
         let raised = raised.as_ref()?;
@@ -211,7 +213,7 @@ impl Recorder {
         Some((raised.op.clone(), raised.error, raised.text.clone(), since))
     }
 
-    /// Takes back what was recorded of step `first` and of those that began after it: they were counted wrongly.
+    /// Takes back the records of step `first` and of those that began after it: they were miscounted.
     fn forget_steps(&self, py: Python<'_>, first: u64) {
         let Some(_busy) = Busy::enter(&self.spent) else { return };
         self.settle(py);
@@ -219,8 +221,8 @@ impl Recorder {
         self.meter.restart(py);
     }
 
-    /// Ops recorded so far; tensors among their values, how many of those could not be measured, and the first of these with the
-    /// reason; seconds that recording took.
+    /// Returns the ops recorded so far; the tensors among their values, how many could not be measured, and the first
+    /// of these with the reason; and the seconds spent recording.
     fn tally(&self) -> (u64, (u64, u64, Option<String>), f64) {
         let Tally { ops, tensors, unmeasured, first } = self.tape.tally();
         let seconds = Duration::from_nanos(self.spent.load(Ordering::Relaxed)).as_secs_f64();
@@ -235,22 +237,23 @@ impl Recorder {
         self.meter.restart(py);
     }
 
-    /// Stops recording for good and says why in the dump.
+    /// Stops recording for good and writes the reason to the dump.
     fn abandon(&self, py: Python<'_>, reason: &str) {
         self.tape.abandon(py, reason);
     }
 
-    /// Why recording ended early, or None.
+    /// Returns why recording ended early, or None.
     fn failed(&self, py: Python<'_>) -> Option<String> {
         self.tape.failed(py)
     }
 
-    /// How many calls could not be recorded because of a fault of the recorder, and the first such fault.
+    /// Returns how many calls could not be recorded because of a fault of the recorder, and the first such fault.
     fn faults(&self, py: Python<'_>) -> (u64, Option<String>) {
         (self.faults.load(Ordering::Relaxed), lock(py, &self.first_fault).clone())
     }
 
-    /// Runs a dispatcher op and records it: the handler of `mode`, an `OpMode`. In Python it would take several times as long.
+    /// Runs a dispatcher op and records it: the handler of `mode`, an `OpMode`. Python would take several times as
+    /// long.
     #[pyo3(signature = (mode, func, types, args, kwargs=None))]
     fn run_op<'py>(
         &self,
@@ -262,7 +265,8 @@ impl Recorder {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = func.py();
         if types.iter().any(|kind| self.meter.torch.is_distributed(&kind)) {
-            // Made of local ops and collectives: its class takes the op apart, with the recording on, and those are recorded.
+            // Made of local ops and collectives: its class splits the op, with the recording on, and those are
+            // recorded.
             return Ok(py.NotImplemented().into_bound(py));
         }
         let kwargs = kwargs.unwrap_or_else(|| PyDict::new(py));
@@ -284,8 +288,8 @@ impl Recorder {
         result
     }
 
-    /// Opens the record of a torch function or method that is about to run: `names` are its name when called and its
-    /// name as an operator, where it has one.
+    /// Opens the record of a torch function or method about to run: `name` is its name when called, `operator` its
+    /// name as an operator, if it has one.
     fn before_api(
         &self,
         py: Python<'_>,
@@ -319,7 +323,7 @@ impl Recorder {
         })
     }
 
-    /// Opens the record of a module call that is about to run; until [`Self::leave_module`], calls are inside it.
+    /// Opens the record of a module call about to run; until [`Self::leave_module`], calls are inside it.
     fn enter_module(
         &self,
         py: Python<'_>,
@@ -356,31 +360,31 @@ impl Recorder {
         })
     }
 
-    /// The module call that was entered last has ended.
+    /// Ends the module call that was entered last.
     #[expect(clippy::unused_self, reason = "a method, since the scope belongs to the recording")]
     fn leave_module(&self) {
         leave();
     }
 
-    /// Names what follows on this thread, until [`Self::leave_module`], as done by `name` (an optimizer, say).
+    /// Attributes what follows on this thread to `name` (an optimizer, for example), until [`Self::leave_module`].
     #[expect(clippy::unused_self, reason = "a method, since the scope belongs to the recording")]
     fn enter_scope(&self, name: &str) {
         enter(name);
     }
 
-    /// Number of this call of `key` in the step.
+    /// Returns the number of this call of `key` in the step.
     fn number(&self, py: Python<'_>, key: &str) -> u32 {
         lock(py, &self.names).number(key, Region::None)
     }
 
-    /// Adds what the call returned and files its record.
+    /// Adds the call's result and files its record.
     fn after(&self, py: Python<'_>, call: &Bound<'_, Call>, result: &Bound<'_, PyAny>) {
         if let Ok(mut call) = call.try_borrow_mut() {
             self.completed(py, &mut call, &[], result);
         }
     }
 
-    /// The call ended in `error`, an exception, where that is known: files what is known of the call.
+    /// Files an incomplete record: the call ended in the exception `error`, if known.
     #[pyo3(signature = (call, error=None))]
     fn raised(&self, py: Python<'_>, call: &Bound<'_, Call>, error: Option<&Bound<'_, PyAny>>) {
         if let Ok(mut call) = call.try_borrow_mut() {
@@ -388,7 +392,8 @@ impl Recorder {
         }
     }
 
-    /// The call computed nothing (it asked for a size, say): it is not recorded, and its number is given to the next.
+    /// Withdraws a call that computed nothing (it asked for a size, for example): it is not recorded, and the next
+    /// call gets its number.
     fn withdraw(&self, py: Python<'_>, call: &Bound<'_, Call>) {
         self.guarded(py, || {
             let mut call = call.try_borrow_mut()?;
@@ -408,7 +413,7 @@ impl Recorder {
         lock(py, &self.first_fault).get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Opens a record without arguments: a gradient, or a value that the user saves. None when it is not wanted.
+    /// Opens a record without arguments: a gradient, or a value that the user saves. None if it is not wanted.
     #[pyo3(signature = (name, scope=None, stack=None, recomputed=false))]
     fn open(
         &self,
@@ -475,7 +480,7 @@ impl Recorder {
         });
     }
 
-    /// Forgets what was measured of the memory that `value` (a tensor, or a list of some) lies in.
+    /// Forgets the measurements of the memory that contains `value` (a tensor, or a list of them).
     fn forget(&self, value: &Bound<'_, PyAny>) {
         for tensor in tensors_of(value) {
             self.meter.forget(&tensor);
@@ -483,7 +488,7 @@ impl Recorder {
     }
 }
 
-/// A value that is written to: a tensor, or the tensors of a list.
+/// Returns the tensors of a written value: the value itself, or the items of a list.
 fn tensors_of<'py>(value: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
     if let Ok(items) = value.cast::<PyList>() {
         return items.iter().collect();
@@ -495,7 +500,7 @@ fn tensors_of<'py>(value: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
 }
 
 impl Recorder {
-    /// Runs the body of an entry: not when the recorder is at work in this thread, and no fault leaves it.
+    /// Runs the body of an entry, unless the recorder is already at work in this thread; no fault escapes.
     fn guarded<T>(&self, py: Python<'_>, body: impl FnOnce() -> PyResult<Option<T>>) -> Option<T> {
         let _busy = Busy::enter(&self.spent)?;
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
@@ -512,7 +517,7 @@ impl Recorder {
         None
     }
 
-    /// Opens the record of a dispatcher op that is about to run. None when it is not to be recorded.
+    /// Opens the record of a dispatcher op about to run. None if it is not to be recorded.
     fn before_op(
         &self,
         func: &Bound<'_, PyAny>,
@@ -545,7 +550,7 @@ impl Recorder {
                     } else if found.as_ref().is_none_or(|found| found.place.engine_only)
                         && let Some(origin) = names.origin(sequence)
                     {
-                        // Nothing of the user's runs here: what they wrote is the forward op.
+                        // No user code runs here: the user wrote the forward op.
                         scope = origin.scope.clone().or(scope);
                         place = origin.place.or(place);
                     }
@@ -559,7 +564,7 @@ impl Recorder {
             }
             let mut call = self.call(py, name, scope.as_deref(), self.stack(py, place), recomputed);
             call.remembered = false;
-            // Room for the results, too.
+            // Leaves room for the results.
             call.record.slots.reserve(args.len() + kwargs.len() + 1);
             if self.options.inputs {
                 self.arguments(&mut call, args, kwargs, true);
@@ -569,7 +574,7 @@ impl Recorder {
         })
     }
 
-    /// Adds what a call returned and files its record; `written` are the arguments it wrote to, as far as they are known.
+    /// Adds a call's result and files its record; `written` are the arguments it is known to have written to.
     fn completed(
         &self,
         py: Python<'_>,
@@ -590,7 +595,7 @@ impl Recorder {
             if self.options.outputs {
                 self.results(call, result);
                 if result.is_none() {
-                    // In-place ops on lists return nothing: what they wrote is in their arguments.
+                    // In-place ops on lists return nothing: their results are in their arguments.
                     self.walk(py, call, Style { side: SlotSide::Output, join_numbers: true }, |walk| {
                         let mut path = String::from("output");
                         for (index, value) in written.iter().enumerate() {
@@ -604,7 +609,7 @@ impl Recorder {
         });
     }
 
-    /// Files what is known of a call that ended in an exception.
+    /// Files an incomplete record: the call ended in an exception.
     fn broken_off(&self, py: Python<'_>, call: &mut Call, error: Option<&Bound<'_, PyAny>>) {
         call.ended();
         self.guarded(py, || {
@@ -657,7 +662,7 @@ impl Recorder {
         Call::new(record, stored)
     }
 
-    /// Whether the op `name` in the module call `scope` is to be recorded.
+    /// Returns true if the op `name` in the module call `scope` is to be recorded.
     fn wants(&self, py: Python<'_>, name: &str, scope: Option<&str>, phase: Phase) -> bool {
         self.options.has_phase(phase)
             && self.questions.wants.as_ref().is_none_or(|wants| asked(py, wants, name, scope))
@@ -676,7 +681,7 @@ impl Recorder {
     }
 }
 
-/// The manifest of this format and version, with what Python knows of the run.
+/// Combines the manifest of this format and version with Python's facts about the run.
 fn full_manifest(run: &str) -> serde_json::Result<RunManifest> {
     let run: serde_json::Map<String, serde_json::Value> = serde_json::from_str(run)?;
     let mut manifest = serde_json::to_value(RunManifest::default())?;
@@ -686,7 +691,7 @@ fn full_manifest(run: &str) -> serde_json::Result<RunManifest> {
     serde_json::from_value(manifest)
 }
 
-/// The answer of a Python function; a fault of it is a no.
+/// Returns the answer of a Python function; a failure means no.
 fn asked(py: Python<'_>, question: &Py<PyAny>, name: &str, scope: Option<&str>) -> bool {
     interrupt::asked(py, || question.call1(py, (name, scope)))
         .and_then(|answer| answer.is_truthy(py))

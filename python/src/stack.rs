@@ -1,4 +1,4 @@
-//! Where in the user's program an op is called: a walk over the interpreter's frames, read as text once per place.
+//! Call site of an op in the user's program: a walk over the interpreter's frames, converted to text once per place.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,16 +10,16 @@ use pyo3::types::PyString;
 use crate::interrupt;
 use crate::private::Frames;
 
-/// What a walk over the frames found.
+/// Result of a walk over the frames.
 #[derive(Debug)]
 pub(crate) struct Place {
     /// Frames of the user's program, innermost first, as `File PATH, line N, in NAME, \n SOURCE`.
     pub(crate) frames: Arc<[String]>,
-    /// True when the innermost user frame stands at an operator (`x + y`) and not at a call (`x.add(y)`).
+    /// True if the innermost user frame is at an operator (`x + y`) and not at a call (`x.add(y)`).
     pub(crate) operator: bool,
-    /// True when nothing of the user's lies between here and the start of the backward pass.
+    /// True if no user frame lies between here and the start of the backward pass.
     pub(crate) engine_only: bool,
-    /// Code objects of the walk: as long as they live, their addresses stand for nothing else.
+    /// Code objects of the walk: while they live, their addresses are not reused.
     _code: Vec<Py<PyAny>>,
 }
 
@@ -29,26 +29,26 @@ pub(crate) struct Found {
     pub(crate) place: Arc<Place>,
     /// Number of the place, from 0, for the whole run.
     pub(crate) id: usize,
-    /// Innermost frame of activation checkpointing: entered forward, or run again in the backward pass.
+    /// Innermost frame of activation checkpointing: entered forward, or recomputed in the backward pass.
     pub(crate) checkpoint: Option<(CheckpointFrame, Py<PyAny>)>,
-    /// True when the call is activation checkpointing's own, not the program's.
+    /// True if the call is activation checkpointing's own, not the program's.
     pub(crate) own: bool,
 }
 
-/// Which function of activation checkpointing a frame belongs to.
+/// Kind of activation checkpointing function that a frame belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CheckpointFrame {
     /// The region runs for the first time.
     Forward,
-    /// The region runs again because the backward pass needs what was thrown away.
+    /// The region runs again because the backward pass needs discarded values.
     Recompute,
-    /// What checkpointing does for itself.
+    /// Checkpointing's own work.
     Own,
-    /// Starts a backward pass: what runs in it is in no region that this frame is in.
+    /// Starts a backward pass, whose ops are outside any region that contains this frame.
     Engine,
 }
 
-/// A hash that is its own value: keys are hashes already.
+/// An identity hash: keys are hashes already.
 #[derive(Debug, Default)]
 pub(crate) struct Plain(u64);
 
@@ -70,25 +70,25 @@ impl Hasher for Plain {
     }
 }
 
-/// Reads stacks, and remembers the text of each.
+/// Reads stacks, and caches the text of each.
 #[derive(Debug)]
 pub(crate) struct Stacks {
     frames: Frames,
-    /// `probe.capture._frames.describe(frames)`: what is to be known of a walk that was not seen before.
+    /// `probe.recorder.frames.describe(frames)`: describes a walk not seen before.
     describe: Py<PyAny>,
-    /// Addresses of code objects and the kinds of their frames: few, so that they are simply gone through.
+    /// Addresses of code objects and the kinds of their frames: few enough for a linear search.
     checkpoint_code: Vec<(usize, CheckpointFrame)>,
     places: HashMap<u128, (usize, Arc<Place>), BuildHasherDefault<Plain>>,
     by_id: Vec<Arc<Place>>,
 }
 
-/// Deeper stacks are cut: recursion that deep repeats itself.
+/// Deeper stacks are truncated: recursion that deep repeats itself.
 const MAX_FRAMES: usize = 400;
 
 impl Stacks {
     /// `describe` gets a list of frames, innermost first, and returns `(texts, operator, engine_only)`;
-    /// `checkpoint_code` names the code objects of activation checkpointing and whether they run a region again;
-    /// `border_code` those in which no region goes on, and whether they start a backward pass.
+    /// `checkpoint_code` lists the code objects of activation checkpointing and whether they recompute a region;
+    /// `border_code` those that end a region, and whether they start a backward pass.
     pub(crate) fn new(
         frames: Frames,
         describe: Py<PyAny>,
@@ -116,7 +116,7 @@ impl Stacks {
         }
     }
 
-    /// The place of the current call.
+    /// Returns the place of the current call.
     pub(crate) fn here(&mut self, py: Python<'_>) -> PyResult<Found> {
         let mut next = Frames::current(py);
         let mut hash = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835_u128;
@@ -135,7 +135,7 @@ impl Stacks {
                 match kind {
                     CheckpointFrame::Engine => beyond = true,
                     CheckpointFrame::Own => own |= checkpoint.is_none(),
-                    // A region that is run again counts as that, also for the regions inside it.
+                    // Everything inside a recomputed region counts as recomputed, including inner regions.
                     CheckpointFrame::Forward | CheckpointFrame::Recompute => {
                         if checkpoint.is_none() || kind == CheckpointFrame::Recompute {
                             checkpoint = Some((kind, frame.clone().unbind()));
@@ -155,7 +155,7 @@ impl Stacks {
         Ok(Found { place, id, checkpoint, own })
     }
 
-    /// The frames of a place that was found before.
+    /// Returns the frames of a place that was found before.
     pub(crate) fn frames(&self, id: usize) -> Option<Arc<[String]>> {
         self.by_id.get(id).map(|place| Arc::clone(&place.frames))
     }

@@ -1,8 +1,8 @@
-//! The writer behind the recorder: takes records, notes the first failure, and is silent after it.
+//! The writer behind the recorder: accepts records, keeps the first failure, and stays silent after it.
 //!
-//! Records wait until there are some: written one by one, each would find its code gone from the processor's caches. Where the
-//! program leaves a processor unused they are written there. What is written is handed to the system at once: a program that is
-//! killed loses what waits, [`BATCH`] records or [`AGE`], whichever is less.
+//! Records are written in batches: written one by one, each would find its code evicted from the processor's caches.
+//! If the program leaves a processor unused they are written there. Written data is handed to the system at once: a
+//! program that is killed loses only the waiting records, [`BATCH`] of them or those of [`AGE`], whichever is less.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -20,40 +20,40 @@ use crate::token::Written;
 
 /// Most records that wait; …
 const BATCH: usize = 32;
-/// … a helper, where there is one, is asked to write this many, …
+/// … a helper, if there is one, is asked to write at this many, …
 const HELPED: usize = 16;
-/// … unless the batch before is this old, …
+/// … unless the previous batch is this old, …
 const AGE: Duration = Duration::from_millis(150);
-/// … which is looked at this often where none arrives any more.
+/// … which is checked this often if no more records arrive.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What writes, and how it went so far.
+/// The writer, and its state so far.
 #[derive(Debug, Default)]
 struct Reel {
     writer: Option<DumpWriter>,
-    /// Why recording ended early.
+    /// Reason why recording ended early.
     failed: Option<String>,
     /// Bytes of data written in this step.
     bytes: u64,
-    /// Tensors whose data had no room, in all steps.
+    /// Tensors whose data exceeded the budget, in all steps.
     left_out: u64,
-    /// The step that has begun, until the first of it is written: one without ops leaves nothing behind.
+    /// A step that has begun but not been written: a step without ops leaves nothing behind.
     pending: Option<u64>,
-    /// Call stacks of the step that has begun, in the order of their numbers: a call may be seen and not be recorded.
+    /// Call stacks of the step that has begun, in the order of their numbers: a call may be seen but not recorded.
     early: Vec<Vec<String>>,
     /// Each step that has begun, with the tally before it.
     begun: Vec<(u64, Tally)>,
 }
 
-/// How much was recorded.
+/// Amounts recorded.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
     pub(crate) ops: u64,
     /// Tensors among the values of the ops.
     pub(crate) tensors: u64,
-    /// Those of them that could not be measured.
+    /// Tensors that could not be measured.
     pub(crate) unmeasured: u64,
-    /// The first of these, and why.
+    /// The first of these, and the reason.
     pub(crate) first: Option<Arc<str>>,
 }
 
@@ -64,7 +64,7 @@ impl Tally {
             let SlotValue::Tensor(facts) = &slot.value else { continue };
             self.tensors += 1;
             let reason = facts.note.as_deref().unwrap_or_default();
-            // Where there are no elements, there was nothing to measure.
+            // Without elements there was nothing to measure.
             if facts.observation.is_none() && !reason.starts_with(NO_DATA) {
                 self.unmeasured += 1;
                 self.first.get_or_insert_with(|| format!("{} {}: {reason}", op.name, slot.path).into());
@@ -73,24 +73,24 @@ impl Tally {
     }
 }
 
-/// Records that wait to be written, in order.
+/// Records waiting to be written, in order.
 #[derive(Debug)]
 struct Waiting {
     records: Vec<OpRecord>,
-    /// When some were taken last.
+    /// Time at which records were last taken.
     since: Instant,
-    /// Whether the next one is the first of its step, from which on the writer counts the time until it writes.
+    /// True if the next record is the first of its step: it is written at once.
     first: bool,
 }
 
-/// When waiting records are to be written.
+/// Time at which waiting records are to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// There are few.
+    /// Later, since there are few.
     Later,
-    /// By a helper, if there is one.
+    /// Soon, by a helper, if there is one.
     Soon,
-    /// By who asks.
+    /// Now, by the caller.
     Now,
 }
 
@@ -98,17 +98,17 @@ pub(crate) enum Due {
 #[derive(Debug)]
 pub(crate) struct Tape {
     spool: Arc<Spool>,
-    /// Most bytes of data a step may write.
+    /// Most bytes of data that a step may write.
     max_bytes: u64,
     tally: Mutex<Tally>,
 }
 
-/// What records go through. Who holds `waiting` does not ask for `reel`.
+/// State shared with helpers. A thread that holds `waiting` must not lock `reel`.
 #[derive(Debug)]
 pub(crate) struct Spool {
     reel: Mutex<Reel>,
     waiting: Mutex<Waiting>,
-    /// Steps that have begun and ended so far: odd while one goes on.
+    /// Number of step begins and ends so far: odd during a step.
     steps: AtomicU64,
 }
 
@@ -128,19 +128,19 @@ impl Tape {
         self.spool.reel.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The reel, on which everything is that waited.
+    /// Returns the reel with all waiting records written to it.
     fn complete(&self, py: Python<'_>) -> MutexGuard<'_, Reel> {
         let mut reel = self.reel(py);
         self.spool.move_to(&mut reel);
         reel
     }
 
-    /// Why recording ended early, if it did.
+    /// Returns why recording ended early, if it did.
     pub(crate) fn failed(&self, py: Python<'_>) -> Option<String> {
         self.complete(py).failed.clone()
     }
 
-    /// Ends recording for good and says why in the dump, as far as that can be written.
+    /// Ends recording for good and writes the reason to the dump, if that is possible.
     pub(crate) fn abandon(&self, py: Python<'_>, reason: &str) {
         self.complete(py).abandon(reason);
     }
@@ -161,7 +161,7 @@ impl Tape {
         self.end_step(py, DumpWriter::finish_step);
     }
 
-    /// Ends a step that the program ended inside of.
+    /// Ends a step that the program ended inside.
     pub(crate) fn cut_step(&self, py: Python<'_>, op: Option<&str>, error: &str) {
         self.end_step(py, |writer| writer.cut_step(op, error));
     }
@@ -174,7 +174,7 @@ impl Tape {
         }
     }
 
-    /// Takes back what was recorded of step `first` and of those that began after it.
+    /// Takes back the records of step `first` and of those that began after it.
     pub(crate) fn forget_steps(&self, py: Python<'_>, first: u64) {
         let mut reel = self.complete(py);
         let Some(place) = reel.begun.iter().position(|(step, _)| *step >= first) else { return };
@@ -190,7 +190,7 @@ impl Tape {
         }
     }
 
-    /// The number of a call stack within the step; none for one without frames.
+    /// Returns the number of a call stack within the step; None for one without frames.
     pub(crate) fn push_stack(&self, py: Python<'_>, frames: &[String]) -> Option<u32> {
         if frames.is_empty() {
             return None;
@@ -207,12 +207,12 @@ impl Tape {
         u32::try_from(number).ok()
     }
 
-    /// How much was recorded so far.
+    /// Returns the amounts recorded so far.
     pub(crate) fn tally(&self) -> Tally {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes the record of an op, and says when the waiting ones are to be written.
+    /// Accepts the record of an op, and returns when the waiting ones are to be written.
     pub(crate) fn push(&self, op: OpRecord) -> Due {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner).add(&op);
         let mut waiting = self.spool.waiting();
@@ -228,12 +228,12 @@ impl Tape {
         }
     }
 
-    /// Writes the records that wait.
+    /// Writes the waiting records.
     pub(crate) fn write(&self, py: Python<'_>) {
         drop(self.complete(py));
     }
 
-    /// Waits for everything to be written.
+    /// Waits until everything is written.
     pub(crate) fn close(&self, py: Python<'_>, notes: &[String]) {
         let (writer, left_out) = {
             let mut reel = self.complete(py);
@@ -253,8 +253,8 @@ impl Tape {
         }
     }
 
-    /// Writes the data of a tensor, unless the step has no room for it; `small` ones then go into the record. Called without the
-    /// interpreter lock.
+    /// Writes the data of a tensor, unless it exceeds the step's budget; `small` ones then go into the record. Called
+    /// without the interpreter lock.
     pub(crate) fn write_data(
         &self,
         name: DataName<'_>,
@@ -289,8 +289,8 @@ impl Tape {
 }
 
 impl Spool {
-    /// Until the step ends, writes what waits too long because nothing arrives any more: the last ops before a program hangs
-    /// and is killed are the ones that matter.
+    /// Until the step ends, writes records that wait too long because no more arrive: the last ops before a program
+    /// hangs and is killed are the ones that matter.
     fn watch(self: &Arc<Self>) {
         let step = self.steps.fetch_add(1, Ordering::Relaxed) + 1;
         let spool = Arc::downgrade(self);
@@ -319,7 +319,8 @@ impl Spool {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the records that wait, in a thread that knows nothing of Python. Not when somebody else is at it.
+    /// Writes the waiting records, on a thread that does not use Python. Does nothing if another thread is already
+    /// writing.
     pub(crate) fn write(&self) {
         let mut reel = match self.reel.try_lock() {
             Ok(reel) => reel,
@@ -362,7 +363,7 @@ impl Reel {
         match begun.and_then(|()| work(writer)) {
             Ok(value) => Some(value),
             Err(error @ CaptureError::Occupied { .. }) => {
-                // The place is somebody else's: nothing is said in it.
+                // The folder belongs to someone else: nothing is written to it.
                 self.writer = None;
                 self.failed = Some(error.to_string());
                 None
@@ -377,7 +378,7 @@ impl Reel {
     fn abandon(&mut self, reason: &str) {
         if let Some(writer) = self.writer.take() {
             self.failed = Some(reason.to_owned());
-            // It is said on the terminal as well; a full disk may have no room for it.
+            // The reason is printed on the terminal as well; a full disk may have no room for it.
             _ = writer.abandon(reason);
         }
     }

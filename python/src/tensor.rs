@@ -1,4 +1,4 @@
-//! What can be read off a torch tensor without running an op: type, layout, place in memory.
+//! Facts about a torch tensor that need no op: dtype, layout, place in memory.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use crate::private::{Inside, Interior, Layout, Shim, are_quick_ways_taken};
 pub(crate) struct Torch {
     tensor: Py<PyType>,
     parameter: Py<PyType>,
-    /// Address of a `torch.dtype` object -> its name and, where its bytes can be measured, its type.
+    /// Address of a `torch.dtype` object -> its name and, if its bytes can be measured, its dtype.
     dtypes: HashMap<usize, (String, Option<DType>)>,
     quick: Option<Quick>,
     /// `torch.strided`
@@ -26,31 +26,31 @@ pub(crate) struct Torch {
     pub(crate) size_class: Py<PyType>,
 }
 
-/// The quicker way to what a tensor is.
+/// The quicker way to read a tensor.
 #[derive(Debug)]
 struct Quick {
     shim: Shim,
     interior: Interior,
-    /// Keys of plain tensors that were met, few, and whether this way says of them what their attributes say.
+    /// Key sets of the few kinds of plain tensors seen, and whether this way agrees with their attributes.
     kinds: Mutex<Vec<(usize, bool)>>,
 }
 
-/// How a Python object is to be treated.
+/// Kind of a Python object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TensorKind {
     /// `torch.Tensor` itself or a `Parameter`: the fast path.
     Plain,
-    /// A subclass: what it holds is not what its own data pointer says.
+    /// A subclass: its contents are not what its own data pointer says.
     Subclass,
     /// Not a tensor.
     No,
 }
 
-/// A strided tensor, as far as it can be known without reading it.
+/// A strided tensor, as far as it is known without reading its elements.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) dtype_name: Cow<'static, str>,
-    /// `None` for types whose bytes cannot be measured.
+    /// `None` for dtypes whose bytes cannot be measured.
     pub(crate) dtype: Option<DType>,
     pub(crate) shape: Vec<usize>,
     /// In elements.
@@ -60,50 +60,51 @@ pub(crate) struct Facts {
     pub(crate) requires_grad: bool,
     pub(crate) device: Cow<'static, str>,
     pub(crate) on_host: bool,
-    /// Memory of the storage, if the tensor has one. Valid while somebody holds the storage, or the tensor and the
+    /// Memory of the storage, if the tensor has one. Valid while someone holds the storage, or the tensor and the
     /// interpreter.
     pub(crate) memory: Option<Memory>,
-    /// None where nobody has looked yet.
+    /// None if not read yet.
     pub(crate) marks: Option<Marks>,
 }
 
-/// What a tensor is known again by.
+/// Identifies a tensor that is seen again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Marks {
-    /// Address of torch's storage, which stands for it as long as anyone holds it, weakly or not.
+    /// Address of torch's storage, which identifies it as long as anyone holds it, weakly or not.
     pub(crate) storage: usize,
-    /// How often the tensor's memory was written to; below 0 where torch keeps no count (inference mode).
+    /// Number of writes to the tensor's memory; negative if torch keeps no count (inference mode).
     pub(crate) version: i64,
-    /// False where others write to this memory without torch counting it: arrays of `numpy`, other processes. Torch may not
+    /// False if others write to this memory without torch counting it: `numpy` arrays, other processes. Torch may not
     /// move such memory.
     pub(crate) is_torchs_alone: bool,
 }
 
-/// Where a storage lies.
+/// Location of a storage.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// 0 where nothing is allocated.
+    /// 0 if nothing is allocated.
     pub(crate) address: usize,
     pub(crate) size: usize,
 }
 
 impl Memory {
-    /// The bytes. The program may write to them from another thread while they are read: then the numbers are of no use, as
-    /// those of the program's own op would be.
+    /// Returns the bytes. The program may write to them from another thread while they are read: then the
+    /// measurements are useless, as those of the program's own op would be.
     ///
     /// # Safety
-    /// The memory is the host's, and what keeps it alive is held for as long as the bytes are used.
+    /// The memory is the host's, and its owner is held for as long as the bytes are used.
     #[expect(unsafe_code, reason = "memory that torch owns")]
     pub(crate) const unsafe fn bytes<'a>(&self) -> &'a [u8] {
         if self.address == 0 || self.size == 0 {
             return &[];
         }
-        // SAFETY: torch says that a storage has `size` bytes from `address`; the caller says that it is still there.
+        // SAFETY: torch guarantees that a storage has `size` bytes from `address`; the caller guarantees that it is
+        // still there.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, self.size) }
     }
 }
 
-/// Sizes and strides of the elements in an order, with dimensions joined where one goes on where the other ends.
+/// Sizes and strides of the elements in some order, with dimensions merged if one continues where the other ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) shape: Vec<usize>,
@@ -127,7 +128,7 @@ impl Order {
         Self::joined(dims.into_iter())
     }
 
-    /// Whether elements come in another order in memory than in rows.
+    /// Returns true if the memory order of the elements differs from row-major order.
     pub(crate) fn is_permuted(facts: &Facts) -> bool {
         !facts.strides.is_sorted_by(|outer, inner| outer > inner)
             && Self::of_memory(facts) != Self::of_rows(facts)
@@ -157,13 +158,13 @@ impl Order {
     }
 }
 
-/// The storage of a tensor.
+/// Returns the storage of a tensor.
 pub(crate) fn storage<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     tensor.call_method0(intern!(tensor.py(), "untyped_storage"))
 }
 
 impl Marks {
-    /// By the attributes of a tensor.
+    /// Reads the marks from the attributes of a tensor.
     pub(crate) fn of(tensor: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = tensor.py();
         let storage = storage(tensor)?;
@@ -179,7 +180,7 @@ impl Marks {
 }
 
 impl Quick {
-    /// None where this version of torch has no such way, or none is to be taken.
+    /// Returns None if this version of torch has no such way, or quick ways are disabled.
     fn new(py: Python<'_>) -> Option<Self> {
         if !are_quick_ways_taken(py) {
             return None;
@@ -187,7 +188,7 @@ impl Quick {
         Some(Self { shim: Shim::new(py)?, interior: Interior::find(py)?, kinds: Mutex::default() })
     }
 
-    /// The inside of a plain tensor that is known to be of a kind that can be read this way.
+    /// Returns the inside of a plain tensor of a kind known to be readable this way.
     fn known<'a>(&'a self, tensor: &'a Bound<'_, PyAny>) -> Option<Inside<'a>> {
         let inside = self.interior.of(tensor)?;
         (self.kind(inside.keys()) == Some(true)).then_some(inside)
@@ -198,7 +199,7 @@ impl Quick {
         kinds.iter().find_map(|&(known, agrees)| (known == keys).then_some(agrees))
     }
 
-    /// Reads a plain tensor. None where its attributes have to be read.
+    /// Reads a plain tensor. None if its attributes have to be read.
     fn facts(&self, torch: &Torch, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Facts>> {
         let Some(inside) = self.interior.of(tensor) else { return Ok(None) };
         let Some(dtype) = self.shim.dtype(inside) else { return Ok(None) };
@@ -216,7 +217,7 @@ impl Quick {
         self.read(tensor, inside, dtype)
     }
 
-    /// Whether both ways say the same.
+    /// Returns true if both ways agree.
     fn agrees(
         &self,
         torch: &Torch,
@@ -224,7 +225,7 @@ impl Quick {
         inside: Inside<'_>,
         dtype: (DType, Option<i32>),
     ) -> PyResult<bool> {
-        // Only what is strided and has a storage may be read the quick way.
+        // Only strided tensors with a storage may be read the quick way.
         let Some(facts) = torch.by_attributes(tensor)? else { return Ok(false) };
         let facts = Facts { marks: Some(Marks::of(tensor)?), ..facts };
         Ok(facts.memory.is_some() && self.read(tensor, inside, dtype)? == Some(facts))
@@ -250,7 +251,7 @@ impl Quick {
             offset,
             requires_grad,
             device: device.map_or("cpu".into(), |index| match index {
-                // The most of them.
+                // The most common index.
                 0 => "cuda:0".into(),
                 _ => format!("cuda:{index}").into(),
             }),
@@ -294,17 +295,17 @@ impl Torch {
         Ok(found)
     }
 
-    /// Whether both ways to read a tensor say the same of one that is laid out unusually.
+    /// Returns true if both ways to read a tensor agree on one that is laid out unusually.
     fn agrees(&self, py: Python<'_>, quick: &Quick) -> PyResult<bool> {
         let options = [("device", "cpu")].into_py_dict(py)?;
         let whole = py.import("torch")?.call_method("empty", (4, 5, 6), Some(&options))?;
         let view =
             whole.call_method1("narrow", (0, 1, 3))?.call_method1("select", (1, 2))?.call_method0("t")?;
-        // The first of its kind.
+        // The first of its kind, so both ways are compared.
         Ok(quick.facts(self, &view)?.is_some())
     }
 
-    /// Whether tensors in host memory are read past their attributes.
+    /// Returns true if tensors in host memory are read past their attributes.
     pub(crate) const fn is_quick(&self) -> bool {
         self.quick.is_some()
     }
@@ -321,7 +322,7 @@ impl Torch {
         }
     }
 
-    /// Whether this is the class of distributed tensors.
+    /// Returns true if this is the class of distributed tensors.
     pub(crate) fn is_distributed(&self, class: &Bound<'_, PyAny>) -> bool {
         let named = |class: &Bound<'_, PyType>| class.name().is_ok_and(|name| name == "DTensor");
         class.cast::<PyType>().is_ok_and(|class| !self.is_plain(class) && named(class))
@@ -331,8 +332,8 @@ impl Torch {
         class.is(&self.tensor) || class.is(&self.parameter)
     }
 
-    /// Reads a plain tensor. `Ok(None)` when it has no strided layout of its own (sparse, nested, a wrapper of a
-    /// function transform) or its values are stored conjugated or negated: then the slow path looks at it.
+    /// Reads a plain tensor. `Ok(None)` if it has no strided layout of its own (sparse, nested, a wrapper of a
+    /// function transform) or its values are stored conjugated or negated: then the slow path handles it.
     pub(crate) fn facts(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Facts>> {
         if let Some(quick) = &self.quick
             && self.is_plain(&tensor.get_type())
@@ -343,7 +344,7 @@ impl Torch {
         self.by_attributes(tensor)
     }
 
-    /// What stands for the storage of a tensor; see [`Marks::storage`].
+    /// Returns the identity of a tensor's storage; see [`Marks::storage`].
     pub(crate) fn storage(&self, tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
         let quick = self.quick.as_ref().filter(|_| self.is_plain(&tensor.get_type()));
         match quick.and_then(|quick| quick.known(tensor)) {
@@ -361,7 +362,7 @@ impl Torch {
             None => (dtype.str()?.to_string().into(), None),
         };
         if !tensor.getattr(intern!(py, "layout"))?.is(&self.strided)
-            // Quantised types are none that are measured.
+            // Quantised dtypes are not measured.
             || (known.is_none() && tensor.getattr(intern!(py, "is_quantized"))?.extract()?)
             || known.map_or(Ok(false), |dtype| is_flipped(tensor, dtype))?
         {
@@ -401,7 +402,7 @@ impl Torch {
     }
 }
 
-/// Whether the values of a tensor are others than its memory says: to be conjugated or negated when they are read.
+/// Returns true if a tensor's values differ from its memory: they are conjugated or negated when read.
 fn is_flipped(tensor: &Bound<'_, PyAny>, dtype: DType) -> PyResult<bool> {
     let py = tensor.py();
     let is = |question| -> PyResult<bool> { tensor.call_method0(question)?.extract() };
@@ -409,7 +410,7 @@ fn is_flipped(tensor: &Bound<'_, PyAny>, dtype: DType) -> PyResult<bool> {
         || dtype.is_complex() && is(intern!(py, "is_conj"))?)
 }
 
-/// Text of a Python string, or nothing.
+/// Returns the text of a Python string, or None.
 pub(crate) fn text(value: &Bound<'_, PyAny>) -> Option<String> {
     value.cast::<PyString>().ok().and_then(|text| text.extract().ok())
 }

@@ -1,13 +1,13 @@
-//! The way in on AArch64, under the procedure call standard of Arm.
+//! Entry code for AArch64, under Arm's procedure call standard.
 
 use std::arch::global_asm;
 
 /// Registers that hold integer arguments.
 pub(crate) const INTEGERS: usize = 8;
 
-// A stub says which one it is by its own address in x16, one of the two registers that are free between a call and what it
-// reaches. The frame keeps, from x29: frame and link register (16), the argument registers as `Registers` has them (192), x8, the
-// slot, the call, the result.
+// A stub identifies itself by its own address in x16, one of the two registers that are free between a call and its
+// target. The frame holds, from x29: frame and link register (16), the argument registers as in `Registers` (192),
+// x8, the slot, the call, the result.
 global_asm!(
     ".text",
     ".p2align 4",
@@ -115,7 +115,7 @@ global_asm!(
     after = sym crate::call::after,
 );
 
-// `dlsym` and `dlvsym` jump to the real ones, so that the caller's return address, by which RTLD_NEXT is understood, stays.
+// `dlsym` and `dlvsym` jump to the real ones, to preserve the caller's return address, on which RTLD_NEXT depends.
 global_asm!(
     ".text",
     ".globl probe_agent_dlsym",

@@ -1,13 +1,13 @@
-//! The way in on x86-64, under the System V calling convention.
+//! Entry code for x86-64, under the System V calling convention.
 
 use std::arch::global_asm;
 
 /// Registers that hold integer arguments.
 pub(crate) const INTEGERS: usize = 6;
 
-// A stub says which one it is by its own address in r11, a register that no caller expects anything of. The frame of the way in
-// begins at rbp, and keeps, from below: the argument registers as `Registers` has them (176 bytes), the result, the call, rax and
-// the slot. Unwinding goes through it by rbp.
+// A stub identifies itself by its own address in r11, a register that no caller relies on. The frame of the entry
+// code begins at rbp, and holds, from below: the argument registers as in `Registers` (176 bytes), the result, the
+// call, rax and the slot. Unwinding goes through it by rbp.
 global_asm!(
     ".text",
     ".p2align 4",
@@ -65,7 +65,7 @@ global_asm!(
     "mov [rbp - 24], rax",
     "test rax, rax",
     "jz 3f",
-    // The arguments on the stack, as many words as `before` says: an even number, so that the stack stays aligned.
+    // Copies the arguments on the stack, as many words as `before` says: an even number, so the stack stays aligned.
     "mov rcx, [rax]",
     "lea rdx, [rcx * 8]",
     "sub rsp, rdx",
@@ -114,7 +114,7 @@ global_asm!(
     after = sym crate::call::after,
 );
 
-// `dlsym` and `dlvsym` jump to the real ones, so that the caller's return address, by which RTLD_NEXT is understood, stays.
+// `dlsym` and `dlvsym` jump to the real ones, to preserve the caller's return address, on which RTLD_NEXT depends.
 global_asm!(
     ".text",
     ".globl probe_agent_dlsym",

@@ -1,4 +1,4 @@
-//! Captures that are under way: which streams go into which graph, and what has gone into it.
+//! Captures under way: the streams that each graph captures, and the launches captured so far.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,16 +16,16 @@ use crate::settings::Settings;
 use crate::symbols::{self, Address};
 use crate::writer::Recorder;
 
-/// A graph that is being captured.
+/// A graph being captured.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    /// In the order of captures, from 1.
+    /// Number in the order of captures, from 1.
     number: u64,
-    /// Where it began.
+    /// Stream on which it began.
     origin: Stream,
-    /// CANN's handle of the graph to be; 0 where it does not tell.
+    /// CANN's handle of the future graph; 0 if it does not tell.
     handle: usize,
-    /// Whether copies go into it.
+    /// True if copies go into it.
     recorded: bool,
     content: Mutex<Content>,
 }
@@ -36,12 +36,12 @@ struct Content {
     memory: Blocks,
     operators: u64,
     ends_step: bool,
-    /// Streams with a group of operators that the program will change.
+    /// Streams with an open group of operators that the program will update.
     grouped: Vec<Stream>,
 }
 
 impl Content {
-    /// Of a graph of this context, into which nothing has gone yet.
+    /// Returns the empty content of a graph in this context.
     const fn new(context: Option<Context>) -> Self {
         Self {
             launches: Vec::new(),
@@ -54,26 +54,26 @@ impl Content {
 }
 
 static CAPTURES: Mutex<Vec<Arc<Capture>>> = Mutex::new(Vec::new());
-/// Captures that are under way or about to be, and a bell for their end.
+/// Number of captures under way or about to begin, and a signal for their end.
 static UNDER_WAY: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
-/// The same number, for a glance.
+/// The same number, for a check without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static NUMBER: Mutex<u64> = Mutex::new(0);
-/// Streams on which operators of a graph are given other arguments.
+/// Streams on which operators of a graph are being given new arguments.
 static UPDATED: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where what is put into a stream goes.
+/// Destination of work put into a stream.
 #[derive(Debug)]
 pub(crate) enum Destination {
     /// To the device.
     Device,
     /// Into a graph.
     Graph(Arc<Capture>),
-    /// Neither: it is a change of a graph, or a capture that failed.
+    /// Neither: it is an update of a graph, or a capture that failed.
     Nowhere,
 }
 
@@ -83,17 +83,17 @@ impl Destination {
     }
 }
 
-/// Whether a graph is being captured.
+/// Returns true if a graph is being captured.
 pub(crate) fn is_any_captured() -> bool {
     COUNT.load(Ordering::Acquire) > 0
 }
 
-/// Whether what is put into this stream runs, when the stream gets there.
+/// Returns true if work put into this stream runs once the stream reaches it.
 pub(crate) fn is_run(stream: Stream) -> bool {
     matches!(destination(stream), Destination::Device)
 }
 
-/// Where what is put into this stream goes.
+/// Returns the destination of work put into this stream.
 pub(crate) fn destination(stream: Stream) -> Destination {
     if locked(&UPDATED).contains(&stream) {
         return Destination::Nowhere;
@@ -110,7 +110,7 @@ pub(crate) fn destination(stream: Stream) -> Destination {
         })
     };
     match status(stream) {
-        // Without the function that tells, everything goes there.
+        // Without the query function, everything goes to the latest capture.
         None => captures.last().cloned().map_or(Destination::Device, Destination::Graph),
         Some((NONE, _)) => Destination::Device,
         Some((ACTIVE, handle)) => of_handle(handle).cloned().map_or(Destination::Nowhere, Destination::Graph),
@@ -122,7 +122,7 @@ pub(crate) fn destination(stream: Stream) -> Destination {
 const NONE: i32 = 0;
 const ACTIVE: i32 = 1;
 
-/// Whether a stream is captured, and the handle of its graph; `None` where CANN does not tell.
+/// Returns whether a stream is captured, and the handle of its graph; `None` if CANN does not tell.
 fn status(stream: Stream) -> Option<(i32, usize)> {
     type Info = unsafe extern "C" fn(u64, *mut i32, *mut usize) -> Status;
     let found = symbols::of_cann(c"aclmdlRICaptureGetInfo")?;
@@ -133,19 +133,20 @@ fn status(stream: Stream) -> Option<(i32, usize)> {
     (told == 0).then_some((status, graph))
 }
 
-/// Does something that may not be done while a graph is captured: afterwards, unless `in_haste` says that nobody will end a capture any more.
+/// Does work that is not allowed while a graph is captured: waits until none is, unless `in_haste` says that nobody
+/// will end a capture any more.
 pub(crate) fn outside_captures<T>(in_haste: impl Fn() -> bool, work: impl FnOnce() -> T) -> T {
     const LOOK: Duration = Duration::from_millis(200);
     let mut count = locked(&UNDER_WAY.0);
     while *count > 0 && !in_haste() {
         count = UNDER_WAY.1.wait_timeout(count, LOOK).unwrap_or_else(PoisonError::into_inner).0;
     }
-    // Whoever is about to capture waits until it is done.
+    // Anyone about to capture waits until it is done.
     work()
 }
 
-/// A capture is about to begin: nothing is waited for from now on. What has to be waited for so that copies can go into the graph is waited for
-/// here; the answer is whether they can.
+/// Announces a capture: nothing may wait from now on. Any waiting needed before copies can go into the graph is done
+/// here; returns whether they can.
 pub(super) fn announce() -> bool {
     let wanted = notes::guarded("a capture", || control::will_record() && Recorder::get().is_some());
     let mut count = locked(&UNDER_WAY.0);
@@ -155,7 +156,7 @@ pub(super) fn announce() -> bool {
     };
     let recorded = match (wanted, *count) {
         (Some(true), 0) => notes::guarded("a capture", prepare).unwrap_or(false),
-        // Beside another capture nothing may be waited for.
+        // Beside another capture nothing may wait.
         (Some(true), _) => memory::is_there(),
         _ => false,
     };
@@ -164,7 +165,7 @@ pub(super) fn announce() -> bool {
     recorded
 }
 
-/// It is over, or has not begun.
+/// Withdraws an announced capture that is over, or has not begun.
 fn withdraw() {
     let mut count = locked(&UNDER_WAY.0);
     *count = count.saturating_sub(1);
@@ -173,7 +174,7 @@ fn withdraw() {
     UNDER_WAY.1.notify_all();
 }
 
-/// The capture that was announced has begun on this stream, or CANN has refused.
+/// Notes that the announced capture has begun on this stream, or that CANN has refused.
 pub(super) fn begun(origin: Stream, succeeded: bool, recorded: bool) {
     if !succeeded {
         return withdraw();
@@ -190,7 +191,7 @@ pub(super) fn begun(origin: Stream, succeeded: bool, recorded: bool) {
     control::resettle();
 }
 
-/// The capture that began on this stream is over; the graph is there where that `succeeded`.
+/// Ends the capture that began on this stream; returns the graph if it `succeeded`.
 pub(super) fn ended(origin: Stream, succeeded: bool) -> Option<Graph> {
     let capture = {
         let mut captures = locked(&CAPTURES);
@@ -222,14 +223,15 @@ impl Graph {
     }
 }
 
-/// What a launch has of the graph that it goes into.
+/// A launch's share of the graph that it goes into.
 #[derive(Debug)]
 pub(crate) struct Share {
     capture: Arc<Capture>,
     grouped: bool,
 }
 
-/// Takes an operator into a graph; `None` where its launches are not recorded, as they are if it is not `wanted`.
+/// Adds an operator to a graph; `None` if its launches are not recorded, because it is not `wanted` or the graph has
+/// no copies.
 pub(crate) fn add(capture: Arc<Capture>, stream: Stream, plan: &Plan, wanted: bool) -> Option<Share> {
     let mut content = locked(&capture.content);
     content.operators += 1;
@@ -241,28 +243,28 @@ pub(crate) fn add(capture: Arc<Capture>, stream: Stream, plan: &Plan, wanted: bo
 }
 
 impl Share {
-    /// A remark on the launches of a replay.
+    /// Returns a remark for the launches of a replay.
     pub(crate) fn note(&self) -> String {
         format!("replay of graph {}", self.capture.number)
     }
 
-    /// Whether the program gives the operator other arguments from replay to replay: nothing may be added beside it.
+    /// Returns true if the program gives the operator new arguments between replays: nothing may be added beside it.
     pub(crate) const fn is_grouped(&self) -> bool {
         self.grouped
     }
 
-    /// Memory of the graph for its copies; `None` where there is none left.
+    /// Returns memory of the graph for its copies; `None` if there is none left.
     pub(crate) fn room(&self, bytes: usize) -> Option<usize> {
         locked(&self.capture.content).memory.take(bytes)
     }
 
-    /// The launch has gone into the graph.
+    /// Stores a launch that has gone into the graph.
     pub(crate) fn keep(self, record: Record) {
         locked(&self.capture.content).launches.push(record);
     }
 }
 
-/// Operators that go into a stream from now on are a group that the program will change, or are no longer.
+/// Begins or ends a group in a stream, whose operators the program will update.
 pub(super) fn group(stream: Stream, begins: bool) {
     let Destination::Graph(capture) = destination(stream) else { return };
     let mut content = locked(&capture.content);
@@ -272,7 +274,7 @@ pub(super) fn group(stream: Stream, begins: bool) {
     }
 }
 
-/// Operators that go into a stream from now on change a graph, or no longer do.
+/// Begins or ends an update in a stream, whose operators change a graph.
 pub(super) fn update(stream: Stream, begins: bool) {
     let mut updated = locked(&UPDATED);
     updated.retain(|other| *other != stream);

@@ -1,4 +1,4 @@
-//! The functions of CANN that capture, replay and release graphs, as far as this library stands in front of them.
+//! CANN's functions that capture, replay and release graphs, as far as this library intercepts them.
 
 use std::ffi::c_void;
 
@@ -46,7 +46,7 @@ pub(crate) unsafe extern "C" fn aclmdlRICaptureEnd(origin: *mut c_void, graph: *
             // SAFETY: CANN has just written a handle there.
             unsafe { graph.read() }.addr()
         });
-        // It is over also where it failed.
+        // The capture is over even if it failed.
         let captured = captures::ended(stream(origin), made.is_some());
         if let (Some(handle), Some(captured)) = (made, captured) {
             keep(handle, captured);
@@ -85,7 +85,7 @@ pub(crate) unsafe extern "C" fn aclmdlRIExecute(graph: *mut c_void, timeout: i32
 pub(crate) unsafe extern "C" fn aclmdlRIDestroy(graph: *mut c_void) -> Status {
     type Destroy = unsafe extern "C" fn(*mut c_void) -> Status;
     let Some(real) = real!(DESTROY as Destroy) else { return UNSUPPORTED };
-    // Before CANN gives the handle to another.
+    // Must precede CANN's reuse of the handle.
     notes::guarded("aclmdlRIDestroy", || forget(graph.addr()));
     // SAFETY: the program's own call, as it made it.
     unsafe { real(graph) }

@@ -1,4 +1,5 @@
-//! Pinned memory for the copies of graphs: of fixed size, and shared by all graphs. A graph has its part until it is gone.
+//! Pinned memory for the copies of graphs: of fixed size, and shared by all graphs. A graph keeps its part until it
+//! is gone.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,22 +9,22 @@ use crate::notes;
 use crate::ring::rounded;
 use crate::settings::Settings;
 
-/// A part of the memory: where it begins, and its bytes.
+/// A part of the memory: start and size in bytes.
 type Block = (usize, usize);
 
 #[derive(Debug)]
 struct Memory {
-    /// What is free, by where it begins.
+    /// Free parts, by start.
     gaps: BTreeMap<usize, usize>,
-    /// What graphs have given back, with the context of each. The device may still copy into it.
+    /// Parts returned by graphs, with the context of each. The device may still copy into them.
     returned: Vec<(Context, Vec<Block>)>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// No graph was captured yet.
+    /// No graph has been captured yet.
     Unasked,
-    /// Graphs are not recorded, and why was said.
+    /// Graphs are not recorded; the reason was reported.
     Refused,
     There(Memory),
 }
@@ -34,13 +35,14 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether graphs have memory.
+/// Returns true if graphs have memory.
 pub(super) fn is_there() -> bool {
     matches!(*state(), State::There(_))
 }
 
-/// Sees to it that the next graph finds all memory that no graph has; so many bytes the first time, if `trial` finds that the device copies into
-/// it. Waits for the device, so that nothing may be captured meanwhile. False where graphs are not recorded.
+/// Makes all memory that no graph uses available to the next graph; the first time, reserves `bytes` bytes if `trial`
+/// finds that the device copies into them. Waits for the device, so nothing may be captured meanwhile. Returns false
+/// if graphs are not recorded.
 pub(super) fn begin(
     runtime: &Runtime,
     bytes: usize,
@@ -67,7 +69,7 @@ pub(super) fn begin(
     true
 }
 
-/// A line that is no warning.
+/// Prints a line that is not a warning.
 fn say(text: &str) {
     if Settings::get().is_some_and(|settings| !settings.quiet) {
         notes::say(text);
@@ -91,7 +93,7 @@ fn reserve(
 }
 
 impl Memory {
-    /// Takes back what graphs have left, once their devices are done with it.
+    /// Takes back the parts returned by graphs, once their devices have finished with them.
     fn reclaim(&mut self, runtime: &Runtime) {
         if self.returned.is_empty() {
             return;
@@ -102,7 +104,7 @@ impl Memory {
             if !waited.contains(&context) {
                 runtime.enter(context);
                 if runtime.finish() != 0 {
-                    // A device that failed writes nothing any more, and tells the program itself.
+                    // A device that failed no longer writes, and reports the failure to the program itself.
                     notes::count(notes::Count::CopyFailed, "a device failed before a capture");
                 }
                 waited.push(context);
@@ -136,7 +138,7 @@ impl Memory {
     }
 }
 
-/// The parts of a graph, given back when it is gone.
+/// The parts of a graph, returned when it is gone.
 #[derive(Debug)]
 pub(super) struct Blocks {
     context: Option<Context>,
@@ -144,12 +146,12 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// None yet, of a graph of this context.
+    /// Returns an empty set of parts for a graph in this context.
     pub(super) const fn new(context: Option<Context>) -> Self {
         Self { context, blocks: Vec::new() }
     }
 
-    /// Takes so many bytes; `None` where there are none in a row.
+    /// Takes this many bytes; `None` if there is no contiguous part.
     pub(super) fn take(&mut self, bytes: usize) -> Option<usize> {
         let bytes = rounded(bytes.max(1));
         let State::There(memory) = &mut *state() else { return None };

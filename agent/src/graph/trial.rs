@@ -1,5 +1,5 @@
-//! Tries, before the program's first capture, whether the device takes copies to the host into a graph: a capture that it refuses in the middle
-//! would be the program's loss.
+//! Checks, before the program's first capture, that the device accepts copies to the host in a graph: if it refused
+//! one in the middle of a capture, the program would lose the capture.
 
 use std::ffi::{CStr, c_void};
 
@@ -8,9 +8,9 @@ use crate::acl::{Status, real};
 use crate::device::{Runtime, Stream};
 use crate::symbols::{self, Address};
 
-/// Bytes that are copied.
+/// Number of copied bytes.
 const BYTES: usize = 64;
-/// CANN's number of a capture that keeps nobody from anything.
+/// CANN's number of the capture mode that restricts nobody.
 const RELAXED: i32 = 2;
 
 type Make = unsafe extern "C" fn(*mut *mut c_void) -> Status;
@@ -25,7 +25,7 @@ fn find(name: &CStr) -> Result<Address, String> {
     symbols::of_cann(name).ok_or_else(|| format!("CANN has no {}", name.to_string_lossy()))
 }
 
-/// A function of CANN, of the type that its headers give it.
+/// Returns a CANN function, with the type given by its headers.
 macro_rules! function {
     ($kind:ty, $name:literal) => {{
         let found = find($name)?;
@@ -34,7 +34,7 @@ macro_rules! function {
     }};
 }
 
-/// What is asked of CANN, by the name that a refusal is told by.
+/// Checks the status of a CANN call; `what` names it in the error.
 fn ask(what: &str, status: Status) -> Result<(), String> {
     if status == 0 { Ok(()) } else { Err(format!("in the agent's own trial, {what} returns {status}")) }
 }
@@ -42,7 +42,7 @@ fn ask(what: &str, status: Status) -> Result<(), String> {
 /// Captures a copy to pinned memory at `target`, and replays it twice.
 ///
 /// # Errors
-/// In words, where CANN refuses it, or does something else.
+/// Returns a message if CANN refuses, or does something else.
 pub(super) fn run(runtime: &Runtime, target: usize) -> Result<(), String> {
     let (make_stream, give_stream) =
         (function!(Make, c"aclrtCreateStream"), function!(Give, c"aclrtDestroyStream"));
@@ -54,10 +54,10 @@ pub(super) fn run(runtime: &Runtime, target: usize) -> Result<(), String> {
     let mut found = ask("aclrtMalloc", unsafe { allocate(&raw mut source, BYTES, 0) });
     if found.is_ok() {
         found = replay(runtime, stream, source, target);
-        // SAFETY: memory of this function, with which the device is done: `replay` has waited for it.
+        // SAFETY: memory allocated here, with which the device is done: `replay` has waited for it.
         unsafe { give(source) };
     }
-    // SAFETY: a stream of this function.
+    // SAFETY: a stream created here.
     unsafe { give_stream(stream) };
     found
 }
@@ -71,7 +71,7 @@ fn replay(runtime: &Runtime, stream: *mut c_void, source: *mut c_void, target: u
     let execute = real!(EXECUTE_ASYNC as Execute).ok_or_else(|| missing("aclmdlRIExecuteAsync"))?;
     let destroy = real!(DESTROY as Give).ok_or_else(|| missing("aclmdlRIDestroy"))?;
     let number = Stream(stream.addr() as u64);
-    // SAFETY: pinned memory of so many bytes, which nobody else has yet.
+    // SAFETY: pinned memory of this many bytes, which nobody else uses yet.
     let content = || unsafe { (target as *const [u8; BYTES]).read_volatile() };
     // SAFETY: as above.
     unsafe { (target as *mut [u8; BYTES]).write_volatile([0; BYTES]) };
@@ -86,9 +86,9 @@ fn replay(runtime: &Runtime, stream: *mut c_void, source: *mut c_void, target: u
     copied.and(ended)?;
     let mut tried = Ok(());
     for byte in [0xa5_u8, 0x5a] {
-        // SAFETY: memory of the device of so many bytes.
+        // SAFETY: device memory of this many bytes.
         let asked = ask("aclrtMemsetAsync", unsafe { set(source, BYTES, byte.into(), BYTES, number.0) })
-            // SAFETY: the graph of this function, on its own stream.
+            // SAFETY: the graph captured here, on its own stream.
             .and_then(|()| ask("aclmdlRIExecuteAsync", unsafe { execute(graph, stream) }))
             // SAFETY: as above.
             .and_then(|()| ask("aclrtSynchronizeStream", unsafe { finish(stream) }));
@@ -102,6 +102,6 @@ fn replay(runtime: &Runtime, stream: *mut c_void, source: *mut c_void, target: u
         };
         tried = tried.and(asked.and_then(|()| as_it_should()));
     }
-    // SAFETY: the graph of this function, which has run.
+    // SAFETY: the graph captured here, which has run.
     ask("aclmdlRIDestroy", unsafe { destroy(graph) }).and(tried)
 }

@@ -1,4 +1,4 @@
-//! Arguments that are no tensors, and CANN's numbers of element types.
+//! Non-tensor arguments, and CANN's numbers of dtypes.
 
 use probe_capture::{SlotRecord, SlotValue};
 use probe_dump::{DType, Number, Scalar, SlotSide};
@@ -6,7 +6,7 @@ use probe_dump::{DType, Number, Scalar, SlotSide};
 use crate::handles;
 use crate::plan::Argument;
 
-/// An argument that is no tensor; a list gets a slot for each member.
+/// Adds a non-tensor argument; a list gets a slot for each member.
 pub(super) fn plain(slots: &mut Vec<SlotRecord>, path: &str, argument: &Argument) {
     let side = if path.starts_with("output") { SlotSide::Output } else { SlotSide::Input };
     let mut push = |path: String, value: SlotValue| slots.push(SlotRecord { path, side, value });
@@ -75,7 +75,7 @@ fn scalar_value(scalar: &handles::Scalar) -> SlotValue {
     SlotValue::Scalar(Scalar::Number(number))
 }
 
-/// The element type by CANN's number of it.
+/// Returns the dtype with this number in CANN.
 pub(super) const fn dtype(number: i32) -> Option<DType> {
     Some(match number {
         0 => DType::F32,

@@ -18,21 +18,21 @@ use crate::plan::Basis;
 use crate::ring::Next;
 use crate::settings::{self, Settings};
 
-/// How long a launch may be under way once everything else is over.
+/// Longest time that a launch may be under way once everything else is over.
 const ABANDONED: Duration = Duration::from_secs(5);
 /// The same while others come after it.
 const LONGEST_LAUNCH: Duration = Duration::from_secs(120);
 
-/// The dump that is being written.
+/// The dump being written.
 pub(super) struct Writer<'a> {
     pub(super) recorder: &'a Recorder,
     pub(super) settings: &'a Settings,
     pub(super) dump: DumpWriter,
     step: Option<u64>,
-    /// Calls of each operator in the step.
+    /// Number of calls of each operator in the step.
     calls: HashMap<(&'static str, Cow<'static, str>), u32>,
     pub(super) known: HashMap<(u128, DType, Box<[i64]>), Measured>,
-    /// Launches of each step.
+    /// Number of launches of each step.
     launches: Vec<(u64, u64)>,
 }
 
@@ -56,7 +56,7 @@ impl Writer<'_> {
         match writer.take_all() {
             Ok(()) => writer.close(),
             Err(error) => {
-                // The first reason is what counts.
+                // The first reason counts.
                 _ = writer.dump.abandon(&error.to_string());
                 Err(error)
             }
@@ -78,7 +78,7 @@ impl Writer<'_> {
                     gathered = false;
                 }
                 waited += IDLE;
-                // A launch that an exception has left is never finished. One may take long: CANN compiles operators.
+                // A launch left by an exception never finishes. A launch may take long: CANN compiles operators.
                 let patience = if CLOSED.load(Ordering::Acquire) { ABANDONED } else { LONGEST_LAUNCH };
                 if waited >= patience && ring.holds_back() {
                     waited = Duration::ZERO;
@@ -109,7 +109,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes a launch. Its copies are waited for here.
+    /// Writes a launch after waiting for its copies.
     fn launch(&mut self, mut record: Record) -> Result<(), CaptureError> {
         let event = record.event.take();
         if let Some(why) = self.wait(record.context, event) {
@@ -133,10 +133,10 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Waits until a stream has made its copies; the answer is why there are none.
+    /// Waits until a stream has made its copies; returns the reason if there are none.
     fn wait(&self, context: Context, event: Option<Event>) -> Option<String> {
         let event = event?;
-        // Elsewhere a graph may be captured, which nobody may wait beside.
+        // A graph may be captured elsewhere, and waiting is not allowed during a capture.
         let status = graph::outside_captures(
             || CLOSED.load(Ordering::Acquire),
             || {
@@ -149,7 +149,8 @@ impl Writer<'_> {
         Some(why)
     }
 
-    /// Writes a launch whose copies are there. `check` takes away those that are not to be trusted, and is asked again when they were measured.
+    /// Writes a launch whose copies have arrived. `check` discards untrustworthy copies, and is called again after
+    /// they were measured.
     fn write(&mut self, mut record: Record, check: impl Fn(&mut Record)) -> Result<(), CaptureError> {
         check(&mut record);
         if self.step != Some(record.step) {
@@ -196,7 +197,7 @@ impl Writer<'_> {
         WRITTEN.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
-    /// Ends the dump. A step that is under way ends with the program.
+    /// Ends the dump. A step under way ends with the program.
     fn close(mut self) -> Result<(), CaptureError> {
         if let Some(step) = self.step {
             self.finish_step(step)?;

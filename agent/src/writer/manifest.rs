@@ -1,11 +1,11 @@
-//! What the dump says of the run and of the recording.
+//! Description of the run and of the recording in the dump.
 
 use probe_capture::{CaptureLevel, Device, RunManifest, Software};
 
 use crate::device;
 use crate::settings::{self, Settings};
 
-/// The manifest of a recording with these settings, as of now.
+/// Returns the current manifest of a recording with these settings.
 pub(super) fn of(settings: &Settings) -> RunManifest {
     let patterns = |patterns: &[String]| serde_json::Value::from(patterns.to_vec());
     RunManifest {
@@ -29,7 +29,7 @@ pub(super) fn of(settings: &Settings) -> RunManifest {
     }
 }
 
-/// The time, RFC 3339.
+/// Returns the current time as RFC 3339.
 fn now() -> String {
     // SAFETY: a plain structure of numbers.
     #[expect(unsafe_code, reason = "a structure of the C library")]

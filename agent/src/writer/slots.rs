@@ -1,4 +1,4 @@
-//! What a launch read and wrote: a slot for each, measured.
+//! Inputs and outputs of a launch: a slot for each, measured.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,10 +17,10 @@ use crate::plan::Argument;
 use crate::ring::Piece;
 use crate::roles::Role;
 
-/// Measurements that are kept in mind, so that a tensor that appears again is stored once.
+/// Most measurements cached, so that a tensor that appears again is stored once.
 const KNOWN: usize = 1 << 14;
 
-/// What was measured of a tensor and where its data is.
+/// Measurement of a tensor, and the location of its data.
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
     observation: Arc<Observation>,
@@ -29,7 +29,7 @@ pub(super) struct Measured {
 }
 
 impl Writer<'_> {
-    /// What it read and then what it wrote, each numbered in the order of its parameters.
+    /// Returns the inputs and then the outputs, each numbered in the order of the parameters.
     pub(super) fn slots(&mut self, op: &str, record: &Record) -> Result<Vec<SlotRecord>, CaptureError> {
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
         let (mut next_input, mut next_output) = (0, 0);
@@ -59,7 +59,7 @@ impl Writer<'_> {
                 Role::Updated => (true, true),
                 Role::Unknown => {
                     let changed = members.iter().flatten().any(|copied| has_changed(copied));
-                    // Whether what it changed was read cannot be told.
+                    // It cannot be determined whether a changed tensor was also read.
                     (true, changed)
                 }
             };
@@ -182,7 +182,8 @@ impl Writer<'_> {
     }
 }
 
-/// Sees to it that what the table says is read was not written to. From then on the operator's parameters are told by what changes.
+/// Checks that tensors listed as read in the table were not written to. If one was, the operator's parameters are
+/// from then on determined by what changes.
 pub(super) fn check(record: &mut Record) {
     for copied in &mut record.tensors {
         let (Some(before), Some(check)) = (copied.before, copied.check.take()) else { continue };
@@ -199,9 +200,9 @@ pub(super) fn check(record: &mut Record) {
     }
 }
 
-/// What was copied into a piece of the record at hand.
+/// Returns the data copied into a piece of the current record.
 fn content<'a>(piece: Piece) -> &'a [u8] {
-    // SAFETY: its event was waited for, and the record is given back later.
+    // SAFETY: its event was waited for, and the record is returned later.
     #[expect(unsafe_code, reason = "pinned memory that the device has written to")]
     unsafe {
         piece.content()
@@ -213,14 +214,14 @@ fn has_changed(copied: &Copied) -> bool {
     content(before) != content(after)
 }
 
-/// The elements of a view, one after the other.
+/// Returns the elements of a view, one after the other.
 fn elements(view: &TensorRef<'_>) -> Vec<u8> {
     view.contiguous_bytes().map_or_else(|| view.to_bytes(), <[u8]>::to_vec)
 }
 
-/// A remark on where a tensor lies in its memory, and in what format, where that is not what its shape says.
+/// Returns a remark on a tensor's position in memory and its format, if they differ from what its shape implies.
 fn layout_note(tensor: &Tensor) -> Option<String> {
-    // What torch_npu calls a tensor of so many dimensions: NCL, NCHW, NCDHW, and ND for all others.
+    // Formats that torch_npu uses for a tensor by number of dimensions: NCL, NCHW, NCDHW, and ND for all others.
     let usual = match tensor.sizes.shape().len() {
         3 => 47,
         4 => 0,

@@ -1,23 +1,23 @@
 """Loaded by every Python interpreter below `probe capture` or `probe config-check --collect`, before the user's program.
 
-It waits for the program to import torch, and only then loads the package. An interpreter that never imports torch pays for
-this file and one more finder of modules. No fault of it reaches the program.
+It waits for the program to import torch, and only then loads the package. An interpreter that never imports torch
+pays for this file and one more module finder. No failure of this file reaches the program.
 """
 
 import os
 import sys
 
-# What is asked for by which variable, and the module whose `install` does it.
+# Environment variable of each request, and the module whose `install` carries it out.
 _ORDERS = {"PROBE_CAPTURE": "probe.launch", "PROBE_CONFIG_CHECK": "probe.config_check.collect"}
 
 
 def _other_sitecustomize():
-    """Run the sitecustomize that this one stands in front of, as if this one were not there."""
+    """Run the sitecustomize that this one shadows, as if this one were not there."""
     from importlib.machinery import PathFinder
     from importlib._bootstrap import module_from_spec
 
     own = os.path.dirname(os.path.abspath(__file__))
-    # Only child processes, by PYTHONPATH, are to find this folder.
+    # Only child processes should find this folder, through PYTHONPATH.
     sys.path[:] = [entry for entry in sys.path if not isinstance(entry, str) or os.path.abspath(entry) != own]
     spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:
@@ -96,8 +96,8 @@ def _say(text):
 
 
 def _torch_never_came():
-    # After a Ctrl-C there is nothing to explain; and what a late import executes would make the interpreter forget that it
-    # was interrupted, and end with another code.
+    # After Ctrl-C there is nothing to explain, and the code run by a late import would make the interpreter forget
+    # that it was interrupted and exit with another code.
     if "torch" not in sys.modules and getattr(sys, "last_type", None) is not KeyboardInterrupt:
         try:
             from probe.launch import torch_never_came
@@ -116,5 +116,5 @@ if any(os.environ.get(variable) for variable in _ORDERS):
 
             atexit.register(_torch_never_came)
 
-# Last, so that a fault of the user's file is reported by Python as it always is.
+# Runs last, so that Python reports a failure in the user's file as it always does.
 _other_sitecustomize()

@@ -1,6 +1,7 @@
-"""Packs of a training's set-up, for `probe config-check`: are two runs comparable?
+"""Packs of a training setup for `probe config-check`, which tells whether two runs are comparable.
 
-Importing this loads neither torch nor the compiled core; using `pack` or `ConfigChecker` does, and begins to watch seeds.
+Importing this loads neither torch nor the compiled core; using `pack` or `ConfigChecker` does, and starts watching
+seeds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Puts a pack on disk: each rank writes its part, and whoever finds all parts there merges them.
+"""Writes a pack to disk: each rank writes its part, and the rank that finds all parts present merges them.
 
-Nothing waits for another rank: a rank that never comes costs its own part, never the run. What is complete gets its name by
-rename, so a reader sees a whole pack or none.
+No rank waits for another: a missing rank costs its own part, never the run. A complete pack gets its name by rename,
+so a reader sees a whole pack or none.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _LOCK_SECONDS = 10.0
 
 
 def write_rank(output: Path, run: str, rank: int, world_size: int, facts: dict[str, Any], parts: dict[str, Any]) -> bool:
-    """Writes what rank `rank` has; merges all ranks when this was the last one. Tells whether the pack is complete.
+    """Writes the part of rank `rank`; merges all ranks if this was the last one. Returns true if the pack is
+    complete.
 
-    `facts` are the keys of the manifest that do not follow from the members.
+    `facts` are the manifest keys that do not follow from the members.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     members = {f"rank{rank}/{name}.json": encoding.member(content) for name, content in parts.items()}
@@ -47,7 +48,7 @@ def write_rank(output: Path, run: str, rank: int, world_size: int, facts: dict[s
 
 
 def merge(output: Path, run: str, world_size: int, *, complete_only: bool) -> bool:
-    """Merges the parts that are there into the pack. Tells whether none is missing."""
+    """Merges the parts found so far into the pack. Returns true if none is missing."""
     folder = parts_folder(output, run)
     with _lock(folder) as held:
         if not held:
@@ -72,12 +73,12 @@ def merge(output: Path, run: str, world_size: int, *, complete_only: bool) -> bo
 
 
 def parts_folder(output: Path, run: str) -> Path:
-    """Where the ranks of run `run` leave their parts."""
+    """Folder where the ranks of run `run` leave their parts."""
     return output.parent / f".{output.name}.{run}.parts"
 
 
 def sweep(output: Path) -> None:
-    """Removes what runs that died left beside `output` more than a day ago."""
+    """Removes parts that dead runs left beside `output` more than a day ago."""
     for folder in output.parent.glob(f".{output.name}.*.parts"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > _STALE_SECONDS:
@@ -85,7 +86,7 @@ def sweep(output: Path) -> None:
 
 
 def check_writable(output: Path) -> None:
-    """Raises `OSError` if the pack could not be written, before any work is done for it."""
+    """Raises `OSError` if the pack cannot be written, before any work is done for it."""
     output.parent.mkdir(parents=True, exist_ok=True)
     if output.is_dir():
         raise IsADirectoryError(f"{output} is a folder, a pack is a file")
@@ -103,7 +104,7 @@ def _write(
     absent: dict[str, str] = {}
     for fact in facts.values():
         for part, reason in fact.get("absent", {}).items():
-            # A part that failed at a step is there with the others.
+            # A part that failed at one step is present if other steps recorded it.
             if reason.startswith("failed: ") or not any(f"rank{rank}/{part}.json" in members for rank in ranks):
                 absent.setdefault(part, reason)
     manifest = {
@@ -139,7 +140,7 @@ def _zip(target: io.BytesIO, members: dict[str, bytes]) -> None:
 
 
 def _replace(path: Path, body: bytes) -> None:
-    """Gives `path` the content `body`, whole or not at all, readable by its owner only."""
+    """Replaces `path` with `body` atomically, readable by its owner only."""
     temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
@@ -164,8 +165,8 @@ def _replace(path: Path, body: bytes) -> None:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[bool]:
-    """Holds the lock of `folder` for the time of a merge. The lock ends with its process, so none is left behind; where the
-    file system knows no locks, or one is not to be had in time, the answer is no or "as if held"."""
+    """Holds the lock of `folder` during a merge. The lock ends with its process, so none is left behind. If the file
+    system has no locks or the lock cannot be had in time, yields false or proceeds as if it were held."""
     try:
         import fcntl
 

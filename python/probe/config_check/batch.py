@@ -1,4 +1,4 @@
-"""Part `dataset`: what the model was given at a step, and what the loader gave beside it."""
+"""Part `dataset`: the model's inputs at a step, and what else the loader yielded with them."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from probe.config_check.digests import TensorDigests
 _MAX_LEAVES = 20_000
 _MAX_DEPTH = 12
 _MAX_TEXT = 2000
-# Batches that are digested while no forward call comes.
+# Most batches to digest while no forward call comes.
 _MAX_WAITING = 64
 
 
 class Batches:
-    """Records batches, each before the forward call that reads it."""
+    """Records batches before the forward call that reads them."""
 
     def __init__(self) -> None:
         self._digests = TensorDigests(sketch=False, unordered=False, casts=False)
         self.steps: list[dict[str, Any]] = []
-        # Tensors of the batches that no forward call has read so far, in their order, and the last batch itself.
+        # Tensors of the batches that no forward call has read so far, in order, and the last batch itself.
         self._waiting: list[list[dict[str, Any]]] = []
         self._last: Any = None
 
     def offer(self, batch: Any) -> None:
-        """Takes what the loader gave. Which forward call reads it shows later: many programs ask for batches ahead."""
+        """Takes a batch from the loader. Which forward call reads it is known only later, since many programs
+        prefetch."""
         if len(self._waiting) < _MAX_WAITING:
             self._digest_last()
         self._last = batch
 
     def add(self, step: int, args: tuple[Any, ...], kwargs: dict[str, Any], keep: bool = False) -> None:
-        """Records the arguments of forward call `step`, and what is not among them of the loader's batch that they come from.
+        """Records the arguments of forward call `step`, and the rest of the loader's batch that they come from.
 
-        With `keep`, that batch may be read by another call as well.
+        With `keep`, another call may read that batch as well.
         """
         if keep:
             self._digest_last()
@@ -43,14 +44,14 @@ class Batches:
         arguments = list(self._leaves([("args", args), ("kwargs", kwargs)]))
         known = {argument["hash"] for argument in arguments if "hash" in argument}
         arguments += [leaf for leaf in self._source(known) if leaf.get("hash") not in known]
-        # A step that is seen elsewhere than at a call may have none.
+        # A step observed elsewhere than at a call may have no arguments.
         if arguments or args or kwargs:
             self.steps.append({"step": step, "arguments": arguments})
         if keep:
             self._waiting = waiting
 
     def close(self) -> None:
-        """Lets go of batches."""
+        """Releases all batches."""
         self._waiting, self._last = [], None
 
     def _digest_last(self) -> None:
@@ -59,8 +60,8 @@ class Batches:
         self._last = None
 
     def _source(self, known: set[str]) -> list[dict[str, Any]]:
-        """Takes the batch that has most of the tensors in `known`, and those before it. If none has any, takes all, and the
-        last it is."""
+        """Takes the batch that shares the most tensors with `known`, and drops it and those before it. If no batch
+        shares any, takes the last one and drops all."""
         self._digest_last()
         if not self._waiting:
             return []
@@ -99,7 +100,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _flatten(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """Leaves of `value` with their paths. Runs no code of the user's beyond that of containers."""
+    """Leaves of `value` with their paths. Runs no user code except that of containers."""
     if depth < _MAX_DEPTH:
         if isinstance(value, Mapping):
             for name, item in value.items():

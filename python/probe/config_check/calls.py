@@ -1,4 +1,4 @@
-"""Sees the calls of a model, as it is or compiled, and leaves alone what compilers make of it."""
+"""Observes the calls of a model, eager or compiled, and stays out of traced code."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class CallWatch:
         self._model: Any = None
         self._hook: Any = None
         self._patches = Patches()
-        #: What the model was compiled with after it was handed over.
+        #: Compiler used on the model after it was handed over.
         self.compiler: str | None = None
 
     def start(self, patches: Patches) -> None:
-        """Sees what is compiled until `patches` are undone."""
+        """Watches for compilation of the model until `patches` are undone."""
         torch = sys.modules["torch"]
         patches.everywhere([(torch, "compile", self._compiling)])
         patches.attribute(torch.nn.Module, "compile", self._compiling)
 
     def watch(self, model: Any, called: Any) -> None:
-        """Waits for calls of `called`, which is `model`, a part of it, or what it is a part of."""
+        """Waits for calls of `called`: `model`, one of its parts, or a module that contains it."""
         self._model = model
         if self._hook is not None:
             self._hook.remove()
@@ -51,7 +51,7 @@ class CallWatch:
         self._patches.attribute(called, "_compiled_call_impl", outside)
 
     def stop(self) -> None:
-        """Waits no longer."""
+        """Stops waiting."""
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
@@ -59,7 +59,7 @@ class CallWatch:
         self._model = None
 
     def _compiling(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        # For `torch.compile` and `Module.compile`: the model is then called as part of what they made of it.
+        # For `torch.compile` and `Module.compile`: the model is then called as part of the compiled result.
         @functools.wraps(original)
         def compile(*arguments: Any, **keywords: Any) -> Any:
             made = original(*arguments, **keywords)
@@ -69,7 +69,7 @@ class CallWatch:
                     self.compiler = flags.compiler(whole)
                     self.watch(self._model, whole)
             except Exception:
-                # The model's own calls, or the steps of its optimizer, are seen all the same.
+                # The model's own calls, or its optimizer's steps, are still seen.
                 pass
             return made
 
@@ -77,7 +77,8 @@ class CallWatch:
 
 
 def untraced(hook: Callable[..., None]) -> Callable[..., None]:
-    """A hook that does nothing where a graph is traced: it would end the graph, and with it the program that wants one graph."""
+    """Wraps a hook to do nothing while a graph is traced: it would break the graph, and with it a program that wants
+    one graph."""
     is_compiling = compiling()
 
     def outside(*arguments: Any) -> None:
@@ -88,5 +89,5 @@ def untraced(hook: Callable[..., None]) -> Callable[..., None]:
 
 
 def holds(whole: Any, part: Any) -> bool:
-    """Whether `whole` is a module that `part` is in, or is it."""
+    """Returns true if `whole` is a module that contains `part`, or is `part`."""
     return isinstance(whole, sys.modules["torch"].nn.Module) and any(module is part for module in whole.modules())

@@ -1,4 +1,4 @@
-"""`ConfigChecker`, for scripts that were written for the older tool."""
+"""`ConfigChecker`, for scripts written for the older tool."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from probe.messages import say
 
 
 class ConfigChecker:
-    """Packs a training's set-up as the older tool's class of this name did: created, it begins.
+    """Packs a training setup as the older tool's class of this name did: creating it starts the collection.
 
-    It looks at one forward call and is gone then, where the older one collected at every call. `shell_path` names launch
-    scripts and YAML files.
+    It observes one forward call and then removes its hooks; the older one collected at every call. `shell_path` names
+    launch scripts and YAML files.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ConfigChecker:
 
     @staticmethod
     def apply_patches(fmk: str = "pytorch") -> None:
-        """Begin to watch who sets seeds. Call it first in the script."""
+        """Start watching for calls that set seeds. Call it first in the script."""
         _check_framework(fmk)
         watch.start()
 
@@ -50,7 +50,7 @@ class ConfigChecker:
 
 
 def _static(output: Path, files: list[str | Path]) -> Collection | None:
-    """Packs what there is without a model: settings, environment, packages."""
+    """Packs what is available without a model: settings, environment, packages."""
     try:
         import torch  # noqa: F401
     except ImportError:

@@ -1,8 +1,9 @@
-"""Packing a program that knows nothing of it: what `probe config-check --collect -- python train.py` does inside the program.
+"""Packs an unmodified program: the part of `probe config-check --collect -- python train.py` that runs inside the
+program.
 
-The command sets `PROBE_CONFIG_CHECK` (a JSON object, see `Order`) and lets each Python process call `install` once it has
-imported torch. The model is the first `nn.Module` called from outside that an optimizer trains, or the one whose method calls
-it; the rest is found in use. Where no model is trained, it is the largest one that was called.
+The command sets `PROBE_CONFIG_CHECK` (a JSON object, see `Order`) and makes each Python process call `install` once
+it has imported torch. The model is the first `nn.Module` called from outside that an optimizer trains, or the module
+whose method calls it; the rest is found in use. If no model is trained, it is the largest one that was called.
 """
 
 from __future__ import annotations
@@ -27,32 +28,32 @@ from probe.patches import Patches
 from probe.config_check.seeds import watch
 from probe.messages import say
 
-#: Holds the order, for every process below the command.
+#: Holds the order for every process below the command.
 VARIABLE = "PROBE_CONFIG_CHECK"
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the command was asked for."""
+    """Request of the command."""
 
-    #: Where the pack goes.
+    #: Path of the pack.
     output: str
-    #: Forward calls to look at.
+    #: Number of forward calls to observe.
     steps: int = 1
-    #: Whether the run ends once it is packed.
+    #: True if the run ends once it is packed.
     stop: bool = False
     #: Launch scripts and configuration files.
     files: list[str] = field(default_factory=list)
-    #: A name that no other run has, the same for all processes below the command.
+    #: A name unique to this run, the same for all processes below the command.
     run: str | None = None
-    #: Where the command ran: relative paths are meant from there.
+    #: Working directory of the command; relative paths are resolved against it.
     directory: str | None = None
-    #: When what stood at `output` before was written, in nanoseconds; None if nothing did.
+    #: Modification time of the previous file at `output`, in nanoseconds; None if there was none.
     before: int | None = None
 
     @classmethod
     def from_environment(cls) -> Order | None:
-        """The order of the command above this process; None without one. Raises ValueError if it cannot be read."""
+        """The order of the command above this process; None without one. Raises ValueError if it is malformed."""
         text = os.environ.get(VARIABLE)
         if not text:
             return None
@@ -75,7 +76,7 @@ class Order:
         )
 
     def is_packed(self) -> bool:
-        """Whether a pack was written since the command began."""
+        """Returns true if a pack was written since the command began."""
         try:
             return os.stat(self.output).st_mtime_ns != self.before
         except OSError:
@@ -83,7 +84,7 @@ class Order:
 
 
 class Discovery:
-    """Waits for the model, and notes what else the program makes until then."""
+    """Waits for the model, and notes what else the program creates until then."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -93,10 +94,10 @@ class Discovery:
         self._namespaces: list[argparse.Namespace] = []
         self._process = os.getpid()
         self._collection: Collection | None = None
-        #: Modules that were asked whether they are the model of a program that trains none.
+        #: Modules already considered as the model of a program that trains none.
         self._weighed: weakref.WeakSet[Any] = weakref.WeakSet()
         self._weight = 0
-        #: The part of that model whose calls are looked at, where it is not the model.
+        #: The part of that model whose calls are observed, if not the model itself.
         self._part: Any = None
 
     def start(self) -> None:
@@ -145,7 +146,7 @@ class Discovery:
         return add_param_group
 
     def _called(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        # The entry of all modules is replaced until the model is found, and torch's own again before it runs.
+        # `Module.__call__` is replaced until the model is found; torch's own is restored before the model runs.
         is_compiling = compiling()
 
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -182,16 +183,17 @@ class Discovery:
             collection.settings(hyperparameters.script_frame())
 
     def _may_infer(self, module: Any) -> bool:
-        """Whether this is a call of a module that nothing trains, so far, in the program itself or one of its ranks."""
+        """Returns true if this is a call of a module that nothing trains so far, in the program itself or one of its
+        ranks."""
         if self._optimizers or self._collection is None or self._collection.finished or os.getpid() != self._process:
             return False
         if self._part is not None and module is self._collection.model:
-            # A part was called first, as the encoder is by `generate`.
+            # A part was called first, as `generate` calls the encoder.
             return True
         return module not in self._weighed and os.environ.get(f"{VARIABLE}_PID") in (str(os.getpid()), str(os.getppid()))
 
     def _infer(self, module: Any, frame: FrameType | None) -> None:
-        """Takes a model, if it is larger than the one before, until one comes that is trained."""
+        """Takes a model that is larger than the one before, until a trained one comes."""
         whole = _whole(module, frame)
         self._weighed.update(whole.modules())
         weight = sum(parameter.numel() for parameter in whole.parameters())
@@ -202,24 +204,25 @@ class Discovery:
             self._collection.settings(hyperparameters.script_frame())
 
     def _is_bystander(self) -> bool:
-        """Whether this process, which called no model, has no place in the pack: launchers and helpers import torch as well."""
+        """Returns true if this process, which called no model, has no place in the pack: launchers and helpers import
+        torch as well."""
         program = os.environ.get(f"{VARIABLE}_PID")
         if program == str(os.getpid()):
-            # All that it started has ended.
+            # Everything that it started has ended.
             return self._order.is_packed()
         if program == str(os.getppid()) and not self._order.is_packed():
             say("config-check: nothing is packed for a process that called no model in training")
         return True
 
     def begin(self) -> None:
-        """Starts watching what trains the model."""
+        """Starts watching whatever trains the model."""
         if self._collection is not None:
             self._collection.watch()
 
 
 def _whole(module: Any, frame: FrameType | None) -> Any:
-    """The outermost module with `module` in it whose method is running. Some frameworks call a method of the model and never
-    the model, so that the first call is that of a part of it."""
+    """The outermost module that contains `module` and whose method is running. Some frameworks call a method of the
+    model and never the model, so the first call is one of its parts."""
     whole = module
     while frame is not None:
         arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
@@ -234,7 +237,7 @@ _discovery: Discovery | None = None
 
 
 def install() -> None:
-    """Prepare this process for what the command was asked for; without a command above, do nothing. Call when torch is there."""
+    """Carry out the command's order in this process; do nothing without one. Call once torch is imported."""
     global _discovery
     if _discovery is not None:
         return
@@ -250,6 +253,6 @@ def install() -> None:
 
 
 def _is_worker() -> bool:
-    """Whether this process only loads data for another."""
+    """Returns true if this process only loads data for another."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and data.get_worker_info() is not None

@@ -1,7 +1,7 @@
-"""Collects one pack in this process: sees the first steps of a model, takes every hook out again, and writes.
+"""Collects one pack in this process: observes the first steps of a model, removes every hook, and writes.
 
-No exception of ours reaches the training; what fails costs its part, and the manifest says why. Nothing here draws a random
-number or writes to a tensor.
+None of our exceptions reaches the training; a failure costs its part, and the manifest says why. Nothing here draws a
+random number or writes to a tensor.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _MAX_REASON = 300
 
 @dataclass
 class Request:
-    """What is to be packed, and where to."""
+    """Contents and destination of a pack."""
 
     output: Path
-    #: Forward calls to look at.
+    #: Number of forward calls to observe.
     steps: int = 1
-    #: Whether the run ends once it is packed.
+    #: True if the run ends once it is packed.
     stop: bool = False
     dataloader: Any = None
     dataset: Any = None
@@ -67,11 +67,11 @@ class Request:
     files: list[str | Path] = field(default_factory=list)
     #: Files that the data comes from.
     data_files: list[str | Path] = field(default_factory=list)
-    #: Name that all ranks of this run share; found out where it is not given.
+    #: Name shared by all ranks of this run; determined automatically if not given.
     run: str | None = None
-    #: What argument parsers gave so far; may grow.
+    #: Results of argument parsers so far; may grow.
     namespaces: list[Any] = field(default_factory=list)
-    #: Asked where no model was found: whether this process then packs nothing.
+    #: Called if no model was found; returns true if this process then packs nothing.
     is_bystander: Callable[[], bool] | None = None
 
 
@@ -98,19 +98,19 @@ class Collection:
         self._weights: Weights | None = None
         self._step = 0
         self._calls = CallWatch(self._called)
-        #: Whether a call was seen.
+        #: True once a call was seen.
         self._is_called = False
-        #: Whether the model is one that is not trained, taken until one comes that is.
+        #: True if the model is not trained; it is replaced once a trained one comes.
         self.provisional = False
         #: Optimizers that have stepped.
         self._stepped: dict[int, Any] = {}
-        #: Whether all steps were seen.
+        #: True once all steps were seen.
         self._over = False
         self._frame: dict[str, Any] | None = None
         self._lock = threading.RLock()
 
     def watch(self) -> None:
-        """Begins to look at what a training uses: loaders, clipping, backward passes, seeds."""
+        """Starts watching what a training uses: loaders, clipping, backward passes, seeds."""
         watch.start()
         with self._guard("dataloader"):
             self._batches = Batches()
@@ -126,12 +126,12 @@ class Collection:
 
     @property
     def model(self) -> Any:
-        """The model that was taken; None before."""
+        """The chosen model; None until there is one."""
         return self._model
 
     def attach(self, model: Any, called: Any = None, provisional: bool = False) -> None:
-        """Takes the model and waits for its forward calls, or those of its part `called`; if there is none, for the
-        steps of its optimizer. A `provisional` one may be replaced until the program ends."""
+        """Takes the model and waits for its forward calls, or those of its part `called`; if there are none, for the
+        steps of its optimizer. A `provisional` model may be replaced until the program ends."""
         with self._lock:
             if self.provisional:
                 self._restart()
@@ -141,7 +141,7 @@ class Collection:
                 self._calls.watch(model, model if called is None else called)
 
     def finish(self) -> None:
-        """Takes every hook out and writes the pack. Does nothing the second time, or in a child process."""
+        """Removes every hook and writes the pack. Does nothing the second time, or in a child process."""
         if self.finished or os.getpid() != self._process:
             return
         self.finished = True
@@ -178,7 +178,7 @@ class Collection:
             )
 
     def _begin(self, model: Any) -> None:
-        """What is to be noted when the model is handed over."""
+        """Records the state at the moment the model is handed over."""
         self._model = model
         with self._guard("random"):
             if watch.seeded is not None:
@@ -188,20 +188,20 @@ class Collection:
             self._found_optimizer(self.request.optimizer, handed=True)
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Before each forward call of the model."""
+        """Runs before each forward call of the model."""
         if self.finished or os.getpid() != self._process:
             return
         self._is_called = True
         if self._step < self.request.steps:
             self._look(args, kwargs)
         elif self.provisional and not self.request.stop:
-            # A model that is trained may still come.
+            # A trained model may still come.
             self._calls.stop()
         else:
             self._end()
 
     def _restart(self) -> None:
-        """Forgets the model that was taken for want of a better one."""
+        """Forgets a model that was taken for want of a better one."""
         self._calls.stop()
         self._stop_autocast()
         self._model, self._step, self._is_called = None, 0, False
@@ -214,7 +214,7 @@ class Collection:
             self.absent.pop(part, None)
 
     def _stepping(self, stepping: Any) -> None:
-        """Before each step of any optimizer. A model whose methods are called, but never the model, is looked at here."""
+        """Runs before each optimizer step. Observes models whose methods are called but never the model itself."""
         self._stepped[id(stepping)] = stepping
         self._found_optimizer(stepping)
         if self.finished or self._is_called or self._model is None or not optimizer.trains(stepping, self._model):
@@ -222,11 +222,11 @@ class Collection:
         if self._step < self.request.steps:
             self._look((), {})
         else:
-            # Torch is going through its hooks now, and none can be taken out.
+            # Torch is iterating over its hooks now, so none can be removed.
             self._over, self._steps.step = True, None
 
     def _loaded(self, batch: Any) -> None:
-        """After each batch of any loader, in the thread that asked for it."""
+        """Runs after each batch of any loader, in the thread that asked for it."""
         if self.finished or os.getpid() != self._process:
             return
         self._between()
@@ -235,7 +235,7 @@ class Collection:
                 self._batches.offer(batch)
 
     def _between(self) -> None:
-        """Where the program is busy with something else than calling the model or stepping."""
+        """Runs where the program does something other than call the model or step."""
         if self._over and not self.finished:
             self._end()
 
@@ -245,7 +245,7 @@ class Collection:
             raise SystemExit(0)
 
     def _look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Records what there is at the beginning of step number `_step`."""
+        """Records the state at the beginning of step number `_step`."""
         step = self._step
         with self._guard("random"):
             self._marks.append((f"step {step}", generators.snapshot()))
@@ -269,7 +269,7 @@ class Collection:
         self._step = step + 1
 
     def _stand(self) -> None:
-        """Records what there is where no step came: all but what only a step shows."""
+        """Records the state where no step came: everything except what only a step shows."""
         with self._guard("flags"):
             self.parts["flags"] = flags.collect(self._model)
             for name in flags.OF_A_STEP:
@@ -284,7 +284,7 @@ class Collection:
                     self._weights.add(0, self._model)
 
     def _settle(self) -> None:
-        """What is recorded once, at the first step."""
+        """Records what is recorded once, at the first step."""
         request = self.request
         with self._guard("model"):
             self.parts["model"] = structure.collect(self._model)
@@ -300,7 +300,8 @@ class Collection:
                 self.parts["scaler"] = scaler.collect(request.scaler)
 
     def _found_optimizer(self, found: Any, *, handed: bool = False) -> None:
-        """Records an optimizer as it stands. One that was handed over is recorded again at the first forward call."""
+        """Records an optimizer in its current state. One that was handed over is recorded again at the first forward
+        call."""
         if self.request.optimizer is None:
             self.request.optimizer = found
         with self._guard("optimizer"):
@@ -310,7 +311,7 @@ class Collection:
             self._steps.optimizer = found
 
     def _watch_autocast(self, model: Any) -> None:
-        """Where autocast is off outside the model it may be on within: the first innermost module that runs shows it."""
+        """Autocast may be off outside the model but on inside: the first innermost module that runs shows it."""
         if self.parts["flags"].get("autocast", {}).get("enabled"):
             return
         leaf = next((module for module in model.modules() if not any(True for _ in module.children())), None)
@@ -333,7 +334,7 @@ class Collection:
             self._autocast = None
 
     def _release(self) -> None:
-        """Takes every hook and replacement out."""
+        """Removes every hook and replacement."""
         self._calls.stop()
         self._stop_autocast()
         self._steps.stop()
@@ -341,7 +342,7 @@ class Collection:
         watch.stop()
 
     def _close(self) -> None:
-        """Completes the parts once the last step was seen."""
+        """Completes the parts after the last step."""
         model, parts, request = self._model, self.parts, self.request
         for part, collect in (
             ("platform", host.collect),
@@ -383,7 +384,7 @@ class Collection:
                 parts["schedule"] = self._steps.schedule
         with self._guard("scaler"):
             if "scaler" not in parts:
-                # Scaled or not: every loss of the steps was seen.
+                # Every loss of the steps was seen, so it is known whether it was scaled.
                 parts["scaler"] = self._steps.scaler or (dict(scaler.NONE) if self._step else None)
         if self._steps.loss_reduction is not None and "flags" in parts:
             parts["flags"]["loss_reduction"] = self._steps.loss_reduction
@@ -396,7 +397,7 @@ class Collection:
         found = self.parts.get("optimizer")
         if found is None:
             return
-        # States are made by the first step.
+        # The first step creates the states.
         found["state_dtypes"] = optimizer.collect(self.request.optimizer, None)["state_dtypes"]
         if self._step:
             found["clipping"] = self._steps.clipping
@@ -451,7 +452,7 @@ class Collection:
         if complete:
             say(f"config-check: {self._content()} of {_ranks(world_size)} packed into {request.output}")
         elif rank == 0 or world_size > 1:
-            # Ranks that are still to come merge when they do; if one never does, what is there is merged at the end.
+            # Ranks still to come merge when they arrive; if one never does, the parts present are merged at exit.
             atexit.register(_merge_rest, request.output, run, world_size, os.getpid())
         for part, reason in self.absent.items():
             if reason.startswith("failed: "):
@@ -464,7 +465,7 @@ class Collection:
 
     @contextlib.contextmanager
     def _guard(self, part: str) -> Iterator[None]:
-        """Keeps a fault of ours from the training; it costs `part`."""
+        """Keeps our exceptions out of the training; a failure costs `part`."""
         try:
             yield
         except Exception as error:
@@ -473,7 +474,7 @@ class Collection:
 
 
 def _merge_rest(output: Path, run: str, world_size: int, process: int) -> None:
-    """At the end of a process: merges what ranks have left, if they are not all there by now."""
+    """Runs at process exit: merges what the ranks have left if some are still missing."""
     if os.getpid() != process:
         return
     try:
@@ -485,7 +486,7 @@ def _merge_rest(output: Path, run: str, world_size: int, process: int) -> None:
 
 
 def _undisturbed() -> contextlib.AbstractContextManager[None]:
-    """Tensors are read without gradients and the modes that others have put on operators."""
+    """Reads tensors without gradients and outside any modes that others have put on operators."""
     from probe.private.guards import without_modes
 
     return without_modes()

@@ -1,4 +1,4 @@
-"""Files that data comes from: name, size and, where they are small, content hash."""
+"""Data files: name, size and, for small ones, content hash."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-#: Larger files are told apart by their size alone.
+#: Larger files are identified by their size alone.
 MAX_BYTES = 64 << 20
 
 
 def collect(paths: list[str | Path]) -> list[dict[str, Any]]:
-    """The files as `dataset.json` has them. One that is not there is left out; of equal names the later ones get a number."""
+    """Returns the files as in `dataset.json`. Missing files are left out; repeated names get a number."""
     found: dict[str, dict[str, Any]] = {}
     for path in map(Path, paths):
         try:

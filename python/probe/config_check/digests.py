@@ -1,4 +1,5 @@
-"""Identities of bytes and tensors, computed by the package's core; tensors on devices come to the host in bounded pieces."""
+"""Identities of bytes and tensors, computed by the compiled core; device tensors are copied to the host in bounded
+pieces."""
 
 from __future__ import annotations
 
@@ -8,16 +9,16 @@ from typing import Any
 from probe import _core
 from probe.config_check import shards
 
-# Bytes of a device tensor that are in host memory at a time.
+# Most bytes of a device tensor in host memory at a time.
 PIECE_BYTES = 64 << 20
-# The core wants pieces of a multiple of so many elements.
+# The core requires pieces of a multiple of this many elements.
 _PIECE_ELEMENTS = 262_144
 
 mersenne_draws = _core.mersenne_draws
 
 
 def of_bytes(data: bytes) -> str:
-    """xxh3-128 of `data`, 32 hexadecimal digits."""
+    """xxh3-128 of `data` as 32 hexadecimal digits."""
     return _core.hash_bytes(data)
 
 
@@ -28,7 +29,7 @@ class TensorDigests:
         self._core = _core.Digester(sketch=sketch, unordered=unordered, casts=casts)
 
     def tensors(self, tensors: Iterable[Any]) -> list[dict[str, Any]]:
-        """For each tensor `hash`, `statistics` and so on; for one that cannot be read `note`, which says why."""
+        """Returns `hash`, `statistics` and so on for each tensor; for an unreadable one, a `note` with the reason."""
         plain = [_plain(tensor) for tensor in tensors]
         results: list[dict[str, Any]] = [{} for _ in plain]
         on_host = [index for index, tensor in enumerate(plain) if not isinstance(tensor, str) and tensor.is_cpu]
@@ -49,7 +50,7 @@ class TensorDigests:
         return self._core.samples(plain if plain.is_cpu else plain.cpu())
 
     def _fetched(self, tensor: Any) -> dict[str, Any]:
-        """A tensor on a device, piece by piece."""
+        """Digests a device tensor piece by piece."""
         if tensor.is_meta:
             return {"note": "no data"}
         if tensor.nbytes <= PIECE_BYTES:
@@ -67,7 +68,7 @@ class TensorDigests:
 
 
 def _plain(tensor: Any) -> Any:
-    """`tensor` as plain strided memory that this process holds, or a text that says why there is none."""
+    """Returns `tensor` as plain strided memory held by this process, or a text that says why there is none."""
     import torch
 
     tensor = shards.held(tensor)

@@ -1,4 +1,4 @@
-"""Part `distributed`: the process group, how the model is spread over it, and who this process is in it."""
+"""Part `distributed`: the process group, how the model is spread over it, and the place of this process in it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _DDP_OPTIONS = (
 
 
 def rank() -> int:
-    """Rank of this process, 0 outside of a group."""
+    """Rank of this process, 0 outside a group."""
     return _group_number("get_rank", "RANK", 0)
 
 
 def world_size() -> int:
-    """Processes of the run."""
+    """Number of processes in the run."""
     return max(_group_number("get_world_size", "WORLD_SIZE", 1), 1)
 
 
 def collect(model: Any) -> dict[str, Any]:
-    """The group as `distributed.json` has it."""
+    """Returns the group as in `distributed.json`."""
     group = _group()
     found: dict[str, Any] = {"initialized": group is not None, "world_size": world_size()}
     local = os.environ.get("LOCAL_WORLD_SIZE", "")
@@ -48,13 +48,14 @@ def collect(model: Any) -> dict[str, Any]:
 
 
 def run_name(name: str) -> str:
-    """A name of this run that all its ranks agree on without waiting for one another, and that no earlier run had."""
+    """Returns a name for this run that all ranks agree on without waiting for one another, and that no earlier run
+    had."""
     group = _group()
     if group is not None:
         try:
             from torch.distributed import distributed_c10d
 
-            # The first to come names it.
+            # The first rank to get here names the run.
             agreed = distributed_c10d._get_default_store().compare_set(
                 f"probe_config_check/{name}", "", os.urandom(6).hex()
             )
@@ -62,7 +63,7 @@ def run_name(name: str) -> str:
             if agreed.isalnum():
                 return agreed
         except Exception:
-            # A store that cannot do this; the launcher's name is the next best.
+            # The store does not support this; the launcher's name is the next best.
             pass
     from probe.config_check import digests
 
@@ -76,7 +77,7 @@ def run_name(name: str) -> str:
 
 
 def _group() -> Any:
-    """`torch.distributed`, where a group exists."""
+    """Returns `torch.distributed` if a group exists."""
     torch = sys.modules.get("torch")
     group = getattr(torch, "distributed", None)
     return group if group is not None and group.is_available() and group.is_initialized() else None
@@ -111,13 +112,13 @@ def _megatron_groups() -> dict[str, int]:
         try:
             found[name] = int(getattr(state, function)())
         except Exception:
-            # No Megatron, another version of it, or no such group.
+            # No Megatron, a different version, or no such group.
             continue
     return found
 
 
 def _wrapper(model: Any) -> tuple[dict[str, Any], str | None]:
-    """Kind and options of the wrapper, and the element type that gradients are reduced in."""
+    """Kind and options of the wrapper, and the dtype of the gradient reduction."""
     inner, depth = model, 0
     while inner is not None and depth < 8:
         found = _known_wrapper(inner)

@@ -1,4 +1,4 @@
-"""Members of a pack as bytes: JSON in which numbers that are not finite are words."""
+"""Members of a pack as bytes: JSON in which non-finite numbers are words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def member(content: Any) -> bytes:
     try:
         return _dump(content)
     except ValueError:
-        # Only now look for NaN and infinities: most members have none.
+        # Look for NaN and infinities only now: most members have none.
         return _dump(_finite(content))
 
 

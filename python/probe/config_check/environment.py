@@ -1,4 +1,4 @@
-"""Part `env`: environment variables. Values of an allow list, names of all others."""
+"""Part `env`: environment variables. Values for those on an allow list, names only for all others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from probe.config_check import secrets
 
-# Variables that can change numerics, execution or communication. Whatever is not here is only named.
+# Variables that can change numerics, execution or communication. All others are recorded by name only.
 _ALLOWED = re.compile(
     r"""
     (CUDA|CUBLAS|CUBLASLT|CUDNN|NVIDIA|NCCL|NVTE|TORCH|TORCHINDUCTOR|TORCHDYNAMO|PYTORCH|TRITON|XLA|AOT)_\w+
@@ -28,12 +28,12 @@ _ALLOWED = re.compile(
 
 
 def is_allowed(name: str) -> bool:
-    """Whether the value of variable `name` may enter a pack."""
+    """Returns true if the value of variable `name` may enter a pack."""
     return _ALLOWED.fullmatch(name) is not None and not secrets.is_secret(name)
 
 
 def collect(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The environment of this process as `env.json` has it."""
+    """Returns the environment of this process as in `env.json`."""
     environment = os.environ if environment is None else environment
     values = {name: secrets.text(value) for name, value in sorted(environment.items()) if is_allowed(name)}
     return {"values": values, "names": sorted(name for name in environment if name not in values)}

@@ -1,4 +1,4 @@
-"""Part `flags`: switches of torch that change what an operator computes."""
+"""Part `flags`: torch switches that change what an operator computes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from probe.private.compiling import backend_of
 
-#: Switches that are set around a forward call, and tell nothing elsewhere.
+#: Switches that are set around a forward call and mean nothing elsewhere.
 OF_A_STEP = ("autocast", "grad_enabled", "inference_mode")
 
 
 def collect(model: Any) -> dict[str, Any]:
-    """The switches as they stand now, at a forward call of `model`."""
+    """Returns the current switches, at a forward call of `model`."""
     import torch
 
     cuda, cudnn, matmul = torch.backends.cuda, torch.backends.cudnn, torch.backends.cuda.matmul
@@ -37,7 +37,7 @@ def collect(model: Any) -> dict[str, Any]:
         "inference_mode": torch.is_inference_mode_enabled,
         "anomaly_detection": torch.is_anomaly_enabled,
     }
-    # The switches of CUDA exist on every build; on a CPU they decide as much as someone wrote them for a GPU.
+    # The CUDA switches exist on every build; on a CPU they only tell what was set with a GPU in mind.
     reads |= {
         "cudnn.enabled": lambda: cudnn.enabled,
         "cudnn.benchmark": lambda: cudnn.benchmark,
@@ -67,7 +67,7 @@ def collect(model: Any) -> dict[str, Any]:
         }
     found: dict[str, Any] = {}
     for name, read in reads.items():
-        # A switch that this version of torch does not know is left out.
+        # A switch unknown to this version of torch is left out.
         try:
             value = read()
         except Exception:
@@ -77,13 +77,13 @@ def collect(model: Any) -> dict[str, Any]:
     try:
         found["autocast"] = autocast(model)
     except Exception:
-        # A device whose library has other functions for it.
+        # The device's library has different functions for this.
         pass
     return found
 
 
 def autocast(model: Any = None) -> dict[str, Any]:
-    """Autocast of the device that the model is on, in this thread."""
+    """Autocast of the model's device, in this thread."""
     import torch
 
     kind = next((parameter.device.type for parameter in model.parameters()), "cpu") if model is not None else "cpu"
@@ -99,7 +99,7 @@ def _autocast_of(kind: str) -> tuple[bool, Any]:
 
     if hasattr(torch, "get_autocast_dtype"):
         return torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-    # Before torch 2.4 each kind of device had functions of its own.
+    # Before torch 2.4 each kind of device had its own functions.
     if kind == "cpu":
         return torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype()
     if kind == "cuda":
@@ -109,7 +109,7 @@ def _autocast_of(kind: str) -> tuple[bool, Any]:
 
 
 def compute_dtype(model: Any) -> str | None:
-    """Element types of the floating-point parameters."""
+    """Dtypes of the floating-point parameters."""
     if model is None:
         return None
     names = {_name(parameter.dtype) for parameter in model.parameters() if parameter.is_floating_point()}
@@ -117,7 +117,7 @@ def compute_dtype(model: Any) -> str | None:
 
 
 def compiler(model: Any) -> str | None:
-    """`torch.compile inductor` for a compiled model, nothing in eager mode."""
+    """`torch.compile inductor` for a compiled model, None in eager mode."""
     if model is None:
         return None
     if type(model).__name__ == "OptimizedModule":
@@ -128,14 +128,15 @@ def compiler(model: Any) -> str | None:
 
 
 def flush_denormal() -> bool:
-    """Whether numbers below the normal range become zero; there is no getter, so half of the smallest normal one is made."""
+    """Returns true if subnormal numbers are flushed to zero; there is no getter, so this halves the smallest normal
+    number."""
     import torch
 
     return bool((torch.tensor(2.0**-126, dtype=torch.float32, device="cpu") * 0.5).item() == 0.0)
 
 
 def _by_either(older: Callable[[], Any], newer: Callable[[], Any]) -> Any:
-    """A switch that has two names since torch 2.9. Once the newer one was set, reading the older one is an error."""
+    """Reads a switch that has two names since torch 2.9. Once the newer one was set, reading the older one raises."""
     try:
         return older()
     except RuntimeError:

@@ -1,6 +1,6 @@
-"""Where the random generators of a process stand: fingerprints of their states and how far they have come.
+"""Positions of a process's random generators: fingerprints of their states and the number of draws so far.
 
-Reads only: no generator is advanced, none is created on a device that is not in use.
+Reads only: no generator is advanced, and none is created on an unused device.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from probe.config_check import digests
 
 _WORDS = 624
-# The first word of a twister that was seeded with more than one number, as libraries do that are left to seed themselves, until
-# the words are replaced for the first time.
+# First word of a twister seeded with more than one number, as libraries do when they seed themselves, until the words
+# are regenerated for the first time.
 _FRESH = b"\x00\x00\x00\x80"
-# Words that are gone through to count draws: some hundredths of a second.
+# Most words to step through when counting draws: a few hundredths of a second.
 _MAX_DRAWS = 20_000_000
 
 
@@ -29,7 +29,7 @@ class Twister(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """States of the generators at one moment, as their libraries give them."""
+    """States of the generators at one moment, as returned by their libraries."""
 
     python: Any
     numpy: Any
@@ -38,7 +38,7 @@ class Snapshot(NamedTuple):
 
 
 def snapshot() -> Snapshot:
-    """The states now. Cheap; what is made of it comes later, in `describe`."""
+    """Returns the current states. Cheap; `describe` does the work later."""
     numpy = sys.modules.get("numpy")
     torch = sys.modules.get("torch")
     legacy = getattr(numpy, "random", None)
@@ -53,7 +53,7 @@ def snapshot() -> Snapshot:
 
 
 def describe(now: Snapshot, origins: dict[str, Twister | None]) -> dict[str, dict[str, Any]]:
-    """The generators as a mark of `random.json` has them. `origins` are the states right after the seeds were set."""
+    """Returns the generators as a mark of `random.json`. `origins` are the states right after seeding."""
     found = {"python": {"state": digests.of_bytes(repr(now.python).encode())}}
     _add_draws(found["python"], "python", origins, twister(now, "python"))
     if now.numpy is not None:
@@ -73,7 +73,7 @@ def describe(now: Snapshot, origins: dict[str, Twister | None]) -> dict[str, dic
 
 
 def twister(now: Snapshot, generator: str) -> Twister | None:
-    """The state of one generator, if it is a Mersenne twister."""
+    """Returns the state of one generator if it is a Mersenne twister."""
     if generator == "python":
         words = now.python[1]
         return Twister(_little(words[:_WORDS]), int(words[_WORDS])) if len(words) == _WORDS + 1 else None
@@ -86,7 +86,8 @@ def twister(now: Snapshot, generator: str) -> Twister | None:
 
 
 def torch_twister(state: bytes) -> Twister | None:
-    """Words and position in the state of a CPU generator of torch: seed, words left, seeded, next, 624 words of 8 bytes."""
+    """Words and position from the state of torch's CPU generator: seed, words left, seeded, next, 624 words of 8
+    bytes."""
     if len(state) < 24 + 8 * _WORDS:
         return None
     _, left, _, _ = struct.unpack_from("<QiiQ", state)
@@ -98,7 +99,7 @@ def torch_twister(state: bytes) -> Twister | None:
 
 
 def seeded(seed: int) -> Twister | None:
-    """The state of torch's CPU generator right after `seed` was set, from a generator made for it."""
+    """State of torch's CPU generator right after `seed` was set, taken from a temporary generator."""
     torch = sys.modules["torch"]
     generator = torch.Generator("cpu")
     generator.manual_seed(seed)
@@ -109,7 +110,7 @@ def _add_draws(state: dict[str, Any], generator: str, origins: dict[str, Twister
     if now is None:
         return
     if generator not in origins:
-        # Nothing seeded it, and a twister begins with all words used up; that of NumPy with all but one.
+        # Nothing seeded it. An unseeded twister begins with all words used up; NumPy's with all but one.
         if now.words[:4] == _FRESH and now.position == (_WORDS - 1 if generator == "numpy" else _WORDS):
             state["untouched"] = True
         return
@@ -130,7 +131,7 @@ def _tensor_bytes(tensor: Any) -> bytes:
 
 
 def _device_states(torch: Any) -> dict[str, dict[str, Any]]:
-    """Seed and offset of the device's generators, where the device is in use already."""
+    """Seed and offset of the device generators, if the device is already in use."""
     found: dict[str, dict[str, Any]] = {}
     for library in (torch.cuda, getattr(torch, "npu", None)):
         if library is None or not getattr(library, "is_initialized", bool)():
@@ -143,7 +144,7 @@ def _device_states(torch: Any) -> dict[str, dict[str, Any]]:
                 if len(raw) >= 16:
                     state["offset"] = struct.unpack("<Q", raw[-8:])[0]
             except RuntimeError:
-                # Within the capture of a graph the state cannot be read.
+                # The state cannot be read during graph capture.
                 pass
             found[f"device.{index}"] = state
     return found

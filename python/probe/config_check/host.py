@@ -1,4 +1,4 @@
-"""Part `platform`: machine, operating system, versions of drivers and libraries below Python. And what kind of device it is."""
+"""Part `platform`: machine, operating system, driver and native library versions; also the kind of device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ASCEND_HOME = "/usr/local/Ascend"
 
 
 def collect() -> dict[str, Any]:
-    """The machine as `platform.json` has it."""
+    """Returns the machine as in `platform.json`."""
     import torch
 
     found: dict[str, Any] = {
@@ -38,7 +38,8 @@ def collect() -> dict[str, Any]:
 
 
 def device(model: Any) -> dict[str, Any]:
-    """Kind, product names and number of the devices, for the manifest. The kind is that of the model where it has one."""
+    """Kind, product names and number of the devices, for the manifest. The kind is that of the model's device, if it
+    has one."""
     import torch
 
     kind = next((tensor.device.type for tensor in _tensors(model)), "cpu")
@@ -70,7 +71,8 @@ def _processor() -> str | None:
 
 
 def _blas(configuration: str) -> str | None:
-    """`Intel(R) oneAPI Math Kernel Library Version 2024.2, oneDNN v3.7.1`, from the text that describes torch's build."""
+    """Extracts, for example, `Intel(R) oneAPI Math Kernel Library Version 2024.2, oneDNN v3.7.1` from torch's build
+    description."""
     found = re.findall(
         r"^\s*- ((?:Intel\(R\) (?:oneAPI )?Math Kernel Library Version \S+)|(?:OpenBLAS[^\n]*)|(?:Intel\(R\) MKL-DNN v\S+))",
         configuration,
@@ -95,7 +97,7 @@ def _gpu() -> dict[str, Any]:
 
 
 def npu() -> dict[str, Any]:
-    """Versions below an NPU, as far as files tell. Not tried on one."""
+    """Versions of the software below an NPU, as far as files tell. Not tested on one."""
     home = os.environ.get("ASCEND_TOOLKIT_HOME") or os.environ.get("ASCEND_HOME_PATH")
     toolkits = [Path(home)] if home else [Path(_ASCEND_HOME, "ascend-toolkit", "latest")]
     found = {

@@ -1,4 +1,5 @@
-"""Part `hyperparameters`: the settings that the training was started with, as typed values where a program has them."""
+"""Part `hyperparameters`: the settings that the training was started with, typed where a program has them as
+values."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ def collect(
     frame: FrameType | None = None,
     model: Any = None,
 ) -> dict[str, Any]:
-    """All sources of settings that can be found, as `hyperparameters.json` has them.
+    """Returns all settings sources found, as in `hyperparameters.json`.
 
-    `namespaces` are what parsers gave; `frame` is the caller, whose variables are looked at for more.
+    `namespaces` are the results of parsers; `frame` is the caller, whose variables are searched for more.
     """
     sources: list[dict[str, Any]] = []
     known: set[int] = set()
@@ -60,7 +61,7 @@ def collect(
 
 
 def script_frame() -> FrameType | None:
-    """The innermost frame that is not ours."""
+    """Returns the innermost frame outside this package."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "probe":
         frame = frame.f_back
@@ -68,7 +69,7 @@ def script_frame() -> FrameType | None:
 
 
 def _variables(frame: FrameType | None) -> Iterator[Any]:
-    """Values of the variables of the calling functions, and of the script."""
+    """Values of the variables of the calling functions and of the script."""
     for _ in range(_MAX_FRAMES):
         if frame is None:
             break
@@ -82,7 +83,7 @@ def _variables(frame: FrameType | None) -> Iterator[Any]:
 
 def _of_variable(value: Any) -> list[tuple[str, str, dict[str, Any]]]:
     kind = type(value)
-    # By its type: asking an object for its class may run code of a lazy proxy.
+    # Checks the type: asking an object for its class may run code of a lazy proxy.
     if issubclass(kind, argparse.Namespace):
         return [("argparse", kind.__name__, vars(value))]
     classes = [base.__name__ for base in kind.__mro__] if isinstance(kind, type) else []
@@ -104,7 +105,7 @@ def _megatron() -> dict[str, Any] | None:
 
 
 def _deepspeed(model: Any, settings: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The configuration of a DeepSpeed engine, or the file that an argument names."""
+    """Returns the configuration of a DeepSpeed engine, or of the file that an argument names."""
     config = getattr(model, "config", None) if type(model).__name__.endswith("Engine") else None
     if isinstance(config, dict):
         return config

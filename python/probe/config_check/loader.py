@@ -1,4 +1,4 @@
-"""Part `dataloader`: how batches are made. Finds the loader in use, and looks into its workers."""
+"""Part `dataloader`: how batches are made. Finds the loader in use and looks into its workers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from probe.patches import Patches
 
 
 def collect(loader: Any) -> dict[str, Any]:
-    """The loader as `dataloader.json` has it."""
+    """Returns the loader as in `dataloader.json`."""
     found: dict[str, Any] = {"class": type(loader).__name__}
     sampler = getattr(loader, "sampler", None)
     batch_sampler = getattr(loader, "batch_sampler", None)
     for name in ("batch_size", "drop_last", "num_workers", "persistent_workers", "prefetch_factor", "pin_memory", "timeout"):
         if hasattr(loader, name):
             found[name] = secrets.clean(getattr(loader, name))
-    # A batch sampler of the user's hides these from the loader.
+    # A user's batch sampler hides these from the loader.
     for name in ("batch_size", "drop_last"):
         if found.get(name) is None and hasattr(batch_sampler, name):
             found[name] = secrets.clean(getattr(batch_sampler, name))
@@ -53,7 +53,7 @@ _MAY_BE_NULL = ("worker_init_fn", "generator_seed", "epoch", "batch_size")
 
 
 class LoaderWatch:
-    """Sees which loader gives batches, what it gives, and which seed its workers got."""
+    """Tracks the loader that yields batches, its batches, and the seed of its workers."""
 
     def __init__(self, batches: int) -> None:
         self._batches = batches
@@ -70,12 +70,12 @@ class LoaderWatch:
         patches.attribute(dataloader._BaseDataLoaderIter, "__next__", self._next)
 
     def loader(self) -> Any:
-        """The loader that gave the last batch, if any did."""
+        """Returns the loader that yielded the last batch, if any did."""
         entry = self._iterators.get(self._current) if self._current is not None else None
         return entry[0]() if entry is not None else None
 
     def seed(self, loader: Any) -> int | None:
-        """Base seed of the workers of `loader`."""
+        """Returns the base seed of the workers of `loader`."""
         for iterator, (reference, _) in list(self._iterators.items()):
             seed = getattr(iterator, "_base_seed", None)
             if reference() is loader and isinstance(seed, int):
@@ -83,13 +83,13 @@ class LoaderWatch:
         return None
 
     def worker_states(self) -> dict[int, dict[str, Any]]:
-        """States of the workers' generators after each batch of the loader in use."""
+        """Returns the states of the workers' generators after each batch of the loader in use."""
         entry = self._iterators.get(self._current) if self._current is not None else None
         folder = entry[1] if entry is not None else None
         return workers.notes(folder) if folder is not None else {}
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Releases everything."""
         self._current = None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -97,7 +97,7 @@ class LoaderWatch:
     def _iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(original)
         def iterate(loader: Any) -> Any:
-            # Workers are started while the iterator is made, and only there.
+            # Workers are started while the iterator is created, and only there.
             swap = Patches()
             folder = None
             if getattr(loader, "num_workers", 0):
@@ -160,8 +160,8 @@ def _name(function: Any) -> str | None:
 
 
 def length(sized: Any) -> int | None:
-    """Number of elements, where there is one."""
-    # Iterable datasets have none, or warn of a wrong one.
+    """Number of elements, if there is one."""
+    # Iterable datasets have none, or warn about a wrong one.
     try:
         return int(len(sized))
     except (TypeError, NotImplementedError, AttributeError):

@@ -1,4 +1,4 @@
-"""Part `optimizer`: its settings, which parameters it has, how gradients are clipped and how many calls make a step."""
+"""Part `optimizer`: settings, parameters, gradient clipping and the number of calls per step."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from probe.config_check import secrets
 
-# What wrappers of optimizers (mixed precision, sharding) call the one within.
+# Attributes in which optimizer wrappers (mixed precision, sharding) keep the inner optimizer.
 _INNER = ("optimizer", "_optimizer", "base_optimizer", "optim", "inner_optimizer")
 
 
 def collect(optimizer: Any, model: Any) -> dict[str, Any]:
-    """The optimizer as `optimizer.json` has it, without what is watched during the steps."""
+    """Returns the optimizer as in `optimizer.json`, without what is watched during the steps."""
     chain = [optimizer]
     while not hasattr(chain[-1], "param_groups") or not hasattr(chain[-1], "state"):
         inner = next((getattr(chain[-1], name) for name in _INNER if hasattr(chain[-1], name)), None)
@@ -32,13 +32,13 @@ def collect(optimizer: Any, model: Any) -> dict[str, Any]:
 
 
 def trains(optimizer: Any, model: Any) -> bool:
-    """Whether the optimizer has a parameter of the model."""
+    """Returns true if the optimizer has a parameter of the model."""
     return not _of_model(model).isdisjoint(_trained([optimizer]))
 
 
 def outside(optimizers: Iterable[Any], model: Any) -> int:
-    """How many parameters the optimizers train that are not of the model. None, where they have none of the model's at all:
-    then some wrapper trains copies of them."""
+    """Number of parameters that the optimizers train and the model does not have. Zero if they train none of the
+    model's at all: then some wrapper trains copies of them."""
     own, trained = _of_model(model), _trained(optimizers)
     return len(trained - own) if trained & own else 0
 

@@ -28,7 +28,7 @@ _MODULES = {
     "protobuf": "google.protobuf",
     "probe-precision": "probe",
 }
-# Packages whose file is worth knowing.
+# Packages whose file path is worth recording.
 NUMERIC = frozenset(
     "torch torch-npu torchvision torchaudio numpy scipy pillow pillow-simd opencv-python opencv-python-headless transformers "
     "tokenizers datasets peft accelerate deepspeed megatron-core apex mindspeed mindspeed-llm flash-attn triton "
@@ -37,7 +37,7 @@ NUMERIC = frozenset(
 
 
 def collect() -> dict[str, Any]:
-    """Every distribution as `pip.json` has it, in the order of the import path."""
+    """Returns every distribution as in `pip.json`, in the order of the import path."""
     packages: dict[str, dict[str, Any]] = {}
     for folder in dict.fromkeys(os.path.realpath(entry or os.getcwd()) for entry in sys.path):
         for name, version, metadata in _distributions(folder):
@@ -62,7 +62,7 @@ def normalised(name: str) -> str:
 
 
 def _distributions(folder: str) -> list[tuple[str, str, str]]:
-    """Name, version and place of the metadata of each distribution in `folder`."""
+    """Name, version and metadata path of each distribution in `folder`."""
     try:
         entries = sorted(os.listdir(folder))
     except OSError:
@@ -109,7 +109,8 @@ def _commit(metadata: Path) -> str | None:
 
 
 def _add_module(package: dict[str, Any]) -> None:
-    """The version and file of the imported module, which counts where it is not the copy that the metadata describes."""
+    """Adds the version and file of the imported module, which matter if it is not the copy that the metadata
+    describes."""
     name = package["name"]
     module = sys.modules.get(_MODULES.get(name, name.replace("-", "_")))
     contents = getattr(module, "__dict__", None)

@@ -1,4 +1,4 @@
-"""`pack` for training scripts: hands over a model and what trains it."""
+"""`pack` for training scripts: takes a model and whatever trains it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ def pack(
     data_files: list[str | Path] | None = None,
     steps: int = 1,
 ) -> Collection:
-    """Pack the set-up of this training into the zip `output`, for `probe config-check`.
+    """Pack the setup of this training into the zip `output`, for `probe config-check`.
 
-    Call it on every rank, when the model is built and the loop has not begun. It looks at the next `steps` forward calls of
-    `model`, then takes all its hooks out and writes. What is not handed over is found where it is used: the loader that gives
-    batches, the optimizer that steps, the scheduler, the scaler. `extra` holds settings of your own; `files` are launch scripts
-    and YAML or JSON files whose settings belong to the run; `data_files` are files the data comes from, such as the tokenizer's.
+    Call it on every rank, after the model is built and before the loop begins. It observes the next `steps` forward
+    calls of `model`, then removes all its hooks and writes. Anything not handed over is found where it is used: the
+    loader that yields batches, the optimizer that steps, the scheduler, the scaler. `extra` holds settings of your
+    own; `files` are launch scripts and YAML or JSON files whose settings belong to the run; `data_files` are files
+    the data comes from, such as the tokenizer's.
 
-    Returns the collection; its `finish()` writes what there is at once. Without it, the pack is written at the first forward
-    call after the last step, or when the process ends. Raises OSError if `output` cannot be written. After that, no fault of
-    packing reaches the training.
+    Returns the collection; its `finish()` writes what there is at once. Without it, the pack is written at the first
+    forward call after the last step, or at process exit. Raises OSError if `output` cannot be written. After that, no
+    failure of packing reaches the training.
     """
     request = Request(
         Path(os.fspath(output)),
@@ -65,5 +66,5 @@ def pack(
     return collection
 
 
-# Seeds that are set from here on are seen.
+# Seeds set from here on are seen.
 watch.start()

@@ -1,4 +1,4 @@
-"""What git knows of a folder: commit, changed files. Asks the command `git`, which must answer soon."""
+"""Git state of a folder: commit, changed files. Runs the command `git` with a short timeout."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _MAX_FILES = 200
 
 
 def state(folder: Path) -> dict[str, Any] | None:
-    """Commit, whether files differ from it and which; nothing outside of a repository."""
+    """Commit, whether files differ from it and which ones; None outside a repository."""
     status = _git(folder, "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=no", "--no-renames")
     lines = (status or b"").decode("utf-8", "replace").split("\0")
     commit = next((line.split()[2] for line in lines if line.startswith("# branch.oid ")), None)
     if commit is None or commit == "(initial)":
         return None
-    # Of changed files the ninth field is the name, of unmerged ones the eleventh.
+    # The name is the ninth field of a changed file and the eleventh of an unmerged one.
     changed = [line.split(" ", {"1": 8, "u": 10}[line[0]])[-1] for line in lines if line[:1] in ("1", "u")]
     found: dict[str, Any] = {"commit": commit, "dirty": bool(changed)}
     if changed:
@@ -32,7 +32,7 @@ def state(folder: Path) -> dict[str, Any] | None:
 
 
 def commit_of(folder: Path) -> str | None:
-    """Commit of the repository that `folder` lies in, with `-dirty` where files differ from it."""
+    """Commit of the repository that contains `folder`, with `-dirty` if files differ from it."""
     found = state(folder)
     if found is None:
         return None
@@ -41,7 +41,7 @@ def commit_of(folder: Path) -> str | None:
 
 def _git(folder: Path, *arguments: str) -> bytes | None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    # Nothing is locked, asked or run on behalf of the repository.
+    # Take no locks, ask no questions and run nothing on behalf of the repository.
     environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     command = ["git", "-c", "core.fsmonitor=false", "-C", os.fspath(folder), *arguments]
     try:

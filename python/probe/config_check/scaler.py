@@ -8,7 +8,7 @@ NONE: dict[str, Any] = {"class": None}
 
 
 def collect(scaler: Any) -> dict[str, Any]:
-    """The scaler as `scaler.json` has it."""
+    """Returns the scaler as in `scaler.json`."""
     found: dict[str, Any] = {"class": type(scaler).__name__}
     is_enabled = getattr(scaler, "is_enabled", None)
     if callable(is_enabled):
@@ -16,7 +16,7 @@ def collect(scaler: Any) -> dict[str, Any]:
     state = scaler.state_dict() if callable(getattr(scaler, "state_dict", None)) else {}
     if not state:
         return found
-    # The scale is a number in the state, and asking the scaler itself may make the tensor that holds it.
+    # The scale is a number in the state; asking the scaler itself may create the tensor that holds it.
     for name in ("scale", "growth_factor", "backoff_factor", "growth_interval"):
         if isinstance(state.get(name), (int, float)):
             found[name] = state[name]

@@ -1,4 +1,4 @@
-"""Part `schedule`: state of the scheduler and the rates it will give, found on a clone."""
+"""Part `schedule`: state of the scheduler and its future rates, found on a clone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Stand:
         ]
         self.defaults = dict(getattr(optimizer, "defaults", {}))
         self.state: dict[Any, Any] = {}
-        # What a scheduler looks at before it warns that it comes before the optimizer.
+        # A scheduler checks this before it warns that it steps before the optimizer.
         self._opt_called = True
         self.step = _step
 
@@ -33,7 +33,7 @@ _step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
 
 
 def collect(scheduler: Any) -> dict[str, Any]:
-    """The scheduler as `schedule.json` has it. The scheduler itself and its optimizer are only read."""
+    """Returns the scheduler as in `schedule.json`. Only reads the scheduler and its optimizer."""
     found: dict[str, Any] = {"class": type(scheduler).__name__, "state": _plain(_state(scheduler))}
     rates = _rates(scheduler)
     if rates is not None:
@@ -47,7 +47,7 @@ def _state(scheduler: Any) -> dict[str, Any]:
 
 
 def _plain(state: dict[str, Any]) -> dict[str, Any]:
-    """Numbers, texts, bools and lists of them."""
+    """Keeps numbers, texts, bools and lists of them."""
     kept = {}
     for name, value in state.items():
         if isinstance(value, dict):
@@ -62,7 +62,7 @@ def _plain(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rates(scheduler: Any) -> list[list[float]] | None:
-    """Rates of the next steps; nothing where the schedule depends on what the training gives it."""
+    """Rates of the next steps; None if the schedule depends on what the training passes to it."""
     optimizer = getattr(scheduler, "optimizer", None)
     if optimizer is None or hasattr(scheduler, "num_bad_epochs"):
         return None
@@ -80,7 +80,7 @@ def _rates(scheduler: Any) -> list[list[float]] | None:
 
 
 def _advance(clone: Any) -> None:
-    # Megatron's takes samples.
+    # Megatron's scheduler counts samples.
     if type(clone).__name__ == "OptimizerParamScheduler":
         clone.step(increment=1)
     else:

@@ -1,4 +1,5 @@
-"""Settings in launch scripts and configuration files, read as text: a fallback where no program tells its arguments."""
+"""Settings in launch scripts and configuration files, read as text: a fallback if no program reveals its
+arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _MAX_EXPANSION = 16
 
 
 def source(path: str | Path) -> dict[str, Any]:
-    """A file as an entry of `sources` in `hyperparameters.json`. Raises `OSError` or `ValueError` if it cannot be read."""
+    """Reads a file as an entry of `sources` in `hyperparameters.json`. Raises `OSError` or `ValueError` if it cannot
+    be read."""
     path = Path(path)
     if path.stat().st_size > _MAX_BYTES:
         raise ValueError(f"{path.name} is too large for a configuration file")
@@ -36,8 +38,8 @@ def source(path: str | Path) -> dict[str, Any]:
 
 
 def shell(text: str) -> dict[str, Any]:
-    """Options of the commands in a shell script: `--key value`, `--key=value`, bare `--flag` as true. Variables and arrays are
-    put in; what a variable holds beside is left out, and nothing is run."""
+    """Options of the commands in a shell script: `--key value`, `--key=value`, bare `--flag` as true. Variables and
+    arrays are expanded; other contents of variables are left out, and nothing is run."""
     variables: dict[str, str] = {}
     options: dict[str, Any] = {}
     for command in _commands(text):
@@ -56,7 +58,7 @@ def shell(text: str) -> dict[str, Any]:
 
 
 def _commands(text: str) -> Iterator[str]:
-    """Commands of a script, with continued lines and arrays of several lines joined, comments taken out."""
+    """Commands of a script, with continued lines and multi-line arrays joined and comments removed."""
     joined = re.sub(r"\\\r?\n", " ", text)
     pending = ""
     for line in joined.splitlines():
@@ -85,7 +87,7 @@ def _without_comment(line: str) -> str:
 
 
 def _is_open(command: str) -> bool:
-    """Whether a quote or an array goes on in the next line."""
+    """Returns true if a quote or an array continues on the next line."""
     quote, depth = "", 0
     for sign in command:
         if quote:

@@ -1,6 +1,8 @@
-"""Keeps secrets out of packs: names that say so, tokens of well-known form, credentials in URLs, home directories.
+"""Keeps secrets out of packs: names that mark secrets, well-known token formats, credentials in URLs, home
+directories.
 
-Everything that goes into a pack passes through `clean`; the rules are those of `docs/config-check.md`, section "Secrets".
+Everything that goes into a pack passes through `clean`; the rules are those of `docs/config-check.md`, section
+"Secrets".
 """
 
 from __future__ import annotations
@@ -38,16 +40,17 @@ _MAX_DEPTH = 16
 
 
 def is_secret(name: str) -> bool:
-    """Whether a value called `name` is to be hidden: one of the words that make up the name says so."""
+    """Returns true if a value called `name` must be hidden, judged by the words in the name."""
     return any(word.lower() in _WORDS for word in _NAME_PARTS.findall(name))
 
 
 def text(value: str) -> str:
-    """`value` without anything that is secret by its form; the home directory as `~`; cut where it is long."""
+    """Returns `value` without anything that looks like a secret; the home directory becomes `~`; long texts are
+    cut."""
     value = _home(value)
     if len(value) > _MAX_TEXT:
         value = value[:_MAX_TEXT] + "…"
-    # A text without any of these characters cannot hold what the rules below look for.
+    # A text without any of these characters cannot match the rules below.
     if not any(sign in value for sign in "=:-_ ") and not value.startswith(("AKIA", "ASIA", "AIza", "eyJ")):
         return value
     value = _PRIVATE_BLOCK.sub(MASK, value)
@@ -58,12 +61,12 @@ def text(value: str) -> str:
 
 
 def value_of(name: str, value: Any) -> Any:
-    """The value called `name` as it may be written: hidden if the name is secret, else cleaned."""
+    """Returns the value called `name` in writable form: hidden if the name is secret, else cleaned."""
     return clean(value, secret=is_secret(name))
 
 
 def arguments(argv: Sequence[str]) -> list[str]:
-    """Arguments of a command line: `--api-key VALUE`, `--api-key=VALUE` and `NAME=VALUE` lose their values."""
+    """Cleans command-line arguments: `--api-key VALUE`, `--api-key=VALUE` and `NAME=VALUE` lose their values."""
     cleaned: list[str] = []
     hide_next = False
     for argument in argv:
@@ -80,8 +83,8 @@ def arguments(argv: Sequence[str]) -> list[str]:
 
 
 def clean(value: Any, *, secret: bool = False, depth: int = 0) -> Any:
-    """`value` as JSON can hold it, with nothing secret in it: numbers, bools and None stay, texts are cleaned, containers
-    are walked, anything else becomes the name of its class."""
+    """Returns `value` as JSON can hold it, without secrets: numbers, bools and None stay, texts are cleaned,
+    containers are walked, anything else becomes the name of its class."""
     if value is None or isinstance(value, (bool, int)):
         return value if value is None or isinstance(value, bool) else int(value)
     if isinstance(value, float):
@@ -109,7 +112,7 @@ def clean(value: Any, *, secret: bool = False, depth: int = 0) -> Any:
 
 
 def _other(value: Any, secret: bool) -> Any:
-    """Values of other classes: enumerations, numbers of other libraries, types and functions by name."""
+    """Handles values of other classes: enumerations, numbers of other libraries, types and functions by name."""
     name = getattr(value, "__qualname__", None)
     if isinstance(name, str):
         return text(name)
@@ -119,7 +122,7 @@ def _other(value: Any, secret: bool) -> Any:
     inner = getattr(value, "value", None)
     if hasattr(type(value), "__members__") and isinstance(inner, (str, int, float)):
         return clean(inner, secret=secret)
-    # Scalars of NumPy, not tensors: reading those would wait for a device.
+    # NumPy scalars only, not tensors: reading those would wait for a device.
     item = getattr(value, "item", None)
     if type(value).__module__ == "numpy" and callable(item) and getattr(value, "ndim", None) == 0:
         return clean(item(), secret=secret)
@@ -131,7 +134,7 @@ def _hidden(value: str) -> str:
 
 
 def _without_named(value: str) -> str:
-    """Hides the values that follow secret names. What follows another name may itself hold names."""
+    """Hides the values that follow secret names. The text after any other name may itself contain names."""
     kept, position = [], 0
     while match := _NAMED.search(value, position):
         kept.append(value[position : match.end()])

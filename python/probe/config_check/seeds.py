@@ -1,6 +1,6 @@
-"""Watches who sets seeds, from the moment this package is first used, and remembers where the generators stood right after.
+"""Watches for calls that set seeds, from the first use of this package, and records the generator states right after.
 
-The functions themselves do what they always did. They are put back once a pack is written.
+The functions themselves behave as always. They are restored once a pack is written.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _TORCH = {
     "seed": ("torch", "device"),
 }
 _DEVICE = ("manual_seed", "manual_seed_all", "seed", "seed_all")
-# Modules whose functions seed by way of others of theirs, this package among them.
+# Modules whose functions seed by calling others of theirs, this package among them.
 _NO_PLACE = ("probe", "random", "torch", "torch_npu")
-# Places beyond this many are not told apart, and states are no longer looked at.
+# Beyond this many, places are no longer distinguished and states no longer read.
 _MAX_PLACES = 256
 _MAX_STATES = 4096
 
 
 class SeedWatch:
-    """What has been seen of seed calls in this process."""
+    """Seed calls seen in this process."""
 
     def __init__(self) -> None:
         self.values: dict[str, int | None] = {}
@@ -42,11 +42,11 @@ class SeedWatch:
         self._inner = threading.local()
 
     def start(self, just_imported: str | None = None) -> None:
-        """Watches the libraries that are imported by now; may be called again when there are more. `just_imported` is one
-        that the interpreter still counts as being imported, although all of it has run."""
+        """Watches the libraries imported so far; may be called again when there are more. `just_imported` names one
+        that has run completely although the interpreter still counts it as being imported."""
         libraries: list[tuple[str, dict[str, tuple[str, ...]]]] = [("random", {"seed": ("python",)})]
         if "numpy" in sys.modules and not _importing("numpy", just_imported):
-            # NumPy loads this part when it is first used, which would be too late; loading it draws nothing.
+            # NumPy loads this part on first use, which would be too late; loading it draws nothing.
             import numpy.random  # noqa: F401
         libraries.append(("numpy.random", {"seed": ("numpy",), "default_rng": ()}))
         libraries.append(("torch", _TORCH))
@@ -58,12 +58,12 @@ class SeedWatch:
             self._patches.everywhere(replacements)
 
     def stop(self) -> None:
-        """Puts the functions back."""
+        """Restores the functions."""
         self._patches.undo()
         self._watched.clear()
 
     def calls(self) -> list[dict[str, Any]]:
-        """The calls as `random.json` has them."""
+        """Returns the calls as in `random.json`."""
         return [
             {"function": function, "value": value, "count": count, **({"place": place} if place else {})}
             for (function, value, place), count in list(self._calls.items())
@@ -86,7 +86,7 @@ class SeedWatch:
                 return original(*arguments, **keywords)
             finally:
                 self._inner.depth = depth
-                # `torch.manual_seed` seeds the devices by way of their own functions: one call, not three.
+                # `torch.manual_seed` seeds the devices through their own functions: one call, not three.
                 if depth == 0:
                     try:
                         self._note(function, seeds, arguments, keywords)
@@ -128,7 +128,7 @@ def _number(value: Any) -> int | None:
 
 
 def _place(frame: Any) -> str:
-    """`train.py:15 seed_everything`: the first frame that is neither ours nor of a library of generators."""
+    """`train.py:15 seed_everything`: the first frame outside this package and the generator libraries."""
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _NO_PLACE:
             code = frame.f_code

@@ -1,4 +1,4 @@
-"""What this process holds of a tensor that is spread over ranks: distributed tensors of torch, and parameters under ZeRO-3."""
+"""This process's part of a tensor spread over ranks: torch's distributed tensors, and parameters under ZeRO-3."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 
 def held(tensor: Any) -> Any:
-    """The part that this process holds, or a text that says why it cannot be read. A tensor that is not spread is itself."""
-    # ZeRO-3 leaves an empty tensor where the parameter was, with what it needs to make it again.
+    """Returns the part that this process holds, or a text that says why it cannot be read. A tensor that is not
+    spread is returned as is."""
+    # ZeRO-3 leaves an empty tensor in place of the parameter, with what it needs to rebuild it.
     part = getattr(tensor, "ds_tensor", None)
     if part is not None:
         return _held_by_zero(tensor, part)
@@ -21,7 +22,7 @@ def held(tensor: Any) -> Any:
 
 
 def whole_shape(tensor: Any) -> list[int]:
-    """Shape of the tensor that the ranks hold together."""
+    """Shape of the whole tensor across ranks."""
     return [int(size) for size in getattr(tensor, "ds_shape", tensor.shape)]
 
 
@@ -41,7 +42,7 @@ def place(tensor: Any) -> str | None:
 def _held_by_zero(tensor: Any, part: Any) -> Any:
     if getattr(getattr(part, "status", None), "name", "AVAILABLE") != "AVAILABLE":
         return "kept on disk by ZeRO"
-    # The elements in one row are cut into equal parts. Nobody writes to what the last ones have too much.
+    # The flattened elements are cut into equal parts. The padding at the end is never written.
     rank, _ = _zero_rank(tensor)
     size = int(part.ds_numel)
     own = min(max(int(tensor.ds_numel) - rank * size, 0), size)

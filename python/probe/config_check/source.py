@@ -1,4 +1,4 @@
-"""Part `source`: the script that runs, and the state of its repository."""
+"""Part `source`: the running script, and the state of its repository."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from probe.config_check import repository, secrets
 
 
 def collect() -> dict[str, Any]:
-    """The entry script as `source.json` has it. File names only, no folders."""
+    """Returns the entry script as in `source.json`. File names only, no folders."""
     found: dict[str, Any] = {"argv": secrets.arguments(sys.argv[1:])}
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     if not isinstance(file, str):

@@ -1,4 +1,4 @@
-"""Watches what a training does between forward calls: backward passes, clipping, steps of optimizer, scheduler and scaler."""
+"""Watches training between forward calls: backward passes, clipping, steps of optimizer, scheduler and scaler."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _MAX_CLIPS = 1000
 
 
 class StepWatch:
-    """Counts per forward call, and the objects that were met on the way."""
+    """Counts per forward call, and the objects met on the way."""
 
     def __init__(self) -> None:
         self.step: int | None = None
         self.backward: dict[int, int] = {}
-        # Whether gradients were computed before the first step.
+        # True if gradients were computed before the first step.
         self.early_backward = False
         self.optimizer_steps: dict[int, int] = {}
         self.clipping: list[dict[str, Any]] = []
         self.optimizer: Any = None
         self.on_optimizer: Callable[[Any], None] | None = None
         self.on_backward: Callable[[], None] | None = None
-        # Settings of the first ones met, as they were then.
+        # Settings of the first scheduler, scaler and loss met, as they were then.
         self.schedule: dict[str, Any] | None = None
         self.scaler: dict[str, Any] | None = None
         self.loss_reduction: str | None = None
@@ -65,13 +65,13 @@ class StepWatch:
         self._hook = register_optimizer_step_pre_hook(self._optimizer_step)
 
     def stop(self) -> None:
-        """Takes the hook back."""
+        """Removes the hook."""
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
 
     def accumulation(self, steps: int) -> list[dict[str, int]]:
-        """Calls between one forward call and the next, as `optimizer.json` has them."""
+        """Returns the calls between one forward call and the next, as in `optimizer.json`."""
         return [
             {"step": step, "backward": self.backward.get(step, 0), "optimizer": self.optimizer_steps.get(step, 0)}
             for step in range(steps)
@@ -107,7 +107,7 @@ class StepWatch:
     def _clip(self, function: str, limit: str, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def clip(*arguments: Any, **keywords: Any) -> Any:
-            # One clipping function may be made of another.
+            # One clipping function may call another.
             if self._inside:
                 return original(*arguments, **keywords)
             self._inside = True
@@ -135,9 +135,9 @@ class StepWatch:
     def _scheduler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def step(scheduler: Any, *arguments: Any, **keywords: Any) -> Any:
-            # Schedulers step once when they are made, half built.
+            # Schedulers step once during construction, half built.
             if self.step is not None and self.schedule is None and type(getattr(scheduler, "optimizer", None)) is not schedule._Stand:
-                # First, because collecting steps a clone.
+                # Set first, because collecting steps a clone.
                 self.schedule = {}
                 try:
                     self.schedule = schedule.collect(scheduler)
@@ -164,7 +164,7 @@ class StepWatch:
 
         @functools.wraps(original)
         def call(loss: Any, *arguments: Any, **keywords: Any) -> Any:
-            # A graph that is traced now shall hold torch's own call only.
+            # A graph being traced must contain only torch's own call.
             if self.loss_reduction is None and not is_compiling():
                 reduction = getattr(loss, "reduction", None)
                 if isinstance(reduction, str):
@@ -175,7 +175,7 @@ class StepWatch:
 
 
 def _scalers(torch: Any) -> list[Any]:
-    """The classes of gradient scalers: one for all devices since torch 2.3, before that one for each."""
+    """The gradient scaler classes: one for all devices since torch 2.3, before that one for each."""
     places = (torch.amp, torch.cuda.amp, getattr(getattr(torch, "npu", None), "amp", None))
     return list(dict.fromkeys(place.GradScaler for place in places if hasattr(place, "GradScaler")))
 

@@ -1,4 +1,4 @@
-"""Part `model`: modules, parameters and buffers by name, in their order. No values."""
+"""Part `model`: modules, parameters and buffers by name, in order. No values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NamedTensor(NamedTuple):
 
 
 def tensors(model: Any) -> Iterator[NamedTensor]:
-    """Parameters, then buffers, under each name that they have."""
+    """Parameters, then buffers, under every name they have."""
     for name, parameter in model.named_parameters(remove_duplicate=False):
         yield NamedTensor(name, "parameter", parameter)
     for prefix, module in model.named_modules(remove_duplicate=False):
@@ -32,7 +32,7 @@ def tensors(model: Any) -> Iterator[NamedTensor]:
 
 
 def collect(model: Any) -> dict[str, Any]:
-    """The model as `model.json` has it."""
+    """Returns the model as in `model.json`."""
     modules = [
         {"name": name, "class": type(module).__name__, "training": bool(module.training), "extra": _extra(module)}
         for name, module in model.named_modules()
@@ -62,7 +62,7 @@ def collect(model: Any) -> dict[str, Any]:
 
 
 def _extra(module: Any) -> str:
-    # Written by users, who may not have expected to be asked before everything is built.
+    # Written by users, who may not expect a call before everything is built.
     try:
         return secrets.text(str(module.extra_repr()))[:_MAX_EXTRA]
     except Exception:
@@ -70,7 +70,7 @@ def _extra(module: Any) -> str:
 
 
 def _shape(tensor: Any) -> list[int]:
-    # Lazy parameters have none yet.
+    # Lazy parameters have no shape yet.
     try:
         return shards.whole_shape(tensor)
     except RuntimeError:

@@ -16,7 +16,7 @@ class Weights:
         self.steps: list[dict[str, Any]] = []
 
     def add(self, step: int, model: Any) -> None:
-        """Records what the model holds now, tied tensors once."""
+        """Records the current tensors of the model, tied ones once."""
         known: set[int] = set()
         listed = []
         for item in structure.tensors(model):
@@ -42,7 +42,7 @@ def _facts(item: structure.NamedTensor) -> dict[str, Any]:
     try:
         found["shape"] = [int(size) for size in held.shape]
     except RuntimeError:
-        # A lazy parameter has none yet.
+        # A lazy parameter has no shape yet.
         return found
     place = shards.place(tensor)
     if place:

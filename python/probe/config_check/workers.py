@@ -1,6 +1,6 @@
-"""What happens in the worker processes of a loader: the generators' states are noted after each of the first batches.
+"""Runs in the worker processes of a loader: records the generators' states after each of the first batches.
 
-A worker has no way to its parent but the batches, which are the user's; so it leaves its notes in a folder.
+A worker reaches its parent only through the batches, which are the user's; so it leaves its notes in a folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _WORKERS = 11
 
 
 def target(folder: str, batches: int, original: Callable[..., Any]) -> Callable[..., Any]:
-    """What the processes of a loader are to run in place of `original`. It can be sent to a process that is started afresh."""
+    """Returns the function that a loader's processes run in place of `original`. It can be pickled for a spawned
+    process."""
     _ORIGINAL[:] = [original]
     return functools.partial(_loop, folder, batches)
 
@@ -35,7 +36,7 @@ def _loop(folder: str, batches: int, *arguments: Any) -> Any:
 
 
 def _observe(folder: str, batches: int, worker: int, workers: int) -> None:
-    """Notes the states after each batch that this worker makes, until `batches` of all workers are made."""
+    """Records the states after each batch that this worker makes, until all workers together have made `batches`."""
     from torch.utils.data.dataloader import _DatasetKind
 
     create = _DatasetKind.create_fetcher
@@ -60,7 +61,7 @@ def _observe(folder: str, batches: int, worker: int, workers: int) -> None:
         fetcher.fetch = noted
         return fetcher
 
-    # Only this process, which ends with its loader, sees it.
+    # Only this process sees the change, and it ends with its loader.
     _DatasetKind.create_fetcher = staticmethod(create_fetcher)
 
 
@@ -77,7 +78,7 @@ def _note(folder: Path, worker: int, batch: int) -> None:
 
 
 def notes(folder: Path) -> dict[int, dict[str, Any]]:
-    """What the workers noted: for each batch the states by the names of `random.json`."""
+    """Returns the workers' notes: for each batch the states by the names of `random.json`."""
     found: dict[int, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):
         try:

@@ -1,4 +1,4 @@
-"""Scripts written for the older tool, run as they are: its debugger, its profiler, and the files that configure them."""
+"""Runs scripts written for the older tool unchanged: its debugger, its profiler, and its configuration files."""
 
 from probe.dropin.config_file import read
 from probe.dropin.debugger import PrecisionDebugger

@@ -1,4 +1,4 @@
-"""The older tool's configuration file, in whichever of its two forms it is written."""
+"""The older tool's configuration file, in either of its two forms."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from probe.settings import Settings, SettingsError
 def read(path: str | os.PathLike[str], **arguments: Any) -> Settings:
     """Read `config.json` (known by a key `task` or `dump_path`) or the oldest form, `msprobe.json` (known by a key `dump`).
 
-    `arguments` are those of the debugger's constructor (task, dump_path, level, step); one that is not None wins over the file.
-    Raises SettingsError for what cannot be read, is unknown, or has no meaning here.
+    `arguments` are those of the debugger's constructor (task, dump_path, level, step); one that is not None wins over
+    the file. Raises SettingsError for a file that cannot be read, is unknown, or has no meaning here.
     """
     source = os.fspath(path)
     values = _load(source)
@@ -31,7 +31,7 @@ def read(path: str | os.PathLike[str], **arguments: Any) -> Settings:
 
 def _load(source: str) -> dict[str, Any]:
     try:
-        # A byte order mark is what some editors leave.
+        # Some editors write a byte order mark.
         values = json.loads(Path(source).read_text(encoding="utf-8-sig"), object_pairs_hook=_each_key_once)
     except OSError as error:
         raise SettingsError(f"{source}: {error.strerror}") from None

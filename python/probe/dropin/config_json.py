@@ -1,6 +1,6 @@
-"""The older tool's `config.json`: what each of its keys means here.
+"""The older tool's `config.json`: the meaning of each of its keys here.
 
-Every key is mapped, or refused by name with what to do instead, or, where leaving it out changes no record, named in a warning.
+Every key is mapped, refused by name with an alternative, or, if ignoring it changes no record, named in a warning.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from probe.nearest import suggestion
 from probe.patterns import Pattern, path_of
 from probe.settings import LEVELS, TASKS, Settings, SettingsError
 
-#: The older tool's levels. `debug` records only what the script gives to `save`.
+#: The older tool's levels. `debug` records only the values passed to `save`.
 LEVELS_BEFORE = {"L0": "module", "L1": "api", "mix": "mix", "debug": "save"}
 
-#: Where a script, a file or the environment says nothing: the older tool's own defaults.
+#: The older tool's own defaults, used if script, file and environment are silent.
 DEFAULT_PATH = "./dump_path"
 DEFAULT_TASK = "statistics"
 DEFAULT_LEVEL = "L1"
 
-#: Tasks that have no counterpart, and what to do instead.
+#: Tasks without a counterpart, and what to do instead.
 _TASKS_REFUSED = {
     "acc_check": "take a dump with task 'tensor' on both devices and run 'probe compare'",
     "run_ut": "take a dump with task 'tensor' on both devices and run 'probe compare'",
@@ -34,7 +34,8 @@ _TASKS_REFUSED = {
     "grad_probe": "use level 'L0': the gradients of all parameters are recorded",
 }
 
-#: Keys whose effect cannot be had, and what to do instead. Leaving them out would give another dump than the one asked for.
+#: Keys whose effect is not available, and what to do instead. Ignoring them would give a different dump from the one
+#: asked for.
 _REFUSED = {
     "load": "replacing a module's inputs with dumped ones is not supported; load them in the script and call the module",
     "slice": "parts of tensors are not recorded; use 'list' to choose ops, or task 'sketch', which is small for any tensor",
@@ -46,7 +47,7 @@ _REFUSED = {
     "error_data_path": "there is no task 'acc_check' here; 'dump_path' is where everything goes",
 }
 
-#: Keys of MindSpore's part of the older tool.
+#: MindSpore keys of the older tool.
 _MINDSPORE = ("file_format", "check_mode")
 
 _COMMON = ("task", "dump_path", "rank", "step", "level", "extra_info", "async_dump", "dump_enable", "precision", "risk_level",
@@ -58,10 +59,10 @@ _BLOCKS_REFUSED = tuple(_TASKS_REFUSED)
 
 
 def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any]) -> Settings:
-    """The settings that the content of a `config.json` stands for. Raises SettingsError."""
+    """Converts the content of a `config.json` to settings. Raises SettingsError."""
     given = {key: value for key, value in arguments.items() if value is not None}
     top = Keys({**values, **given}, source)
-    # The block of a task that is not chosen may stand in the file: its content is of no effect in the older tool either.
+    # The file may contain blocks of tasks not chosen; the older tool ignores their content too.
     top.only((*_COMMON, *_BLOCKS, *_BLOCKS_REFUSED))
     task = _task(top)
     block = top.inside(task)
@@ -105,13 +106,13 @@ def _task(top: Keys) -> str:
 
 
 def _recorded(task: str, block: Keys) -> str:
-    """The task here, which the older tool spreads over `task` and `summary_mode`."""
+    """Returns our task, which the older tool spreads over `task` and `summary_mode`."""
     mode = block.get("summary_mode") or "statistics"
     if mode not in ("statistics", "md5", "xor"):
         raise block.error("summary_mode", f"is unknown; {suggestion(str(mode), ('statistics', 'md5', 'xor'))}")
     if mode != "statistics" and task == "statistics":
         return "hash"
-    # The structure alone is not a record of its own here: it comes with the statistics.
+    # The structure alone is not a separate record here: it comes with the statistics.
     return task if task in TASKS else "statistics"
 
 
@@ -158,10 +159,10 @@ def _scope(block: Keys) -> list[str] | None:
 
 
 def _listed(text: str) -> list[Pattern]:
-    """A name of `list`, which the older tool looks for anywhere inside the name of an op."""
+    """A name of `list`, which the older tool matches anywhere inside an op's name."""
     patterns = [Pattern(text, inside=True)]
     if path := path_of(text):
-        # At level mix the name of a module's call opens everything inside it.
+        # At level mix the name of a module call selects everything inside it.
         patterns.append(Pattern(path))
     return patterns
 

@@ -1,4 +1,4 @@
-"""`PrecisionDebugger`, with the calls that the older tool's scripts make."""
+"""`PrecisionDebugger`, with the calls that scripts for the older tool make."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from probe.settings import Settings, SettingsError
 
 
 class PrecisionDebugger:
-    """The older tool's debugger. A script moves by changing its import to `from probe import PrecisionDebugger`.
+    """The older tool's debugger. To switch, a script changes its import to `from probe import PrecisionDebugger`.
 
-    There is one per process; each method can be called on the class as well, and does nothing before the first construction.
+    There is one per process; each method can also be called on the class, and does nothing before the first
+    construction.
     """
 
     _recording: ClassVar[SharedRecording | None] = None
@@ -31,10 +32,10 @@ class PrecisionDebugger:
         level: str | None = None,
         step: Iterable[int | str] | None = None,
     ) -> None:
-        """Read `config.json` (or the oldest form of it); an argument that is given wins over the file.
+        """Read `config.json` (or its oldest form); a given argument wins over the file.
 
-        Without a file: task statistics, level L1, folder `./dump_path`. Raises SettingsError, a ValueError of one line, for
-        every key or value that cannot be used.
+        Without a file: task statistics, level L1, folder `./dump_path`. Raises SettingsError, a one-line ValueError,
+        for every unusable key or value.
         """
         arguments = {"task": task, "dump_path": dump_path, "level": level, "step": _listed(step)}
         if config_path is None:
@@ -55,9 +56,10 @@ class PrecisionDebugger:
         rank_id: int | None = None,
         scheduled_tokens: object = None,
     ) -> None:
-        """Begin or continue to record. `model` is a Module or a list of them; levels L0 and mix need it.
+        """Begin or resume recording. `model` is a Module or a list of them; levels L0 and mix need it.
 
-        `rank_id` names this process where torch.distributed does not. Raises SettingsError for what cannot be done.
+        `rank_id` sets the rank of this process where torch.distributed does not. Raises SettingsError for unsupported
+        arguments.
         """
         if token_range is not None:
             raise SettingsError("start: token_range is not supported: single tokens are not distinguished; call start() and stop() "
@@ -68,34 +70,35 @@ class PrecisionDebugger:
         if recording is None:
             return
         if model is None and recording.settings.level in ("module", "mix"):
-            # Models that are called later are found all the same: that is more than the older tool could do.
+            # Models called later are still found, which is more than the older tool could do.
             say_once(f"start: no model given at level {recording.settings.level}; models are named in the order of their first calls")
         recording.start(model, rank_id)
 
     @classmethod
     def stop(cls) -> None:
-        """Pause. Twice is harmless."""
+        """Pause. Calling it twice is harmless."""
         recording = cls._ready("stop")
         if recording is not None:
             recording.stop()
 
     @classmethod
     def step(cls) -> None:
-        """End the iteration; the next one has the next number."""
+        """End the iteration; the next one gets the next number."""
         recording = cls._ready("step")
         if recording is not None:
             recording.step()
 
     @classmethod
     def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
-        """Record a tensor, number, text, list, tuple or dict, at every level, and with `save_backward` its gradient."""
+        """Record a tensor, number, text, list, tuple or dict, at every level, and with `save_backward` its
+        gradient."""
         recording = cls._ready("save")
         if recording is not None:
             recording.save(name, variable, save_backward)
 
     @classmethod
     def set_init_step(cls, step: int) -> None:
-        """Give the current iteration a number: that of the checkpoint from which a training goes on."""
+        """Set the number of the current iteration, for example that of the checkpoint a training resumes from."""
         if not isinstance(step, int) or isinstance(step, bool) or step < 0:
             raise SettingsError(f"set_init_step: {step!r} is not a step number")
         recording = cls._ready("set_init_step")
@@ -104,7 +107,8 @@ class PrecisionDebugger:
 
     @classmethod
     def module_dump(cls, module: Any, dump_name: str) -> None:
-        """Record this module and what runs inside it, until `module_dump_end`. The name in the record is the module's own path."""
+        """Record this module and everything inside it, until `module_dump_end`. The name in the record is the
+        module's own path."""
         recording = cls._ready("module_dump")
         if recording is None:
             return
@@ -124,18 +128,19 @@ class PrecisionDebugger:
 
     @classmethod
     def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
-        """Accepted and not needed: ops are intercepted in torch, so a function of the user's is recorded by what it calls."""
+        """Accepted but not needed: ops are intercepted in torch, so a user function is recorded through the ops it
+        calls."""
         prefix = api_prefix or getattr(module, "__name__", type(module).__name__)
         say_once(f"register_custom_api: {prefix}.{api} need not be registered: the torch functions and ops that it calls are "
                  "recorded anyway; 'save' records its own values")
 
     @classmethod
     def restore_custom_api(cls, module: Any, api: str) -> None:
-        """Accepted and not needed: `register_custom_api` replaces nothing."""
+        """Accepted but not needed: `register_custom_api` replaces nothing."""
 
     @staticmethod
     def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_enhanced: bool = False) -> None:
-        """As `probe.seed_all`, with the names that the older tool gave to its arguments."""
+        """Calls `probe.seed_all`, with the older tool's argument names."""
         seed_all(seed, deterministic=mode, rm_dropout=rm_dropout, is_enhanced=is_enhanced)
 
     @classmethod
@@ -154,7 +159,7 @@ class PrecisionDebugger:
 
     @property
     def settings(self) -> Settings:
-        """What is recorded."""
+        """Settings of the recording."""
         assert PrecisionDebugger._recording is not None, "made by the constructor"
         return PrecisionDebugger._recording.settings
 

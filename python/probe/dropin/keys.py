@@ -1,4 +1,4 @@
-"""Reading an object of the older tool's files key by key, so that no key is passed over."""
+"""Reads an object of the older tool's files key by key, so that no key is overlooked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Keys:
         self._place = place
 
     def only(self, known: Iterable[str]) -> None:
-        """Refuse each key that is not known, with the nearest that is."""
+        """Refuse each unknown key and suggest the nearest known one."""
         names = list(known)
         for key in self._values:
             if key not in names:
@@ -27,12 +27,13 @@ class Keys:
                 raise SettingsError(f"{self._source}: unknown key {self._place}{key!r}; {advice}")
 
     def get(self, key: str) -> Any:
-        """The value; None if it is absent or null, and if it is an empty text, list or object, which say nothing either."""
+        """Returns the value; None if it is absent, null, or an empty text, list or object, which say nothing
+        either."""
         value = self._values.get(key)
         return None if value in ("", [], {}) else value
 
     def has(self, key: str) -> bool:
-        """Whether the key is there at all."""
+        """Returns true if the key is present at all."""
         return key in self._values
 
     def inside(self, key: str) -> Keys:
@@ -54,16 +55,16 @@ class Keys:
         return value
 
     def flag(self, key: str) -> bool | None:
-        """True or false."""
+        """Returns a bool, or None if absent."""
         value = self.get(key)
         if value is not None and not isinstance(value, bool):
             raise self.error(key, "is neither true nor false")
         return value
 
     def name(self, key: str) -> str:
-        """Where a key stands, for a message."""
+        """Location of a key, for a message."""
         return f"{self._source}: {self._place}{key}"
 
     def error(self, key: str, what: str) -> SettingsError:
-        """What is wrong with the value of a key, in one line."""
+        """Returns a one-line error about the value of a key."""
         return SettingsError(f"{self.name(key)}: {self._values.get(key)!r} {what}")

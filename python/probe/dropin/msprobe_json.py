@@ -1,4 +1,4 @@
-"""The oldest form: the file that the environment variable `MSPROBE_PATH` names.
+"""The oldest form: the file named by the environment variable `MSPROBE_PATH`.
 
 ```json
 {"dump": {"common_dump_settings": {"dump_mode": "api", "dump_path": "./out", "dump_iter": "10|20"},
@@ -23,7 +23,7 @@ _DIRECTIONS = {"forward": ("forward",), "backward": ("backward", "gradients"), "
 
 
 def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any]) -> Settings:
-    """The settings that the content of such a file stands for. Raises SettingsError."""
+    """Converts the content of such a file to settings. Raises SettingsError."""
     top = Keys(values, source)
     top.only(("dump",))
     dump = top.inside("dump")
@@ -59,7 +59,8 @@ def _level(common: Keys, argument: Any) -> str:
 
 
 def _covering(level: str, entries: tuple[Pattern, ...]) -> str:
-    """The level at which every entry is recorded: the list may hold functions and modules, whatever the mode says."""
+    """Returns the level at which every entry is recorded: the list may hold functions and modules, whatever the
+    mode."""
     functions = any(is_op_name(entry.text) and not entry.text.startswith("Module.") for entry in entries)
     modules = any(not is_op_name(entry.text) for entry in entries)
     return "mix" if (level == "api" and modules) or (level == "module" and functions) else level

@@ -1,4 +1,4 @@
-"""`ApiProfiler`, the oldest form: configured by the file that `MSPROBE_PATH` names."""
+"""`ApiProfiler`, the oldest form: configured by the file named by `MSPROBE_PATH`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class ApiProfiler:
     _recording: SharedRecording | None = None
 
     def __init__(self, config_path: str | os.PathLike[str] | None = None) -> None:
-        """Read the file named by `MSPROBE_PATH`, or the one given. Raises SettingsError if there is none or it cannot be used."""
+        """Read the file named by `MSPROBE_PATH`, or the given one. Raises SettingsError if there is none or it is
+        unusable."""
         path = config_path or os.environ.get(VARIABLE)
         if not path:
             raise SettingsError(f"{VARIABLE} is not set: set it to the msprobe.json that says what to record")
@@ -32,11 +33,11 @@ class ApiProfiler:
 
     @property
     def settings(self) -> Settings:
-        """What is recorded."""
+        """Settings of the recording."""
         return self._shared().settings
 
     def start(self, model: Any = None) -> None:
-        """Begin or continue to record. Without a model, models are found when they are called."""
+        """Begin or resume recording. Without a model, models are found when they are called."""
         self._shared().start(model)
 
     def stop(self) -> None:
@@ -44,7 +45,7 @@ class ApiProfiler:
         self._shared().stop()
 
     def save(self) -> None:
-        """Write what was recorded and go on to the next iteration."""
+        """Write the recorded data and go on to the next iteration."""
         self._shared().step()
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The one recording that the older tool's classes share."""
+"""The single recording that the older tool's classes share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from probe.settings import Settings
 
 
 class SharedRecording:
-    """A session that is made when it is first needed, from settings that are already checked."""
+    """Creates a session when it is first needed, from settings that are already checked."""
 
     def __init__(self, settings: Settings) -> None:
         """Raises SettingsError if the folder holds a dump of another run, or anything else."""
@@ -22,7 +22,7 @@ class SharedRecording:
         self._warned: set[int] = set()
 
     def start(self, model: Any, rank: int | None = None) -> None:
-        """Begin or continue to record."""
+        """Begin or resume recording."""
         self._check_names(model)
         self._made(rank).start(model)
 
@@ -32,18 +32,18 @@ class SharedRecording:
             self._session.stop()
 
     def step(self) -> None:
-        """End an iteration. Counts also where nothing was started yet."""
+        """End an iteration. Counts even if nothing has started yet."""
         if self._session is None:
             self._first_step += 1
         else:
             self._session.step()
 
     def save(self, name: str, value: Any, gradient: bool) -> None:
-        """Record a value of the user's."""
+        """Record a user's value."""
         self._made(None).save(name, value, gradient=gradient)
 
     def set_step(self, number: int) -> None:
-        """Name the current iteration."""
+        """Set the number of the current iteration."""
         self._first_step = number
         if self._session is not None:
             self._session.set_step(number)
@@ -67,13 +67,13 @@ class SharedRecording:
         return self._session
 
     def _check_names(self, model: Any) -> None:
-        """Warn of listed names that neither torch nor the model has, once for each model."""
+        """Warn about listed names that neither torch nor the model has, once for each model."""
         if id(model) in self._warned:
             return
         self._warned.add(id(model))
         from probe import names
 
-        # A name that is no torch function can only be judged by a model.
+        # Only a model can tell whether a name that is no torch function exists.
         models = [] if model is None else list(model) if isinstance(model, (list, tuple)) else [model]
         warnings = names.check_apis(self.settings) + (names.check_modules(self.settings, models) if models else [])
         for warning in warnings:

@@ -1,4 +1,4 @@
-"""Nodes of the graph of gradients, and passes through it."""
+"""Nodes of the autograd graph, and passes through it."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 
 import torch
 
-#: The node that runs on this thread, or None.
+#: Returns the node running on this thread, or None.
 current_node: Callable[[], Any] = torch._C._current_autograd_node
 
-#: The number that the next node gets on this thread: they are made in this order.
+#: Returns the number that the next node on this thread gets: nodes are created in this order.
 next_sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
 
 def sequence_of(node: Any) -> int:
-    """The number of a node; beyond all others for those that were made without one."""
+    """Returns the number of a node; larger than all others for nodes created without one."""
     number: int = node._sequence_nr()
     return number
 
 
 def current_pass() -> int:
-    """What stands for the backward pass that runs on this thread; -1 without one."""
+    """Returns an identifier of the backward pass running on this thread; -1 without one."""
     number: int = torch._C._current_graph_task_id()
     return number
 
 
 def at_end_of_pass(act: Callable[[], None]) -> None:
-    """Calls `act` when the backward pass ends. Raises RuntimeError outside of one."""
+    """Calls `act` when the backward pass ends. Raises RuntimeError outside one."""
     torch.autograd.Variable._execution_engine.queue_callback(act)

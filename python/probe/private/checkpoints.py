@@ -1,4 +1,4 @@
-"""Code of activation checkpointing, by which a region is known among the frames."""
+"""Code objects of activation checkpointing, used to recognise a region among the frames."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import torch
 import torch.utils.checkpoint as checkpointing
 
-#: Numbers of checkpointed regions.
+#: Counter of checkpointed regions.
 _regions = itertools.count(1)
 
 
 def checkpoint_code() -> list[tuple[CodeType, bool]]:
-    """Code of the functions of activation checkpointing through which a region runs, and whether it runs again there."""
-    # In newer versions of torch, what is called passes on to another function.
+    """Code of the activation checkpointing functions through which a region runs, and whether each recomputes it."""
+    # In newer versions of torch, the called function forwards to another one.
     runs = getattr(checkpointing, "_checkpoint_impl", checkpointing.checkpoint)
     return [
         (inspect.unwrap(runs).__code__, False),
@@ -27,9 +27,9 @@ def checkpoint_code() -> list[tuple[CodeType, bool]]:
 
 
 def border_code() -> list[tuple[CodeType, bool]]:
-    """Code in which the region around it does not go on, and whether that is because it starts a backward pass.
+    """Code that the enclosing region does not extend into, and whether that is because it starts a backward pass.
 
-    What checkpointing does for itself differs between its two kinds, and is nothing of the program's.
+    Checkpointing's own work differs between its two kinds, and is not part of the program.
     """
     own = [
         getattr(checkpointing, name).__code__
@@ -48,16 +48,17 @@ def border_code() -> list[tuple[CodeType, bool]]:
 
 
 def _inner(owner: str, name: str) -> list[CodeType]:
-    """Code of a function that is made in the constructor of a class of checkpointing's."""
+    """Code of a function created in the constructor of a checkpointing class."""
     made = getattr(checkpointing, owner, None)
     constants = made.__init__.__code__.co_consts if made is not None else ()
     return [constant for constant in constants if isinstance(constant, CodeType) and constant.co_name == name]
 
 
 def region(frame: FrameType) -> int:
-    """Identity of the checkpointed region that a frame of `checkpoint_code` runs: the same in both passes."""
+    """Returns the identity of the checkpointed region that a frame of `checkpoint_code` runs: the same in both
+    passes."""
     values: dict[str, Any] = frame.f_locals
-    # The function that runs a region again without reentrance has a variable of each name.
+    # The non-reentrant function that recomputes a region has a variable of each name.
     if "frame" in values:
         return _identity(values["frame"])
     if "ctx" in values:
@@ -70,7 +71,7 @@ def region(frame: FrameType) -> int:
 
 
 def _identity(owner: Any) -> int:
-    """A number that no other region has: addresses are given again."""
+    """Returns a number that no other region has: addresses are reused."""
     number = getattr(owner, "_probe_region", None)
     if number is None:
         number = owner._probe_region = next(_regions)

@@ -1,4 +1,4 @@
-"""Ops of the dispatcher: their names, their schemas, and what is behind them."""
+"""Dispatcher ops: their names, their schemas, and what is behind them."""
 
 from __future__ import annotations
 
@@ -10,41 +10,44 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from probe.private import safe
 
-#: Functions of `torch.nn.functional` as they are below Python.
+#: Native versions of the functions of `torch.nn.functional`.
 FUNCTIONAL: Any = torch._C._nn
 
-#: Recurrent layers and the like.
+#: Native recurrent layers and similar functions.
 VF: Any = torch._VF if hasattr(torch._VF, "lstm") else torch
 
 
-#: What ops are below `torch.ops`: by name, and one overload of a name.
+#: Types of the ops below `torch.ops`: the packet of a name, and one overload of it.
 OPERATORS = (OpOverloadPacket, OpOverload)
 
 
 def all_names() -> list[str]:
-    """Every op that is registered: `aten::add.Tensor`."""
+    """Every registered op: `aten::add.Tensor`."""
     return list(torch._C._dispatch_get_all_op_names())
 
 
 def schema_of(func: Any) -> Any:
-    """Name and arguments of an op."""
+    """Returns name and arguments of an op."""
     return func._schema
 
 
 def schemas_of(func: Any) -> list[Any]:
-    """Those of an op as a program calls it, `torch.ops.mine.f` or one overload of it; none of any other function."""
+    """Returns the schemas of an op as a program calls it, `torch.ops.mine.f` or one overload of it; none for any
+    other function."""
     if isinstance(func, OpOverloadPacket):
         return [getattr(func, overload)._schema for overload in func.overloads()]
     return [func._schema] if isinstance(func, OpOverload) else []
 
 
-#: Batch norms that average update these, and most of their schemas do not say so; nor does torch count the write.
+#: Averaging batch norms update these, although most of their schemas do not say so and torch does not count the
+#: write.
 _RUNNING = frozenset({"running_mean", "running_var"})
 _AVERAGE = frozenset({"momentum", "exponential_average_factor"})
 
 
 def written(func: Any) -> list[tuple[int, str]]:
-    """Place and name of the arguments that an op writes to; of several overloads, that one of them does."""
+    """Returns position and name of the arguments that an op writes to; for several overloads, those that any of them
+    writes to."""
     found: dict[tuple[int, str], None] = {}
     for schema in schemas_of(func):
         averages = any(argument.name in _AVERAGE for argument in schema.arguments)
@@ -56,7 +59,8 @@ def written(func: Any) -> list[tuple[int, str]]:
 
 
 def behind(func: Any) -> Callable[..., Any]:
-    """What an op hands its arguments on to, where it does nothing but that, and quick ways may be taken."""
+    """Returns the callable that an op forwards its arguments to, if it does nothing else and quick ways are
+    enabled."""
     code = getattr(type(func).__call__, "__code__", None)
     if type(func) is OpOverload and code is not None and code.co_names == ("_op",) and not safe():
         return func._op
@@ -64,5 +68,5 @@ def behind(func: Any) -> Callable[..., Any]:
 
 
 def work_of(result: torch.ScriptObject) -> Any:
-    """The handle of a collective that is under way."""
+    """Returns the handle of a running collective."""
     return torch._C._distributed_c10d.Work.unbox(result)

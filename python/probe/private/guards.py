@@ -1,4 +1,4 @@
-"""Operations that nobody else sees: neither modes and transforms of the program's, nor the recorder."""
+"""Operations invisible to everyone else: to the program's modes and transforms, and to the recorder."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ without_functions = torch._C.DisableTorchFunction
 
 @contextlib.contextmanager
 def without_modes() -> Iterator[None]:
-    """No gradients, and no mode sees a function or an op."""
+    """Disables gradients, and hides functions and ops from all modes."""
     with torch.no_grad(), _disable_current_modes(), without_functions():
         yield
 
 
 @contextlib.contextmanager
 def without_dispatch() -> Iterator[None]:
-    """No gradients, and neither modes nor subclasses see an op."""
+    """Disables gradients, and hides ops from modes and subclasses."""
     with without_functions(), torch._C._DisableTorchDispatch(), torch.no_grad():
         yield
 
 
-#: Below modes, casts and autograd, which would be asked of every operation and view.
+#: Guards against modes, casts and autograd, which would otherwise be consulted for every operation and view.
 _BELOW = (torch._C._DisableTorchDispatch, torch._C._DisableAutocast, torch._C._AutoDispatchBelowAutograd)
 
 
 def _below() -> tuple[Callable[[], Any], ...]:
-    """Guards that do what those of [`_BELOW`] do: one that excludes all that they exclude, as torch says, where there is such a guard. To
-    enter three takes longer than to ask all the rest that is asked of a tensor."""
+    """Returns guards equivalent to [`_BELOW`]: a single one that excludes the same dispatch keys, according to torch,
+    if it exists. Entering three takes longer than all the other work per tensor."""
     one, excluded = getattr(torch._C, "_ExcludeDispatchKeyGuard", None), getattr(torch._C, "_dispatch_tls_local_exclude_set", None)
     if safe() or one is None or excluded is None:
         return _BELOW
@@ -50,20 +50,20 @@ def _below() -> tuple[Callable[[], Any], ...]:
 
 @functools.cache
 def _makes() -> tuple[Callable[[], Any], ...]:
-    # Looked for when first wanted: by then all is imported that has a say.
+    # Resolved on first use: by then everything relevant is imported.
     return (without_functions, *_below())
 
 
 class Undisturbed:
-    """Operations are the device's alone: no modes of the program's or the recorder's, no gradients, no casts.
+    """Runs operations on the device undisturbed: no modes of the program or the recorder, no gradients, no casts.
 
-    A class of its own: entered for every tensor, generators take longer than the operations.
+    A class, because it is entered for every tensor and a generator would take longer than the operations.
     """
 
     __slots__ = ("_guards", "_layers")
 
     def __enter__(self) -> None:
-        # Transforms that the program is in, such as `vmap`: the last one in is the first one out.
+        # Transforms that the program is in, such as `vmap`: last in, first out.
         self._layers = []
         while peek_interpreter_stack() is not None:
             self._layers.append(pop_dynamic_layer_stack())

@@ -1,4 +1,4 @@
-"""Hooks that torch calls around the step of every optimizer."""
+"""Hooks that torch calls around every optimizer step."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 
 
 def is_last(handle: Any) -> bool:
-    """Whether no hook is called after this one when a step ends."""
+    """Returns true if no hook is called after this one when a step ends."""
     return next(reversed(_global_optimizer_post_hooks), None) == handle.id

@@ -1,4 +1,4 @@
-"""The stacks of modes, and what goes around them."""
+"""The stacks of modes, and code that bypasses them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-#: Makes the gradient that a backward pass begins with: no call of the program's.
+#: Creates the gradient that a backward pass begins with: not a call of the program.
 SEED = torch.autograd._make_grads.__code__
 
 
 @functools.cache
 def without_overrides(func: Any) -> Any:
-    """The same code, which does not ask whether there is a mode: it would be handed back to the mode without end."""
+    """Returns the same code without its check for modes: otherwise it would be handed back to the mode forever."""
     names = {name: _never for name in func.__globals__ if name.startswith("has_torch_function")}
     copy = FunctionType(func.__code__, {**func.__globals__, **names}, func.__name__, func.__defaults__, func.__closure__)
     copy.__kwdefaults__ = func.__kwdefaults__
@@ -31,7 +31,7 @@ def _never(*args: Any) -> bool:
 
 
 def handles(kind: type) -> bool:
-    """Whether a class of tensors has a handler of its own."""
+    """Returns true if a tensor class has a handler of its own."""
     handler = getattr(kind, "__torch_function__", None)
     return getattr(handler, "__func__", handler) not in (
         torch.Tensor.__torch_function__.__func__,
@@ -40,17 +40,19 @@ def handles(kind: type) -> bool:
 
 
 def pushed() -> list[TorchFunctionMode | TorchDispatchMode]:
-    """Modes that are on this thread's stacks, whoever put them there: a thread of autograd's has those of the thread that called it."""
+    """Returns the modes on this thread's stacks, whoever pushed them: an autograd thread has those of the thread that
+    called it."""
     return [*overrides._get_current_function_mode_stack(), *_python_dispatch._get_current_dispatch_mode_stack()]
 
 
 def remove(mode: TorchFunctionMode | TorchDispatchMode) -> bool:
-    """Takes a mode off this thread's stack, also from below modes that were pushed after it. False if it is not there."""
+    """Removes a mode from this thread's stack, even from below modes pushed after it. Returns false if it is not
+    there."""
     return set_aside(mode) is not None
 
 
 def set_aside(mode: TorchFunctionMode | TorchDispatchMode) -> Callable[[], None] | None:
-    """As `remove`; what it returns puts the mode back where it was. None if it is not on the stack."""
+    """Like `remove`; the returned function puts the mode back where it was. None if it is not on the stack."""
     dispatch = isinstance(mode, TorchDispatchMode)
     module: Any = _python_dispatch if dispatch else overrides
     stack = _python_dispatch._get_current_dispatch_mode_stack() if dispatch else overrides._get_current_function_mode_stack()
@@ -72,10 +74,10 @@ def set_aside(mode: TorchFunctionMode | TorchDispatchMode) -> Callable[[], None]
 
 
 def settle_flags() -> None:
-    """Mends what torch remembers of whether there are modes.
+    """Repairs torch's flags that say whether modes are active.
 
-    Each mode restores at its end what it found at its beginning. Taken out from below others, it leaves them with a
-    memory of itself: torch would believe in a mode for ever after, and compile nothing any more.
+    Each mode restores on exit the flags it found on entry. A mode removed from below others leaves them with flags
+    that include it: torch would believe in a mode forever, and compile nothing any more.
     """
     within, within_users = False, False
     for mode in _python_dispatch._get_current_dispatch_mode_stack():

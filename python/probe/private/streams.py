@@ -1,5 +1,5 @@
-"""The current queue of a device, known by the numbers that torch keeps of it: its public function makes an object at every call, which takes
-the host longer than a launch."""
+"""The current stream of a device, identified by the numbers that torch keeps: the public function creates an object
+at every call, which takes the host longer than a launch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import torch
 
 from probe.private import safe
 
-#: What tells streams from one another: the stream's number, the device's, and that of the device's kind.
+#: Identifies a stream: the numbers of the stream, the device and the kind of device.
 Numbers = tuple[int, int, int]
 Ask = Optional[Callable[[int], Numbers]]
 
 
 def _function(kind: str, name: str) -> Any:
-    """Torch's own function of this name for devices of this kind; None where there is none or it is not to be used."""
+    """Returns torch's own function of this name for devices of this kind; None if there is none or it must not be
+    used."""
     if safe():
         return None
     if kind == "cuda":
@@ -28,20 +29,21 @@ def _function(kind: str, name: str) -> Any:
 
 
 def capturing(kind: str, module: Any) -> Callable[[], bool]:
-    """What says whether operations of devices of this kind are being recorded into a graph; `module` is `torch.cuda` or the like."""
+    """Returns a function that tells whether operations on devices of this kind are being captured into a graph;
+    `module` is `torch.cuda` or the like."""
     asked = _function(kind, "isCurrentStreamCapturing") or getattr(module, "is_current_stream_capturing", None)
     return asked or (lambda: False)
 
 
 class Streams:
-    """Objects of streams as the public function made them, each once."""
+    """Stream objects as returned by the public function, each created once."""
 
     def __init__(self) -> None:
         self._asked: dict[str, Ask] = {}
         self._known: dict[Numbers, Any] = {}
 
     def current(self, device: torch.device, module: Any) -> Any:
-        """The stream that operations on `device` go to now; `module` is `torch.cuda` or the like."""
+        """Returns the stream that operations on `device` currently go to; `module` is `torch.cuda` or the like."""
         kind, index = device.type, device.index
         if kind not in self._asked:
             self._asked[kind] = _function(kind, "getCurrentStream")
@@ -52,7 +54,7 @@ class Streams:
         found = self._known.get(numbers)
         if found is None:
             found = module.current_stream(device)
-            # Each is held against its object once, before it is trusted.
+            # Each is checked against its object once before it is trusted.
             if numbers == (found.stream_id, found.device_index, found.device_type):
                 self._known[numbers] = found
             else:

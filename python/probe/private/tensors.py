@@ -1,4 +1,4 @@
-"""Tensors that are not plain strided memory: what they are made of, or what can be said of them without reading them."""
+"""Tensors that are not plain strided memory: their components, or facts about them that need no read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 
 from probe.private.guards import without_dispatch
 
-#: What is known of a tensor: `parts` (suffix of the slot -> plain tensor), or `dtype`, `shape` and `device` where there
-#: is nothing to be read; `note` says what it is, `placement` how it is spread over ranks.
+#: Facts about a tensor: `parts` (suffix of the slot -> plain tensor), or `dtype`, `shape` and `device` if there is
+#: nothing to read; `note` says what it is, `placement` how it is spread over ranks.
 Description = dict[str, Any]
 
 
 def parts(tensor: torch.Tensor) -> Description:
-    """Describes `tensor`. Runs no op that is recorded and changes nothing."""
+    """Describes `tensor`. Runs no recorded op and changes nothing."""
     with without_dispatch():
         return _describe(tensor)
 
@@ -48,7 +48,7 @@ def _describe(tensor: torch.Tensor) -> Description:
         return {"parts": {"": tensor.int_repr()}, "note": _quantisation(tensor)}
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         if tensor.is_conj() or tensor.is_neg():
-            # The bits in memory are the other sign: a copy has the values.
+            # The bits in memory have the other sign; a copy has the values.
             return {"parts": {"": tensor.resolve_conj().resolve_neg()}}
         return _facts(tensor, f"{tensor.layout}")
     if hasattr(kind, "__tensor_flatten__"):
@@ -58,15 +58,15 @@ def _describe(tensor: torch.Tensor) -> Description:
 
 
 def memory_of(value: Any) -> Any:
-    """What is written to where an op writes to `value`, a tensor or a list of some: torch counts no write to the local part of a
-    distributed tensor."""
+    """Returns the memory that is written when an op writes to `value`, a tensor or a list of them: torch does not
+    count writes to the local part of a distributed tensor."""
     if isinstance(value, (list, tuple)):
         return [memory_of(item) for item in value]
     return getattr(value, "_local_tensor", value) if type(value).__name__ == "DTensor" else value
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory without the class."""
+    """Returns the same memory without the subclass."""
     return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)
 
 

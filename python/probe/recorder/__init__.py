@@ -1,22 +1,23 @@
-"""Records what operators read and write.
+"""Records the inputs and outputs of operators.
 
-    _session   when: steps, start and stop, the end of the process
+    _session   when to record: steps, start and stop, the end of the process
     modes      torch's interception points: functions as the user calls them, ops of the dispatcher
-    modules    calls of modules, and the scope that other ops stand in
-    updates    steps of optimizers: what they were given, and what they made of it
-    gradients  what flows backward: gradients of an op's own inputs and outputs, and of parameters
+    modules    module calls, and the scope that other ops are in
+    updates    optimizer steps: their inputs and their results
+    gradients  backward values: gradients of an op's own inputs and outputs, and of parameters
     ending     how a program ends inside a step
-    naming     what things are called
-    frames     where in the program they are called
-    collectives  what ranks do together
-    device     numbers of tensors that are not in host memory
+    naming     names of ops and values
+    frames     call sites in the program
+    collectives  collective operations of the ranks
+    device     statistics of tensors outside host memory
 
-What of torch is private stands in `probe.private`. What was intercepted goes to `probe._core.Recorder`, which measures and writes it.
+Everything that relies on torch's private parts is in `probe.private`. Intercepted values go to
+`probe._core.Recorder`, which measures and writes them.
 """
 
 import torch
 
-# Tried with 2.5, 2.7 and 2.15. With 2.1 modes stay behind after some programs.
+# Tried with 2.5, 2.7 and 2.15. With 2.1, modes stay behind after some programs.
 if torch.__version__ < (2, 5):  # type: ignore[operator]
     raise ImportError(f"torch {torch.__version__} cannot be recorded: 2.5 or later is needed")
 

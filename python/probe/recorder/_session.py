@@ -1,4 +1,4 @@
-"""When something is recorded: steps, start and stop, and the end of the process."""
+"""Decides when to record: steps, start and stop, and the end of the process."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ from probe.settings import Settings, SettingsError
 _Mode = ApiMode | OpMode | CollectiveMode
 _Models = torch.nn.Module | Iterable[torch.nn.Module] | None
 
-#: Tests and benchmarks set it: tensors in host memory are then measured as those on a device are.
+#: Set by tests and benchmarks: tensors in host memory are then measured like those on a device.
 _AS_ON_DEVICE = False
 
-#: More bytes than any step writes: no budget.
+#: More bytes than any step writes, meaning no budget.
 _NO_BUDGET = 2**63 - 1
 
 
 def _quietly(method: Callable[..., None]) -> Callable[..., None]:
-    """A method that ends the recording instead of raising: training goes on whatever happens in it."""
+    """Wraps a method to end the recording instead of raising, so that training goes on whatever happens."""
 
     @functools.wraps(method)
     def guarded(self: Session, *args: Any, **kwargs: Any) -> None:
@@ -85,15 +85,15 @@ class Session:
         self._gradients: Gradients | None = None
         self._models: list[_Models] = []
         self._local = threading.local()
-        #: What says where iterations end, if that is not the program alone.
+        #: Decides where iterations end, unless only the program does.
         self.iterations: Iterations | None = None
-        #: Whether that was begun here.
+        #: True if the counting was started here.
         self._counts = False
         #: Steps that have begun, in order.
         self._begun: list[int] = []
-        #: Step of an optimizer that is under way: its frame, name and record.
+        #: Optimizer step under way: its frame, name and record.
         self._updating: tuple[types.FrameType, str, Update | None] | None = None
-        #: Calls of modules before the current step.
+        #: Module calls before the current step.
         self._outermost = 0
         self._selection = Selection(settings)
         self._scope_handle: optimizers.Handle | None = None
@@ -105,7 +105,7 @@ class Session:
         self._perturbation = Perturbation(settings.perturb) if settings.perturb is not None else None
         #: Number of pauses so far.
         self._period = 0
-        #: Modes that are on, on any thread.
+        #: Active modes on any thread.
         self._modes: weakref.WeakSet[_Mode] = weakref.WeakSet()
         _sessions.add(self)
         atexit.register(self.close)
@@ -116,12 +116,13 @@ class Session:
 
     @property
     def recorded(self) -> bool:
-        """Whether anything was recorded so far."""
+        """True if anything was recorded so far."""
         return self._core is not None
 
     @_quietly
     def start(self, model: _Models = None) -> None:
-        """Begins or goes on recording, if the current step is selected. `model` gives modules the paths the user knows."""
+        """Begins or resumes recording, if the current step is selected. `model` gives modules the paths the user
+        knows."""
         if model is not None and not any(known is model for known in self._models):
             self._models.append(model)
             if self._modules is not None:
@@ -151,7 +152,8 @@ class Session:
 
     @_quietly
     def recount(self, number: int) -> None:
-        """Takes back iteration `number` and those after it, which were counted wrongly: the next one has this number."""
+        """Takes back iteration `number` and later ones, which were miscounted: the next iteration gets this
+        number."""
         self._pause()
         self._finish_step()
         if self._core is not None:
@@ -163,7 +165,7 @@ class Session:
 
     @_quietly
     def set_step(self, number: int) -> None:
-        """Says which iteration it is, for a run that goes on from a checkpoint."""
+        """Sets the number of the current iteration, for a run that resumes from a checkpoint."""
         self._pause()
         self._finish_step()
         self.step_number = number
@@ -172,7 +174,7 @@ class Session:
 
     @_quietly
     def save(self, name: str, value: Any, gradient: bool = True) -> None:
-        """Records a value under a name of the user's, and the gradients of the tensors in it."""
+        """Records a value under a user's name, and the gradients of the tensors in it."""
         if not (self._running and self._in_step) or self._core is None:
             return
         core = self._core
@@ -205,7 +207,8 @@ class Session:
             value.register_hook(arrived)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Ends the recording. Idempotent; done at the end of the process as well. `error` is what the program leaves it with."""
+        """Ends the recording. Idempotent; also called at process exit. `error` is the exception with which the
+        program leaves it."""
         if self._over or os.getpid() != self._process:
             return
         try:
@@ -217,7 +220,7 @@ class Session:
                 notes = [f"{count} calls could not be recorded in full; the first: {first}"] if count else []
                 for note in notes:
                     say_once(note)
-                # Said when they were found.
+                # Already reported when they were found.
                 self._core.close(notes + self._device.missing())
                 self._report()
             if not self._over:
@@ -230,7 +233,7 @@ class Session:
 
     @_quietly
     def count(self, step_on: str) -> None:
-        """Has iterations end where `step_on` says, until the program says itself where they do."""
+        """Ends iterations as `step_on` says, until the program itself marks them."""
         first = self.step_number
 
         def recount(guessed: int) -> None:
@@ -247,7 +250,7 @@ class Session:
         current.count_by(iterations.step)
 
     def forsake(self) -> None:
-        """In a forked process: takes everything out of torch without touching what is recorded."""
+        """Runs in a forked process: removes everything from torch without touching the recorded data."""
         ended, self._over = self._over, True
         if ended:
             return
@@ -268,7 +271,7 @@ class Session:
         if self._core is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._core))
 
-    # What follows may raise; callers see to it.
+    # The following may raise; callers handle that.
 
     def _resume(self) -> None:
         if not self._selected or self.step_number not in self.settings.steps:
@@ -389,7 +392,7 @@ class Session:
                 self._learn(model)
 
     def _learn(self, model: torch.nn.Module | Iterable[torch.nn.Module]) -> None:
-        """Takes a model's paths, and says which listed names it does not have."""
+        """Adds a model's paths, and warns about listed names that it does not have."""
         if self._modules is not None:
             self._modules.add(model)
             self._selection.learn(self._modules.paths)
@@ -398,11 +401,11 @@ class Session:
             warn(warning)
 
     def _push_modes(self) -> bool:
-        """Intercepts ops on this thread. False when that is done already."""
+        """Intercepts ops on this thread. Returns false if that is already done."""
         present: list[_Mode] = getattr(self._local, "modes", None) or []
         if self._core is None or any(mode.on for mode in present):
             return False
-        # What is computed again in a backward pass of a device runs on a thread of autograd's, which has taken the modes over.
+        # Recomputation in a device's backward pass runs on an autograd thread, which has inherited the modes.
         if any(mode.on for mode in self._modes.intersection(pushed())):
             return False
         # Left by a stop on another thread.
@@ -424,14 +427,14 @@ class Session:
 
     def _pop_modes(self) -> None:
         modes, self._local.modes = getattr(self._local, "modes", None), None
-        # Torch puts a mode back when a handler of it ends. One that was taken out inside a handler is taken out again later.
+        # Torch restores a mode when its handler ends, so one removed inside a handler is removed again later.
         lingering: list[_Mode] = [*getattr(self._local, "lingering", ()), *(modes or ())]
         for mode in reversed(lingering):
             remove(mode)
         self._local.lingering = lingering[-4:]
 
     def _switch_off(self) -> None:
-        """Ends interception on every thread; those that are not this one's pass ops through from now on."""
+        """Ends interception on every thread; modes on other threads pass ops through from now on."""
         self._pop_modes()
         for mode in list(self._modes):
             mode.on = False
@@ -439,7 +442,7 @@ class Session:
         settle_flags()
 
     def _silence(self) -> Callable[[], None] | None:
-        """Stops recording on this thread until what this returns is called. None if it is not being recorded."""
+        """Stops recording on this thread until the returned function is called. None if it is not being recorded."""
         modes: list[_Mode] = [mode for mode in getattr(self._local, "modes", None) or [] if mode.on]
         watch = self._modules.silence() if self._modules is not None else None
         if watch is None:
@@ -452,7 +455,7 @@ class Session:
 
         def resume() -> None:
             watch()
-            # A step that ended meanwhile has begun anew, with its own modes, or has ended the recording.
+            # A step that ended meanwhile has restarted with its own modes, or has ended the recording.
             if self._period == period:
                 for back in reversed(set_back):
                     back()
@@ -464,13 +467,13 @@ class Session:
             return
         try:
             if self._updating is not None and self._updating[0] is frame:
-                # After another call of its closure.
+                # Follows another call of its closure.
                 self._modules.enter_scope(*self._updating[1:], frame)
                 return
             name = f"Optimizer.{type(optimizer).__name__}.step"
             name = f"{name}.{self._core.number(name)}"
             update = None
-            # What does not belong to a pass belongs to the parameters.
+            # Whatever is not part of a pass belongs to the parameters.
             if self.settings.level != "save" and "gradients" in self.settings.phases:
                 update = open_update(self._core, name, optimizer, self._modules.parameters())
             self._updating = frame, name, update
@@ -511,11 +514,11 @@ class Session:
             self._scope_handle = None
 
     def tally(self) -> tuple[int, tuple[int, int, str | None], float]:
-        """How much was recorded: see `Capture.tally`."""
+        """Returns how much was recorded: see `Capture.tally`."""
         return self._core.tally() if self._core is not None else (0, (0, 0, None), 0.0)
 
     def _tell(self) -> None:
-        """Says what was recorded, or why nothing was."""
+        """Reports what was recorded, or why nothing was."""
         speaker = self.settings.ranks.next_from(0)
         if self._rank != (speaker if speaker is not None and speaker < self._world else 0):
             return
@@ -557,7 +560,8 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    """A forked process records nothing: it takes everything out of torch, and the files stay its parent's."""
+    """Runs in a forked process, which records nothing: removes everything from torch and leaves the files to the
+    parent."""
     for session in list(_sessions):
         session.forsake()
 
@@ -567,7 +571,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Wants:
-    """Whether an op is one that the user listed. Opens and closes the range of `scope` on the way."""
+    """Decides whether the user listed an op. Opens and closes the range of `scope` on the way."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
@@ -580,7 +584,7 @@ class _Wants:
 
 
 class _Stores:
-    """Whether the data of an op is stored although the task does not ask for it."""
+    """Decides whether an op's data is stored although the task does not ask for it."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
@@ -590,7 +594,8 @@ class _Stores:
 
 
 def _run_identity() -> str:
-    """What the command above calls this run, so that its ranks know one another; empty without one."""
+    """Returns the command's identifier of this run, by which its ranks recognise one another; empty without a
+    command."""
     try:
         order = Order.from_environment()
     except SettingsError:
@@ -599,7 +604,7 @@ def _run_identity() -> str:
 
 
 def _remarks(settings: Settings) -> list[str]:
-    """What a reader of the dump must know before anything else."""
+    """Remarks that a reader of the dump must see before anything else."""
     if settings.perturb is None:
         return []
     return [
@@ -617,10 +622,10 @@ def _phase(name: str) -> str:
 
 
 class Capture(AbstractContextManager["Capture"]):
-    """Records the ops of chosen iterations.
+    """Records the ops of selected iterations.
 
-    `start`, `step` and `stop` say where iterations begin and end; as a context manager, an iteration ends with the step
-    of the optimizer unless `step` is called.
+    `start`, `step` and `stop` mark where iterations begin and end; as a context manager, an iteration ends with the
+    optimizer step unless `step` is called.
     """
 
     def __init__(
@@ -629,7 +634,7 @@ class Capture(AbstractContextManager["Capture"]):
         model: _Models = None,
         **settings: Any,
     ) -> None:
-        """`settings` are the keys of `probe.toml`. Raises `SettingsError` for a key or value that does not exist, and for a
+        """`settings` are the keys of `probe.toml`. Raises `SettingsError` for an unknown key or value, and for a
         folder that holds a dump or anything else."""
         self._model = model
         checked = Settings.from_arguments(output=os.fspath(output), **settings)
@@ -637,7 +642,7 @@ class Capture(AbstractContextManager["Capture"]):
         self._session = Session(checked)
 
     def start(self, model: _Models = None) -> None:
-        """Begins or goes on recording."""
+        """Begins or resumes recording."""
         step_on = self._session.settings.step_on
         if step_on is not None and self._session.iterations is None:
             self._session.count(step_on)
@@ -660,12 +665,12 @@ class Capture(AbstractContextManager["Capture"]):
         self._session.save(name, value, gradient)
 
     def close(self) -> None:
-        """Ends the recording; the dump is complete then."""
+        """Ends the recording and completes the dump."""
         self._session.close()
 
     def tally(self) -> tuple[int, tuple[int, int, str | None], float]:
-        """Ops recorded so far; tensors among their values, how many of those could not be measured, and the first of these with
-        the reason; seconds of measuring and writing."""
+        """Returns the ops recorded so far; the tensors among their values, how many could not be measured, and the
+        first of these with the reason; and the seconds spent measuring and writing."""
         return self._session.tally()
 
     def __enter__(self) -> Capture:
@@ -682,7 +687,7 @@ class Capture(AbstractContextManager["Capture"]):
 def capture(output: str | os.PathLike[str] = "probe_dump", model: _Models = None, **settings: Any) -> Capture:
     """Records what runs in the `with` block: `with probe.capture("gpu_dump", model=model, steps=[10, 20]): …`.
 
-    `settings` are the keys of `probe.toml`: `steps`, `level`, `task` and so on. Raises `SettingsError` for one that does
-    not exist, and for a folder that already holds a dump, unless `overwrite` is set.
+    `settings` are the keys of `probe.toml`: `steps`, `level`, `task` and so on. Raises `SettingsError` for an unknown
+    one, and for a folder that already holds a dump, unless `overwrite` is set.
     """
     return Capture(output, model, **settings)

@@ -1,4 +1,4 @@
-"""Collectives of torch.distributed: what they are called, and when their results are there."""
+"""Collectives of torch.distributed: their names, and when their results are ready."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from probe.private import autograd, dispatcher
 if TYPE_CHECKING:
     from probe._core import Recorder
 
-#: Op of the dispatcher -> function that the program calls. All ranks call these in one order, so that each may be waited
-#: for at once; sends and receives may not.
+#: Dispatcher op -> function that the program calls. All ranks call these in the same order, so each may be waited for
+#: at once; sends and receives may not.
 _FUNCTIONS = {
     "allreduce_": "all_reduce",
     "broadcast_": "broadcast",
@@ -30,7 +30,7 @@ _FUNCTIONS = {
 
 
 def collectives() -> dict[Any, str]:
-    """Collectives of the dispatcher, and the names of their functions."""
+    """Returns the dispatcher's collectives, and the names of their functions."""
     if not torch.distributed.is_available():
         return {}
     found = {}
@@ -42,30 +42,30 @@ def collectives() -> dict[Any, str]:
 
 
 def wait(result: Any) -> None:
-    """Waits until a collective has written its results: they are measured next. Waiting twice is harmless."""
+    """Waits until a collective has written its results, which are measured next. Waiting twice is harmless."""
     work = result[-1] if isinstance(result, (tuple, list)) and result else result
     try:
         if isinstance(work, torch.ScriptObject):
             work = dispatcher.work_of(work)
         work.wait()
     except Exception:  # noqa: BLE001
-        # A failure of the collective comes up where the program waits for it.
+        # A failure of the collective surfaces where the program waits for it.
         pass
 
 
 class CollectiveMode(TorchDispatchMode):
-    """Collectives that the program calls, at the levels where other ops of the dispatcher are not recorded.
+    """Records collectives that the program calls, at the levels where other dispatcher ops are not recorded.
 
-    They are no functions that torch lets be intercepted. Those that a backward pass starts are left to level `op`.
+    Torch does not let them be intercepted as functions. Those that a backward pass starts are left to level `op`.
     """
 
     def __init__(self, core: Recorder) -> None:
         super().__init__()
-        #: As in `modes.OpMode`.
+        #: See `modes.OpMode`.
         self.on = True
         self._core = core
         self._names = {op: f"Distributed.{name}" for op, name in collectives().items()}
-        #: Place and name of the arguments that an op writes to, of those that were met.
+        #: Position and name of the arguments that an op writes to, for ops met so far.
         self._written: dict[Any, list[tuple[int, str]]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -105,7 +105,8 @@ class CollectiveMode(TorchDispatchMode):
 
 
 def _tensors(args: Any) -> tuple[Any, ...]:
-    """The tensors of a collective as its function takes them: a device has one, where the op takes a list."""
+    """Returns the tensors of a collective as its function takes them: each device has one, where the op takes a
+    list."""
     found = []
     for value in args:
         while isinstance(value, (list, tuple)) and len(value) == 1:

@@ -1,10 +1,10 @@
-"""Functions that `torch.compile` has compiled: what enters and leaves each of them.
+"""Functions compiled by `torch.compile`: the inputs and outputs of each.
 
-There are no ops to see inside compiled code, and to run it op by op instead would change its numbers. So a call of a
-compiled function is one record. With the backend `eager` nothing is fused: there every op is recorded as elsewhere.
+Compiled code has no visible ops, and running it op by op instead would change its numbers. So a call of a compiled
+function is one record. With the backend `eager` nothing is fused: there every op is recorded as usual.
 
-While steps are recorded, the function of torch's that each call of a compiled function asks for its backend is replaced.
-It says when a call begins; a profile function, which is there for this one call, says what it returned.
+While steps are recorded, torch's function that each call of a compiled function asks for its backend is replaced. It
+signals the beginning of a call; a profile function installed for this one call reports the return value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from probe.recorder.gradients import Gradients
     from probe.recorder.modules import Modules
 
-#: Goes on with the recording.
+#: Resumes recording.
 _Resume = Callable[[], None]
 
 
@@ -39,7 +39,8 @@ class CompiledRegions:
         gradients: Gradients | None,
         silence: Callable[[], _Resume | None],
     ) -> None:
-        """`silence` stops all recording on this thread until what it returns is called; None where nothing is recorded."""
+        """`silence` stops all recording on this thread until the returned function is called; None if nothing is
+        being recorded."""
         self._core, self._modules, self._gradients, self._silence = core, modules, gradients, silence
         self._place: Any = None
         self._ask: Callable[[Any], Any] | None = None
@@ -57,13 +58,13 @@ class CompiledRegions:
         compiling.replace_asked(place, self._begin)
 
     def detach(self) -> None:
-        """Stops watching; a call that is under way is recorded to its end."""
+        """Stops watching; a call under way is recorded to its end."""
         if self._ask is not None and compiling.asked(self._place) == self._begin:
             compiling.replace_asked(self._place, self._ask)
             self._ask = None
 
     def _begin(self, callback: Any) -> Any:
-        """Called by torch at the start of a call, in place of what it asks otherwise."""
+        """Called by torch at the start of a call, in place of the function it normally asks."""
         ask = self._ask or compiling.asked(self._place)
         found = ask(callback)
         if callback in (None, False) or found is None:
@@ -72,7 +73,7 @@ class CompiledRegions:
             frame = sys._getframe(1)
             values = frame.f_locals
             if not {"fn", "args", "kwargs"} <= values.keys():
-                # A context manager that compiles what runs in it: no call has a beginning here.
+                # A context manager that compiles what runs in it: no call begins here.
                 return found
             if compiling.backend_of(callback) == "eager":
                 return None
@@ -100,12 +101,12 @@ class CompiledRegions:
             raise
         profile = sys.getprofile()
 
-        # It is called inside of what torch compiles, and would be compiled itself.
+        # It is called inside code that torch compiles, and would itself be compiled.
         def left(at: FrameType, event: str, value: Any) -> None:
             if event != "return" or at is not frame:
                 return
             sys.setprofile(profile)
-            # What a profile function raises would be raised in the program.
+            # An exception in a profile function would be raised in the program.
             try:
                 resume()
                 if call is not None:

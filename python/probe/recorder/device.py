@@ -1,19 +1,19 @@
-"""Numbers of tensors that are not in host memory, computed where they are.
+"""Statistics of tensors outside host memory, computed where the tensors are.
 
-`observe` puts the work for the tensors of a call in the device's queue and comes back at once: nothing in it waits for the device, and no
-shape in it depends on data. `copy` does so for small tensors, whose elements are measured on the host. `fetch` brings the numbers and
-elements of many tensors to the host in one copy.
+`observe` enqueues the work for a call's tensors on the device and returns at once: nothing in it waits for the
+device, and no shape in it depends on data. `copy` does so for small tensors, whose elements are measured on the host.
+`fetch` brings the statistics and elements of many tensors to the host in one copy.
 
-One implementation for all devices, of tensor operations, as few as can be:
+One implementation for all devices, made of as few tensor operations as possible:
 
     device_chunks   a tensor in row-major order, a bounded piece at a time
-    device_sums     what is computed of a piece
+    device_sums     what is computed for a piece
     device_classes  zeros, NaN, infinities, sentinels and extremes
     device_sketch   signs and lanes of the sketch
     device_groups   small tensors of one size, measured together
-    device_cuda     all of it by one launch, on CUDA devices; the core makes it
+    device_cuda     all of it in one launch, on CUDA devices; the core builds it
     device_rows     many results in one copy to the host
-    device_streams  what one queue computes and another reads
+    device_streams  ordering between queues that compute and queues that read
 """
 
 from __future__ import annotations
@@ -36,52 +36,52 @@ from probe.recorder.device_sums import Part, Sums
 
 T = TypeVar("T")
 
-#: Bytes of all copies that are put together on the device before they are fetched; larger ones come alone.
+#: Bytes up to which copies are joined on the device before they are fetched; larger ones are fetched alone.
 _TOGETHER = 1 << 20
 
 
 class Token:
-    """Stands for the numbers of one tensor until they are fetched."""
+    """Placeholder for the statistics of one tensor until they are fetched."""
 
     __slots__ = ("device", "dtype", "group", "kind", "parts", "place", "stream")
 
-    #: Bytes that wait on the device, beside the numbers and what groups are bounded to.
+    #: Bytes waiting on the device, besides the statistics and what groups are limited to.
     held = 0
 
     def __init__(self, kind: Kind, tensor: torch.Tensor, stream: Any, group: Optional[Group] = None, place: int = 0) -> None:
         self.kind = kind
         self.dtype = tensor.dtype
         self.device = tensor.device
-        #: Queue of the device in which the numbers are computed.
+        #: Device queue in which the statistics are computed.
         self.stream = stream
         self.parts: list[Part] = []
-        #: The tensors that it is measured with, and which of them it is; without parts then.
+        #: Group of tensors that it is measured with, and its place in the group; it then has no parts.
         self.group = group
         self.place = place
 
 
 class Copy:
-    """Stands for the elements of one tensor until they are fetched."""
+    """Placeholder for the elements of one tensor until they are fetched."""
 
     __slots__ = ("bytes", "device", "held", "stream")
 
     def __init__(self, tensor: torch.Tensor, device: torch.device, stream: Any) -> None:
-        #: In row-major order: on the device, or in host memory where the device had no room.
+        #: In row-major order: on the device, or in host memory if the device had no room.
         self.bytes = tensor
         self.device = device
         self.held = tensor.numel()
-        #: Queue of the device in which they are copied.
+        #: Device queue in which they are copied.
         self.stream = stream
 
 
 class Device:
     """Computes statistics and sketches with tensor operations, and fetches many of them at once.
 
-    Where a device lacks an operation that this needs, tensors are copied to the host, which measures them: `host_bytes` of
-    them a step at most. Those beyond have statistics without a sketch, if that works.
+    If a device lacks a required operation, tensors are copied to the host, which measures them: at most `host_bytes`
+    per step. Those beyond get statistics without a sketch, if that works.
     """
 
-    #: The kernel that tests use for tensors in host memory.
+    #: Kernel that tests use for tensors in host memory.
     host_kernel: Optional[Callable[[bool], Any]] = None
 
     def __init__(self, sketch: bool, host_bytes: int = 0, fused: bool = False) -> None:
@@ -91,14 +91,14 @@ class Device:
         self._statistics = Sums(False)
         self._groups = Groups(self._sums)
         self._host_bytes = host_bytes
-        #: Bytes copied in this step because something is missing.
+        #: Bytes copied in this step because an operation is missing.
         self._copied = 0
-        #: What is missing, by the kind of device and type of tensor.
+        #: Reason why an operation is missing, by kind of device and dtype.
         self._missing: dict[tuple[str, torch.dtype], str] = {}
 
     @staticmethod
     def present() -> dict[str, Any]:
-        """Kind, name and number of the devices that this process computes on."""
+        """Returns kind, name and number of the devices that this process computes on."""
         npu = getattr(torch, "npu", None)
         if npu is not None and npu.is_available():
             return {"kind": "npu", "name": str(npu.get_device_name(0)), "count": npu.device_count()}
@@ -107,7 +107,8 @@ class Device:
         return {"kind": "cpu", "name": "", "count": 1}
 
     def kernel(self, device: str) -> Any:
-        """The kernel (`probe._core.Kernel`) that measures tensors of the device of this name; None where there is none, which is said."""
+        """Returns the kernel (`probe._core.Kernel`) that measures tensors on the named device; None if there is none,
+        which is reported."""
         if not self._fused:
             return None
         if device == "cpu" and self.host_kernel is not None:
@@ -127,32 +128,34 @@ class Device:
 
     @staticmethod
     def without_kernel(reason: str) -> None:
-        """Says that the kernel cannot be used, or not any more, and why."""
+        """Reports that the kernel cannot be used, or no longer, and why."""
         say_once(f"fused: the kernel cannot be used, so torch's operations measure: {reason}")
 
     def begin_step(self) -> None:
-        """Bytes that are copied for want of operations are counted anew."""
+        """Resets the count of bytes copied because operations are missing."""
         self._copied = 0
         self._groups.restart()
 
     def missing(self) -> list[str]:
-        """What devices lacked so far: a line for each kind of device and type of tensor."""
+        """Returns what devices lacked so far: a line for each kind of device and dtype."""
         return [f"{kind} cannot measure {_name(dtype)}, so the host did: {why}" for (kind, dtype), why in self._missing.items()]
 
     def measure(self, tensor: torch.Tensor) -> Token | None:
-        """As `observe`, by the device and alone, or not at all: raises RuntimeError where it lacks something."""
+        """Like `observe`, but on the device and alone, or not at all: raises RuntimeError if the device lacks
+        something."""
         kind = kind_of(tensor.dtype)
         with Undisturbed():
             return None if kind is None else self._measured(self._sums, kind, tensor, current_stream(tensor.device))
 
     def observe(self, tensors: Sequence[torch.Tensor]) -> list[Token | Copy | str]:
-        """Starts to measure `tensors` as they are now, each alone or with others. What stands for each of them, in their order, or why
-        nothing does: its type has no numbers, the device is recording a graph, it is out of memory."""
+        """Starts measuring `tensors` in their current state, each alone or with others. Returns a placeholder for
+        each in order, or why there is none: its dtype is not numeric, the device is capturing a graph, it is out of
+        memory."""
         with Undisturbed():
             return _for_each_kind(tensors, self._start)
 
     def _start(self, tensors: Sequence[torch.Tensor], stream: Any) -> list[Token | Copy | str]:
-        """Of tensors that are alike, in `stream`, which is the current one."""
+        """Observes tensors that are alike, in `stream`, which is the current one."""
         first = tensors[0]
         kind = kind_of(first.dtype)
         if kind is None:
@@ -162,12 +165,12 @@ class Device:
             try:
                 found += [Token(kind, first, stream, group, place) for group, place in self._groups.take(tensors, stream)]
             except RuntimeError:
-                # What is missing is found out and said where each is measured by itself.
+                # Measuring each by itself finds and reports what is missing.
                 found = []
         return found + [self._alone(kind, tensor, stream) for tensor in tensors[len(found) :]]
 
     def _alone(self, kind: Kind, tensor: torch.Tensor, stream: Any) -> Token | Copy | str:
-        """What stands for a tensor that is measured by itself, or why nothing does."""
+        """Returns the placeholder of a tensor that is measured by itself, or why there is none."""
         try:
             return self._observed(kind, tensor, stream)
         except Exception as error:
@@ -181,7 +184,7 @@ class Device:
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
-                # Asked for what no device can do, such as numbers of memory that was given back: no matter of the type.
+                # No device can do this, for example read memory that was released; the dtype is not to blame.
                 if not tensor.numel() or tensor.untyped_storage().nbytes() == 0:
                     raise
                 reason = _first_line(error)
@@ -206,14 +209,14 @@ class Device:
         return token
 
     def copy(self, tensors: Sequence[torch.Tensor]) -> list[Copy | str]:
-        """Copies tensors as they are now; large ones wait for the device if that has no room. What stands for each of them, in their
-        order, or why nothing does."""
+        """Copies tensors in their current state; large ones wait for the device if it has no room. Returns a
+        placeholder for each in order, or why there is none."""
         with Undisturbed():
             return _for_each_kind(tensors, _copies)
 
     def fetch(self, tokens: Sequence[Token | Copy]) -> list[Row | bytes | str | None]:
-        """The numbers or elements that `tokens` stand for, in their order, or why there are none; waits for the device. `None` where it
-        lost them."""
+        """Returns the statistics or elements of `tokens` in order, or why there are none; waits for the device.
+        `None` if the device lost them."""
         found: dict[Token | Copy, Row | bytes | str] = {}
         groups: dict[torch.device, list[Token | Copy]] = {}
         # A token may stand for several tensors.
@@ -221,14 +224,14 @@ class Device:
             groups.setdefault(token.device, []).append(token)
         with Undisturbed():
             for device, group in groups.items():
-                # One device's failure is not another's.
+                # A failure of one device does not affect another.
                 with contextlib.suppress(RuntimeError):
                     found.update(self._fetch(device, group))
         return [found.get(token) for token in tokens]
 
     def _fetch(self, device: torch.device, tokens: Sequence[Token | Copy]) -> Iterator[tuple[Token | Copy, Row | bytes | str]]:
         wait_for(device, (token.stream for token in tokens))
-        #: What was asked for, and what stands for it.
+        #: Requested tokens and the placeholders that replace them.
         copies: list[tuple[Token | Copy, Copy]] = []
         tensors: list[tuple[Token | Copy, Token]] = []
         groups: dict[Group, list[Token]] = {}
@@ -259,13 +262,13 @@ class Device:
             for token in members:
                 yield token, found[token.place]
         yield from zip((token for token, _ in tensors), rows(measured, data[end:], self._sketch))
-        # Results are there.
+        # The results have arrived.
         for group in {token.group for token in tokens if isinstance(token, Token) and token.group is not None}:
             self._groups.release(group)
 
     def _closed(self, token: Token | Copy) -> Token | Copy | str:
-        """What stands for a tensor now that no more come: of one that waits for others, the copy where there are none. Or why it cannot be
-        measured."""
+        """Returns the final placeholder of a tensor, now that no more come: for one that waits for others, its copy
+        if there are none. Or why it cannot be measured."""
         if isinstance(token, Copy) or token.group is None:
             return token
         group = token.group
@@ -274,7 +277,7 @@ class Device:
             try:
                 self._groups.measure(group, stream)
             except RuntimeError:
-                # One by one; what is missing is found out and said there.
+                # Measured one by one, which finds and reports what is missing.
                 group.measured = [self._alone(token.kind, copy, stream) for copy in group.copies()]
         if group.measured:
             return group.measured[token.place]
@@ -284,7 +287,8 @@ class Device:
 
 
 def _for_each_kind(tensors: Sequence[torch.Tensor], start: Callable[[Sequence[torch.Tensor], Any], Sequence[T | str]]) -> list[T | str]:
-    """What `start` gives for `tensors`, in their order: it is called for those that are alike, and the current queue of their device."""
+    """Returns the results of `start` for `tensors`, in order: it is called for each set of alike tensors with the
+    current queue of their device."""
     found: dict[int, T | str] = {}
     queues: dict[torch.device, tuple[bool, Any]] = {}
     for (device, _, _), places in alike(tensors).items():
@@ -295,7 +299,7 @@ def _for_each_kind(tensors: Sequence[torch.Tensor], start: Callable[[Sequence[to
 
 
 def _copies(tensors: Sequence[torch.Tensor], stream: Any) -> list[Copy | str]:
-    """Copies of tensors that are alike, or why there are none: by one launch where they are small."""
+    """Returns copies of tensors that are alike, or why there are none: with one launch if they are small."""
     first = tensors[0]
     if len(tensors) > 1 and 0 < len(tensors) * first.numel() * first.dtype.itemsize <= _TOGETHER:
         with contextlib.suppress(RuntimeError):

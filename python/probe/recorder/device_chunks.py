@@ -8,36 +8,36 @@ from typing import NamedTuple
 
 import torch
 
-#: Bytes of the copy in binary32 that is made of a piece.
+#: Bytes of a piece's binary32 copy.
 _COPY = 64 << 20
 
-#: The same of types of fewer bytes, so that a piece has 64 MiB of them.
+#: The same for dtypes of fewer bytes, so that a piece has 64 MiB of them.
 _COPY_OF_SHORT = 128 << 20
 
 
 class Kind(Enum):
-    """What the elements of a tensor are."""
+    """Kind of a tensor's elements."""
 
     FLOAT = "float"
     DOUBLE = "double"
     COMPLEX = "complex"
     INTEGER = "integer"
-    #: 64 bits without a sign: torch compares and converts them hardly anywhere.
+    #: 64 bits without a sign: torch supports almost no comparison or conversion of them.
     UNSIGNED = "unsigned"
     BOOL = "bool"
 
 
 class Piece(NamedTuple):
-    """Elements that follow one another in row-major order."""
+    """Consecutive elements in row-major order."""
 
-    #: Of any shape and strides, but with a dimension.
+    #: Any shape and strides, but at least one dimension.
     values: torch.Tensor
-    #: How many elements come before.
+    #: Number of elements before these.
     first: int
 
 
 _INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
-#: Types that hardly any operation knows, and such that hold the same numbers.
+#: Dtypes that few operations support, and wider ones that hold the same numbers.
 WIDER = {
     # Torch has them since 2.3.
     getattr(torch, name): wider
@@ -49,7 +49,7 @@ _COMPLEX = {torch.complex128, torch.complex64, torch.complex32}
 
 
 def kind_of(dtype: torch.dtype) -> Kind | None:
-    """What elements of `dtype` are; `None` if they are not numbers."""
+    """Returns the kind of elements of `dtype`; `None` if they are not numbers."""
     if dtype in _FLOATS or str(dtype).startswith("torch.float8"):
         return Kind.FLOAT
     if dtype is torch.float64:
@@ -62,15 +62,15 @@ def kind_of(dtype: torch.dtype) -> Kind | None:
 
 
 def elements_at_once(dtype: torch.dtype) -> int:
-    """Elements of a piece at most."""
+    """Most elements of a piece."""
     if dtype.itemsize == 2 and not dtype.is_complex:
         return _COPY_OF_SHORT // 4
-    # Complex ones are worked on in several copies.
+    # Complex numbers are processed in several copies.
     return _COPY // (max(dtype.itemsize, 4) * (4 if dtype.is_complex else 1))
 
 
 def pieces(tensor: torch.Tensor, size: int) -> Iterator[Piece]:
-    """Cuts `tensor`, which has elements, into pieces of at most `size` elements. Nothing is copied."""
+    """Cuts a non-empty `tensor` into pieces of at most `size` elements. Copies nothing."""
     if tensor.dim() == 0:
         tensor = tensor.view(1)
     if tensor.numel() <= size:

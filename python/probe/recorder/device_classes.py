@@ -1,4 +1,5 @@
-"""Zeros, NaN, infinities, sentinels and extremes of a piece, from how many of its elements reach certain numbers."""
+"""Zeros, NaN, infinities, sentinels and extremes of a piece, derived from how many of its elements reach certain
+thresholds."""
 
 from __future__ import annotations
 
@@ -10,45 +11,45 @@ import torch
 
 _INFINITY = float("inf")
 
-#: Numbers from here on in magnitude stand for the absence of one; of float16 those of the greatest magnitude do.
+#: Magnitudes from here on mark a missing value; for float16, those of the greatest magnitude do.
 SENTINEL = 2.0**100
 
-#: How many numbers [`limits`] has.
+#: Number of [`limits`].
 LIMITS = 8
 
-#: Elements that are compared at once: each comparison takes a byte.
+#: Elements compared at once: each comparison takes a byte.
 COMPARED = (128 << 20) // LIMITS
 
 
 class Classes(NamedTuple):
-    """How many elements are of which kind."""
+    """Number of elements of each class."""
 
     elements: int
     zeros: int
     nan: int
     positive: int
     negative: int
-    #: Sentinels of either sign, and those that are the least number of their type.
+    #: Sentinels of either sign, and elements equal to the least number of their dtype.
     below: int
     above: int
     least: int
 
     @property
     def ordinary(self) -> int:
-        """Elements that are summed."""
+        """Number of summed elements."""
         return self.elements - self.nan - self.positive - self.negative - self.below - self.above
 
     @property
     def finite(self) -> int:
-        """Elements that are sentinels or summed."""
+        """Number of elements that are sentinels or summed."""
         return self.ordinary + self.below + self.above
 
 
 def limits(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """-Inf, the least finite number, the one above it, the least one that is no sentinel, 0, the least positive number, the first
-    sentinel above those, and +Inf."""
+    """Thresholds: -Inf, the least finite number, the one above it, the least one that is no sentinel, 0, the least
+    positive number, the first sentinel above those, and +Inf."""
     about = torch.finfo(dtype)
-    # The greatest power of two; numbers of its size lie `eps` times that apart.
+    # The greatest power of two; numbers of its size are spaced `eps` times that apart.
     power = math.ldexp(1.0, math.frexp(about.max)[1] - 1)
     above = about.min + power * about.eps
     if dtype is torch.float16:
@@ -62,7 +63,7 @@ def limits(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
 
 
 def reached(values: torch.Tensor, limits: torch.Tensor) -> list[torch.Tensor]:
-    """How many of `values` reach each of `limits`; NaN reaches none. Large ones in parts."""
+    """Counts how many of `values` reach each of `limits`; NaN reaches none. Large tensors are counted in parts."""
     if values.dim() > 1:
         limits = limits.view(LIMITS, *(1 for _ in values.shape))
         parts = values.split(max(COMPARED * values.shape[0] // values.numel(), 1)) if values.numel() > COMPARED else (values,)
@@ -73,12 +74,13 @@ def reached(values: torch.Tensor, limits: torch.Tensor) -> list[torch.Tensor]:
 
 
 def reached_by_rows(rows: torch.Tensor, limits: torch.Tensor) -> torch.Tensor:
-    """How many elements of each row reach each of `limits`: a row for each limit. At most [`COMPARED`] elements."""
+    """Counts how many elements of each row reach each of `limits`: one row per limit. At most [`COMPARED`]
+    elements."""
     return rows.ge(limits.view(LIMITS, 1, 1)).sum(2)
 
 
 def classes(elements: int, counts: Sequence[int]) -> Classes:
-    """What [`reached`] has found."""
+    """Converts the counts of [`reached`] to classes."""
     all_but_nan, finite, beyond_least, ordinary, zero, positive, beyond, infinite = counts
     return Classes(
         elements,
@@ -93,12 +95,12 @@ def classes(elements: int, counts: Sequence[int]) -> Classes:
 
 
 def extremes(found: Classes, dtype: torch.dtype, least: float, greatest: float) -> tuple[Optional[float], Optional[float]]:
-    """The extremes of the finite elements, from those of all elements with 0 in place of what is not summed. `None` where the zeros
-    hide them, or where it is a sentinel of which nothing but its kind is known."""
+    """Returns the extremes of the finite elements, from those of all elements with 0 in place of what is not summed.
+    `None` if the zeros hide them, or for a sentinel of which only the kind is known."""
     low = high = None
     if found.ordinary:
         filled = found.ordinary < found.elements
-        # An extreme shows if it is beyond the zeros that were filled in, or is a zero itself.
+        # An extreme is visible if it is beyond the filled-in zeros, or is a zero itself.
         low = least if not filled or least < 0.0 or found.zeros else None
         high = greatest if not filled or greatest > 0.0 or found.zeros else None
     about = torch.finfo(dtype)

@@ -1,7 +1,8 @@
-"""Small tensors of one type and size, copied on their device as they come and measured together.
+"""Small tensors of one dtype and size, copied on their device as they come and measured together.
 
-To copy a tensor is one launch, or to copy all of a call that have the same shape, and to measure many rows takes hardly more of them than to
-measure one tensor. What is still alone when numbers are fetched is fetched as it is, and measured on the host.
+Copying a tensor, or all tensors of a call that have the same shape, is one launch, and measuring many rows takes
+hardly more launches than measuring one tensor. A tensor still alone at fetch time is fetched as it is, and measured
+on the host.
 """
 
 from __future__ import annotations
@@ -19,42 +20,43 @@ from probe.recorder.device_sums import Rows, Sums
 #: Elements of the largest tensor that is copied. Larger ones are worth launches of their own.
 LARGEST = 1 << 18
 
-#: Elements that the copies of one queue have at most, 32 MiB of float32: to compare them takes 64 MiB.
+#: Most elements that the copies of one queue have, 32 MiB of float32: comparing them takes 64 MiB.
 _HELD = 1 << 23
 
 
 class _Queue:
-    """What waits in one stream of a device."""
+    """Copies waiting in one stream of a device."""
 
     __slots__ = ("held", "open")
 
     def __init__(self) -> None:
         #: Elements of all copies.
         self.held = 0
-        #: Groups that take tensors of this type and so many elements.
+        #: Groups that accept tensors of this dtype and number of elements.
         self.open: dict[tuple[torch.dtype, int], Group] = {}
 
 
 class Group:
-    """Tensors of one type and size, in one queue."""
+    """Tensors of one dtype and size, in one queue."""
 
     __slots__ = ("blocks", "key", "measured", "queue", "rows", "size")
 
     def __init__(self, queue: _Queue, key: tuple[torch.dtype, int]) -> None:
         self.queue = queue
-        #: Type, and elements of each.
+        #: Dtype, and number of elements of each tensor.
         self.key = key
-        #: Their elements, a row for each in row-major order, in as many pieces as they came in; until they are released.
+        #: Elements of the tensors, a row each in row-major order, in as many blocks as they came in; kept until
+        #: released.
         self.blocks: list[torch.Tensor] = []
-        #: How many there are.
+        #: Number of tensors.
         self.size = 0
-        #: What was measured of them together.
+        #: Results of measuring them together.
         self.rows: Optional[Rows] = None
-        #: Or what stands for each, or why nothing does, where that could not be done.
+        #: Placeholders for each tensor, or why there is none, if they could not be measured together.
         self.measured: list[Any] = []
 
     def copies(self) -> Iterator[torch.Tensor]:
-        """The elements of each."""
+        """Yields the elements of each tensor."""
         for block in self.blocks:
             yield from block.view(-1, self.key[1]).unbind(0)
 
@@ -65,20 +67,20 @@ class Groups:
     def __init__(self, sums: Sums) -> None:
         self._sums = sums
         self._queues: dict[tuple[torch.device, Any], _Queue] = {}
-        # Backward passes have threads of their own, which come in whenever torch's operations give way.
+        # Backward passes have threads of their own, which may run whenever a torch operation yields.
         self._lock = threading.Lock()
 
     def restart(self) -> None:
-        """Begins a step: what was not fetched of others takes no more."""
+        """Begins a step: groups left over from earlier steps accept no more tensors."""
         self._queues = {}
 
     def takes(self, kind: Kind, tensor: torch.Tensor) -> bool:
-        """Whether tensors such as this one are better measured with others."""
+        """Returns true if tensors such as this one are better measured with others."""
         return kind is Kind.FLOAT and 0 < tensor.numel() <= LARGEST and tensor.dtype.itemsize > 1
 
     def take(self, tensors: Sequence[torch.Tensor], stream: Any) -> list[tuple[Group, int]]:
-        """Copies `tensors`, which are alike, in `stream`, which is the current one: the group of each and its place there, of as many as there
-        is room for. Raises what torch raises."""
+        """Copies `tensors`, which are alike, in `stream`, which is the current one. Returns the group and place of
+        each, for as many as there is room for. Raises what torch raises."""
         elements, place = tensors[0].numel(), (tensors[0].device, stream)
         queue = self._queues.get(place) or self._queues.setdefault(place, _Queue())
         key = (tensors[0].dtype, elements)
@@ -103,8 +105,9 @@ class Groups:
         return taken
 
     def measure(self, group: Group, stream: Any) -> None:
-        """Starts to measure the tensors of `group` in `stream`, which is the current one and waits for theirs, unless there is one
-        alone; takes no more into it. Where theirs is another stream, they may be released when the results are there, not before."""
+        """Starts measuring the tensors of `group` in `stream`, which is the current one and waits for theirs, unless
+        there is only one; closes the group. If theirs is another stream, they may only be released once the results
+        have arrived."""
         with self._lock:
             if group.queue.open.get(group.key) is group:
                 del group.queue.open[group.key]
@@ -113,13 +116,13 @@ class Groups:
             group.rows = self._sums.of_rows(blocks[0] if len(blocks) == 1 else torch.cat(blocks), stream)
 
     def release(self, group: Group) -> None:
-        """Gives back the memory of the copies."""
+        """Frees the memory of the copies."""
         with self._lock:
             group.queue.held -= group.size * group.key[1]
             group.blocks, group.size = [], 0
 
     def _make_room(self, queue: _Queue, stream: Any) -> None:
-        """Measures what can be measured together. What that fails for is tried again when it is fetched."""
+        """Measures whatever can be measured together. Anything that fails is tried again when it is fetched."""
         with self._lock:
             several = [group for group in queue.open.values() if group.size > 1]
         for group in several:
@@ -129,7 +132,7 @@ class Groups:
 
 
 def alike(tensors: Sequence[torch.Tensor]) -> dict[tuple[torch.device, torch.dtype, torch.Size], list[int]]:
-    """Which of `tensors` are on the same device and have the same type and shape."""
+    """Groups the indices of `tensors` by device, dtype and shape."""
     found: dict[tuple[torch.device, torch.dtype, torch.Size], list[int]] = {}
     for place, tensor in enumerate(tensors):
         found.setdefault((tensor.device, tensor.dtype, tensor.shape), []).append(place)
@@ -137,15 +140,15 @@ def alike(tensors: Sequence[torch.Tensor]) -> dict[tuple[torch.device, torch.dty
 
 
 def in_rows(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """A copy of tensors that are alike and have elements, a row for each, by one launch; None where their elements are not as they lie in
-    memory."""
+    """Copies non-empty tensors that are alike, a row each, with one launch; None if their elements are not as they
+    lie in memory."""
     if all(tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj() for tensor in tensors):
         return torch.stack(tensors).reshape(len(tensors), -1)  # type: ignore[arg-type]
     return None
 
 
 def _in_row(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy, in row-major order."""
+    """Returns a copy in row-major order."""
     copy = tensor.clone(memory_format=torch.contiguous_format)
-    # Operations cost more than what is asked here, also where they do nothing.
+    # Operations cost more than this check, even if they do nothing.
     return copy.resolve_neg() if copy.is_neg() else copy

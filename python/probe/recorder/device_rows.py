@@ -1,4 +1,4 @@
-"""Results of many tensors: brought to the host in one copy, and finished there."""
+"""Results of many tensors, brought to the host in one copy and finished there."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ from probe.recorder.device_classes import LIMITS, classes, extremes
 from probe.recorder.device_sketch import LANES
 from probe.recorder.device_sums import Part, Rows, unit
 
-#: 0 float, 1 integer, 2 truth value, 3 unsigned integer of which some are beyond 63 bits; elements, zeros, NaN, +Inf,
-#: -Inf, sentinels; least, greatest, mean and norm, each only if it is known; least and greatest as integers (of kind 3: their 64 bits);
-#: how far sums may be off relative to the norm, where they are not in binary64; and the lanes of the sketch as little-endian binary32.
+#: 0 float, 1 integer, 2 truth value, 3 unsigned integer of which some exceed 63 bits; elements, zeros, NaN, +Inf,
+#: -Inf, sentinels; least, greatest, mean and norm, each only if known; least and greatest as integers (for kind 3:
+#: their 64 bits); error bound of the sums relative to the norm, if they are not in binary64; and the lanes of the
+#: sketch as little-endian binary32.
 Row = tuple[int, list[int], list[Optional[float]], Optional[list[int]], Optional[float], Optional[bytes]]
 
-#: How far sums in binary32 may be off, relative to the norm, in whatever order a device takes.
+#: Error bound of sums in binary32, relative to the norm, in whatever order a device sums.
 SUM_ERROR = 2.0**-20
 
-#: The least mean square that is known as well as that: below, squares are too near to the end of binary32, or of binary64.
+#: The least mean square known to that accuracy: below, squares are too near the end of the range of binary32, or of
+#: binary64.
 _LEAST_SQUARE, _LEAST_SQUARE_WIDE = 2.0**-106, 2.0**-969
 
-#: The same of moduli of complex numbers.
+#: The same for moduli of complex numbers.
 _LEAST_MODULUS = 2.0**-106
 
-#: What a row says of the numbers of a kind; 0 of others.
+#: Number kind in a row by tensor kind; 0 for others.
 _NUMBERS = {Kind.INTEGER: 1, Kind.UNSIGNED: 1, Kind.BOOL: 2}
 
-#: Tensors that are put together at once.
+#: Most tensors concatenated at once.
 _AT_ONCE = 512
 
-#: Lanes of a sketch as it is recorded.
+#: Lanes of a sketch as recorded.
 _STORED = 256
 
 _CODES = {
@@ -59,7 +61,7 @@ class Measured(NamedTuple):
 
 
 class Together(NamedTuple):
-    """Tensors of one type and size that were measured together."""
+    """Tensors of one dtype and size that were measured together."""
 
     kind: Kind
     dtype: torch.dtype
@@ -67,7 +69,7 @@ class Together(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What a part has come to."""
+    """Results of one part."""
 
     counts: list[int]
     least: float
@@ -77,7 +79,7 @@ class _Found(NamedTuple):
 
 
 def fetched(tensors: Sequence[torch.Tensor]) -> bytes:
-    """The bytes of all `tensors`, which are on one device, one behind the other. Waits for the device."""
+    """Returns the bytes of all `tensors`, which are on one device, one after the other. Waits for the device."""
     flat = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors]
     while len(flat) > 1:
         flat = [torch.cat(flat[first : first + _AT_ONCE]) for first in range(0, len(flat), _AT_ONCE)]
@@ -88,20 +90,20 @@ def fetched(tensors: Sequence[torch.Tensor]) -> bytes:
 
 
 def tensors_of(measured: Sequence[Measured]) -> list[torch.Tensor]:
-    """What [`rows`] needs of them: all numbers, then all lanes."""
+    """Returns the tensors that [`rows`] needs: all statistics, then all lanes."""
     parts = [part for each in measured for part in each.parts]
     numbers = [number for part in parts for number in (*part.counts, *part.numbers)]
     return numbers + [part.lanes for part in parts if part.lanes is not None]
 
 
 def tensors_of_groups(groups: Sequence[Together]) -> list[torch.Tensor]:
-    """What [`rows_of_groups`] needs of them: all numbers, then all lanes."""
+    """Returns the tensors that [`rows_of_groups`] needs: all statistics, then all lanes."""
     numbers = [number for each in groups for number in (each.found.counts, *each.found.numbers)]
     return numbers + [each.found.lanes for each in groups if each.found.lanes is not None]
 
 
 def rows_of_groups(groups: Sequence[Together], data: bytes) -> list[list[Row]]:
-    """The rows of each group from the bytes of what [`tensors_of_groups`] gave of them."""
+    """Decodes the rows of each group from the bytes of the tensors returned by [`tensors_of_groups`]."""
     numbers, place = [], 0
     for each in groups:
         size = each.found.counts.shape[1]
@@ -122,7 +124,7 @@ def rows_of_groups(groups: Sequence[Together], data: bytes) -> list[list[Row]]:
 
 
 def rows(measured: Sequence[Measured], data: bytes, sketch: bool) -> list[Row]:
-    """Rows of `measured` from the bytes of what [`tensors_of`] gave of them."""
+    """Decodes the rows of `measured` from the bytes of the tensors returned by [`tensors_of`]."""
     found, place = [], 0
     for each in measured:
         found.append([])
@@ -139,7 +141,7 @@ def _of_part(part: Part, numbers: tuple[float, ...]) -> _Found:
     end = width * len(part.counts)
     counts = [int(sum(numbers[place:end:width])) for place in range(width)]
     if not part.numbers:
-        # Of truth values the number of those that are true tells everything.
+        # For truth values the number of true ones tells everything.
         return _Found(counts, float(counts[0] == part.elements), float(counts[0] > 0), 0.0, 0.0)
     return _Found(counts, *numbers[end:])
 
@@ -165,7 +167,7 @@ def _row(measured: Measured, parts: Sequence[_Found], sketch: bytes | None) -> R
         low, high = extremes(found, dtype if dtype.itemsize > 1 else torch.float32, least * scale, greatest * scale)
     elif not math.isfinite(greatest) or error is not None and 0.0 < greatest < _LEAST_MODULUS:
         return 0, counts, [None] * 4, None, error, sketch
-    # No zero is negative: a comparison takes both for one.
+    # No zero is negative: a comparison does not distinguish the two.
     floats = [None if number is None else number + 0.0 for number in (low, high)]
     return 0, counts, [*floats, *_mean_and_norm(measured, parts, found.ordinary)], None, error, sketch
 
@@ -177,7 +179,7 @@ def _of_integers(measured: Measured, parts: Sequence[_Found], elements: int, err
     integers = [int(min(part.least for part in parts)), int(max(part.greatest for part in parts))]
     if measured.kind is Kind.UNSIGNED:
         integers = [integer + (1 << 63) for integer in integers]
-    # The number of those that are true gives both to the last bit, as the host has them.
+    # The number of true elements gives both exactly, as the host has them.
     true = elements - counts[1]
     sums = (true / elements, math.sqrt(true)) if measured.kind is Kind.BOOL else _mean_and_norm(measured, parts, elements)
     floats = [float(integers[0]), float(integers[1]), *sums]
@@ -191,7 +193,7 @@ def _as_signed(word: int) -> int:
 
 
 def _mean_and_norm(measured: Measured, parts: Sequence[_Found], summed: int) -> tuple[Optional[float], Optional[float]]:
-    """Mean of the `summed` elements, and norm, where they are known."""
+    """Mean of the `summed` elements, and norm, if known."""
     scale = unit(measured.kind, measured.dtype)
     sizes = [part.elements for part in measured.parts]
     elements = sum(sizes)
@@ -210,20 +212,20 @@ def _mean_and_norm(measured: Measured, parts: Sequence[_Found], summed: int) -> 
 
 
 def _sketches(measured: Sequence[Measured], data: bytes, place: int) -> list[bytes | None]:
-    """The sketch of every tensor: its lanes begin at `place` of `data`."""
+    """Returns the sketch of every tensor: its lanes begin at `place` of `data`."""
     if not measured:
         return []
     table = _lanes([part.lanes.dtype for each in measured for part in each.parts if part.lanes is not None], data[place:])
     totals, row = [], 0
     for each in measured:
-        # None where statistics had to do.
+        # None if only statistics were possible.
         count = sum(part.lanes is not None for part in each.parts)
         own, row = table[row : row + count], row + count
         if each.parts and not count:
             totals.append(torch.zeros(1, LANES, dtype=torch.float64, device="cpu"))
             continue
         if len(each.parts) != 1:
-            # The first element of a piece is in the lane that its place in the tensor says.
+            # The first element of a piece is in the lane given by its position in the tensor.
             width = 2 if each.kind is Kind.COMPLEX else 1
             turned = [lanes.roll(width * part.first % LANES) for part, lanes in zip(each.parts, own)]
             own = torch.stack(turned).sum(0, keepdim=True) if turned else torch.zeros(1, LANES, dtype=torch.float64, device="cpu")
@@ -234,7 +236,7 @@ def _sketches(measured: Sequence[Measured], data: bytes, place: int) -> list[byt
 
 
 def _stored(lanes: torch.Tensor, units: Sequence[float]) -> list[bytes]:
-    """Each row of lanes, times its unit, as it is recorded."""
+    """Returns each row of lanes, times its unit, as it is recorded."""
     stored = torch.zeros(len(lanes), _STORED, dtype=torch.float32, device="cpu")
     stored[:, :LANES] = lanes * torch.tensor(units, dtype=torch.float64, device="cpu")[:, None]
     stored.masked_fill_(~stored.isfinite(), math.nan)
@@ -243,7 +245,7 @@ def _stored(lanes: torch.Tensor, units: Sequence[float]) -> list[bytes]:
 
 
 def _lanes(dtypes: Sequence[torch.dtype], data: bytes) -> torch.Tensor:
-    """Lanes of these types that lie one behind the other, in binary64."""
+    """Decodes consecutive lanes of these dtypes to binary64."""
     found, start, end = [torch.empty(0, LANES, dtype=torch.float64, device="cpu")], 0, 0
     for dtype, alike in itertools.groupby(dtypes):
         start, end = end, end + LANES * dtype.itemsize * sum(1 for _ in alike)

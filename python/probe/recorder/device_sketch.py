@@ -11,25 +11,25 @@ from probe.recorder.device_streams import Shared
 #: Lanes of a sketch: element `i` is in lane `i` modulo this.
 LANES = 251
 
-#: Elements after which the signs begin again.
+#: Elements after which the signs repeat.
 PERIOD = 1 << 24
 
-#: Elements of the table that most tensors can do with.
+#: Elements of the smaller table, enough for most tensors.
 _FEW = 1 << 20
 
-#: Where integers of 64 bits multiply and shift as they do on the host. Other devices are given the words.
+#: Devices whose 64-bit integers multiply and shift as on the host. Other devices are given the words.
 _EXACT_INTEGERS = frozenset({"cpu", "cuda"})
 
 
 class Signs:
-    """Tables of 1 and -1, made when first asked for: 17 MiB on each device."""
+    """Tables of 1 and -1, created on first use: 17 MiB on each device."""
 
     def __init__(self) -> None:
         self._shared = Shared()
 
     def apply(self, buffer: torch.Tensor, flat: torch.Tensor, first: int, stream: Any) -> None:
-        """Multiplies `flat`, the head of `buffer`, by the signs of the elements from `first` on, in `stream`, which is the current
-        one."""
+        """Multiplies `flat`, the head of `buffer`, by the signs of the elements from `first` on, in `stream`, which
+        is the current one."""
         count = flat.numel()
         start = first % PERIOD
         end = start + count
@@ -38,13 +38,13 @@ class Signs:
             return
         whole = self.table(buffer.device, PERIOD, stream)
         if start == 0 and count <= 2 * PERIOD <= buffer.numel():
-            # What lies behind the numbers is of no account.
+            # The contents after the numbers do not matter.
             buffer[: 2 * PERIOD].view(2, PERIOD).mul_(whole)
             return
         flat.mul_(torch.cat([whole[start:], whole[: end - PERIOD]]))
 
     def of_rows(self, rows: torch.Tensor, stream: Any) -> torch.Tensor:
-        """Lanes of each row, of at most a period of elements, in `stream`, which is the current one."""
+        """Returns the lanes of each row, of at most a period of elements, in `stream`, which is the current one."""
         number, count = rows.shape
         end = room(count, twice=False)
         buffer = torch.empty(number, end, dtype=rows.dtype, device=rows.device)
@@ -54,13 +54,14 @@ class Signs:
         return buffer.view(number, -1, LANES).sum(1)
 
     def table(self, device: torch.device, end: int, stream: Any) -> torch.Tensor:
-        """The signs of the elements before `end`, or of a whole period, ready for use in `stream`, which is the current one."""
+        """Returns the signs of the elements before `end`, or of a whole period, ready for use in `stream`, which is
+        the current one."""
         size = _FEW if end <= _FEW and (device, PERIOD) not in self._shared else PERIOD
         return self._shared.get((device, size), device, stream, lambda: _signs(device, size))
 
 
 def lanes(buffer: torch.Tensor, count: int) -> torch.Tensor:
-    """Sums of the first `count` numbers of `buffer`, which has room for whole rows of lanes behind them."""
+    """Sums the first `count` numbers of `buffer`, which has room for whole rows of lanes after them."""
     end = room(count, twice=False)
     if count < end:
         buffer[count:end].zero_()
@@ -69,8 +70,8 @@ def lanes(buffer: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def room(count: int, twice: bool = True) -> int:
-    """Numbers that a buffer for `count` of them has: whole rows of lanes, and, beyond one period of signs, `twice` of these, by
-    which it is then multiplied at once."""
+    """Returns the size of a buffer for `count` numbers: whole rows of lanes, and, beyond one period of signs, `twice`
+    as much as a period, so that it can be multiplied at once."""
     return -(-(2 * PERIOD if twice and PERIOD < count <= 2 * PERIOD else count) // LANES) * LANES
 
 
@@ -96,5 +97,5 @@ def _signed(word: int) -> int:
 
 
 def _shifted(z: torch.Tensor, bits: int) -> torch.Tensor:
-    """Shifted right with zeros coming in."""
+    """Shifts right, filling with zeros."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)

@@ -1,4 +1,4 @@
-"""Queues of a device: what is computed in one is not read too early in another. Nothing here waits on the host."""
+"""Device queues: results computed in one are not read too early in another. Nothing here waits on the host."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from probe.private.streams import Streams, capturing
 T = TypeVar("T")
 
 _STREAMS = Streams()
-#: By kind of device, what says whether a graph is recorded.
+#: Function that tells whether a graph is being captured, by kind of device.
 _CAPTURING: dict[str, Callable[[], bool]] = {}
 
 
 def _module(device: torch.device) -> Any:
-    """`torch.cuda`, `torch.npu` and the like; `None` for devices that compute in order."""
+    """Returns `torch.cuda`, `torch.npu` and the like; `None` for devices that compute in order."""
     module = None if device.type == "cpu" else getattr(torch, device.type, None)
     return module if hasattr(module, "current_stream") and hasattr(module, "Event") else None
 
 
 def current_stream(device: torch.device) -> Any:
-    """The queue that operations on `device` go to now; `None` if there is only one."""
+    """Returns the queue that operations on `device` currently go to; `None` if there is only one."""
     module = _module(device)
     return None if module is None else _STREAMS.current(device, module)
 
 
 def is_capturing(device: torch.device) -> bool:
-    """Whether operations are being recorded into a graph, to be run later and again."""
+    """Returns true if operations are being captured into a graph, to be replayed later."""
     kind = device.type
     asked = _CAPTURING.get(kind)
     if asked is None:
@@ -38,7 +38,7 @@ def is_capturing(device: torch.device) -> bool:
 
 
 def wait_for(device: torch.device, streams: Iterable[Any]) -> None:
-    """Lets what comes next in the current queue wait for what is in `streams` now."""
+    """Makes subsequent work in the current queue wait for the work now in `streams`."""
     current = current_stream(device)
     if current is None:
         return
@@ -50,7 +50,7 @@ def wait_for(device: torch.device, streams: Iterable[Any]) -> None:
 
 
 class Shared:
-    """Tensors that are made in one queue and used in all of them."""
+    """Tensors created in one queue and used in all of them."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, tuple[Any, Any, Any]] = {}
@@ -59,7 +59,7 @@ class Shared:
         return key in self._made
 
     def get(self, key: Hashable, device: torch.device, stream: Any, make: Callable[[], T]) -> T:
-        """What `make` made for `key`, ready for use in `stream`, which is the current one."""
+        """Returns the tensor made by `make` for `key`, ready for use in `stream`, which is the current one."""
         found = self._made.get(key)
         if found is None:
             value = make()

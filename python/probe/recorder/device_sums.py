@@ -1,9 +1,9 @@
-"""What is computed of a piece of a tensor on its device: few operations, whatever its size.
+"""Computes the results of a tensor's piece on its device: few operations, whatever its size.
 
-A launch costs the host more than most tensors cost the device, so operations are counted: six for statistics, nine with the
-sketch. A copy of the piece in binary32 takes what is not to be summed out of the way: multiplied by 2^28, sentinels are
-infinite, and what is not finite becomes 0 in one more operation. Sums are binary32's own, in whatever order the device takes:
-the record says how far they may be off.
+A launch costs the host more than most tensors cost the device, so operations are counted: six for statistics, nine
+with the sketch. A binary32 copy of the piece eliminates elements that are not summed: multiplied by 2^28, sentinels
+become infinite, and one more operation replaces whatever is not finite with 0. Sums are in binary32, in whatever
+order the device sums: the record states the error bound.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from probe.recorder.device_streams import Shared
 #: Sentinels of binary32 and bfloat16 times this are infinite, and nothing else is.
 _LARGE = 2.0**28
 
-#: The greatest number of float16. The remainder of division by it leaves all other numbers as they are, 0 of this one, and NaN of
-#: infinities.
+#: The greatest number of float16. The remainder of a division by it leaves all other numbers unchanged, and is 0 for
+#: this one and NaN for infinities.
 _GREATEST_SHORT = 65504.0
 
-#: Integers of 64 bits are divided by this, so that their squares are within binary32.
+#: Divisor of 64-bit integers that keeps their squares within binary32.
 _WIDE_INTEGER = 2.0**32
 
 
 class Part(NamedTuple):
-    """Results of one piece, on the device. Which numbers there are is a matter of the kind."""
+    """Results of one piece, on the device. The kind determines which numbers there are."""
 
     elements: int
     #: Elements of the tensor before the piece.
     first: int
-    #: Counts of elements: of each class, or of those that are not 0; those of a large piece in several.
+    #: Counts of elements: of each class, or of nonzero ones; a large piece has several.
     counts: list[torch.Tensor]
-    #: Least and greatest, variance and mean; none where the counts tell them.
+    #: Least and greatest, variance and mean; none if the counts determine them.
     numbers: tuple[torch.Tensor, ...]
     #: Signed sums.
     lanes: Optional[torch.Tensor]
@@ -45,25 +45,25 @@ class Part(NamedTuple):
 class Rows(NamedTuple):
     """Results of tensors of one size, on the device."""
 
-    #: Of each tensor.
+    #: Elements of each tensor.
     elements: int
     #: One row for each number of [`limits`], with one count for each tensor.
     counts: torch.Tensor
-    #: Least and greatest, variance and mean, each of all tensors.
+    #: Least and greatest, variance and mean, each for all tensors.
     numbers: tuple[torch.Tensor, ...]
     #: Signed sums, one row for each tensor.
     lanes: Optional[torch.Tensor]
 
 
 class Sums:
-    """Measures pieces; keeps what they need on each device."""
+    """Measures pieces; keeps the constants that they need on each device."""
 
     def __init__(self, sketch: bool) -> None:
         self._signs = Signs() if sketch else None
         self._shared = Shared()
 
     def of(self, kind: Kind, piece: Piece, stream: Any) -> Part:
-        """Starts to measure a piece, in `stream`, which is the current one."""
+        """Starts measuring a piece, in `stream`, which is the current one."""
         if kind is Kind.FLOAT:
             return self._floats(piece, stream)
         if kind is Kind.BOOL:
@@ -73,7 +73,8 @@ class Sums:
         return self._doubles(piece, stream) if kind is Kind.DOUBLE else self._integers(kind, piece, stream)
 
     def of_rows(self, rows: torch.Tensor, stream: Any) -> Rows:
-        """Starts to measure each row of floats of 32 or 16 bits, in `stream`, which is the current one: as `of` does a tensor."""
+        """Starts measuring each row of 32-bit or 16-bit floats, in `stream`, which is the current one: like `of` for
+        a tensor."""
         counts = reached_by_rows(rows, self._limits(rows.dtype, rows.device, stream))
         summed = torch.empty(rows.shape, dtype=torch.float32, device=rows.device)
         self._keep_summed(rows, summed, stream)
@@ -81,7 +82,8 @@ class Sums:
         return Rows(rows.shape[1], counts, numbers, None if self._signs is None else self._signs.of_rows(summed, stream))
 
     def _keep_summed(self, values: torch.Tensor, out: torch.Tensor, stream: Any) -> None:
-        """Writes floats to `out` in binary32, times what [`unit`] undoes, with 0 in place of what is not summed."""
+        """Writes floats to `out` in binary32, scaled by the inverse of [`unit`], with 0 in place of what is not
+        summed."""
         short = values.dtype is torch.float16
         factor = self._number(_GREATEST_SHORT if short else _LARGE, values.device, stream)
         (torch.fmod if short else torch.mul)(values, factor, out=out)
@@ -111,7 +113,7 @@ class Sums:
         values = piece.values
         values = values.view(torch.int64) if kind is Kind.UNSIGNED else values.to(WIDER.get(values.dtype, values.dtype))
         counts = [values.ne(0).sum().view(1)]
-        # Unsigned ones in the order of their bits with the first one flipped.
+        # Unsigned integers are compared by their bits with the first one flipped.
         extremes = torch.aminmax(values ^ -(1 << 63) if kind is Kind.UNSIGNED else values)
         buffer, flat = _copy(values)
         out = flat.view(values.shape)
@@ -125,7 +127,7 @@ class Sums:
         return Part(flat.numel(), piece.first, counts, numbers, self._lanes(buffer, flat, piece.first, stream))
 
     def _bools(self, piece: Piece, stream: Any) -> Part:
-        # Any byte but 0 is true.
+        # Any nonzero byte is true.
         values = piece.values.view(torch.uint8).ne(0)
         counts = [values.sum().view(1)]
         count = values.numel()
@@ -146,7 +148,7 @@ class Sums:
             parts = parts.to(torch.float32)
         largest = parts.abs().amax(-1)
         counts = reached(largest, self._limits(parts.dtype, parts.device, stream))
-        # An element is summed if both of its parts are finite.
+        # An element is summed if both its parts are finite.
         finite = largest.isfinite()
         summed = parts.where(finite.unsqueeze(-1), 0.0)
         moduli = torch.hypot(summed[..., 0], summed[..., 1])
@@ -154,14 +156,14 @@ class Sums:
         numbers = (least, moduli.amax(), *torch.var_mean(moduli, correction=0))
         found = None
         if self._signs is not None:
-            # A part that is not finite leaves the other part in the sketch.
+            # A non-finite part leaves the other part in the sketch.
             buffer, flat = _copy(parts)
             torch.nan_to_num(parts, 0.0, 0.0, 0.0, out=flat.view(parts.shape))
             found = self._lanes(buffer, flat, 2 * piece.first, stream)
         return Part(values.numel(), piece.first, counts, numbers, found)
 
     def _lanes(self, buffer: torch.Tensor, flat: torch.Tensor, first: int, stream: Any) -> torch.Tensor | None:
-        """Signed sums of `flat`, which is the head of `buffer` and is lost."""
+        """Returns the signed sums of `flat`, which is the head of `buffer` and is overwritten."""
         if self._signs is None:
             return None
         self._signs.apply(buffer, flat, first, stream)
@@ -171,20 +173,21 @@ class Sums:
         return self._shared.get((device, dtype), device, stream, lambda: limits(dtype, device))
 
     def _number(self, number: float, device: torch.device, stream: Any) -> torch.Tensor:
-        # A tensor with a dimension: results are of its type, which is wider than those of the other.
+        # A tensor with a dimension: results take its dtype, which is wider than that of the other operand.
         make = lambda: torch.full((1,), number, dtype=torch.float32, device=device)  # noqa: E731
         return self._shared.get((device, number), device, stream, make)
 
 
 def unit(kind: Kind, dtype: torch.dtype) -> float:
-    """What the sums of a part are to be multiplied by."""
+    """Returns the factor for the sums of a part."""
     if kind is Kind.FLOAT:
         return 1.0 if dtype is torch.float16 else 1.0 / _LARGE
     return _WIDE_INTEGER if kind in (Kind.INTEGER, Kind.UNSIGNED) and dtype.itemsize == 8 else 1.0
 
 
 def _copy(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Memory for the elements of `values` in row-major order: all of it, and what the elements take."""
+    """Allocates memory for the elements of `values` in row-major order: the whole buffer, and the part for the
+    elements."""
     dtype = torch.float64 if values.dtype is torch.float64 else torch.float32
     count = values.numel()
     buffer = torch.empty(room(count), dtype=dtype, device=values.device)

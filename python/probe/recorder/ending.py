@@ -1,4 +1,5 @@
-"""How a program ends inside a step: by an exception, by Ctrl-C, or because its process is a child whose end is another's."""
+"""Detects how a program ends inside a step: by an exception, by Ctrl-C, or as a child process whose end another
+handles."""
 
 from __future__ import annotations
 
@@ -19,18 +20,20 @@ class Ending:
         self._before: set[int] = set()
 
     def step_begins(self) -> None:
-        """What is an exception now has nothing to do with the step."""
+        """Ignores exceptions present now, which have nothing to do with the step."""
         self._before = {id(error) for error in _errors()}
 
     def cut(self, core: Recorder, error: BaseException | None = None) -> tuple[str | None, str] | None:
-        """The op in which the program ended, if one is known, and what ended it; None when nothing did.
+        """Returns the op in which the program ended, if known, and what ended it; None if nothing did.
 
-        `error` is the exception that leaves the recorded block; otherwise the one that ends the interpreter is found.
+        `error` is the exception that leaves the recorded block; without it, the one that ends the interpreter is
+        looked up.
         """
         found = error if error is not None else next((e for e in _errors() if id(e) not in self._before), None)
         last = core.last_raised()
         if found is None:
-            # Multiprocessing has seen to the exception of a child before the child ends: what is left is where it was raised.
+            # Multiprocessing handles a child's exception before the child ends: only the place where it was raised
+            # remains.
             return (last[0], last[2]) if last is not None and not last[3] and is_child() else None
         if isinstance(found, GeneratorExit) or (isinstance(found, SystemExit) and not found.code):
             return None
@@ -39,13 +42,13 @@ class Ending:
 
 
 def _errors() -> list[BaseException]:
-    """Exceptions that are under way, or that have ended the program."""
+    """Exceptions being handled, or that have ended the program."""
     found = (sys.exc_info()[1], getattr(sys, "last_value", None))
     return [error for error in found if isinstance(error, BaseException)]
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, and those that it came of."""
+    """Yields the exception and its causes."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -57,7 +60,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _text(error: BaseException) -> str:
-    """Type and first line, cut."""
+    """Returns type and first line, truncated."""
     try:
         lines = str(error).splitlines()
     except Exception:

@@ -1,4 +1,4 @@
-"""Call stacks as text, and what they say beyond it."""
+"""Call stacks as text, and facts derived from them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from types import CodeType, FrameType
 import probe
 import torch
 
-#: Frames of files below these folders are not the user's.
+#: Frames of files in these folders are not the user's.
 _FOREIGN = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (torch.__file__, probe.__file__))
 
-#: Files through which torch takes an operator before it is intercepted.
+#: Files through which torch passes an operator before it is intercepted.
 _DETOURS = (
     os.path.dirname(os.path.abspath(__file__)) + os.sep,
     *(os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), name) for name in ("_tensor.py", "overrides.py", "utils/_device.py")),
 )
 
-#: The function that runs the backward pass.
+#: Function that runs the backward pass.
 _ENGINE = ("_engine_run_backward", os.path.join("torch", "autograd", "graph.py"))
 
-#: Instructions for operators, and the compound form that tells operators from calls since Python 3.11.
+#: Instructions for operators, and the compound form that distinguishes operators from calls since Python 3.11.
 _OPERATORS = ("BINARY_", "INPLACE_", "COMPARE_OP", "UNARY_")
 
 
 def describe(frames: list[FrameType]) -> tuple[list[str], bool, bool]:
-    """The user's frames as text, innermost first; whether the call is made by an operator; whether none of the user's
-    lies between here and the start of the backward pass."""
+    """Returns the user's frames as text, innermost first; whether the call is made by an operator; whether no user
+    frame lies between here and the start of the backward pass."""
     texts = []
     operator, placed = False, False
     engine_only = False
@@ -37,7 +37,7 @@ def describe(frames: list[FrameType]) -> tuple[list[str], bool, bool]:
         if code.co_name == _ENGINE[0] and code.co_filename.endswith(_ENGINE[1]):
             engine_only = engine_only or not texts
         if not placed and not code.co_filename.startswith(_DETOURS):
-            # Torch's own Python code uses operators as well, so this need not be a frame of the user's.
+            # Torch's own Python code uses operators as well, so this need not be a user frame.
             placed = True
             operator = _at_operator(code, frame.f_lasti)
         if code.co_filename.startswith(_FOREIGN) or code.co_filename.startswith("<frozen"):

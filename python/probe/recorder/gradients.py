@@ -1,8 +1,8 @@
-"""What flows backward: the gradients of a call's own inputs and outputs, and those of parameters.
+"""Backward values: the gradients of a call's own inputs and outputs, and those of parameters.
 
-The gradient of an output is seen before the node that made the output runs. The gradient of an input is what the call
-itself contributes to it: it is taken from the nodes *inside* the call whose edges leave it. So a tensor that several
-calls read has a gradient for each of them, and the graph is not changed: hooks only look.
+The gradient of an output is seen before the node that created the output runs. The gradient of an input is the call's
+own contribution to it, taken from the nodes *inside* the call whose edges leave it. So a tensor read by several calls
+has a gradient for each of them, and the graph is not changed: hooks only observe.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from probe.private.guards import without_dispatch
 if TYPE_CHECKING:
     from probe._core import Call, Recorder
 
-#: A call with more nodes than this inside has no gradients recorded for its inputs; its parts have.
+#: A call with more inner nodes than this has no gradients recorded for its inputs; its parts have.
 _MAX_NODES = 20_000
 
-#: Nodes from this number on are not numbered by when they were made: those that add up the gradients of leaves.
+#: Nodes from this number on are not numbered by creation: they accumulate the gradients of leaves.
 _NO_SEQUENCE = 1 << 62
 
 _Node = Any
 
 
 class Edges:
-    """Where a call's inputs stand in the autograd graph before it runs."""
+    """Positions of a call's inputs in the autograd graph before it runs."""
 
     __slots__ = ("leaves", "nodes", "sequence")
 
@@ -47,14 +47,14 @@ class Gradients:
     def __init__(self, core: Recorder) -> None:
         self._core = core
         self._lock = threading.Lock()
-        #: Backward pass -> calls of which some gradients have arrived, by identity.
+        #: Backward pass -> calls for which some gradients have arrived, by identity.
         self._started: dict[int, dict[int, _Tap | _ParameterGroup]] = {}
         self._parameters: list[Any] = []
 
     def before(self, call: Call, args: Any, kwargs: Any, module: bool = False) -> Edges | None:
-        """Notes where the inputs of a call come from. None when nothing can flow back through it.
+        """Notes where the inputs of a call come from. None if nothing can flow back through it.
 
-        A module may have parameters below it, so that something flows into it even where nothing leaves it.
+        A module may contain parameters, so gradients flow into it even if none leave it.
         """
         try:
             return self._stand(call, args, kwargs, module)
@@ -78,7 +78,7 @@ class Gradients:
         return edges
 
     def after(self, call: Call, edges: Edges, result: Any) -> None:
-        """Watches what flows into the outputs of a call and out of its inputs."""
+        """Watches the gradients that flow into a call's outputs and out of its inputs."""
         try:
             self._watch(call, edges, result)
         except Exception as error:
@@ -94,9 +94,9 @@ class Gradients:
             return
         name = call.name.replace(".forward", ".backward") if call.name.startswith("Module.") else _backward(call.name)
         tap = _Tap(self, name, call.scope, call.stack, call.recomputed)
-        # A node that is both what the call was given and what it returned did nothing in it.
+        # A node that is both an input and an output of the call did nothing in it.
         given, leaves, first = edges.nodes, edges.leaves, edges.sequence
-        # Each once: of a function with several results they are all one node's.
+        # Each node once: all results of one function share a node.
         begins: dict[_Node, None] = {}
         for path, node, number in outputs:
             if (node, number) in given:
@@ -108,7 +108,7 @@ class Gradients:
         if not stack:
             return
         if not given and not leaves:
-            # Nothing leaves the call, however large it is inside.
+            # No gradient leaves the call, however large it is inside.
             return
         seen = set(stack)
         contributions: dict[_Node, list[tuple[int, str]]] = {}
@@ -139,7 +139,7 @@ class Gradients:
             node.register_hook(_InputHook(tap, found))
 
     def watch_parameters(self, stem: str, module: torch.nn.Module) -> None:
-        """Records the gradients of a module's own parameters whenever they have all arrived."""
+        """Records the gradients of a module's own parameters each time all of them have arrived."""
         own = {name: p for name, p in module._parameters.items() if p is not None and p.requires_grad}
         if own:
             group = _ParameterGroup(self, stem, list(own))
@@ -149,13 +149,14 @@ class Gradients:
                     self._parameters.append(hook)
 
     def forget_parameters(self) -> None:
-        """Takes all hooks off the parameters."""
+        """Removes all hooks from the parameters."""
         for handle in self._parameters:
             handle.remove()
         self._parameters.clear()
 
     def flush(self, cut: bool = False) -> None:
-        """Files what has arrived of calls whose gradients will not all arrive; with `cut`, because the program has ended."""
+        """Files the gradients of calls that will not receive all of theirs; with `cut`, because the program has
+        ended."""
         with self._lock:
             started, self._started = self._started, {}
         for taps in started.values():
@@ -163,9 +164,10 @@ class Gradients:
                 tap.finish(cut)
 
     def _start(self, tap: _Tap | _ParameterGroup) -> int:
-        """A first gradient of `tap` has arrived: what is missing at the end of this backward pass will not come.
+        """Notes that a first gradient of `tap` has arrived: any still missing at the end of this backward pass will
+        not come.
 
-        Returns the pass; other threads may be in others.
+        Returns the pass; other threads may be in different ones.
         """
         backward: int = autograd.current_pass()
         with self._lock:
@@ -194,7 +196,7 @@ class Gradients:
 
 
 class _Tap:
-    """The backward record of one call."""
+    """Backward record of one call."""
 
     __slots__ = ("_backward", "_call", "_gradients", "_identity", "_missing", "_opened", "_parts", "_sums")
 
@@ -314,7 +316,7 @@ class _ParameterGroup:
 
 
 class _ParameterHook:
-    """Runs when a gradient has been added to a parameter. Copies of the parameter do not carry it on."""
+    """Runs when a gradient has been added to a parameter. Copies of the parameter carry an inert hook."""
 
     def __init__(self, group: _ParameterGroup | None, name: str) -> None:
         self._group, self._name = group, name
@@ -331,7 +333,7 @@ class _ParameterHook:
 
 
 def _file(core: Recorder, call: Call, cut: bool) -> None:
-    """Files a record, of which something is missing if the program has ended."""
+    """Files a record, which is incomplete if the program has ended."""
     if cut:
         core.raised(call)
     else:
@@ -348,7 +350,7 @@ def _sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _tensors(args: Any, kwargs: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors in positional and keyword arguments, with the path of their slots."""
+    """Yields the tensors in positional and keyword arguments, with their slot paths."""
     for index, value in enumerate(args):
         if isinstance(value, torch.Tensor):
             yield str(index), value

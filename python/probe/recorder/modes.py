@@ -1,6 +1,8 @@
-"""Torch's two interception points. Nothing is replaced: a mode is pushed when recording starts and taken out when it stops.
+"""Torch's two interception points. Nothing is replaced: a mode is pushed when recording starts and removed when it
+stops.
 
-A handler passes arguments, results and exceptions through as they are; the recorder's own faults stay in the recorder.
+A handler passes arguments, results and exceptions through unchanged; the recorder's own failures stay in the
+recorder.
 """
 
 from __future__ import annotations
@@ -25,29 +27,31 @@ if TYPE_CHECKING:
 
 
 class OpMode(TorchDispatchMode):
-    """Every op that reaches the dispatcher below autograd and autocast: forward, backward, optimizer, recomputation."""
+    """Records every op that reaches the dispatcher below autograd and autocast: forward, backward, optimizer,
+    recomputation."""
 
     def __init__(self, core: Recorder) -> None:
         super().__init__()
-        #: False when the recording was stopped while another thread had this mode: it is passed through until it is gone.
+        #: False if the recording was stopped while another thread had this mode: it passes ops through until it is
+        #: removed.
         self.on = True
-        # Torch calls what is found here with the op, and insists on a method of the mode.
+        # Torch calls this attribute with the op, and insists on a method of the mode.
         self.__torch_dispatch__ = MethodType(core.run_op, self)  # type: ignore[method-assign]
 
 
 class ApiMode(TorchFunctionMode):
-    """Torch functions and tensor methods as the user calls them; what runs inside them is not seen again."""
+    """Records torch functions and tensor methods as the user calls them; calls inside them are not seen again."""
 
     def __init__(self, core: Recorder, gradients: Gradients | None) -> None:
         super().__init__()
-        #: As in `OpMode`.
+        #: See `OpMode`.
         self.on = True
         self._core = core
         self._before = core.before_api
         self._after = core.after
         self._gradients = gradients
         self._names = api_names()
-        #: Functions that turned out not to return tensors.
+        #: Functions found not to return tensors.
         self._questions: set[Any] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -56,7 +60,7 @@ class ApiMode(TorchFunctionMode):
         try:
             name = self._names.get(func)
         except TypeError:
-            # Not hashable, so it is none of torch's.
+            # Not hashable, so not one of torch's.
             return func(*args, **kwargs)
         op: Operator | None = None
         if name is None:
@@ -80,7 +84,7 @@ class ApiMode(TorchFunctionMode):
         out = kwargs.get("out")
         changed = _changed(op, args, kwargs) if op is not None else []
         if out is None and not changed and not _holds_tensor(result) and not name[0].endswith("__setitem__"):
-            # A question about a tensor (its size, whether it is a leaf), not a computation.
+            # A query about a tensor (its size, whether it is a leaf), not a computation.
             self._core.withdraw(call)
             self._questions.add(func)
             return result
@@ -95,9 +99,9 @@ class ApiMode(TorchFunctionMode):
         return result
 
     def _backward(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Runs a backward pass with the recording on, which torch switches off while a handler runs."""
+        """Runs a backward pass with the recording on; torch switches it off while a handler runs."""
         if any(handles(kind) for kind in types) or not self.on:
-            # Of a subclass with a handler of its own, which comes next.
+            # A subclass has a handler of its own, which comes next.
             return func(*args, **kwargs)
         self.__enter__()
         try:
@@ -108,13 +112,13 @@ class ApiMode(TorchFunctionMode):
 
 
 def _changed(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors that an op was given and writes to."""
+    """Returns the argument tensors that an op writes to."""
     given = [args[place] if place < len(args) else kwargs.get(name) for place, name in op.writes]
     lists = (each if isinstance(each, (tuple, list)) else (each,) for each in given)
     return [tensor for each in lists for tensor in each if isinstance(tensor, torch.Tensor)]
 
 
-#: Where functions are given running statistics, which they update without torch counting the write.
+#: Positions of the running statistics that functions update without torch counting the write.
 _RUNNING_STATISTICS = {
     **dict.fromkeys(("Functional.batch_norm", "Functional.instance_norm"), slice(1, 3)),
     **dict.fromkeys(("Torch.batch_norm", "Torch.instance_norm", "Torch.native_batch_norm"), slice(3, 5)),
@@ -132,7 +136,7 @@ _IN_PLACE = frozenset(
 
 @functools.cache
 def _writes(name: str) -> bool:
-    """Whether a function writes to its first argument, by its name."""
+    """Returns true if a function writes to its first argument, judged by its name."""
     last = name.rpartition(".")[2]
     return last in _IN_PLACE or (last.endswith("_") and not last.endswith("__"))
 

@@ -1,6 +1,6 @@
-"""Calls of modules: records them, and keeps track of which module other ops run in.
+"""Records module calls, and keeps track of which module other ops run in.
 
-Torch's hooks for all modules are used, so nothing is attached to the user's model: it can be copied and pickled.
+Uses torch's hooks for all modules, so nothing is attached to the user's model: it can be copied and pickled.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
     from probe.recorder.updates import Update
 
 
-#: Name under which `torch.compile` keeps the module inside its own.
+#: Attribute under which `torch.compile` keeps the original module.
 _COMPILED = "_orig_mod"
 
 
 class _Entered:
-    """A call that is under way: of a module, or the step of an optimizer."""
+    """Call under way: a module call or an optimizer step."""
 
     __slots__ = ("call", "edges", "frame", "module", "period", "scoped", "update")
 
     def __init__(self, module: torch.nn.Module | None, frame: FrameType, period: int) -> None:
         self.module = weakref.ref(module) if module is not None else None
-        #: The frame it runs in: once that is gone from the stack, so is the call, whether or not a hook was told.
+        #: Frame that it runs in: once that is gone from the stack, so is the call, whether or not a hook was called.
         self.frame = frame
-        #: Start of the recording that saw it begin.
+        #: Period of the recording that saw it begin.
         self.period = period
         self.call: Call | None = None
         self.edges: Edges | None = None
         self.update: Update | None = None
-        #: Whether the recorder names what runs as inside this call.
+        #: True if the recorder attributes ops to this call.
         self.scoped = False
 
 
 class Modules:
-    """Watches module calls of one recording."""
+    """Watches the module calls of one recording."""
 
     def __init__(
         self,
@@ -74,17 +74,17 @@ class Modules:
         self._handles: list[Any] = []
         self._attached = False
         self._period = 0
-        #: Calls so far, in no other call, of modules with parameters and of compiled functions.
+        #: Outermost calls so far, of modules with parameters and of compiled functions.
         self.outermost = 0
 
     @property
     def attached(self) -> bool:
-        """Whether calls are being watched."""
+        """True if calls are being watched."""
         return self._attached
 
     @property
     def paths(self) -> list[str]:
-        """Paths of all modules that are known."""
+        """Paths of all known modules."""
         return [path_of(f"{stem}.forward.0") or "" for stem, _ in self._stems.values()]
 
     def attach(self) -> None:
@@ -96,12 +96,12 @@ class Modules:
             self._hook()
 
     def detach(self) -> None:
-        """Stops watching; calls that are under way stay open."""
+        """Stops watching; calls under way stay open."""
         self._attached = False
         self._unhook()
 
     def silence(self) -> Callable[[], None] | None:
-        """Watches nothing until what this returns is called. None if nothing is being watched."""
+        """Watches nothing until the returned function is called. None if nothing is being watched."""
         if not self._handles:
             return None
         period = self._period
@@ -116,7 +116,7 @@ class Modules:
     def _hook(self) -> None:
         self._handles = [
             torch_module.register_module_forward_pre_hook(self._before),
-            # Not with keyword arguments: torch leaves those out when it tells of an exception.
+            # Without keyword arguments: torch omits those when it reports an exception.
             torch_module.register_module_forward_hook(self._after, always_call=True),
         ]
 
@@ -126,20 +126,21 @@ class Modules:
         self._handles = []
 
     def path(self, module: torch.nn.Module) -> str:
-        """Path of a module; empty for the model itself and for a module that is not known."""
+        """Returns the path of a module; empty for the model itself and for an unknown module."""
         found = self._stems.get(module)
         return (path_of(f"{found[0]}.forward.0") or "") if found is not None and found[0] != module_stem("", module) else ""
 
     def finish_step(self) -> None:
-        """Files what is under way on this thread: it began in the step that ends."""
+        """Files the calls under way on this thread: they began in the step that ends."""
         self._drop_ended(sys._getframe(1))
         for entered in self._stack():
             self._file_unfinished(entered, "the step ended inside this call")
 
     def enter_scope(self, name: str, update: Update | None, frame: FrameType) -> None:
-        """Names what runs on this thread, until `leave_scope` or the end of `frame`, as done by `name`, the step of an optimizer.
+        """Attributes ops on this thread to `name`, the step of an optimizer, until `leave_scope` or the end of
+        `frame`.
 
-        `update` is its record, where it has one.
+        `update` is its record, if it has one.
         """
         self._drop_ended(frame)
         entered = _Entered(None, frame, self._period)
@@ -150,7 +151,7 @@ class Modules:
         self._stack().append(entered)
 
     def leave_scope(self) -> None:
-        """Ends the innermost scope, and what an exception has left open in it."""
+        """Ends the innermost scope, and any calls that an exception has left open in it."""
         stack = self._stack()
         if any(entered.module is None for entered in stack):
             while stack[-1].module is not None:
@@ -160,14 +161,14 @@ class Modules:
             self._leave(stack, None, raised=False)
 
     def suspend_scope(self) -> None:
-        """Leaves the innermost scope for a while, until `enter_scope` enters it again with the same record."""
+        """Leaves the innermost scope temporarily, until `enter_scope` enters it again with the same record."""
         stack = self._stack()
         if stack and stack[-1].module is None:
             stack[-1].call = None
             self._leave(stack, None, raised=False)
 
     def parameters(self) -> dict[int, str]:
-        """Paths of the parameters of all modules that are known, by identity; of a shared one the first."""
+        """Returns the paths of the parameters of all known modules, by identity; the first path for a shared one."""
         found: dict[int, str] = {}
         for module, (stem, _) in list(self._stems.items()):
             path = plain_path(path_of(f"{stem}.forward.0") or "") if stem != module_stem("", module) else ""
@@ -181,13 +182,13 @@ class Modules:
         if self._parameter_gradients is not None:
             seen: set[int] = set()
             for module, (stem, _) in list(self._stems.items()):
-                # A parameter that several modules share belongs to the first.
+                # A parameter shared by several modules belongs to the first.
                 if not seen.intersection(id(p) for p in module._parameters.values() if p is not None):
                     self._parameter_gradients.watch_parameters(stem, module)
                 seen.update(id(p) for p in module._parameters.values() if p is not None)
 
     def add(self, models: torch.nn.Module | Iterable[torch.nn.Module]) -> None:
-        """Makes models known, so that their modules have the paths that the user knows."""
+        """Registers models, so that their modules have the paths that the user knows."""
         if isinstance(models, torch.nn.Module):
             self._name(models, "")
         else:
@@ -201,7 +202,7 @@ class Modules:
         for path, module in root.named_modules():
             path = ".".join(word for word in path.split(".") if word != _COMPILED)
             if module not in self._stems and not _compiles(module):
-                # The root's call is the whole run; the tools of the field do not list it.
+                # The root's call is the whole run; comparable tools do not list it.
                 recorded = self._record and (bool(path) or alone)
                 self._stems[module] = (module_stem(f"{prefix}{path}".rstrip("."), module), recorded)
 
@@ -232,7 +233,8 @@ class Modules:
         return stack
 
     def _drop_ended(self, frame: FrameType) -> None:
-        """Leaves the calls that `frame` is not inside of: an interrupt ended them, or the recording was off when they ended."""
+        """Leaves the calls that do not enclose `frame`: an interrupt ended them, or the recording was off when they
+        ended."""
         stack = self._stack()
         while stack:
             wanted, at = stack[-1].frame, frame
@@ -251,12 +253,12 @@ class Modules:
             self._core.after(call, None)
 
     def _before(self, module: torch.nn.Module, args: Any) -> Any:
-        """None, or the arguments that the call is to have in place of its own."""
+        """Returns None, or replacement arguments for the call."""
         moved = None
         if _compiles(module):
             return None
         try:
-            # Torch's hook for all modules is not told the keyword arguments; its caller has them.
+            # Torch's hook for all modules does not receive the keyword arguments; its caller has them.
             frame = sys._getframe(1)
             stack = self._stack()
             if stack:
@@ -283,13 +285,14 @@ class Modules:
     def _after(self, module: torch.nn.Module, args: Any, result: Any) -> None:
         try:
             stack = self._stack()
-            # Calls below were left by an exception that the hooks were not told of.
+            # Inner calls were left by an exception that the hooks were not told of.
             while stack and not _is_of(stack[-1], module):
                 if not any(_is_of(entered, module) for entered in stack):
                     return
                 self._leave(stack, None, raised=True)
             if stack:
-                # In a handler of the program's own, an exception is set as well; torch's stands in the caller's frame.
+                # Inside one of the program's own handlers an exception is set as well; torch's is in the caller's
+                # frame.
                 trace = sys.exc_info()[2] if result is None else None
                 self._leave(stack, result, raised=trace is not None and trace.tb_frame is sys._getframe(1))
         except Exception as error:
@@ -318,7 +321,7 @@ class Modules:
 
 
 def _compiles(module: torch.nn.Module) -> bool:
-    """Whether this is what `torch.compile` puts around a module: the module inside is the user's."""
+    """Returns true if this is `torch.compile`'s wrapper around a module: the module inside is the user's."""
     return type(module).__name__ == "OptimizedModule"
 
 

@@ -1,4 +1,4 @@
-"""What torch's functions and ops are called in a dump."""
+"""Names of torch's functions and ops in a dump."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ _OPERATORS = {
     "div_": "__itruediv__",
 }
 
-#: Wrappers around one function, at most.
+#: Most wrappers followed around one function.
 _MOST_LAYERS = 8
 
 #: Functions that start a backward pass: they are passed through with the recording still on.
 BACKWARD = frozenset({torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad})
 
-#: Answers of these say nothing about a computation, although they may be tensors.
+#: Results of these say nothing about a computation, although they may be tensors.
 _SILENT = frozenset({"requires_grad_", "retain_grad", "register_hook", "register_post_accumulate_grad_hook", "as_subclass",
                      "_is_view", "is_pinned", "share_memory_", "untyped_storage", "storage", "backward"})
 
 
 @functools.cache
 def api_names() -> dict[Callable[..., Any], tuple[str, str | None]]:
-    """Every function that torch lets be intercepted, with its name in a dump and its name as an operator."""
+    """Returns every function that torch can intercept, with its name in a dump and its name as an operator."""
     names: dict[Callable[..., Any], tuple[str, str | None]] = {}
     ops = {name.removeprefix("aten::").partition(".")[0] for name in all_names() if name.startswith("aten::")}
-    # A function that stands in several places is named after the first: `F.gelu` is `torch._C._nn.gelu`.
+    # A function found in several places is named after the first: `F.gelu` is `torch._C._nn.gelu`.
     places: list[tuple[str, object]] = [
         ("Functional", torch.nn.functional),
         ("Tensor", torch.Tensor),
@@ -68,13 +68,14 @@ def api_names() -> dict[Callable[..., Any], tuple[str, str | None]]:
         ("Functional", FUNCTIONAL),
         ("VF", VF),
         ("Init", torch.nn.init),
-        # The class that tensors are of below Python.
+        # The native base class of tensors.
         ("Tensor", torch.Tensor.__mro__[1]),
     ]
-    # Those of torch.distributed are not all functions in this sense; `collectives` sees them where they reach the dispatcher.
+    # Functions of torch.distributed are not all interceptable; `collectives` sees them where they reach the
+    # dispatcher.
     for prefix, place in places:
-        # `Tensor.__neg__` is `Tensor.neg`: calls have the plain name, and operators are told by where they stand. `torch.dsmm` equals `torch.mm`:
-        # calls have the name of the op.
+        # `Tensor.__neg__` is `Tensor.neg`: calls have the plain name, and operators are recognised by the call site.
+        # `torch.dsmm` equals `torch.mm`: calls have the name of the op.
         for name in sorted(dir(place), key=lambda name: (name.startswith("__"), name not in ops, name)):
             if name in _SILENT or (name.startswith("_") and not name.startswith("__") and prefix != "Torch"):
                 continue
@@ -83,15 +84,15 @@ def api_names() -> dict[Callable[..., Any], tuple[str, str | None]]:
                 continue
             operator = f"Tensor.{_OPERATORS[name]}" if prefix == "Tensor" and name in _OPERATORS else None
             for layer in _layers(function):
-                # What is not hashable is none of torch's functions.
+                # Unhashable objects are not torch functions.
                 with contextlib.suppress(TypeError):
                     names.setdefault(layer, (f"{prefix}.{name}", operator))
     return names
 
 
 def _layers(function: Any) -> Iterator[Any]:
-    """A function, and those inside of it if it was wrapped: `transfer_to_npu` of torch_npu puts functions of its own in the place of those of torch
-    that take a device, and torch shows what is inside. Operators have names of their own."""
+    """Yields a function and those it wraps: torch_npu's `transfer_to_npu` replaces torch functions that take a device
+    with its own, and torch reports the inner ones. Operators have names of their own."""
     for _ in range(_MOST_LAYERS):
         if function is None or isinstance(function, OPERATORS):
             return
@@ -100,10 +101,11 @@ def _layers(function: Any) -> Iterator[Any]:
 
 
 def describe_op(func: Any) -> tuple[str, list[tuple[int, str]], Callable[..., Any], bool]:
-    """What is known of a dispatcher op whatever it is called with.
+    """Describes a dispatcher op independently of its arguments.
 
-    Its name (`aten.addmm.default` is `Aten.addmm`; empty for ops that compute nothing), position and name of the arguments
-    it writes to, what a call of it comes to, and whether it is a collective, which is not done when it returns.
+    Returns its name (`aten.addmm.default` is `Aten.addmm`; empty for ops that compute nothing), position and name of
+    the arguments it writes to, the callable that a call amounts to, and whether it is a collective, which is not done
+    when it returns.
     """
     name = schema_of(func).name
     if name.startswith("profiler::"):
@@ -112,12 +114,12 @@ def describe_op(func: Any) -> tuple[str, list[tuple[int, str]], Callable[..., An
 
 
 def _stem(name: str) -> str:
-    """The name in a dump of an op that is registered as `name`: `aten::addmm` is `Aten.addmm`."""
+    """Returns the name in a dump of an op registered as `name`: `aten::addmm` is `Aten.addmm`."""
     return op_spelling("torch.ops." + name.replace("::", "."))
 
 
-#: Namespaces of torch's own ops: those that functions come to, which dispatch modes and kernels in Python call one by one, and those by which it
-#: moves data, brings ranks together, and compiles.
+#: Namespaces of torch's own ops: those that implement functions, which dispatch modes and Python kernels call
+#: individually, and those with which torch moves data, runs collectives, and compiles.
 _OF_TORCH = frozenset({
     "aten", "prim", "prims", "rngprims", "debugprims", "profiler", "inductor", "fsdp", "symm_mem", "c10d", "_c10d_functional",
     "_c10d_functional_autograd", "_dtensor", "_quantized",
@@ -125,16 +127,17 @@ _OF_TORCH = frozenset({
 
 
 class Operator(NamedTuple):
-    """An op that a program calls by itself: those of extensions, such as the fused ones of torch_npu, have no other name in Python."""
+    """An op that a program calls directly: ops of extensions, such as the fused ones of torch_npu, have no other name
+    in Python."""
 
     name: str
-    #: Place and name of the arguments that it writes to.
+    #: Position and name of the arguments that it writes to.
     writes: list[tuple[int, str]]
 
 
 @functools.cache
 def operator(func: Any) -> Optional[Operator]:
-    """What is known of `torch.ops.mine.f` or one overload of it; None for any other function, and for torch's own."""
+    """Describes `torch.ops.mine.f` or one overload of it; None for any other function, and for torch's own."""
     schema = next(iter(schemas_of(func)), None)
     if schema is None or schema.name.partition("::")[0] in _OF_TORCH:
         return None
@@ -142,6 +145,6 @@ def operator(func: Any) -> Optional[Operator]:
 
 
 def module_stem(path: str, module: torch.nn.Module) -> str:
-    """`Module.layers.0.mlp.MLP`, to which phase and number are added."""
+    """Returns a stem such as `Module.layers.0.mlp.MLP`, to which phase and number are added."""
     kind = type(module).__name__
     return f"Module.{path}.{kind}" if path else f"Module.{kind}.{kind}"

@@ -1,8 +1,8 @@
-"""Moves weights and inputs by one rounding, so that one machine can show what rounding becomes in a run: the one thing here that changes
-a training, and never done unless it was asked for.
+"""Moves weights and inputs by one rounding, so that one machine can show the effect of rounding on a run: the only
+thing here that changes a training, and never done unless requested.
 
-Half of the numbers stay, the others go to the next number up or down, at random. The next number is that of the type in which
-is computed: under autocast that of its type. Zeros stay, and what is not finite.
+Half of the numbers stay, the others move to the next number up or down, at random. The next number is that of the
+dtype used for computing: under autocast that of its dtype. Zeros and non-finite numbers stay.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from probe.private.guards import without_dispatch
 
-#: Integer type of the same size, and bits behind the point.
+#: Integer dtype of the same size, and number of mantissa bits.
 _BITS = {
     torch.float64: (torch.int64, 52),
     torch.float32: (torch.int32, 23),
@@ -23,26 +23,27 @@ _BITS = {
     torch.float16: (torch.int16, 10),
 }
 
-#: Numbers that are moved at a time, which bounds the memory it takes.
+#: Numbers moved at a time, which bounds the memory needed.
 _CHUNK = 1 << 22
 
 
 class Perturbation:
-    """Moves the weights of each outermost module once, where it is first called in a recorded step, and its inputs at each of its
-    calls in recorded steps."""
+    """Moves the weights of each outermost module once, at its first call in a recorded step, and its inputs at each
+    of its calls in recorded steps."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._done: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._moved: set[int] = set()
-        #: Tensors drawn for so far: each has random numbers of its own, so that ranks that hold a weight in common move it alike.
+        #: Tensors drawn for so far: each has random numbers of its own, so that ranks sharing a weight move it alike.
         self._drawn = 0
         #: Weights and inputs moved so far.
         self.weights = 0
         self.inputs = 0
 
     def before(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Moves what an outermost call begins with. Gives the arguments to call it with; `kwargs` are replaced in place."""
+        """Moves the weights and inputs of an outermost call. Returns the arguments to call it with; `kwargs` are
+        replaced in place."""
         with without_dispatch():
             if module not in self._done:
                 self._done.add(module)
@@ -55,18 +56,19 @@ class Perturbation:
             return tuple(self._given(value) for value in args)
 
     def describe(self) -> str:
-        """What was done, in words."""
+        """Describes what was moved."""
         weights, inputs = (f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in ((self.weights, "weight"), (self.inputs, "input")))
         return f"--perturb {self._seed} moved {weights} and {inputs} by one rounding"
 
     def _weight(self, parameter: torch.Tensor) -> bool:
         # A sharded one holds its part.
         local = getattr(parameter, "_local_tensor", parameter)
-        # Without a new version of the tensor: a graph that has saved it may still run backward.
+        # Does not bump the tensor's version: a graph that has saved it may still run backward.
         return self._move(local.data)
 
     def _given(self, value: Any) -> Any:
-        """The value with its float tensors moved; the caller's own stay as they are. What belongs to a graph already is left alone."""
+        """Returns the value with its float tensors moved; the caller's own are unchanged. Tensors already part of a
+        graph are left alone."""
         if isinstance(value, torch.Tensor):
             if type(value) is not torch.Tensor or value.requires_grad or value.dtype not in _BITS:
                 return value
@@ -82,14 +84,14 @@ class Perturbation:
         return value
 
     def _move(self, tensor: torch.Tensor) -> bool:
-        """Moves a tensor in place; whether it can be."""
+        """Moves a tensor in place; returns false if it cannot be moved."""
         self._drawn += 1
         known = _BITS.get(tensor.dtype)
         if known is None or tensor.layout != torch.strided or tensor.numel() == 0 or tensor.device.type == "meta":
             return False
         integer, bits = known
         generator = torch.Generator(device=tensor.device)
-        # Generators of CPUs take 32 bits of a seed.
+        # CPU generators take 32 bits of a seed.
         generator.manual_seed(zlib.crc32(f"{self._seed} {self._drawn}".encode()))
         unit = 1 << max(0, bits - _BITS.get(_computes_in(tensor), known)[1])
         whole = tensor.view(-1) if tensor.is_contiguous() else tensor.reshape(-1)
@@ -106,7 +108,7 @@ class Perturbation:
 
 
 def _computes_in(tensor: torch.Tensor) -> torch.dtype:
-    """The type in which products of this tensor are computed."""
+    """Returns the dtype in which products of this tensor are computed."""
     kind = tensor.device.type
     if tensor.dtype == torch.float32 and torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)

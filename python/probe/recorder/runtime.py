@@ -1,4 +1,5 @@
-"""A recording of operators below Python: the agent records, and this package says where steps begin and end and which op of torch runs."""
+"""Recording of operators below Python: the agent records, and this package tells it where steps begin and end and
+which torch op runs."""
 
 from __future__ import annotations
 
@@ -15,15 +16,17 @@ from probe.settings import Settings
 
 
 class RuntimeSession:
-    """One recording of this process, as `Session`, with the agent beside it. No method raises but what `Session` lets through."""
+    """One recording of this process, like `Session`, with the agent beside it. Methods raise only what `Session` lets
+    through."""
 
     def __init__(self, settings: Settings, only: bool) -> None:
         self._settings = settings
         self._process = os.getpid()
         self._names: str | None = None
         if only:
-            # Ops of torch are named and not measured, in the forward pass alone and not in the dispatcher: while somebody listens to gradients or there,
-            # torch adds some of them up by other operators. What a recorder of names writes is of no use to anybody.
+            # Torch ops are named but not measured, only in the forward pass and not in the dispatcher: with listeners
+            # on gradients or the dispatcher, torch adds some gradients up with different operators. The dump of a
+            # names-only recorder is of no use.
             runtime.follow_queue()
             self._names = tempfile.mkdtemp(prefix="probe-names-")
             settings = replace(settings, output=os.path.join(self._names, "dump"), level="mix", slots=(), phases=("forward",), quiet=True, include=(), exclude=(), perturb=None)

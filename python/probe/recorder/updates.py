@@ -1,12 +1,13 @@
-"""Steps of optimizers as ops: what they were given, and what they made of it.
+"""Optimizer steps as ops: their inputs and their results.
 
     parameter.<name>       a parameter before the step
     input.grad.<name>      its gradient
     input.<state>.<name>   its state before the step, such as `input.exp_avg.layers.0.weight`
-    kwarg.<option>         options that decide the numbers, such as `kwarg.lr`; `kwarg.1.lr` of a second group that differs
+    kwarg.<option>         options that affect the numbers, such as `kwarg.lr`; `kwarg.1.lr` for a second group that
+    differs
     output.parameter.<name>, output.<state>.<name>   the same after the step
 
-A parameter is named by its path in the model, or, where no model has it, by its group and place: `0.3`.
+A parameter is named by its path in the model, or, if no model has it, by its group and position: `0.3`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _IMPLEMENTATION = frozenset({"params", "param_names", "foreach", "fused", "captu
 
 
 def open_update(core: Recorder, name: str, optimizer: Optimizer, names: dict[int, str]) -> Update | None:
-    """Opens the record of a step that is about to run. `names` are paths of parameters by identity. None when it is not wanted."""
+    """Opens the record of a step about to run. `names` are paths of parameters by identity. None if it is not
+    wanted."""
     with without_functions():
         call = core.open(name)
         if call is None:
@@ -39,7 +41,7 @@ def open_update(core: Recorder, name: str, optimizer: Optimizer, names: dict[int
 
 
 class Update:
-    """One step that is under way."""
+    """One step under way."""
 
     __slots__ = ("_core", "_optimizer", "_parameters", "call")
 
@@ -48,7 +50,7 @@ class Update:
         self._core, self._optimizer, self._parameters = core, optimizer, parameters
 
     def given(self) -> None:
-        """Adds what the step is given."""
+        """Adds the inputs of the step."""
         given: list[tuple[str, Any]] = [(f"kwarg.{path}", option) for path, option in _options(self._optimizer)]
         for name, parameter in self._parameters:
             given.append((f"input.grad.{name}", parameter.grad))
@@ -57,7 +59,7 @@ class Update:
         self._core.add(self.call, "parameter", [(f"parameter.{name}", parameter) for name, parameter in self._parameters])
 
     def made(self) -> None:
-        """Adds what the step has made."""
+        """Adds the results of the step."""
         with without_functions():
             made = []
             for name, parameter in self._parameters:
@@ -69,8 +71,9 @@ class Update:
             self._core.add(self.call, "output", made)
 
     def _state(self, parameter: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-        """Tensors that the optimizer keeps of a parameter. Not counts of steps: some devices keep them as tensors, some do not."""
-        # Asked for by index, a parameter without a state would be given one.
+        """Yields the optimizer's tensors for a parameter. Omits step counts: some devices keep them as tensors, some
+        do not."""
+        # Indexing would create a state for a parameter without one.
         state = self._optimizer.state.get(parameter)
         if isinstance(state, dict):
             for name, value in list(state.items()):
@@ -79,7 +82,8 @@ class Update:
 
 
 def _moved(optimizer: Optimizer, names: dict[int, str]) -> list[tuple[str, torch.Tensor]]:
-    """Parameters that the step will move, by name: those with a gradient, or all where the step itself computes gradients."""
+    """Returns the parameters that the step will move, by name: those with a gradient, or all if the step itself
+    computes gradients."""
     found = [
         (names.get(id(parameter), f"{group}.{index}"), parameter)
         for group, options in enumerate(optimizer.param_groups)
@@ -89,7 +93,7 @@ def _moved(optimizer: Optimizer, names: dict[int, str]) -> list[tuple[str, torch
 
 
 def _options(optimizer: Optimizer) -> Iterator[tuple[str, Any]]:
-    """Options of the first group, and of each other one where they differ from it."""
+    """Yields the options of the first group, and those of every other group that differ from it."""
     first: dict[str, Any] = {}
     for group, options in enumerate(optimizer.param_groups):
         for name, value in options.items():
@@ -109,7 +113,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_equal(one: Any, other: Any) -> bool:
-    # Tensors, on some device, are not looked into: they are recorded.
+    # Tensors may be on a device, so they are not compared: they are recorded.
     if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
         return one is other
     return type(one) is type(other) and one == other

@@ -1,8 +1,8 @@
-//! Where torch keeps what some attributes of a tensor say.
+//! Reads some attributes of a tensor directly from torch's memory.
 //!
-//! An attribute takes a thousand instructions, most of them for Python, and an op's tensors are asked for nine each. A word of memory
-//! takes one. Where the words lie is promised by nobody: they are looked for when a recording begins, in tensors of which the
-//! answers are known. Where one of them is not found, or found twice, none is used.
+//! An attribute takes a thousand instructions, most of them for Python, and nine are needed for each tensor of an op.
+//! A word of memory takes one. The positions of the words are not guaranteed: they are searched when a recording
+//! begins, in tensors with known answers. If one of them is not found, or found twice, none is used.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
@@ -11,38 +11,38 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyByteArray, PyDict};
 
-/// Size of a word.
+/// Size of a word in bytes.
 const WORD: usize = size_of::<usize>();
 
-/// Words that every tensor of torch has behind `_cdata`: 192 bytes or more since torch 2.0.
+/// Words that every torch tensor has behind `_cdata`: 192 bytes or more since torch 2.0.
 const TENSOR_WORDS: usize = 24;
 
-/// Bytes that every storage of torch has behind `_cdata`.
+/// Bytes that every torch storage has behind `_cdata`.
 const STORAGE_BYTES: usize = 64;
 
-/// Bytes of a counter of writes: what counts its users, and the count.
+/// Bytes of a write counter: its reference count, and the count.
 const COUNTER_BYTES: usize = 24;
 
-/// Distances from the start of an object.
+/// Offsets from the start of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Interior {
-    /// `_cdata`, in the Python object of a tensor; the next four are in what lies there.
+    /// `_cdata`, in the Python object of a tensor; the next four are offsets in the memory it points to.
     cdata: usize,
-    /// The set of keys that ops are dispatched by, 64 bits: what kind of tensor this is.
+    /// The dispatch key set, 64 bits: identifies the kind of tensor.
     keys: usize,
     /// Address of the storage, which is the storage's `_cdata`.
     storage: usize,
-    /// What autograd knows of the tensor; 0 where it knows nothing.
+    /// Autograd metadata of the tensor; 0 if there is none.
     autograd: usize,
-    /// Address of the counter of writes, which views share; 0 where none are counted (inference mode).
+    /// Address of the write counter, which views share; 0 if writes are not counted (inference mode).
     counter: usize,
     /// The count, in the counter: 32 bits.
     count: usize,
-    /// Whether the storage may be moved, in the storage: one byte.
+    /// True if the storage may be moved, in the storage: one byte.
     resizable: usize,
 }
 
-/// A plain tensor, for as long as it is held.
+/// A plain tensor, while it is held.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inside<'a> {
     interior: &'a Interior,
@@ -51,14 +51,14 @@ pub(crate) struct Inside<'a> {
 }
 
 impl Interior {
-    /// None where tensors are not as described above.
+    /// Finds the offsets. None if tensors are not laid out as described above.
     pub(crate) fn find(py: Python<'_>) -> Option<Self> {
         let samples = Samples::new(py).ok()?;
         let object_words = samples.object_bytes / WORD;
         let cdata = samples.word(object_words, |at, tensor| word(tensor.object, at) == tensor.cdata)?;
         let keys = samples.word(TENSOR_WORDS, |at, tensor| word(tensor.cdata, at) == tensor.keys)?;
         let storage = samples.word(TENSOR_WORDS, |at, tensor| word(tensor.cdata, at) == tensor.storage)?;
-        // Views that torch has made have something there whether or not they need gradients.
+        // Views created by torch have something there whether or not they need gradients.
         let autograd = samples.word(TENSOR_WORDS, |at, tensor| {
             tensor.is_view || (word(tensor.cdata, at) != 0) == tensor.requires_grad
         })?;
@@ -86,7 +86,7 @@ impl Interior {
         Some(Self { cdata, keys, storage, autograd, counter, count, resizable })
     }
 
-    /// The inside of a tensor whose class is `torch.Tensor` or `Parameter`.
+    /// Returns the inside of a tensor whose class is `torch.Tensor` or `Parameter`.
     pub(crate) fn of<'a>(&'a self, tensor: &'a Bound<'_, PyAny>) -> Option<Inside<'a>> {
         let cdata = word(tensor.as_ptr().addr(), self.cdata);
         (cdata != 0).then_some(Inside { interior: self, cdata, _tensor: PhantomData })
@@ -99,22 +99,22 @@ impl Inside<'_> {
         self.cdata
     }
 
-    /// What stands for the kind of tensor: whether it has a storage, is negated, conjugated, nested, wrapped, on the host.
+    /// Key set of the tensor: whether it has a storage, is negated, conjugated, nested, wrapped, on the host.
     pub(crate) fn keys(self) -> usize {
         word(self.cdata, self.interior.keys)
     }
 
-    /// `untyped_storage()._cdata`, of a tensor that has a storage.
+    /// `untyped_storage()._cdata`, for a tensor that has a storage.
     pub(crate) fn storage(self) -> usize {
         word(self.cdata, self.interior.storage)
     }
 
-    /// Whether the tensor may need gradients. Not, if false.
+    /// Returns true if the tensor may need gradients; if false, it does not.
     pub(crate) fn may_require_grad(self) -> bool {
         word(self.cdata, self.interior.autograd) != 0
     }
 
-    /// `_version`, or -1 where torch keeps no count.
+    /// `_version`, or -1 if torch keeps no count.
     pub(crate) fn version(self) -> i64 {
         match word(self.cdata, self.interior.counter) {
             0 => -1,
@@ -122,13 +122,13 @@ impl Inside<'_> {
         }
     }
 
-    /// `untyped_storage().resizable()`, of a tensor that has a storage.
+    /// `untyped_storage().resizable()`, for a tensor that has a storage.
     pub(crate) fn is_resizable(self) -> bool {
         byte(self.storage(), self.interior.resizable) != 0
     }
 }
 
-/// Tensors of which all answers are known.
+/// Tensors with known answers.
 struct Samples<'py> {
     /// A tensor, a view of it, and others.
     tensors: Vec<Sample<'py>>,
@@ -189,7 +189,7 @@ impl<'py> Samples<'py> {
         })
     }
 
-    /// Place of the only word of `count` of which `agrees` says so for every sample.
+    /// Returns the offset of the only one of `count` words for which `agrees` holds in every sample.
     fn word(&self, count: usize, agrees: impl Fn(usize, &Sample<'_>) -> bool) -> Option<usize> {
         let everywhere = |&at: &usize| self.tensors.iter().all(|tensor| agrees(at, tensor));
         only((0..count).map(|word| word * WORD).filter(everywhere))
@@ -215,29 +215,30 @@ impl<'py> Sample<'py> {
     }
 }
 
-/// The item of an iterator that has one and no more.
+/// Returns the item of an iterator that has exactly one.
 fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
     let first = items.next()?;
     items.next().is_none().then_some(first)
 }
 
-// What is read may be written by another thread, which is why all of it is read as atomics are.
+// Another thread may write to this memory, so all of it is read atomically.
 
-/// The word `at` bytes into what lies at `object`: an object that is there, is aligned to a word and is longer than that.
+/// Reads the word `at` bytes into the memory at `object`: a live, word-aligned object longer than that.
 fn word(object: usize, at: usize) -> usize {
     #[expect(unsafe_code, reason = "memory of a library")]
-    // SAFETY: only called within the sizes that this file names, for objects that are held; `at` is a multiple of a word.
+    // SAFETY: only called within the sizes named in this file, for objects that are held; `at` is a multiple of a
+    // word.
     unsafe { AtomicUsize::from_ptr((object + at) as *mut usize) }.load(Ordering::Relaxed)
 }
 
-/// 32 bits, as [`word`].
+/// Reads 32 bits, like [`word`].
 fn half_word(object: usize, at: usize) -> u32 {
     #[expect(unsafe_code, reason = "memory of a library")]
     // SAFETY: as in `word`; `at` is a multiple of 4.
     unsafe { AtomicU32::from_ptr((object + at) as *mut u32) }.load(Ordering::Relaxed)
 }
 
-/// 8 bits, as [`word`].
+/// Reads 8 bits, like [`word`].
 fn byte(object: usize, at: usize) -> u8 {
     #[expect(unsafe_code, reason = "memory of a library")]
     // SAFETY: as in `word`.

@@ -1,8 +1,9 @@
-//! The private side of torch and of the interpreter: what is read in memory or called by a name that is looked up, in one place. The
-//! Python half is `python/probe/private`, with the table of versions on which all of this was tried.
+//! The private side of torch and of the interpreter, in one place: memory that is read directly, and functions that
+//! are looked up by name. The Python half is `python/probe/private`, with the table of versions on which all of this
+//! was tried.
 //!
-//! Everything here is a quick way to what attributes say more slowly, and has that slow way beside it: where a name is missing, where
-//! words are not found or say something else than the attributes, and where [`are_quick_ways_taken`] says no.
+//! Everything here is a quick alternative to slower attributes, which remain the fallback: if a name is missing, if
+//! words are not found or disagree with the attributes, and if [`are_quick_ways_taken`] returns false.
 
 mod frame;
 mod interior;
@@ -16,8 +17,8 @@ pub(crate) use interior::{Inside, Interior};
 pub(crate) use shim::{Layout, Shim};
 pub(crate) use symbols::Library;
 
-/// Whether quick ways may be taken: not with `PROBE_SAFE=1`, nor with a version of torch on which they were not tried. See
-/// `probe.private.safe`.
+/// Returns true if quick ways may be used: not with `PROBE_SAFE=1`, nor with a version of torch on which they were
+/// not tried. See `probe.private.safe`.
 pub(crate) fn are_quick_ways_taken(py: Python<'_>) -> bool {
     let reason =
         py.import("probe.private").and_then(|private| private.call_method0("safe")?.extract::<String>());

@@ -1,8 +1,8 @@
-//! Torch's C interface: what it says of a tensor, in a fraction of the time that Python's attributes take.
+//! Torch's C interface, which describes a tensor in a fraction of the time that Python's attributes take.
 //!
-//! It is the interface that compiled models are built on (`torch/csrc/inductor/aoti_torch/c/shim.h`, from torch 2.2), and
-//! torch promises not to change its functions. Its functions write a line to the terminal where they fail, so they are only
-//! asked what cannot fail: the caller knows that the tensor has a storage and sizes.
+//! Compiled models are built on this interface (`torch/csrc/inductor/aoti_torch/c/shim.h`, from torch 2.2), and torch
+//! promises not to change its functions. They write a line to the terminal if they fail, so they are only called
+//! where they cannot: the caller knows that the tensor has a storage and sizes.
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::PathBuf;
@@ -16,21 +16,21 @@ use pyo3::types::{IntoPyDict, PyCapsule};
 use super::interior::Inside;
 use super::symbols::Library;
 
-/// A pointer to torch's `Tensor`, which is nothing but a pointer to what `tensor._cdata` gives the address of.
+/// A pointer to torch's `Tensor`, which is just a pointer to the object whose address is `tensor._cdata`.
 type Handle = *const usize;
 
-/// Writes an answer; 0 when there is one.
+/// Writes an answer; returns 0 on success.
 type Ask<T> = unsafe extern "C" fn(Handle, *mut T) -> i32;
 
-/// Says what number something has.
+/// Returns the number of a constant.
 type Constant = unsafe extern "C" fn() -> i32;
 
-/// Functions of torch, and its numbers for some things.
+/// Functions of torch, and its numbers for some constants.
 #[derive(Debug)]
 pub(crate) struct Shim {
     dtype: Ask<i32>,
     device_type: Ask<i32>,
-    /// The number of a device among those of its type.
+    /// Index of a device among those of its type.
     device_index: Option<Ask<i32>>,
     dim: Ask<i64>,
     sizes: Ask<*const i64>,
@@ -38,14 +38,14 @@ pub(crate) struct Shim {
     storage_offset: Ask<i64>,
     storage_size: Ask<i64>,
     data_ptr: Ask<*mut c_void>,
-    /// The type of device that is the host, and CUDA's.
+    /// Device type numbers of the host and of CUDA.
     host: i32,
     cuda: Option<i32>,
-    /// Element types whose bytes can be measured, and torch's numbers for them.
+    /// Dtypes whose bytes can be measured, and torch's numbers for them.
     dtypes: Vec<(i32, DType)>,
 }
 
-/// Place of the elements of a tensor in its storage.
+/// Layout of a tensor's elements in its storage.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) shape: Vec<usize>,
@@ -55,12 +55,12 @@ pub(crate) struct Layout {
     pub(crate) offset: usize,
     /// Address of the first element.
     pub(crate) first: usize,
-    /// Size of the storage.
+    /// Size of the storage in bytes.
     pub(crate) bytes: usize,
 }
 
 impl Shim {
-    /// None where torch has no such interface, or another than the one described here.
+    /// Returns None if torch has no such interface, or one that differs from this description.
     pub(crate) fn new(py: Python<'_>) -> Option<Self> {
         let torch = py.import(intern!(py, "torch")).ok()?;
         let folder: PathBuf = torch.getattr(intern!(py, "__file__")).ok()?.extract().ok()?;
@@ -90,8 +90,8 @@ impl Shim {
         })
     }
 
-    /// Element type of a tensor in host memory or on a CUDA device, and the number of that device; None for other tensors and types that are
-    /// not measured.
+    /// Returns the dtype of a tensor in host memory or on a CUDA device, and the index of that device; None for other
+    /// tensors and unmeasured dtypes.
     pub(crate) fn dtype(&self, tensor: Inside<'_>) -> Option<(DType, Option<i32>)> {
         let device = match ask(tensor, self.device_type, 0)? {
             host if host == self.host => None,
@@ -102,7 +102,7 @@ impl Shim {
         self.dtypes.iter().find_map(|&(known, dtype)| (known == number).then_some((dtype, device)))
     }
 
-    /// Layout of a tensor that has a storage and is none of several joined into one (nested).
+    /// Returns the layout of a tensor that has a storage and is not nested.
     pub(crate) fn layout(&self, tensor: Inside<'_>) -> Option<Layout> {
         let count = usize::try_from(ask(tensor, self.dim, 0)?).ok()?;
         let none = std::ptr::null();
@@ -120,13 +120,14 @@ impl Shim {
 fn ask<T: Copy>(tensor: Inside<'_>, question: Ask<T>, mut answer: T) -> Option<T> {
     let cdata = tensor.cdata();
     #[expect(unsafe_code, reason = "a function of a library")]
-    // SAFETY: `cdata` is the address of what a tensor points to that the caller holds, so that a pointer to it is a handle,
-    // which is borrowed; `T` is what the function answers.
+    // SAFETY: `cdata` is the address of an object behind a tensor that the caller holds, so a pointer to it is a
+    // handle, which is borrowed; `T` is the type that the function writes.
     let failed = unsafe { question(&raw const cdata, &raw mut answer) };
     (failed == 0).then_some(answer)
 }
 
-/// Whether a handle is what [`Handle`] says; torch does not promise that, so one that torch makes is looked at.
+/// Returns true if handles are as described at [`Handle`]; torch does not guarantee that, so one created by torch is
+/// inspected.
 fn handles_are_tensors(torch: &Bound<'_, PyAny>) -> Option<bool> {
     let py = torch.py();
     let on_host = [("device", "cpu")].into_py_dict(py).ok()?;
@@ -136,28 +137,28 @@ fn handles_are_tensors(torch: &Bound<'_, PyAny>) -> Option<bool> {
     let cdata: usize = tensor.getattr(intern!(py, "_cdata")).ok()?.extract().ok()?;
     let capsule = capsule.cast_into::<PyCapsule>().ok()?;
     #[expect(unsafe_code, reason = "no safe binding for a capsule without a name")]
-    // SAFETY: it is a capsule, and `Bound` says that the interpreter is held. Null on failure.
+    // SAFETY: it is a capsule, and `Bound` proves that the interpreter is held. Null on failure.
     let handle = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), std::ptr::null()) } as Handle;
     if handle.is_null() {
-        // A capsule with a name, of which nothing is known; the interpreter holds an exception about it.
+        // A capsule with a name, about which nothing is known; the interpreter holds an exception about it.
         drop(PyErr::take(py));
         return Some(false);
     }
-    // Were it the address itself, then what is there would be no pointer to it.
+    // If it were the address itself, it would not point to a pointer to it.
     if handle as usize == cdata || !handle.is_aligned() {
         return Some(false);
     }
     #[expect(unsafe_code, reason = "memory of a library")]
-    // SAFETY: a handle that torch has just made points to an object of a pointer's size at least, and is aligned.
+    // SAFETY: a handle just created by torch points to an object of at least a pointer's size, and is aligned.
     let target = unsafe { handle.read() };
-    // Gives the handle back.
+    // Releases the handle.
     let free = make.call_method1(intern!(py, "alloc_tensor_by_stealing_from_void_ptr"), (capsule,));
     free.is_ok().then_some(target == cdata)
 }
 
 fn question<T>(library: &Library, name: &CStr) -> Option<Ask<T>> {
     #[expect(unsafe_code, reason = "functions that are found by name")]
-    // SAFETY: the header gives this signature for all questions, whose answers are of the types that `Shim` names.
+    // SAFETY: the header gives this signature for all queries, whose answers have the types named in `Shim`.
     unsafe {
         library.function::<Ask<T>>(name)
     }
@@ -168,11 +169,11 @@ fn constant(library: &Library, name: &CStr) -> Option<i32> {
     // SAFETY: the header gives this signature for all constants.
     let constant = unsafe { library.function::<Constant>(name) }?;
     #[expect(unsafe_code, reason = "a function of a library")]
-    // SAFETY: it needs nothing.
+    // SAFETY: it has no preconditions.
     Some(unsafe { constant() })
 }
 
-/// Copies sizes or strides; none of them is below 0.
+/// Copies sizes or strides, none of which is negative.
 fn numbers(first: *const i64, count: usize) -> Option<Vec<usize>> {
     if count == 0 {
         return Some(Vec::new());
@@ -181,8 +182,8 @@ fn numbers(first: *const i64, count: usize) -> Option<Vec<usize>> {
         return None;
     }
     #[expect(unsafe_code, reason = "memory of a library")]
-    // SAFETY: torch keeps as many sizes and strides as a tensor has dimensions, as long as the tensor is not changed, and
-    // the interpreter, which is held, changes none meanwhile.
+    // SAFETY: torch keeps as many sizes and strides as a tensor has dimensions until the tensor is changed, and
+    // holding the interpreter prevents changes meanwhile.
     let numbers = unsafe { std::slice::from_raw_parts(first, count) };
     numbers.iter().map(|&number| usize::try_from(number).ok()).collect()
 }

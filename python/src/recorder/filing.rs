@@ -1,4 +1,4 @@
-//! Hands complete records to the writer, in the order of the ops, though numbers of some arrive late from a device.
+//! Hands complete records to the writer in op order, although some measurements arrive late from a device.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,26 +13,26 @@ use crate::measure::{DataName, short};
 use crate::tape::Due;
 use crate::token::Pending;
 
-/// Tensors on devices whose numbers wait there until they are fetched: about 1 KiB each on CUDA, 4 KiB elsewhere. The program waits for the device while
-/// they are, so that it is done at the end of a step and not before, unless there are this many. What waits is lost where the
-/// program is killed.
+/// Most tensors on devices whose results wait there until fetched: about 1 KiB each on CUDA, 4 KiB elsewhere.
+/// Fetching makes the program wait for the device, so it happens at the end of a step, or earlier if there are this
+/// many. Waiting results are lost if the program is killed.
 const WAITING: usize = 16_384;
 
-/// Bytes of tensors that were copied whole and wait in the same way.
+/// Most bytes of tensors that were copied whole and wait in the same way.
 const WAITING_BYTES: usize = 256 << 20;
 
-/// Records of ops in the order in which they are filed, while numbers of some are still on a device.
+/// Op records in filing order, while some measurements are still on a device.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     records: Vec<(OpRecord, Vec<Pending>)>,
-    /// Slots of them that wait.
+    /// Number of their waiting slots.
     waiting: usize,
-    /// Bytes of copies that wait.
+    /// Bytes of waiting copies.
     held: usize,
 }
 
 impl Recorder {
-    /// Hands a complete record to the writer, or keeps it until its numbers are there.
+    /// Hands a complete record to the writer, or keeps it until its measurements arrive.
     pub(super) fn file(&self, py: Python<'_>, call: &mut Call) {
         let (record, pending) = call.take();
         let full = {
@@ -42,7 +42,7 @@ impl Recorder {
                 self.write(py, record);
                 return;
             }
-            // Those that were measured for another slot take no more room.
+            // Tensors already measured for another slot take no more room.
             for pending in pending.iter().filter(|pending| Arc::strong_count(&pending.token) <= 2) {
                 queue.waiting += 1;
                 queue.held += pending.token.held();
@@ -55,7 +55,7 @@ impl Recorder {
         }
     }
 
-    /// Fetches the numbers that are still on a device and writes the records that wait for them.
+    /// Fetches the measurements still on a device and writes the records that wait for them.
     pub(super) fn settle(&self, py: Python<'_>) {
         let Queue { records, .. } = std::mem::take(&mut *lock(py, &self.queue));
         if records.is_empty() {

@@ -1,4 +1,4 @@
-//! Where the program is when an op begins: node of the backward pass, checkpointed region, call stack.
+//! Position of the program when an op begins: node of the backward pass, checkpointed region, call stack.
 
 use pyo3::prelude::*;
 
@@ -7,27 +7,28 @@ use crate::interrupt;
 use crate::names::Region;
 use crate::stack::{CheckpointFrame, Found};
 
-/// The checkpointed region of the last call, so that it need not be looked up for each.
+/// The checkpointed region of the last call, cached to avoid a lookup for each call.
 #[derive(Debug)]
 pub(super) struct LastRegion {
     frame: Py<PyAny>,
     region: Region,
 }
 
-/// Where the program is when an op begins.
+/// Position of the program when an op begins.
 pub(super) struct Here<'py> {
-    /// The node of the backward pass that runs, or None.
+    /// The running node of the backward pass, or Python's None.
     pub(super) node: Bound<'py, PyAny>,
     pub(super) found: Option<Found>,
     pub(super) region: Region,
-    /// A checkpointed region runs again.
+    /// True if a checkpointed region is being recomputed.
     pub(super) recomputed: bool,
-    /// What runs belongs to the backward pass itself.
+    /// True if the op belongs to the backward pass itself.
     pub(super) backward: bool,
 }
 
 impl Recorder {
-    /// Where the program is. None where nothing is recorded: in the backward of compiled code, in the recorder's own calls.
+    /// Returns the position of the program. None if nothing is recorded: in the backward of compiled code, in the
+    /// recorder's own calls.
     pub(super) fn here<'py>(&self, py: Python<'py>) -> PyResult<Option<Here<'py>>> {
         let node = self.questions.autograd_node.bind(py).call0()?;
         if !node.is_none() && self.compiled.contain(&node)? {
@@ -71,7 +72,7 @@ impl Recorder {
         Ok(region)
     }
 
-    /// Number of a place in the writer.
+    /// Returns the number of a place in the writer.
     pub(super) fn stack(&self, py: Python<'_>, place: Option<usize>) -> Option<u32> {
         let place = place.filter(|_| self.options.stacks)?;
         if let Some(&number) = lock(py, &self.written_stacks).get(&place) {

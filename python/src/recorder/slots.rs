@@ -1,4 +1,4 @@
-//! From what an op was given and returned to the slots of its record.
+//! Converts the inputs and outputs of an op to the slots of its record.
 
 use probe::dump::SlotSide;
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ use crate::measure::Collector;
 use crate::token::Request;
 
 impl Recorder {
-    /// Adds what `walk` meets; tensors on a device are asked for when it has met them all.
+    /// Adds the values met by `walk`; tensors on a device are requested once all have been met.
     pub(super) fn walk<'py>(
         &self,
         py: Python<'py>,
@@ -55,7 +55,7 @@ impl Recorder {
         });
     }
 
-    /// A tuple of results has a slot each; anything else is `output.0`.
+    /// Adds the results: each item of a tuple gets a slot; anything else is `output.0`.
     pub(super) fn results(&self, call: &mut Call, result: &Bound<'_, PyAny>) {
         self.walk(result.py(), call, Style { side: SlotSide::Output, join_numbers: true }, |walk| {
             let mut path = String::from("output");

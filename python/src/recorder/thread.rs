@@ -1,4 +1,4 @@
-//! What a thread is in: module calls of the program's, and the recorder itself.
+//! State of a thread: the program's module calls it is in, and whether it is inside the recorder.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use crate::{agent, interrupt};
 thread_local! {
     /// Module calls that this thread is in, outermost first.
     static SCOPES: RefCell<Vec<Arc<str>>> = const { RefCell::new(Vec::new()) };
-    /// True while this thread is inside the recorder: what runs then (a finaliser, say) is not recorded.
+    /// True while this thread is inside the recorder: code that runs then (a finaliser, for example) is not recorded.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as busy until dropped, and counts the time.
+/// Marks this thread as busy until dropped, and measures the time.
 pub(super) struct Busy<'a> {
     spent: &'a AtomicU64,
     since: Instant,
 }
 
 impl<'a> Busy<'a> {
-    /// None where the thread is busy already. The nanoseconds are added to `spent`.
+    /// Returns None if the thread is already busy. The nanoseconds are added to `spent`.
     pub(super) fn enter(spent: &'a AtomicU64) -> Option<Self> {
         (!BUSY.replace(true)).then(|| {
             agent::mute();
@@ -40,13 +40,13 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// This thread is in the call `name` from now on.
+/// Enters the call `name` on this thread.
 pub(super) fn enter(name: &str) {
     SCOPES.with_borrow_mut(|scopes| scopes.push(name.into()));
     agent::enter(None, Some(name));
 }
 
-/// The call that was entered last has ended.
+/// Leaves the call that was entered last.
 pub(super) fn leave() {
     if SCOPES.with_borrow_mut(Vec::pop).is_some() {
         agent::leave();
