@@ -14,7 +14,6 @@ from __future__ import annotations
 import atexit
 import os
 import py_compile
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -40,7 +39,7 @@ def python(*further: str, first: Path | None = None, variables: tuple[tuple[str,
     server = subprocess.Popen(
         command, env=environment | {"OPENBLAS_NUM_THREADS": "1"}, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    atexit.register(_stop, server, folder)
+    atexit.register(_stop, server)
     said = []
     assert server.stdout is not None
     while (line := server.stdout.readline()) != "ready\n":
@@ -56,9 +55,8 @@ def python(*further: str, first: Path | None = None, variables: tuple[tuple[str,
     return str(client)
 
 
-def _stop(server: subprocess.Popen[str], folder: Path) -> None:
+def _stop(server: subprocess.Popen[str]) -> None:
     assert server.stdin is not None and server.stdout is not None
     server.stdin.close()
     server.stdout.close()
     server.wait()
-    shutil.rmtree(folder, ignore_errors=True)

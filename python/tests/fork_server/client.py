@@ -50,11 +50,13 @@ def main():
     server.sendmsg([len(request).to_bytes(8, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])
     server.sendall(request)
     child = int.from_bytes(server.recv(8), "big")
+    if not child:
+        sys.exit("the fork server has ended")
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2):
         if _signal.getsignal(number) != _signal.SIG_IGN:
             _signal.signal(number, lambda number, frame: os.kill(child, number))
     status = server.recv(8)
-    if not child or len(status) < 8:
+    if len(status) < 8:
         sys.exit("the fork server has ended")
     code = os.waitstatus_to_exitcode(int.from_bytes(status, "big"))
     if code < 0:

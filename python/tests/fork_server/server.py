@@ -2,7 +2,7 @@
 
 A request is the length of what follows, which comes with the client's standard streams; and arguments, working folder, environment, process, numbers
 of the streams, and umask. The answers are the child's process and how it ended, of 8 bytes each. When a client is gone its child is killed. The
-server ends with its standard input.
+server ends with its standard input, and removes the folder of its socket.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import marshal
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -39,7 +40,9 @@ class Request:
             self.files.frombytes(files)
         text = b""
         while len(text) < int.from_bytes(length, "big"):
-            text += client.recv(1 << 20)
+            text += (part := client.recv(1 << 20))
+            if not part:
+                raise ConnectionError("the client has ended")
         self.arguments, self.folder, self.variables, process, self.streams, self.umask = marshal.loads(text)
         self.process = str(process)
 
@@ -133,37 +136,48 @@ def main() -> Request:
     for file in (0, wake, listener.fileno()):
         poll.register(file, select.POLLIN)
     while True:
-        for file, _ in poll.poll():
-            if file == 0:
-                for child in children:
-                    os.kill(child, signal.SIGKILL)
-                os._exit(0)
-            elif file == wake:
-                os.read(wake, 4096)
-                _bury(children, poll)
-            elif file == listener.fileno():
-                client, _ = listener.accept()
+        # One at a time: the next may be about a file that is closed by then, and its number another's.
+        file = min((file for file, _ in poll.poll()), key=lambda file: (file != wake, file))
+        if file == 0:
+            for child in children:
+                os.kill(child, signal.SIGKILL)
+            # Also where pytest was killed.
+            shutil.rmtree(os.path.dirname(address), ignore_errors=True)
+            os._exit(0)
+        elif file == wake:
+            os.read(wake, 4096)
+            _bury(children, poll)
+        elif file == listener.fileno():
+            client, _ = listener.accept()
+            try:
                 request = Request(client)
-                child = os.fork()
-                if child == 0:
-                    signal.set_wakeup_fd(-1)
-                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    for other in (client, listener, *children.values()):
-                        other.close()
-                    os.close(wake)
-                    os.close(woken)
-                    return request
-                for sent in request.files:
-                    os.close(sent)
+            except OSError:
+                client.close()
+                continue
+            child = os.fork()
+            if child == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for other in (client, listener, *children.values()):
+                    other.close()
+                os.close(wake)
+                os.close(woken)
+                return request
+            for sent in request.files:
+                os.close(sent)
+            children[child] = client
+            poll.register(client, select.POLLIN)
+            try:
                 client.sendall(child.to_bytes(8, "big"))
-                children[child] = client
-                poll.register(client, select.POLLIN)
-            else:
-                # It has been killed, as nothing more comes from it.
-                for child, client in children.items():
-                    if client.fileno() == file:
-                        os.kill(child, signal.SIGKILL)
-                poll.unregister(file)
+            except OSError:
+                # It is gone already, of which the next round hears.
+                pass
+        else:
+            # It has been killed, as nothing more comes from it.
+            for child, client in children.items():
+                if client.fileno() == file:
+                    os.kill(child, signal.SIGKILL)
+            poll.unregister(file)
 
 
 def _bury(children: dict[int, socket.socket], poll: select.poll) -> None:
