@@ -35,6 +35,12 @@ def capturing(kind: str, module: Any) -> Callable[[], bool]:
     return asked or (lambda: False)
 
 
+def cuda_queue() -> tuple[Callable[[int], int], Callable[[], bool]]:
+    """Functions of torch that a launch of ours asks: the address of a CUDA device's current stream, and whether it is being recorded into a
+    graph. Raises AttributeError where torch has them no more."""
+    return torch._C._cuda_getCurrentRawStream, torch._C._cuda_isCurrentStreamCapturing
+
+
 class Streams:
     """Stream objects as returned by the public function, each created once."""
 

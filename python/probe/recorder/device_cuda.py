@@ -17,6 +17,7 @@ import torch
 
 from probe._core import Kernel
 from probe.private.guards import Undisturbed
+from probe.private.streams import cuda_queue
 
 SOURCE = Path(__file__).with_name("device_cuda.cu")
 
@@ -27,7 +28,7 @@ DRIVER = "libcuda.so.1"
 def kernel(device: str, sketch: bool) -> Kernel:
     """The kernel for devices like this one. Raises RuntimeError or OSError with why there is none."""
     major, minor = torch.cuda.get_device_capability(device)
-    return Kernel(DRIVER, compiled(f"sm_{major}{minor}"), sketch, _allocate, torch._C._cuda_getCurrentRawStream, torch._C._cuda_isCurrentStreamCapturing)
+    return Kernel(DRIVER, compiled(f"sm_{major}{minor}"), sketch, _allocate, *cuda_queue())
 
 
 def _allocate(index: int, size: int) -> tuple[torch.Tensor, int]:

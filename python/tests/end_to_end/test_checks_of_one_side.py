@@ -23,7 +23,7 @@ def record(output: Path, checks: bool, wrong: bool = False) -> None:
         if checks:
             assert chosen.min().item() >= 0 and chosen.max().item() < 8
         if wrong:
-            chosen = chosen * chosen.min()
+            chosen = (chosen + chosen.min() + 1) % 4
         hits = torch.zeros(4, 6, dtype=torch.int64).scatter_(0, chosen[None], 1)
         for expert in (hits.sum(1) > 0).nonzero():
             F.mse_loss(linear(embedding(expert * 1 + chosen[:1])), torch.ones(1, 8)).backward()
