@@ -14,6 +14,7 @@ use super::batch::{Batch, LANES, NUMBERS, Spec, THREADS, Work};
 use super::driver::{Driver, Failed, Function, OnDevice};
 use super::stream::{Chunk, Stream, allocated};
 use crate::device::LOST;
+use crate::interrupt;
 use crate::measure::short;
 use crate::tensor::Torch;
 
@@ -172,12 +173,11 @@ impl Kernel {
 
     /// The same of one device.
     fn started(&self, py: Python<'_>, index: i32, specs: &[&Spec]) -> Result<Vec<Place>, String> {
-        let asked =
-            |question: &Py<PyAny>| question.bind(py).call0().and_then(|answer| answer.extract::<bool>());
-        if asked(&self.capturing).map_err(|error| short(&error))? {
+        let captures = interrupt::asked(py, || self.capturing.bind(py).call0()?.extract::<bool>());
+        if captures.map_err(|error| short(&error))? {
             return Err("the device is recording a graph".into());
         }
-        let stream = self.stream.bind(py).call1((index,)).and_then(|stream| stream.extract::<usize>());
+        let stream = interrupt::asked(py, || self.stream.bind(py).call1((index,))?.extract::<usize>());
         let stream = stream.map_err(|error| short(&error))?;
         let mut state = self.state(py);
         if let Some(reason) = &state.failed {

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 
 use super::batch::{COUNTERS, ITEMS, LAUNCHED, PARTIAL};
 use super::driver::{Failed, Function, OnDevice};
+use crate::interrupt;
 
 /// Bytes of results that are allocated at once.
 const CHUNK: usize = 4 << 20;
@@ -37,7 +38,7 @@ pub(super) fn allocated(
     index: i32,
     bytes: usize,
 ) -> PyResult<(Py<PyAny>, u64)> {
-    allocate.call1(py, (index, bytes))?.extract(py)
+    interrupt::asked(py, || allocate.call1(py, (index, bytes))?.extract(py))
 }
 
 /// Results that are fetched together.
