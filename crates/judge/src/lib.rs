@@ -4,32 +4,33 @@
 //! Knows no file format and does no arithmetic on tensors; everything is based on the
 //! [`Evidence`](probe_measure::Evidence) of `measure`.
 
-mod across;
-mod alone;
 mod argument;
 mod backward_only;
 mod candidate;
-mod certain;
+mod collectives;
 mod difference;
 mod evidence;
 mod excess;
 mod expectation;
+mod expected;
 mod family;
 mod finding;
 mod flow;
 mod frames;
 mod group;
+mod hard_faults;
 mod history;
 mod incomplete;
+mod marks;
 mod median;
 mod nesting;
 mod noise;
 mod notes;
 mod ops;
 mod origin;
+mod outliers;
 mod part;
 mod pattern;
-mod peers;
 mod precision;
 mod products;
 mod range;
@@ -40,19 +41,18 @@ mod run;
 mod scale;
 mod setting;
 mod slot;
+mod small_rows;
 mod structure;
 mod tensor;
 mod tolerance;
 mod transfer;
-mod uneven;
 mod unmeasured;
+mod unpaired;
 mod unread;
 mod unwritten;
 mod update;
 mod value;
-mod verdicts;
-mod weigh;
-mod words;
+mod verdict;
 
 pub use evidence::PartEvidence;
 pub use expectation::{Expectation, Expectations};
@@ -61,11 +61,11 @@ pub use frames::{source_line, user_frames};
 pub use group::{FaultGroup, groups as fault_groups};
 pub use history::History;
 pub use noise::{Noise, NoiseMeter, PartNoise, measure_noise};
-pub use part::{Known, judge_part};
+pub use part::{PriorKnowledge, judge_part};
 pub use reference::ReferenceErrors;
 pub use run::{Note, RunJudge};
 pub use tolerance::{DTypeTolerance, Rule, RuleEntry, Rules};
-pub use words::{Cause, Role, RunVerdict, Verdict};
+pub use verdict::{Cause, Role, RunVerdict, Verdict};
 
 use std::ops::Range;
 

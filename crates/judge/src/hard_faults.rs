@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use super::Cause;
 use super::candidate::Candidate;
 use super::difference::{Difference, Fact};
+use super::expected::ExpectedErrors;
 use super::flow::{Flow, Node, Place};
 use super::noise::OfPart;
 use super::ops::Kind;
@@ -15,7 +16,6 @@ use super::precision::Precision;
 use super::range;
 use super::setting::Setting;
 use super::transfer;
-use super::weigh::Weighing;
 use probe_dump::{DType, Number, OpKind, Phase, Scalar, Value};
 use probe_measure::Evidence;
 
@@ -30,9 +30,9 @@ const TRADED: f64 = 2.0;
 const NEAR: f64 = 4.0;
 
 /// Search for certain faults, op by op.
-pub(super) struct Certain<'f, 'a> {
+pub(super) struct HardFaults<'f, 'a> {
     flow: &'f Flow<'a>,
-    weighing: &'f Weighing,
+    expected: &'f ExpectedErrors,
     noise: OfPart<'f>,
     /// An integer value already differs and no op is named for it: routing and sizes follow from it.
     flipped: bool,
@@ -48,17 +48,17 @@ pub(super) struct Certain<'f, 'a> {
     found: Vec<Candidate>,
 }
 
-impl<'f, 'a> Certain<'f, 'a> {
+impl<'f, 'a> HardFaults<'f, 'a> {
     pub(super) fn of(
         flow: &'f Flow<'a>,
-        weighing: &'f Weighing,
+        expected: &'f ExpectedErrors,
         setting: &Setting,
         noise: OfPart<'f>,
     ) -> Vec<Candidate> {
         let coarse = setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
-        let mut certain = Self {
+        let mut hard_faults = Self {
             flow,
-            weighing,
+            expected,
             noise,
             flipped: false,
             reordered: false,
@@ -69,12 +69,12 @@ impl<'f, 'a> Certain<'f, 'a> {
             found: Vec::new(),
         };
         for (position, node) in flow.nodes.iter().enumerate() {
-            certain.reordered |= may_reorder(flow, position);
+            hard_faults.reordered |= may_reorder(flow, position);
             if node.is_paired {
-                certain.op(position);
+                hard_faults.op(position);
             }
         }
-        certain.found
+        hard_faults.found
     }
 
     fn op(&mut self, position: usize) {
@@ -114,7 +114,7 @@ impl<'f, 'a> Certain<'f, 'a> {
     fn arrivals(&mut self, position: usize) {
         let node = &self.flow.nodes[position];
         // In execution order.
-        let all = &self.weighing.arrivals;
+        let all = &self.expected.arrivals;
         let first = all.partition_point(|place| place.0 < position);
         for &place in all[first..].iter().take_while(|place| place.0 == position) {
             let fact = self.flow.fact(place);
@@ -225,8 +225,9 @@ impl<'f, 'a> Certain<'f, 'a> {
             Difference::NonFinite => {
                 // If none of its inputs was recorded (a gradient seen by hooks), attribute it to the earlier
                 // NaN.
-                let blind = !led.iter().any(|&place| self.flow.fact(place).is_tensor);
-                let follows = blind && self.found.iter().any(|found| found.cause == Cause::NonFinite);
+                let statistics_only = !led.iter().any(|&place| self.flow.fact(place).is_tensor);
+                let follows =
+                    statistics_only && self.found.iter().any(|found| found.cause == Cause::NonFinite);
                 (!before(Difference::NonFinite) && !inner() && !follows).then_some(Cause::NonFinite)
             }
             Difference::DType => (!before(Difference::DType) && !inner()).then_some(Cause::DType),
@@ -240,7 +241,9 @@ impl<'f, 'a> Certain<'f, 'a> {
             Difference::Elements => {
                 // Statistics show neither how much elements differ, nor a different order of masks and indices.
                 let hides = |fact: &Fact| {
-                    fact.blind && fact.is_tensor && (fact.differs() || (!fact.is_float && self.error > 0.0))
+                    fact.statistics_only
+                        && fact.is_tensor
+                        && (fact.differs() || (!fact.is_float && self.error > 0.0))
                 };
                 let unseen = led.iter().any(|&place| hides(self.flow.fact(place)));
                 let led = before(Difference::Elements) || hidden || inner() || unseen;
@@ -260,7 +263,7 @@ impl<'f, 'a> Certain<'f, 'a> {
         let node = &self.flow.nodes[place.0];
         let fact = self.flow.fact(place);
         // Unrecorded work inside a module may have begun with a different order.
-        let is_seen = !fact.blind || (fact.rearranged && !self.reordered && !node.is_module());
+        let is_seen = !fact.statistics_only || (fact.rearranged && !self.reordered && !node.is_module());
         let open = fact.difference == Difference::Numbers && !fact.allowed && is_seen;
         let mut tensors =
             led.iter().map(|&place| self.flow.fact(place)).filter(|fact| fact.is_tensor).peekable();
@@ -290,7 +293,7 @@ impl<'f, 'a> Certain<'f, 'a> {
         let least = Precision::of(dtype).filter(|_| multiplies).map_or(0.0, |precision| precision.product);
         match self.flow.evidence.at(place.0, place.1) {
             // The reason of the value already says it.
-            Evidence::Recorded(_) if fact.blind => {
+            Evidence::Recorded(_) if fact.statistics_only => {
                 pattern::is_misplaced(fact, dtype, node.traits.kind).then(String::new)
             }
             Evidence::Data(kept) => pattern::of_elements(&kept.metrics(), dtype, least),

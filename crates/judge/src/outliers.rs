@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use super::flow::Flow;
-use super::value::{By, Excess, Family, LEAST_CALLS, Remnant, Role, Weighed};
+use super::value::{By, Excess, ExpectedError, Family, LEAST_CALLS, Remnant, ValueKind};
 use probe_dump::Phase;
 
 /// Threshold for a result that stands out alone: a factor of 4.8. In sound pairs none exceeded 2.01.
@@ -101,7 +101,7 @@ impl Calls {
 }
 
 /// All values of a part that others of their family are compared with.
-pub(super) struct Peers<'a> {
+pub(super) struct Outliers<'a> {
     results: HashMap<&'a Family, Calls>,
     extremes: HashMap<&'a Family, Calls>,
     /// Share, call and magnification of arriving gradients, sorted by share.
@@ -111,15 +111,15 @@ pub(super) struct Peers<'a> {
 
 /// Returns the excess of a value's extremes if only statistics are known and its inputs explain more than its
 /// own error: statistics do not show the extremes' own error.
-fn excess_of_extremes(value: &Weighed, floor: f64) -> Option<f64> {
-    let known = value.blind && value.family.role == Role::Result && value.explained > floor;
+fn excess_of_extremes(value: &ExpectedError, floor: f64) -> Option<f64> {
+    let known = value.statistics_only && value.family.role == ValueKind::Result && value.explained > floor;
     known.then(|| (value.extremes.max(f64::MIN_POSITIVE) / floor.hypot(value.explained)).log2())
 }
 
-impl<'a> Peers<'a> {
+impl<'a> Outliers<'a> {
     /// Built from the values that are judged at all. `raw` is the excess of each, in bits.
     pub(super) fn of(
-        values: &'a [Weighed],
+        values: &'a [ExpectedError],
         floors: &[(f64, bool)],
         raw: &[f64],
         seen: &'a Seen,
@@ -127,13 +127,13 @@ impl<'a> Peers<'a> {
     ) -> Self {
         let mut peers =
             Self { results: HashMap::new(), extremes: HashMap::new(), remnants: Vec::new(), seen };
-        let judged = |value: &Weighed| value.explained < unjudged && value.error.is_finite();
+        let judged = |value: &ExpectedError| value.explained < unjudged && value.error.is_finite();
         for ((value, (floor, _)), &raw) in
             values.iter().zip(floors).zip(raw).filter(|((value, _), _)| judged(value))
         {
             if let Some(excess) = excess_of_extremes(value, *floor) {
                 peers.extremes.entry(&value.family).or_default().calls.push((value.call, excess));
-            } else if value.family.role == Role::Result && !value.blind {
+            } else if value.family.role == ValueKind::Result && !value.statistics_only {
                 peers.results.entry(&value.family).or_default().calls.push((value.call, raw));
             }
             if let Some(remnant) = value.remnant.as_deref() {
@@ -146,7 +146,7 @@ impl<'a> Peers<'a> {
     }
 
     /// Returns the way in which a judged value stands out, if it does.
-    pub(super) fn stands_out(&self, value: &Weighed, floor: f64, raw: f64) -> Option<By> {
+    pub(super) fn stands_out(&self, value: &ExpectedError, floor: f64, raw: f64) -> Option<By> {
         let others = |calls: &HashMap<&Family, Calls>, seen: &HashMap<Family, Others>| {
             let here = calls.get(&*value.family).map_or(Others::NONE, |calls| calls.but(value.call));
             here.with(seen.get(&value.family).copied().unwrap_or(Others::NONE))
@@ -162,8 +162,8 @@ impl<'a> Peers<'a> {
                 magnified > MAGNIFIED && self.as_much(value.call, remnant).leave_alone(magnified, MAGNIFIED);
             return alone.then_some(By::Remnant);
         }
-        let alone = value.family.role == Role::Result
-            && !value.blind
+        let alone = value.family.role == ValueKind::Result
+            && !value.statistics_only
             && raw > ALONE
             && others(&self.results, &self.seen.results).leave_alone(raw, BEYOND_OTHERS);
         alone.then_some(By::Alone)
@@ -199,7 +199,7 @@ impl<'a> Peers<'a> {
 }
 
 /// Clears gradients that may have passed through a choice flipped by noise: that makes an error of its own.
-pub(super) fn acquit(flow: &Flow<'_>, values: &[Weighed], excess: &mut [Excess]) {
+pub(super) fn acquit(flow: &Flow<'_>, values: &[ExpectedError], excess: &mut [Excess]) {
     for (value, excess) in values.iter().zip(excess) {
         if excess.is_fault && excess.by == By::Remnant && is_behind_choice(flow, value.place.0) {
             excess.is_fault = false;
@@ -243,16 +243,16 @@ mod tests {
     use probe_dump::DType;
 
     /// Returns a result of call `call` with an error as expected.
-    fn result(call: usize) -> Weighed {
+    fn result(call: usize) -> ExpectedError {
         let family = Family {
-            role: Role::Result,
+            role: ValueKind::Result,
             name: "softmax".into(),
             is_module: false,
             phase: Phase::Forward,
             slot: "output".into(),
             dtype: DType::F32,
         };
-        Weighed {
+        ExpectedError {
             place: (call, 0),
             family: Arc::new(family),
             kind: Kind::Exponential,
@@ -263,7 +263,7 @@ mod tests {
             unknown: 1e-7,
             call,
             clean: false,
-            blind: false,
+            statistics_only: false,
             elements: 4096.0,
             terms: 1.0,
             gain: None,
@@ -273,15 +273,15 @@ mod tests {
     }
 
     /// Returns how the last of some values stands out, given the excess of each.
-    fn last(values: &[Weighed], raw: &[f64], seen: &Seen) -> (Option<By>, Seen) {
+    fn last(values: &[ExpectedError], raw: &[f64], seen: &Seen) -> (Option<By>, Seen) {
         let floors = vec![(1e-7, false); values.len()];
-        let peers = Peers::of(values, &floors, raw, seen, 0.3);
+        let peers = Outliers::of(values, &floors, raw, seen, 0.3);
         (peers.stands_out(values.last().unwrap(), 1e-7, *raw.last().unwrap()), peers.seen())
     }
 
     #[test]
     fn a_result_that_alone_is_beyond_what_is_expected_stands_out() {
-        let values: Vec<Weighed> = (0..4).map(result).collect();
+        let values: Vec<ExpectedError> = (0..4).map(result).collect();
         let by = |raw: &[f64]| last(&values[4 - raw.len()..], raw, &Seen::default()).0;
         assert_eq!(by(&[0.1, -0.5, -3.0, 2.4]), Some(By::Alone));
         assert_eq!(by(&[0.1, -0.5, -3.0, 2.2]), None, "so much is seen in sound pairs");
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn values_of_one_call_are_one_and_no_peers_of_one_another() {
-        let mut values: Vec<Weighed> = (0..4).map(result).collect();
+        let mut values: Vec<ExpectedError> = (0..4).map(result).collect();
         values[2].call = 1;
         assert_eq!(last(&values, &[0.0, 0.0, 0.0, 2.4], &Seen::default()).0, None, "two other calls");
         values.insert(0, result(7));
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn calls_of_the_step_before_are_others_too() {
-        let values: Vec<Weighed> = (0..2).map(result).collect();
+        let values: Vec<ExpectedError> = (0..2).map(result).collect();
         let (found, seen) = last(&values, &[0.0, -0.1], &Seen::default());
         assert_eq!(found, None);
         let (found, seen) = last(&values, &[0.0, 2.4], &seen);
@@ -313,17 +313,30 @@ mod tests {
 
     #[test]
     fn both_extremes_of_statistics_give_away_what_a_norm_hides() {
-        let blind =
-            |call: usize, extremes: f64| Weighed { blind: true, extremes, error: 1e-6, ..result(call) };
+        let statistics_only = |call: usize, extremes: f64| ExpectedError {
+            statistics_only: true,
+            extremes,
+            error: 1e-6,
+            ..result(call)
+        };
         let with = |extremes: f64, other: f64| {
-            let values = [blind(0, 1e-4), blind(1, other), blind(2, 5e-4), blind(3, extremes)];
+            let values = [
+                statistics_only(0, 1e-4),
+                statistics_only(1, other),
+                statistics_only(2, 5e-4),
+                statistics_only(3, extremes),
+            ];
             last(&values, &[-10.0; 4], &Seen::default()).0
         };
         assert_eq!(with(1e-2, 1e-4), Some(By::Extremes));
         assert_eq!(with(7e-3, 1e-4), None, "less than 3 bits beyond what its inputs explain");
         assert_eq!(with(1e-2, 1e-3), None, "less than 4 bits beyond another call");
-        let values =
-            [blind(0, 0.0), blind(1, 0.0), blind(2, 0.0), Weighed { explained: 0.0, ..blind(3, 1e-2) }];
+        let values = [
+            statistics_only(0, 0.0),
+            statistics_only(1, 0.0),
+            statistics_only(2, 0.0),
+            ExpectedError { explained: 0.0, ..statistics_only(3, 1e-2) },
+        ];
         assert_eq!(last(&values, &[-10.0; 4], &Seen::default()).0, None, "what it makes itself is not known");
     }
 
@@ -331,9 +344,9 @@ mod tests {
     fn a_gradient_is_held_against_those_that_cancel_as_much() {
         let arrives = |call: usize, own: f64, share: f64| {
             let family =
-                Family { role: Role::Arrival, phase: Phase::Backward, ..(*result(call).family).clone() };
+                Family { role: ValueKind::Arrival, phase: Phase::Backward, ..(*result(call).family).clone() };
             let remnant = Some(Remnant { own, share, before: 1e-5 });
-            Weighed {
+            ExpectedError {
                 family: Arc::new(family),
                 remnant: remnant.map(Box::new),
                 explained: 0.05,
@@ -343,7 +356,7 @@ mod tests {
         };
         let with = |own: f64, shares: [f64; 3]| {
             let others = shares.iter().enumerate().map(|(call, &share)| arrives(call, 2e-5, share));
-            let values: Vec<Weighed> = others.chain([arrives(3, own, 1e-3)]).collect();
+            let values: Vec<ExpectedError> = others.chain([arrives(3, own, 1e-3)]).collect();
             last(&values, &[-10.0; 4], &Seen::default()).0
         };
         assert_eq!(with(3e-3, [1e-3, 2e-3, 5e-4]), Some(By::Remnant));

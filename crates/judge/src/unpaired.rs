@@ -7,9 +7,9 @@ use probe_pair::slot_key;
 
 /// Values made by unpaired ops, the baseline's and the candidate's, each with the position of the first op
 /// that made it.
-pub(super) struct MadeAlone([HashMap<u64, usize>; 2]);
+pub(super) struct MadeUnpaired([HashMap<u64, usize>; 2]);
 
-impl MadeAlone {
+impl MadeUnpaired {
     /// Collects the results of the unpaired ops for which `counts` holds.
     pub(super) fn of(flow: &Flow<'_>, counts: impl Fn(&Node<'_>) -> bool) -> Self {
         let mut made = [HashMap::new(), HashMap::new()];

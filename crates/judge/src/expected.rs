@@ -13,9 +13,9 @@ use super::ops::Kind;
 use super::precision::{Precision, of_sum};
 use super::scale;
 use super::setting::Setting;
+use super::small_rows::SmallRows;
 use super::transfer::{self, InputError, centring, largest};
-use super::uneven::Uneven;
-use super::value::{Family, Gain, Remnant, Role, Weighed};
+use super::value::{CommonFactor, ExpectedError, Family, Remnant, ValueKind};
 use probe_dump::{Figure, Phase, Repeated, SlotSide, shared};
 use probe_measure::Evidence;
 
@@ -41,8 +41,8 @@ pub(super) type GradientErrors = HashMap<(Box<str>, Box<str>), f64>;
 
 /// Everything weighed.
 #[derive(Default)]
-pub(super) struct Weighing {
-    pub(super) values: Vec<Weighed>,
+pub(super) struct ExpectedErrors {
+    pub(super) values: Vec<ExpectedError>,
     /// Input errors of each op, from which roles are decided.
     pub(super) input_errors: Vec<Figure>,
     pub(super) gradients: GradientErrors,
@@ -63,7 +63,7 @@ struct Made {
 pub(super) struct Walk<'f, 'a> {
     flow: &'f Flow<'a>,
     setting: &'f Setting,
-    out: Weighing,
+    out: ExpectedErrors,
     /// Last maker of each value, by identity.
     made: HashMap<Identity, Made>,
     /// Names of families, interned.
@@ -76,7 +76,7 @@ pub(super) struct Walk<'f, 'a> {
     /// Largest fraction of choices that noise flipped inside each module call.
     flipped_inside: Vec<f64>,
     /// Parts of values that are smaller than the rest.
-    uneven: Uneven,
+    small_rows: SmallRows,
     /// Coarsest precision of any computation inside each module call.
     precision_inside: Vec<Option<&'static Precision>>,
     /// Largest norm of a gradient that arrives inside each module call: the scale for gradients that are zero
@@ -102,20 +102,20 @@ pub(super) struct Walk<'f, 'a> {
 impl<'f, 'a> Walk<'f, 'a> {
     /// Weighs all values. `product` is the least error that each product adds to the path of a value with
     /// statistics only.
-    pub(super) fn over(flow: &'f Flow<'a>, setting: &'f Setting, product: f64) -> Weighing {
+    pub(super) fn over(flow: &'f Flow<'a>, setting: &'f Setting, product: f64) -> ExpectedErrors {
         let count = flow.nodes.len();
         let mut drifts = drifts(flow);
         let mut walk = Self {
             flow,
             setting,
-            out: Weighing::default(),
+            out: ExpectedErrors::default(),
             made: HashMap::new(),
             names: Repeated::default(),
             families: HashSet::new(),
             hidden: HashMap::new(),
             inside: vec![0.0; count],
             flipped_inside: vec![0.0; count],
-            uneven: Uneven::default(),
+            small_rows: SmallRows::default(),
             precision_inside: vec![None; count],
             gradients_inside: gradients_inside(flow),
             worst: 0.0,
@@ -156,7 +156,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             if let Some(error) = self.result((position, slot), &given, &saved) {
                 most = most.max(error);
             }
-            self.uneven.note(self.flow, (position, slot), &given);
+            self.small_rows.note(self.flow, (position, slot), &given);
         }
         if node.op.name.phase() == Phase::Forward || node.op.name.phase() == Phase::Backward {
             let deeper = self.inside[position];
@@ -196,7 +196,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         if !fact.is_float || fact.swamped {
             return InputError::default();
         }
-        let path = if fact.blind { self.path(place) } else { 0.0 };
+        let path = if fact.statistics_only { self.path(place) } else { 0.0 };
         let seen = path.max(fact.likely).max(self.unseen(place));
         InputError { relative: fact.relative().max(seen), absolute: fact.distance.max(seen * fact.norm) }
     }
@@ -222,7 +222,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         let fact = self.flow.fact(place);
         let sketched = matches!(self.flow.evidence.at(place.0, place.1), Evidence::Recorded(_));
         let picked = self.flow.nodes[place.0].traits.kind == Kind::Embedding;
-        let unseen = if fact.blind {
+        let unseen = if fact.statistics_only {
             (RESOLUTION * fact.len.sqrt()).min(self.drift)
         } else if sketched && picked && !fact.exact {
             // Adam's steps are equal in size: a few of them may cancel in the sketch of a table whose rows are
@@ -292,7 +292,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             let precision = unrecorded.map_or(precision, |coarse| precision.coarser(coarse));
             let phase = self.flow.nodes[position].op.name.phase();
             let family = Family {
-                role: Role::Arrival,
+                role: ValueKind::Arrival,
                 name: self.names.text(if side == SlotSide::Parameter { "parameter" } else { "value" }),
                 is_module: false,
                 phase,
@@ -316,7 +316,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             // Each device may have prepared data by unrecorded functions.
             let least = single(fact, precision)
                 .hypot(precision.least * if precision.unit < 1e-6 { 4.0 } else { 1.0 });
-            self.out.values.push(Weighed {
+            self.out.values.push(ExpectedError {
                 place,
                 family: shared(&mut self.families, family),
                 kind: if computed { Kind::Product } else { Kind::Other },
@@ -327,7 +327,7 @@ impl<'f, 'a> Walk<'f, 'a> {
                 unknown: precision.unknown,
                 call: position,
                 clean: explained <= 0.0,
-                blind: fact.blind,
+                statistics_only: fact.statistics_only,
                 elements: fact.len,
                 terms: 1.0,
                 gain: None,
@@ -343,7 +343,7 @@ impl<'f, 'a> Walk<'f, 'a> {
     fn remnant(&self, place: Place, scale: f64, least: f64) -> Option<Remnant> {
         let fact = self.flow.fact(place);
         let arrives = self.flow.modules_alone && self.flow.nodes[place.0].op.name.phase() == Phase::Backward;
-        let known = arrives && !fact.blind && fact.norm > 0.0 && !self.may_be_few_choices(place);
+        let known = arrives && !fact.statistics_only && fact.norm > 0.0 && !self.may_be_few_choices(place);
         known.then(|| Remnant {
             own: fact.relative(),
             share: (fact.norm / scale).min(1.0),
@@ -383,7 +383,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         let inputs = || given.iter().chain(saved);
         let path = largest(inputs().map(|(place, _)| self.path(*place)));
         let floats = inputs().filter(|(place, _)| self.flow.fact(*place).is_float);
-        if fact.is_float && fact.swamped && (fact.blind || fact.relative() < 1e-10) {
+        if fact.is_float && fact.swamped && (fact.statistics_only || fact.relative() < 1e-10) {
             let error = InputError {
                 relative: largest(floats.clone().map(|(_, error)| error.relative)),
                 absolute: largest(floats.map(|(_, error)| error.absolute)),
@@ -411,7 +411,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         let norm = scale.norm.max(around).max(f64::MIN_POSITIVE);
         let error = (fact.distance / norm).min(f64::MAX);
         let mut explained = transfer::explained(self.flow, place, norm, given, saved);
-        explained = explained.hypot(self.uneven.shown(self.flow, place, given, saved));
+        explained = explained.hypot(self.small_rows.shown(self.flow, place, given, saved));
         // Choices in the inputs, made inside, or made along with this result.
         let flipped = largest(inputs().map(|(place, _)| self.flow.fact(*place).flipped))
             .max(self.flipped_inside[place.0])
@@ -451,7 +451,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             let fact = self.flow.fact(*place);
             fact.is_float && fact.norm <= 0.0 && self.flow.shape(*place).len() > 1
         });
-        let gain = Gain {
+        let gain = CommonFactor {
             error: fact.gain().abs() * fact.norm / norm,
             explained: self.gain_explained(place, given, saved, explained),
             is_of_norm: fact.scales_norm_alone(),
@@ -461,14 +461,14 @@ impl<'f, 'a> Walk<'f, 'a> {
         if weighs {
             let growth = of_sum(scale.terms);
             let family = Family {
-                role: Role::Result,
+                role: ValueKind::Result,
                 name: self.names.text(node.base),
                 is_module: node.is_module(),
                 phase: node.op.name.phase(),
                 slot: self.names.text(slot_family(self.flow, place)),
                 dtype,
             };
-            self.out.values.push(Weighed {
+            self.out.values.push(ExpectedError {
                 place,
                 family: shared(&mut self.families, family),
                 kind: node.traits.kind,
@@ -481,14 +481,14 @@ impl<'f, 'a> Walk<'f, 'a> {
                 unknown: precision.unknown * conditioned * growth,
                 call,
                 clean: clean && !nothing,
-                blind: fact.blind,
+                statistics_only: fact.statistics_only,
                 elements: fact.len,
                 terms: if nothing { 1.0 } else { scale.terms },
                 gain: Some(gain)
                     .filter(|gain| {
                         !node.is_composite()
                             && fact.norm >= CANCELS * norm
-                            && !(fact.blind && self.has_few_directions(place.0))
+                            && !(fact.statistics_only && self.has_few_directions(place.0))
                             && unseen.is_none()
                             && fact.len >= WITHOUT_DIRECTION
                             && gain.error >= ONE_FACTOR * error
@@ -504,7 +504,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             Kind::Product | Kind::Recurrent | Kind::Attention => self.product.max(precision.least / 2.0),
             _ => precision.least / 2.0,
         };
-        self.note_made(place, if fact.blind { path.hypot(step) } else { 0.0 });
+        self.note_made(place, if fact.statistics_only { path.hypot(step) } else { 0.0 });
         let raw = error.min(fact.relative());
         if node.op.name.phase() == Phase::ParameterGradient {
             if let (Some(module), Some(slot)) = (node.op.name.module_path(), self.flow.slot(place)) {

@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 
 use super::candidate::Candidate;
 use super::difference::{Difference, Fact, Identity};
+use super::expected::ExpectedErrors;
 use super::flow::{Flow, Node, Place};
 use super::transfer::{self, InputError, largest};
-use super::value::{Excess, Role as Weight};
-use super::weigh::Weighing;
+use super::value::{Excess, ValueKind};
 use super::{Cause, OpJudgement, Role, SlotJudgement, Verdict};
 use probe_dump::{Figure, Ordinal, Remark, SlotSide};
 use probe_pair::BySlot;
@@ -64,26 +64,26 @@ impl<'f, 'a> Marks<'f, 'a> {
 /// fault.
 pub(super) fn of(
     flow: &Flow<'_>,
-    weighing: &Weighing,
+    expected: &ExpectedErrors,
     excess: &[Excess],
     candidates: &[Candidate],
     diverged: bool,
 ) -> (Vec<OpJudgement>, BySlot<SlotJudgement>) {
     // In order of place, as they were weighed.
     let results =
-        (0..weighing.values.len()).filter(|&index| weighing.values[index].family.role == Weight::Result);
+        (0..expected.values.len()).filter(|&index| expected.values[index].family.role == ValueKind::Result);
     let results: Vec<Ordinal> = results.map(Ordinal::of).collect();
     debug_assert!(
-        results.is_sorted_by_key(|index| weighing.values[index.place()].place),
+        results.is_sorted_by_key(|index| expected.values[index.place()].place),
         "in order of place"
     );
     let weighed = |place: Place| {
-        let found = results.binary_search_by_key(&place, |index| weighing.values[index.place()].place);
+        let found = results.binary_search_by_key(&place, |index| expected.values[index.place()].place);
         let index = results[found.ok()?].place();
-        Some((&weighing.values[index], excess[index]))
+        Some((&expected.values[index], excess[index]))
     };
     let mut marks = Marks::none(flow);
-    let faults: HashSet<Place> = weighing
+    let faults: HashSet<Place> = expected
         .values
         .iter()
         .zip(excess)
@@ -95,7 +95,7 @@ pub(super) fn of(
             differs.then_some((candidate.op, slot))
         }))
         .collect();
-    let arrivals: HashSet<Place> = weighing.arrivals.iter().copied().collect();
+    let arrivals: HashSet<Place> = expected.arrivals.iter().copied().collect();
     let any_fault = !candidates.is_empty();
     let named: HashMap<usize, &Candidate> =
         candidates.iter().map(|candidate| (candidate.op, candidate)).collect();
@@ -169,7 +169,7 @@ pub(super) fn of(
         }
         slots.push((0..node.slot_count()).map(|slot| judge_slot(flow, &marks, (position, slot), any_fault)));
         let mut judged =
-            judge(flow, weighing, &marks, position, named.get(&position).copied(), &slots[position]);
+            judge(flow, expected, &marks, position, named.get(&position).copied(), &slots[position]);
         let follows = matches!(judged.role, Role::Propagates | Role::Amplifies);
         judged.follows = source.filter(|&source| follows && source != here);
         at_fault.extend(named.contains_key(&position).then_some(position));
@@ -215,7 +215,7 @@ fn judge_slot(flow: &Flow<'_>, marks: &Marks<'_, '_>, place: Place, any_fault: b
 
 fn judge(
     flow: &Flow<'_>,
-    weighing: &Weighing,
+    expected: &ExpectedErrors,
     marks: &Marks<'_, '_>,
     position: usize,
     named: Option<&Candidate>,
@@ -267,7 +267,7 @@ fn judge(
         role,
         cause: named.map(|candidate| candidate.cause),
         verdict: slots.iter().map(|slot| slot.verdict).max().unwrap_or(Verdict::Unknown),
-        input_error: weighing.input_errors[position],
+        input_error: expected.input_errors[position],
         output_error: errors.reduce(f64::max).into(),
         worst: named
             .and_then(|candidate| candidate.slot)
@@ -320,8 +320,12 @@ fn unpaired() -> OpJudgement {
 }
 
 /// Counts the differing weights and inputs that no recorded op made.
-pub(super) fn foreign(flow: &Flow<'_>, weighing: &Weighing, slots: &BySlot<SlotJudgement>) -> (usize, usize) {
-    let differs = weighing.arrivals.iter().filter(|(op, slot)| !slots[*op][*slot].verdict.is_fine());
+pub(super) fn foreign(
+    flow: &Flow<'_>,
+    expected: &ExpectedErrors,
+    slots: &BySlot<SlotJudgement>,
+) -> (usize, usize) {
+    let differs = expected.arrivals.iter().filter(|(op, slot)| !slots[*op][*slot].verdict.is_fine());
     let (parameters, inputs): (Vec<&Place>, Vec<&Place>) =
         differs.partition(|place| flow.side(**place) == SlotSide::Parameter);
     (parameters.len(), inputs.len())

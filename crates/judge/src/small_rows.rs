@@ -39,11 +39,11 @@ impl Part {
 
 /// The part of each value, by identity, that would show the largest error.
 #[derive(Debug, Default)]
-pub(super) struct Uneven {
+pub(super) struct SmallRows {
     parts: HashMap<Identity, Part>,
 }
 
-impl Uneven {
+impl SmallRows {
     /// Returns the relative error that a normalisation at `place` reveals of a part of its inputs; 0 for other
     /// ops.
     pub(super) fn shown(&self, flow: &Flow<'_>, place: Place, given: &Inputs, saved: &Inputs) -> f64 {

@@ -90,7 +90,7 @@ impl Walk<'_, '_> {
         // written.
         let few = DIRECTED.max(fact.largest / fact.norm);
         let (directed, written) = match fact.norms {
-            (b, c) if fact.blind => {
+            (b, c) if fact.statistics_only => {
                 (few.max(1.0 / self.directions(place).sqrt()), rounded_by(b).hypot(rounded_by(c)))
             }
             _ => (few, 0.0),

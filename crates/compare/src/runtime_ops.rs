@@ -21,9 +21,9 @@ const MAX_NAMED: usize = 8;
 
 /// The dump of operators inside the candidate's dump.
 #[derive(Debug)]
-pub(super) struct Below(Option<Dump>);
+pub(super) struct RuntimeOps(Option<Dump>);
 
-impl Below {
+impl RuntimeOps {
     /// Opens the operators of the candidate at `path`. If they cannot be read they are treated as absent, because they
     /// only add to an answer.
     pub(super) fn of(path: &Path, access: FileAccess) -> Self {
