@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from probe import current
+from probe.dropin.marks import Marks
 from probe.folder import refuse_used
 from probe.messages import warn
 from probe.settings import Settings
@@ -19,22 +20,37 @@ class SharedRecording:
         self.settings = settings
         self._session: current.Recording | None = None
         self._first_step = 0
+        #: True if the script marked the end of an iteration before it started.
+        self._marked = False
         self._warned: set[int] = set()
 
     def start(self, model: Any, rank: int | None = None) -> None:
         """Begin or resume recording."""
         self._check_names(model)
-        self._made(rank).start(model)
+        session = self._made(rank)
+        step_on = self.settings.step_on
+        if session.iterations is None and not (self._marked and step_on is None):
+            session.count(step_on or "optimizer", Marks)
+        if isinstance(session.iterations, Marks):
+            session.iterations.paused = False
+            session.iterations.go_on()
+        session.start(model)
 
     def stop(self) -> None:
         """Pause."""
         if self._session is not None:
             self._session.stop()
+            if isinstance(self._session.iterations, Marks):
+                self._session.iterations.paused = True
 
     def step(self) -> None:
-        """End an iteration. Counts even if nothing has started yet."""
+        """Note the script's mark: it ends an iteration, also if nothing has started yet, unless it comes once behind
+        the whole loop."""
         if self._session is None:
             self._first_step += 1
+            self._marked = True
+        elif self._session.iterations is not None:
+            self._session.iterations.step()
         else:
             self._session.step()
 
