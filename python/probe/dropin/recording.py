@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe import current
+from probe import current, launch
 from probe.dropin.marks import Marks
 from probe.folder import refuse_used
-from probe.messages import warn
+from probe.messages import say_once, warn
 from probe.settings import Settings
 
 
@@ -16,9 +16,12 @@ class SharedRecording:
 
     def __init__(self, settings: Settings) -> None:
         """Raises SettingsError if the folder holds a dump of another run, or anything else."""
-        refuse_used(settings)
-        self.settings = settings
-        self._session: current.Recording | None = None
+        #: Settings of the file, by which two of these are told apart.
+        self.asked = settings
+        #: Settings of the recording; below `probe capture`, what the command names wins over the file.
+        self.settings, self._session = launch.hand_over(settings)
+        if self._session is None:
+            refuse_used(self.settings)
         self._first_step = 0
         #: True if the script marked the end of an iteration before it started.
         self._marked = False
@@ -64,6 +67,21 @@ class SharedRecording:
         if self._session is not None:
             self._session.set_step(number)
 
+    def move(self, output: str) -> None:
+        """Finish the dump, and record what follows into another folder. Raises SettingsError if that is used."""
+        if self.settings.output != self.asked.output:
+            say_once(f"everything is recorded into {self.settings.output}, as the command says; the program asked for {output}")
+            return
+        settings = self.settings.replaced(output=output)
+        if settings.output == self.settings.output:
+            return
+        refuse_used(settings)
+        if self._session is not None:
+            iterations = self._session.iterations
+            self._first_step, self._marked = self._session.step_number, iterations is None or iterations.told
+            self.close()
+        self.settings = self.asked = settings
+
     def close(self) -> None:
         """Finish the dump."""
         if self._session is not None:
@@ -80,6 +98,7 @@ class SharedRecording:
             if self._first_step:
                 self._session.set_step(self._first_step)
             current.begin(self._session)
+            launch.at_end_of_child(self.close)
         return self._session
 
     def _check_names(self, model: Any) -> None:
