@@ -9,7 +9,6 @@ from pathlib import Path
 
 import fork_server
 import openpyxl
-import pytest
 
 HERE = Path(__file__).resolve().parent / "tutorial"
 SCRIPT = HERE / "train.py"
@@ -22,33 +21,25 @@ def run(folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture(scope="module")
-def tutorial(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which both sides were trained, packed and recorded."""
-    folder = tmp_path_factory.mktemp("tutorial")
-    for side in ("gpu", "npu"):
-        (folder / f"msprobe_{side}.json").write_text((HERE / "msprobe.json").read_text().replace("SIDE", side))
-        done = run(folder, fork_server.python(), SCRIPT, side)
-        assert done.returncode == 0, done.stderr
-        assert "recorded steps 10,20, rank 0: 80 ops" in done.stderr, done.stderr
-    return folder
-
-
 def probe(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = os.environ.get("PROBE_BIN")
     return run(folder, *([command] if command else [sys.executable, "-m", "probe"]), *arguments)
 
 
-def test_the_packs_agree(tutorial: Path) -> None:
-    done = probe(tutorial, "config-check", "gpu.zip", "npu.zip", "-o", "packs")
-    assert done.returncode == 0 and done.stdout.startswith("match: no difference that can change numerics"), done.stdout
+# One test: workers of pytest that shared it would each train both sides.
+def test_the_tutorial(tmp_path: Path) -> None:
+    for side in ("gpu", "npu"):
+        (tmp_path / f"msprobe_{side}.json").write_text((HERE / "msprobe.json").read_text().replace("SIDE", side))
+        done = run(tmp_path, fork_server.python(), SCRIPT, side)
+        assert done.returncode == 0 and "recorded steps 10,20, rank 0: 80 ops" in done.stderr, done.stderr
 
+    packs = probe(tmp_path, "config-check", "gpu.zip", "npu.zip", "-o", "packs")
+    assert packs.returncode == 0 and packs.stdout.startswith("match: no difference that can change numerics"), packs.stdout
 
-def test_the_wrong_op_is_in_the_answer_and_in_the_workbook(tutorial: Path) -> None:
-    done = probe(tutorial, "compare", "-b", "gpu_dump", "-c", "npu_dump", "-l", "api", "-o", "DIR")
+    done = probe(tmp_path, "compare", "-b", "gpu_dump", "-c", "npu_dump", "-l", "api", "-o", "DIR")
     answer = done.stdout.splitlines()[0]
     assert done.returncode == 1 and answer.startswith("first divergence: step") and f"{WRONG} output.0" in answer, done.stdout
-    head, *rows = openpyxl.load_workbook(tutorial / "DIR" / "result.xlsx")["summary"].iter_rows(values_only=True)
+    head, *rows = openpyxl.load_workbook(tmp_path / "DIR" / "result.xlsx")["summary"].iter_rows(values_only=True)
     ops = [dict(zip(head, row)) for row in rows]
     # In each step all forward calls of the two functions, and the backward of the one call in the listed module.
     assert [op["op"].split(".")[1] for op in ops].count("relu") == 2 * 17 and len(ops) == 2 * (20 + 17 + 1)
@@ -56,7 +47,5 @@ def test_the_wrong_op_is_in_the_answer_and_in_the_workbook(tutorial: Path) -> No
     assert (wrong["op"], wrong["step"]) == (WRONG, 10)
     assert 0.99999 < wrong["CosineSimilarity"] < 1 and 0.02 < wrong["MaxAbsError"] < 0.2
 
-
-def test_the_module_is_recorded_in_backward_alone(tutorial: Path) -> None:
-    done = probe(tutorial, "inspect", "gpu_dump", "--op", "Module.*")
-    assert "Module.layer1.0.conv1.Conv2d.backward.0" in done.stdout and ".forward." not in done.stdout
+    module = probe(tmp_path, "inspect", "gpu_dump", "--op", "Module.*")
+    assert "Module.layer1.0.conv1.Conv2d.backward.0" in module.stdout and ".forward." not in module.stdout
