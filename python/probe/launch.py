@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from probe import current, module_calls
 from probe.iterations import Iterations
 from probe.messages import say, say_once, warn
 from probe.ranks import current_rank, is_child, is_rank_of_its_own, world_size
-from probe.settings import Settings, SettingsError
+from probe.settings import Settings, SettingsError, read_toml
 
 #: Holds the order for every process below the command.
 VARIABLE = "PROBE_CAPTURE"
@@ -66,6 +66,12 @@ class Order:
         """Returns the requested settings. Raises SettingsError."""
         return Settings.gathered(self.config, self.arguments, self.directory)
 
+    def over(self, settings: Settings) -> Settings:
+        """Returns `settings` with everything that the command names replaced by it. Raises SettingsError."""
+        named = {*({} if self.config is None else read_toml(self.config)), *(key for key, value in self.arguments.items() if value is not None)}
+        mine = self.settings()
+        return replace(settings, **{key: getattr(mine, key) for key in named})
+
 
 class Launch:
     """One program's recording. `session` creates the recorder; it is called when recording begins, not before."""
@@ -94,6 +100,12 @@ class Launch:
         current.count_by(self._step)
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._forked)
+
+    def hand_over(self) -> current.Recording | None:
+        """Leaves the recording to the program's own calls. Returns the recording if it has begun already."""
+        if self._session is None and not self._begun:
+            self._dismiss(None)
+        return self._session
 
     def finish(self) -> None:
         """Finish the dump, or say why there is none. Calling it twice is harmless."""
@@ -139,7 +151,7 @@ class Launch:
         if self.iterations:
             self._session.set_step(self.iterations)
         self._session.start(None)
-        _at_end_of_child(self.finish)
+        at_end_of_child(self.finish)
 
     def _unselected(self, rank: int) -> str | None:
         """Returns why this rank records nothing, if no other rank says it."""
@@ -274,6 +286,22 @@ def install() -> None:
         warn(warning)
 
 
+def hand_over(settings: Settings) -> tuple[Settings, current.Recording | None]:
+    """Lets a program that brings the older tool's calls decide what is recorded when, with `settings` from its file.
+
+    Returns the settings, in which those that the command names win, and the command's recording if that has begun: then
+    there is no other. Raises SettingsError.
+    """
+    order = Order.from_environment() if _launch is not None else None
+    if _launch is None or order is None:
+        return settings, None
+    begun = _launch.hand_over()
+    if begun is None:
+        return order.over(settings), None
+    say_once("the recording began before the program's own debugger was made: the settings of the command hold, not those of its file")
+    return _launch.settings, begun
+
+
 def torch_never_came() -> None:
     """Runs at the end of the command's own process if it never imported torch: says so, unless its children
     recorded."""
@@ -316,7 +344,7 @@ def _with_runtime(only: bool) -> Callable[[Settings], current.Recording]:
     return session
 
 
-def _at_end_of_child(finish: Callable[[], None]) -> None:
+def at_end_of_child(finish: Callable[[], None]) -> None:
     """Registers `finish` in multiprocessing children, which skip the interpreter's own exit handlers but have one of
     their own."""
     if not is_child():

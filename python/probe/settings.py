@@ -115,7 +115,7 @@ class Settings:
         Raises SettingsError.
         """
         source = None if path is None else os.fspath(path)
-        values = {} if source is None else _read_toml(source)
+        values = {} if source is None else read_toml(source)
         checked: dict[str, Any] = {"output": _path("probe_dump"), "source": source}
         raw_output: Any = "probe_dump"
         # The file is checked completely, even where an argument wins: a mistake in it would show up in the next run.
@@ -155,7 +155,8 @@ def _plain_pattern(pattern: Pattern) -> str | dict[str, Any]:
     return pattern.text if pattern.phases == PHASES else {"name": pattern.text, "phases": list(pattern.phases)}
 
 
-def _read_toml(source: str) -> dict[str, Any]:
+def read_toml(source: str) -> dict[str, Any]:
+    """Returns the pairs of a settings file, unchecked. Raises SettingsError if it cannot be read."""
     try:
         import tomllib
     except ModuleNotFoundError:  # before Python 3.11

@@ -86,6 +86,7 @@ def test_the_file_that_comes_with_the_older_tool(config: Config, tmp_path: Path,
         ({"rank": [0, "2-3"]}, "ranks", Steps.parse("0,2-3")),
         ({"extra_info": False}, "stacks", False),
         ({"quiet": True}, "quiet", True),
+        ({"step_on": "model"}, "step_on", "model"),
         ({"statistics": {"data_mode": ["forward"]}}, "phases", ("forward",)),
         ({"statistics": {"data_mode": ["backward"]}}, "phases", ("backward", "gradients")),
         ({"statistics": {"data_mode": ["forward", "backward"]}}, "phases", PHASES),
@@ -221,7 +222,7 @@ def test_arguments_of_the_constructor_win(config: Config) -> None:
 
 def test_the_oldest_form(config: Config, tmp_path: Path) -> None:
     settings = config(OLDEST)
-    assert settings.steps == Steps.parse("10,20") and settings.output == str(tmp_path / "out") and settings.task == "statistics"
+    assert settings.steps == Steps.parse("10,20") and settings.output == str(tmp_path / "out") and settings.task == "sketch"
     # A list that names functions and modules needs both to be seen.
     assert settings.level == "mix"
     selection = Selection(settings)

@@ -51,7 +51,7 @@ _REFUSED = {
 _MINDSPORE = ("file_format", "check_mode")
 
 _COMMON = ("task", "dump_path", "rank", "step", "level", "extra_info", "async_dump", "dump_enable", "precision", "risk_level",
-           "custom_op_namespaces", "load", "quiet")
+           "custom_op_namespaces", "load", "quiet", "step_on")
 _BLOCK = ("scope", "list", "data_mode", "summary_mode", "tensor_list", "slice", "request_id", "bench_path", "diff_nums",
           "white_list", "black_list", "error_data_path", *_MINDSPORE)
 _BLOCKS = ("statistics", "tensor", "structure", "sketch", "hash")
@@ -84,6 +84,7 @@ def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any
         "scope": _scope(block),
         "stacks": top.flag("extra_info"),
         "quiet": top.flag("quiet"),
+        "step_on": top.get("step_on"),
     } | _data_mode(block)
     return _checked(chosen, source)
 

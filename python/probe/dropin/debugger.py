@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from probe.dropin import config_json
@@ -21,6 +22,8 @@ class PrecisionDebugger:
     construction.
     """
 
+    #: The one of this process, which engines look up by this name.
+    _instance: ClassVar[PrecisionDebugger | None] = None
     _recording: ClassVar[SharedRecording | None] = None
     _module_dump: ClassVar[bool] = False
 
@@ -45,7 +48,8 @@ class PrecisionDebugger:
         before = PrecisionDebugger._recording
         if before is None:
             PrecisionDebugger._recording = SharedRecording(settings)
-        elif before.settings != settings:
+            PrecisionDebugger._instance = self
+        elif before.asked != settings:
             warn("a second PrecisionDebugger with different settings is ignored: there is one per process, the first")
 
     @classmethod
@@ -149,6 +153,7 @@ class PrecisionDebugger:
         if cls._recording is not None:
             cls._recording.close()
         PrecisionDebugger._recording = None
+        PrecisionDebugger._instance = None
         PrecisionDebugger._module_dump = False
 
     @classmethod
@@ -160,8 +165,45 @@ class PrecisionDebugger:
     @property
     def settings(self) -> Settings:
         """Settings of the recording."""
+        return self._shared().settings
+
+    @property
+    def config(self) -> _Config:
+        """What engines read and set of the older tool's own configuration object."""
+        return _Config(self._shared())
+
+    @property
+    def service(self) -> _Service:
+        """The way by which verl reaches the configuration."""
+        return _Service(self.config)
+
+    @staticmethod
+    def _shared() -> SharedRecording:
         assert PrecisionDebugger._recording is not None, "made by the constructor"
-        return PrecisionDebugger._recording.settings
+        return PrecisionDebugger._recording
+
+
+class _Config:
+    """The folder of the dump, which engines read to put logs beside it, and set before each stage of a training."""
+
+    def __init__(self, recording: SharedRecording) -> None:
+        self._recording = recording
+
+    @property
+    def dump_path(self) -> str:
+        """Folder of the dump; what is recorded after it is set goes into the new one."""
+        return self._recording.settings.output
+
+    @dump_path.setter
+    def dump_path(self, path: str) -> None:
+        self._recording.move(path)
+
+
+@dataclass(frozen=True)
+class _Service:
+    """Holds the configuration, as in the older tool."""
+
+    config: _Config
 
 
 def _listed(step: Iterable[int | str] | int | str | None) -> list[int | str] | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe import current
+from probe import current, launch
+from probe.dropin.marks import Marks
 from probe.folder import refuse_used
-from probe.messages import warn
+from probe.messages import say_once, warn
 from probe.settings import Settings
 
 
@@ -15,26 +16,44 @@ class SharedRecording:
 
     def __init__(self, settings: Settings) -> None:
         """Raises SettingsError if the folder holds a dump of another run, or anything else."""
-        refuse_used(settings)
-        self.settings = settings
-        self._session: current.Recording | None = None
+        #: Settings of the file, by which two of these are told apart.
+        self.asked = settings
+        #: Settings of the recording; below `probe capture`, what the command names wins over the file.
+        self.settings, self._session = launch.hand_over(settings)
+        if self._session is None:
+            refuse_used(self.settings)
         self._first_step = 0
+        #: True if the script marked the end of an iteration before it started.
+        self._marked = False
         self._warned: set[int] = set()
 
     def start(self, model: Any, rank: int | None = None) -> None:
         """Begin or resume recording."""
         self._check_names(model)
-        self._made(rank).start(model)
+        session = self._made(rank)
+        step_on = self.settings.step_on
+        if session.iterations is None and not (self._marked and step_on is None):
+            session.count(step_on or "optimizer", Marks)
+        if isinstance(session.iterations, Marks):
+            session.iterations.paused = False
+            session.iterations.go_on()
+        session.start(model)
 
     def stop(self) -> None:
         """Pause."""
         if self._session is not None:
             self._session.stop()
+            if isinstance(self._session.iterations, Marks):
+                self._session.iterations.paused = True
 
     def step(self) -> None:
-        """End an iteration. Counts even if nothing has started yet."""
+        """Note the script's mark: it ends an iteration, also if nothing has started yet, unless it comes once behind
+        the whole loop."""
         if self._session is None:
             self._first_step += 1
+            self._marked = True
+        elif self._session.iterations is not None:
+            self._session.iterations.step()
         else:
             self._session.step()
 
@@ -47,6 +66,21 @@ class SharedRecording:
         self._first_step = number
         if self._session is not None:
             self._session.set_step(number)
+
+    def move(self, output: str) -> None:
+        """Finish the dump, and record what follows into another folder. Raises SettingsError if that is used."""
+        if self.settings.output != self.asked.output:
+            say_once(f"everything is recorded into {self.settings.output}, as the command says; the program asked for {output}")
+            return
+        settings = self.settings.replaced(output=output)
+        if settings.output == self.settings.output:
+            return
+        refuse_used(settings)
+        if self._session is not None:
+            iterations = self._session.iterations
+            self._first_step, self._marked = self._session.step_number, iterations is None or iterations.told
+            self.close()
+        self.settings = self.asked = settings
 
     def close(self) -> None:
         """Finish the dump."""
@@ -64,6 +98,7 @@ class SharedRecording:
             if self._first_step:
                 self._session.set_step(self._first_step)
             current.begin(self._session)
+            launch.at_end_of_child(self.close)
         return self._session
 
     def _check_names(self, model: Any) -> None:

@@ -232,7 +232,7 @@ class Session:
         atexit.unregister(self.close)
 
     @_quietly
-    def count(self, step_on: str) -> None:
+    def count(self, step_on: str, counter: type[Iterations] = Iterations) -> None:
         """Ends iterations as `step_on` says, until the program itself marks them."""
         first = self.step_number
 
@@ -244,7 +244,7 @@ class Session:
                 )
             self.recount(first + 1)
 
-        iterations = self.iterations = Iterations(step_on, self.step, recount)
+        iterations = self.iterations = counter(step_on, self.step, recount)
         iterations.listen()
         self._counts = True
         current.count_by(iterations.step)
