@@ -235,6 +235,11 @@ torch_environments() {
         wanted="torch==$version numpy<2"
         [[ $version != newest ]] || wanted="torch numpy"
         python="$target/torch-$version/bin/python"
+        # A version takes 5 GB.
+        if [[ ! -x $python && $(df --output=avail -k "$target" | tail -n 1) -lt 8388608 ]]; then
+            untested torch_environments "less than 8 GB of disk are left for torch $version"
+            continue
+        fi
         if [[ ! -x $python ]]; then
             for base in python3.11 python3.10 python3; do
                 command -v "$base" >/dev/null && "$base" -m venv "$target/torch-$version" 2>/dev/null && break
