@@ -74,6 +74,9 @@ def test_the_file_that_comes_with_the_older_tool(config: Config, tmp_path: Path,
         ({"task": "structure"}, "task", "statistics"),
         ({"task": "structure", "level": "L1"}, "level", "mix"),
         ({"task": "structure", "level": "L0"}, "level", "module"),
+        ({"task": "nan_check"}, "task", "statistics"),
+        ({"task": "exception_dump", "exception_dump": {"list": ["relu"]}}, "include", (Pattern("relu", inside=True),)),
+        ({"task": "free_benchmark", "free_benchmark": {"if_preheat": False, "list": []}}, "perturb", 0),
         ({"level": "L0"}, "level", "module"),
         ({"level": "L1"}, "level", "api"),
         ({"level": "mix"}, "level", "mix"),
@@ -138,10 +141,6 @@ def test_lists_take_torch_names_and_paths_with_the_models_variable(config: Confi
         ({"task": "acc_check"}, "'acc_check' is not supported; take a dump"),
         ({"task": "run_ut"}, "not supported"),
         ({"task": "diff_check"}, "not supported"),
-        ({"task": "nan_check"}, "use task 'statistics'"),
-        ({"task": "overflow_check"}, "use task 'statistics'"),
-        ({"task": "free_benchmark"}, "not supported"),
-        ({"task": "exception_dump"}, "not supported"),
         ({"task": "grad_probe"}, "use level 'L0'"),
         ({"task": 3}, "task: 3 is unknown"),
         ({"level": "L2"}, "use 'op'"),
@@ -151,7 +150,8 @@ def test_lists_take_torch_names_and_paths_with_the_models_variable(config: Confi
         ({"rank": [-1]}, "below 0"),
         ({"dump_path": 3}, "output: 3 is not a folder path"),
         ({"extra_info": "yes"}, "extra_info: 'yes' is neither true nor false"),
-        ({"dump_enable": False}, "dump_enable: False would switch the capture off"),
+        ({"dump_enable": "on"}, "dump_enable: 'on' is neither true nor false"),
+        ({"statistics": {"overflow_nums": 1}}, "unknown key statistics.'overflow_nums'"),
         ({"load": {"path": "x"}}, "load: "),
         ({"statistics": {"slice": [{"dim": 0}]}}, "statistics.slice: "),
         ({"statistics": {"request_id": "a"}}, "statistics.request_id: "),
@@ -183,7 +183,10 @@ def test_what_cannot_be_had_is_refused_by_name(config: Config, tmp_path: Path, v
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"dump_enable": True}, "dump_enable: the file is read once"),
+        ({"task": "nan_check"}, "counts of NaN and Inf"),
+        ({"task": "overflow_check", "overflow_check": {"overflow_nums": 3}}, "counts of NaN and Inf"),
+        ({"task": "exception_dump"}, "says in which op it was raised"),
+        ({"task": "free_benchmark", "free_benchmark": {"pert_mode": "add_noise"}}, "probe compare --noise"),
         ({"async_dump": True}, "async_dump: not needed"),
         ({"precision": "high"}, "precision: not needed"),
         ({"risk_level": "CORE"}, "risk_level: ignored"),
@@ -201,7 +204,7 @@ def test_what_has_no_effect_is_said_once(config: Config, said: Callable[[], str]
     assert text.count("\n") == 1 and message in text and text.startswith("probe: warning: ")
 
 
-@pytest.mark.parametrize("values", [{"async_dump": False}, {"risk_level": "ALL"}, {"precision": ""}])
+@pytest.mark.parametrize("values", [{"async_dump": False}, {"dump_enable": True}, {"risk_level": "ALL"}, {"precision": ""}])
 def test_what_changes_nothing_is_not_mentioned(config: Config, said: Callable[[], str], values: dict[str, Any]) -> None:
     config(values)
     assert said() == ""
@@ -210,7 +213,7 @@ def test_what_changes_nothing_is_not_mentioned(config: Config, said: Callable[[]
 def test_every_key_of_the_older_tool_is_known() -> None:
     """Each is either mapped, refused or warned of; the three tests above have a case for every one."""
     cases = Path(__file__).read_text()
-    for key in (*config_json._COMMON, *config_json._BLOCK, *config_json._TASKS_REFUSED):
+    for key in (*config_json._COMMON, *config_json._BLOCK, *config_json._TASKS_MAPPED, *config_json._TASKS_REFUSED):
         assert f'"{key}"' in cases, key
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import probe
+from probe import seeds
 from probe.seeds import _DETERMINISTIC_ENVIRONMENT
 
 torch = pytest.importorskip("torch")
@@ -82,6 +85,26 @@ def test_no_seed(seed: Any) -> None:
 def test_the_older_tools_arguments(said: Callable[[], str]) -> None:
     probe.PrecisionDebugger.seed_all(seed=3, mode=True)
     assert torch.are_deterministic_algorithms_enabled()
-    for refused in ("rm_dropout", "is_enhanced"):
-        with pytest.raises(ValueError, match=refused):
-            probe.seed_all(1, **{refused: True})
+    with pytest.raises(ValueError, match="is_enhanced"):
+        probe.seed_all(1, is_enhanced=True)
+
+
+def test_dropout_can_be_removed(tmp_path: Path) -> None:
+    functional = torch.nn.functional
+    before = functional.dropout
+    ones = torch.ones(2, 3, 8, 8)
+    try:
+        probe.PrecisionDebugger.seed_all(rm_dropout=True)
+        probe.PrecisionDebugger.seed_all(rm_dropout=True)
+        with probe.capture(tmp_path / "dump", level="api", quiet=True):
+            for kind in (torch.nn.Dropout, torch.nn.Dropout2d, torch.nn.AlphaDropout):
+                assert torch.equal(kind(0.5)(ones), ones)
+            assert torch.equal(functional.dropout(ones, 0.9, training=True, inplace=False), ones)
+            attended = functional.scaled_dot_product_attention(ones, ones, ones, None, 0.9)
+            assert torch.equal(attended, functional.scaled_dot_product_attention(ones, ones, ones, dropout_p=0.9))
+        names = (tmp_path / "dump" / "step0" / "rank0" / "ops.parquet").read_bytes()
+        assert b"Functional.dropout.1.forward" in names and b"Functional.scaled_dot_product_attention.1.forward" in names
+        assert pickle.loads(pickle.dumps(functional.dropout)) is functional.dropout
+    finally:
+        seeds._removed.undo()
+    assert functional.dropout is before

@@ -27,11 +27,18 @@ _TASKS_REFUSED = {
     "acc_check": "take a dump with task 'tensor' on both devices and run 'probe compare'",
     "run_ut": "take a dump with task 'tensor' on both devices and run 'probe compare'",
     "diff_check": "take a dump with task 'hash' in both runs and run 'probe compare'",
-    "nan_check": "use task 'statistics': NaN and Inf of every value are counted, and 'probe compare' names where they first appear",
-    "overflow_check": "use task 'statistics': NaN and Inf of every value are counted, and 'probe compare' names where they first appear",
-    "free_benchmark": "take two dumps and run 'probe compare'",
-    "exception_dump": "use task 'statistics': NaN and Inf of every value are counted",
     "grad_probe": "use level 'L0': the gradients of all parameters are recorded",
+}
+
+#: Tasks with a counterpart of another kind, and what is recorded instead.
+_TASKS_MAPPED = {
+    "nan_check": "the statistics of all values are recorded, with their counts of NaN and Inf; 'probe compare' and 'probe inspect' show where "
+                 "they first appear",
+    "overflow_check": "the statistics of all values are recorded, with their counts of NaN and Inf; 'probe compare' and 'probe inspect' show "
+                      "where they first appear",
+    "exception_dump": "the statistics of all values are recorded; a step that an exception ends says in which op it was raised",
+    "free_benchmark": "this run is moved by one rounding everywhere, so it is not one to judge; record it once more with task 'sketch' and run "
+                      "'probe compare --noise'",
 }
 
 #: Keys whose effect is not available, and what to do instead. Ignoring them would give a different dump from the one
@@ -54,6 +61,8 @@ _COMMON = ("task", "dump_path", "rank", "step", "level", "extra_info", "async_du
            "custom_op_namespaces", "load", "quiet", "step_on")
 _BLOCK = ("scope", "list", "data_mode", "summary_mode", "tensor_list", "slice", "request_id", "bench_path", "diff_nums",
           "white_list", "black_list", "error_data_path", *_MINDSPORE)
+#: Keys that only choose how the older tool looks for NaN, or perturbs.
+_CHOICES = ("overflow_nums", "fuzz_device", "fuzz_level", "fuzz_stage", "handler_type", "if_preheat", "max_sample", "pert_mode", "preheat_step")
 _BLOCKS = ("statistics", "tensor", "structure", "sketch", "hash")
 _BLOCKS_REFUSED = tuple(_TASKS_REFUSED)
 
@@ -63,10 +72,10 @@ def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any
     given = {key: value for key, value in arguments.items() if value is not None}
     top = Keys({**values, **given}, source)
     # The file may contain blocks of tasks not chosen; the older tool ignores their content too.
-    top.only((*_COMMON, *_BLOCKS, *_BLOCKS_REFUSED))
+    top.only((*_COMMON, *_BLOCKS, *_TASKS_MAPPED, *_BLOCKS_REFUSED))
     task = _task(top)
     block = top.inside(task)
-    block.only(_BLOCK)
+    block.only((*_BLOCK, *(_CHOICES if task in _TASKS_MAPPED else ())))
     for name in _BLOCKS:
         if name != task and top.has(name):
             top.inside(name).only(_BLOCK)
@@ -82,6 +91,7 @@ def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any
         "include": tuple(pattern for text in block.texts("list") for pattern in _listed(text)),
         "tensors": tuple(pattern for text in block.texts("tensor_list") for pattern in _listed(text)),
         "scope": _scope(block),
+        "perturb": True if task == "free_benchmark" else None,
         "stacks": top.flag("extra_info"),
         "quiet": top.flag("quiet"),
         "step_on": top.get("step_on"),
@@ -101,8 +111,8 @@ def _task(top: Keys) -> str:
     task = top.get("task") or DEFAULT_TASK
     if task in _TASKS_REFUSED:
         raise top.error("task", f"is not supported; {_TASKS_REFUSED[task]}")
-    if not isinstance(task, str) or task not in _BLOCKS:
-        raise top.error("task", f"is unknown; {suggestion(str(task), (*_BLOCKS, *_TASKS_REFUSED))}")
+    if not isinstance(task, str) or task not in (*_BLOCKS, *_TASKS_MAPPED):
+        raise top.error("task", f"is unknown; {suggestion(str(task), (*_BLOCKS, *_TASKS_MAPPED, *_TASKS_REFUSED))}")
     return task
 
 
@@ -113,7 +123,9 @@ def _recorded(task: str, block: Keys) -> str:
         raise block.error("summary_mode", f"is unknown; {suggestion(str(mode), ('statistics', 'md5', 'xor'))}")
     if mode != "statistics" and task == "statistics":
         return "hash"
-    # The structure alone is not a separate record here: it comes with the statistics.
+    if task == "free_benchmark":
+        return "sketch"
+    # The structure alone is not a separate record here, nor is what is not finite: both come with the statistics.
     return task if task in TASKS else "statistics"
 
 
@@ -173,14 +185,10 @@ def _refuse(top: Keys, block: Keys) -> None:
         for place in (top, block):
             if place.get(key) is not None:
                 raise place.error(key, f"is not supported: {advice}")
-    if top.flag("dump_enable") is False:
-        raise top.error("dump_enable", "would switch the capture off until the file changes; the file is read once, so leave the "
-                                       "key out, or do not call start()")
+    top.flag("dump_enable")
 
 
 def _warn(top: Keys, block: Keys) -> None:
-    if top.flag("dump_enable"):
-        warn(f"{top.name('dump_enable')}: the file is read once; changes while the script runs have no effect")
     if top.flag("async_dump"):
         warn(f"{top.name('async_dump')}: not needed and ignored; records are always written in the background")
     if top.get("precision") is not None:
@@ -195,5 +203,7 @@ def _warn(top: Keys, block: Keys) -> None:
     if block.get("summary_mode") in ("md5", "xor"):
         warn(f"{block.name('summary_mode')}: an order-sensitive 128-bit hash is recorded instead; it cannot be compared with "
              "msprobe's checksums")
+    if (task := top.get("task")) in _TASKS_MAPPED:
+        warn(f"{top.name('task')}: {task!r}: {_TASKS_MAPPED[task]}")
     if top.get("task") == "structure":
         warn(f"{top.name('task')}: the structure is recorded together with statistics")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from probe.dropin import config_json
-from probe.dropin.config_file import read
+from probe.dropin.config_file import read, switch
 from probe.dropin.recording import SharedRecording
 from probe.messages import say_once, warn
 from probe.seeds import seed_all
@@ -47,7 +47,7 @@ class PrecisionDebugger:
             settings = read(config_path, **arguments)
         before = PrecisionDebugger._recording
         if before is None:
-            PrecisionDebugger._recording = SharedRecording(settings)
+            PrecisionDebugger._recording = SharedRecording(settings, None if config_path is None else switch(config_path))
             PrecisionDebugger._instance = self
         elif before.asked != settings:
             warn("a second PrecisionDebugger with different settings is ignored: there is one per process, the first")
@@ -62,12 +62,10 @@ class PrecisionDebugger:
     ) -> None:
         """Begin or resume recording. `model` is a Module or a list of them; levels L0 and mix need it.
 
-        `rank_id` sets the rank of this process where torch.distributed does not. Raises SettingsError for unsupported
+        `rank_id` sets the rank of this process where torch.distributed does not. `token_range` is the first and the last
+        call of the model to record, counted from 0 since this call, both included. Raises SettingsError for unsupported
         arguments.
         """
-        if token_range is not None:
-            raise SettingsError("start: token_range is not supported: single tokens are not distinguished; call start() and stop() "
-                                "around the forward calls to record")
         if scheduled_tokens is not None:
             raise SettingsError("start: scheduled_tokens is not supported: single inference requests are not distinguished")
         recording = cls._ready("start")
@@ -76,7 +74,7 @@ class PrecisionDebugger:
         if model is None and recording.settings.level in ("module", "mix"):
             # Models called later are still found, which is more than the older tool could do.
             say_once(f"start: no model given at level {recording.settings.level}; models are named in the order of their first calls")
-        recording.start(model, rank_id)
+        recording.start(model, rank_id, token_range)
 
     @classmethod
     def stop(cls) -> None:

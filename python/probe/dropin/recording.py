@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from probe import current, launch
 from probe.dropin.marks import Marks
+from probe.dropin.switch import Switch
+from probe.dropin.tokens import Tokens
 from probe.folder import refuse_used
 from probe.messages import say_once, warn
 from probe.settings import Settings
@@ -14,22 +17,29 @@ from probe.settings import Settings
 class SharedRecording:
     """Creates a session when it is first needed, from settings that are already checked."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Raises SettingsError if the folder holds a dump of another run, or anything else."""
+    def __init__(self, settings: Settings, switch: Switch | None = None) -> None:
+        """With a `switch`, nothing is recorded while it is off. Raises SettingsError if the folder holds a dump of another run, or anything else."""
         #: Settings of the file, by which two of these are told apart.
         self.asked = settings
         #: Settings of the recording; below `probe capture`, what the command names wins over the file.
         self.settings, self._session = launch.hand_over(settings)
         if self._session is None:
             refuse_used(self.settings)
+        self._switch = switch
+        #: Models that the script gave to `start`, and has not stopped.
+        self._started: list[Any] = []
+        self._tokens: Tokens | None = None
         self._first_step = 0
         #: True if the script marked the end of an iteration before it started.
         self._marked = False
         self._warned: set[int] = set()
 
-    def start(self, model: Any, rank: int | None = None) -> None:
-        """Begin or resume recording."""
+    def start(self, model: Any, rank: int | None = None, tokens: Sequence[int] | None = None) -> None:
+        """Begin or resume recording, of the calls `tokens` of the model if they are given."""
         self._check_names(model)
+        if self._tokens is not None:
+            self._tokens.remove()
+            self._tokens = None
         session = self._made(rank)
         step_on = self.settings.step_on
         if session.iterations is None and not (self._marked and step_on is None):
@@ -37,10 +47,17 @@ class SharedRecording:
         if isinstance(session.iterations, Marks):
             session.iterations.paused = False
             session.iterations.go_on()
-        session.start(model)
+        if tokens is not None:
+            self._tokens = Tokens(model, tokens, lambda: self._resume(session, model), session.stop)
+        else:
+            self._resume(session, model)
 
     def stop(self) -> None:
         """Pause."""
+        self._started.clear()
+        if self._tokens is not None:
+            self._tokens.remove()
+            self._tokens = None
         if self._session is not None:
             self._session.stop()
             if isinstance(self._session.iterations, Marks):
@@ -56,6 +73,12 @@ class SharedRecording:
             self._session.iterations.step()
         else:
             self._session.step()
+        if self._switch is not None and self._session is not None:
+            if not self._switch.look():
+                self._session.stop()
+            else:
+                for model in self._started:
+                    self._session.start(model)
 
     def save(self, name: str, value: Any, gradient: bool) -> None:
         """Record a user's value."""
@@ -88,6 +111,11 @@ class SharedRecording:
             self._session.close()
             current.end(self._session)
             self._session = None
+
+    def _resume(self, session: current.Recording, model: Any) -> None:
+        self._started.append(model)
+        if self._switch is None or self._switch.look():
+            session.start(model)
 
     def _made(self, rank: int | None) -> current.Recording:
         if self._session is None:
