@@ -25,7 +25,9 @@ impl JoinedBy {
             Self::File => "both sides are in one file",
             Self::Names => "samples were joined by name",
             Self::Tokens => "samples were joined by their tokens",
-            Self::Places => "samples were joined by their place, as they have neither common names nor token ids",
+            Self::Places => {
+                "samples were joined by their place, as they have neither common names nor token ids"
+            }
         }
     }
 }
@@ -85,7 +87,13 @@ pub struct Joined {
 impl Joined {
     /// Takes a table that holds both sides.
     pub fn of_one(table: Table) -> Self {
-        Self { table, by: JoinedBy::File, gaps: Vec::new(), only_rollout: Vec::new(), only_trainer: Vec::new() }
+        Self {
+            table,
+            by: JoinedBy::File,
+            gaps: Vec::new(),
+            only_rollout: Vec::new(),
+            only_trainer: Vec::new(),
+        }
     }
 
     /// Joins two tables.
@@ -107,7 +115,8 @@ impl Joined {
             let other = &trainer.samples[partner];
             joined.add(&rollout, sample, &trainer, other);
             if let Some(gap) = joined.gaps.last_mut().filter(|gap| gap.kind == GapKind::Sample) {
-                let owner = by_tokens.get(response(&rollout, sample).as_slice()).and_then(|places| places.front());
+                let owner =
+                    by_tokens.get(response(&rollout, sample).as_slice()).and_then(|places| places.front());
                 gap.belongs_to = owner.map(|place| trainer.samples[*place].name.clone());
             }
         }
@@ -234,7 +243,12 @@ fn partners(rollout: &Table, trainer: &Table) -> (Vec<Option<usize>>, JoinedBy) 
 }
 
 /// Returns which tokens of the two sequences are the same, and what is between them.
-fn tokens(rollout: &Table, ours: &Sample, trainer: &Table, theirs: &Sample) -> (Vec<(usize, usize)>, Vec<Gap>) {
+fn tokens(
+    rollout: &Table,
+    ours: &Sample,
+    trainer: &Table,
+    theirs: &Sample,
+) -> (Vec<(usize, usize)>, Vec<Gap>) {
     let (left, right) = (rollout.ids(ours), trainer.ids(theirs));
     if !left.contains(&NO_ID) && !right.contains(&NO_ID) {
         return matched(left, right);
@@ -242,7 +256,12 @@ fn tokens(rollout: &Table, ours: &Sample, trainer: &Table, theirs: &Sample) -> (
     // Without ids, the n-th token of one response is the n-th of the other.
     let scored = |table: &Table, sample: &Sample, side: Side| -> Vec<usize> {
         let flags = &table.tokens.flags[sample.range.clone()];
-        flags.iter().enumerate().filter(|(_, flags)| **flags & side.flag() != 0).map(|(place, _)| place).collect()
+        flags
+            .iter()
+            .enumerate()
+            .filter(|(_, flags)| **flags & side.flag() != 0)
+            .map(|(place, _)| place)
+            .collect()
     };
     let (left, right) = (scored(rollout, ours, Side::Rollout), scored(trainer, theirs, Side::Trainer));
     (left.into_iter().zip(right).collect(), Vec::new())

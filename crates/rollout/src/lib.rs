@@ -2,7 +2,8 @@
 //! same numbers and do not agree. This crate says how far apart they are, and why.
 //!
 //! [`read`] makes tables of files of several frameworks, [`align`] finds which token is which, [`measure`] computes what the field
-//! watches, [`cause`] names what makes the two differ, [`outcome`] is the answer. Reports are made elsewhere.
+//! watches, [`cause`] names what makes the two differ, [`outcome`] is the answer. [`write`] writes tables of tokens; other reports are
+//! made elsewhere.
 
 pub mod align;
 pub mod cause;
@@ -12,6 +13,7 @@ mod pairs;
 pub mod read;
 mod sequence;
 pub mod table;
+pub mod write;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -97,7 +99,10 @@ pub fn compare(rollout: &Path, options: &RolloutOptions) -> Result<RolloutOutcom
             if !recorded.table.has(side) {
                 return Err(ReadError::usage(
                     rollout,
-                    format!("holds no log-probabilities of the {}; give its file as a second argument", side.name()),
+                    format!(
+                        "holds no log-probabilities of the {}; give its file as a second argument",
+                        side.name()
+                    ),
                 ));
             }
         }

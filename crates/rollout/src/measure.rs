@@ -199,15 +199,6 @@ impl Correlation {
         self.xy += x * y;
     }
 
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.n += other.n;
-        self.x += other.x;
-        self.y += other.y;
-        self.xx += other.xx;
-        self.yy += other.yy;
-        self.xy += other.xy;
-    }
-
     pub(crate) const fn count(&self) -> f64 {
         self.n
     }
@@ -238,7 +229,9 @@ pub(crate) fn ranks(values: &[f64]) -> Vec<f64> {
     let mut ranks = vec![0.0; values.len()];
     let mut start = 0;
     while start < order.len() {
-        let tied = order[start..].iter().take_while(|place| values[**place].total_cmp(&values[order[start]]).is_eq());
+        let tied = order[start..]
+            .iter()
+            .take_while(|place| values[**place].total_cmp(&values[order[start]]).is_eq());
         let end = start + tied.count();
         order[start..end].iter().for_each(|place| ranks[*place] = (start + end - 1) as f64 / 2.0);
         start = end;

@@ -153,8 +153,16 @@ impl RolloutOutcome {
         let steps: Vec<StepOutcome> = steps(&joined.table)
             .into_par_iter()
             .map(|(step, samples)| {
-                let again = again.iter().find(|again| again.step == step).or(again.first().filter(|_| again.len() == 1));
-                StepOutcome::of(step, samples.clone(), explain(&joined, samples, again, options), &joined.table)
+                let again = again
+                    .iter()
+                    .find(|again| again.step == step)
+                    .or(again.first().filter(|_| again.len() == 1));
+                StepOutcome::of(
+                    step,
+                    samples.clone(),
+                    explain(&joined, samples, again, options),
+                    &joined.table,
+                )
             })
             .collect();
         let Joined { table, by, gaps, only_rollout, only_trainer } = joined;
@@ -210,7 +218,8 @@ impl RolloutOutcome {
         let mut found: BTreeMap<usize, (Cause, u64, usize)> = BTreeMap::new();
         for step in &self.steps {
             for finding in &step.findings {
-                let place = Cause::ALL.iter().position(|cause| *cause == finding.cause).unwrap_or(Cause::ALL.len());
+                let place =
+                    Cause::ALL.iter().position(|cause| *cause == finding.cause).unwrap_or(Cause::ALL.len());
                 found.entry(place).or_insert((finding.cause, step.step, 0)).2 += 1;
             }
         }

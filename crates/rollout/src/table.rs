@@ -179,11 +179,9 @@ impl Builder {
     pub fn overlaps(&self, step: u64, name: &str, positions: &HashSet<u32>) -> bool {
         let Some(&sample) = self.by_name.get(&(step, name.into())) else { return false };
         let ends = self.pieces.iter().skip(1).map(|piece| piece.1).chain([self.tokens.len()]);
-        self.pieces
-            .iter()
-            .zip(ends)
-            .filter(|((of, _), _)| *of == sample)
-            .any(|((_, start), end)| self.tokens.positions[*start..end].iter().any(|at| positions.contains(at)))
+        self.pieces.iter().zip(ends).filter(|((of, _), _)| *of == sample).any(|((_, start), end)| {
+            self.tokens.positions[*start..end].iter().any(|at| positions.contains(at))
+        })
     }
 
     /// Returns the table.
@@ -258,7 +256,7 @@ mod tests {
         let mut builder = Builder::default();
         for (name, positions) in [("a", [3, 4]), ("b", [0, 1]), ("a", [1, 2])] {
             builder.begin(sample(name));
-            positions.map(|position| builder.token(token(position)));
+            positions.into_iter().for_each(|position| builder.token(token(position)));
         }
         let table = builder.finish().unwrap();
         let positions = |at: usize| table.tokens.positions[table.samples[at].range.clone()].to_vec();

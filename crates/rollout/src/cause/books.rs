@@ -36,7 +36,13 @@ pub(super) fn non_finite(case: &mut Case<'_>) {
             case.names(&[sample]),
             case.table.tokens.positions[place]
         );
-        case.findings.push(super::Finding { cause: Cause::NonFinite, evidence, share: None, chance: None, samples: Vec::new() });
+        case.findings.push(super::Finding {
+            cause: Cause::NonFinite,
+            evidence,
+            share: None,
+            chance: None,
+            samples: Vec::new(),
+        });
     }
     let share = lost as f64 / all.max(1.0);
     if lost == 0 {
@@ -46,8 +52,15 @@ pub(super) fn non_finite(case: &mut Case<'_>) {
     if share <= EDGE || lost < 3 {
         case.notes.push(format!("{said}: both sides truncate, and rounding decides which tokens are kept"));
     } else {
-        let evidence = format!("{said}: it truncates (top-p, top-k) to other tokens than the engine sampled from");
-        case.findings.push(super::Finding { cause: Cause::Truncation, evidence, share: None, chance: None, samples: Vec::new() });
+        let evidence =
+            format!("{said}: it truncates (top-p, top-k) to other tokens than the engine sampled from");
+        case.findings.push(super::Finding {
+            cause: Cause::Truncation,
+            evidence,
+            share: None,
+            chance: None,
+            samples: Vec::new(),
+        });
     }
 }
 
@@ -76,7 +89,8 @@ pub(super) fn mask(case: &mut Case<'_>) {
     let (mut earlier, mut later, mut short) = (Vec::new(), Vec::new(), Vec::new());
     for sample in case.samples.clone() {
         let range = &table.samples[sample].range;
-        let (Some(mask), Some(own)) = (extent(range, counted), extent(range, |place| sampled(table, place))) else {
+        let (Some(mask), Some(own)) = (extent(range, counted), extent(range, |place| sampled(table, place)))
+        else {
             continue;
         };
         rows += 1;
@@ -128,7 +142,8 @@ pub(super) fn unscored(case: &mut Case<'_>) {
         let ends = case.pairs.rows.iter().filter_map(|row| row.range.clone().next_back());
         let ends: Vec<usize> = ends.filter(|at| missing(*at, SURELY_BELOW)).collect();
         let zeros = (0..case.pairs.len()).filter(|at| missing(*at, SURELY_BELOW)).count();
-        let inside: Vec<usize> = (0..case.pairs.len()).filter(|at| missing(*at, SURELY_BELOW_INSIDE)).collect();
+        let inside: Vec<usize> =
+            (0..case.pairs.len()).filter(|at| missing(*at, SURELY_BELOW_INSIDE)).collect();
         let last = !ends.is_empty() && ends.len() as f64 >= 0.8 * zeros as f64;
         let gone = if last { ends } else { inside };
         if gone.is_empty() {
@@ -136,7 +151,11 @@ pub(super) fn unscored(case: &mut Case<'_>) {
         }
         let before = case.pairs.total();
         let places: std::collections::HashSet<usize> = gone.iter().map(|at| case.pairs.place[*at]).collect();
-        let touched = case.pairs.rows.iter().filter(|row| row.range.clone().any(|at| places.contains(&case.pairs.place[at])));
+        let touched = case
+            .pairs
+            .rows
+            .iter()
+            .filter(|row| row.range.clone().any(|at| places.contains(&case.pairs.place[at])));
         let samples: Vec<usize> = touched.map(|row| row.sample).collect();
         case.pairs.retain(|pairs, at| !places.contains(&pairs.place[at]));
         let which = if last { "the last token of their sample" } else { "inside their sample" };

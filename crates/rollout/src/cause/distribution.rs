@@ -43,11 +43,17 @@ pub(super) fn temperature(case: &mut Case<'_>, rest: &Measures) -> bool {
         line.add(a, b);
     }
     let (steep, slope) = (trend.coefficient(), line.principal_slope());
-    if trend.count() < FEWEST || steep.abs() < STEEP || !slope.is_finite() || slope <= 0.0 || slope.ln().abs() < LEAST {
+    if trend.count() < FEWEST
+        || steep.abs() < STEEP
+        || !slope.is_finite()
+        || slope <= 0.0
+        || slope.ln().abs() < LEAST
+    {
         return false;
     }
     // The values that the engine sampled with have the identity on their side.
-    let raw = rest.identity - 1.0 > 4.0 * rest.identity_error && (rest.inverse - 1.0).abs() < 4.0 * rest.inverse_error;
+    let raw = rest.identity - 1.0 > 4.0 * rest.identity_error
+        && (rest.inverse - 1.0).abs() < 4.0 * rest.inverse_error;
     let relation = if raw {
         format!(
             "trainer = rollout at temperature {:.2}: E[exp d] is {:.2}, E[exp -d] {:.2}, so the engine sampled with the temperature but reports values before it",
@@ -90,8 +96,11 @@ pub(super) fn truncation(case: &mut Case<'_>, rest: &Measures) -> bool {
         return false;
     }
     let lowest = crate::measure::quantile(&mut ratios, 0.01).exp();
-    let (side, other, mean) =
-        if share > 0.5 { ("rollout", "trainer", rest.identity) } else { ("trainer", "rollout", rest.inverse) };
+    let (side, other, mean) = if share > 0.5 {
+        ("rollout", "trainer", rest.identity)
+    } else {
+        ("trainer", "rollout", rest.inverse)
+    };
     let evidence = format!(
         "{:.1} % of the larger differences have one sign: the {side} gives tokens more probability than the {other}, as after top-p or top-k; \
          the kept tokens hold {mean:.2} of the probability on average, {lowest:.2} in the lowest hundredth",

@@ -8,6 +8,10 @@ mod books;
 mod distribution;
 mod model;
 mod order;
+mod repeats;
+
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::ops::Range;
@@ -93,12 +97,16 @@ impl Cause {
     /// Returns what to do about it.
     pub const fn action(self) -> &'static str {
         match self {
-            Self::Tokens => "pass the engine's token ids to the trainer instead of text that is made tokens again",
+            Self::Tokens => {
+                "pass the engine's token ids to the trainer instead of text that is made tokens again"
+            }
             Self::NonFinite => "find the operator that makes them: capture both sides and run probe compare",
             Self::Mask => "compare where each side begins to count: the response, or the token before it",
             Self::EndToken => "keep the token that ends a response in the trainer's sequence and mask",
             Self::Unscored => "score every token of the response: an entry that was never written is 0",
-            Self::Shift => "logits at t score token t + 1: check where one side cuts off the first or last entry",
+            Self::Shift => {
+                "logits at t score token t + 1: check where one side cuts off the first or last entry"
+            }
             Self::Rows => "join the two sides by the id of the sample, after every sort, filter and gather",
             Self::Temperature => {
                 "divide the trainer's logits by the sampling temperature, and let the engine report processed values \
@@ -107,10 +115,16 @@ impl Cause {
             Self::Truncation => {
                 "train on samples drawn with top_p=1 and top_k=-1, or let the engine report values before truncation"
             }
-            Self::Padding => "check attention mask and position ids of padded rows; then compare activations of one of them",
-            Self::Position => "check rotary base, its scaling and the context length of both sides; then compare activations",
+            Self::Padding => {
+                "check attention mask and position ids of padded rows; then compare activations of one of them"
+            }
+            Self::Position => {
+                "check rotary base, its scaling and the context length of both sides; then compare activations"
+            }
             Self::Stale => "update the engine's weights before it samples, or correct for the age of samples",
-            Self::Trainer => "put the trainer into eval mode while it scores (dropout), and compare two of its passes",
+            Self::Trainer => {
+                "put the trainer into eval mode while it scores (dropout), and compare two of its passes"
+            }
             Self::Weights => {
                 "save the weights of both sides and run probe compare on the two files; if they agree, compare activations"
             }
@@ -168,7 +182,14 @@ pub(crate) struct Case<'a> {
 
 impl Case<'_> {
     /// Adds a finding that explained what was `before` in the sum of |d|.
-    fn found(&mut self, cause: Cause, before: f64, evidence: String, chance: Option<f64>, samples: Vec<usize>) {
+    fn found(
+        &mut self,
+        cause: Cause,
+        before: f64,
+        evidence: String,
+        chance: Option<f64>,
+        samples: Vec<usize>,
+    ) {
         let share = (self.total > 0.0).then(|| ((before - self.pairs.total()) / self.total).clamp(0.0, 1.0));
         self.findings.push(Finding { cause, evidence, share, chance, samples });
     }
@@ -185,7 +206,12 @@ impl Case<'_> {
 }
 
 /// Explains the differences of `samples`, those of one step.
-pub(crate) fn explain(joined: &Joined, samples: Range<usize>, again: Option<&Again>, options: &RolloutOptions) -> Explained {
+pub(crate) fn explain(
+    joined: &Joined,
+    samples: Range<usize>,
+    again: Option<&Again>,
+    options: &RolloutOptions,
+) -> Explained {
     let table = &joined.table;
     let pairs = Pairs::of(table, samples.clone());
     let mut case = Case {
@@ -200,12 +226,13 @@ pub(crate) fn explain(joined: &Joined, samples: Range<usize>, again: Option<&Aga
     let gaps: Vec<&TokenGap> = joined.gaps.iter().filter(|gap| samples.contains(&gap.sample)).collect();
     tokens(&mut case, &gaps);
     books::non_finite(&mut case);
+    repeats::note(&mut case);
     case.total = case.pairs.total();
     let (all, measures) = (case.pairs.clone(), Measures::of(&case.pairs.g, &case.pairs.p));
     books::mask(&mut case);
-    books::unscored(&mut case);
     order::shift(&mut case);
     order::rows(&mut case);
+    books::unscored(&mut case);
     let rest = Measures::of(&case.pairs.g, &case.pairs.p);
     let related = distribution::truncation(&mut case, &rest) || distribution::temperature(&mut case, &rest);
     if let Some(again) = again {
@@ -233,7 +260,8 @@ pub(crate) struct Again {
 
 /// Reports tokens that the two sides do not share.
 fn tokens(case: &mut Case<'_>, gaps: &[&TokenGap]) {
-    let ends = |gap: &&&TokenGap| gap.kind == GapKind::End && gap.trainer.is_empty() && gap.rollout.len() == 1;
+    let ends =
+        |gap: &&&TokenGap| gap.kind == GapKind::End && gap.trainer.is_empty() && gap.rollout.len() == 1;
     let (ended, other): (Vec<&TokenGap>, Vec<&TokenGap>) = (
         gaps.iter().filter(ends).copied().collect(),
         gaps.iter().filter(|gap| !ends(gap)).copied().collect(),
@@ -258,13 +286,18 @@ fn tokens(case: &mut Case<'_>, gaps: &[&TokenGap]) {
     };
     let what = match first.kind {
         GapKind::End => "the sequences end at different tokens",
-        GapKind::Start => "one side has more tokens at the start, such as one that begins a sequence or a part of the chat template",
+        GapKind::Start => {
+            "one side has more tokens at the start, such as one that begins a sequence or a part of the chat template"
+        }
         GapKind::Replaced => "tokens are replaced by as many others",
         GapKind::Retokenised => "the text was made tokens a second time",
         GapKind::Inserted => "one side has tokens that the other lacks",
         GapKind::Sample => "the whole sample is another one",
     };
-    let owner = first.belongs_to.as_ref().map_or(String::new(), |name| format!(", which are those of the trainer's sample {name}"));
+    let owner = first
+        .belongs_to
+        .as_ref()
+        .map_or(String::new(), |name| format!(", which are those of the trainer's sample {name}"));
     let evidence = format!(
         "{} of {} samples have other tokens: {what}; first in sample {} at position {}, where the rollout has {}{owner} and the trainer {}",
         samples.len(),

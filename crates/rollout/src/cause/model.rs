@@ -70,8 +70,12 @@ fn stale(case: &mut Case<'_>) -> bool {
     let r = rank_correlation(&errors, &ages);
     let chance = chance_of_correlation(r, errors.len() as f64, 0.0);
     let mean = |old: bool| {
-        let of: Vec<f64> =
-            errors.iter().zip(&ages).filter(|(_, age)| (**age > 0.0) == old).map(|(error, _)| *error).collect();
+        let of: Vec<f64> = errors
+            .iter()
+            .zip(&ages)
+            .filter(|(_, age)| (**age > 0.0) == old)
+            .map(|(error, _)| *error)
+            .collect();
         of.iter().sum::<f64>() / (of.len().max(1)) as f64
     };
     let (old, new) = (mean(true), mean(false));
@@ -101,13 +105,21 @@ fn padding(case: &mut Case<'_>) -> bool {
     });
     let least = paddings.iter().copied().fold(f64::INFINITY, f64::min);
     let of = |padded: bool| -> Vec<f64> {
-        errors.iter().zip(&paddings).filter(|(_, by)| (**by > least) == padded).map(|(error, _)| *error).collect()
+        errors
+            .iter()
+            .zip(&paddings)
+            .filter(|(_, by)| (**by > least) == padded)
+            .map(|(error, _)| *error)
+            .collect()
     };
     let (clean, padded) = (of(false), of(true));
     let worst = clean.iter().copied().fold(0.0, f64::max);
     let usual = padded.iter().sum::<f64>() / (padded.len().max(1)) as f64;
     let r = rank_correlation(&errors, &paddings);
-    let chance = chance_of_correlation(r, errors.len() as f64, 0.0);
+    // Either the error follows the amount of padding, or all rows without any happen to be the best ones.
+    let apart = padded.iter().all(|error| *error > worst);
+    let best = if apart { 1.0 / choices(errors.len(), clean.len()) } else { 1.0 };
+    let chance = chance_of_correlation(r, errors.len() as f64, 0.0).min(best);
     if clean.is_empty() || padded.is_empty() || usual < PADDED * worst || r <= 0.0 || chance > CHANCE {
         return false;
     }
@@ -121,6 +133,11 @@ fn padding(case: &mut Case<'_>) -> bool {
     );
     case.found(Cause::Padding, before, evidence, Some(chance), Vec::new());
     true
+}
+
+/// Returns the number of ways to choose `k` of `n`.
+fn choices(n: usize, k: usize) -> f64 {
+    (0..k.min(n)).map(|at| (n - at) as f64 / (at + 1) as f64).product()
 }
 
 /// Returns the rank correlation of position and error of log-odds in one row. The log-odds take out how hard tokens are.
@@ -145,7 +162,7 @@ fn position(case: &mut Case<'_>) -> bool {
     }
     let mean = rises.iter().sum::<f64>() / n;
     let spread = (rises.iter().map(|rise| (rise - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
-    let standard = mean / (spread / n.sqrt()).max(1e-9);
+    let standard = as_normal(mean / (spread / n.sqrt()).max(1e-9), n - 1.0);
     let thirds = thirds(case);
     if standard < RISES || thirds[1] < 1.3 * thirds[0] {
         return false;
@@ -158,6 +175,12 @@ fn position(case: &mut Case<'_>) -> bool {
     );
     case.found(Cause::Position, before, evidence, Some(crate::measure::chance_beyond(standard)), Vec::new());
     true
+}
+
+/// Returns the normal deviate that is as unlikely as `t` with `freedom` degrees of freedom (Wallace's approximation, within 0.2).
+fn as_normal(t: f64, freedom: f64) -> f64 {
+    let size = (freedom * (t * t / freedom).ln_1p()).sqrt() * (8.0 * freedom + 1.0) / (8.0 * freedom + 3.0);
+    size.copysign(t)
 }
 
 /// Returns the mean of |d| in the first and the last third of all tokens, by position.

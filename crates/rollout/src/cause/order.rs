@@ -15,6 +15,10 @@ const FITS: f64 = 0.3;
 const FITS_SHIFTED: f64 = 0.5;
 /// Fewest tokens of a row that is looked at.
 const FEWEST: usize = 4;
+/// Fewest tokens of a row that is asked for a shift.
+const FEWEST_SHIFTED: usize = 8;
+/// Share of the long rows that must be moved for the short ones to be moved with them.
+const MOST: f64 = 0.9;
 /// Most rows that are held against one another.
 const MOST_ROWS: usize = 512;
 /// Tokens of a row that are held against those of others.
@@ -35,7 +39,7 @@ pub(super) fn shift(case: &mut Case<'_>) {
     let (mut long, mut gone, mut left) = (0_usize, 0.0, 0.0);
     for (place, row) in case.pairs.rows.iter().enumerate() {
         let (g, p) = case.pairs.row(row);
-        if g.len() < 2 * FEWEST {
+        if g.len() < FEWEST_SHIFTED {
             continue;
         }
         long += 1;
@@ -54,31 +58,35 @@ pub(super) fn shift(case: &mut Case<'_>) {
             left += residual;
         }
     }
-    let Some((shift, rows)) = by_shift.into_iter().max_by_key(|(_, rows)| rows.len()) else { return };
+    let Some((shift, mut rows)) = by_shift.into_iter().max_by_key(|(_, rows)| rows.len()) else { return };
     // One row of many may fit by chance where everything is far off.
     if rows.len() * 10 < long || (rows.len() < 2 && long > 4) {
         return;
     }
     let before = case.pairs.total();
     let samples: Vec<usize> = rows.iter().map(|row| case.pairs.rows[*row].sample).collect();
+    // What moves every long row moves the short ones as well.
+    let all = rows.len() as f64 >= MOST * long as f64;
+    if all {
+        rows = (0..case.pairs.rows.len()).collect();
+    }
     move_back(&mut case.pairs, &rows, shift);
     let tokens = if shift.abs() == 1 { "token" } else { "tokens" };
     let evidence = format!(
-        "in {} of {long} samples the trainer's value of a token fits the rollout's value {} {tokens} {}: moved, mean |d| falls from {:.3} to {:.2e}",
-        rows.len(),
+        "in {} of {long} samples of {FEWEST_SHIFTED} tokens or more, the trainer's value of a token fits the rollout's value {} {tokens} {}: moved, mean |d| falls from {:.3} to {:.2e}",
+        samples.len(),
         shift.abs(),
-        if shift < 0 { "later" } else { "earlier" },
-        gone / rows.len() as f64,
-        left / rows.len() as f64
+        if shift < 0 { "earlier" } else { "later" },
+        gone / samples.len() as f64,
+        left / samples.len() as f64
     );
-    let all = rows.len() == long;
     case.found(Cause::Shift, before, evidence, None, if all { Vec::new() } else { samples });
 }
 
 fn move_back(pairs: &mut Pairs, rows: &[usize], shift: isize) {
-    let by = shift.unsigned_abs();
     for &row in rows {
         let range = pairs.rows[row].range.clone();
+        let by = shift.unsigned_abs().min(range.len());
         let p = &mut pairs.p[range];
         if shift > 0 {
             p.rotate_left(by);
@@ -96,8 +104,14 @@ fn move_back(pairs: &mut Pairs, rows: &[usize], shift: isize) {
 pub(super) fn rows(case: &mut Case<'_>) {
     let long = |row: &Row| row.range.len() >= FEWEST;
     let errors: Vec<f64> = case.pairs.rows.iter().map(|row| case.pairs.error(row)).collect();
-    let mut sorted: Vec<f32> =
-        case.pairs.rows.iter().zip(&errors).filter(|(row, _)| long(row)).map(|(_, error)| *error as f32).collect();
+    let mut sorted: Vec<f32> = case
+        .pairs
+        .rows
+        .iter()
+        .zip(&errors)
+        .filter(|(row, _)| long(row))
+        .map(|(_, error)| *error as f32)
+        .collect();
     let count = sorted.len();
     // Where most rows are out of order, the median row is one of them.
     let usual = quantile(&mut sorted, 0.5);
@@ -114,7 +128,8 @@ pub(super) fn rows(case: &mut Case<'_>) {
         let before = case.pairs.total();
         let old: f64 = owners.iter().map(|(row, _)| errors[*row]).sum::<f64>() / owners.len() as f64;
         give_back(&mut case.pairs, &owners);
-        let new = owners.iter().map(|(row, _)| case.pairs.error(&case.pairs.rows[*row])).sum::<f64>() / owners.len() as f64;
+        let new = owners.iter().map(|(row, _)| case.pairs.error(&case.pairs.rows[*row])).sum::<f64>()
+            / owners.len() as f64;
         let name = |row: usize| case.names(&[case.pairs.rows[row].sample]);
         let evidence = format!(
             "the trainer's values of {} of {count} samples belong to others: those of sample {} fit sample {} (mean |d| {old:.3}, exchanged {new:.2e})",

@@ -47,7 +47,8 @@ pub(super) fn read(path: &Path, into: &mut Collected) -> Result<(), ReadError> {
     while reader.read_record(&mut record).map_err(damaged)? {
         let line = record.position().map_or(0, csv::Position::line);
         let wrong = |message: String| ReadError::format(path, format!("line {line}: {message}"));
-        let cells = places.map(|place| place.and_then(|place| record.get(place)).filter(|cell| !cell.is_empty()));
+        let cells =
+            places.map(|place| place.and_then(|place| record.get(place)).filter(|cell| !cell.is_empty()));
         let [name, cells @ ..] = cells;
         let name = name.ok_or_else(|| wrong("has no sample".into()))?;
         let row = row(cells).map_err(wrong)?;
@@ -58,7 +59,8 @@ pub(super) fn read(path: &Path, into: &mut Collected) -> Result<(), ReadError> {
 
 fn row(cells: [Option<&str>; 9]) -> Result<Row, String> {
     fn parse<T: std::str::FromStr>(cell: Option<&str>, name: &str) -> Result<Option<T>, String> {
-        cell.map(|cell| cell.parse().map_err(|_| format!("{name} is {cell:?}, expected a number"))).transpose()
+        cell.map(|cell| cell.parse().map_err(|_| format!("{name} is {cell:?}, expected a number")))
+            .transpose()
     }
     let [step, position, token, logprob, rollout, trainer, mask, padding, version] = cells;
     Ok(Row {

@@ -15,7 +15,9 @@ pub(super) fn read(path: &Path, into: &mut Collected, of_many: bool) -> Result<F
         Some(keys) if keys.contains_key("generation_logprobs") => {
             nemo::read(origin, into).map(|()| Format::NemoRl)
         }
-        Some(keys) if responses::recognises(&keys) => responses::read(origin, into).map(|()| Format::Responses),
+        Some(keys) if responses::recognises(&keys) => {
+            responses::read(origin, into).map(|()| Format::Responses)
+        }
         Some(keys) if keys.contains_key("sample") => plain::lines(path, into).map(|()| Format::Plain),
         // A document over several lines, or a line that is a whole document.
         _ => miles::read(origin, into).map(|()| Format::Miles),

@@ -24,6 +24,9 @@ mod slime;
 mod text;
 mod verl;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 

@@ -43,7 +43,9 @@ fn sample(line: &Line, row: usize, step: u64, name: Box<str>, into: &mut Collect
     };
     let ids = of(&line.token_ids, "token_ids")?;
     // Lengths of a batch are one flat list.
-    let flat = |rows: &Rows| rows.0.get(row).or(rows.0.first()).and_then(|all| all.get(row).or(all.first())).copied();
+    let flat = |rows: &Rows| {
+        rows.0.get(row).or(rows.0.first()).and_then(|all| all.get(row).or(all.first())).copied()
+    };
     let length = flat(&line.input_lengths).ok_or("input_lengths is empty")?;
     let length = id(length).map_err(|_| format!("input_lengths holds {length}"))? as usize;
     if length > ids.len() {

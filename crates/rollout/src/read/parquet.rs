@@ -12,7 +12,9 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::DataType;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
 use parquet::basic::Compression;
 use parquet::file::metadata::ParquetMetaData;
 
@@ -110,11 +112,13 @@ impl Numbers {
             DataType::UInt32 => whole!(UInt32Type),
             DataType::UInt64 => {
                 let values = column.as_primitive::<UInt64Type>();
-                Self::Whole(values.iter().map(|value| value.and_then(|value| i64::try_from(value).ok())).collect())
+                Self::Whole(
+                    values.iter().map(|value| value.and_then(|value| i64::try_from(value).ok())).collect(),
+                )
             }
-            DataType::Float32 => {
-                Self::Real(column.as_primitive::<Float32Type>().iter().map(|value| value.map(f64::from)).collect())
-            }
+            DataType::Float32 => Self::Real(
+                column.as_primitive::<Float32Type>().iter().map(|value| value.map(f64::from)).collect(),
+            ),
             DataType::Float64 => Self::Real(column.as_primitive::<Float64Type>().iter().collect()),
             DataType::Boolean => {
                 Self::Whole(column.as_boolean().iter().map(|value| value.map(i64::from)).collect())
@@ -137,9 +141,9 @@ impl Numbers {
             Self::Whole(values) => Ok(values[row]),
             Self::Real(values) => match values[row] {
                 None => Ok(None),
-                Some(value) => {
-                    super::fields::id(value).map(|id| Some(id.into())).map_err(|_| format!("{name} is {value}"))
-                }
+                Some(value) => super::fields::id(value)
+                    .map(|id| Some(id.into()))
+                    .map_err(|_| format!("{name} is {value}")),
             },
         }
     }
@@ -147,8 +151,7 @@ impl Numbers {
 
 fn add(batch: &RecordBatch, rows: &mut Rows<'_>) -> Result<(), (usize, String)> {
     let of = |name: &str| Numbers::of(batch, name);
-    let [step, position, padding, version] =
-        [of("step")?, of("position")?, of("padding")?, of("version")?];
+    let [step, position, padding, version] = [of("step")?, of("position")?, of("padding")?, of("version")?];
     let (id, mask) = (of("token_id")?, of("mask")?);
     let [logprob, rollout, trainer] = [of("logprob")?, of("rollout_logprob")?, of("trainer_logprob")?];
     let names = Names::of(batch)?;
@@ -194,9 +197,13 @@ impl Names {
 
     fn get(&self, row: usize) -> Result<Name<'_>, String> {
         match self {
-            Self::Texts(column) if column.is_valid(row) => Ok(Name::Text(column.as_string::<i32>().value(row))),
+            Self::Texts(column) if column.is_valid(row) => {
+                Ok(Name::Text(column.as_string::<i32>().value(row)))
+            }
             Self::Texts(_) => Err("has no sample".into()),
-            Self::Numbers(numbers) => numbers.whole(row, "sample")?.map(Name::Number).ok_or_else(|| "has no sample".into()),
+            Self::Numbers(numbers) => {
+                numbers.whole(row, "sample")?.map(Name::Number).ok_or_else(|| "has no sample".into())
+            }
         }
     }
 }

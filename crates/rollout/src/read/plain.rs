@@ -82,7 +82,8 @@ impl<'a> Rows<'a> {
         };
         self.into.builder.token(Token {
             id: row.id.map_or(Ok(NO_ID), id)?,
-            position: u32::try_from(position).map_err(|_| format!("position {position} is not a place in a sequence"))?,
+            position: u32::try_from(position)
+                .map_err(|_| format!("position {position} is not a place in a sequence"))?,
             rollout,
             trainer,
             counted: row.mask.unwrap_or(rollout.is_some() || trainer.is_some()),
@@ -131,7 +132,8 @@ struct Line {
 pub(super) fn lines(path: &Path, into: &mut Collected) -> Result<(), ReadError> {
     let mut rows = Rows::new(into);
     text::each_line(path, |line| {
-        let line: Line = serde_json::from_slice(&with_quoted_numbers(line)).map_err(|error| error.to_string())?;
+        let line: Line =
+            serde_json::from_slice(&with_quoted_numbers(line)).map_err(|error| error.to_string())?;
         let value = |real: &Option<Real>| real.map(|real| narrow(real.0));
         let row = Row {
             step: line.step,

@@ -68,22 +68,27 @@ fn number(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.parse().ok())
 }
 
-fn completion(sample: Sample, choice: &Value, prompt: Option<&Value>, into: &mut Collected) -> Result<(), String> {
+fn completion(
+    sample: Sample,
+    choice: &Value,
+    prompt: Option<&Value>,
+    into: &mut Collected,
+) -> Result<(), String> {
     let logprobs = choice.get("logprobs").filter(|value| !value.is_null());
-    let logprobs = logprobs.ok_or("has no logprobs; ask for them (logprobs=1, or logprobs=true in a chat)")?;
-    let (values, words): (Vec<Option<f64>>, Vec<Option<&str>>) =
-        if let Some(content) = logprobs.get("content").and_then(Value::as_array) {
-            let of = |entry: &Value, key: &str| entry.get(key).and_then(number);
-            let word = |entry| Value::get(entry, "token").and_then(Value::as_str);
-            (content.iter().map(|entry| of(entry, "logprob")).collect(), content.iter().map(word).collect())
-        } else {
-            let list = |key: &str| logprobs.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-            let words = list("tokens");
-            (
-                list("token_logprobs").iter().map(number).collect(),
-                words.iter().map(Value::as_str).collect(),
-            )
-        };
+    let logprobs =
+        logprobs.ok_or("has no logprobs; ask for them (logprobs=1, or logprobs=true in a chat)")?;
+    let (values, words): (Vec<Option<f64>>, Vec<Option<&str>>) = if let Some(content) =
+        logprobs.get("content").and_then(Value::as_array)
+    {
+        let of = |entry: &Value, key: &str| entry.get(key).and_then(number);
+        let word = |entry| Value::get(entry, "token").and_then(Value::as_str);
+        (content.iter().map(|entry| of(entry, "logprob")).collect(), content.iter().map(word).collect())
+    } else {
+        let list =
+            |key: &str| logprobs.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let words = list("tokens");
+        (list("token_logprobs").iter().map(number).collect(), words.iter().map(Value::as_str).collect())
+    };
     let ids = choice.get("token_ids").and_then(Value::as_array);
     if let Some(ids) = ids.filter(|ids| ids.len() != values.len()) {
         return Err(format!("has {} token_ids, but {} log-probabilities", ids.len(), values.len()));
@@ -95,7 +100,9 @@ fn completion(sample: Sample, choice: &Value, prompt: Option<&Value>, into: &mut
         let id = match (ids.and_then(|ids| ids.get(t)), words.get(t).copied().flatten()) {
             (Some(value), _) => id(value.as_f64().unwrap_or(-1.0))?,
             // vLLM writes ids in place of words on request.
-            (None, Some(word)) => word.strip_prefix("token_id:").and_then(|id| id.parse().ok()).unwrap_or(NO_ID),
+            (None, Some(word)) => {
+                word.strip_prefix("token_id:").and_then(|id| id.parse().ok()).unwrap_or(NO_ID)
+            }
             (None, None) => NO_ID,
         };
         push(prompt.len() + t, id, *value, into);

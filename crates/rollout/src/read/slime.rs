@@ -67,9 +67,12 @@ pub(super) fn read(origin: Origin<'_>, file: &dyn TensorFile, into: &mut Collect
         sample.entry(field).or_default().extend(values);
     }
     for (place, key) in order.iter().enumerate() {
-        let Some(values) = samples.get(key).filter(|values| values.contains_key(&Field::Tokens)) else { continue };
-        add(place, values, step, origin, into)
-            .map_err(|message| ReadError::format(origin.path, format!("sample {}: {message}", tensor_name(key))))?;
+        let Some(values) = samples.get(key).filter(|values| values.contains_key(&Field::Tokens)) else {
+            continue;
+        };
+        add(place, values, step, origin, into).map_err(|message| {
+            ReadError::format(origin.path, format!("sample {}: {message}", tensor_name(key)))
+        })?;
     }
     Ok(())
 }
@@ -94,7 +97,12 @@ fn field(name: &str) -> Option<(Box<str>, Field)> {
 }
 
 /// Returns the numbers of an entry; `None` for one that has none.
-fn values(file: &dyn TensorFile, at: usize, entry: &Entry, origin: Origin<'_>) -> Result<Option<Vec<f64>>, ReadError> {
+fn values(
+    file: &dyn TensorFile,
+    at: usize,
+    entry: &Entry,
+    origin: Origin<'_>,
+) -> Result<Option<Vec<f64>>, ReadError> {
     Ok(match &entry.value {
         Value::Tensor(_) => Some(numbers(&file.load(at)?, origin.path)?),
         Value::Scalar(Scalar::Number(number)) => Some(vec![Number::as_f64(*number)]),
@@ -103,7 +111,13 @@ fn values(file: &dyn TensorFile, at: usize, entry: &Entry, origin: Origin<'_>) -
     })
 }
 
-fn add(place: usize, values: &Values, step: u64, origin: Origin<'_>, into: &mut Collected) -> Result<(), String> {
+fn add(
+    place: usize,
+    values: &Values,
+    step: u64,
+    origin: Origin<'_>,
+    into: &mut Collected,
+) -> Result<(), String> {
     let of = |field: Field| values.get(&field).map(Vec::as_slice);
     let one = |field: Field| of(field).and_then(<[f64]>::first).copied();
     let ids = of(Field::Tokens).unwrap_or_default();

@@ -39,9 +39,9 @@ pub(super) fn read(origin: Origin<'_>, file: &dyn TensorFile, into: &mut Collect
     let batch = Batch::load(origin.path, file)?;
     let step = step_of(origin.path);
     for row in 0..batch.rows {
-        batch.sample(row, step, origin, into).map_err(|message| {
-            ReadError::format(origin.path, format!("row {row}: {message}"))
-        })?;
+        batch
+            .sample(row, step, origin, into)
+            .map_err(|message| ReadError::format(origin.path, format!("row {row}: {message}")))?;
     }
     Ok(())
 }
@@ -56,7 +56,8 @@ struct Batch {
 
 impl Batch {
     fn load(path: &Path, file: &dyn TensorFile) -> Result<Self, ReadError> {
-        let wanted = ["responses", "attention_mask", "prompts"].into_iter().chain(MASK).chain(TRAINER).chain(ROLLOUT);
+        let wanted =
+            ["responses", "attention_mask", "prompts"].into_iter().chain(MASK).chain(TRAINER).chain(ROLLOUT);
         let places: HashMap<&str, usize> = file
             .entries()
             .iter()
@@ -68,15 +69,20 @@ impl Batch {
             let Some(&at) = places.get(name) else { continue };
             let tensor = file.load(at)?;
             let &[rows, columns] = tensor.shape() else {
-                return Err(ReadError::format(path, format!("{name} has shape {:?}, expected two dimensions", tensor.shape())));
+                return Err(ReadError::format(
+                    path,
+                    format!("{name} has shape {:?}, expected two dimensions", tensor.shape()),
+                ));
             };
             let values = numbers(&tensor, path)?;
             tensors.insert(name, (rows, Matrix { columns, values }));
         }
         let first = |names: &[&'static str]| names.iter().copied().find(|name| tensors.contains_key(name));
         let (trainer, rollout) = (first(&TRAINER), first(&ROLLOUT));
-        let Some((rows, width)) =
-            rollout.or(trainer).and_then(|name| tensors.get(name)).map(|(rows, matrix)| (*rows, matrix.columns))
+        let Some((rows, width)) = rollout
+            .or(trainer)
+            .and_then(|name| tensors.get(name))
+            .map(|(rows, matrix)| (*rows, matrix.columns))
         else {
             return Err(ReadError::format(path, format!("holds no log-probabilities; {EXPECTED}")));
         };
@@ -85,7 +91,10 @@ impl Batch {
             if *has != rows || (!free && matrix.columns != width) {
                 return Err(ReadError::format(
                     path,
-                    format!("{name} is [{has}, {}], but the log-probabilities are [{rows}, {width}]", matrix.columns),
+                    format!(
+                        "{name} is [{has}, {}], but the log-probabilities are [{rows}, {width}]",
+                        matrix.columns
+                    ),
                 ));
             }
         }
@@ -101,7 +110,8 @@ impl Batch {
         let attention = self.of("attention_mask", row);
         // The prompt is what the attention mask has in front of the response.
         let prompt = attention.map_or(0, |mask| mask.len().saturating_sub(self.width));
-        let valid = |place: usize| attention.is_none_or(|mask| mask.get(place).is_some_and(|value| *value > 0.0));
+        let valid =
+            |place: usize| attention.is_none_or(|mask| mask.get(place).is_some_and(|value| *value > 0.0));
         let padding = (0..prompt).find(|&place| valid(place)).unwrap_or(prompt);
         into.builder.begin(Sample {
             step,
@@ -159,11 +169,17 @@ pub(super) fn numbers(tensor: &TensorData, path: &Path) -> Result<Vec<f64>, Read
     let bytes = view.to_bytes();
     macro_rules! read {
         ($type:ty, $size:literal) => {
-            bytes.as_chunks::<$size>().0.iter().map(|element| <$type>::from_le_bytes(*element) as f64).collect()
+            bytes
+                .as_chunks::<$size>()
+                .0
+                .iter()
+                .map(|element| <$type>::from_le_bytes(*element) as f64)
+                .collect()
         };
     }
+    let of = |element: &[u8; 8]| f64::from_le_bytes(*element);
     Ok(match tensor.dtype() {
-        DType::F64 => read!(f64, 8),
+        DType::F64 => bytes.as_chunks::<8>().0.iter().map(of).collect(),
         DType::F32 => read!(f32, 4),
         DType::I64 => read!(i64, 8),
         DType::I32 => read!(i32, 4),
