@@ -41,7 +41,7 @@ _EXPORTS = {
 }
 
 #: Submodules that are used as modules: `probe.config_check.apply_patch`, `probe.testing`.
-_MODULES = ("config_check", "distributed", "testing")
+_MODULES = ("config_check", "distributed", "rollout", "testing")
 
 __all__ = [
     "ApiProfiler",

@@ -45,6 +45,20 @@ class DigestStream:
     def finish(self) -> dict[str, Any]:
         """The digest, once."""
 
+def write_tokens(
+    path: str,
+    step: int,
+    samples: list[tuple[str, int, int | None, int | None]],
+    positions: bytes,
+    ids: bytes,
+    rollout: bytes,
+    trainer: bytes,
+    mask: bytes,
+) -> None:
+    """Writes a table of tokens. Of each sample: name, number of tokens, padding, version of the weights. Columns hold a value a token: 32-bit
+    positions and ids, 32-bit floats, a byte a mask; a column that is empty was not recorded. Raises ValueError for columns of other lengths
+    and OSError if the file cannot be written."""
+
 def hash_bytes(data: bytes) -> str:
     """xxh3-128 of `data` as 32 hexadecimal digits."""
 

@@ -14,6 +14,7 @@
 //! cuda      tensors of CUDA devices, measured by a kernel of our own
 //! private   reads of torch and the interpreter past their public interface (frame, shim, interior, symbols)
 //! distributed  comparisons in shards, for `probe.distributed`
+//! rollout   log-probabilities of tokens, for `probe.rollout`
 //! digest    identities of tensors, for packs of config-check (mersenne: number of draws of a random generator)
 //! ```
 
@@ -36,6 +37,7 @@ mod names;
 mod options;
 mod private;
 mod recorder;
+mod rollout;
 mod stack;
 mod tape;
 mod tensor;
@@ -95,4 +97,6 @@ mod _core {
     use super::mersenne::mersenne_draws;
     #[pymodule_export]
     use super::recorder::Recorder;
+    #[pymodule_export]
+    use super::rollout::write_tokens;
 }

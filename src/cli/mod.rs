@@ -29,6 +29,7 @@ mod print;
 mod program;
 mod progress;
 mod report;
+mod rollout;
 mod scratch;
 mod terminal;
 
@@ -70,6 +71,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, stores: &dyn Stores) -
         Command::Narrow(options) => narrow::run(&options),
         Command::Inspect(options) => inspect::run(&options, stores),
         Command::Report(options) => report::run(&options),
+        Command::Rollout(options) => rollout::run(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::pages(&options),
     };

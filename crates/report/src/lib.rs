@@ -24,6 +24,7 @@ pub mod number;
 mod paint;
 pub mod parquet;
 pub mod peers;
+pub mod rollout;
 pub mod rows;
 mod set;
 mod stored;
