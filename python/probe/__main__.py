@@ -13,6 +13,12 @@ def main() -> None:
 
         sys.exit(doctor.main(sys.argv[2:]))
 
+    if sys.argv[1:2] in (["replay"],):
+        # What runs torch's functions lives in this interpreter too.
+        from probe.replay import command
+
+        sys.exit(command.main(sys.argv[1], sys.argv[2:]))
+
     from probe import _core
 
     # For `probe capture`, which puts this package's bootstrap in front of the program.

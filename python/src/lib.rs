@@ -14,6 +14,7 @@
 //! cuda      tensors of CUDA devices, measured by a kernel of our own
 //! private   reads of torch and the interpreter past their public interface (frame, shim, interior, symbols)
 //! distributed  comparisons in shards, for `probe.distributed`
+//! dump       reads dumps, for `probe.replay`
 //! digest    identities of tensors, for packs of config-check (mersenne: number of draws of a random generator)
 //! ```
 
@@ -27,6 +28,7 @@ mod cuda;
 mod device;
 mod digest;
 mod distributed;
+mod dump;
 mod flatten;
 mod identity;
 mod interrupt;
@@ -55,6 +57,8 @@ const fn fits_an_object<T>() -> bool {
 const _: () = assert!(
     fits_an_object::<call::Call>()
         && fits_an_object::<cuda::Kernel>()
+        && fits_an_object::<dump::Dump>()
+        && fits_an_object::<dump::Part>()
         && fits_an_object::<digest::DigestStream>()
         && fits_an_object::<digest::Digester>()
         && fits_an_object::<recorder::Recorder>(),
@@ -89,6 +93,8 @@ mod _core {
     use super::digest::{DigestStream, Digester, hash_bytes};
     #[pymodule_export]
     use super::distributed::{build_id, compare_shard, merge, plan, shard_ranks};
+    #[pymodule_export]
+    use super::dump::{Dump, Part};
     #[pymodule_export]
     use super::main;
     #[pymodule_export]

@@ -61,6 +61,7 @@ pub use frames::{source_line, user_frames};
 pub use group::{FaultGroup, groups as fault_groups};
 pub use history::History;
 pub use noise::{Noise, NoiseMeter, PartNoise, measure_noise};
+pub use ops::multiplies;
 pub use part::{Known, judge_part};
 pub use reference::ReferenceErrors;
 pub use run::{Note, RunJudge};

@@ -1,0 +1,114 @@
+"""Commands of the package that run recorded calls again: `probe replay`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from typing import Any, NoReturn
+
+#: Exit codes: all is well, a result is wrong, the command failed, something could not be replayed.
+WELL, WRONG, FAILED, INCOMPLETE = 0, 1, 2, 3
+
+#: Names of the commands here.
+COMMANDS = ("replay",)
+
+
+class Misused(Exception):
+    """The command cannot do what was asked; the text says why and what to do."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Misused(f"{message}; `{self.prog} --help` lists the options")
+
+
+def main(command: str, arguments: list[str]) -> int:
+    """Runs a command; returns its exit code."""
+    try:
+        options = _parser(command).parse_args(arguments)
+        try:
+            import torch
+        except Exception as error:
+            raise Misused(f"torch cannot be loaded: {error}; replaying needs it") from None
+        warnings.filterwarnings("ignore")
+        torch.set_num_threads(options.threads)
+        return int(options.run(options))
+    except Misused as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except BrokenPipeError:
+        return FAILED
+
+
+def _parser(command: str) -> _Parser:
+    parser = _Parser(prog=f"probe {command}", formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--step", type=int, metavar="STEP", help="step of the dump [default: the first that has the op]")
+    parser.add_argument("--rank", type=int, metavar="RANK", help="rank of the dump [default: the first that has the op]")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of torch [default: 1]")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the answer")
+    _replay(parser)
+    return parser
+
+
+def _replay(parser: _Parser) -> None:
+    parser.description = (
+        "Runs one recorded call again and holds what was recorded against float64.\n"
+        "DUMP is the dump with the suspect; it needs data (task tensor)."
+    )
+    parser.epilog = "Exit codes: 0 rounding, 1 a recorded result is wrong, 2 failed or misused."
+    parser.add_argument("dump", metavar="DUMP")
+    parser.add_argument("--op", required=True, metavar="NAME", help="name of the op, as reports have it")
+    parser.add_argument("--against", metavar="OTHER", help="dump of the baseline")
+    parser.add_argument("--device", default="cpu", help="where to run the call in its own types [default: cpu]")
+    parser.add_argument("--times", type=int, default=10, metavar="N", help="replays [default: 10]")
+    parser.set_defaults(run=_run_replay)
+
+
+def recording(path: str) -> Any:
+    """Opens a dump."""
+    from probe.replay.recorded import Recording
+
+    try:
+        return Recording(path)
+    except ValueError as error:
+        raise Misused(str(error)) from None
+
+
+def part_with(path: str, op: str, step: int | None, rank: int | None) -> Any:
+    """Returns the first part of a dump that has the op."""
+    from probe.nearest import suggestion
+
+    dump = recording(path)
+    names: list[str] = []
+    for part in dump.parts(None if step is None else {step}, None if rank is None else {rank}):
+        if op in part:
+            return part
+        names = names or part.names
+    if not names:
+        raise Misused(f"{path}: no such step or rank; it has {', '.join(f'step {step} rank {rank}' for step, rank in dump.places[:8])}")
+    raise Misused(f"{path}: no op {op!r}; {suggestion(op, names)}")
+
+
+def _run_replay(options: argparse.Namespace) -> int:
+    import torch
+
+    from probe.replay import answer, one
+    from probe.replay.recorded import NotReplayed
+
+    try:
+        torch.ones(1, device=options.device)
+    except Exception as error:
+        raise Misused(f"--device {options.device}: {(str(error).splitlines() or [''])[0]}") from None
+    candidate = part_with(options.dump, options.op, options.step, options.rank)
+    baseline = part_with(options.against, options.op, candidate.step, options.rank) if options.against else None
+    try:
+        outcome = one.replay(candidate, options.op, baseline, options.device, options.times)
+    except NotReplayed as error:
+        raise Misused(f"{options.op} cannot be replayed: {error}") from None
+    if options.format == "json":
+        print(json.dumps(answer.document(outcome), indent=2))
+    else:
+        print(answer.text(outcome), end="")
+    return WRONG if outcome.guilty else WELL
