@@ -9,6 +9,7 @@ import torch
 from probe.replay import fault, standards
 from probe.replay.errors import UNIT, Error, errors
 from probe.replay.one import Outcome, Side
+from probe.replay.whole import Run, described, told_of
 
 
 def text(outcome: Outcome) -> str:
@@ -68,7 +69,7 @@ def wrong(side: Side, results: dict[str, torch.Tensor]) -> bool:
     """Returns true if the results of a replay are further off than those of the call's kind may be."""
     measured = fault.Measured(dict(side.measured.errors), side.measured.products)
     measured.errors[side.call.name] = errors({path: results[path] for path in side.call.results if path in results}, side.reference)
-    return any(found.op == side.call.name for found in fault.judge(measured))
+    return any(found.op == side.call.name and found.bits > fault.BITS for found in fault.weigh(measured))
 
 
 def _paths(outcome: Outcome) -> list[str]:
@@ -128,6 +129,54 @@ def document(outcome: Outcome) -> dict[str, object]:
             {"output": found.path, "bits": _finite(found.bits), "error": _finite(found.error), "allowed": found.allowed, "source": found.source}
             for found in outcome.faults
         ],
+    }
+
+
+def verified(run: Run, top: int) -> str:
+    """Returns the answer of `probe verify` for people."""
+    faults = [(part, found) for part in run.parts for found in part.faults]
+    kinds = [(part, statement) for part in run.parts for statement in part.statements]
+    wrong = len({(part.step, part.rank, found.op) for part, found in faults}) + sum(not statement.precision for _, statement in kinds)
+    lines = [f"{run.replayed} calls held against float64: " + (f"{wrong} wrong" if wrong else "none is further off than rounding allows")]
+    for part, found in sorted(faults, key=lambda each: (each[0].step, each[0].rank, -each[1].bits))[:top]:
+        lines.append(f"  step {part.step} rank {part.rank}  {found.op}: {described(found)}")
+    if len(faults) > top:
+        lines.append(f"  and {len(faults) - top} more; --top lists them")
+    lines.extend(f"  step {part.step} rank {part.rank}  {told_of(statement)}" for part, statement in kinds)
+    if run.gaps:
+        lines.append(f"not replayed: {sum(run.gaps.values())} calls that compute something")
+        lines.extend(f"  {count:>5}  {reason}" for reason, count in run.gaps.most_common(5))
+    if faults:
+        lines.append(f"next: probe replay DUMP --op {faults[0][1].op} -o repro")
+    return "\n".join(lines) + "\n"
+
+
+def verified_document(run: Run) -> dict[str, object]:
+    """Returns the answer of `probe verify` for programs."""
+    return {
+        "schema_version": 1,
+        "replayed": run.replayed,
+        "faults": [
+            {
+                "step": part.step,
+                "rank": part.rank,
+                "op": found.op,
+                "output": found.path,
+                "bits": _finite(found.bits),
+                "error": _finite(found.error),
+                "allowed": found.allowed,
+                "text": described(found),
+            }
+            for part in run.parts
+            for found in part.faults
+        ],
+        "kinds": [
+            {"step": part.step, "rank": part.rank, "text": told_of(each), "precision": each.precision or None, "calls": each.calls}
+            for part in run.parts
+            for each in part.statements
+        ],
+        "gaps": [{"reason": reason, "calls": count} for reason, count in run.gaps.most_common()],
+        "incomplete": run.faults,
     }
 
 

@@ -150,7 +150,8 @@ def _results(call: Call, args: list[Any], kwargs: dict[str, Any], returned: Any)
 
 def _backward(call: Call, args: list[Any], kwargs: dict[str, Any], gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Returns gradients of the arguments, by path; where a recorder saw those of the last node instead, these."""
-    inputs = {path: tensor for path, tensor in {**leaves(args), **leaves(kwargs)}.items() if tensor.is_floating_point() or tensor.is_complex()}
+    given = {**leaves(args), **leaves(kwargs)}
+    inputs = {path: each for path, each in given.items() if (each.is_floating_point() or each.is_complex()) and (not call.tracked or path in call.tracked)}
     with torch.enable_grad():
         for tensor in inputs.values():
             tensor.requires_grad_()
@@ -162,21 +163,23 @@ def _backward(call: Call, args: list[Any], kwargs: dict[str, Any], gradients: di
     if not arrived:
         raise NotReplayed("no gradient arrived at a result that depends on its inputs")
     arrived = [(result, gradient.reshape(result.shape).to(result.dtype)) for result, gradient in arrived]
+    if call.of_last_node:
+        return _of_last_node(call, arrived)
     used = list({id(tensor): tensor for tensor in inputs.values()}.values())
-    found = torch.autograd.grad([result for result, _ in arrived], used, [gradient for _, gradient in arrived], allow_unused=True, retain_graph=True)
+    found = torch.autograd.grad([result for result, _ in arrived], used, [gradient for _, gradient in arrived], allow_unused=True)
     by_tensor = {id(tensor): gradient for tensor, gradient in zip(used, found)}
-    made = {path: gradient for path, tensor in inputs.items() if (gradient := by_tensor[id(tensor)]) is not None}
-    if all(path in made and made[path].shape == result.shape for path, result in call.results.items()):
-        return made
-    return _of_last_node(call, arrived) or made
+    return {path: gradient for path, tensor in inputs.items() if (gradient := by_tensor[id(tensor)]) is not None}
 
 
-def _of_last_node(call: Call, arrived: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor] | None:
-    """Returns the gradients that the node behind the result passes on, which the older tool records; None if they have other shapes."""
-    if len(arrived) != 1 or arrived[0][0].grad_fn is None:
-        return None
-    (result, gradient), = arrived
+def _of_last_node(call: Call, arrived: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Returns the gradients that the node behind the result passes on. A function of several nodes has others on another device."""
+    ((result, gradient),) = arrived if len(arrived) == 1 else [(None, None)]
+    if result is None or result.grad_fn is None:
+        raise NotReplayed("gradients of several results were recorded in a form that does not tell them apart")
     passed = result.grad_fn(gradient)
-    found = {str(place): each for place, each in enumerate(passed if isinstance(passed, tuple) else (passed,)) if each is not None}
-    fits = all(path in found and found[path].shape == recorded.shape for path, recorded in call.results.items())
-    return found if fits else None
+    found = [each for each in (passed if isinstance(passed, tuple) else (passed,))]
+    for numbered in (dict(enumerate(found)), dict(enumerate(each for each in found if each is not None))):
+        made = {str(place): each for place, each in numbered.items() if each is not None}
+        if all(path in made and made[path].shape == recorded.shape for path, recorded in call.results.items()):
+            return made
+    raise NotReplayed("what was recorded of its gradients is not what its last node passes on here")

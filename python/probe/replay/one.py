@@ -55,8 +55,8 @@ def replay(candidate: Part, op: str, baseline: Part | None, device: str, times: 
     """Replays `op` of both sides. Raises NotReplayed."""
     mine = _side("candidate", candidate, op, device, times)
     other = _side("baseline", baseline, op, device, 0) if baseline is not None else None
-    found = [each for each in fault.judge(mine.measured, other.measured if other is not None else None) if each.op == op]
-    theirs = [each for each in fault.judge(other.measured, None) if each.op == op] if other is not None else []
+    found = _of(op, fault.weigh(mine.measured, other.measured if other is not None else None))
+    theirs = _of(op, fault.weigh(other.measured, mine.measured)) if other is not None else []
     same = mine.call.device is not None and mine.call.device.partition(":")[0] == device.partition(":")[0]
     return Outcome(op, (candidate.step, candidate.rank), mine, other, found, theirs, device, same)
 
@@ -80,3 +80,7 @@ def _side(name: str, part: Part, op: str, device: str, times: int) -> Side:
 
 def _alike(one: str, other: str) -> bool:
     return not one.startswith("Module.") and one.split(".")[:2] == other.split(".")[:2] and one.endswith("backward") == other.endswith("backward")
+
+
+def _of(op: str, weighed: list[Fault]) -> list[Fault]:
+    return sorted((each for each in weighed if each.op == op and each.bits > fault.BITS), key=lambda each: -each.bits)

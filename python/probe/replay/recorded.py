@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -43,6 +43,10 @@ class Call:
     multiplies: bool = False
     #: Call stack, innermost frame first.
     stack: list[str] = field(default_factory=list)
+    #: Arguments that autograd tracked, by path; empty where the dump does not tell.
+    tracked: frozenset[str] = frozenset()
+    #: The results of a backward are what the node behind the result passes on, as the older tool records them.
+    of_last_node: bool = False
     #: Device that its results lay on (`npu:0`); None if the dump does not tell.
     device: str | None = None
 
@@ -77,7 +81,8 @@ class Call:
 class Part:
     """The calls of one rank in one step."""
 
-    def __init__(self, core: _core.Part, step: int, rank: int) -> None:
+    def __init__(self, core: _core.Part, step: int, rank: int, of_last_node: bool) -> None:
+        self._of_last_node = of_last_node
         self.step, self.rank, self.level, self.faults = step, rank, core.level, core.faults
         self._core = core
         self.names: list[str] = core.ops
@@ -99,15 +104,17 @@ class Part:
         slots = self._core.slots(index)
         given, parameters, results = self._values(slots)
         device = next((slot["device"] for slot in slots if slot["kind"] == "tensor" and slot["side"] == "output"), None)
-        forward = _forward_of(name)
+        forward = forward_of(name)
         if forward is None:
             args, kwargs = _list(given.get("input", {})), _named(given.get("kwarg", {}))
-            return Call(name, args, kwargs, results, None, parameters, multiplies, self._core.stack(index), device)
+            tracked = frozenset(slot["path"].partition(".")[2] for slot in slots if slot["side"] == "input" and slot.get("requires_grad"))
+            stack = self._core.stack(index)
+            return Call(name, args, kwargs, results, None, parameters, multiplies, stack, tracked, self._of_last_node, device)
         if forward not in self._index:
             raise NotReplayed(f"its forward call {forward} was not recorded, which has the inputs")
         before = self.call(forward)
         gradients = leaves(_list(given.get("input", {})))
-        return Call(name, before.args, before.kwargs, results, gradients, before.parameters, multiplies, before.stack, device)
+        return replace(before, name=name, results=results, gradients=gradients, multiplies=multiplies, device=device)
 
     def _values(self, slots: list[Slot]) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Returns arguments as nested dicts by path, parameters and results of an op."""
@@ -166,17 +173,21 @@ class Recording:
         self.environment = dict(self._core.environment)
         self.places: list[tuple[int, int]] = self._core.parts
 
-    def parts(self, steps: set[int] | None = None, ranks: set[int] | None = None) -> Iterator[Part]:
-        """Reads the parts of these steps and ranks; all where None is given. Those that cannot be read become faults."""
+    def parts(self, steps: Sequence[range] = (), ranks: Sequence[range] = ()) -> Iterator[Part]:
+        """Reads the parts of these steps and ranks; all where none are given. Those that cannot be read become faults."""
         for index, (step, rank) in enumerate(self.places):
-            if (steps is None or step in steps) and (ranks is None or rank in ranks):
+            if _chosen(step, steps) and _chosen(rank, ranks):
                 try:
-                    part = Part(self._core.read(index), step, rank)
+                    part = Part(self._core.read(index), step, rank, self.format == "msprobe dump")
                 except ValueError as error:
                     self.faults.append(str(error))
                     continue
                 self.faults.extend(part.faults)
                 yield part
+
+
+def _chosen(number: int, among: Sequence[range]) -> bool:
+    return not among or any(number in numbers for numbers in among)
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> dict[str, torch.Tensor]:
@@ -262,7 +273,7 @@ def _dtype(name: str) -> torch.dtype | None:
     return found if isinstance(found, torch.dtype) else None
 
 
-def _forward_of(name: str) -> str | None:
+def forward_of(name: str) -> str | None:
     """Returns the forward call of a backward one; None for any other."""
     parts = name.split(".")
     for place in (-1, -2):
