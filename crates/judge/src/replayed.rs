@@ -12,9 +12,6 @@ use super::flow::Flow;
 use super::value::{Excess, Weighed};
 use probe_dump::SlotSide;
 
-/// Bits above what a result may be off by, from which on it is at fault: that of the package's `probe.replay.fault`, with its source.
-const BITS: f64 = 3.0;
-
 /// Version of the text.
 const VERSION: u32 = 1;
 
@@ -48,18 +45,18 @@ struct Outcome {
     name: Box<str>,
     /// Path of the worst result, without `output.`.
     output: Box<str>,
-    /// Bits by which the candidate's worst result is beyond what it may be off by.
-    bits: f64,
-    /// The same of the baseline's.
-    baseline_bits: f64,
+    /// True if a result of the candidate is further from float64 than it may be, by the bounds of the package's `probe.replay.fault`.
+    wrong: bool,
+    /// The same of the baseline.
+    baseline_wrong: bool,
     /// Both in words.
     text: Box<str>,
 }
 
 impl Outcome {
     /// Returns true if both sides are as right as they can be.
-    fn is_right(&self) -> bool {
-        self.bits <= BITS && self.baseline_bits <= BITS
+    const fn is_right(&self) -> bool {
+        !self.wrong && !self.baseline_wrong
     }
 }
 
@@ -205,10 +202,10 @@ mod tests {
 
     #[test]
     fn a_text_is_read_and_a_bad_one_names_the_line() {
-        let text = "replay_version = 1\n[[op]]\nstep = 2\nrank = 1\nname = \"Torch.mm.0.forward\"\noutput = \"0\"\nbits = 8.5\nbaseline_bits = -inf\ntext = \"x\"\n[[gap]]\nstep = 2\nrank = 1\nname = \"Torch.f.0.forward\"\n";
+        let text = "replay_version = 1\n[[op]]\nstep = 2\nrank = 1\nname = \"Torch.mm.0.forward\"\noutput = \"0\"\nwrong = true\nbaseline_wrong = false\ntext = \"x\"\n[[gap]]\nstep = 2\nrank = 1\nname = \"Torch.f.0.forward\"\n";
         let replayed = Replayed::parse(text).unwrap();
         let part = replayed.of_part(2, 1).unwrap();
-        assert!(part.outcome("Torch.mm.0.forward").is_some_and(|outcome| outcome.bits > BITS));
+        assert!(part.outcome("Torch.mm.0.forward").is_some_and(|outcome| outcome.wrong));
         assert!(part.outcome("Torch.f.0.forward").is_none());
         assert!(replayed.of_part(2, 0).is_none());
         for (text, message) in [

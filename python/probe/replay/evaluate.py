@@ -23,9 +23,6 @@ _LOWER = (torch.float32, torch.float16, torch.bfloat16)
 #: Methods that only change the type.
 _CASTS = frozenset({"to", "float", "half", "bfloat16", "double", "type", "type_as", "contiguous", "requires_grad_", "cpu", "cuda", "npu", "__deepcopy__"})
 
-#: Functions that make a tensor of nothing but sizes; their type is the type of the result.
-_MAKERS = frozenset({"zeros", "ones", "full", "arange", "tensor", "eye", "linspace", "scalar_tensor", "tril_indices", "triu_indices"})
-
 #: Arguments that say where a result lies, not what it is.
 _PLACES = frozenset({"pin_memory", "layout", "device", "non_blocking", "out"})
 
@@ -38,13 +35,8 @@ def why_not(call: Call) -> str | None:
         return "no tensor was recorded as its result"
     if functions.views(call.api):
         return "it computes nothing: its result is a view of an argument"
-    if "dropout" in call.base:
-        rate = next((value for value in (call.kwargs.get("p"), *call.args[1:2]) if isinstance(value, (int, float))), 0.5)
-        return "it draws random numbers" if rate and call.kwargs.get("training", True) is not False and call.args[2:3] != [False] else None
-    if "attention" in call.base and call.kwargs.get("dropout_p"):
-        return "it draws random numbers"
-    if functions.draws(call.api) and "attention" not in call.base:
-        return "it draws random numbers, or returns memory that nobody wrote"
+    if functions.is_unwritten(call.api):
+        return "it returns memory that nobody wrote"
     return None
 
 
@@ -125,7 +117,7 @@ def _arguments(call: Call, args: list[Any], kwargs: dict[str, Any], wide: bool) 
         return args, kwargs
     if base == "_to_copy":
         kwargs = {name: value for name, value in kwargs.items() if name == "dtype"}
-    elif kwargs.get("dtype") in _LOWER and base not in _MAKERS:
+    elif kwargs.get("dtype") in _LOWER and base not in functions.MAKERS:
         kwargs["dtype"] = torch.float64
     if base in ("_softmax", "_log_softmax") and len(args) == 3:
         args[2] = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -75,20 +74,14 @@ def _entries(part: Part, mine: Measured, theirs: Measured) -> list[str]:
     lines = []
     own, other = _worst(fault.weigh(mine, theirs)), _worst(fault.weigh(theirs, mine))
     kinds = {statement.calls[0]: statement for statement in fault.statements(mine, theirs) if not statement.precision}
-    wrong = {op for op, found in own.items() if found.bits > fault.BITS}
-    wrong_there = {op for op, found in other.items() if found.bits > fault.BITS}
+    wrong, wrong_there = _wrong(own), _wrong(other)
     for op, found in own.items():
-        trusted = other.get(op)
-        bits, trusted_bits = found.bits, trusted.bits if trusted is not None else -math.inf
-        # A backward reads what a wrong forward call made.
-        bits = -math.inf if fault.forward_of(op) in wrong else bits
-        trusted_bits = -math.inf if fault.forward_of(op) in wrong_there else trusted_bits
-        text = _said(found, trusted)
-        if op in kinds and bits <= fault.BITS:
-            bits, text = kinds[op].bits, told_of(kinds[op])
+        text = _said(found, other.get(op), op in wrong, op in wrong_there)
+        if op in kinds and op not in wrong:
+            wrong, text = wrong | {op}, told_of(kinds[op])
         lines.append(
             f"[[op]]\n{place}name = {json.dumps(op)}\noutput = {json.dumps(found.path)}\n"
-            f"bits = {_number(bits)}\nbaseline_bits = {_number(trusted_bits)}\ntext = {json.dumps(text)}"
+            f"wrong = {_word(op in wrong)}\nbaseline_wrong = {_word(op in wrong_there)}\ntext = {json.dumps(text)}"
         )
     lines.extend(f"[[gap]]\n{place}name = {json.dumps(op)}" for op, reason in mine.skipped.items() if fault.is_gap(reason))
     return lines
@@ -101,10 +94,10 @@ def told_of(statement: Statement) -> str:
     return f"{calls} ({str(statement.dtype).removeprefix('torch.')}) {'are' if len(statement.calls) > 1 else 'is'} off by {statement.level:.1e}{explained}"
 
 
-def _said(mine: Fault, theirs: Fault | None) -> str:
-    if mine.bits > fault.BITS:
+def _said(mine: Fault, theirs: Fault | None, wrong: bool, wrong_there: bool) -> str:
+    if wrong:
         return f"replayed in float64, {described(mine)}"
-    if theirs is not None and theirs.bits > fault.BITS:
+    if theirs is not None and wrong_there:
         return f"replayed in float64, the candidate is right and the baseline's {described(theirs)}"
     return "replayed in float64, both sides are as right as rounding allows"
 
@@ -124,8 +117,14 @@ def _worst(weighed: list[Fault]) -> dict[str, Fault]:
     return found
 
 
-def _number(value: float) -> str:
-    return f"{value:.3f}" if math.isfinite(value) else "inf" if value > 0 else "-inf"
+def _wrong(worst: dict[str, Fault]) -> set[str]:
+    """Returns the calls at fault. A backward reads what its forward call made: if that is wrong, the backward is not to blame."""
+    wrong = {op for op, found in worst.items() if found.is_wrong}
+    return {op for op in wrong if fault.forward_of(op) not in wrong}
+
+
+def _word(truth: bool) -> str:
+    return "true" if truth else "false"
 
 
 def _progress(part: Part, told: Callable[[str], None]) -> Callable[[], None]:
