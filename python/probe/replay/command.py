@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 WELL, WRONG, FAILED, INCOMPLETE = 0, 1, 2, 3
 
 #: Names of the commands here.
-COMMANDS = ("replay", "verify")
+COMMANDS = ("replay", "verify", "check-ops")
 
 
 class Misused(Exception):
@@ -53,8 +53,24 @@ def _parser(command: str) -> _Parser:
     parser.add_argument("--rank", type=int, metavar="RANK", help="rank of the dump [default: as for --step]")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of torch [default: 1]")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the answer")
-    {"replay": _replay, "verify": _verify}[command](parser)
+    {"replay": _replay, "verify": _verify, "check-ops": _check_ops}[command](parser)
     return parser
+
+
+def _check_ops(parser: _Parser) -> None:
+    parser.description = (
+        "Runs every distinct call of a dump on a device and holds the results against float64 on the host, by the standards of the\n"
+        "field. Inputs are those recorded; without data they are drawn within the recorded ranges."
+    )
+    parser.epilog = "Exit codes: 0 all pass, 1 a result fails, 2 failed or misused."
+    parser.add_argument("dump", metavar="DUMP")
+    parser.add_argument("--device", default="cpu", help="device under test [default: cpu]")
+    parser.add_argument("--op", action="append", default=[], metavar="PATTERN", help="only these ops; may be given several times")
+    parser.add_argument("--not", dest="excluded", action="append", default=[], metavar="PATTERN", help="not these")
+    parser.add_argument("--benchmark", metavar="FILE", help="results.jsonl of another device: ratios to its errors are judged")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes [default: 1]")
+    parser.add_argument("-o", "--output", default="check-ops", metavar="DIR", help="folder of the results; a run that ended early goes on [default: check-ops]")
+    parser.set_defaults(run=_run_check_ops)
 
 
 def _verify(parser: _Parser) -> None:
@@ -108,15 +124,10 @@ def part_with(dump: Any, op: str, step: int | None, rank: int | None) -> Any:
 
 
 def _run_replay(options: argparse.Namespace) -> int:
-    import torch
-
     from probe.replay import answer, one, script
     from probe.replay.recorded import NotReplayed
 
-    try:
-        torch.ones(1, device=options.device)
-    except Exception as error:
-        raise Misused(f"--device {options.device}: {(str(error).splitlines() or [''])[0]}") from None
+    _device(options.device)
     dump = recording(options.dump)
     candidate = part_with(dump, options.op, options.step, options.rank)
     baseline = part_with(recording(options.against), options.op, candidate.step, options.rank) if options.against else None
@@ -165,3 +176,43 @@ def _run_verify(options: argparse.Namespace) -> int:
 def _one(number: int | None) -> list[range]:
     """Returns a choice of one number; of all without one."""
     return [] if number is None else [range(number, number + 1)]
+
+
+def _run_check_ops(options: argparse.Namespace) -> int:
+    from probe.patterns import Pattern, names_of
+    from probe.replay import check_ops, whole
+
+    _device(options.device)
+    dump = recording(options.dump)
+    kept, left = [Pattern(text) for text in options.op], [Pattern(text) for text in options.excluded]
+
+    def wanted(name: str) -> bool:
+        names = names_of(name)
+        return (not kept or any(each.matches(names) for each in kept)) and not any(each.matches(names) for each in left)
+
+    try:
+        benchmark = check_ops.read(Path(options.benchmark)) if options.benchmark else {}
+        output = Path(options.output)
+        checked = check_ops.run(dump, options.device, output, options.jobs, wanted, whole.on_terminal)
+        judged = check_ops.verdicts(checked, benchmark)
+        text = check_ops.table(judged, checked, options.device)
+        document = json.dumps(check_ops.document(judged, checked, options.device), indent=2) + "\n"
+        for name, data in (("report.txt", text.encode()), ("report.json", document.encode()), ("junit.xml", check_ops.junit(judged))):
+            (output / name).write_bytes(data)
+    except check_ops.NotResults as error:
+        raise Misused(str(error)) from None
+    except OSError as error:
+        raise Misused(f"{error.filename}: {error.strerror}") from None
+    if not judged:
+        raise Misused(f"{options.dump}: no call can be run; it needs data, or statistics with ranges, of calls that compute")
+    print(document if options.format == "json" else text, end="")
+    return WELL if all(each.met for each in judged) else WRONG
+
+
+def _device(name: str) -> None:
+    import torch
+
+    try:
+        torch.ones(1, device=name)
+    except Exception as error:
+        raise Misused(f"--device {name}: {(str(error).splitlines() or [''])[0]}") from None

@@ -93,8 +93,8 @@ class Part:
     def __contains__(self, name: str) -> bool:
         return name in self._index
 
-    def call(self, name: str) -> Call:
-        """Rebuilds a call. Raises NotReplayed."""
+    def call(self, name: str, drawn: bool = False) -> Call:
+        """Rebuilds a call; if `drawn`, elements that were not recorded are drawn within the recorded range. Raises NotReplayed."""
         index = self._index.get(name)
         if index is None:
             raise NotReplayed(f"no op {name!r} in step {self.step} rank {self.rank}; {suggestion(name, self.names)}")
@@ -102,7 +102,7 @@ class Part:
         if raised:
             raise NotReplayed("it ended in an exception")
         slots = self._core.slots(index)
-        given, parameters, results = self._values(slots)
+        given, parameters, results = self._values(slots, drawn)
         device = next((slot["device"] for slot in slots if slot["kind"] == "tensor" and slot["side"] == "output"), None)
         forward = forward_of(name)
         if forward is None:
@@ -112,11 +112,11 @@ class Part:
             return Call(name, args, kwargs, results, None, parameters, multiplies, stack, tracked, self._of_last_node, device)
         if forward not in self._index:
             raise NotReplayed(f"its forward call {forward} was not recorded, which has the inputs")
-        before = self.call(forward)
+        before = self.call(forward, drawn)
         gradients = leaves(_list(given.get("input", {})))
         return replace(before, name=name, results=results, gradients=gradients, multiplies=multiplies, device=device)
 
-    def _values(self, slots: list[Slot]) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    def _values(self, slots: list[Slot], drawn: bool) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Returns arguments as nested dicts by path, parameters and results of an op."""
         seen: dict[tuple[Any, ...], torch.Tensor] = {}
         given: dict[str, Any] = {}
@@ -126,23 +126,25 @@ class Part:
             head, *path = slot["path"].split(".")
             if slot["side"] in ("output", "gradient"):
                 if slot["kind"] == "tensor":
-                    results[".".join(path)] = self._tensor(slot, {})
+                    results[".".join(path)] = self._tensor(slot, {}, drawn)
             elif slot["side"] == "parameter":
-                parameters[".".join(path)] = self._tensor(slot, seen)
+                parameters[".".join(path)] = self._tensor(slot, seen, drawn)
             elif path:
                 node = given.setdefault(head, {})
                 for part in path[:-1]:
                     node = node.setdefault(part, {})
                     if not isinstance(node, dict):
                         raise NotReplayed(f"{slot['path']} lies in a value")
-                node[path[-1]] = self._tensor(slot, seen) if slot["kind"] == "tensor" else plain(slot)
+                node[path[-1]] = self._tensor(slot, seen, drawn) if slot["kind"] == "tensor" else plain(slot)
         return given, parameters, results
 
-    def _tensor(self, slot: Slot, seen: dict[tuple[Any, ...], torch.Tensor]) -> torch.Tensor:
+    def _tensor(self, slot: Slot, seen: dict[tuple[Any, ...], torch.Tensor], drawn: bool) -> torch.Tensor:
         """Reads a tensor; slots that held the same one share it."""
         if slot["key"] is None:
             if 0 in slot["shape"] and (dtype := _dtype(slot["dtype"])) is not None:
                 return torch.empty(slot["shape"], dtype=dtype)
+            if drawn and (made := _drawn(slot)) is not None:
+                return made
             raise NotReplayed(f"the elements of {slot['path']} were not recorded; record this op with task tensor")
         if slot["placement"]:
             raise NotReplayed(f"{slot['path']} is a distributed tensor")
@@ -184,6 +186,21 @@ class Recording:
                     continue
                 self.faults.extend(part.faults)
                 yield part
+
+
+#: Most elements that are drawn for one tensor: shapes come from a file.
+_MAX_DRAWN = 1 << 26
+
+
+def _drawn(slot: Slot) -> torch.Tensor | None:
+    """Draws a tensor of the recorded type and shape within its recorded range; None where that is not known."""
+    dtype, (low, high) = _dtype(slot["dtype"]), slot["range"]
+    if dtype is None or dtype.is_complex or math.prod(slot["shape"]) > _MAX_DRAWN or low is None or high is None or not math.isfinite(high - low):
+        return None
+    generator = torch.Generator().manual_seed(math.prod(slot["shape"]) % 1000003)
+    unit = torch.rand(slot["shape"], generator=generator, dtype=torch.float64)
+    value = low + (high - low) * unit
+    return (value if dtype.is_floating_point else value.round()).to(dtype)
 
 
 def _chosen(number: int, among: Sequence[range]) -> bool:
@@ -301,8 +318,3 @@ def _nested(node: Any) -> Any:
             raise NotReplayed("most of its arguments were not recorded")
         return [_nested(numbers[place]) if place in numbers else [] for place in range(max(numbers, default=-1) + 1)]
     return _named(node)
-
-
-def elements(tensors: dict[str, torch.Tensor]) -> int:
-    """Returns the number of elements of all tensors."""
-    return sum(math.prod(tensor.shape) for tensor in tensors.values())
