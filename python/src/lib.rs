@@ -15,6 +15,7 @@
 //! private   reads of torch and the interpreter past their public interface (frame, shim, interior, symbols)
 //! distributed  comparisons in shards, for `probe.distributed`
 //! rollout   log-probabilities of tokens, for `probe.rollout`
+//! dump       reads dumps, for `probe.replay`
 //! digest    identities of tensors, for packs of config-check (mersenne: number of draws of a random generator)
 //! ```
 
@@ -28,6 +29,7 @@ mod cuda;
 mod device;
 mod digest;
 mod distributed;
+mod dump;
 mod flatten;
 mod identity;
 mod interrupt;
@@ -57,6 +59,8 @@ const fn fits_an_object<T>() -> bool {
 const _: () = assert!(
     fits_an_object::<call::Call>()
         && fits_an_object::<cuda::Kernel>()
+        && fits_an_object::<dump::Dump>()
+        && fits_an_object::<dump::Part>()
         && fits_an_object::<digest::DigestStream>()
         && fits_an_object::<digest::Digester>()
         && fits_an_object::<recorder::Recorder>(),
@@ -91,6 +95,8 @@ mod _core {
     use super::digest::{DigestStream, Digester, hash_bytes};
     #[pymodule_export]
     use super::distributed::{build_id, compare_shard, merge, plan, shard_ranks};
+    #[pymodule_export]
+    use super::dump::{Dump, Part};
     #[pymodule_export]
     use super::main;
     #[pymodule_export]
