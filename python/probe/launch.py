@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from probe import current, module_calls
+from probe.control import Control
 from probe.iterations import Iterations
 from probe.messages import say, say_once, warn
 from probe.ranks import current_rank, is_child, is_rank_of_its_own, world_size
@@ -77,7 +78,9 @@ class Launch:
     """One program's recording. `session` creates the recorder; it is called when recording begins, not before."""
 
     def __init__(self, settings: Settings, session: Callable[[Settings], current.Recording]) -> None:
-        self.settings = settings
+        #: Requests of iterations while the program runs, if they come from a file.
+        self._control = Control(settings.control) if settings.control is not None else None
+        self.settings = settings if self._control is None else replace(settings, steps=self._control.steps)
         #: Number of ended iterations.
         self.iterations = 0
         self._make = session
@@ -164,7 +167,8 @@ class Launch:
     def _iteration_ended(self) -> None:
         with _harmless("step", self._give_up):
             self.iterations += 1
-            last = self.settings.steps.last
+            self._look()
+            last = self.settings.steps.last if self._control is None else None
             if self._session is not None:
                 self._session.step()
             elif last is None or self.iterations <= last:
@@ -172,6 +176,13 @@ class Launch:
                 self._begin()
             if last is not None and self.iterations > last:
                 self._done()
+
+    def _look(self) -> None:
+        """Takes requests of iterations from the control file."""
+        if self._control is not None and self._control.look(self.iterations):
+            self.settings = replace(self.settings, steps=self._control.steps)
+            if self._session is not None:
+                self._session.select(self.settings.steps)
 
     def _step(self) -> None:
         """Records that the program marked the end of an iteration."""

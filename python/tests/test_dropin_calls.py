@@ -11,7 +11,8 @@ import pytest
 
 import probe
 from probe import ApiProfiler, PrecisionDebugger
-from probe.settings import SettingsError
+from probe.dropin.requests import rows_of
+from probe.settings import SettingsError, Slice
 
 torch = pytest.importorskip("torch")
 
@@ -125,7 +126,6 @@ def test_the_rank_can_be_given(recorder: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"scheduled_tokens": {}}, "not supported"),
         ({"token_range": [0, 3]}, "needs the model whose calls are the tokens"),
         ({"model": torch.nn.ReLU(), "token_range": [3, 0]}, r"\[3, 0\] is not a pair"),
         ({"model": torch.nn.ReLU(), "token_range": "0-3"}, "is not a pair"),
@@ -135,6 +135,15 @@ def test_the_rank_can_be_given(recorder: Any) -> None:
 def test_what_start_cannot_do_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         PrecisionDebugger().start(**arguments)
+
+
+def test_the_rows_of_one_request() -> None:
+    batch = {"chat-1": 3, "chat-70": 2, "chat-7-0a1b2c3d": 4}
+    assert rows_of("chat-7", batch) == Slice(0, 9, 5, 9) and rows_of("chat-1", batch) == Slice(0, 9, 0, 3)
+    assert rows_of("chat", batch) is None and rows_of("chat-1", {"chat-1": 0}) is None
+    for wrong in ([1, 2], {"a": "2"}, 3):
+        with pytest.raises(SettingsError, match="scheduled_tokens is not a dict"):
+            rows_of("a", wrong)
 
 
 def test_single_tokens_of_a_generation(recorder: Any) -> None:

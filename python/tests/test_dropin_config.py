@@ -12,7 +12,7 @@ import pytest
 from probe.dropin import config_json, read
 from probe.patterns import PHASES, Pattern
 from probe.selection import Selection
-from probe.settings import Settings, SettingsError
+from probe.settings import Settings, SettingsError, Slice
 from probe.steps import Steps
 
 #: The oldest form, as its users write it.
@@ -97,6 +97,8 @@ def test_the_file_that_comes_with_the_older_tool(config: Config, tmp_path: Path,
         ({"statistics": {"data_mode": ["forward", "output"]}}, "slots", ("output",)),
         ({"statistics": {"data_mode": ["input"]}}, "phases", PHASES),
         ({"statistics": {"list": ["conv2d"]}}, "include", (Pattern("conv2d", inside=True),)),
+        ({"statistics": {"slice": [{"dim": 0, "size": 16, "begin": 1, "end": 4}]}}, "slices", (Slice(0, 16, 1, 4),)),
+        ({"statistics": {"request_id": "chat-7"}}, "request", "chat-7"),
         ({"statistics": {"tensor_list": ["conv2d"]}}, "tensors", (Pattern("conv2d", inside=True),)),
         (
             {"statistics": {"scope": ["Torch.a.0.forward", "Tensor.b.1.backward"]}},
@@ -153,8 +155,8 @@ def test_lists_take_torch_names_and_paths_with_the_models_variable(config: Confi
         ({"dump_enable": "on"}, "dump_enable: 'on' is neither true nor false"),
         ({"statistics": {"overflow_nums": 1}}, "unknown key statistics.'overflow_nums'"),
         ({"load": {"path": "x"}}, "load: "),
-        ({"statistics": {"slice": [{"dim": 0}]}}, "statistics.slice: "),
-        ({"statistics": {"request_id": "a"}}, "statistics.request_id: "),
+        ({"statistics": {"slice": [{"dim": 0}]}}, "slices: {'dim': 0} is not a rule of four whole numbers"),
+        ({"statistics": {"request_id": 3}}, "statistics.request_id: 3 is not the name"),
         ({"tensor": {"bench_path": "a"}, "task": "tensor"}, "tensor.bench_path: 'a' is not supported: saving only what differs"),
         ({"tensor": {"diff_nums": 1}, "task": "tensor"}, "tensor.diff_nums: "),
         ({"statistics": {"white_list": ["a"]}}, "white_list: "),

@@ -6,6 +6,7 @@ Every key is mapped, refused by name with an alternative, or, if ignoring it cha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from probe.dropin.keys import Keys
@@ -45,8 +46,6 @@ _TASKS_MAPPED = {
 #: asked for.
 _REFUSED = {
     "load": "replacing a module's inputs with dumped ones is not supported; load them in the script and call the module",
-    "slice": "parts of tensors are not recorded; use 'list' to choose ops, or task 'sketch', which is small for any tensor",
-    "request_id": "single inference requests are not distinguished; use 'step' to choose iterations",
     "bench_path": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
     "diff_nums": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
     "white_list": "there is no task 'acc_check' here; use 'list'",
@@ -92,11 +91,15 @@ def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any
         "tensors": tuple(pattern for text in block.texts("tensor_list") for pattern in _listed(text)),
         "scope": _scope(block),
         "perturb": True if task == "free_benchmark" else None,
+        "slices": block.get("slice"),
         "stacks": top.flag("extra_info"),
         "quiet": top.flag("quiet"),
         "step_on": top.get("step_on"),
     } | _data_mode(block)
-    return _checked(chosen, source)
+    request = block.get("request_id")
+    if request is not None and not isinstance(request, str):
+        raise block.error("request_id", "is not the name of an inference request")
+    return replace(_checked(chosen, source), request=request)
 
 
 def _checked(chosen: Mapping[str, Any], source: str) -> Settings:

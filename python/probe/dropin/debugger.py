@@ -63,18 +63,17 @@ class PrecisionDebugger:
         """Begin or resume recording. `model` is a Module or a list of them; levels L0 and mix need it.
 
         `rank_id` sets the rank of this process where torch.distributed does not. `token_range` is the first and the last
-        call of the model to record, counted from 0 since this call, both included. Raises SettingsError for unsupported
+        call of the model to record, counted from 0 since this call, both included. `scheduled_tokens` has the number of
+        tokens of each request in the batch, of which the file's `request_id` is recorded. Raises SettingsError for unsupported
         arguments.
         """
-        if scheduled_tokens is not None:
-            raise SettingsError("start: scheduled_tokens is not supported: single inference requests are not distinguished")
         recording = cls._ready("start")
         if recording is None:
             return
         if model is None and recording.settings.level in ("module", "mix"):
             # Models called later are still found, which is more than the older tool could do.
             say_once(f"start: no model given at level {recording.settings.level}; models are named in the order of their first calls")
-        recording.start(model, rank_id, token_range)
+        recording.start(model, rank_id, token_range, scheduled_tokens)
 
     @classmethod
     def stop(cls) -> None:

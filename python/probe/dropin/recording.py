@@ -7,11 +7,12 @@ from typing import Any
 
 from probe import current, launch
 from probe.dropin.marks import Marks
+from probe.dropin.requests import rows_of
 from probe.dropin.switch import Switch
 from probe.dropin.tokens import Tokens
 from probe.folder import refuse_used
 from probe.messages import say_once, warn
-from probe.settings import Settings
+from probe.settings import Settings, SettingsError
 
 
 class SharedRecording:
@@ -34,8 +35,9 @@ class SharedRecording:
         self._marked = False
         self._warned: set[int] = set()
 
-    def start(self, model: Any, rank: int | None = None, tokens: Sequence[int] | None = None) -> None:
-        """Begin or resume recording, of the calls `tokens` of the model if they are given."""
+    def start(self, model: Any, rank: int | None = None, tokens: Sequence[int] | None = None, scheduled: Any = None) -> None:
+        """Begin or resume recording, of the calls `tokens` of the model if they are given; nothing if the request of the
+        settings is not among those `scheduled`."""
         self._check_names(model)
         if self._tokens is not None:
             self._tokens.remove()
@@ -47,6 +49,15 @@ class SharedRecording:
         if isinstance(session.iterations, Marks):
             session.iterations.paused = False
             session.iterations.go_on()
+        request = self.settings.request
+        if request is not None:
+            if scheduled is None:
+                raise SettingsError(f"start: request_id {request!r} needs the batch: start(scheduled_tokens={{request: number of tokens, ...}})")
+            rows = rows_of(request, scheduled)
+            if rows is None:
+                session.stop()
+                return
+            session.narrow(rows)
         if tokens is not None:
             self._tokens = Tokens(model, tokens, lambda: self._resume(session, model), session.stop)
         else:
