@@ -45,6 +45,8 @@ const LINES: &[(&str, &str, i32)] = &[
     ("convert GPU -o arrays --to npy -q", "commands", 0),
     ("inspect GPU", "inspection", 0),
     ("inspect GPU --tensor Functional.gelu.1.forward+output.0", "inspection", 0),
+    ("rollout TOKENS", "rollout", 1),
+    ("rollout TOKENS -q", "rollout", 1),
     ("report stored", "commands", 0),
     ("report stored/result.parquet -o page.html -q", "commands", 0),
 ];
@@ -69,6 +71,7 @@ const MISTAKES: &[&str] = &[
     "history nowhere",
     "convert nowhere -o other",
     "inspect nowhere",
+    "rollout nowhere",
     "report nowhere",
     "narrow --baseline nowhere --candidate-cmd true",
 ];
@@ -103,6 +106,7 @@ impl Place {
             "RANKS" => testdata("faults/gpt_rank1_linear_L1_statistics/baseline").display().to_string(),
             "PACK" => testdata("packs/base.zip").display().to_string(),
             "NUDGED" => testdata("packs/weight_nudge_1e-3.zip").display().to_string(),
+            "TOKENS" => testdata("rollout/bf16_rows_swapped.jsonl").display().to_string(),
             word => word.replace('+', " "),
         };
         let output = Command::new(env!("CARGO_BIN_EXE_probe"))
