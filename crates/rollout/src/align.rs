@@ -143,7 +143,9 @@ impl Joined {
         let start = self.table.tokens.len();
         let (pairs, gaps) = tokens(rollout, sample, trainer, other);
         let mut partner: Vec<Option<usize>> = vec![None; sample.range.len()];
-        pairs.iter().for_each(|(ours, theirs)| partner[*ours] = Some(*theirs));
+        for (ours, theirs) in pairs {
+            partner[ours] = Some(theirs);
+        }
         for (ours, theirs) in partner.into_iter().enumerate() {
             let token = rollout.tokens.get(sample.range.start + ours);
             let theirs = theirs.map(|theirs| trainer.tokens.get(other.range.start + theirs));

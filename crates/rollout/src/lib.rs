@@ -109,7 +109,7 @@ pub fn compare(rollout: &Path, options: &RolloutOptions) -> Result<RolloutOutcom
         let Recorded { table, format, files, faults, .. } = recorded;
         let joined = Joined::of_one(table);
         let again = second_pass(&joined, options)?;
-        return Ok(RolloutOutcome::of(rollout, joined, [format, None], files, faults, &again, options));
+        return Ok(RolloutOutcome::of(rollout, joined, [format, None], files, &faults, &again, options));
     };
     let (ours, theirs) =
         rayon::join(|| read::open(rollout, Side::Rollout), || read::open(trainer, Side::Trainer));
@@ -134,7 +134,7 @@ pub fn compare(rollout: &Path, options: &RolloutOptions) -> Result<RolloutOutcom
         ));
     }
     let again = second_pass(&joined, options)?;
-    Ok(RolloutOutcome::of(rollout, joined, formats, files, ours.faults, &again, options))
+    Ok(RolloutOutcome::of(rollout, joined, formats, files, &ours.faults, &again, options))
 }
 
 /// Returns how far a second pass of the trainer is from the first, by step.

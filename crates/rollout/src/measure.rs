@@ -276,7 +276,7 @@ mod tests {
         for (found, expected) in [
             (measures.mean_abs, 0.175),
             (measures.mean, -0.075),
-            (measures.k3, mean(&|d| d.exp() - 1.0 - d)),
+            (measures.k3, mean(&|d| d.exp_m1() - d)),
             (measures.identity, mean(&f64::exp)),
             (measures.mean_exp_abs, mean(&|d| d.abs().exp())),
             (measures.effective, mean(&f64::exp).powi(2) / mean(&|d| (2.0 * d).exp())),

@@ -146,7 +146,7 @@ impl RolloutOutcome {
         joined: Joined,
         formats: [Option<Format>; 2],
         files: Vec<PathBuf>,
-        faults: Vec<ReadError>,
+        faults: &[ReadError],
         again: &[Again],
         options: &RolloutOptions,
     ) -> Self {

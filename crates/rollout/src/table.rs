@@ -222,16 +222,19 @@ impl Builder {
         for (sample, mut places) in self.samples.iter_mut().zip(of) {
             let position = |place: &usize| self.tokens.positions[*place];
             places.sort_by_key(position);
-            if let Some(twice) = places.windows(2).find(|pair| position(&pair[0]) == position(&pair[1])) {
+            let twice = |pair: &&[usize]| pair.first().map(position) == pair.last().map(position);
+            if let Some(place) = places.windows(2).find(twice).and_then(<[usize]>::first) {
                 return Err(format!(
                     "sample {} of step {} has position {} twice; give each sequence a name of its own",
                     sample.name,
                     sample.step,
-                    position(&twice[0])
+                    position(place)
                 ));
             }
             let start = tokens.len();
-            places.into_iter().for_each(|place| tokens.push(self.tokens.get(place)));
+            for place in places {
+                tokens.push(self.tokens.get(place));
+            }
             sample.range = start..tokens.len();
         }
         self.tokens = tokens;
@@ -256,7 +259,9 @@ mod tests {
         let mut builder = Builder::default();
         for (name, positions) in [("a", [3, 4]), ("b", [0, 1]), ("a", [1, 2])] {
             builder.begin(sample(name));
-            positions.into_iter().for_each(|position| builder.token(token(position)));
+            for position in positions {
+                builder.token(token(position));
+            }
         }
         let table = builder.finish().unwrap();
         let positions = |at: usize| table.tokens.positions[table.samples[at].range.clone()].to_vec();

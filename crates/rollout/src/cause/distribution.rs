@@ -39,7 +39,7 @@ pub(super) fn temperature(case: &mut Case<'_>, rest: &Measures) -> bool {
             continue;
         }
         let (a, b) = (odds(p), odds(g));
-        trend.add((a + b) / 2.0, b - a);
+        trend.add(f64::midpoint(a, b), b - a);
         line.add(a, b);
     }
     let (steep, slope) = (trend.coefficient(), line.principal_slope());

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Case, Cause};
 use crate::measure::{Correlation, quantile};
 use crate::pairs::{Pairs, Row, mean_distance};
+use crate::read::narrow;
 
 /// Mean of |d| of a row from which it is asked whether its values fit elsewhere. A row of noise fits nowhere better.
 const LARGE: f64 = 0.05;
@@ -110,7 +111,7 @@ pub(super) fn rows(case: &mut Case<'_>) {
         .iter()
         .zip(&errors)
         .filter(|(row, _)| long(row))
-        .map(|(_, error)| *error as f32)
+        .map(|(_, error)| narrow(*error))
         .collect();
     let count = sorted.len();
     // Where most rows are out of order, the median row is one of them.

@@ -1,6 +1,7 @@
 //! Causes planted in samples from known distributions: logits of a sequence, sampled by an engine, with noise on them in the trainer.
 
 use super::*;
+use crate::read::narrow;
 use crate::table::{Builder, Sample, Token};
 
 /// Numbers from `SplitMix64`.
@@ -125,7 +126,7 @@ fn table(faults: &[&str], noise: f64, rows: u32, seed: u64) -> Table {
                 id: 1,
                 position,
                 rollout: None,
-                trainer: Some(-2.0 - f64::from(position) as f32),
+                trainer: Some(-2.0),
                 counted: has("mask") && position + 1 == row.prompt,
             });
         }
@@ -140,8 +141,8 @@ fn table(faults: &[&str], noise: f64, rows: u32, seed: u64) -> Table {
             builder.token(Token {
                 id: *id,
                 position: row.prompt + u32::try_from(t).unwrap(),
-                rollout: Some(*rollout as f32),
-                trainer: Some(trainer as f32),
+                rollout: Some(narrow(*rollout)),
+                trainer: Some(narrow(trainer)),
                 counted,
             });
         }

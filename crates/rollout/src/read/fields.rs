@@ -144,7 +144,7 @@ pub(super) fn id(value: f64) -> Result<u32, String> {
 
 /// Returns a log-probability as it is kept.
 #[expect(clippy::cast_possible_truncation, reason = "log-probabilities are recorded in binary32")]
-pub(super) const fn narrow(value: f64) -> f32 {
+pub(crate) const fn narrow(value: f64) -> f32 {
     value as f32
 }
 

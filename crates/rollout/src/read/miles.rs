@@ -35,8 +35,9 @@ const fn yes() -> bool {
 pub(super) fn read(origin: Origin<'_>, into: &mut Collected) -> Result<(), ReadError> {
     let bytes = content(origin.path)?;
     let bytes = bytes.in_memory().unwrap_or_default();
-    let document: Document = serde_json::from_slice(&with_quoted_numbers(bytes))
-        .map_err(|error| ReadError::format(origin.path, error.to_string()))?;
+    let document: Document = serde_json::from_slice(&with_quoted_numbers(bytes)).map_err(|error| {
+        ReadError::format(origin.path, format!("is not complete JSON: {error}; record it again"))
+    })?;
     let sequences = document.logprob_entries.ok_or_else(|| lines::unknown(origin.path))?;
     let step = document.step.unwrap_or_else(|| step_of(origin.path));
     for (place, entries) in sequences.iter().enumerate() {

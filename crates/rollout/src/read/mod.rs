@@ -35,6 +35,7 @@ use probe_read::{ReadError, tensor_file};
 
 use crate::table::{Builder, Side, Table};
 pub use differences::Differences;
+pub(crate) use fields::narrow;
 
 /// Format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

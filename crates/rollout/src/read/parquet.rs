@@ -16,7 +16,7 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
 use parquet::basic::Compression;
-use parquet::file::metadata::ParquetMetaData;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::Collected;
 use super::columns::{NAMES, missing};
@@ -71,7 +71,7 @@ fn check(path: &Path, metadata: &ParquetMetaData, length: u64) -> Result<(), Rea
     if rows > limit {
         return Err(ReadError::Limit { path: path.into(), what: "the number of rows", found: rows, limit });
     }
-    let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
+    let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
     for column in columns.filter(|column| NAMES.contains(&column.column_path().string().as_str())) {
         if !matches!(column.compression(), Compression::UNCOMPRESSED | Compression::ZSTD(_)) {
             return Err(ReadError::format(

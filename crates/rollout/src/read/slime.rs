@@ -71,14 +71,13 @@ pub(super) fn read(origin: Origin<'_>, file: &dyn TensorFile, into: &mut Collect
             continue;
         };
         add(place, values, step, origin, into).map_err(|message| {
-            ReadError::format(origin.path, format!("sample {}: {message}", tensor_name(key)))
+            ReadError::format(
+                origin.path,
+                format!("sample {}: {message}", probe_read::tensor_file::printable(key)),
+            )
         })?;
     }
     Ok(())
-}
-
-fn tensor_name(key: &str) -> String {
-    probe_read::tensor_file::printable(key).to_string()
 }
 
 /// Returns the sample and the field of an entry's name: `samples.3.tokens.17` and `rollout_data.tokens.3.17` are tokens of
@@ -123,7 +122,7 @@ fn add(
     let ids = of(Field::Tokens).unwrap_or_default();
     let lists = [Field::Rollout, Field::Trainer, Field::Mask].map(of);
     let lengths: BTreeSet<usize> = lists.iter().flatten().map(|list| list.len()).collect();
-    let stated = one(Field::Length).map(|length| id(length)).transpose()?.map(|length| length as usize);
+    let stated = one(Field::Length).map(id).transpose()?.map(|length| length as usize);
     let response = match (lengths.len(), stated.or(lengths.first().copied())) {
         (0 | 1, Some(length)) if length <= ids.len() && lengths.iter().all(|has| *has == length) => length,
         (0, None) => return Err("has no response_length and no log-probabilities".into()),
