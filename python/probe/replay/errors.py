@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from probe.replay import evaluate
+from probe.replay import evaluate, functions
 from probe.replay.recorded import Call, NotReplayed
 
 #: Size of the perturbation: far above the roundoff of float64, and small enough that what is left out is below 2^-30.
@@ -62,7 +62,10 @@ def reference(call: Call) -> Reference:
     if reason is not None:
         raise NotReplayed(reason)
     try:
+        torch.manual_seed(1)
         values = evaluate.reference(call)
+        if not call.is_module and functions.draws(call.api):
+            _holds_still(call, values)
         shaken = _shaken(call)
     except NotReplayed:
         raise
@@ -85,6 +88,14 @@ def reference(call: Call) -> Reference:
             moved.add(path)
         scales[path] = torch.where(finite, (size.square() + change).sqrt(), 0)
     return Reference(values, scales, moved)
+
+
+def _holds_still(call: Call, values: dict[str, torch.Tensor]) -> None:
+    """Raises NotReplayed if other random numbers give other results."""
+    torch.manual_seed(2)
+    for path, other in evaluate.reference(call).items():
+        if not torch.equal(torch.nan_to_num(other), torch.nan_to_num(values[path])):
+            raise NotReplayed("it draws random numbers")
 
 
 def _shaken(call: Call) -> list[dict[str, torch.Tensor]]:

@@ -23,8 +23,8 @@ _LOWER = (torch.float32, torch.float16, torch.bfloat16)
 #: Methods that only change the type.
 _CASTS = frozenset({"to", "float", "half", "bfloat16", "double", "type", "type_as", "contiguous", "requires_grad_", "cpu", "cuda", "npu", "__deepcopy__"})
 
-#: Functions that make a tensor of nothing but sizes; their type is the type of the result.
-_MAKERS = frozenset({"zeros", "ones", "full", "arange", "tensor", "eye", "linspace", "scalar_tensor", "tril_indices", "triu_indices"})
+#: Functions of which several results are right.
+_NOT_UNIQUE = ("svd", "eig")
 
 #: Arguments that say where a result lies, not what it is.
 _PLACES = frozenset({"pin_memory", "layout", "device", "non_blocking", "out"})
@@ -38,13 +38,12 @@ def why_not(call: Call) -> str | None:
         return "no tensor was recorded as its result"
     if functions.views(call.api):
         return "it computes nothing: its result is a view of an argument"
-    if "dropout" in call.base:
-        rate = next((value for value in (call.kwargs.get("p"), *call.args[1:2]) if isinstance(value, (int, float))), 0.5)
-        return "it draws random numbers" if rate and call.kwargs.get("training", True) is not False and call.args[2:3] != [False] else None
-    if "attention" in call.base and call.kwargs.get("dropout_p"):
+    if any(word in call.base for word in _NOT_UNIQUE):
+        return "its result is not unique: vectors may have either sign"
+    if functions.draws(call.api) and not call.tensors():
         return "it draws random numbers"
-    if functions.draws(call.api) and "attention" not in call.base:
-        return "it draws random numbers, or returns memory that nobody wrote"
+    if functions.is_unwritten(call.api):
+        return "it returns memory that nobody wrote"
     return None
 
 
@@ -125,7 +124,7 @@ def _arguments(call: Call, args: list[Any], kwargs: dict[str, Any], wide: bool) 
         return args, kwargs
     if base == "_to_copy":
         kwargs = {name: value for name, value in kwargs.items() if name == "dtype"}
-    elif kwargs.get("dtype") in _LOWER and base not in _MAKERS:
+    elif kwargs.get("dtype") in _LOWER and base not in functions.MAKERS:
         kwargs["dtype"] = torch.float64
     if base in ("_softmax", "_log_softmax") and len(args) == 3:
         args[2] = False
@@ -150,7 +149,8 @@ def _results(call: Call, args: list[Any], kwargs: dict[str, Any], returned: Any)
 
 def _backward(call: Call, args: list[Any], kwargs: dict[str, Any], gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Returns gradients of the arguments, by path; where a recorder saw those of the last node instead, these."""
-    inputs = {path: tensor for path, tensor in {**leaves(args), **leaves(kwargs)}.items() if tensor.is_floating_point() or tensor.is_complex()}
+    given = {**leaves(args), **leaves(kwargs)}
+    inputs = {path: each for path, each in given.items() if (each.is_floating_point() or each.is_complex()) and (not call.tracked or path in call.tracked)}
     with torch.enable_grad():
         for tensor in inputs.values():
             tensor.requires_grad_()
@@ -162,21 +162,23 @@ def _backward(call: Call, args: list[Any], kwargs: dict[str, Any], gradients: di
     if not arrived:
         raise NotReplayed("no gradient arrived at a result that depends on its inputs")
     arrived = [(result, gradient.reshape(result.shape).to(result.dtype)) for result, gradient in arrived]
+    if call.of_last_node:
+        return _of_last_node(call, arrived)
     used = list({id(tensor): tensor for tensor in inputs.values()}.values())
-    found = torch.autograd.grad([result for result, _ in arrived], used, [gradient for _, gradient in arrived], allow_unused=True, retain_graph=True)
+    found = torch.autograd.grad([result for result, _ in arrived], used, [gradient for _, gradient in arrived], allow_unused=True)
     by_tensor = {id(tensor): gradient for tensor, gradient in zip(used, found)}
-    made = {path: gradient for path, tensor in inputs.items() if (gradient := by_tensor[id(tensor)]) is not None}
-    if all(path in made and made[path].shape == result.shape for path, result in call.results.items()):
-        return made
-    return _of_last_node(call, arrived) or made
+    return {path: gradient for path, tensor in inputs.items() if (gradient := by_tensor[id(tensor)]) is not None}
 
 
-def _of_last_node(call: Call, arrived: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor] | None:
-    """Returns the gradients that the node behind the result passes on, which the older tool records; None if they have other shapes."""
-    if len(arrived) != 1 or arrived[0][0].grad_fn is None:
-        return None
-    (result, gradient), = arrived
+def _of_last_node(call: Call, arrived: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Returns the gradients that the node behind the result passes on. A function of several nodes has others on another device."""
+    ((result, gradient),) = arrived if len(arrived) == 1 else [(None, None)]
+    if result is None or result.grad_fn is None:
+        raise NotReplayed("gradients of several results were recorded in a form that does not tell them apart")
     passed = result.grad_fn(gradient)
-    found = {str(place): each for place, each in enumerate(passed if isinstance(passed, tuple) else (passed,)) if each is not None}
-    fits = all(path in found and found[path].shape == recorded.shape for path, recorded in call.results.items())
-    return found if fits else None
+    found = [each for each in (passed if isinstance(passed, tuple) else (passed,))]
+    for numbered in (dict(enumerate(found)), dict(enumerate(each for each in found if each is not None))):
+        made = {str(place): each for place, each in numbered.items() if each is not None}
+        if all(path in made and made[path].shape == recorded.shape for path, recorded in call.results.items()):
+            return made
+    raise NotReplayed("what was recorded of its gradients is not what its last node passes on here")

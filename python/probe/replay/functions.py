@@ -14,6 +14,9 @@ from probe.replay.recorded import NotReplayed
 #: Dispatcher namespaces whose ops do more than compute.
 _NOT_COMPUTING = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "debugprims", "inductor", "prepacked", "profiler", "rpc", "symm_mem", "streams"})
 
+#: Functions that make a tensor of nothing but numbers; their type is the type of the result.
+MAKERS = frozenset({"zeros", "ones", "full", "arange", "tensor", "eye", "linspace", "scalar_tensor", "tril_indices", "triu_indices"})
+
 #: Arguments that name files.
 _OF_FILES = frozenset({"filename", "file", "path"})
 
@@ -35,11 +38,13 @@ def resolve(api: str) -> Function:
         return found
     if space in ("NPU", "Npu"):
         return _npu(name)
+    if space == "Optimizer":
+        raise NotReplayed("a whole optimizer step is no function of recorded tensors; level op records its parts")
     return _operator(space[:1].lower() + space[1:], name)
 
 
 def _takes_tensors(found: Any, space: str, name: str) -> bool:
-    if found in _overridable():
+    if found in _overridable() or (space == "Torch" and name in MAKERS):
         return True
     # Operators that torch lists under another spelling: `__iadd__`, `__matmul__`.
     return space == "Tensor" and name.startswith("__") and name.endswith("__") and callable(found) and hasattr(torch.ops.aten, name.strip("_").removeprefix("i"))
@@ -72,11 +77,16 @@ def _npu(name: str) -> Function:
 
 @functools.cache
 def draws(api: str) -> bool:
-    """Returns true for functions that draw random numbers or return memory that nobody wrote."""
-    name = api.rpartition(".")[2].strip("_")
-    if name.startswith(("empty", "new_empty")) or name in ("set", "resize", "resize_as", "rrelu_with_noise"):
+    """Returns true for functions that may draw random numbers; many do only with certain arguments."""
+    if any(word in api for word in ("dropout", "attention", "rrelu")):
         return True
     return any(torch.Tag.nondeterministic_seeded in getattr(packet, overload).tags for packet in _packets(api) for overload in packet.overloads())
+
+
+def is_unwritten(api: str) -> bool:
+    """Returns true for functions that return memory which nobody wrote."""
+    name = api.rpartition(".")[2].strip("_")
+    return name.startswith(("empty", "new_empty")) or name in ("set", "resize", "resize_as")
 
 
 @functools.cache

@@ -28,6 +28,11 @@ class Side:
     #: Why it could not be run here in its own types.
     refused: str = ""
 
+    @property
+    def differing(self) -> int:
+        """Number of replays whose bits are not those of the first."""
+        return sum(not _equal(self.replays[0], results) for results in self.replays[1:])
+
 
 @dataclass
 class Outcome:
@@ -55,8 +60,8 @@ def replay(candidate: Part, op: str, baseline: Part | None, device: str, times: 
     """Replays `op` of both sides. Raises NotReplayed."""
     mine = _side("candidate", candidate, op, device, times)
     other = _side("baseline", baseline, op, device, 0) if baseline is not None else None
-    found = [each for each in fault.judge(mine.measured, other.measured if other is not None else None) if each.op == op]
-    theirs = [each for each in fault.judge(other.measured, None) if each.op == op] if other is not None else []
+    found = _of(op, fault.weigh(mine.measured, other.measured if other is not None else None))
+    theirs = _of(op, fault.weigh(other.measured, mine.measured)) if other is not None else []
     same = mine.call.device is not None and mine.call.device.partition(":")[0] == device.partition(":")[0]
     return Outcome(op, (candidate.step, candidate.rank), mine, other, found, theirs, device, same)
 
@@ -71,6 +76,7 @@ def _side(name: str, part: Part, op: str, device: str, times: int) -> Side:
     side = Side(name, call, reference, measured, [])
     for _ in range(times):
         try:
+            _poison(call, device)
             side.replays.append(evaluate.here(call, device))
         except Exception as error:
             side.refused = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -80,3 +86,19 @@ def _side(name: str, part: Part, op: str, device: str, times: int) -> Side:
 
 def _alike(one: str, other: str) -> bool:
     return not one.startswith("Module.") and one.split(".")[:2] == other.split(".")[:2] and one.endswith("backward") == other.endswith("backward")
+
+
+def _of(op: str, weighed: list[Fault]) -> list[Fault]:
+    return sorted((each for each in weighed if each.op == op and each.is_wrong), key=lambda each: -each.bits)
+
+
+def _poison(call: Call, device: str) -> None:
+    """Fills memory of the size of each result with NaN and gives it back, so that a kernel that reads what it did not write shows it."""
+    for result in call.results.values():
+        if result.is_floating_point():
+            for _ in range(2):
+                torch.full(result.shape, torch.nan, dtype=result.dtype, device=device)
+
+
+def _equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(torch.nan_to_num(one[path]), torch.nan_to_num(other[path])) and torch.equal(one[path].isnan(), other[path].isnan()) for path in one)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -43,6 +43,10 @@ class Call:
     multiplies: bool = False
     #: Call stack, innermost frame first.
     stack: list[str] = field(default_factory=list)
+    #: Arguments that autograd tracked, by path; empty where the dump does not tell.
+    tracked: frozenset[str] = frozenset()
+    #: The results of a backward are what the node behind the result passes on, as the older tool records them.
+    of_last_node: bool = False
     #: Device that its results lay on (`npu:0`); None if the dump does not tell.
     device: str | None = None
 
@@ -77,7 +81,8 @@ class Call:
 class Part:
     """The calls of one rank in one step."""
 
-    def __init__(self, core: _core.Part, step: int, rank: int) -> None:
+    def __init__(self, core: _core.Part, step: int, rank: int, of_last_node: bool) -> None:
+        self._of_last_node = of_last_node
         self.step, self.rank, self.level, self.faults = step, rank, core.level, core.faults
         self._core = core
         self.names: list[str] = core.ops
@@ -88,8 +93,8 @@ class Part:
     def __contains__(self, name: str) -> bool:
         return name in self._index
 
-    def call(self, name: str) -> Call:
-        """Rebuilds a call. Raises NotReplayed."""
+    def call(self, name: str, drawn: bool = False) -> Call:
+        """Rebuilds a call; if `drawn`, elements that were not recorded are drawn within the recorded range. Raises NotReplayed."""
         index = self._index.get(name)
         if index is None:
             raise NotReplayed(f"no op {name!r} in step {self.step} rank {self.rank}; {suggestion(name, self.names)}")
@@ -97,19 +102,21 @@ class Part:
         if raised:
             raise NotReplayed("it ended in an exception")
         slots = self._core.slots(index)
-        given, parameters, results = self._values(slots)
+        given, parameters, results = self._values(slots, drawn)
         device = next((slot["device"] for slot in slots if slot["kind"] == "tensor" and slot["side"] == "output"), None)
-        forward = _forward_of(name)
+        forward = forward_of(name)
         if forward is None:
             args, kwargs = _list(given.get("input", {})), _named(given.get("kwarg", {}))
-            return Call(name, args, kwargs, results, None, parameters, multiplies, self._core.stack(index), device)
+            tracked = frozenset(slot["path"].partition(".")[2] for slot in slots if slot["side"] == "input" and slot.get("requires_grad"))
+            stack = self._core.stack(index)
+            return Call(name, args, kwargs, results, None, parameters, multiplies, stack, tracked, self._of_last_node, device)
         if forward not in self._index:
             raise NotReplayed(f"its forward call {forward} was not recorded, which has the inputs")
-        before = self.call(forward)
+        before = self.call(forward, drawn)
         gradients = leaves(_list(given.get("input", {})))
-        return Call(name, before.args, before.kwargs, results, gradients, before.parameters, multiplies, before.stack, device)
+        return replace(before, name=name, results=results, gradients=gradients, multiplies=multiplies, device=device)
 
-    def _values(self, slots: list[Slot]) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    def _values(self, slots: list[Slot], drawn: bool) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Returns arguments as nested dicts by path, parameters and results of an op."""
         seen: dict[tuple[Any, ...], torch.Tensor] = {}
         given: dict[str, Any] = {}
@@ -119,23 +126,25 @@ class Part:
             head, *path = slot["path"].split(".")
             if slot["side"] in ("output", "gradient"):
                 if slot["kind"] == "tensor":
-                    results[".".join(path)] = self._tensor(slot, {})
+                    results[".".join(path)] = self._tensor(slot, {}, drawn)
             elif slot["side"] == "parameter":
-                parameters[".".join(path)] = self._tensor(slot, seen)
+                parameters[".".join(path)] = self._tensor(slot, seen, drawn)
             elif path:
                 node = given.setdefault(head, {})
                 for part in path[:-1]:
                     node = node.setdefault(part, {})
                     if not isinstance(node, dict):
                         raise NotReplayed(f"{slot['path']} lies in a value")
-                node[path[-1]] = self._tensor(slot, seen) if slot["kind"] == "tensor" else plain(slot)
+                node[path[-1]] = self._tensor(slot, seen, drawn) if slot["kind"] == "tensor" else plain(slot)
         return given, parameters, results
 
-    def _tensor(self, slot: Slot, seen: dict[tuple[Any, ...], torch.Tensor]) -> torch.Tensor:
+    def _tensor(self, slot: Slot, seen: dict[tuple[Any, ...], torch.Tensor], drawn: bool) -> torch.Tensor:
         """Reads a tensor; slots that held the same one share it."""
         if slot["key"] is None:
             if 0 in slot["shape"] and (dtype := _dtype(slot["dtype"])) is not None:
                 return torch.empty(slot["shape"], dtype=dtype)
+            if drawn and (made := _drawn(slot)) is not None:
+                return made
             raise NotReplayed(f"the elements of {slot['path']} were not recorded; record this op with task tensor")
         if slot["placement"]:
             raise NotReplayed(f"{slot['path']} is a distributed tensor")
@@ -166,17 +175,36 @@ class Recording:
         self.environment = dict(self._core.environment)
         self.places: list[tuple[int, int]] = self._core.parts
 
-    def parts(self, steps: set[int] | None = None, ranks: set[int] | None = None) -> Iterator[Part]:
-        """Reads the parts of these steps and ranks; all where None is given. Those that cannot be read become faults."""
+    def parts(self, steps: Sequence[range] = (), ranks: Sequence[range] = ()) -> Iterator[Part]:
+        """Reads the parts of these steps and ranks; all where none are given. Those that cannot be read become faults."""
         for index, (step, rank) in enumerate(self.places):
-            if (steps is None or step in steps) and (ranks is None or rank in ranks):
+            if _chosen(step, steps) and _chosen(rank, ranks):
                 try:
-                    part = Part(self._core.read(index), step, rank)
+                    part = Part(self._core.read(index), step, rank, self.format == "msprobe dump")
                 except ValueError as error:
                     self.faults.append(str(error))
                     continue
                 self.faults.extend(part.faults)
                 yield part
+
+
+#: Most elements that are drawn for one tensor: shapes come from a file.
+_MAX_DRAWN = 1 << 26
+
+
+def _drawn(slot: Slot) -> torch.Tensor | None:
+    """Draws a tensor of the recorded type and shape within its recorded range; None where that is not known."""
+    dtype, (low, high) = _dtype(slot["dtype"]), slot["range"]
+    if dtype is None or dtype.is_complex or math.prod(slot["shape"]) > _MAX_DRAWN or low is None or high is None or not math.isfinite(high - low):
+        return None
+    generator = torch.Generator().manual_seed(math.prod(slot["shape"]) % 1000003)
+    unit = torch.rand(slot["shape"], generator=generator, dtype=torch.float64)
+    value = low + (high - low) * unit
+    return (value if dtype.is_floating_point else value.round()).to(dtype)
+
+
+def _chosen(number: int, among: Sequence[range]) -> bool:
+    return not among or any(number in numbers for numbers in among)
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> dict[str, torch.Tensor]:
@@ -262,7 +290,7 @@ def _dtype(name: str) -> torch.dtype | None:
     return found if isinstance(found, torch.dtype) else None
 
 
-def _forward_of(name: str) -> str | None:
+def forward_of(name: str) -> str | None:
     """Returns the forward call of a backward one; None for any other."""
     parts = name.split(".")
     for place in (-1, -2):
@@ -290,8 +318,3 @@ def _nested(node: Any) -> Any:
             raise NotReplayed("most of its arguments were not recorded")
         return [_nested(numbers[place]) if place in numbers else [] for place in range(max(numbers, default=-1) + 1)]
     return _named(node)
-
-
-def elements(tensors: dict[str, torch.Tensor]) -> int:
-    """Returns the number of elements of all tensors."""
-    return sum(math.prod(tensor.shape) for tensor in tensors.values())
