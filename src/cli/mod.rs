@@ -11,6 +11,7 @@ pub mod commands;
 mod compare;
 mod comparison;
 mod config_check;
+mod confirm;
 mod convert;
 mod exit;
 mod gate;
