@@ -23,6 +23,9 @@ _LOWER = (torch.float32, torch.float16, torch.bfloat16)
 #: Methods that only change the type.
 _CASTS = frozenset({"to", "float", "half", "bfloat16", "double", "type", "type_as", "contiguous", "requires_grad_", "cpu", "cuda", "npu", "__deepcopy__"})
 
+#: Functions of which several results are right.
+_NOT_UNIQUE = ("svd", "eig")
+
 #: Arguments that say where a result lies, not what it is.
 _PLACES = frozenset({"pin_memory", "layout", "device", "non_blocking", "out"})
 
@@ -35,6 +38,10 @@ def why_not(call: Call) -> str | None:
         return "no tensor was recorded as its result"
     if functions.views(call.api):
         return "it computes nothing: its result is a view of an argument"
+    if any(word in call.base for word in _NOT_UNIQUE):
+        return "its result is not unique: vectors may have either sign"
+    if functions.draws(call.api) and not call.tensors():
+        return "it draws random numbers"
     if functions.is_unwritten(call.api):
         return "it returns memory that nobody wrote"
     return None

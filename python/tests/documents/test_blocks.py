@@ -75,6 +75,7 @@ def test_a_block_that_is_not_run_says_why() -> None:
             for first in ("workspace=(--workspace", "cargo", "python3", "tested()", "(cd", ".venv/bin/maturin", "target/debug/generate-schemas")
         ),
         *(("docs/on-real-hardware.md", first) for first in ("source", "maturin")),
+        ("docs/replay.md", "probe"),
         ("docs/report.md", "probe"),
         ("docs/runtime.md", "cargo"),
         ("docs/runtime.md", "probe"),
