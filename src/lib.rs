@@ -25,3 +25,4 @@ pub use probe_report as report;
 pub use probe_rollout as rollout;
 pub use probe_shard as shard;
 pub use probe_store as store;
+pub use probe_weights as weights;

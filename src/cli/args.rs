@@ -21,6 +21,7 @@ use super::peers::PeersArgs;
 use super::plan::PlanArgs;
 use super::report::ReportArgs;
 use super::rollout::RolloutArgs;
+use super::weights::WeightsArgs;
 use crate::dump::{LevelFilter, NumberSet};
 use crate::report::Format;
 use crate::report::config::ConfigFormat;
@@ -41,6 +42,7 @@ Examples:
   probe convert kernel_dump -o npu_dump                       convert to another format
   probe config-check gpu.zip npu.zip                          compare set-ups
   probe rollout train_data_step1.jsonl                        compare log-probabilities
+  probe weights hf_folder megatron_folder                     compare weights
   probe gate --baseline gpt2.probe.json --candidate losses.txt -o out"
 )]
 pub(super) struct Cli {
@@ -53,6 +55,7 @@ pub(super) enum Command {
     Capture(CaptureArgs),
     Compare(CompareArgs),
     Peers(PeersArgs),
+    Weights(WeightsArgs),
     Plan(PlanArgs),
     Merge(MergeArgs),
     Calibrate(CalibrateArgs),

@@ -33,6 +33,7 @@ mod report;
 mod rollout;
 mod scratch;
 mod terminal;
+mod weights;
 
 use clap::Parser;
 use std::ffi::OsString;
@@ -73,6 +74,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, stores: &dyn Stores) -
         Command::Inspect(options) => inspect::run(&options, stores),
         Command::Report(options) => report::run(&options),
         Command::Rollout(options) => rollout::run(&options),
+        Command::Weights(options) => weights::run(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::pages(&options),
     };
