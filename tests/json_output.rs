@@ -47,6 +47,7 @@ const LINES: &[(&str, &str, i32)] = &[
     ("inspect GPU --tensor Functional.gelu.1.forward+output.0", "inspection", 0),
     ("rollout TOKENS", "rollout", 1),
     ("rollout TOKENS -q", "rollout", 1),
+    ("weights TENSORS TENSORS", "weights", 0),
     ("report stored", "commands", 0),
     ("report stored/result.parquet -o page.html -q", "commands", 0),
 ];
@@ -72,6 +73,7 @@ const MISTAKES: &[&str] = &[
     "convert nowhere -o other",
     "inspect nowhere",
     "rollout nowhere",
+    "weights TENSORS nowhere",
     "report nowhere",
     "narrow --baseline nowhere --candidate-cmd true",
 ];
@@ -106,6 +108,12 @@ impl Place {
             "RANKS" => testdata("faults/gpt_rank1_linear_L1_statistics/baseline").display().to_string(),
             "PACK" => testdata("packs/base.zip").display().to_string(),
             "NUDGED" => testdata("packs/weight_nudge_1e-3.zip").display().to_string(),
+            "TENSORS" => {
+                testdata("native/version1/step7/rank0/tensors-00000.safetensors").display().to_string()
+            }
+            "OTHERS" => {
+                testdata("native/version3/step7/rank0/tensors-00000.safetensors").display().to_string()
+            }
             "TOKENS" => testdata("rollout/bf16_rows_swapped.jsonl").display().to_string(),
             word => word.replace('+', " "),
         };

@@ -256,7 +256,7 @@ fn wrong_input_is_one_line_with_place_and_repair() {
         ),
         ("text.csv", format!("{csv}0,1,5,low\n"), &["line 2: logprob is \"low\", expected a number"]),
         ("cut.jsonl", cut, &["cut.jsonl: is not complete JSON: EOF", "column 500; record it again"]),
-        ("short.jsonl", short, &["line 1: input_lengths says 2000, but token_ids has 56"]),
+        ("short.jsonl", short, &["line 1: input_lengths says 2000, but token_ids has 57"]),
         ("other.json", "{\"a\": 1}".into(), &["holds no log-probabilities that are known here"]),
         ("bare.npy", "\u{93}NUMPY".into(), &["bare.npy"]),
     ] {

@@ -2,6 +2,7 @@
 
 use crate::index::{Hashed, Index, Place};
 use crate::layout::Layout;
+use crate::lines::Axis;
 use crate::place::{self, Expected, Found};
 use crate::plan::{By, Plan, Sought};
 use crate::values::{Difference, Reader};
@@ -76,9 +77,11 @@ impl<'a> Judge<'a> {
     }
 
     fn one(&mut self, sought: Sought<'_>, found: Found, expected: Option<Expected>) -> Placed {
+        // Without elements, nothing can differ.
+        let is_empty = [Axis::Row, Axis::Column].iter().any(|&axis| sought.lines.form.lines(axis) == 0);
         if let Some(Expected { plan, .. }) = &expected
-            && plan.is_whole()
-            && plan.equal_lines(self.index, sought).iter().all(|&equal| equal)
+            && (is_empty
+                || plan.is_whole() && plan.equal_lines(self.index, sought).iter().all(|&equal| equal))
         {
             return self.placed(plan.clone(), Verdict::Equal, None);
         }
@@ -190,7 +193,7 @@ impl<'a> Judge<'a> {
                 [one, next, ..] if likeness(one) > likeness(next) => *one,
                 _ => continue,
             };
-            let plan = Plan::whole(only, sought.lines.form.lines(crate::lines::Axis::Row));
+            let plan = Plan::whole(only, sought.lines.form.lines(Axis::Row));
             *placed = self.changed(sought, Some(plan));
         }
     }
