@@ -150,7 +150,7 @@ impl<'a> OfPart<'a> {
                 known.said = format!("{}{separator}{}", known.said, outcome.text);
                 continue;
             }
-            let mut found = Candidate::at(op, self.slot(flow, op, outcome), numeric(node));
+            let mut found = Candidate::at(op, worst_slot(flow, op, outcome), numeric(node));
             found.said = outcome.text.to_string();
             candidates.push(found);
         }
@@ -184,16 +184,16 @@ impl<'a> OfPart<'a> {
         );
         format!("{name} was suspected and is cleared by replay: {words}")
     }
+}
 
-    /// Returns the slot of the worst result.
-    fn slot(self, flow: &Flow<'_>, op: usize, outcome: &Outcome) -> Option<usize> {
-        let place = |slot: &usize| {
-            flow.slot((op, *slot)).is_some_and(|slot| {
-                slot.side == SlotSide::Output && slot.path.strip_prefix("output.") == Some(&*outcome.output)
-            })
-        };
-        flow.nodes[op].results().find(place)
-    }
+/// Returns the slot of the worst result of an op.
+fn worst_slot(flow: &Flow<'_>, op: usize, outcome: &Outcome) -> Option<usize> {
+    let is_worst = |slot: &usize| {
+        flow.slot((op, *slot)).is_some_and(|slot| {
+            slot.side == SlotSide::Output && slot.path.strip_prefix("output.") == Some(&*outcome.output)
+        })
+    };
+    flow.nodes[op].results().find(is_worst)
 }
 
 #[cfg(test)]

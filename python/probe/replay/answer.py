@@ -7,7 +7,7 @@ import math
 import torch
 
 from probe.replay import fault, precisions, standards
-from probe.replay.errors import UNIT, Error, errors
+from probe.replay.errors import UNIT, errors
 from probe.replay.one import Outcome, Side
 from probe.replay.whole import Run, described, told_of
 
@@ -59,7 +59,7 @@ def sentence(outcome: Outcome) -> str:
             return f"{coarse[1]:.3g} times as far from float64 as {'the baseline' if outcome.baseline is not None else 'rounding'}, as all calls of this kind are: a precision of the run"
         return "both are as far: rounding" if outcome.baseline is not None else "as far as rounding allows: nothing is wrong with this call"
     if worst is None:
-        return f"{_times(outcome.baseline_faults[0], outcome.candidate)} as far from float64 as the candidate: the baseline's kernel".replace("the candidate is", "the baseline is")
+        return f"the baseline is {_times(outcome.baseline_faults[0], outcome.candidate)} as far from float64 as the candidate: the baseline's kernel"
     if outcome.guilty == "both":
         return f"both are further off than they may be ({_short(worst)}): neither kernel can be trusted here"
     right = _right_replays(outcome)
@@ -72,16 +72,14 @@ def sentence(outcome: Outcome) -> str:
     blame = "the candidate's kernel" if against is not None else "the kernel"
     if against is None:
         return f"{_short(worst)}: {blame}"
-    return f"{_times(worst, against)} as far from float64 as the baseline: {blame}"
+    return f"the candidate is {_times(worst, against)} as far from float64 as the baseline: {blame}"
 
 
 def _times(worst: fault.Fault, other: Side) -> str:
     own = {error.path: error for error in other.measured.errors.get(other.call.name, [])}.get(worst.path)
     unit = UNIT.get(own.dtype, 2.0**-24) / 2 if own is not None else 2.0**-25
     times = worst.error / max(own.l2 if own is not None else 0.0, unit)
-    if not math.isfinite(times):
-        return "the candidate is infinitely"
-    return f"the candidate is {times:.3g} times"
+    return f"{times:.3g} times" if math.isfinite(times) else "infinitely"
 
 
 def _short(worst: fault.Fault) -> str:

@@ -120,7 +120,7 @@ pub fn open(folder: &Path, access: FileAccess) -> Result<Distributed, ReadError>
     let source = Source::open(&path, access)?;
     if source.len() > MAX_PICKLE_BYTES {
         let (found, limit) = (source.len(), MAX_PICKLE_BYTES);
-        return Err(ReadError::Limit { path: path.into(), what: "size of the index", found, limit });
+        return Err(ReadError::Limit { path, what: "size of the index", found, limit });
     }
     let bytes = source.section(0..source.len(), "the index")?;
     let damaged = |message: String| ReadError::format(&*path, message);
