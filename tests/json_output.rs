@@ -27,6 +27,7 @@ const LINES: &[(&str, &str, i32)] = &[
     ("merge run", "report", 1),
     ("merge -q run", "report", 1),
     ("peers RANKS", "peers", 0),
+    ("weights TENSORS SHARDED", "weights", 1),
     ("calibrate GPU NPU -o noise.toml", "commands", 0),
     ("calibrate GPU NPU -o noise.toml -q", "commands", 0),
     ("config-check PACK NUDGED", "config", 1),
@@ -59,6 +60,7 @@ const MISTAKES: &[&str] = &[
     "plan GPU nowhere -o other",
     "merge nowhere",
     "peers nowhere",
+    "weights nowhere TENSORS",
     "calibrate GPU nowhere -o other.toml",
     "config-check PACK nowhere.zip",
     "baseline import nowhere -o other.probe.json",
@@ -73,7 +75,6 @@ const MISTAKES: &[&str] = &[
     "convert nowhere -o other",
     "inspect nowhere",
     "rollout nowhere",
-    "weights TENSORS nowhere",
     "report nowhere",
     "narrow --baseline nowhere --candidate-cmd true",
 ];
@@ -105,15 +106,11 @@ impl Place {
         let word = |word: &str| match word {
             "GPU" => testdata("gpu_dump").display().to_string(),
             "NPU" => testdata("npu_dump").display().to_string(),
+            "TENSORS" => testdata("tensor_files/st_all.safetensors").display().to_string(),
+            "SHARDED" => testdata("tensor_files/sharded").display().to_string(),
             "RANKS" => testdata("faults/gpt_rank1_linear_L1_statistics/baseline").display().to_string(),
             "PACK" => testdata("packs/base.zip").display().to_string(),
             "NUDGED" => testdata("packs/weight_nudge_1e-3.zip").display().to_string(),
-            "TENSORS" => {
-                testdata("native/version1/step7/rank0/tensors-00000.safetensors").display().to_string()
-            }
-            "OTHERS" => {
-                testdata("native/version3/step7/rank0/tensors-00000.safetensors").display().to_string()
-            }
             "TOKENS" => testdata("rollout/bf16_rows_swapped.jsonl").display().to_string(),
             word => word.replace('+', " "),
         };

@@ -20,7 +20,7 @@ use crate::weights::{Checkpoint, Selected, compare, mapping};
 /// Compare the weights of two checkpoints by content, whatever their names, shards and layouts.
 ///
 /// BASELINE and CANDIDATE are checkpoints: .safetensors, .pt, .bin, a folder of them (with an index or without), a torch distributed
-/// checkpoint (.metadata and .distcp), or a checkpoint of Megatron (mp_rank_XX).
+/// checkpoint (.metadata and .distcp), or a checkpoint of Megatron (folders `mp_rank_*`).
 ///
 /// Exit codes: 0 equal up to the mapping, 1 the weights differ, 2 failed or misused, 3 something could not be read.
 #[derive(Debug, Args)]

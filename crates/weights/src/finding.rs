@@ -84,8 +84,8 @@ pub(crate) fn collect(
     let mut findings = swapped(own, placed);
     let in_pairs: BTreeSet<String> = findings.iter().flat_map(|finding| finding.tensors.clone()).collect();
     let mut groups: Vec<(FindingKind, String, Vec<&Name>)> = Vec::new();
-    for (tensor, placed) in (0..).zip(placed) {
-        let name = &own.checkpoint.tensors[tensor as usize].name;
+    for (tensor, placed) in (0_usize..).zip(placed) {
+        let name = &own.checkpoint.tensors[tensor].name;
         let (kind, text) = match &placed.verdict {
             Verdict::Equal | Verdict::Unread => continue,
             Verdict::Moved(_) if in_pairs.contains(&*name.text) => continue,
@@ -101,6 +101,11 @@ pub(crate) fn collect(
         add(&mut groups, kind, text, name);
     }
     let mut notes = Vec::new();
+    let lacking = if placed.iter().any(|placed| placed.verdict == Verdict::Unread) {
+        "nothing in the candidate that could be read has these values"
+    } else {
+        "nothing in the candidate has these values"
+    };
     for (tensor, covered) in (0_u32..).zip(covered(index.of, placed)) {
         if covered {
             continue;
@@ -108,12 +113,7 @@ pub(crate) fn collect(
         let name = index.of.name(tensor);
         match tied(index, tensor) {
             Some(other) => notes.push(format!("{} is not in the candidate; it equals {other}", name.text)),
-            None => add(
-                &mut groups,
-                FindingKind::Missing,
-                "nothing in the candidate has these values".to_owned(),
-                name,
-            ),
+            None => add(&mut groups, FindingKind::Missing, lacking.to_owned(), name),
         }
     }
     findings.extend(groups.into_iter().map(|(kind, text, names)| Finding {
@@ -164,18 +164,17 @@ fn swapped(own: &Hashed<'_>, placed: &[Placed]) -> Vec<Finding> {
             let names = [a, b].map(|at| &own.checkpoint.tensors[at].name);
             let tensors = names.map(|name| name.text.to_string());
             let text = pair(names);
-            match said.iter().position(|other| *other == text) {
-                Some(at) => findings[at].tensors.extend(tensors),
-                None => {
-                    said.push(text.clone());
-                    findings.push(Finding { kind: FindingKind::Swapped, tensors: tensors.into(), text });
-                }
+            if let Some(at) = said.iter().position(|other| *other == text) {
+                findings[at].tensors.extend(tensors);
+            } else {
+                said.push(text.clone());
+                findings.push(Finding { kind: FindingKind::Swapped, tensors: tensors.into(), text });
             }
         }
     }
     for finding in &mut findings {
         if finding.tensors.len() > 2 {
-            finding.text.push_str(&format!(" ({} tensors)", finding.tensors.len()));
+            finding.text = format!("{} ({} tensors)", finding.text, finding.tensors.len());
         }
     }
     findings
@@ -183,7 +182,12 @@ fn swapped(own: &Hashed<'_>, placed: &[Placed]) -> Vec<Finding> {
 
 /// Names what is swapped: `layers.3.experts 4 and 5 swapped`.
 fn pair([a, b]: [&Name; 2]) -> String {
-    let whole = format!("{} and {} swapped", a.text, b.text);
+    // A weight and its bias are said together.
+    let stems = [a, b].map(|name| name.text.rsplit_once('.').unwrap_or((&name.text, "")));
+    let whole = match stems {
+        [(a, kind), (b, other)] if kind == other => format!("{a} and {b} swapped"),
+        _ => format!("{} and {} swapped", a.text, b.text),
+    };
     if a.template != b.template {
         return whole;
     }

@@ -17,6 +17,17 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Returns the place as one word, in the same order. Lines of a tensor are fewer than 2^31 (`MAX_WEIGHT_LINES`).
+    const fn packed(self) -> u64 {
+        (self.tensor as u64) << 32 | (self.axis as u64) << 31 | self.line as u64
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "takes the parts apart")]
+    const fn unpacked(word: u64) -> Self {
+        let axis = if word >> 31 & 1 == 0 { Axis::Row } else { Axis::Column };
+        Self { tensor: (word >> 32) as u32, axis, line: word as u32 & 0x7fff_ffff }
+    }
+
     /// Returns the line `steps` further on in the same tensor.
     pub(crate) fn after(self, steps: i64) -> Option<Self> {
         let line = u32::try_from(i64::from(self.line) + steps).ok()?;
@@ -71,8 +82,8 @@ impl<'a> Hashed<'a> {
     }
 }
 
-/// A line and its hash.
-type Entry = (u64, Place);
+/// The hash of a line, and its place in one word.
+type Entry = (u64, u64);
 
 /// Lines by hash.
 #[derive(Debug)]
@@ -100,7 +111,7 @@ impl<'a> Index<'a> {
             names.entry((&*name.template, &*name.numbers)).or_insert(tensor);
             bare.entry(name.bare()).or_insert(tensor);
             let Some(lines) = lines else { continue };
-            let places = |axis| (0..).map(move |line| Place { tensor, axis, line });
+            let places = |axis| (0..).map(move |line| Place { tensor, axis, line }.packed());
             for axis in Axis::ALL {
                 for (dtype, of) in &lines.exact {
                     let at = exact.iter().position(|(known, _)| known == dtype).unwrap_or_else(|| {
@@ -115,7 +126,9 @@ impl<'a> Index<'a> {
                 }
             }
         }
-        exact.iter_mut().for_each(|(_, entries)| entries.par_sort_unstable());
+        for (_, entries) in &mut exact {
+            entries.par_sort_unstable();
+        }
         signs.par_sort_unstable();
         Self { of: hashed, exact, signs, names, bare }
     }
@@ -176,5 +189,9 @@ impl<'a> Index<'a> {
 
 fn with_hash(entries: &[Entry], hash: u64) -> impl Iterator<Item = Place> {
     let start = entries.partition_point(|(other, _)| *other < hash);
-    entries[start..].iter().take_while(move |(other, _)| *other == hash).take(ALIKE).map(|(_, place)| *place)
+    entries[start..]
+        .iter()
+        .take_while(move |(other, _)| *other == hash)
+        .take(ALIKE)
+        .map(|(_, place)| Place::unpacked(*place))
 }

@@ -1,7 +1,9 @@
 //! Decides on every tensor of the candidate: where it comes from, and whether it is right.
 
+use std::collections::HashMap;
+
 use crate::index::{Hashed, Index, Place};
-use crate::layout::Layout;
+use crate::layout::{Kind, Layout, Order};
 use crate::lines::Axis;
 use crate::place::{self, Expected, Found};
 use crate::plan::{By, Plan, Sought};
@@ -69,7 +71,42 @@ impl<'a> Judge<'a> {
             });
         }
         self.eliminate(&mut placed);
+        self.against_their_kind(&mut placed);
         placed
+    }
+
+    /// Holds tensors of one name, apart from numbers, against one another: one that is made of the same sources in another order or
+    /// arrangement than most is wrong. Where two say different things, the first is taken to be right.
+    fn against_their_kind(&self, placed: &mut [Placed]) {
+        let mut groups: HashMap<&str, Vec<(Kind<'_>, Vec<usize>)>> = HashMap::new();
+        for (at, (tensor, placed)) in self.own.checkpoint.tensors.iter().zip(placed.iter()).enumerate() {
+            let (Some(layout), Verdict::Equal) = (&placed.layout, &placed.verdict) else { continue };
+            let kind = layout.kind(self.index.of);
+            let group = groups.entry(&tensor.name.template).or_default();
+            match group.iter_mut().find(|(other, _)| *other == kind) {
+                Some((_, members)) => members.push(at),
+                None => group.push((kind, vec![at])),
+            }
+        }
+        for group in groups.values().filter(|group| group.len() > 1) {
+            let Some((usual, members)) = group.iter().rev().max_by_key(|(_, members)| members.len()) else {
+                continue;
+            };
+            let sources = |kind: &Kind<'_>| {
+                let mut names: Vec<String> = kind.0.iter().map(|(name, ..)| (*name).to_owned()).collect();
+                names.sort();
+                names
+            };
+            for (kind, odd) in
+                group.iter().filter(|(kind, _)| kind != usual && sources(kind) == sources(usual))
+            {
+                for &at in odd {
+                    let other = members.first().map_or("", |&at| &*self.own.checkpoint.tensors[at].name.text);
+                    let text = format!("{}, unlike {other}: {}", in_words(kind), in_words(usual));
+                    placed[at].verdict = Verdict::Moved(text);
+                }
+            }
+        }
     }
 
     fn placed(&self, plan: Plan, verdict: Verdict, instead: Option<Plan>) -> Placed {
@@ -199,6 +236,19 @@ impl<'a> Judge<'a> {
     }
 }
 
+/// Says of what a layout is made, in short.
+fn in_words((sources, _): &Kind<'_>) -> String {
+    let last = |name: &str| {
+        name.rsplit('.').find(|part| !matches!(*part, "weight" | "bias" | "{}")).unwrap_or(name).to_owned()
+    };
+    let source = |(name, along, order): &(&str, bool, Order)| {
+        let turned = if *along { "" } else { " transposed" };
+        let order = if *order == Order::Kept { String::new() } else { format!(" {order}") };
+        format!("{}{turned}{order}", last(name))
+    };
+    sources.iter().map(source).collect::<Vec<_>>().join(", ")
+}
+
 /// Says how a tensor that was found elsewhere differs from where it should be.
 fn moved(expected: &Plan, found: &Plan, side: &Hashed<'_>) -> String {
     let turned = |plan: &Plan| plan.places.iter().flatten().any(|place| place.axis != plan.axis);
@@ -257,17 +307,15 @@ fn reordered(pairs: &[(Place, Place)], side: &Hashed<'_>) -> String {
             .iter()
             .map(|(_, found)| lines.binary_search(&found.line).ok().and_then(|at| u32::try_from(at).ok()))
             .collect();
-        let order = match ranks {
-            Some(ranks) => crate::layout::Order::of(&ranks),
-            None => {
-                let [from, instead] = [of.first().map(|pair| pair.1.line), lines.first().copied()];
-                let word = of.first().map_or("lines", |pair| pair.1.axis.word(2));
-                let (from, instead) = (from.unwrap_or(0), instead.unwrap_or(0));
-                words.push(format!("{word} from {from} on instead of from {instead} on"));
-                continue;
-            }
+        let Some(ranks) = ranks else {
+            let [from, instead] = [of.first().map(|pair| pair.1.line), lines.first().copied()];
+            let word = of.first().map_or("lines", |pair| pair.1.axis.word(2));
+            let (from, instead) = (from.unwrap_or(0), instead.unwrap_or(0));
+            words.push(format!("{word} from {from} on instead of from {instead} on"));
+            continue;
         };
-        if order != crate::layout::Order::Kept {
+        let order = Order::of(&ranks);
+        if order != Order::Kept {
             let name = &side.name(source).text;
             let word = of.first().map_or("lines", |pair| pair.1.axis.word(2));
             let of_one = sources.len() == 1;

@@ -95,6 +95,9 @@ pub enum Order {
     Mixed,
 }
 
+/// Names of sources without numbers, whether their direction is the layout's, their order; whether they are joined.
+pub(crate) type Kind<'a> = (Vec<(&'a str, bool, Order)>, bool);
+
 impl Order {
     /// Finds the rule of an order: `lines[i]` is the line of the source at place i.
     pub(crate) fn of(lines: &[u32]) -> Self {
@@ -211,6 +214,19 @@ impl Layout {
     /// Returns true if every order and the arrangement follow a rule.
     pub(crate) fn is_regular(&self) -> bool {
         self.arrangement != Arrangement::Mixed && self.sources.iter().all(|source| source.order.is_regular())
+    }
+
+    /// Returns what layouts of tensors of one kind have in common: the kinds of sources in order, their directions and orders.
+    pub(crate) fn kind<'a>(&self, side: &Hashed<'a>) -> Kind<'a> {
+        let mut sources: Vec<(&str, bool, Order)> = Vec::new();
+        for source in &self.sources {
+            let name = u32::try_from(source.tensor).map_or("", |tensor| &*side.name(tensor).template);
+            let entry = (name, source.axis == self.axis, source.order);
+            if !sources.contains(&entry) {
+                sources.push(entry);
+            }
+        }
+        (sources, self.arrangement == Arrangement::Joined)
     }
 
     /// Returns true if the tensor is the whole of one other.

@@ -74,9 +74,11 @@ pub fn compare(
     let index = Index::of(&theirs);
     let older_index: Vec<Index<'_>> = older.iter().map(Index::of).collect();
     let mut faults: Vec<String> = Vec::new();
-    let sides = [(baseline, &theirs), (candidate, &own)].into_iter().chain(snapshots.iter().zip(&older));
-    for (checkpoint, hashed) in sides {
-        faults.extend(checkpoint.faults.iter().chain(&hashed.faults).cloned());
+    let sides = [("baseline", baseline, &theirs), ("candidate", candidate, &own)];
+    let older_sides = snapshots.iter().zip(&older).map(|(snapshot, hashed)| ("snapshot", snapshot, hashed));
+    for (side, checkpoint, hashed) in sides.into_iter().chain(older_sides) {
+        let of_side = checkpoint.faults.iter().chain(&hashed.faults);
+        faults.extend(of_side.map(|fault| format!("{side}: {fault}")));
     }
     let mut judge = judge::Judge::new(&index, &own, &older_index);
     let placed = judge.all();

@@ -295,7 +295,9 @@ impl Words {
         }
         if to.is_none() {
             let top = 8 * dtype.size().min(4) - 1;
-            words.iter_mut().for_each(|word| *word = *word >> top & 1);
+            for word in words.iter_mut() {
+                *word = *word >> top & 1;
+            }
         }
     }
 }

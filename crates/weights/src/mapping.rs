@@ -22,6 +22,8 @@ pub fn mapping(baseline: &Checkpoint, candidate: &Checkpoint, placed: &[Placed])
                 if let (Some((theirs, a)), Some((module, b))) = (one.rsplit_once('.'), own.rsplit_once('.'))
                     && a == b
                 {
+                    // A rank's label is no part of a module's path.
+                    let module = module.rsplit('/').next().unwrap_or(module);
                     match modules.iter_mut().find(|(other, _)| *other == module) {
                         Some((_, known)) if *known != Some(theirs) => *known = None,
                         Some(_) => {}

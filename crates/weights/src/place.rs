@@ -71,25 +71,38 @@ pub(crate) fn expected(index: &Index<'_>, own: &Hashed<'_>, found: &[Found]) -> 
     let pairs = (0..).zip(&known).filter_map(|(tensor, known)| Some((own.name(tensor), known.as_ref()?)));
     let neighbours = Neighbours::new(pairs);
     let kept = numbers_are_kept(index, own, found);
+    let alike = names_mean_the_same(index, own);
     let expected = |tensor: u32| {
         let sought = sought(own, tensor)?;
-        if let Some(plan) = called(index, sought) {
+        let called = called(index, sought);
+        if let Some(plan) = called.clone().filter(|_| alike) {
             return Some(Expected { plan, sure: true });
         }
-        if let Some(plan) = of_bias(index, own, found, sought) {
-            return Some(Expected { plan, sure: false });
+        let found = found[tensor as usize].plan.as_ref();
+        if let Some(plan) = found.and_then(|found| neighbours.in_turn(sought, found)) {
+            return Some(Expected { plan, sure: true });
         }
         match neighbours.predict(index, sought) {
             Some((plan, true)) => Some(Expected { plan, sure: true }),
             unsure => {
-                let found = found[tensor as usize].plan.as_ref().filter(|_| kept);
-                let plan = found.and_then(|plan| numbered(index, sought, plan));
+                let plan = found.filter(|_| kept).and_then(|plan| numbered(index, sought, plan));
                 plan.map(|plan| Expected { plan, sure: true })
                     .or_else(|| unsure.map(|(plan, sure)| Expected { plan, sure }))
+                    .or_else(|| called.map(|plan| Expected { plan, sure: false }))
             }
         }
     };
-    (0..u32::try_from(found.len()).unwrap_or(u32::MAX)).into_par_iter().map(expected).collect()
+    let count = u32::try_from(found.len()).unwrap_or(u32::MAX);
+    let mut all: Vec<Option<Expected>> = (0..count).into_par_iter().map(expected).collect();
+    for tensor in 0..count {
+        if all[tensor as usize].as_ref().is_none_or(|expected| !expected.sure)
+            && let Some(sought) = sought(own, tensor)
+            && let Some(plan) = of_bias(index, own, found, &all, sought)
+        {
+            all[tensor as usize] = Some(Expected { plan, sure: false });
+        }
+    }
+    all
 }
 
 /// Returns the plan of a tensor that has a name of the other side, and the same shape.
@@ -100,11 +113,17 @@ fn called(index: &Index<'_>, sought: Sought<'_>) -> Option<Plan> {
 }
 
 /// Returns the plan of a bias that is made of other biases as its weight is made of their weights.
-fn of_bias(index: &Index<'_>, own: &Hashed<'_>, found: &[Found], sought: Sought<'_>) -> Option<Plan> {
-    let weight = |name: &str| name.strip_suffix("bias").map(|stem| format!("{stem}weight"));
-    let wanted = weight(&sought.name.text)?;
+fn of_bias(
+    index: &Index<'_>,
+    own: &Hashed<'_>,
+    found: &[Found],
+    expected: &[Option<Expected>],
+    sought: Sought<'_>,
+) -> Option<Plan> {
+    let wanted = format!("{}weight", sought.name.text.strip_suffix("bias")?);
     let at = own.checkpoint.tensors.iter().position(|tensor| *tensor.name.text == *wanted)?;
-    let plan = found[at].plan.as_ref().filter(|plan| plan.axis == Axis::Row && plan.is_whole())?;
+    let plan = expected[at].as_ref().map(|expected| &expected.plan).or(found[at].plan.as_ref());
+    let plan = plan.filter(|plan| plan.axis == Axis::Row && plan.is_whole())?;
     let count = sought.lines.form.lines(Axis::Column);
     if plan.places.len() != count || sought.lines.form.lines(Axis::Row) != 1 {
         return None;
@@ -118,6 +137,14 @@ fn of_bias(index: &Index<'_>, own: &Hashed<'_>, found: &[Found], sought: Sought<
     };
     let places: Option<Vec<_>> = plan.places.iter().flatten().map(|at| place(at).map(Some)).collect();
     Some(Plan { axis: Axis::Column, places: places? })
+}
+
+/// Returns true if tensors of one name have one shape. If not, the same names stand for other layouts, such as transposes.
+fn names_mean_the_same(index: &Index<'_>, own: &Hashed<'_>) -> bool {
+    own.checkpoint.tensors.iter().all(|tensor| {
+        let other = index.called(&tensor.name).map(|other| &index.of.checkpoint.tensors[other as usize]);
+        other.is_none_or(|other| other.shape == tensor.shape)
+    })
 }
 
 /// Share of tensors from which the numbers in names count as the same on both sides.

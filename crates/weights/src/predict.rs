@@ -18,11 +18,14 @@ pub(crate) struct Known {
     runs: Vec<Run>,
 }
 
+/// Template, position of the number left out, the other numbers.
+type Group<'a> = (&'a str, usize, Vec<u32>);
+
 /// Plans of tensors that were found whole, by name.
 #[derive(Debug)]
 pub(crate) struct Neighbours<'a> {
-    /// Template, position of the number left out, the other numbers: that number and the plan.
-    groups: HashMap<(&'a str, usize, Vec<u32>), Vec<(u32, &'a Known)>>,
+    /// The number left out, and the plan.
+    groups: HashMap<Group<'a>, Vec<(u32, &'a Known)>>,
 }
 
 impl Known {
@@ -44,7 +47,9 @@ impl<'a> Neighbours<'a> {
                 groups.entry(key).or_default().push((number, known));
             }
         }
-        groups.values_mut().for_each(|group| group.sort_by_key(|(number, _)| *number));
+        for group in groups.values_mut() {
+            group.sort_by_key(|(number, _)| *number);
+        }
         Self { groups }
     }
 
@@ -79,7 +84,29 @@ impl<'a> Neighbours<'a> {
                 vote(shifted(index, sought, only, *from, number), 1);
             }
         }
-        votes.into_iter().max_by_key(|(_, count)| *count).map(|(plan, count)| (plan, count > 2))
+        let all: usize = votes.iter().map(|(_, count)| count).sum();
+        // A pair has two votes. More than one neighbour alone, and more than all others together, is sure.
+        let best = votes.into_iter().max_by_key(|(_, count)| *count);
+        best.map(|(plan, count)| (plan, count >= 2 && 2 * count > all))
+    }
+
+    /// Returns the plan that a tensor should have among those that share the same tensors of the other side: shards, which go up with the
+    /// number of the rank (or expert, or layer). `None` if they do, or share nothing.
+    pub(crate) fn in_turn(&self, sought: Sought<'_>, found: &Plan) -> Option<Plan> {
+        let name = sought.name;
+        let start = |plan: &Plan| plan.places.first().copied().flatten();
+        name.numbers.iter().enumerate().find_map(|(position, &number)| {
+            let group = self.groups.get(&(&*name.template, position, without(&name.numbers, position)))?;
+            let mut plans: Vec<&Plan> = group.iter().map(|(_, known)| &known.plan).collect();
+            let at = group.iter().position(|(other, _)| *other == number)?;
+            let shares = |plan: &&Plan| plan.axis == found.axis && plan.shares(found);
+            let distinct = plans.windows(2).all(|pair| start(pair[0]) != start(pair[1]));
+            if plans.len() < 2 || !distinct || !plans.iter().all(shares) {
+                return None;
+            }
+            plans.sort_by_key(|plan| start(plan));
+            (plans[at] != found).then(|| plans[at].clone())
+        })
     }
 }
 

@@ -103,7 +103,8 @@ impl Checkpoint {
         } else {
             checkpoint.add(path, "", access)?;
         }
-        checkpoint.tensors.retain(|tensor| selected.holds(&tensor.name.text));
+        // A tensor without elements has nothing to be compared.
+        checkpoint.tensors.retain(|tensor| tensor.bytes() > 0 && selected.holds(&tensor.name.text));
         if checkpoint.tensors.is_empty() {
             let message = "holds no weights that are selected; `probe inspect` lists what it holds";
             return Err(ReadError::usage(path, message));
@@ -136,7 +137,8 @@ impl Checkpoint {
     fn add(&mut self, path: &Path, label: &str, access: FileAccess) -> Result<(), ReadError> {
         let dump = probe_read::open(path, access)?;
         let [part] = dump.parts.as_slice() else {
-            let message = format!("is a {}, not a checkpoint; use `probe compare` for dumps", dump.format);
+            let message =
+                format!("is no checkpoint but a dump ({}); use `probe compare` for dumps", dump.format);
             return Err(ReadError::usage(path, message));
         };
         if label.is_empty() {
@@ -150,7 +152,7 @@ impl Checkpoint {
             let [slot] = op.slots.as_slice() else { continue };
             if &*slot.path != "value" {
                 let message =
-                    format!("is a {}, not a checkpoint; use `probe compare` for dumps", dump.format);
+                    format!("is no checkpoint but a dump ({}); use `probe compare` for dumps", dump.format);
                 return Err(ReadError::usage(path, message));
             }
             values.push((op.name.as_str(), &slot.value));

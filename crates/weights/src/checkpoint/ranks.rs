@@ -52,13 +52,13 @@ fn newest(folder: &Path) -> Result<Option<PathBuf>, ReadError> {
     let text = text.map_err(|error| ReadError::io(&*latest, error))?;
     let name = match text.trim() {
         "release" => "release".to_owned(),
-        number => match number.parse::<u64>() {
-            Ok(number) => format!("iter_{number:07}"),
-            Err(_) => {
+        number => {
+            let Ok(number) = number.parse::<u64>() else {
                 let message = "names no iteration; give the path of an iter_ folder instead";
                 return Err(ReadError::format(&*latest, message));
-            }
-        },
+            };
+            format!("iter_{number:07}")
+        }
     };
     Ok(Some(folder.join(name)))
 }
