@@ -102,7 +102,7 @@ fn every_one_sided_format_joins_with_every_other() {
         format!("{}\n", json!({"sample": sample, "position": t, "token_id": token, "logprob": value}))
     });
     let values = |sample: usize| (PROMPT..TOKENS[sample].len()).map(move |t| logprob(sample, t));
-    let chat: String = (0..3)
+    let chat: Vec<String> = (0..3)
         .map(|sample| {
             let content: Vec<Value> = values(sample).map(|value| json!({"token": "x", "logprob": value})).collect();
             let body = json!({"prompt_token_ids": &TOKENS[sample][..PROMPT],
@@ -110,7 +110,7 @@ fn every_one_sided_format_joins_with_every_other() {
             format!("{}\n", json!({"custom_id": sample.to_string(), "response": {"status_code": 200, "body": body}}))
         })
         .collect();
-    let native: String = (0..3)
+    let native: Vec<String> = (0..3)
         .map(|sample| {
             let triples: Vec<Value> = values(sample)
                 .zip(&TOKENS[sample][PROMPT..])
@@ -132,8 +132,8 @@ fn every_one_sided_format_joins_with_every_other() {
     let files = [
         place.write("a.csv", &format!("sample,position,token_id,logprob\n{csv}")),
         place.write("b.jsonl", &plain),
-        place.write("c.jsonl", &chat),
-        place.write("d.jsonl", &native),
+        place.write("c.jsonl", &chat.concat()),
+        place.write("d.jsonl", &native.concat()),
         place.write("rank_0.json", &json!({"logprob_entries": miles}).to_string()),
     ];
     for rollout in &files {
