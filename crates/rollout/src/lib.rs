@@ -2,7 +2,7 @@
 //! same numbers and do not agree. This crate says how far apart they are, and why.
 //!
 //! [`read`] makes tables of files of several frameworks, [`align`] finds which token is which, [`measure`] computes what the field
-//! watches, [`cause`] names what makes the two differ, [`outcome`] is the answer. [`write`] writes tables of tokens; other reports are
+//! watches, [`cause`] names what makes the two differ, [`outcome`] is the answer. [`mod@write`] writes tables of tokens; other reports are
 //! made elsewhere.
 
 pub mod align;

@@ -1,9 +1,9 @@
 //! Weights of two checkpoints: which tensor of one is which of the other, however it is named, split, joined, transposed, permuted or cast;
 //! and what is wrong.
 //!
-//! Everything is found by content ([`lines`]): rows and columns of both sides are hashed, in the type in which they can be equal, and sought
+//! Everything is found by content (`lines`): rows and columns of both sides are hashed, in the type in which they can be equal, and sought
 //! on the other side. Names decide only between equal candidates, and for what is not equal. What a tensor *should* be is learned from its
-//! neighbours: the same tensor of other layers, experts and ranks ([`predict`]). Each side is read once; only lines that differ are read again.
+//! neighbours: the same tensor of other layers, experts and ranks (`predict`). Each side is read once; only lines that differ are read again.
 //!
 //! This crate knows nothing of models: no list of names of layers, no configuration.
 
