@@ -117,3 +117,6 @@ pub const MAX_POLICY_BYTES: u64 = 16 << 20;
 
 /// Largest sketch file of a baseline, packed and unpacked, in bytes. One step of a large model has 300,000 slots of 1 KiB.
 pub const MAX_SKETCHES_BYTES: u64 = 4 << 30;
+
+/// Most rows and columns of one weight, whose hashes are kept. The largest embeddings have a million.
+pub const MAX_WEIGHT_LINES: usize = 1 << 26;
