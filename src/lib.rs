@@ -24,3 +24,4 @@ pub use probe_read as read;
 pub use probe_report as report;
 pub use probe_shard as shard;
 pub use probe_store as store;
+pub use probe_weights as weights;

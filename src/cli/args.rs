@@ -20,6 +20,7 @@ use super::narrow::NarrowArgs;
 use super::peers::PeersArgs;
 use super::plan::PlanArgs;
 use super::report::ReportArgs;
+use super::weights::WeightsArgs;
 use crate::dump::{LevelFilter, NumberSet};
 use crate::report::Format;
 use crate::report::config::ConfigFormat;
@@ -38,6 +39,7 @@ Examples:
   probe inspect gpu_dump --op '*gelu*'                        look into one
   probe convert kernel_dump -o npu_dump                       convert to another format
   probe config-check gpu.zip npu.zip                          compare set-ups
+  probe weights hf_folder megatron_folder                     compare weights
   probe gate --baseline gpt2.probe.json --candidate losses.txt -o out"
 )]
 pub(super) struct Cli {
@@ -50,6 +52,7 @@ pub(super) enum Command {
     Capture(CaptureArgs),
     Compare(CompareArgs),
     Peers(PeersArgs),
+    Weights(WeightsArgs),
     Plan(PlanArgs),
     Merge(MergeArgs),
     Calibrate(CalibrateArgs),

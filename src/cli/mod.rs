@@ -31,6 +31,7 @@ mod progress;
 mod report;
 mod scratch;
 mod terminal;
+mod weights;
 
 use clap::Parser;
 use std::ffi::OsString;
@@ -70,6 +71,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, stores: &dyn Stores) -
         Command::Narrow(options) => narrow::run(&options),
         Command::Inspect(options) => inspect::run(&options, stores),
         Command::Report(options) => report::run(&options),
+        Command::Weights(options) => weights::run(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::pages(&options),
     };

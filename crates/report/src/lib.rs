@@ -29,6 +29,7 @@ mod set;
 mod stored;
 pub mod text;
 pub mod visible;
+pub mod weights;
 pub mod xlsx;
 
 #[cfg(test)]
