@@ -176,6 +176,21 @@ def test_ranks_of_megatron_are_equal(tensor: int, stages: int, baseline: Path, t
     assert (code, err) == (0, ""), said
 
 
+def test_the_other_way_round_padding_is_a_note(baseline: Path, tmp_path: Path) -> None:
+    code, said, err = probe(ranks(llama(), tmp_path / "ranks", 2, 2), baseline)
+    assert (code, err) == (0, ""), said
+    assert "mp_rank_01_000/embedding.word_embeddings.weight: the rows from 56 on are padding" in said
+
+
+def test_rows_that_are_missing_are_an_error(baseline: Path, tmp_path: Path) -> None:
+    weights = llama()
+    weights["lm_head.weight"] = weights["lm_head.weight"][:100]
+    torch.save({f"m.{name}": value for name, value in weights.items()}, tmp_path / "candidate.pt")
+    code, said, _ = probe(baseline, tmp_path / "candidate.pt")
+    assert code == 1
+    assert "lm_head.weight: rows from 100 on: nothing in the candidate" in said
+
+
 def test_a_distributed_checkpoint_is_equal(baseline: Path, tmp_path: Path) -> None:
     code, said, err = probe(baseline, distributed(llama(), tmp_path / "dcp"))
     assert (code, err) == (0, ""), said
@@ -273,6 +288,16 @@ MISTAKES = {
     "concatenated": (concatenated, "layers.1.self_attention.linear_qkv", "instead of 4 groups of 16+8+8 rows"),
     "experts": (exchanged("layers.2.mlp.experts.local_experts.4.", "layers.2.mlp.experts.local_experts.5."), "local_experts 4 and 5 swapped", ""),
     "layers": (exchanged("layers.2.", "layers.3."), "layers 2 and 3 swapped", ""),
+    "stacked_experts": (
+        then(engine, edit("model.layers.3.mlp.experts.w2_weight", lambda v: v[[0, 1, 3, 2, 4, 5]])),
+        "layers.3.mlp.experts.w2_weight",
+        "experts.3.down_proj.weight comes before model.layers.3.mlp.experts.2.down_proj.weight",
+    ),
+    "two_of_three_layers": (
+        lambda w: {n.replace("model.layers.", "blocks."): v for n, v in exchanged("layers.0.", "layers.1.", dict)(w).items() if "layers.3" not in n},
+        "blocks 0 and 1 swapped",
+        "",
+    ),
     "k_and_v": (exchanged("1.self_attn.k_proj", "1.self_attn.v_proj", dict), "k_proj", "v_proj"),
     "lost": (lost, "layers.2.self_attn.o_proj", "nothing in the candidate"),
 }
@@ -282,7 +307,8 @@ MISTAKES = {
 def test_a_mistake_is_named(name: str, baseline: Path, tmp_path: Path) -> None:
     make, where, words = MISTAKES[name]
     torch.save(make(llama()), tmp_path / "candidate.pt")
-    code, said, _ = probe(baseline, tmp_path / "candidate.pt", "--format", "json")
+    left_out = ["--skip", "model.layers.3.*"] if name == "two_of_three_layers" else []
+    code, said, _ = probe(baseline, tmp_path / "candidate.pt", "--format", "json", *left_out)
     findings = json.loads(said)["findings"]
     texts = [finding["text"] for finding in findings]
     assert code == 1

@@ -20,7 +20,7 @@ use crate::weights::{Checkpoint, Selected, compare, mapping};
 /// Compare the weights of two checkpoints by content, whatever their names, shards and layouts.
 ///
 /// BASELINE and CANDIDATE are checkpoints: .safetensors, .pt, .bin, a folder of them (with an index or without), a torch distributed
-/// checkpoint (.metadata and .distcp), or a checkpoint of Megatron (folders `mp_rank_*`).
+/// checkpoint (.metadata and .distcp), or a checkpoint of Megatron (`mp_rank_XX`).
 ///
 /// Exit codes: 0 equal up to the mapping, 1 the weights differ, 2 failed or misused, 3 something could not be read.
 #[derive(Debug, Args)]
@@ -90,7 +90,7 @@ pub(super) fn run(args: &WeightsArgs) -> anyhow::Result<Exit> {
     };
     let (baseline, candidate) = (open(&args.baseline)?, open(&args.candidate)?);
     let snapshots = args.snapshot.iter().map(|path| open(path)).collect::<anyhow::Result<Vec<_>>>()?;
-    let found = pool(args.threads)?.install(|| compare(&baseline, &candidate, &snapshots, &|_| {}));
+    let found = pool(args.threads)?.install(|| compare(&baseline, &candidate, &snapshots));
     if let Some(mut draft) = draft {
         let names = mapping(&baseline, &candidate, &found.placed);
         draft.file().write_all(names.as_bytes()).map_err(|error| draft.refused(error))?;

@@ -109,7 +109,7 @@ fn word(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Equal => "equal",
         Verdict::Moved(_) => "moved",
-        Verdict::Stale(..) => "stale",
+        Verdict::Stale(_) => "stale",
         Verdict::Changed(_) => "changed",
         Verdict::Extra => "extra",
         Verdict::Unread => "unread",
@@ -240,7 +240,7 @@ fn table(out: &mut String, baseline: &Checkpoint, candidate: &Checkpoint, found:
         }
         let template = visible(&tensor.name.template).into_owned();
         let row =
-            Row { candidate: template, baseline: visible(&names.join(" + ")).into_owned(), layout: words };
+            Row { candidate: template, baseline: visible(&together(&names)).into_owned(), layout: words };
         match rows.iter_mut().find(|(other, _)| *other == row) {
             Some((_, count)) => *count += 1,
             None => rows.push((row, 1)),
@@ -255,5 +255,36 @@ fn table(out: &mut String, baseline: &Checkpoint, candidate: &Checkpoint, found:
     for (row, count) in &rows {
         let line = format!("{count:>7}  {:own$}  {:theirs$}  {}", row.candidate, row.baseline, row.layout);
         _ = writeln!(out, "{}", line.trim_end());
+    }
+}
+
+/// Joins names that differ in one part: `layers.{}.{q_proj, k_proj, v_proj}.weight`.
+fn together(names: &[&str]) -> String {
+    let parts: Vec<Vec<&str>> = names.iter().map(|name| name.split('.').collect()).collect();
+    let (Some(first), true) = (parts.first(), parts.len() > 1) else { return names.concat() };
+    let differs = |at: usize| parts.iter().any(|other| other.get(at) != first.get(at));
+    let mut differing = (0..first.len()).filter(|&at| differs(at));
+    match (differing.next(), differing.next()) {
+        (Some(at), None) if parts.iter().all(|other| other.len() == first.len()) => {
+            let each: Vec<&str> = parts.iter().filter_map(|parts| parts.get(at).copied()).collect();
+            let each = format!("{{{}}}", each.join(", "));
+            let mut joined = first.clone();
+            joined[at] = &each;
+            joined.join(".")
+        }
+        _ => names.join(" + "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_in_one_part_are_joined() {
+        assert_eq!(together(&["l.{}.q.weight", "l.{}.k.weight"]), "l.{}.{q, k}.weight");
+        assert_eq!(together(&["a.q", "b.k"]), "a.q + b.k");
+        assert_eq!(together(&["a.q", "a.q.r"]), "a.q + a.q.r");
+        assert_eq!(together(&["a"]), "a");
     }
 }

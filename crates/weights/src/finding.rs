@@ -1,6 +1,7 @@
 //! What is wrong, said once for all tensors of one fault, and what the baseline has that the candidate lacks.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use crate::checkpoint::{Checkpoint, Name};
 use crate::index::{Hashed, Index};
@@ -51,8 +52,19 @@ impl FindingKind {
     }
 }
 
-/// Returns which tensors of the baseline are all used by the candidate, in the right place or not.
-pub(crate) fn covered(side: &Hashed<'_>, placed: &[Placed]) -> Vec<bool> {
+/// What the candidate uses of a tensor of the baseline, in the right place or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Used {
+    /// All of it.
+    All,
+    /// The rows before this one.
+    Until(usize),
+    /// Nothing, or parts.
+    Less,
+}
+
+/// Returns what the candidate uses of every tensor of the baseline.
+pub(crate) fn used(side: &Hashed<'_>, placed: &[Placed]) -> Vec<Used> {
     let mut used: Vec<[Vec<bool>; 2]> = vec![[Vec::new(), Vec::new()]; side.lines.len()];
     for plan in placed.iter().flat_map(|placed| placed.plan.iter().chain(&placed.instead)) {
         for place in plan.places.iter().flatten() {
@@ -63,15 +75,28 @@ pub(crate) fn covered(side: &Hashed<'_>, placed: &[Placed]) -> Vec<bool> {
             lines[place.line as usize] = true;
         }
     }
-    let all = |(lines, used): (&Option<crate::lines::Lines>, [Vec<bool>; 2])| {
+    let extent = |(lines, used): (&Option<crate::lines::Lines>, [Vec<bool>; 2])| {
         // What could not be read is a fault already.
-        let Some(lines) = lines else { return true };
-        Axis::ALL.iter().any(|&axis| {
-            let used = &used[axis as usize];
-            used.len() == lines.form.lines(axis) && used.iter().all(|&used| used)
-        })
+        let Some(lines) = lines else { return Used::All };
+        let without_gaps = |axis: Axis| used[axis as usize].iter().all(|&used| used);
+        let whole = |axis: Axis| used[axis as usize].len() == lines.form.lines(axis) && without_gaps(axis);
+        let rows = used[Axis::Row as usize].len();
+        match rows {
+            _ if Axis::ALL.into_iter().any(whole) => Used::All,
+            rows if rows > 0 && without_gaps(Axis::Row) => Used::Until(rows),
+            _ => Used::Less,
+        }
     };
-    side.lines.iter().zip(used).map(all).collect()
+    side.lines.iter().zip(used).map(extent).collect()
+}
+
+/// Returns true if the rows from `start` on are all the same, as those that pad a vocabulary.
+fn is_padding(side: &Hashed<'_>, tensor: u32, start: usize) -> bool {
+    let rows = side
+        .lines_of(tensor)
+        .and_then(|lines| lines.exact.first())
+        .and_then(|(_, [rows, _])| rows.get(start..));
+    rows.is_some_and(|rows| rows.windows(2).all(|pair| pair[0] == pair[1]))
 }
 
 /// Collects findings and notes.
@@ -84,13 +109,13 @@ pub(crate) fn collect(
     let mut findings = swapped(own, placed);
     let in_pairs: BTreeSet<String> = findings.iter().flat_map(|finding| finding.tensors.clone()).collect();
     let mut groups: Vec<(FindingKind, String, Vec<&Name>)> = Vec::new();
-    for (tensor, placed) in (0_usize..).zip(placed) {
-        let name = &own.checkpoint.tensors[tensor].name;
+    for (tensor, placed) in own.checkpoint.tensors.iter().zip(placed) {
+        let name = &tensor.name;
         let (kind, text) = match &placed.verdict {
             Verdict::Equal | Verdict::Unread => continue,
             Verdict::Moved(_) if in_pairs.contains(&*name.text) => continue,
             Verdict::Moved(text) => (FindingKind::Moved, text.clone()),
-            Verdict::Stale(at, _) => {
+            Verdict::Stale(at) => {
                 let snapshot = snapshots.get(*at).map(|snapshot| snapshot.path.display().to_string());
                 let text = format!("equal to the snapshot {}: not updated", snapshot.unwrap_or_default());
                 (FindingKind::Stale, text)
@@ -106,14 +131,23 @@ pub(crate) fn collect(
     } else {
         "nothing in the candidate has these values"
     };
-    for (tensor, covered) in (0_u32..).zip(covered(index.of, placed)) {
-        if covered {
-            continue;
-        }
+    for (tensor, used) in (0_u32..).zip(used(index.of, placed)) {
         let name = index.of.name(tensor);
+        let text = match used {
+            Used::All => continue,
+            Used::Until(row) if is_padding(index.of, tensor, row) => {
+                notes.push(format!(
+                    "{}: the rows from {row} on are padding that the candidate lacks",
+                    name.text
+                ));
+                continue;
+            }
+            Used::Until(row) => format!("rows from {row} on: {lacking}"),
+            Used::Less => lacking.to_owned(),
+        };
         match tied(index, tensor) {
             Some(other) => notes.push(format!("{} is not in the candidate; it equals {other}", name.text)),
-            None => add(&mut groups, FindingKind::Missing, lacking.to_owned(), name),
+            None => add(&mut groups, FindingKind::Missing, text, name),
         }
     }
     findings.extend(groups.into_iter().map(|(kind, text, names)| Finding {
@@ -174,7 +208,8 @@ fn swapped(own: &Hashed<'_>, placed: &[Placed]) -> Vec<Finding> {
     }
     for finding in &mut findings {
         if finding.tensors.len() > 2 {
-            finding.text = format!("{} ({} tensors)", finding.text, finding.tensors.len());
+            // Writing to a string cannot fail.
+            _ = write!(finding.text, " ({} tensors)", finding.tensors.len());
         }
     }
     findings

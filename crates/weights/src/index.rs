@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use probe_dump::DType;
 use rayon::prelude::*;
 
-use crate::checkpoint::{Checkpoint, Name};
+use crate::checkpoint::{Checkpoint, Name, Tensor};
 use crate::lines::{Axis, Lines, common};
 
 /// A line of a checkpoint. Ordered by tensor, direction and number.
@@ -47,16 +47,11 @@ pub(crate) struct Hashed<'a> {
 
 impl<'a> Hashed<'a> {
     /// Reads all of a checkpoint, for a comparison with tensors of the types `others`.
-    pub(crate) fn of(checkpoint: &'a Checkpoint, others: &[DType], progress: &(dyn Fn(u64) + Sync)) -> Self {
-        let read: Vec<_> = checkpoint
-            .tensors
-            .par_iter()
-            .map(|tensor| {
-                let lines = Lines::of(tensor, others);
-                progress(tensor.bytes());
-                lines.map_err(|error| format!("{}: {error}", tensor.name.text))
-            })
-            .collect();
+    pub(crate) fn of(checkpoint: &'a Checkpoint, others: &[DType]) -> Self {
+        let hashed = |tensor: &Tensor| {
+            Lines::of(tensor, others).map_err(|error| format!("{}: {error}", tensor.name.text))
+        };
+        let read: Vec<_> = checkpoint.tensors.par_iter().map(hashed).collect();
         let faults = read.iter().filter_map(|read| read.as_ref().err().cloned()).collect();
         Self { checkpoint, lines: read.into_iter().map(Result::ok).collect(), faults }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::finding::Used;
 use crate::index::{Hashed, Index, Place};
 use crate::layout::{Kind, Layout, Order};
 use crate::lines::Axis;
@@ -29,8 +30,8 @@ pub enum Verdict {
     Equal,
     /// Equal values in the wrong place or order; in words.
     Moved(String),
-    /// Equal to an older state, instead of the baseline: the position of the snapshot, and the tensor's name there.
-    Stale(usize, Box<str>),
+    /// Equal to an older state, instead of the baseline: the position of the snapshot.
+    Stale(usize),
     /// Other values.
     Changed(Difference),
     /// Nothing like it is on the other side.
@@ -114,11 +115,9 @@ impl<'a> Judge<'a> {
     }
 
     fn one(&mut self, sought: Sought<'_>, found: Found, expected: Option<Expected>) -> Placed {
-        // Without elements, nothing can differ.
-        let is_empty = [Axis::Row, Axis::Column].iter().any(|&axis| sought.lines.form.lines(axis) == 0);
         if let Some(Expected { plan, .. }) = &expected
-            && (is_empty
-                || plan.is_whole() && plan.equal_lines(self.index, sought).iter().all(|&equal| equal))
+            && plan.is_whole()
+            && plan.equal_lines(self.index, sought).iter().all(|&equal| equal)
         {
             return self.placed(plan.clone(), Verdict::Equal, None);
         }
@@ -164,8 +163,11 @@ impl<'a> Judge<'a> {
             }
             _ => {
                 let layout = Layout::of(&plan, self.index.of);
-                let verdict =
-                    if layout.is_regular() { Verdict::Equal } else { Verdict::Moved(layout.text()) };
+                let verdict = match layout.out_of_order(self.index.of) {
+                    Some((first, second)) => Verdict::Moved(format!("{first} comes before {second}")),
+                    None if layout.is_regular() => Verdict::Equal,
+                    None => Verdict::Moved(layout.text()),
+                };
                 self.placed(plan, verdict, None)
             }
         }
@@ -173,11 +175,9 @@ impl<'a> Judge<'a> {
 
     /// Seeks a tensor in the snapshots.
     fn stale(&self, sought: Sought<'_>) -> Option<Verdict> {
-        self.older.iter().enumerate().find_map(|(at, older)| {
-            let plan = Plan::find(older, sought, By::Value).filter(Plan::is_whole)?;
-            let first = plan.places.first().copied().flatten()?;
-            Some(Verdict::Stale(at, older.of.name(first.tensor).text.clone()))
-        })
+        let holds =
+            |older: &Index<'_>| Plan::find(older, sought, By::Value).is_some_and(|plan| plan.is_whole());
+        self.older.iter().position(holds).map(Verdict::Stale)
     }
 
     /// Returns true if only lines at the end are not found, behind the last line of what the others are.
@@ -210,9 +210,9 @@ impl<'a> Judge<'a> {
 
     /// Pairs what is left on both sides: of the same shape and numbers, and the only one.
     fn eliminate(&mut self, placed: &mut [Placed]) {
-        let covered = crate::finding::covered(self.index.of, placed);
+        let used = crate::finding::used(self.index.of, placed);
         let free: Vec<u32> =
-            (0_u32..).zip(&covered).filter(|(_, covered)| !**covered).map(|(at, _)| at).collect();
+            (0_u32..).zip(&used).filter(|(_, used)| **used == Used::Less).map(|(at, _)| at).collect();
         for (tensor, placed) in (0..).zip(placed) {
             let (Verdict::Extra, Some(sought)) = (&placed.verdict, place::sought(self.own, tensor)) else {
                 continue;
@@ -303,13 +303,13 @@ fn reordered(pairs: &[(Place, Place)], side: &Hashed<'_>) -> String {
             pairs.iter().filter(|(expected, _)| expected.tensor == source).collect();
         let mut lines: Vec<u32> = of.iter().map(|(expected, _)| expected.line).collect();
         lines.sort_unstable();
+        let word = of.first().map_or("lines", |pair| pair.1.axis.word(2));
         let ranks: Option<Vec<u32>> = of
             .iter()
             .map(|(_, found)| lines.binary_search(&found.line).ok().and_then(|at| u32::try_from(at).ok()))
             .collect();
         let Some(ranks) = ranks else {
             let [from, instead] = [of.first().map(|pair| pair.1.line), lines.first().copied()];
-            let word = of.first().map_or("lines", |pair| pair.1.axis.word(2));
             let (from, instead) = (from.unwrap_or(0), instead.unwrap_or(0));
             words.push(format!("{word} from {from} on instead of from {instead} on"));
             continue;
@@ -317,7 +317,6 @@ fn reordered(pairs: &[(Place, Place)], side: &Hashed<'_>) -> String {
         let order = Order::of(&ranks);
         if order != Order::Kept {
             let name = &side.name(source).text;
-            let word = of.first().map_or("lines", |pair| pair.1.axis.word(2));
             let of_one = sources.len() == 1;
             words.push(if of_one {
                 format!("{word}: {order}")

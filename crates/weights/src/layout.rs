@@ -101,16 +101,18 @@ pub(crate) type Kind<'a> = (Vec<(&'a str, bool, Order)>, bool);
 impl Order {
     /// Finds the rule of an order: `lines[i]` is the line of the source at place i.
     pub(crate) fn of(lines: &[u32]) -> Self {
-        let first = lines.iter().copied().min().unwrap_or(0);
-        let order: Vec<usize> = lines.iter().map(|&line| (line - first) as usize).collect();
-        let count = order.len();
-        if order.windows(2).all(|pair| pair[1] == pair[0] + 1) {
+        if lines.windows(2).all(|pair| pair[1] > pair[0]) {
             return Self::Kept;
         }
-        let mut seen = vec![false; count];
-        if !order.iter().all(|&at| at < count && !std::mem::replace(&mut seen[at], true)) {
+        let mut sorted = lines.to_vec();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
             return Self::Mixed;
         }
+        // Lines of other tensors may lie between them: only their order counts.
+        let order: Vec<usize> =
+            lines.iter().map(|line| sorted.partition_point(|other| other < line)).collect();
+        let count = order.len();
         let divisors = || (2..=count).filter(|size| count.is_multiple_of(*size));
         for head in divisors().filter(|head| head.is_multiple_of(2) && *head >= 4) {
             let turns = |at: usize| at / head * head + at % head / 2 + at % 2 * (head / 2);
@@ -216,6 +218,16 @@ impl Layout {
         self.arrangement != Arrangement::Mixed && self.sources.iter().all(|source| source.order.is_regular())
     }
 
+    /// Returns the names of two sources that do not follow one another as their numbers do, such as experts of a stack; the former first.
+    pub(crate) fn out_of_order<'a>(&self, side: &Hashed<'a>) -> Option<(&'a str, &'a str)> {
+        let names: Vec<_> =
+            self.sources.iter().map(|source| &side.checkpoint.tensors[source.tensor].name).collect();
+        names.iter().enumerate().find_map(|(at, name)| {
+            let before = names[..at].iter().rev().find(|other| other.template == name.template)?;
+            (before.numbers > name.numbers).then_some((&*before.text, &*name.text))
+        })
+    }
+
     /// Returns what layouts of tensors of one kind have in common: the kinds of sources in order, their directions and orders.
     pub(crate) fn kind<'a>(&self, side: &Hashed<'a>) -> Kind<'a> {
         let mut sources: Vec<(&str, bool, Order)> = Vec::new();
@@ -291,7 +303,7 @@ mod tests {
     #[test]
     fn orders_are_named() {
         let order = |lines: &[u32]| Order::of(lines);
-        assert_eq!(order(&[4, 5, 6, 7]), Order::Kept);
+        assert_eq!(order(&[4, 5, 8, 9]), Order::Kept);
         let turns = [0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15];
         assert_eq!(order(&turns), Order::Rotary { head: 8, interleaved: true });
         let halves = [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15];

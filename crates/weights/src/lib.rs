@@ -54,23 +54,18 @@ impl Weights {
 }
 
 /// Compares the weights of two checkpoints. `snapshots` are older states of the same weights, in either's names: what is not up to date is
-/// sought in them. `progress` is told the bytes that were read.
-pub fn compare(
-    baseline: &Checkpoint,
-    candidate: &Checkpoint,
-    snapshots: &[Checkpoint],
-    progress: &(dyn Fn(u64) + Sync),
-) -> Weights {
+/// sought in them.
+pub fn compare(baseline: &Checkpoint, candidate: &Checkpoint, snapshots: &[Checkpoint]) -> Weights {
     let types = |checkpoint: &Checkpoint| -> BTreeSet<DType> {
         checkpoint.tensors.iter().map(|tensor| tensor.dtype).collect()
     };
     let of_candidate: Vec<DType> = types(candidate).into_iter().collect();
     let others: BTreeSet<DType> = std::iter::once(baseline).chain(snapshots).flat_map(types).collect();
     let others: Vec<DType> = others.into_iter().collect();
-    let theirs = Hashed::of(baseline, &of_candidate, progress);
-    let own = Hashed::of(candidate, &others, progress);
+    let theirs = Hashed::of(baseline, &of_candidate);
+    let own = Hashed::of(candidate, &others);
     let older: Vec<Hashed<'_>> =
-        snapshots.iter().map(|snapshot| Hashed::of(snapshot, &of_candidate, progress)).collect();
+        snapshots.iter().map(|snapshot| Hashed::of(snapshot, &of_candidate)).collect();
     let index = Index::of(&theirs);
     let older_index: Vec<Index<'_>> = older.iter().map(Index::of).collect();
     let mut faults: Vec<String> = Vec::new();

@@ -79,7 +79,9 @@ pub(crate) fn expected(index: &Index<'_>, own: &Hashed<'_>, found: &[Found]) -> 
             return Some(Expected { plan, sure: true });
         }
         let found = found[tensor as usize].plan.as_ref();
-        if let Some(plan) = found.and_then(|found| neighbours.in_turn(sought, found)) {
+        if let Some(plan) =
+            known[tensor as usize].as_ref().and_then(|own| neighbours.in_turn(index, sought, own))
+        {
             return Some(Expected { plan, sure: true });
         }
         match neighbours.predict(index, sought) {

@@ -47,7 +47,7 @@ impl Plan {
     /// Finds the places of a tensor's lines, in the direction in which more are found.
     pub(crate) fn find(index: &Index<'_>, sought: Sought<'_>, by: By) -> Option<Self> {
         let [rows, columns] = Axis::ALL.map(|axis| Self::along(index, sought, axis, by));
-        let [of_rows, of_columns] = [&rows, &columns].map(Plan::share);
+        let [of_rows, of_columns] = [&rows, &columns].map(Self::share);
         let plan = if of_columns > of_rows { columns } else { rows };
         (plan.share() > 0.0 && plan.is_plausible(sought.lines)).then_some(plan)
     }
@@ -93,13 +93,6 @@ impl Plan {
         length > 4
             || self.places.len() == 1
             || self.is_whole() && self.runs().len() * 8 <= self.places.len().max(8)
-    }
-
-    /// Returns true if lines of the same tensors follow one another in the same turns as in `other`.
-    pub(crate) fn shares(&self, other: &Self) -> bool {
-        let tensors =
-            |plan: &Self| plan.places.iter().map(|place| place.map(|place| place.tensor)).collect::<Vec<_>>();
-        tensors(self) == tensors(other)
     }
 
     /// Returns the places as runs.

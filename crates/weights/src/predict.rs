@@ -1,7 +1,8 @@
 //! What a tensor should be, judged by its neighbours: the same tensor of other layers, experts and ranks.
 //!
-//! Of three tensors whose names differ in one number only, the third is to the second as the second is to the first: names and first lines of
-//! what they are made of are continued like an arithmetic progression. Each pair of neighbours has a vote. A wrong tensor outvotes nobody.
+//! What neighbours that are made alike are made of goes up with their numbers. And of three tensors whose names differ in one number only, the
+//! third is to the second as the second is to the first: names and first lines are continued like an arithmetic progression. Each pair of
+//! neighbours has a vote. A wrong tensor outvotes nobody.
 
 use std::collections::HashMap;
 
@@ -18,14 +19,13 @@ pub(crate) struct Known {
     runs: Vec<Run>,
 }
 
-/// Template, position of the number left out, the other numbers.
-type Group<'a> = (&'a str, usize, Vec<u32>);
+/// Tensors whose names differ in one number: template, position of that number, and the other numbers.
+type Row<'a> = (&'a str, usize, Vec<u32>);
 
-/// Plans of tensors that were found whole, by name.
+/// Plans of tensors that were found whole, by row and number.
 #[derive(Debug)]
 pub(crate) struct Neighbours<'a> {
-    /// The number left out, and the plan.
-    groups: HashMap<Group<'a>, Vec<(u32, &'a Known)>>,
+    groups: HashMap<Row<'a>, Vec<(u32, &'a Known)>>,
 }
 
 impl Known {
@@ -90,24 +90,57 @@ impl<'a> Neighbours<'a> {
         best.map(|(plan, count)| (plan, count >= 2 && 2 * count > all))
     }
 
-    /// Returns the plan that a tensor should have among those that share the same tensors of the other side: shards, which go up with the
-    /// number of the rank (or expert, or layer). `None` if they do, or share nothing.
-    pub(crate) fn in_turn(&self, sought: Sought<'_>, found: &Plan) -> Option<Plan> {
+    /// Returns the plan that a tensor should have among those that are made alike in a row: what they are made of goes up with their number,
+    /// of layers, experts and shards. `None` if there is no such row.
+    pub(crate) fn in_turn(&self, index: &Index<'_>, sought: Sought<'_>, own: &Known) -> Option<Plan> {
         let name = sought.name;
-        let start = |plan: &Plan| plan.places.first().copied().flatten();
-        name.numbers.iter().enumerate().find_map(|(position, &number)| {
-            let group = self.groups.get(&(&*name.template, position, without(&name.numbers, position)))?;
-            let mut plans: Vec<&Plan> = group.iter().map(|(_, known)| &known.plan).collect();
-            let at = group.iter().position(|(other, _)| *other == number)?;
-            let shares = |plan: &&Plan| plan.axis == found.axis && plan.shares(found);
-            let distinct = plans.windows(2).all(|pair| start(pair[0]) != start(pair[1]));
-            if plans.len() < 2 || !distinct || !plans.iter().all(shares) {
-                return None;
+        let start = |known: &Known| {
+            known.runs.first().map(|run| (&index.of.name(run.first.tensor).numbers, run.first))
+        };
+        let mut kept = None;
+        for (position, &number) in name.numbers.iter().enumerate() {
+            let Some(row) = self.groups.get(&(&*name.template, position, without(&name.numbers, position)))
+            else {
+                continue;
+            };
+            let row: Vec<_> = row.iter().filter(|(_, known)| in_step(index, own, known)).collect();
+            let Some(at) = row.iter().position(|(other, _)| *other == number) else { continue };
+            let mut plans: Vec<&Known> = row.iter().map(|(_, known)| *known).collect();
+            plans.sort_by_key(|known| start(known));
+            // Replicas say nothing.
+            if plans.len() < 2 || plans.windows(2).any(|pair| start(pair[0]) == start(pair[1])) {
+                continue;
             }
-            plans.sort_by_key(|plan| start(plan));
-            (plans[at] != found).then(|| plans[at].clone())
-        })
+            if plans[at].plan != own.plan {
+                return Some(plans[at].plan.clone());
+            }
+            kept = Some(own.plan.clone());
+        }
+        kept
     }
+}
+
+/// Returns true if two plans are made of tensors of the same names, apart from numbers, in the same runs.
+fn alike(index: &Index<'_>, first: &Known, second: &Known) -> bool {
+    let same = |(a, b): (&Run, &Run)| {
+        let [left, right] = [a, b].map(|run| &index.of.name(run.first.tensor).template);
+        (a.at, a.count, a.step, a.first.axis) == (b.at, b.count, b.step, b.first.axis) && left == right
+    };
+    first.plan.axis == second.plan.axis
+        && first.plan.places.len() == second.plan.places.len()
+        && first.runs.len() == second.runs.len()
+        && first.runs.iter().zip(&second.runs).all(same)
+}
+
+/// Returns true if two plans are alike, and their numbers are the same distance apart in all runs: the same experts in the same order.
+fn in_step(index: &Index<'_>, first: &Known, second: &Known) -> bool {
+    let distances = |(a, b): (&Run, &Run)| -> Vec<i64> {
+        let [a, b] = [a, b].map(|run| index.of.name(run.first.tensor).numbers.iter());
+        a.zip(b).map(|(a, b)| i64::from(*b) - i64::from(*a)).collect()
+    };
+    let mut all = first.runs.iter().zip(&second.runs).map(distances);
+    let distance = all.next();
+    alike(index, first, second) && all.all(|other| Some(other) == distance)
 }
 
 /// Returns `from + (to - from) * ahead / step` if that is a whole number of 32 bits.
@@ -125,19 +158,12 @@ fn continued(
     step: (i64, i64),
 ) -> Option<Plan> {
     let count = sought.lines.form.lines(first.plan.axis);
-    let same = first.plan.axis == second.plan.axis
-        && first.runs.len() == second.runs.len()
-        && first.plan.places.len() == count;
-    if !same {
+    if first.plan.places.len() != count || !alike(index, first, second) {
         return None;
     }
     let mut runs = Vec::with_capacity(first.runs.len());
     for (a, b) in first.runs.iter().zip(&second.runs) {
         let names = [a, b].map(|run| index.of.name(run.first.tensor));
-        let same = (a.at, a.count, a.step, a.first.axis) == (b.at, b.count, b.step, b.first.axis);
-        if !same || names[0].template != names[1].template {
-            return None;
-        }
         let numbers = names[0].numbers.iter().zip(&names[1].numbers);
         let numbers: Option<Vec<u32>> = numbers.map(|(&a, &b)| line(a, b, step)).collect();
         let tensor = index.named(&names[0].template, &numbers?)?;

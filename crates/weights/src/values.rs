@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use probe_dump::{DType, ReadError, TensorData};
 use probe_measure::{numbers, round};
 
-use crate::checkpoint::{Checkpoint, Piece, Tensor};
+use crate::checkpoint::{Checkpoint, Tensor};
 use crate::index::Place;
 use crate::lines::{Axis, Form, common};
 use crate::plan::Plan;
@@ -105,7 +105,8 @@ impl<'a> Reader<'a> {
             if self.open.len() >= OPEN {
                 self.open.clear();
             }
-            let pieces = tensor.pieces.iter().map(Piece::load).collect::<Result<_, _>>()?;
+            let pieces =
+                tensor.pieces.iter().map(crate::checkpoint::Piece::load).collect::<Result<_, _>>()?;
             self.open.insert(at, pieces);
         }
         let pieces = self.open.get(&at).map_or(&[][..], Vec::as_slice);
