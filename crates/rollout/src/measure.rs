@@ -4,6 +4,7 @@
 //! importance weight. All sums run over blocks of fixed size that are merged in order, so they do not depend on threads.
 
 use rayon::prelude::*;
+use serde::Serialize;
 
 /// Tokens of a block.
 const BLOCK: usize = 1 << 16;
@@ -14,8 +15,10 @@ const QUANTILES: usize = 1 << 20;
 /// Distance of an importance weight from 1 beyond which PPO clips it, as most recipes have it.
 pub const CLIP: f64 = 0.2;
 
-/// Differences of tokens with finite values on both sides.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+/// Differences of tokens with finite values on both sides. d is the trainer's log-probability minus the engine's.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct Measures {
     /// Tokens.
     pub tokens: u64,
@@ -45,11 +48,12 @@ pub struct Measures {
     pub inverse_error: f64,
     /// Effective sample size of the importance weights, as a share of the tokens: 0 to 1.
     pub effective: f64,
-    /// Share of tokens whose importance weight is further than [`CLIP`] from 1.
+    /// Share of tokens whose importance weight is further than 0.2 from 1.
     pub clipped: f64,
     /// Share of d below 0.
     pub negative: f64,
-    /// Correlation of the two sides' log-probabilities.
+    /// Correlation of the two sides' log-probabilities; NaN, in JSON null, where one is constant.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<f64>"))]
     pub correlation: f64,
     /// Mean absolute difference of the probabilities.
     pub mean_probability: f64,

@@ -81,9 +81,9 @@ pub struct StepEntry<'a> {
     /// Samples.
     pub samples: usize,
     /// Differences of all compared tokens.
-    pub all: MeasureEntry,
+    pub all: Measures,
     /// Differences that no bookkeeping explains.
-    pub rest: MeasureEntry,
+    pub rest: Measures,
     /// Causes, the first to look at first.
     pub findings: Vec<FindingEntry<'a>>,
     /// What is no fault.
@@ -109,43 +109,6 @@ pub struct FindingEntry<'a> {
     pub count: Option<usize>,
     /// Their names, the first thousand.
     pub samples: Vec<&'a str>,
-}
-
-/// How far tokens are apart. d is the trainer's log-probability minus the engine's.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct MeasureEntry {
-    /// Tokens.
-    pub tokens: u64,
-    /// Mean of |d|.
-    pub mean_abs: f64,
-    /// Largest |d|.
-    pub max_abs: f64,
-    /// Median of |d|.
-    pub median_abs: f64,
-    /// 99th percentile of |d|.
-    pub p99_abs: f64,
-    /// Mean of d.
-    pub mean: f64,
-    /// Mean of exp |d|.
-    pub mean_exp_abs: f64,
-    /// Divergence, estimate k1: mean of -d.
-    pub k1: f64,
-    /// Divergence, estimate k3: mean of exp d - 1 - d.
-    pub k3: f64,
-    /// Mean of exp d.
-    pub identity: f64,
-    /// Mean of exp -d.
-    pub inverse: f64,
-    /// Effective sample size of the importance weights, as a share of the tokens.
-    pub effective: f64,
-    /// Share of importance weights further than 0.2 from 1.
-    pub clipped: f64,
-    /// Correlation of the log-probabilities of both sides; null where one is constant.
-    pub correlation: Option<f64>,
-    /// Mean absolute difference of the probabilities.
-    pub mean_probability: f64,
 }
 
 /// A token that differs much.
@@ -180,28 +143,6 @@ pub struct ProbabilityEntry {
     pub max: Option<f64>,
 }
 
-impl From<&Measures> for MeasureEntry {
-    fn from(of: &Measures) -> Self {
-        Self {
-            tokens: of.tokens,
-            mean_abs: of.mean_abs,
-            max_abs: of.max_abs,
-            median_abs: of.median_abs,
-            p99_abs: of.p99_abs,
-            mean: of.mean,
-            mean_exp_abs: of.mean_exp_abs,
-            k1: of.k1,
-            k3: of.k3,
-            identity: of.identity,
-            inverse: of.inverse,
-            effective: of.effective,
-            clipped: of.clipped,
-            correlation: of.correlation.is_finite().then_some(of.correlation),
-            mean_probability: of.mean_probability,
-        }
-    }
-}
-
 impl<'a> StepEntry<'a> {
     fn of(step: &'a StepOutcome, outcome: &'a RolloutOutcome) -> Self {
         let name = |sample: usize| outcome.table.samples.get(sample).map_or("", |sample| &*sample.name);
@@ -223,8 +164,8 @@ impl<'a> StepEntry<'a> {
         Self {
             step: step.step,
             samples: step.samples.len(),
-            all: (&step.measures).into(),
-            rest: (&step.rest).into(),
+            all: step.measures,
+            rest: step.rest,
             findings: step.findings.iter().map(finding).collect(),
             notes: &step.notes,
             worst: step.worst.iter().map(token).collect(),

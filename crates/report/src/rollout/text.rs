@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::lines::Lines;
-use crate::number::{counted, thousands};
+use crate::number::counted;
 use crate::paint::{Colour, Paint, Style};
 use crate::visible::visible;
 use probe_rollout::measure::Measures;
@@ -185,8 +185,8 @@ fn sizes(lines: &mut Lines, of: &Measures) {
     lines.end();
     lines.begin("effect", INDENT);
     lines.words(&format!(
-        "mean exp|d| {:.4}, KL k1 {} k3 {}, effective samples {:.1} %, importance weights beyond 0.8 to 1.2: {:.2} %, E[exp d] {:.4} ± {:.4}",
-        of.mean_exp_abs, short(of.k1), short(of.k3), 100.0 * of.effective, 100.0 * of.clipped, of.identity, of.identity_error
+        "mean exp|d| {}, KL k1 {} k3 {}, effective samples {:.1} %, importance weights beyond 0.8 to 1.2: {:.2} %, E[exp d] {} ± {}",
+        short(of.mean_exp_abs), short(of.k1), short(of.k3), 100.0 * of.effective, 100.0 * of.clipped, short(of.identity), short(of.identity_error)
     ));
     lines.end();
 }
@@ -212,18 +212,12 @@ fn chance_text(chance: f64) -> String {
     if chance < 1e-12 { "below 1e-12".into() } else { format!("{chance:.0e}") }
 }
 
+/// Returns four digits behind the point, or the exponent where that would say little.
 fn short(value: f64) -> String {
-    if value.abs() >= 1000.0 {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a large number for people"
-        )]
-        let whole = value.abs() as u64;
-        thousands(whole)
-    } else if value.abs() >= 0.001 || value.abs() <= 0.0 {
-        format!("{value:.4}")
-    } else {
+    let size = value.abs();
+    if size > 0.0 && !(0.001..10_000.0).contains(&size) {
         format!("{value:.2e}")
+    } else {
+        format!("{value:.4}")
     }
 }

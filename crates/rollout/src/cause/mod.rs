@@ -126,7 +126,7 @@ impl Cause {
                 "put the trainer into eval mode while it scores (dropout), and compare two of its passes"
             }
             Self::Weights => {
-                "save the weights of both sides and run probe compare on the two files; if they agree, compare activations"
+                "save the weights of both sides and run probe weights on the two; if they agree, compare activations"
             }
         }
     }
