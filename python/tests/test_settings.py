@@ -17,7 +17,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "output": ('"/tmp/dump"', "/tmp/dump"),
     "overwrite": ("true", True),
     "steps": ('[10, "12-14"]', Steps.parse("10,12-14")),
-    "control": ('"record"', "record"),
+    "control": ('"/data/record"', "/data/record"),
     "ranks": ('"0-3"', Steps.parse("0-3")),
     "level": ('"op"', "op"),
     "task": ('"tensor"', "tensor"),
