@@ -40,7 +40,7 @@ def seed_all(
     in the script.
 
     `mode` is the older tool's name for `deterministic`. `rm_dropout` sets the probability of every dropout to 0, by
-    replacing the functions of torch that drop; call it before a recording begins. `is_enhanced` also comes from the
+    replacing the functions of torch that drop. `is_enhanced` also comes from the
     older tool and is refused.
 
     Anything that a running process cannot do is reported: Python's hash seed is fixed when the interpreter starts,
