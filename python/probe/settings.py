@@ -21,6 +21,8 @@ from probe.steps import Steps
 LEVELS = ("module", "mix", "api", "op", "save")
 TASKS = ("statistics", "sketch", "hash", "tensor")
 SLOTS = ("input", "output")
+#: Steps that stay: all, those in which a value becomes NaN or infinite, the one that an exception ends.
+KEEPS = ("all", "non-finite", "exception")
 #: Sources that may end an iteration automatically; any other text names a function or a module.
 STEP_ON = ("optimizer", "model", "program")
 
@@ -98,6 +100,10 @@ class Settings:
     #: Seed for moving weights and inputs by one rounding: the recorded run is then a different one, which shows the
     #: effect of rounding. Normally None: nothing is moved.
     perturb: int | None = None
+    #: Steps whose records stay, one of `KEEPS`.
+    keep: str = "all"
+    #: Most steps that stay, unless all do; the recording ends with the last. None: no limit.
+    keep_steps: int | None = 1
     #: True if the line at the end of the recording is left out.
     quiet: bool = False
     #: Rank of this process if neither the environment nor torch.distributed knows it.
@@ -143,6 +149,9 @@ class Settings:
                 raw_output = value if key == "output" else raw_output
         if directory is not None:
             checked["output"] = _path(os.path.join(directory, os.path.expanduser(os.fspath(raw_output))))
+        if checked.get("keep") == "non-finite" and checked.get("task") == "hash":
+            where = f"{source}: " if source else ""
+            raise SettingsError(f"{where}keep: 'non-finite' needs numbers, and task 'hash' records none; choose task 'statistics'")
         return cls(**checked)
 
     def replaced(self, **arguments: Any) -> Settings:
@@ -330,6 +339,14 @@ def _seed(value: Any) -> int | None:
     raise ValueError(f"{value!r} is not a seed; write true, or a number from 0 up")
 
 
+def _keep_steps(value: Any) -> int | None:
+    if value == "all":
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise ValueError(f"{value!r} is not a number of steps; write 1 or more, or 'all'")
+
+
 def _rank(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
@@ -357,6 +374,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "stacks": _flag,
     "perturb": _seed,
     "control": _file,
+    "keep": _word(KEEPS),
+    "keep_steps": _keep_steps,
     "quiet": _flag,
     "rank": _rank,
 }

@@ -9,6 +9,7 @@
     updates    optimizer steps: their inputs and their results
     gradients  backward values: gradients of an op's own inputs and outputs, and of parameters
     saves      values that the program gives to the record
+    keeping    steps that stay, of a run that is watched
     ending     how a program ends inside a step
     naming     names of ops and values
     frames     call sites in the program

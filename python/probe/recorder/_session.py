@@ -26,6 +26,7 @@ from probe.recorder.device import Device
 from probe.recorder.ending import Ending
 from probe.recorder.gradients import Gradients
 from probe.recorder.interception import Interception
+from probe.recorder.keeping import Keeping
 from probe.recorder.modules import Modules
 from probe.recorder.perturb import Perturbation
 from probe.recorder.saves import save, save_gradients
@@ -85,6 +86,7 @@ class Session:
         self._compiled: CompiledRegions | None = None
         self._device = Device(settings.task in ("sketch", "tensor"), settings.host_bytes, settings.fused)
         self._ending = Ending()
+        self._keeping = Keeping(settings) if settings.keep != "all" else None
         self._perturbation = Perturbation(settings.perturb) if settings.perturb is not None else None
         _sessions.add(self)
         atexit.register(self.close)
@@ -126,7 +128,9 @@ class Session:
         self._pause()
         self._finish_step()
         self.step_number += 1
-        if self._running:
+        if self._keeping is not None and self._keeping.full:
+            self.close()
+        elif self._running:
             self._resume()
 
     @_quietly
@@ -137,6 +141,8 @@ class Session:
         self._finish_step()
         if self._core is not None:
             self._core.forget_steps(number)
+        if self._keeping is not None:
+            self._keeping.forget(number)
         self._begun = [step for step in self._begun if step < number]
         self.step_number = number
         if self._running:
@@ -189,7 +195,8 @@ class Session:
                 for note in notes:
                     say_once(note)
                 # Already reported when they were found.
-                self._core.close(notes + self._device.missing())
+                kept = self._keeping.lines() if self._keeping is not None else []
+                self._core.close(notes + self._device.missing() + kept)
                 self._report()
             if not self._over:
                 self._tell()
@@ -290,6 +297,8 @@ class Session:
                 self._core.finish_step()
             else:
                 self._core.cut_step(*cut)
+            if self._keeping is not None and not self._keeping.keeps(self._core, self.step_number, cut):
+                self._core.forget_steps(self.step_number)
             self._report()
 
     def _build(self, core: Recorder) -> None:
@@ -365,6 +374,7 @@ class Session:
             iterations=self.iterations,
             outermost=self._modules.outermost if self._modules is not None else 0,
             unused=self._selection.unused(self._warnings) if self._begun else [],
+            keeping=self._keeping,
             perturbed=self._perturbation.describe() if self._perturbation is not None else None,
         )
         for line in outcome.lines():
