@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from probe.patterns import Pattern
-from probe.settings import KEYS, Settings, SettingsError, Slice
+from probe.settings import KEYS, Settings, SettingsError, Slice, Substitute
 from probe.steps import Steps
 
 #: Each key: as written in TOML, and the value it stands for.
@@ -39,6 +39,10 @@ VALUES: dict[str, tuple[str, Any]] = {
     "keep": ('"non-finite"', "non-finite"),
     "keep_steps": ("3", 3),
     "perturb": ("7", 7),
+    "substitute": (
+        '{dump = "/", modules = ["Module.fc.Linear.forward.0"], steps = "2-3"}',
+        Substitute("/", ("Module.fc.Linear.forward.0",), Steps.parse("2-3")),
+    ),
     "quiet": ("true", True),
     "rank": ("3", 3),
 }
@@ -67,7 +71,8 @@ def test_each_key_is_read(tmp_path: Path, key: str) -> None:
 @pytest.mark.parametrize("key", KEYS)
 def test_each_misspelt_key_is_refused_with_the_right_one(tmp_path: Path, key: str) -> None:
     text, _ = VALUES[key]
-    slip = key[:2] + key[3:4] + key[2:3] + key[4:]
+    place = next(place for place in range(1, len(key)) if key[place] != key[place + 1])
+    slip = key[:place] + key[place + 1] + key[place] + key[place + 2 :]
     path = written(tmp_path, f"{slip} = {text}")
     with pytest.raises(SettingsError) as error:
         Settings.from_toml(path)
@@ -116,6 +121,8 @@ def test_a_key_like_no_other_is_refused_with_all_there_are() -> None:
         ("keep = 'nonfinite'", "keep: 'nonfinite' is unknown; did you mean 'non-finite'?"),
         ("keep_steps = 0", "keep_steps: 0 is not a number of steps; write 1 or more, or 'all'"),
         ("keep = 'non-finite'\ntask = 'hash'", "keep: 'non-finite' needs numbers"),
+        ('substitute = {dump = "/"}', "substitute: {'dump': '/'} is not a rule such as"),
+        ('substitute = {dump = "/", modules = ["fc"]}', "substitute: 'fc' is not a forward call of a module"),
         ('perturb = "yes"', "perturb: 'yes' is not a seed"),
         ("rank = -1", "rank: -1 is not a rank"),
         ("output = 3", "output: 3 is not a folder path"),
