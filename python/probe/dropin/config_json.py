@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from probe import launch
 from probe.dropin.keys import Keys
 from probe.messages import warn
 from probe.nearest import suggestion
@@ -137,8 +138,10 @@ def _recorded(task: str, block: Keys) -> str:
 def _level(top: Keys, task: str) -> str:
     level = top.get("level") or DEFAULT_LEVEL
     if level == "L2":
-        raise top.error("level", "is not supported: kernels inside the NPU's runtime are not visible from Python; use 'op', which "
-                                 "records every op that torch dispatches")
+        if not launch.is_below_python():
+            raise top.error("level", "needs the agent below Python, which is there only from the start of the program: run it as "
+                                     "'probe capture --runtime acl -o DIR -- python SCRIPT', or use 'op', which records every op that torch dispatches")
+        return "op"
     if not isinstance(level, str) or (level not in LEVELS_BEFORE and level not in LEVELS):
         raise top.error("level", f"is unknown; {suggestion(str(level), (*LEVELS_BEFORE, 'op'))}")
     level = LEVELS_BEFORE.get(level, level)

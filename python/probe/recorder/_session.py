@@ -212,9 +212,11 @@ class Session:
         atexit.unregister(self.close)
 
     @_quietly
-    def count(self, step_on: str, counter: type[Iterations] = Iterations) -> None:
-        """Ends iterations as `step_on` says, until the program itself marks them."""
+    def count(self, step_on: str, counter: type[Iterations] = Iterations, whole: current.Recording | None = None) -> None:
+        """Ends iterations as `step_on` says, until the program itself marks them. `whole` is a recording that this is a
+        part of."""
         first = self.step_number
+        ends = whole if whole is not None else self
 
         def recount(guessed: int) -> None:
             if iterations.split and self._selected and first in self.settings.steps:
@@ -222,9 +224,9 @@ class Session:
                     f"iteration {first} was recorded in part: its end was counted before step() was called for the "
                     "first time; with step_on='program' nothing but step() ends one"
                 )
-            self.recount(first + 1)
+            ends.recount(first + 1)
 
-        iterations = self.iterations = counter(step_on, self.step, recount)
+        iterations = self.iterations = counter(step_on, ends.step, recount)
         iterations.listen()
         self._counts = True
         current.count_by(iterations.step)

@@ -73,6 +73,9 @@ class RuntimeSession:
         self._session.set_step(number)
         self._begin()
 
+    def count(self, step_on: str, counter: type[Iterations] = Iterations) -> None:
+        self._session.count(step_on, counter, self)
+
     def narrow(self, rows: Slice) -> None:
         self._session.narrow(rows)
 
