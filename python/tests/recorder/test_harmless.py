@@ -6,6 +6,7 @@ import copy
 import importlib
 import io
 import pickle
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 import probe
 from dumps import Dump, steps
 from hooks import hooks
+from probe.private import TRIED
 from runs import RUNS, STEPS, ConvNet, assert_same, on_ranks, train
 
 LEVELS = ("module", "mix", "api", "op")
@@ -350,3 +352,15 @@ def test_a_torch_that_is_too_old_is_refused_before_anything_happens(monkeypatch:
     monkeypatch.setattr(torch, "__version__", type(torch.__version__)("2.0.1"))
     with pytest.raises(ImportError, match="torch 2.0.1 cannot be recorded: 2.1 or later is needed"):
         importlib.import_module("probe.recorder")
+
+
+def test_the_table_of_versions_is_what_is_tested() -> None:
+    """Each version that the quick ways were tried on is in the guide's table, and each level of a task is tested."""
+    assert {pair[1:] for pair in PAIRS} == {(level, task) for level in LEVELS for task in TASKS}
+    root = Path(__file__).resolve().parents[3]
+    table = (root / "docs" / "capture.md").read_text().partition("## Versions of torch")[2].partition("## What it costs")[0]
+    missing = [version for version in TRIED if not re.search(rf"\b{re.escape(version)}\b", table)]
+    assert missing == [], table
+    tested = re.search(r"\[\[ \$everything == no \]\] \|\| versions=\((.*)\)", (root / "test.sh").read_text())
+    assert tested is not None
+    assert [version for version in tested[1].split() if version not in table] == [], table
