@@ -157,6 +157,7 @@ def test_lists_take_torch_names_and_paths_with_the_models_variable(config: Confi
         ({"task": "diff_check"}, "not supported"),
         ({"task": "grad_probe"}, "use level 'L0'"),
         ({"task": 3}, "task: 3 is unknown"),
+        ({"level": "L2", "task": "nan_check"}, "level: 'L2' does not go with task 'nan_check'"),
         ({"level": "L2"}, "level: 'L2' needs the agent below Python"),
         ({"level": "L3"}, "level: 'L3' is unknown"),
         ({"step": ["a"]}, "steps: 'a' is not a number"),

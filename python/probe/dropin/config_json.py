@@ -138,6 +138,8 @@ def _recorded(task: str, block: Keys) -> str:
 def _level(top: Keys, task: str) -> str:
     level = top.get("level") or DEFAULT_LEVEL
     if level == "L2":
+        if task in _KEEPS:
+            raise top.error("level", f"does not go with task {task!r}: values are not looked at below Python; use level 'op'")
         if not launch.is_below_python():
             raise top.error("level", "needs the agent below Python, which is there only from the start of the program: run it as "
                                      "'probe capture --runtime acl -o DIR -- python SCRIPT', or use 'op', which records every op that torch dispatches")
