@@ -45,7 +45,7 @@ def test_the_first_step_with_a_nan_stays(tmp_path: Path, said: Callable[[], str]
     assert steps(tmp_path / "dump") == [2], said()
     # The recording has ended by then: the line is there before it is closed.
     found = f"first NaN or infinity of step 2: {FIRST[level]} output.0: "
-    assert said().startswith(f"probe: {found}") and Dump(tmp_path / "dump", 2).manifest["notes"][0].startswith(found)
+    assert f"probe: {found}" in said() and any(note.startswith(found) for note in Dump(tmp_path / "dump", 2).manifest["notes"])
     assert FIRST[level] in Dump(tmp_path / "dump", 2) and any(op.phase == "backward" for op in Dump(tmp_path / "dump", 2).ops)
 
 
