@@ -5,7 +5,7 @@ Changes the run, like `perturb`, and only on request.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -24,9 +24,7 @@ class Substitution:
         self._rule = rule
         self._rank = rank
         self._recording = Recording(rule.dump)
-        self._step = 0
-        #: What the dump has of this step, read when the first of its calls is made; False before that.
-        self._part: Part | None | Literal[False] = False
+        self._part: Part | None = None
         #: Calls of each module so far, apart for those that a backward pass makes again.
         self._calls: dict[tuple[str, bool], int] = {}
         #: Calls that were given tensors of the dump.
@@ -35,24 +33,22 @@ class Substitution:
         self._tensors = 0
 
     def begin_step(self, step: int) -> None:
-        """Takes the step of the dump with this number from here on."""
+        """Takes the step of the dump with this number."""
         self._calls.clear()
-        self._step, self._part = step, False
+        self._part = None
+        if step in self._rule.steps and self._rank in self._rule.ranks:
+            self._part = next(self._recording.parts([range(step, step + 1)], [range(self._rank, self._rank + 1)]), None)
+            if self._part is None:
+                say_once(f"substitute: {self._rule.dump} has no step {step} of rank {self._rank}, so its modules keep their own inputs")
 
     def before(self, stem: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """Returns the arguments to call a module with, None for those it has; `kwargs` are replaced in place."""
-        if self._step not in self._rule.steps or self._rank not in self._rule.ranks:
+        if self._part is None:
             return None
         key = stem, torch._C._current_graph_task_id() != -1
         number = self._calls[key] = self._calls.get(key, -1) + 1
         name = f"{stem}.forward.{number}"
         if name not in self._rule.modules:
-            return None
-        if self._part is False:
-            step, rank = range(self._step, self._step + 1), range(self._rank, self._rank + 1)
-            self._part = next(self._recording.parts([step], [rank]), None)
-        if self._part is None:
-            say_once(f"substitute: {self._rule.dump} has no step {self._step} of rank {self._rank}, so its modules keep their own inputs")
             return None
         try:
             recorded = self._part.inputs(name)
@@ -68,9 +64,8 @@ class Substitution:
     def lines(self) -> list[str]:
         """Returns what was done, and what was not, a line each."""
         missed = [name for name in self._rule.modules if name not in self._given]
-        tensors, modules = (f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in ((self._tensors, "tensor"), (len(self._given), "module call")))
-        done = f"this run was given {tensors} of {self._rule.dump} as inputs of {modules}; it is not a run of its own"
-        return [done] * bool(self._given) + [f"substitute: {name} was not given anything in the recorded steps" for name in missed]
+        done = f"this run was given {self._tensors} tensors of {self._rule.dump} as inputs of {len(self._given)} modules; it is not a run of its own"
+        return [done] * bool(self._given) + [f"substitute: {name} was not called in a step that was recorded" for name in missed]
 
     def _replaced(self, name: str, path: str, value: Any, recorded: dict[str, torch.Tensor]) -> Any:
         if type(value) in (list, tuple):
