@@ -27,8 +27,8 @@ from runs import RUNS, STEPS, ConvNet, assert_same, on_ranks, train
 LEVELS = ("module", "mix", "api", "op")
 TASKS = ("statistics", "sketch", "hash", "tensor")
 
-# Every level and every task of every run, in few pairs.
-PAIRS = [(kind, level, TASKS[(i + j) % 4]) for i, kind in enumerate(RUNS) for j, level in enumerate(LEVELS)]
+# Every level and every task of every run, in few pairs: each level of a task is one of them.
+PAIRS = [(kind, level, TASKS[(i + j) % 4]) for i, kind in enumerate((*RUNS, "conv")) for j, level in enumerate(LEVELS)]
 
 
 @pytest.fixture(scope="module")
