@@ -48,18 +48,6 @@ class Slice:
     end: int
 
 
-@dataclass(frozen=True)
-class Substitute:
-    """Module calls that are given the tensors of another dump."""
-
-    #: Folder of the dump, absolute.
-    dump: str
-    #: Full names of the calls: `Module.layer1.0.conv1.Conv2d.forward.0`.
-    modules: tuple[str, ...]
-    steps: Steps = Steps()
-    ranks: Steps = Steps()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Everything that determines what a capture records.
@@ -112,8 +100,6 @@ class Settings:
     #: Seed for moving weights and inputs by one rounding: the recorded run is then a different one, which shows the
     #: effect of rounding. Normally None: nothing is moved.
     perturb: int | None = None
-    #: Inputs of modules taken from another dump: the recorded run is then a different one. Normally None.
-    substitute: Substitute | None = None
     #: Steps whose records stay, one of `KEEPS`.
     keep: str = "all"
     #: Most steps that stay, unless all do; the recording ends with the last. None: no limit.
@@ -187,8 +173,6 @@ class Settings:
                 plain[key] = [_plain_pattern(pattern) for pattern in value]
             elif key == "slices":
                 plain[key] = [asdict(rule) for rule in value]
-            elif isinstance(value, Substitute):
-                plain[key] = {"dump": value.dump, "modules": list(value.modules), "steps": str(value.steps), "ranks": str(value.ranks)}
             else:
                 plain[key] = list(value) if isinstance(value, tuple) else value
         return plain
@@ -324,24 +308,6 @@ def _slices(value: Any) -> tuple[Slice, ...]:
     return tuple(rules)
 
 
-def _substitute(value: Any) -> Substitute:
-    if isinstance(value, Substitute):
-        return value
-    known = [entry.name for entry in fields(Substitute)]
-    if not isinstance(value, Mapping) or not {"dump", "modules"} <= set(value) <= set(known):
-        raise ValueError(f'{value!r} is not a rule such as {{dump = "gpu_dump", modules = ["Module.layer1.0.conv1.Conv2d.forward.0"]}}')
-    modules = _list(value["modules"])
-    for name in modules:
-        if not isinstance(name, str) or path_of(name) is None or ".forward." not in name:
-            raise ValueError(f"{name!r} is not a forward call of a module, such as 'Module.layer1.0.conv1.Conv2d.forward.0'; 'probe inspect' lists them")
-    if not modules:
-        raise ValueError("modules is empty, so nothing would be replaced")
-    dump = _path(value["dump"])
-    if not os.path.exists(dump):
-        raise ValueError(f"{dump} does not exist")
-    return Substitute(dump, tuple(dict.fromkeys(modules)), Steps.parse(value.get("steps", "all")), Steps.parse(value.get("ranks", "all")))
-
-
 def _bytes(value: Any) -> int:
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if isinstance(value, int) and not isinstance(value, bool):
@@ -408,7 +374,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "stacks": _flag,
     "perturb": _seed,
     "control": _file,
-    "substitute": _substitute,
     "keep": _word(KEEPS),
     "keep_steps": _keep_steps,
     "quiet": _flag,

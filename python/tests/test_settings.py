@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from probe.patterns import Pattern
-from probe.settings import KEYS, Settings, SettingsError, Slice, Substitute
+from probe.settings import KEYS, Settings, SettingsError, Slice
 from probe.steps import Steps
 
 #: Each key: as written in TOML, and the value it stands for.
@@ -39,10 +39,6 @@ VALUES: dict[str, tuple[str, Any]] = {
     "keep": ('"non-finite"', "non-finite"),
     "keep_steps": ("3", 3),
     "perturb": ("7", 7),
-    "substitute": (
-        '{dump = "/", modules = ["Module.fc.Linear.forward.0"], steps = "2-3"}',
-        Substitute("/", ("Module.fc.Linear.forward.0",), Steps.parse("2-3")),
-    ),
     "quiet": ("true", True),
     "rank": ("3", 3),
 }
@@ -121,8 +117,6 @@ def test_a_key_like_no_other_is_refused_with_all_there_are() -> None:
         ("keep = 'nonfinite'", "keep: 'nonfinite' is unknown; did you mean 'non-finite'?"),
         ("keep_steps = 0", "keep_steps: 0 is not a number of steps; write 1 or more, or 'all'"),
         ("keep = 'non-finite'\ntask = 'hash'", "keep: 'non-finite' needs numbers"),
-        ('substitute = {dump = "/"}', "substitute: {'dump': '/'} is not a rule such as"),
-        ('substitute = {dump = "/", modules = ["fc"]}', "substitute: 'fc' is not a forward call of a module"),
         ('perturb = "yes"', "perturb: 'yes' is not a seed"),
         ("rank = -1", "rank: -1 is not a rank"),
         ("output = 3", "output: 3 is not a folder path"),

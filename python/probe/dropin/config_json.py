@@ -44,6 +44,7 @@ _TASKS_MAPPED = {
 #: Keys whose effect is not available, and what to do instead. Ignoring them would give a different dump from the one
 #: asked for.
 _REFUSED = {
+    "load": "replacing a module's inputs with dumped ones is not supported; load them in the script and call the module",
     "bench_path": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
     "diff_nums": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
     "white_list": "there is no task 'acc_check' here; use 'list'",
@@ -91,7 +92,6 @@ def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any
         "tensors": tuple(pattern for text in block.texts("tensor_list") for pattern in _listed(text)),
         "scope": _scope(block),
         "perturb": True if task == "free_benchmark" else None,
-        "substitute": _load(top),
         "keep": _KEEPS.get(task),
         "keep_steps": _kept_steps(block),
         "slices": block.get("slice"),
@@ -156,18 +156,6 @@ def _numbers(top: Keys, key: str) -> Any:
         # The older tool takes lists only; a single number or text can only mean one thing.
         return [value]
     return value
-
-
-def _load(top: Keys) -> dict[str, Any] | None:
-    if top.get("load") is None:
-        return None
-    load = top.inside("load")
-    load.only(("path", "modules", "step", "rank", "dump_after_load"))
-    if load.get("path") is None or load.get("modules") is None:
-        raise top.error("load", "lacks path or modules: the folder of a dump, and full names of forward calls of modules")
-    if not load.flag("dump_after_load"):
-        warn(f"{top.name('load')}: dump_after_load: what is computed of the loaded inputs is recorded all the same, into dump_path")
-    return {"dump": load.get("path"), "modules": load.texts("modules"), "steps": _numbers(load, "step"), "ranks": _numbers(load, "rank")}
 
 
 def _kept_steps(block: Keys) -> int | str | None:

@@ -11,7 +11,6 @@
     saves      values that the program gives to the record
     keeping    steps that stay, of a run that is watched
     perturb    moves weights and inputs by one rounding
-    substitute  gives modules the inputs of another dump
     ending     how a program ends inside a step
     naming     names of ops and values
     frames     call sites in the program

@@ -31,7 +31,6 @@ from probe.recorder.modules import Modules
 from probe.recorder.perturb import Perturbation
 from probe.recorder.saves import save, save_gradients
 from probe.recorder.slices import Slices
-from probe.recorder.substitute import Substitution
 from probe.recorder.updates import Updates
 from probe.selection import Selection
 from probe.settings import Settings, Slice
@@ -88,7 +87,6 @@ class Session:
         self._device = Device(settings.task in ("sketch", "tensor"), settings.host_bytes, settings.fused)
         self._ending = Ending()
         self._keeping = Keeping(settings) if settings.keep != "all" else None
-        self._substitution: Substitution | None = None
         self._perturbation = Perturbation(settings.perturb) if settings.perturb is not None else None
         _sessions.add(self)
         atexit.register(self.close)
@@ -198,10 +196,7 @@ class Session:
                     say_once(note)
                 # Already reported when they were found.
                 kept = self._keeping.lines() if self._keeping is not None else []
-                given = self._substitution.lines() if self._substitution is not None else []
-                for line in given:
-                    say(line)
-                self._core.close(notes + self._device.missing() + kept + given)
+                self._core.close(notes + self._device.missing() + kept)
                 self._report()
             if not self._over:
                 self._tell()
@@ -261,8 +256,6 @@ class Session:
             return
         if self._core is None:
             self._rank, self._world = current_rank(self.settings.rank), world_size()
-            if self.settings.substitute is not None:
-                self._substitution = Substitution(self.settings.substitute, self._rank)
             self._core = create(self.settings, self._rank, self._world, self._selection, self._slices, self._device)
             self._build(self._core)
         if not self._in_step:
@@ -270,8 +263,6 @@ class Session:
             self._device.begin_step()
             self._ending.step_begins()
             self._selection.begin_step()
-            if self._substitution is not None:
-                self._substitution.begin_step(self.step_number)
             self._in_step = True
             self._begun.append(self.step_number)
             self._outermost = self._modules.outermost if self._modules is not None else 0
@@ -327,7 +318,6 @@ class Session:
             interception.push,
             interception.pop,
             self._perturbation,
-            self._substitution,
         )
         self._compiled = CompiledRegions(core, modules, backward, lambda: interception.silence(modules))
         for model in self._models:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from probe._core import Call, Recorder
     from probe.recorder.gradients import Edges, Gradients
     from probe.recorder.perturb import Perturbation
-    from probe.recorder.substitute import Substitution
     from probe.recorder.updates import Update
 
 
@@ -65,7 +64,6 @@ class Modules:
         thread_began: Callable[[], bool],
         thread_ended: Callable[[], None],
         perturbation: Perturbation | None,
-        substitution: Substitution | None,
     ) -> None:
         self._core = core
         self._record = record
@@ -73,7 +71,6 @@ class Modules:
         self._parameter_gradients = parameter_gradients
         self._thread_began, self._thread_ended = thread_began, thread_ended
         self._perturbation = perturbation
-        self._substitution = substitution
         #: module -> (stem of its name, whether its calls are recorded)
         self._stems: weakref.WeakKeyDictionary[torch.nn.Module, tuple[str, bool]] = weakref.WeakKeyDictionary()
         self._roots: list[weakref.ref[torch.nn.Module]] = []
@@ -278,8 +275,6 @@ class Modules:
             with without_functions():
                 stem, recorded = self._known(module, len(stack))
                 kwargs = frame.f_locals.get("kwargs", {})
-                if self._substitution is not None and (given := self._substitution.before(stem, args, kwargs)) is not None:
-                    moved = args = given
                 parameters = {k: p for k, p in module._parameters.items() if p is not None} if recorded else {}
                 entered = _Entered(module, frame, self._period)
                 entered.call = self._core.enter_module(stem, recorded, args, kwargs, parameters)

@@ -116,15 +116,6 @@ class Part:
         gradients = leaves(_list(given.get("input", {})))
         return replace(before, name=name, results=results, gradients=gradients, multiplies=multiplies, device=device)
 
-    def inputs(self, name: str) -> dict[str, torch.Tensor]:
-        """Returns the tensors that a call was given, by path: `input.0`, `kwarg.mask`. Raises NotReplayed."""
-        index = self._index.get(name)
-        if index is None:
-            raise NotReplayed(f"no op {name!r} in step {self.step} rank {self.rank}; {suggestion(name, self.names)}")
-        seen: dict[tuple[Any, ...], torch.Tensor] = {}
-        slots = [slot for slot in self._core.slots(index) if slot["side"] == "input" and slot["kind"] == "tensor"]
-        return {slot["path"]: self._tensor(slot, seen, drawn=False) for slot in slots}
-
     def _values(self, slots: list[Slot], drawn: bool) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Returns arguments as nested dicts by path, parameters and results of an op."""
         seen: dict[tuple[Any, ...], torch.Tensor] = {}
