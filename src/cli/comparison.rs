@@ -29,8 +29,8 @@ pub(super) struct Comparison {
     #[arg(long, value_name = "FILE")]
     pub(super) tolerance: Option<PathBuf>,
 
-    /// Names that belong together: TOML, or msprobe's YAML of cells or data.
-    #[arg(long, aliases = ["cell_mapping", "data_mapping"], value_name = "FILE")]
+    /// Names that belong together: TOML, or msprobe's YAML of cells, data, APIs or layers.
+    #[arg(long, aliases = ["cell_mapping", "data_mapping", "api_mapping", "layer_mapping"], value_name = "FILE")]
     pub(super) mapping: Option<PathBuf>,
 
     /// A second run of the baseline, or a file that `probe calibrate` wrote: differences of that size are not faults; may be

@@ -6,6 +6,7 @@
 mod dtype;
 mod error;
 mod figure;
+mod framework;
 mod gather;
 mod key;
 mod level;
@@ -28,9 +29,10 @@ use std::sync::Arc;
 pub use dtype::{ALL_DTYPES, DType, RecordedDType};
 pub use error::ReadError;
 pub use figure::Figure;
+pub use framework::{Framework, torch_parameter};
 pub use key::DataKey;
 pub use level::Level;
-pub use name::{OpKind, OpName, Phase};
+pub use name::{OpKind, OpName, Phase, without_module_prefix};
 pub use observation::{
     Content, Counts, ExtremePlaces, Observation, SKETCH_LANES, SMALL_TENSOR, Sketch, SketchVersion,
 };
@@ -159,6 +161,8 @@ pub type Stack = Box<[Box<str>]>;
 pub struct Rank {
     /// Address within the dump.
     pub key: PartKey,
+    /// The framework that was recorded.
+    pub framework: Framework,
     /// Kind of data recorded for tensors.
     pub task: Task,
     /// Level as the capture tool names it (`L0`, `L1`, `mix`, `debug`); empty for collections.
