@@ -3,7 +3,7 @@
 import type { Head } from "./data";
 import { h, replace, s } from "./dom";
 import { sheet } from "./frame";
-import type { Culprit, GatePage, History, Num } from "./report";
+import type { Exact, GateCulprit, GatePage, History } from "./report";
 import { count, error, number, shorten, visible } from "./text";
 import { named, say, w } from "./words";
 
@@ -33,7 +33,7 @@ export function gate(root: HTMLElement, head: Head): void {
 }
 
 /** A number of the file, where words stand for what JSON has no digits for. */
-function num(value: Num | null | undefined): number | null {
+function num(value: Exact | null | undefined): number | null {
   return value === null || value === undefined ? null : Number(value);
 }
 
@@ -112,7 +112,7 @@ function culprits({ gate }: GatePage): HTMLElement | null {
   );
 }
 
-function culprit(found: Culprit): HTMLElement {
+function culprit(found: GateCulprit): HTMLElement {
   const [baseline, candidate, off] = [num(found.baseline), num(found.candidate), num(found.error)];
   const where =
     found.step === null ? w().allSteps : `${w().step} ${found.step}${found.rank === null ? "" : ` · ${w().rank} ${found.rank}`}`;

@@ -82,7 +82,7 @@ function verdicts(counts: Record<string, number>): string {
 }
 
 /** Where in a tensor the error lies, as `report.txt` says it. */
-function whereabouts(place: import("./report").Finding["place"]): string {
+function whereabouts(place: import("./report").Culprit["place"]): string {
   if (!place) return "";
   const { shape, largest, region } = place;
   const slices = region

@@ -55,7 +55,7 @@ impl Past {
         let cases = outcome.cases.iter().filter(|case| case.kind != Kind::Scalar);
         let mut modules = BTreeMap::new();
         for Case { name, status, error, .. } in cases {
-            add(&mut modules, name, status.name(), *error);
+            add(&mut modules, name, status.name(), error.map(|error| error.0));
         }
         if !modules.is_empty() {
             past.modules.insert(past.entries.len() - 1, modules);

@@ -280,5 +280,5 @@ fn content_hash(paths: &[PathBuf]) -> String {
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(&bytes);
     }
-    super::number::hexadecimal(&hash.finalize(), 8)
+    super::hexadecimal(&hash.finalize(), 8)
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::import::{Scalars, Series};
-use super::number::Exact;
 use super::outcome::{Case, Culprit, Kind, NOT_FINITE, Status};
 use super::policy::{Policy, ScalarRule};
+use probe_dump::Exact;
 use probe_judge::Incomplete;
 
 /// Findings on all scalars.
@@ -177,9 +177,9 @@ impl Found {
             // Non-finite is the worst cause, and the only one that no waiver lets pass.
             cause: broken.iter().map(|at| at.cause).find(|cause| *cause == NOT_FINITE).unwrap_or(first.cause),
             reason,
-            baseline: Some(first.baseline),
-            candidate: Some(first.candidate),
-            error: Some(size(first)).filter(|error| error.is_finite()),
+            baseline: Some(Exact(first.baseline)),
+            candidate: Some(Exact(first.candidate)),
+            error: Some(size(first)).filter(|error| error.is_finite()).map(Exact),
             module: None,
             source: None,
             stack: Vec::new(),
@@ -217,7 +217,7 @@ impl Found {
                 reason,
                 baseline: None,
                 candidate: None,
-                error: Some(mean.abs()).filter(|error| error.is_finite()),
+                error: Some(mean.abs()).filter(|error| error.is_finite()).map(Exact),
                 module: None,
                 source: None,
                 stack: Vec::new(),

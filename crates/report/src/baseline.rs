@@ -8,10 +8,11 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::model::Tool;
+use probe_dump::Exact;
+use probe_gate::State;
 use probe_gate::baseline::{Baseline, Comparison, Moved, Provenance};
 use probe_gate::calibrate::{Spread, ValueSpread};
 use probe_gate::environment::fingerprint;
-use probe_gate::{Exact, State};
 
 /// Version of these documents. Raised when a field changes meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;

@@ -366,10 +366,8 @@ impl Plan {
     }
 
     /// Returns the places that could not be read or paired when the plan was made.
-    pub(super) fn prologue(&self) -> Result<Fold, PlanError> {
-        let text = serde_json::to_string(&self.prologue).map_err(|error| self.unwritable(&error))?;
-        let state: State = serde_json::from_str(&text).map_err(|error| self.unwritable(&error))?;
-        state.into_fold().map_err(|message| PlanError::Misuse { path: self.baseline.path.clone(), message })
+    pub(super) fn prologue(&self) -> Fold {
+        self.prologue.clone().into_fold()
     }
 
     /// Returns the options, re-read from the files they came from.

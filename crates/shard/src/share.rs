@@ -80,7 +80,7 @@ pub(super) fn read_done(
         );
         return Err(PlanError::Misuse { path, message });
     }
-    found.state.into_fold().map(Some).map_err(|message| PlanError::Misuse { path, message })
+    Ok(Some(found.state.into_fold()))
 }
 
 /// Compares the parts of `shard` of the plan called `path`. A shard that is already done is left as it is, unless part of it could not be read. Runs

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{Baseline, BoundaryValue};
-use crate::number::Exact;
+use probe_dump::Exact;
 
 /// Maximum number of changes that an update records in the file; nobody reads more.
 const KEPT: usize = 50;

@@ -95,7 +95,7 @@ struct File {
     /// Who recorded and changed it, and why.
     provenance: Vec<Provenance>,
     /// Values by name and step.
-    scalars: BTreeMap<String, BTreeMap<String, super::number::Exact>>,
+    scalars: BTreeMap<String, BTreeMap<String, probe_dump::Exact>>,
     /// What module calls handed on: for each step and rank a list of lines.
     values: Vec<ValuePart>,
     /// File of the sketches of every op; null where there is none.
@@ -148,7 +148,7 @@ impl Baseline {
         let file: File = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         let mut scalars = Scalars::new();
         for (name, values) in file.scalars {
-            let step = |(step, value): (String, super::number::Exact)| match step.parse::<u64>() {
+            let step = |(step, value): (String, probe_dump::Exact)| match step.parse::<u64>() {
                 Ok(number) if number.to_string() == step => Ok((number, value.0)),
                 _ => Err(format!("scalar {name:?}: {step:?} is not a step")),
             };
@@ -208,7 +208,7 @@ impl Baseline {
     pub fn nonfinite(&self) -> Vec<String> {
         let scalars = self.scalars.iter().flat_map(|(name, series)| {
             let wrong = series.iter().filter(|(_, value)| !value.is_finite());
-            wrong.map(move |(step, value)| format!("{name} step {step}: {}", super::number::Exact(*value)))
+            wrong.map(move |(step, value)| format!("{name} step {step}: {}", probe_dump::Exact(*value)))
         });
         let values = self.parts.iter().flat_map(|part| {
             let wrong = part.values.iter().filter(|value| value.holds_nonfinite());

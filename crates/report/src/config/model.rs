@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use crate::model::Tool;
+use crate::model::{Place, Tool};
 use crate::visible::visible;
 use probe_config_check::{CheckVerdict, Outcome, PackInfo, PartOutcome, Row, Unreadable};
 
@@ -34,9 +34,9 @@ pub struct ConfigReport<'a> {
     /// What could not be read.
     pub incomplete: Vec<Place<'a>>,
     /// The trusted run.
-    pub baseline: Side<'a>,
+    pub baseline: Pack<'a>,
     /// The run under test.
-    pub candidate: Side<'a>,
+    pub candidate: Pack<'a>,
     /// Wall time of the check, in seconds.
     pub seconds: f64,
 }
@@ -174,17 +174,6 @@ impl<'a> From<&'a PartOutcome> for PartReport<'a> {
     }
 }
 
-/// Something that could not be read.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct Place<'a> {
-    /// Pack and member.
-    pub place: Cow<'a, str>,
-    /// Why, and the repair where there is one.
-    pub reason: Cow<'a, str>,
-}
-
 impl<'a> From<&'a Unreadable> for Place<'a> {
     fn from(unreadable: &'a Unreadable) -> Self {
         Self { place: visible(&unreadable.place), reason: visible(&unreadable.reason) }
@@ -195,7 +184,7 @@ impl<'a> From<&'a Unreadable> for Place<'a> {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct Side<'a> {
+pub struct Pack<'a> {
     /// Path as the user gave it.
     pub path: Cow<'a, str>,
     /// Who wrote it, in words.
@@ -208,7 +197,7 @@ pub struct Side<'a> {
     pub ranks: &'a [u32],
 }
 
-impl<'a> From<&'a PackInfo> for Side<'a> {
+impl<'a> From<&'a PackInfo> for Pack<'a> {
     fn from(pack: &'a PackInfo) -> Self {
         Self {
             path: visible(&pack.path),

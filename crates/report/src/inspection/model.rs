@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde::ser::Serializer;
 
 use crate::model::Tool;
-use crate::number;
 use probe_compare::inspect::{InspectedOp, InspectedPart, Inspection, Measured, Values};
+use probe_dump::Exact;
 use probe_dump::{Checksum, Number, SlotSide, TensorRecord, Value};
 use probe_judge::source_line;
 use probe_measure::TensorSummary;
@@ -212,10 +212,7 @@ impl Serialize for Real {
             Some(Number::Int(value)) => serializer.serialize_i64(value),
             Some(Number::UInt(value)) => serializer.serialize_u64(value),
             Some(Number::Bool(value)) => serializer.serialize_bool(value),
-            Some(Number::Float(value)) => match number::word(value) {
-                Some(word) => serializer.serialize_str(word),
-                None => serializer.serialize_f64(value),
-            },
+            Some(Number::Float(value)) => Exact(value).serialize(serializer),
         }
     }
 }

@@ -4,10 +4,10 @@ use std::io;
 
 use rust_xlsxwriter::{Format, Url, Worksheet, XlsxError};
 
-use super::super::number;
 use super::guard::guarded;
 use super::style::Style;
 use super::text::cell_text;
+use probe_dump::Exact;
 
 /// Maximum number of rows of a sheet, a limit of Excel.
 pub(super) const MAX_ROWS: u32 = 1_048_576;
@@ -167,7 +167,7 @@ impl Sheet {
 
     /// Writes a number; NaN and infinities become words.
     pub(super) fn real(&mut self, style: Style, value: f64) {
-        match number::word(value) {
+        match Exact(value).word() {
             Some(word) => self.text(Style::NonFinite, word),
             None => self.cell(style, |sheet, row, column, format| {
                 if style == Style::Plain {
