@@ -20,7 +20,7 @@ use super::narrow::NarrowArgs;
 use super::peers::PeersArgs;
 use super::plan::PlanArgs;
 use super::report::ReportArgs;
-use crate::dump::{LevelFilter, NumberSet};
+use crate::dump::NumberSet;
 use crate::report::Format;
 use crate::report::config::ConfigFormat;
 
@@ -93,11 +93,6 @@ pub(super) fn numbers(text: &str) -> Result<String, String> {
     set.map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-pub(super) fn level() -> impl TypedValueParser<Value = LevelFilter> {
-    PossibleValuesParser::new(LevelFilter::ALL.map(LevelFilter::name))
-        .map(|word| LevelFilter::ALL.into_iter().find(|level| level.name() == word).unwrap_or_default())
-}
-
 pub(super) fn format() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(Format::ALL.map(Format::name))
         .map(|word| Format::ALL.into_iter().find(|format| format.name() == word).unwrap_or(Format::Text))
@@ -160,12 +155,32 @@ mod tests {
         ] {
             let cli = Cli::try_parse_from(with_long_names(line.split(' ').map(OsString::from))).unwrap();
             let Command::Compare(args) = cli.command else { panic!("compare") };
-            assert_eq!(args.sides(), Some([&PathBuf::from("a"), &PathBuf::from("b")]), "{line}");
+            assert_eq!(args.sides.paths().unwrap(), [&PathBuf::from("a"), &PathBuf::from("b")], "{line}");
         }
         for line in ["", " a", " a b c", " -b a", " a -c b", " a b -b c"] {
             let line = format!("probe compare{line}");
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_plan_takes_no_option_of_the_comparison() {
+        let command = Cli::command();
+        let compare = command.find_subcommand("compare").unwrap();
+        let request = compare.get_groups().find(|group| group.get_id() == "CompareRequest").unwrap();
+        assert!(request.get_args().count() > 10);
+        for id in request.get_args() {
+            let option = compare.get_arguments().find(|option| option.get_id() == id).unwrap();
+            let name = format!("--{}", option.get_long().unwrap());
+            let value = match &*name {
+                "--level" => Some("module"),
+                _ => option.get_action().takes_values().then_some("1"),
+            };
+            let line = ["probe", "compare", "--plan", "plan.json", "--shard", "1/2", &name];
+            let error = Cli::try_parse_from(line.into_iter().chain(value)).unwrap_err();
+            assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{name}");
+        }
+        assert!(Cli::try_parse_from(["probe", "compare", "--plan", "plan.json", "--shard", "1/2"]).is_ok());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::progress::Bar;
 use super::scratch::Scratch;
 use super::{Exit, terminal};
 use crate::cli::commands::CommandReport;
-use crate::compare::{Calibration, CompareOptions, Progress, Quiet, calibrate};
+use crate::compare::{Calibration, CompareOptions, CompareRequest, Progress, Quiet, calibrate};
 use crate::dump::NumberSet;
 use crate::files::Draft;
 use crate::files::map::FileAccess;
@@ -91,9 +91,12 @@ pub(super) fn run(args: &CalibrateArgs, stores: &dyn Stores) -> anyhow::Result<E
     let of_noise = Selection { or_all: true, ..selection.clone() };
     let noise = args.noise.iter().map(|path| stage.dump(path, &of_noise)).collect::<Result<Vec<_>, _>>()?;
     let options = CompareOptions {
-        steps: selection.steps,
-        ranks: selection.ranks,
-        access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
+        request: CompareRequest {
+            steps: args.step.clone(),
+            ranks: args.rank.clone(),
+            no_mmap: args.no_mmap,
+            ..CompareRequest::default()
+        },
         copies: stage.copies().clone(),
         ..CompareOptions::default()
     };

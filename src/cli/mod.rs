@@ -9,7 +9,6 @@ mod capture;
 mod cluster;
 pub mod commands;
 mod compare;
-mod comparison;
 mod config_check;
 mod convert;
 mod exit;
@@ -30,6 +29,7 @@ mod program;
 mod progress;
 mod report;
 mod scratch;
+mod sides;
 mod terminal;
 
 use clap::Parser;

@@ -52,7 +52,7 @@ pub fn measured(
     run: &mut RunJudge,
 ) -> Result<Noise, CompareError> {
     let mut found = Measuring::default();
-    for path in &options.noise {
+    for path in &options.request.noise {
         if is_noise_file(path) {
             let copies = &options.copies;
             let added = found.meter.add_file(&copies.place(path), path).map_err(|error| error.called(copies));
@@ -88,9 +88,7 @@ impl Measuring {
     ) -> Result<(), CompareError> {
         let error = |reason: String| CompareError::Noise { path: path.into(), reason };
         let noise = options.open(path)?;
-        let selected = |key: &PartKey| {
-            options.steps.contains(key.step) && options.ranks.contains(u64::from(key.rank.number()))
-        };
+        let selected = |key: &PartKey| options.request.selects(key.step, key.rank.number());
         let same_place = |selected: &dyn Fn(&PartKey) -> bool| {
             let place = |key: &PartKey| (key.step, key.rank.number());
             let mut matches = pair_parts(baseline, &noise, selected).matches;

@@ -65,7 +65,7 @@ impl Reference {
             Ok(rank) => rank,
             Err(fault) => return OfPart { errors: BySlot::default(), fault: Some(at(fault.to_string())) },
         };
-        options.level.retain(&mut rank.ops);
+        options.request.level.retain(&mut rank.ops);
         let (baseline, candidate) = rayon::join(
             || against(&rank, &pair.baseline, &Mapping::default()),
             || against(&rank, &pair.candidate, &options.mapping),

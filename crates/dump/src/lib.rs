@@ -50,7 +50,7 @@ pub use value::{
     Checksum, Hash128, KeptStatistics, NO_DATA, Number, Printed, RecordedStatistics, Scalar, TensorMetadata,
     TensorRecord, Value, coordinates,
 };
-pub use word::{Named, Word, by_name};
+pub use word::{Named, Word, by_name, of_name};
 
 /// Name of the program, which files record as their writer.
 pub const PROGRAM: &str = "probe";

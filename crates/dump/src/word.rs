@@ -43,6 +43,20 @@ pub fn by_name<T: Named, S: Serializer>(value: &T, serializer: S) -> Result<S::O
     serializer.serialize_str(value.word())
 }
 
+/// Deserializes a value from its name, for `deserialize_with`.
+///
+/// # Errors
+/// When it is not the name of a value; the message lists the names.
+pub fn of_name<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    let word = Cow::<str>::deserialize(deserializer)?;
+    T::of_word(&word).ok_or_else(|| {
+        let mut names: Vec<&str> = T::VALUES.iter().map(|value| value.word()).collect();
+        let last = names.pop().unwrap_or_default();
+        let names = names.join(", ");
+        de::Error::custom(format!("unknown {} {word:?}; choose {names} or {last}", T::KIND))
+    })
+}
+
 /// A value that is stored as its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word<T>(pub T);
@@ -55,9 +69,7 @@ impl<T: Named> Serialize for Word<T> {
 
 impl<'de, T: Named> Deserialize<'de> for Word<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let word = Cow::<str>::deserialize(deserializer)?;
-        let unknown = || de::Error::custom(format!("unknown {} {word:?}", T::KIND));
-        T::of_word(&word).map(Self).ok_or_else(unknown)
+        of_name(deserializer).map(Self)
     }
 }
 

@@ -9,7 +9,7 @@ use super::policy::Policy;
 use super::run::GateOptions;
 use super::side::{Side, Values};
 use super::{cases, values};
-use probe_compare::{CompareOptions, PartReport, Progress, compare_dumps};
+use probe_compare::{CompareOptions, CompareRequest, PartReport, Progress, compare_dumps};
 use probe_dump::{Counts, Dump, Number, NumberSet, TensorRecord};
 use probe_judge::{Finding, Incomplete, Role, RunVerdict, Summary, Verdict};
 
@@ -84,13 +84,16 @@ pub(super) fn values(
     let steps = NumberSet::of(parts.iter().map(|(step, _)| *step));
     let ranks = NumberSet::of(parts.iter().map(|(_, rank)| u64::from(*rank)));
     let compare = CompareOptions {
-        steps: steps.clone(),
-        ranks: ranks.clone(),
+        request: CompareRequest {
+            steps: Some(steps.clone()),
+            ranks: Some(ranks.clone()),
+            no_mmap: options.access == FileAccess::Read,
+            // A gate captures only modules, while its baseline may have been captured once with every op; modules are what
+            // both have.
+            any_level: true,
+            ..CompareRequest::default()
+        },
         rules: policy.values.clone(),
-        access: options.access,
-        // A gate captures only modules, while its baseline may have been captured once with every op; modules are what both
-        // have.
-        any_level: true,
         ..CompareOptions::default()
     };
     let allowed = baseline.allows_nonfinite;
@@ -127,7 +130,7 @@ fn by_sketches(
     use probe_compare::CompareError;
 
     let Some(path) = &baseline.info.sketches else { return Ok(None) };
-    let unpacked = super::sketches::open(path, options.access)?;
+    let unpacked = super::sketches::open(path, options.request.access())?;
     match run(&unpacked.dump, candidate, options, progress, seen) {
         Ok(summary) => Ok(Some(summary)),
         Err(GateError::Compare(

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::state::State;
 use super::{PlanError, Shard};
 use probe_compare::{
-    Asked, CompareError, CompareOptions, Fold, Prologue, Quiet, Reference, SideInfo, is_noise_file,
+    CompareError, CompareOptions, CompareRequest, Fold, Prologue, Quiet, Reference, SideInfo, is_noise_file,
     measured_noise,
 };
 use probe_dump::{Dump, LevelFilter, NumberSet, PartKey, RankId};
@@ -57,7 +57,7 @@ pub struct Plan {
     pub(super) baseline: Side,
     pub(super) candidate: Side,
     /// Options with absolute paths.
-    options: Asked,
+    options: CompareRequest,
     /// Content hashes of the files that the options read: a file changed later would make a different comparison.
     files: BTreeMap<PathBuf, String>,
     /// Places that could not be read or paired.
@@ -155,11 +155,11 @@ pub fn plan(
     baseline: &Path,
     candidate: &Path,
     folder: &Path,
-    asked: &Asked,
+    request: &CompareRequest,
     copies: &Copies,
 ) -> Result<Plan, PlanError> {
-    let compare = asked.options(copies)?;
-    if let Some(path) = compare.noise.iter().find(|path| !is_noise_file(path)) {
+    let compare = request.options(copies)?;
+    if let Some(path) = compare.request.noise.iter().find(|path| !is_noise_file(path)) {
         return Err(PlanError::Misuse {
             path: path.clone(),
             message: "noise of a plan is a file: measure it once with `probe calibrate`, and give --noise noise.toml".into(),
@@ -169,7 +169,7 @@ pub fn plan(
     let (b, c) = (b?, c?);
     let mut opened = Prologue::of(&b, &c, &compare);
     if opened.pairing.matches.is_empty() {
-        let error = std::mem::take(&mut opened.fold).finish(opened.sides, compare.level, 0.0);
+        let error = std::mem::take(&mut opened.fold).finish(opened.sides, compare.request.level, 0.0);
         return Err(error.err().map_or_else(
             || PlanError::Misuse {
                 path: candidate.into(),
@@ -179,11 +179,11 @@ pub fn plan(
         ));
     }
     measured_noise(&b, &compare, &Quiet, &mut opened.fold.run)?;
-    if let Some(path) = &compare.reference {
+    if let Some(path) = &compare.request.reference {
         let matches = &opened.pairing.matches;
         Reference::open(path, matches, matches.len(), &compare)?;
     }
-    let options = asked.clone().with_paths(|path| written(path, copies))?;
+    let options = request.clone().with_paths(|path| written(path, copies))?;
     let files = options.files().map(|path| Ok((path.to_path_buf(), digest(path, copies)?)));
     let files = files.collect::<Result<_, PlanError>>()?;
     let [b_side, c_side] = opened.sides;
@@ -383,7 +383,7 @@ impl Plan {
 
     /// Returns the level that is compared.
     pub(super) fn level(&self) -> LevelFilter {
-        self.options.level().unwrap_or_default()
+        self.options.level
     }
 
     /// Returns the ranks of each of `count` shards, by their numbers in the baseline.

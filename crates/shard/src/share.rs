@@ -135,7 +135,7 @@ pub(super) fn compare_shard_if(
     let (mut fold, total) = (Fold::default(), plan.parts());
     // The remarks about the noise were recorded when the plan was made.
     let noise = measured_noise(&baseline, &options, progress, &mut RunJudge::default())?;
-    let reference = options.reference.as_deref().filter(|_| parts > 0);
+    let reference = options.request.reference.as_deref().filter(|_| parts > 0);
     let reference = reference.map(|path| Reference::open(path, &[], total, &options)).transpose()?;
     let keys: Vec<PartMatch> = matches.iter().map(|(part, _)| part.clone()).collect();
     let comparison = Parts {
@@ -198,7 +198,7 @@ fn dump<'a>(
         path: side.path.clone(),
         format,
         parts: places.keys().cloned().collect(),
-        reader: Box::new(Alone { places, copies: options.copies.clone(), access: options.access }),
+        reader: Box::new(Alone { places, copies: options.copies.clone(), access: options.request.access() }),
         environment: std::collections::BTreeMap::new(),
         faults: Vec::new(),
     })
