@@ -35,7 +35,7 @@ Examples:
   probe capture --steps 0-2 -o gpu_dump -- python train.py    record a run
   probe compare gpu_dump npu_dump                             compare two
   probe calibrate gpu_dump gpu_dump_2 -o noise.toml           measure noise
-  probe inspect gpu_dump --op '*gelu*'                        look into one
+  probe inspect gpu_dump --op '*gelu*'                        show its content
   probe convert kernel_dump -o npu_dump                       convert to another format
   probe config-check gpu.zip npu.zip                          compare set-ups
   probe gate --baseline gpt2.probe.json --candidate losses.txt -o out"
@@ -77,10 +77,10 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
         "MiB" => 1 << 20,
         "G" | "GB" => 1_000_000_000,
         "GiB" => 1 << 30,
-        other => return Err(format!("`{other}` is not a unit of bytes: KB, KiB, MB, MiB, GB or GiB")),
+        other => return Err(format!("unknown unit `{other}`; use KB, KiB, MB, MiB, GB or GiB")),
     };
     let number: u64 =
-        digits.parse().map_err(|_| "a whole number and a unit are needed, as in 64MB".to_owned())?;
+        digits.parse().map_err(|_| "expected a size such as 64MB".to_owned())?;
     number.checked_mul(unit).ok_or_else(|| "more bytes than can be counted".to_owned())
 }
 

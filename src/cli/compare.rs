@@ -37,37 +37,37 @@ Examples:
   probe compare gpu_dump/step3 npu_dump/step3 -v      one step, everything
   probe compare gpu.safetensors npu.safetensors -q    the first line only
   probe compare gpu_dump npu_dump --noise gpu_dump_2  allow for measured noise
-  probe compare gpu_dump npu_dump --reference f64     who is nearer to the truth
+  probe compare gpu_dump npu_dump --reference f64     which side is more accurate
   probe compare gpu_dump npu_dump --format json | jq .first_divergence"
 )]
 pub(super) struct CompareArgs {
     #[command(flatten)]
     pub(super) sides: Sides,
 
-    /// Folder for the reports, created when missing; `-` prints one report and writes none [default: probe-report].
+    /// Folder for the reports, created if missing; `-` prints one report instead of writing files [default: probe-report].
     #[arg(short, long, alias = "output_path", value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
 
     #[command(flatten)]
     pub(super) request: CompareRequest,
 
-    /// Reports to write, with commas [default: text,xlsx,parquet,json,html]; `json` alone, without -o, is printed.
+    /// Comma-separated report formats [default: text,xlsx,parquet,json,html]; `json` alone, without -o, is printed.
     #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
     pub(super) format: Option<Vec<Format>>,
 
-    /// Put every op and value of a large dump into the workbook, not only those that differ or are at fault.
+    /// Write every op and value of a large dump to the workbook, not only those that differ or are at fault.
     #[arg(long)]
     pub(super) full: bool,
 
-    /// Threads to use [default: one for each processor].
+    /// Threads to use [default: one per processor].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) threads: Option<u16>,
 
-    /// Ops at fault to list in the terminal.
+    /// Maximum number of ops at fault to list in the terminal.
     #[arg(long, default_value_t = 10)]
     pub(super) top: usize,
 
-    /// Compare a shard of the plan that `probe plan` wrote, for `probe merge`; all other options come from the plan.
+    /// Compare one shard of a plan from `probe plan`; the options of the comparison come from the plan.
     #[arg(long, value_name = "PLAN", requires = "shard")]
     #[arg(conflicts_with_all = ["Sides", "CompareRequest", "output", "full", "top"])]
     pub(super) plan: Option<PathBuf>,
@@ -76,11 +76,11 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "SHARD", requires = "plan")]
     pub(super) shard: Option<Shard>,
 
-    /// Compare on the Ray cluster at ADDRESS, `auto` for the running one, `local` for one on this machine: DIR is a run of shards.
+    /// Compare on the Ray cluster at ADDRESS: `auto` for the running one, `local` for one on this machine. DIR becomes a run of shards.
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["plan", "full"])]
     pub(super) ray: Option<String>,
 
-    /// Where the dumps are: `shared`, all nodes see them, or `node`, each node has some of the ranks on its own disk.
+    /// Location of the dumps: `shared` (visible to all nodes) or `node` (each node has some of the ranks on its own disk).
     #[arg(long, value_name = "WHERE", requires = "ray", default_value = "shared", value_parser = ["shared", "node"])]
     pub(super) ray_where: String,
 
@@ -93,7 +93,7 @@ pub(super) struct CompareArgs {
 
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct Verbosity {
-    /// Print the answer only, and no progress.
+    /// Print only the answer, without progress.
     #[arg(short, long, conflicts_with = "verbose")]
     pub(super) quiet: bool,
 

@@ -17,7 +17,7 @@ use crate::store::Stores;
 
 /// Plan a comparison of many ranks, to be run in shards by any scheduler: `probe compare --plan`, then `probe merge`.
 ///
-/// Lists both dumps, pairs their parts and weighs them. Shards may run anywhere that sees the same paths, in any order, and more than once.
+/// Lists both dumps and pairs their parts. Shards may run anywhere that sees the same paths, in any order, and more than once.
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("task").required(true).multiple(true).args(["first", "baseline"]),
@@ -42,7 +42,7 @@ pub(super) struct PlanArgs {
     #[command(flatten)]
     pub(super) scratch: Scratch,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 

@@ -19,7 +19,7 @@ mod rows;
 mod runtime_ops;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use rayon::prelude::*;
@@ -32,8 +32,8 @@ pub use portrait::Portrait;
 pub use reference::Reference;
 pub use request::{CompareRequest, is_noise_file};
 
-use probe_dump::{Dump, Level, LevelFilter, NATIVE, NumberSet, PartKey, Rank};
-use probe_files::{Copies, ReportError, map::FileAccess};
+use probe_dump::{Dump, Level, LevelFilter, NATIVE, PartKey, Rank};
+use probe_files::{Copies, ReportError};
 use probe_judge::{History, Noise, PartEvidence, PartJudgement, PriorKnowledge, Rules, Summary, judge_part};
 use probe_pair::{
     Alignment, Mapping, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels, keep_common,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::asked::is_noise_file;
+use super::request::is_noise_file;
 use super::{CompareError, CompareOptions, DonePart, Progress, in_order, parts_at_a_time, work_on};
 use probe_dump::{Dump, PartKey};
 use probe_judge::{History, Incomplete, Noise, NoiseMeter, RunJudge, measure_noise};

@@ -11,6 +11,7 @@ use super::side::{Side, Values};
 use super::{cases, values};
 use probe_compare::{CompareOptions, CompareRequest, PartReport, Progress, compare_dumps};
 use probe_dump::{Counts, Dump, Number, NumberSet, TensorRecord};
+use probe_files::map::FileAccess;
 use probe_judge::{Finding, Incomplete, Role, RunVerdict, Summary, Verdict};
 
 /// Findings on all values.

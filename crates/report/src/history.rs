@@ -21,7 +21,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct HistoryReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// Every gate, the oldest first; a run is named by its place in this list, from 0.
     pub runs: &'a [Entry],
@@ -40,11 +40,11 @@ pub struct JumpEntry<'a> {
     pub scalar: &'a str,
     /// The run.
     pub run: u64,
-    /// Its commit; null where it is not known.
+    /// Its commit; null if unknown.
     pub commit: Option<&'a str>,
     /// Relative change of the mean.
     pub change: Exact,
-    /// Whether the environment is another one than before.
+    /// True if the environment differs from that of the run before.
     pub environment: bool,
 }
 

@@ -20,11 +20,11 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct Report<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote the file.
+    /// Program that wrote the file.
     pub tool: Tool,
     /// The verdict on the run; decides the exit code.
     pub verdict: RunWord,
-    /// The earliest op at fault; null when there is none.
+    /// The earliest op at fault; null if there is none.
     pub first_divergence: Option<Culprit>,
     /// Ops at fault, ranked: the first divergence, then the others, origin before consequence.
     pub culprits: Vec<Culprit>,
@@ -32,9 +32,9 @@ pub struct Report<'a> {
     pub faults: Vec<Fault<'a>>,
     /// Tallies over all steps and ranks.
     pub counts: CountsByName,
-    /// What could not be read or compared.
+    /// Everything that could not be read or compared.
     pub incomplete: Vec<Place<'a>>,
-    /// Statements about the whole run, each said once.
+    /// Statements about the whole run, each made once.
     pub notes: &'a [String],
     /// The trusted run.
     pub baseline: Run<'a>,
@@ -44,7 +44,7 @@ pub struct Report<'a> {
     pub seconds: f64,
 }
 
-/// What wrote the file.
+/// Program that wrote the file.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
@@ -116,9 +116,9 @@ pub struct CountsByName {
     pub parts: u64,
     /// Ops present on both sides.
     pub ops_paired: u64,
-    /// Ops of the baseline alone.
+    /// Ops in the baseline only.
     pub ops_baseline_only: u64,
-    /// Ops of the candidate alone.
+    /// Ops in the candidate only.
     pub ops_candidate_only: u64,
     /// Slots, all verdicts together.
     pub slots: u64,
@@ -165,7 +165,7 @@ impl schemars::JsonSchema for Tally {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "description": "Numbers by word; every word is there, also with 0.",
+            "description": "Counts by word; every word is present, also with 0.",
             "type": "object",
             "additionalProperties": { "type": "integer", "minimum": 0 },
         })
@@ -177,9 +177,9 @@ impl schemars::JsonSchema for Tally {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct Place<'a> {
-    /// Where: a file, a part, or a slot.
+    /// The place: a file, a part, or a slot.
     pub place: Cow<'a, str>,
-    /// Why, and the repair where there is one.
+    /// The reason, and the remedy if there is one.
     pub reason: Cow<'a, str>,
 }
 
@@ -198,9 +198,9 @@ pub struct Run<'a> {
     pub path: &'a str,
     /// Format in words.
     pub format: &'a str,
-    /// What was recorded of tensors; empty when there is nothing to say.
+    /// Kind of data recorded for tensors; empty if there is none.
     pub task: &'a str,
-    /// Level as the capture tool names it; empty when there is none.
+    /// Level as the capture tool names it; empty if there is none.
     pub level: &'a str,
     /// Steps found.
     pub steps: &'a [u64],

@@ -23,35 +23,35 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct GateReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote the file.
+    /// Program that wrote the file.
     pub tool: Tool,
     /// The answer: `pass`, `flaky`, `drift`, `regression` or `unverified`.
     pub state: Word<State>,
-    /// What the command returned: 0, 1 or 3.
+    /// Exit code of the command: 0, 1 or 3.
     pub exit_code: u8,
     /// The answer in one line.
     pub answer: String,
     /// How the baseline was made: `golden` or `paired`.
     pub mode: &'static str,
-    /// What is to blame, the first cause first; those that a waiver lets pass come last.
+    /// Culprits, the first cause first; waived ones last.
     pub culprits: &'a [Culprit],
     /// The set-ups of both sides, and what differs.
     pub environment: EnvironmentEntry<'a>,
-    /// What was missing or could not be read.
+    /// Everything that was missing or could not be read.
     pub unverified: Vec<Place<'a>>,
-    /// Cases by what became of them.
+    /// Number of cases by status.
     pub counts: CountsEntry,
-    /// Earlier results of the same commit, baseline and environment that this one contradicts.
+    /// Earlier results of the same commit, baseline and environment that this result contradicts.
     pub evidence: &'a [String],
     /// Statements about the whole.
     pub notes: &'a [String],
-    /// What moved the numbers, where running the base commit in the new environment has told: `commit` or `environment`; else null.
+    /// Cause of moved numbers, `commit` or `environment`, as determined by running the base commit in the new environment; null if unknown.
     pub moved_by: Option<&'static str>,
-    /// How the first culprit was narrowed down to an op by running both sides again, a line for each comparison; empty where that was not done.
+    /// Steps of narrowing the first culprit down to an op by running both sides again, one line per comparison; empty if not done.
     pub narrowed: &'a [String],
-    /// The commit under test; null where it is not known.
+    /// The commit under test; null if unknown.
     pub commit: Option<&'a str>,
-    /// What identifies the content of the baseline; empty where it is a folder.
+    /// Identifier of the content of the baseline; empty if it is a folder.
     pub baseline_hash: &'a str,
     /// The trusted side.
     pub baseline: SideEntry,
@@ -70,13 +70,13 @@ pub struct GateReport<'a> {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct EnvironmentEntry<'a> {
-    /// Whether both sides recorded something that drift can be told by.
+    /// True if both sides recorded a setting in common, by which drift can be detected.
     pub known: bool,
-    /// What differs.
+    /// Settings that differ.
     pub differences: &'a [Difference],
-    /// 16 digits that identify the baseline's; empty where nothing was recorded.
+    /// 16 digits that identify the baseline's settings; empty if none were recorded.
     pub baseline_fingerprint: String,
-    /// 16 digits that identify the candidate's; empty where nothing was recorded.
+    /// 16 digits that identify the candidate's settings; empty if none were recorded.
     pub candidate_fingerprint: String,
     /// The baseline's settings.
     pub baseline: &'a BTreeMap<String, String>,
@@ -84,16 +84,16 @@ pub struct EnvironmentEntry<'a> {
     pub candidate: &'a BTreeMap<String, String>,
 }
 
-/// Cases by what became of them.
+/// Number of cases by status.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct CountsEntry {
     /// Their bounds hold.
     pub passed: u64,
-    /// A bound is broken there.
+    /// A bound is broken.
     pub failed: u64,
-    /// They differ because of another one.
+    /// They differ because of another case.
     pub follows: u64,
     /// A waiver lets them pass.
     pub waived: u64,
@@ -106,9 +106,9 @@ pub struct CountsEntry {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct SideEntry {
-    /// What was given.
+    /// Paths as given.
     pub paths: Vec<String>,
-    /// What it is, in words.
+    /// Format in words.
     pub format: String,
     /// Points of scalars in it.
     pub points: u64,
