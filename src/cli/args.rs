@@ -79,8 +79,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
         "GiB" => 1 << 30,
         other => return Err(format!("unknown unit `{other}`; use KB, KiB, MB, MiB, GB or GiB")),
     };
-    let number: u64 =
-        digits.parse().map_err(|_| "expected a size such as 64MB".to_owned())?;
+    let number: u64 = digits.parse().map_err(|_| "expected a size such as 64MB".to_owned())?;
     number.checked_mul(unit).ok_or_else(|| "more bytes than can be counted".to_owned())
 }
 

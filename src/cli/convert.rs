@@ -134,7 +134,10 @@ fn text(args: &ConvertArgs, found: &Conversion) -> String {
         counted(*parts, "part")
     );
     if *widened > 0 {
-        _ = writeln!(text, "{widened} of them were converted to float32, exactly: the format lacks their types");
+        _ = writeln!(
+            text,
+            "{widened} of them were converted to float32, exactly: the format lacks their types"
+        );
     }
     if *without_data > 0 {
         _ = writeln!(text, "{} recorded without their data", counted(*without_data, "tensor"));

@@ -7,7 +7,7 @@ use super::cases::is_boundary;
 use super::outcome::{Case, Culprit, Kind, NOT_FINITE, Status};
 use super::policy::Policy;
 use super::run::GateOptions;
-use super::side::{Side, Values};
+use super::side::{SideContent, Values};
 use super::{cases, values};
 use probe_compare::{CompareOptions, CompareRequest, PartReport, Progress, compare_dumps};
 use probe_dump::{Counts, Dump, Number, NumberSet, TensorRecord};
@@ -44,8 +44,8 @@ const NAMED: usize = 20;
 
 /// Compares the values that both sides have.
 pub(super) fn values(
-    baseline: &mut Side,
-    candidate: &mut Side,
+    baseline: &mut SideContent,
+    candidate: &mut SideContent,
     policy: &Policy,
     options: &GateOptions,
     progress: &dyn Progress,
@@ -107,7 +107,7 @@ pub(super) fn values(
         (Some(summary), ..) => summary,
         (None, Values::Dump(b), Values::Dump(c)) => run(b, c, &compare, progress, &mut seen)?,
         _ => {
-            let path = |side: &Side| side.info.paths.first().cloned().unwrap_or_default();
+            let path = |side: &SideContent| side.info.paths.first().cloned().unwrap_or_default();
             let (b, c) = (baseline.lines(&steps, &ranks), candidate.lines(&steps, &ranks));
             let (b, c) = (values::as_dump(&path(baseline), b), values::as_dump(&path(candidate), c));
             run(&b, &c, &compare, progress, &mut seen)?
@@ -122,7 +122,7 @@ pub(super) fn values(
 /// Compares the sketches of every op that are stored beside a baseline. `None` if there are none or the candidate was recorded
 /// differently: lines are compared in that case.
 fn by_sketches(
-    baseline: &Side,
+    baseline: &SideContent,
     candidate: &Dump,
     options: &CompareOptions,
     progress: &dyn Progress,

@@ -10,7 +10,7 @@ use probe_judge::Incomplete;
 
 /// Findings on all scalars.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ScalarFindings {
     pub(super) cases: Vec<Case>,
     pub(super) culprits: Vec<Culprit>,
     /// Points of the baseline that the candidate lacks.
@@ -27,8 +27,8 @@ pub(super) struct Found {
 const NAMED: usize = 5;
 
 /// Judges every scalar of the baseline.
-pub(super) fn judge(baseline: &Scalars, candidate: &Scalars, policy: &Policy) -> Found {
-    let mut found = Found::default();
+pub(super) fn judge(baseline: &Scalars, candidate: &Scalars, policy: &Policy) -> ScalarFindings {
+    let mut found = ScalarFindings::default();
     let mut left_out: Vec<&str> = Vec::new();
     for (name, series) in baseline {
         let rule = match policy.scalar(name) {
@@ -67,7 +67,7 @@ struct Broken {
     reason: String,
 }
 
-impl Found {
+impl ScalarFindings {
     fn absent(&mut self, name: &str, series: &Series, policy: &Policy) {
         let wanted = series.keys().filter(|step| wanted(policy, **step)).count();
         self.expected += wanted;

@@ -54,8 +54,8 @@ pub struct Plan {
     build: String,
     /// Hash of everything else; names the folder of the shards.
     hash: String,
-    pub(super) baseline: Side,
-    pub(super) candidate: Side,
+    pub(super) baseline: PlannedDump,
+    pub(super) candidate: PlannedDump,
     /// Options with absolute paths.
     options: CompareRequest,
     /// Content hashes of the files that the options read: a file changed later would make a different comparison.
@@ -68,7 +68,7 @@ pub struct Plan {
 /// One of the two dumps.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Side {
+pub(super) struct PlannedDump {
     /// Path as the user gave it.
     given: String,
     pub(super) path: PathBuf,
@@ -187,7 +187,7 @@ pub fn plan(
     let files = options.files().map(|path| Ok((path.to_path_buf(), digest(path, copies)?)));
     let files = files.collect::<Result<_, PlanError>>()?;
     let [b_side, c_side] = opened.sides;
-    let (b_side, c_side) = (Side::of(&b, b_side, copies)?, Side::of(&c, c_side, copies)?);
+    let (b_side, c_side) = (PlannedDump::of(&b, b_side, copies)?, PlannedDump::of(&c, c_side, copies)?);
     let groups = groups(&opened.pairing.matches, [(&b, &b_side), (&c, &c_side)], copies)?;
     let mut plan = Plan {
         format: FORMAT.into(),
@@ -206,7 +206,7 @@ pub fn plan(
     Ok(plan)
 }
 
-impl Side {
+impl PlannedDump {
     fn of(dump: &Dump, side: SideInfo, copies: &Copies) -> Result<Self, PlanError> {
         let SideInfo { info: RunInfo { path, format, steps, ranks, .. }, selected } = side;
         Ok(Self { given: path, path: written(&dump.path, copies)?, format, steps, ranks, selected })
@@ -227,7 +227,7 @@ impl Side {
 /// Groups parts by rank, with their weight.
 fn groups(
     matches: &[PartMatch],
-    sides: [(&Dump, &Side); 2],
+    sides: [(&Dump, &PlannedDump); 2],
     copies: &Copies,
 ) -> Result<Vec<Group>, PlanError> {
     let mut groups: BTreeMap<u32, Group> = BTreeMap::new();
@@ -395,7 +395,7 @@ impl Plan {
     /// Returns the data that `shard` reads besides the plan: files, and dumps with the steps and ranks needed.
     pub fn needs(&self, shard: Shard) -> Needs {
         let matches = self.matches(shard);
-        let side = |side: &Side, key: fn(&PartMatch) -> &PartKey| {
+        let side = |side: &PlannedDump, key: fn(&PartMatch) -> &PartKey| {
             let keys = || matches.iter().map(|(part, _)| key(part));
             let steps = NumberSet::of(keys().map(|key| key.step));
             let ranks = NumberSet::of(keys().map(|key| u64::from(key.rank.number())));

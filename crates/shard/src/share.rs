@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Key, Side};
+use super::plan::{Key, PlannedDump};
 use super::state::State;
 use super::{PART, Plan, PlanError, Shard};
 use probe_compare::{CompareError, CompareOptions, Fold, Parts, Progress, Reference, measured_noise};
@@ -126,7 +126,7 @@ pub(super) fn compare_shard_if(
         fs::remove_file(copies.place(&path)).map_err(|source| PlanError::Io { path, source })?;
     }
     // A file system that this machine does not see must not pass for damage of every part.
-    for Side { path, .. } in [&plan.baseline, &plan.candidate].into_iter().filter(|_| parts > 0) {
+    for PlannedDump { path, .. } in [&plan.baseline, &plan.candidate].into_iter().filter(|_| parts > 0) {
         fs::metadata(copies.place(path)).map_err(|source| PlanError::Io { path: path.clone(), source })?;
     }
     let options = plan.options(copies)?;
@@ -183,7 +183,7 @@ fn first_of(fold: &Fold) -> Option<String> {
 
 /// Opens one side of a shard. If each part can be opened on its own, the rest of the dump is not read; without parts, nothing is read.
 fn dump<'a>(
-    side: &Side,
+    side: &PlannedDump,
     keys: impl Iterator<Item = &'a Key>,
     options: &CompareOptions,
 ) -> Result<Dump, PlanError> {
