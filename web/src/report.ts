@@ -100,7 +100,7 @@ export interface ConfigReport {
   seconds: number;
 }
 
-/** A number; a word where it is not finite. */
+/** A number, or a word if it is not finite. */
 export type Num = number | "NaN" | "Infinity" | "-Infinity";
 
 /** What gate.json says, as far as the page reads it; schemas/gate.schema.json has all of it. */

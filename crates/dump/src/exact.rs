@@ -86,7 +86,7 @@ impl schemars::JsonSchema for Exact {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "description": "A number; a word where it is not finite.",
+            "description": "A number, or a word if it is not finite.",
             "anyOf": [{ "type": "number" }, { "enum": ["NaN", "Infinity", "-Infinity"] }],
         })
     }

@@ -141,7 +141,7 @@ pub fn gate(
         && !outcome.environment.is_known()
     {
         outcome.notes.push(
-            "the set-up of one side was not recorded, so drift cannot be told from a regression; give --environment PACK.zip to \
+            "the set-up of one side was not recorded, so drift cannot be distinguished from a regression; give --environment PACK.zip to \
              `probe baseline` and `probe gate`"
                 .into(),
         );

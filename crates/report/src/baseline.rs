@@ -20,7 +20,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// Output of `probe baseline` with `--format json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(title = "what probe baseline prints"))]
+#[cfg_attr(feature = "schema", schemars(title = "output of probe baseline"))]
 #[serde(untagged)]
 pub enum BaselineReport<'a> {
     /// Of `save`, `import` and `update`.

@@ -17,7 +17,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// A history for programs.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(title = "what probe history prints", deny_unknown_fields))]
+#[cfg_attr(feature = "schema", schemars(title = "output of probe history", deny_unknown_fields))]
 pub struct HistoryReport<'a> {
     /// Version of this format.
     pub schema_version: u32,

@@ -184,9 +184,9 @@ mod number {
                 "NaN" => Ok(Some(f64::NAN)),
                 "Infinity" => Ok(Some(f64::INFINITY)),
                 "-Infinity" => Ok(Some(f64::NEG_INFINITY)),
-                _ => Err(serde::de::Error::custom("a number, NaN, Infinity or -Infinity is expected")),
+                _ => Err(serde::de::Error::custom("expected a number, NaN, Infinity or -Infinity")),
             },
-            _ => Err(serde::de::Error::custom("a number is expected")),
+            _ => Err(serde::de::Error::custom("expected a number")),
         }
     }
 }

@@ -86,7 +86,7 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
             ),
         ));
     } else if !index.has_data {
-        return Err(ReadError::format(path, "has no key `data`; a dump.json of a capture was expected"));
+        return Err(ReadError::format(path, "has no key `data`; expected the dump.json of a capture"));
     }
     if !matches!(index.framework.as_str(), "" | "pytorch") {
         return Err(ReadError::usage(

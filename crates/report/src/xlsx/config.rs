@@ -166,6 +166,6 @@ fn about(outcome: &Outcome, book: &mut Book) -> io::Result<Sheet> {
     for verdict in Verdict::ALL {
         pair(look(verdict), verdict.name(), verdict.meaning())?;
     }
-    pair(Style::Bold, "pass_check", "TRUE where nothing counts as a difference, else FALSE")?;
+    pair(Style::Bold, "pass_check", "TRUE if nothing counts as a difference, else FALSE")?;
     Ok(sheet)
 }

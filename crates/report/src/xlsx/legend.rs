@@ -25,15 +25,15 @@ pub(super) fn write(book: &mut Book) -> io::Result<Sheet> {
     for style in Style::COLOURS {
         page.entry(style, style.colour_name(), style.meaning())?;
     }
-    page.section("verdicts, of a pair of values")?;
+    page.section("verdicts of a pair of values")?;
     for verdict in Verdict::ALL {
         page.entry(Style::verdict(verdict), verdict.name(), verdict.meaning())?;
     }
-    page.section("roles, of an op")?;
+    page.section("roles of an op")?;
     for role in Role::ALL {
         page.entry(Style::role(role), role.name(), role.meaning())?;
     }
-    page.section("causes, of an op at fault")?;
+    page.section("causes of an op at fault")?;
     for cause in Cause::ALL {
         page.entry(Style::Plain, cause.name(), cause.meaning())?;
     }
