@@ -9,6 +9,8 @@ fn main() -> std::io::Result<()> {
     write("schemas/config.schema.json", &probe::report::config::model::config_schema())?;
     write("schemas/gate.schema.json", &probe::report::gate::model::gate_schema())?;
     write("schemas/peers.schema.json", &probe::report::peers::peers_schema())?;
+    write("schemas/rollout.schema.json", &probe::report::rollout::rollout_schema())?;
+    write("schemas/weights.schema.json", &probe::report::weights::weights_schema())?;
     write("schemas/baseline.schema.json", &probe::gate::baseline::baseline_schema())?;
     write("schemas/baseline-report.schema.json", &probe::report::baseline::baseline_report_schema())?;
     write("schemas/commands.schema.json", &probe::cli::commands::commands_schema())?;

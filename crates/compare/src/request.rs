@@ -10,7 +10,7 @@ use super::CompareOptions;
 use probe_dump::{LevelFilter, Named, NumberSet, by_name, of_name};
 use probe_files::settings::SettingsError;
 use probe_files::{Copies, map::FileAccess};
-use probe_judge::Rules;
+use probe_judge::{Replayed, Rules};
 use probe_pair::Mapping;
 
 // The doc comments of the fields are the help of the command line. A doc comment on the struct would be shown there too.
@@ -91,6 +91,7 @@ impl CompareRequest {
             request: self.clone(),
             rules: settings(self.tolerance.as_deref(), copies, Rules::from_file)?,
             mapping: settings(self.mapping.as_deref(), copies, Mapping::from_file)?,
+            replayed: Replayed::default(),
             copies: copies.clone(),
         })
     }

@@ -10,6 +10,7 @@ use super::hard_faults::{HardFaults, numeric};
 use super::history::{History, weigh};
 use super::noise::Noise;
 use super::outliers;
+use super::replayed::Replayed;
 use super::rulebook::RuleBook;
 use super::setting::Setting;
 use super::tolerance::Rules;
@@ -31,6 +32,8 @@ pub struct PriorKnowledge<'a> {
     pub noise: &'a Noise,
     /// Errors of the part against a reference run, by op and slot; empty without one.
     pub reference: &'a BySlot<ReferenceErrors>,
+    /// Calls that were replayed in float64.
+    pub replayed: &'a Replayed,
 }
 
 /// Judges a part. `evidence` is that of [`PartPair::ops`], slot by slot; `history` is the state left by this
@@ -62,6 +65,9 @@ pub fn judge_part(
     let mut candidates = HardFaults::of(&flow, &expected, &setting, noise);
     candidates.extend(faults(&flow, &expected.values, &excess));
     candidates.retain(|candidate| !reference.acquits(&flow, candidate));
+    let replayed = known.replayed.of_part(pair.step, pair.rank);
+    let cleared =
+        replayed.map(|replayed| replayed.apply(&flow, &expected.values, &mut excess, &mut candidates));
     let structure = structure::of(&flow, &mut candidates);
     candidates.extend(structure.fault);
     let candidates = origin::of_candidates(&flow, candidates);
@@ -101,6 +107,7 @@ pub fn judge_part(
     let drift = notes::Drift { places: drifted, late: begins };
     let mut notes = notes::of(&flow, &setting, &expected, &excess, &candidates, &slots, &drift);
     notes.extend(unread);
+    notes.extend(cleared.into_iter().flatten());
     notes.extend(structure.note);
     let counts = count(pair, &ops, &slots);
     let diverged = history.diverged || !findings.is_empty();
