@@ -46,8 +46,8 @@ fn an_index_that_is_none_is_named_with_the_repair() {
         ("task", index("grad", &one_op(&leaf("[2]", ""))), &["task `grad` holds nothing to compare"]),
         (
             "framework",
-            index("tensor", &one_op("null")).replace("pytorch", "mindspore"),
-            &["framework `mindspore` is not supported"],
+            index("tensor", &one_op("null")).replace("pytorch", "jax"),
+            &["framework `jax` is not supported"],
         ),
     ];
     for (name, text, parts) in cases {

@@ -16,6 +16,7 @@ mod json_output;
 mod loose_ends;
 mod lying_stores;
 mod memory;
+mod mindspore;
 mod native;
 mod native_format;
 mod noise;

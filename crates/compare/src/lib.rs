@@ -38,9 +38,9 @@ use probe_judge::{
     History, Noise, PartEvidence, PartJudgement, PriorKnowledge, Replayed, Rules, Summary, judge_part,
 };
 use probe_pair::{
-    Alignment, Mapping, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels, keep_common,
-    keep_common_slots, keep_first_batch, keep_reached, keep_shared_kinds, pair_parts, substitutions,
-    value_numbers,
+    Alignment, CommonTerms, Mapping, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels,
+    keep_common, keep_common_slots, keep_first_batch, keep_reached, keep_shared_kinds, pair_parts,
+    substitutions, value_numbers,
 };
 use probe_read::{ReadError, open_called};
 
@@ -377,6 +377,8 @@ fn compare_part(
         );
         return Err(CompareError::Nothing { reason });
     }
+    let terms = (b.framework != c.framework && !across_kernels)
+        .then(|| CommonTerms::of(&mut b, &mut c, &options.mapping, part.baseline.step > 0));
     if two_tools && !across_kernels {
         keep_common(&mut b, &mut c);
     }
@@ -384,8 +386,11 @@ fn compare_part(
     if options.request.rows {
         keep_first_batch(&mut b, &mut c);
     }
-    let Alignment { mut ops, notes } =
-        if across_kernels { align_kernels(&mut b, &mut c) } else { align(&b, &c, &options.mapping) };
+    let Alignment { mut ops, notes } = match terms {
+        Some(terms) => terms.align(&mut b, &mut c),
+        None if across_kernels => align_kernels(&mut b, &mut c),
+        None => align(&b, &c, &options.mapping),
+    };
     b.notes.extend(notes);
     if two_tools && !across_kernels {
         keep_common_slots(&mut ops);

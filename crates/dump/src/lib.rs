@@ -7,6 +7,7 @@ mod dtype;
 mod error;
 mod exact;
 mod figure;
+mod framework;
 mod gather;
 mod key;
 mod level;
@@ -31,9 +32,10 @@ pub use dtype::{ALL_DTYPES, DType, RecordedDType};
 pub use error::ReadError;
 pub use exact::Exact;
 pub use figure::Figure;
+pub use framework::{Framework, torch_parameter};
 pub use key::DataKey;
 pub use level::Level;
-pub use name::{OpKind, OpName, Phase};
+pub use name::{OpKind, OpName, Phase, without_module_prefix};
 pub use observation::{
     Content, Counts, ExtremePlaces, Observation, SKETCH_LANES, SMALL_TENSOR, Sketch, SketchVersion,
 };
@@ -163,6 +165,8 @@ pub type Stack = Box<[Box<str>]>;
 pub struct Rank {
     /// Address within the dump.
     pub key: PartKey,
+    /// The framework that was recorded.
+    pub framework: Framework,
     /// Kind of data recorded for tensors.
     pub task: Task,
     /// Level as the capture tool names it (`L0`, `L1`, `mix`, `debug`); empty for collections.

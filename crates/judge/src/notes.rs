@@ -41,7 +41,7 @@ pub(super) fn of(
             "mixed-precision pair: the baseline computes in {b}, the candidate in {c} ({count} tensors); errors are judged at the precision of the coarser type"
         ));
     }
-    notes.extend(products(&expected.values, excess));
+    notes.extend(products(&expected.values, excess, drift));
     let collection = flow.nodes.first().is_some_and(|node| node.op.name.kind() == OpKind::Tensor);
     if candidates.iter().any(|candidate| candidate.cause == Cause::Input) && !collection {
         let (parameters, inputs) = foreign(flow, expected, slots);
@@ -102,7 +102,7 @@ fn flipped(flow: &Flow<'_>, candidates: &[Candidate]) -> Option<String> {
 }
 
 /// Describes binary32 products that are all off alike, as in a precision that devices use by default.
-fn products(values: &[ExpectedError], excess: &[Excess]) -> Option<String> {
+fn products(values: &[ExpectedError], excess: &[Excess], drift: &Drift) -> Option<String> {
     let of = |modules: bool| -> Vec<(&ExpectedError, &Excess)> {
         let products = values.iter().zip(excess).filter(|(value, _)| {
             value.is_product()
@@ -117,6 +117,10 @@ fn products(values: &[ExpectedError], excess: &[Excess]) -> Option<String> {
     let products = if functions.is_empty() { of(true) } else { functions };
     let coarse = || products.iter().filter(|(_, excess)| product_precision(excess.floor).is_some());
     if products.is_empty() || (coarse().count() as f64) < MOST * products.len() as f64 {
+        return None;
+    }
+    // Statistics do not tell a product's own error from that of weights which have drifted.
+    if !drift.places.is_empty() && products.iter().all(|(value, _)| value.statistics_only) {
         return None;
     }
     // Errors left by an earlier fault say nothing about their precision; statistics show only a part of it.

@@ -6,6 +6,7 @@ use super::Verdict;
 use super::difference::{Difference, Fact, Identity};
 use super::precision::Precision;
 use super::rulebook::{RuleBook, RuleKey};
+use super::setting::Setting;
 use super::slot::SlotView;
 use super::tolerance::Rule;
 use super::unmeasured;
@@ -68,7 +69,7 @@ pub(super) fn compare(
                 }
             },
         }
-        around_numbers(&mut fact, (b, c), view.setting.mixed.is_some());
+        around_numbers(&mut fact, (b, c), view.setting);
         fact
     };
     fact.is_tensor = true;
@@ -357,13 +358,15 @@ fn exact_record(
 }
 
 /// Considers everything besides the numbers: dtype, equivalent shapes, `requires_grad`.
-fn around_numbers(fact: &mut Fact, (b, c): (&TensorRecord, &TensorRecord), mixed_run: bool) {
+fn around_numbers(fact: &mut Fact, (b, c): (&TensorRecord, &TensorRecord), setting: &Setting) {
     let is_open = fact.difference.is_open() && fact.judgement.verdict.is_fine();
     if b.dtype != c.dtype {
         fact.exact = false;
         if is_open {
             fact.judgement.verdict = Verdict::DType;
-            if !mixed_run {
+            let indices = |record: &TensorRecord| record.dtype.known().is_some_and(DType::is_integer);
+            let is_expected = setting.two_frameworks && indices(b) && indices(c);
+            if setting.mixed.is_none() && !is_expected {
                 fact.difference = Difference::DType;
             }
         }

@@ -10,7 +10,7 @@ use probe_files::limits;
 use probe_files::map::FileAccess;
 
 /// Accepted inputs, for error messages.
-const EXPECTED: &str = "expected a dump folder (step*/rank* with ops.parquet or dump.json, or dump files of CANN), one of these files, or tensors (.safetensors, .pt, .pth, .bin, .npy, .npz, or a folder of them)";
+const EXPECTED: &str = "expected a dump folder (step*/rank* with ops.parquet or dump.json, or dump files of CANN), one of these files, or tensors (.safetensors, .pt, .pth, .bin, .ckpt, .npy, .npz, or a folder of them)";
 
 /// Opens whatever is at `path`.
 ///

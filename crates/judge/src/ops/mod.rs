@@ -7,6 +7,7 @@ use serde::Deserialize;
 use table::Table;
 
 use probe_dump::{Op, OpKind};
+use probe_pair::torch_name;
 
 /// The computation of an op, as far as error is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
@@ -104,7 +105,12 @@ impl Traits {
             .filter(|_| !is_module);
         let name = forward.unwrap_or(base);
         let table = Table::get();
-        let kind = if is_module { table.module(name) } else { table.function(name) };
+        let known = |name: &str| if is_module { table.module(name) } else { table.function(name) };
+        let name = match torch_name(&op.name) {
+            Some(torch) if known(name) == Kind::Other => torch,
+            _ => name,
+        };
+        let kind = known(name);
         Self {
             kind,
             chooses: table.chooses(name, is_module),

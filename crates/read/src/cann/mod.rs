@@ -21,7 +21,6 @@ mod layout;
 mod name;
 mod part;
 mod types;
-mod wire;
 
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,9 @@ use probe_files::limits;
 /// The index files, in order of preference when both exist.
 pub const INDEX_NAMES: [&str; 2] = ["dump.json", "debug.json"];
 
+/// Folders above the steps that a capture of MindSpore makes, one for each mode that the program ran in.
+const MODES: [&str; 2] = ["pynative", "graph"];
+
 /// Parts of a dump, and folders that should hold one but do not.
 #[derive(Debug, Default)]
 pub(crate) struct MsprobeParts {
@@ -58,7 +61,14 @@ pub(crate) fn find_parts(path: &Path) -> Result<Option<MsprobeParts>, ReadError>
         let mut steps: Vec<_> =
             folders.iter().filter_map(|folder| Some((numbered(folder, "step")?, folder))).collect();
         if steps.is_empty() {
-            return Ok(None);
+            return match modes(&folders).as_slice() {
+                [] => Ok(None),
+                [only] => find_parts(only),
+                _ => Err(ReadError::usage(
+                    path,
+                    format!("holds dumps of two modes of MindSpore; name one: {}", MODES.join(" or ")),
+                )),
+            };
         }
         steps.sort_unstable();
         for (step, folder) in steps {
@@ -80,6 +90,16 @@ pub(crate) fn find_parts(path: &Path) -> Result<Option<MsprobeParts>, ReadError>
     }
     found.parts.sort_by(|a, b| a.key.cmp(&b.key));
     Ok(Some(found))
+}
+
+/// Returns the folders of modes that hold steps.
+fn modes(folders: &[PathBuf]) -> Vec<&Path> {
+    let holds_steps = |folder: &Path| {
+        let inner = subfolders(folder).unwrap_or_default();
+        inner.iter().any(|folder| numbered(folder, "step").is_some())
+    };
+    let is_mode = |folder: &Path| MODES.iter().any(|mode| folder.file_name() == Some(OsStr::new(mode)));
+    folders.iter().map(PathBuf::as_path).filter(|folder| is_mode(folder) && holds_steps(folder)).collect()
 }
 
 fn add_rank(found: &mut MsprobeParts, step: u64, rank: RankId, folder: &Path) {

@@ -6,7 +6,7 @@
 
 /// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     /// Wire type 0.
     Varint(u64),
     /// Wire type 2, with the offset of its first byte.
@@ -15,36 +15,58 @@ pub(super) enum Value<'a> {
     Fixed,
 }
 
+/// A field without its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Field {
+    /// Wire type 0.
+    Varint(u64),
+    /// Wire types 1 and 5: that many bytes follow.
+    Fixed(u64),
+    /// Wire type 2: that many bytes follow.
+    Bytes(u64),
+}
+
+/// Returns number and kind of the field that begins with `bytes`, and the number of bytes before its content. `start` is
+/// the offset in the file.
+///
+/// # Errors
+/// [`WireError`] when the bytes are no field.
+pub(crate) fn header(bytes: &[u8], start: u64) -> Result<(u32, Field, usize), WireError> {
+    let mut fields = Message { bytes, start }.fields();
+    let (number, field) = fields.header()?;
+    Ok((number, field, fields.at))
+}
+
 /// Bytes of a message, and their offset in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Message<'a> {
-    pub(super) bytes: &'a [u8],
-    pub(super) start: u64,
+pub(crate) struct Message<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) start: u64,
 }
 
 /// An error, with the file offset at which it occurred.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("byte {at}: {what}")]
-pub(super) struct WireError {
-    pub(super) at: u64,
-    pub(super) what: String,
+pub(crate) struct WireError {
+    pub(crate) at: u64,
+    pub(crate) what: String,
 }
 
 /// Iterates over the fields of a message.
 #[derive(Debug, Clone)]
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     message: Message<'a>,
     at: usize,
 }
 
 impl<'a> Message<'a> {
     /// Returns the fields of the message.
-    pub(super) const fn fields(self) -> Fields<'a> {
+    pub(crate) const fn fields(self) -> Fields<'a> {
         Fields { message: self, at: 0 }
     }
 
     /// Calls `each` with every number of a packed repeated field.
-    pub(super) fn packed(self, mut each: impl FnMut(u64) -> Result<(), WireError>) -> Result<(), WireError> {
+    pub(crate) fn packed(self, mut each: impl FnMut(u64) -> Result<(), WireError>) -> Result<(), WireError> {
         let mut fields = self.fields();
         while fields.at < self.bytes.len() {
             each(fields.varint()?)?;
@@ -53,36 +75,45 @@ impl<'a> Message<'a> {
     }
 
     /// Returns an error at the first byte of the message.
-    pub(super) fn error(self, what: impl Into<String>) -> WireError {
+    pub(crate) fn error(self, what: impl Into<String>) -> WireError {
         WireError { at: self.start, what: what.into() }
     }
 }
 
 impl<'a> Fields<'a> {
     /// Returns number and value of the next field; `None` at the end of the message.
-    pub(super) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, WireError> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, WireError> {
         if self.at >= self.message.bytes.len() {
             return Ok(None);
         }
+        let start = self.at;
+        let (number, field) = self.header()?;
+        let value = match field {
+            Field::Varint(value) => Value::Varint(value),
+            Field::Fixed(size) => self.take(size, start).map(|_| Value::Fixed)?,
+            Field::Bytes(length) => Value::Bytes(self.take(length, start)?),
+        };
+        Ok(Some((number, value)))
+    }
+
+    /// Reads a tag, and the number or length behind it.
+    fn header(&mut self) -> Result<(u32, Field), WireError> {
         let start = self.at;
         let tag = self.varint()?;
         let number = u32::try_from(tag >> 3).ok().filter(|&number| number > 0 && number < 1 << 29);
         let Some(number) = number else {
             return Err(self.error(start, format!("{} is not the number of a field", tag >> 3)));
         };
-        let value = match tag & 7 {
-            0 => Value::Varint(self.varint()?),
-            1 => self.take(8, start).map(|_| Value::Fixed)?,
-            5 => self.take(4, start).map(|_| Value::Fixed)?,
-            2 => {
-                let length = self.varint()?;
-                Value::Bytes(self.take(length, start)?)
-            }
+        let field = match tag & 7 {
+            0 => Field::Varint(self.varint()?),
+            1 => Field::Fixed(8),
+            5 => Field::Fixed(4),
+            2 => Field::Bytes(self.varint()?),
             other => {
                 return Err(self.error(start, format!("wire type {other} of field {number} is not in use")));
             }
         };
-        Ok(Some((number, value)))
+        Ok((number, field))
     }
 
     fn varint(&mut self) -> Result<u64, WireError> {
