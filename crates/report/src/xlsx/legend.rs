@@ -1,8 +1,9 @@
 //! The sheet `legend`: the meaning of every colour, word and column.
 
 use std::io;
+use std::path::Path;
 
-use super::book::Book;
+use super::rows::Rows;
 use super::sheet::{Layout, Sheet};
 use super::style::Style;
 use super::table::Column;
@@ -18,59 +19,60 @@ const CELLS: [(&str, &str); 4] = [
 ];
 
 /// Writes the sheet.
-pub(super) fn write(book: &mut Book) -> io::Result<Sheet> {
+pub(super) fn write(folder: &Path) -> io::Result<Sheet> {
     let layout = Layout { name: "legend".into(), widths: vec![28, 130], ..Layout::default() };
-    let mut page = Page { sheet: book.sheet(&layout)? };
-    page.section("colours")?;
+    let mut sheet = Sheet::create(layout, folder)?;
+    let mut page = Page { rows: sheet.below() };
+    page.section("colours");
     for style in Style::COLOURS {
-        page.entry(style, style.colour_name(), style.meaning())?;
+        page.entry(style, style.colour_name(), style.meaning());
     }
-    page.section("verdicts, of a pair of values")?;
+    page.section("verdicts, of a pair of values");
     for verdict in Verdict::ALL {
-        page.entry(Style::verdict(verdict), verdict.name(), verdict.meaning())?;
+        page.entry(Style::verdict(verdict), verdict.name(), verdict.meaning());
     }
-    page.section("roles, of an op")?;
+    page.section("roles, of an op");
     for role in Role::ALL {
-        page.entry(Style::role(role), role.name(), role.meaning())?;
+        page.entry(Style::role(role), role.name(), role.meaning());
     }
-    page.section("causes, of an op at fault")?;
+    page.section("causes, of an op at fault");
     for cause in Cause::ALL {
-        page.entry(Style::Plain, cause.name(), cause.meaning())?;
+        page.entry(Style::Plain, cause.name(), cause.meaning());
     }
-    page.section("cells")?;
+    page.section("cells");
     for (word, meaning) in CELLS {
-        page.entry(Style::Plain, word, meaning)?;
+        page.entry(Style::Plain, word, meaning);
     }
-    page.columns("summary", &OpColumn::all())?;
-    page.columns("tensors", &SlotColumn::all())?;
-    page.columns("unmatched", &UnmatchedColumn::ALL)?;
-    Ok(page.sheet)
+    page.columns("summary", &OpColumn::all());
+    page.columns("tensors", &SlotColumn::all());
+    page.columns("unmatched", &UnmatchedColumn::ALL);
+    sheet.append(page.rows)?;
+    Ok(sheet)
 }
 
 struct Page {
-    sheet: Sheet,
+    rows: Rows,
 }
 
 impl Page {
-    fn section(&mut self, title: &str) -> io::Result<()> {
-        if self.sheet.row() > 1 {
-            self.sheet.end_row()?;
+    fn section(&mut self, title: &str) {
+        if self.rows.complete > 0 {
+            self.rows.end_row();
         }
-        self.sheet.text(Style::Bold, title);
-        self.sheet.end_row()
+        self.rows.text(Style::Bold, title);
+        self.rows.end_row();
     }
 
-    fn entry(&mut self, style: Style, word: &str, meaning: &str) -> io::Result<()> {
-        self.sheet.text(style, word);
-        self.sheet.text(Style::Plain, meaning);
-        self.sheet.end_row()
+    fn entry(&mut self, style: Style, word: &str, meaning: &str) {
+        self.rows.text(style, word);
+        self.rows.text(Style::Plain, meaning);
+        self.rows.end_row();
     }
 
-    fn columns<C: Column>(&mut self, table: &str, columns: &[C]) -> io::Result<()> {
-        self.section(&format!("columns of {table}"))?;
+    fn columns<C: Column>(&mut self, table: &str, columns: &[C]) {
+        self.section(&format!("columns of {table}"));
         for column in columns {
-            self.entry(Style::Plain, &column.label(), &column.meaning())?;
+            self.entry(Style::Plain, &column.label(), &column.meaning());
         }
-        Ok(())
     }
 }
