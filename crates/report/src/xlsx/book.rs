@@ -15,14 +15,14 @@ use super::sheet::Sheet;
 use super::style::Style;
 
 /// Writes the workbook with `sheets` to `out`.
-pub(super) fn save(sheets: Vec<Sheet>, out: &mut (impl Write + Send)) -> io::Result<()> {
+pub(super) fn save(sheets: Vec<Sheet>, out: &mut impl Write) -> io::Result<()> {
     let empty = without_cells(&sheets).map_err(|error| io::Error::other(error.to_string()))?;
     let mut empty = ZipArchive::new(Cursor::new(empty)).map_err(io::Error::other)?;
     let mut package = Package::new(BufWriter::with_capacity(1 << 20, out));
     let mut sheets = (1..).map(|number| format!("xl/worksheets/sheet{number}.xml")).zip(sheets).peekable();
     for index in 0..empty.len() {
         let mut member = empty.by_index(index).map_err(io::Error::other)?;
-        let name = member.name().to_owned();
+        let name = member.name().map_err(io::Error::other)?.into_owned();
         let mut text = String::new();
         member.read_to_string(&mut text)?;
         // The library writes the sheets in their order.

@@ -98,7 +98,8 @@ impl XlsxReport {
             fault: rows.fault(op),
             op: rows,
         });
-        self.tables.write(entries).map_err(|error| self.draft.refused(error))
+        self.tables.write(entries).map_err(|error| self.draft.refused(error))?;
+        Ok(())
     }
 
     /// Selects ops, part by part.
