@@ -5,12 +5,10 @@
 //! previous one is reported. Results do not depend on the number of threads.
 
 mod asked;
-mod below;
 mod collect;
 mod error;
 mod fold;
 pub mod inspect;
-mod look;
 mod noise;
 mod part;
 pub mod peers;
@@ -18,6 +16,7 @@ mod place;
 mod portrait;
 mod reference;
 mod rows;
+mod runtime_ops;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,7 +34,9 @@ pub use reference::Reference;
 
 use probe_dump::{Dump, Level, LevelFilter, NATIVE, NumberSet, PartKey, Rank};
 use probe_files::{Copies, ReportError, map::FileAccess};
-use probe_judge::{History, Known, Noise, PartEvidence, PartJudgement, Rules, Summary, judge_part};
+use probe_judge::{
+    History, Noise, PartEvidence, PartJudgement, PriorKnowledge, Replayed, Rules, Summary, judge_part,
+};
 use probe_pair::{
     Alignment, Mapping, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels, keep_common,
     keep_common_slots, keep_first_batch, keep_reached, keep_shared_kinds, pair_parts, substitutions,
@@ -43,7 +44,7 @@ use probe_pair::{
 };
 use probe_read::{ReadError, open_called};
 
-use below::Below;
+use runtime_ops::RuntimeOps;
 
 /// Options of a comparison.
 #[derive(Debug, Clone, Default)]
@@ -70,6 +71,8 @@ pub struct CompareOptions {
     pub noise: Vec<PathBuf>,
     /// A run of higher precision, with which both sides are compared.
     pub reference: Option<PathBuf>,
+    /// Calls of both sides that were replayed in float64.
+    pub replayed: Replayed,
     /// Locations of dumps that are read from a copy.
     pub copies: Copies,
 }
@@ -265,7 +268,7 @@ impl Parts<'_> {
         let mut waiting: Vec<DonePart> = Vec::new();
         // For each rank, the history that the last compared step left for judging the next.
         let mut histories: BTreeMap<u32, History> = BTreeMap::new();
-        let below = Below::of(&options.copies.place(&c.path), options.access);
+        let below = RuntimeOps::of(&options.copies.place(&c.path), options.access);
         for matches in self.matches.chunks(parts_at_a_time()) {
             let (reported, mut done) = rayon::join(
                 || hand_on(&waiting, self.total, sink),
@@ -275,13 +278,18 @@ impl Parts<'_> {
             waiting.clear();
             in_order(done.iter_mut().flatten(), &mut histories, |part, history| {
                 let reference = std::mem::take(&mut part.judged.reference);
-                let known = Known { rules: &options.rules, noise: self.noise, reference: &reference };
+                let known = PriorKnowledge {
+                    rules: &options.rules,
+                    noise: self.noise,
+                    reference: &reference,
+                    replayed: &options.replayed,
+                };
                 let (judged, next) = judge_part(&part.pair, &part.evidence, known, history);
                 part.judged = PartJudgement { reference, ..judged };
                 part.judged.counts.bytes = part.bytes;
                 place::complete(&part.pair, &mut part.judged.findings);
                 below.complete(&part.pair, &mut part.judged.findings);
-                part.portraits = look::portraits(&part.pair, &part.evidence, &part.judged.findings);
+                part.portraits = portrait::portraits(&part.pair, &part.evidence, &part.judged.findings);
                 next
             });
             for (part, outcome) in matches.iter().zip(done) {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Cause;
-use super::value::{By, Excess, Weighed};
+use super::value::{By, Excess, ExpectedError};
 
 /// An op that may be named at fault.
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ pub(super) struct Beyond {
 }
 
 impl Beyond {
-    pub(super) fn of(value: &Weighed, excess: &Excess) -> Self {
+    pub(super) fn of(value: &ExpectedError, excess: &Excess) -> Self {
         let expected = value.explained.hypot(excess.floor);
         match (excess.by, value.gain.as_deref(), value.remnant.as_deref()) {
             (By::Factor, Some(gain), _) => {

@@ -141,7 +141,7 @@ pub(super) struct Fact {
     /// are in binary64.
     pub(super) noise: f64,
     /// Only statistics are known: errors are lower bounds.
-    pub(super) blind: bool,
+    pub(super) statistics_only: bool,
     /// With statistics only: the relative error that the extremes suggest if all elements are off alike; 0
     /// otherwise.
     pub(super) likely: f64,
@@ -181,7 +181,7 @@ impl Fact {
             flipped: 0.0,
             exact: false,
             noise: 0.0,
-            blind: false,
+            statistics_only: false,
             likely: 0.0,
             rearranged: false,
             extremes: 0.0,
@@ -220,14 +220,14 @@ impl Fact {
             return 0.0;
         }
         // With statistics, use the norms alone: noise without direction adds half its square to their ratio.
-        let (ratio, error) = (c / b, if self.blind { 0.0 } else { self.distance / b });
+        let (ratio, error) = (c / b, if self.statistics_only { 0.0 } else { self.distance / b });
         let gain = (ratio * ratio - 1.0 - error * error) / 2.0;
         if gain.is_finite() { gain } else { 0.0 }
     }
 
     /// Returns true if only the norm suggests a factor; neither the largest nor the least element does.
     pub(super) fn scales_norm_alone(&self) -> bool {
-        self.blind && self.likely < AT_EXTREMES * self.gain().abs()
+        self.statistics_only && self.likely < AT_EXTREMES * self.gain().abs()
     }
 
     /// Returns distance over norm, at most 1 if the norm is 0 or either is not finite.

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use super::family::{Families, Learned};
 use super::median::median;
 use super::ops::Kind;
-use super::peers::{Peers, Seen};
+use super::outliers::{Outliers, Seen};
 use super::precision::product_precision;
-use super::value::{By, Excess, Family, MANY, Role, Weighed};
+use super::value::{By, Excess, ExpectedError, Family, MANY, ValueKind};
 use probe_dump::{DType, Phase};
 
 /// Values whose inputs explain an error of this much are not judged.
@@ -70,7 +70,7 @@ const LOWER_GAIN: f64 = -0.5;
 
 /// Returns the excess of all values, in order; `measured` is the noise of each that runs of the baseline show.
 pub(super) fn of(
-    values: &[Weighed],
+    values: &[ExpectedError],
     learned: (&Learned, &Seen),
     measured: &[f64],
     is_late: bool,
@@ -88,14 +88,14 @@ pub(super) fn of(
         })
         .collect();
     let gains = Gains::of(values, &floors, &raw);
-    let peers = Peers::of(values, &floors, &raw, learned.1, UNJUDGED);
+    let peers = Outliers::of(values, &floors, &raw, learned.1, UNJUDGED);
     let found =
         values.iter().zip(&floors).zip(&own).zip(&raw).map(|(((value, &(floor, is_formula)), own), &raw)| {
             let others = gains.of_others(value);
             // The error that statistics miss and that coarse types round varies from call to call: a call does
             // not stand out because others show less.
             let least = if others.calls + 1 >= CALLS_FOR_LOWER_GAIN
-                && !value.blind
+                && !value.statistics_only
                 && value.precision.unit < COARSE
             {
                 LOWER_GAIN
@@ -103,7 +103,7 @@ pub(super) fn of(
                 0.0
             };
             let judged = value.explained < UNJUDGED && value.error > value.least;
-            let times = if value.blind { SPREAD_OF_STATISTICS } else { SPREAD };
+            let times = if value.statistics_only { SPREAD_OF_STATISTICS } else { SPREAD };
             let stands_out = raw - others.middle.max(least) > threshold(value, others.calls, is_late)
                 && raw - others.middle > times * others.spread.min(1.0);
             let is_factor = value.gain.as_deref().is_some_and(|gain| {
@@ -124,21 +124,21 @@ pub(super) fn of(
 }
 
 /// Returns the error an op may have on its own, and true if its family's error exceeds any known precision.
-fn floor(value: &Weighed, families: &Families<'_>) -> (f64, bool) {
+fn floor(value: &ExpectedError, families: &Families<'_>) -> (f64, bool) {
     match value.family.role {
-        Role::Update | Role::UpdateSize => return (value.least, false),
-        Role::Result | Role::Arrival => {}
+        ValueKind::Update | ValueKind::UpdateSize => return (value.least, false),
+        ValueKind::Result | ValueKind::Arrival => {}
     }
-    if value.family.role == Role::Arrival && value.kind == Kind::Product {
+    if value.family.role == ValueKind::Arrival && value.kind == Kind::Product {
         return (value.least.max(families.level_of_unrecorded(value)), false);
     }
     let summed = summed_coarsely(value);
     let Some(level) = families.level(value) else {
         // Statistics show less of rounding than its norm.
-        let least = if value.blind { value.least } else { value.least.max(value.unknown) };
+        let least = if value.statistics_only { value.least } else { value.least.max(value.unknown) };
         return (least.max(summed), false);
     };
-    let explains = if value.is_product() || value.is_composite() || value.family.role == Role::Arrival {
+    let explains = if value.is_product() || value.is_composite() || value.family.role == ValueKind::Arrival {
         let known = value.family.dtype == DType::F32 && product_precision(level).is_some();
         known || level <= value.precision.product
     } else {
@@ -150,7 +150,7 @@ fn floor(value: &Weighed, families: &Families<'_>) -> (f64, bool) {
 /// Returns the error that the gradient of a normalisation's weight or bias may have if a device sums it in the
 /// gradients' coarse type: similar rows round alike, so the error of the sum grows with their number, by a
 /// quarter of a unit each. 0 for all other values.
-fn summed_coarsely(value: &Weighed) -> f64 {
+fn summed_coarsely(value: &ExpectedError) -> f64 {
     let sums = value.kind == Kind::Normalisation && value.family.phase != Phase::Forward && value.terms > 1.0;
     if sums && value.precision.unit >= COARSE {
         (value.precision.unit * value.terms / 4.0).min(UNJUDGED)
@@ -159,20 +159,20 @@ fn summed_coarsely(value: &Weighed) -> f64 {
     }
 }
 
-fn threshold(value: &Weighed, calls: usize, is_late: bool) -> f64 {
+fn threshold(value: &ExpectedError, calls: usize, is_late: bool) -> f64 {
     let coarse = value.precision.unit >= COARSE;
     let forward = value.family.phase == Phase::Forward;
     let bounded = matches!(value.kind, Kind::Copy | Kind::Add)
         || (value.kind == Kind::Lipschitz && forward)
         || (value.kind == Kind::Multiply && value.clean);
     match value.family.role {
-        Role::Update if value.kind == Kind::Add => BOUNDED,
-        Role::Update => UPDATE,
-        Role::UpdateSize if value.kind == Kind::Add => BOUNDED_SIZE,
-        Role::UpdateSize => UPDATE_SIZE,
-        Role::Result if value.blind && coarse => COARSE_STATISTICS,
-        _ if value.blind => STATISTICS,
-        Role::Arrival if is_late => LATE_ARRIVAL,
+        ValueKind::Update if value.kind == Kind::Add => BOUNDED,
+        ValueKind::Update => UPDATE,
+        ValueKind::UpdateSize if value.kind == Kind::Add => BOUNDED_SIZE,
+        ValueKind::UpdateSize => UPDATE_SIZE,
+        ValueKind::Result if value.statistics_only && coarse => COARSE_STATISTICS,
+        _ if value.statistics_only => STATISTICS,
+        ValueKind::Arrival if is_late => LATE_ARRIVAL,
         _ if bounded => BOUNDED,
         _ if coarse => COARSE_RESULT,
         _ if value.is_product() && calls >= CALLS_FOR_KNOWN => KNOWN,
@@ -180,7 +180,7 @@ fn threshold(value: &Weighed, calls: usize, is_late: bool) -> f64 {
     }
 }
 
-/// Gain shared by the calls of a family, and its spread: the part that the transfer rules do not model.
+/// The factor shared by the calls of a family, and its spread: the part that the transfer rules do not model.
 struct Gains<'a> {
     by_family: HashMap<&'a Family, Shared>,
 }
@@ -203,12 +203,12 @@ struct Others {
 }
 
 impl<'a> Gains<'a> {
-    fn of(values: &'a [Weighed], floors: &[(f64, bool)], raw: &[f64]) -> Self {
+    fn of(values: &'a [ExpectedError], floors: &[(f64, bool)], raw: &[f64]) -> Self {
         let mut by_family: HashMap<&Family, Shared> = HashMap::new();
         for ((value, (floor, _)), raw) in values.iter().zip(floors).zip(raw) {
             // A gain shows only where error passes through.
             let passes = value.explained > *floor && value.explained < UNJUDGED;
-            let compared = matches!(value.family.role, Role::Result | Role::Arrival);
+            let compared = matches!(value.family.role, ValueKind::Result | ValueKind::Arrival);
             if compared && passes && value.error > 0.0 {
                 by_family.entry(&value.family).or_default().calls.push((value.call, *raw));
             }
@@ -219,7 +219,7 @@ impl<'a> Gains<'a> {
         Self { by_family }
     }
 
-    fn of_others(&self, value: &Weighed) -> Others {
+    fn of_others(&self, value: &ExpectedError) -> Others {
         let Some(shared) = self.by_family.get(&*value.family) else { return Others::default() };
         let (middle, spread) = shared.all.unwrap_or_else(|| {
             let others = shared.calls.iter().filter(|(call, _)| *call != value.call);

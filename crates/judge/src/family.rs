@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use super::median::median;
 use super::ops::Kind;
 use super::products::{self, Products};
-use super::value::{Family, LEAST_CALLS, MANY, Role, Weighed};
+use super::value::{ExpectedError, Family, LEAST_CALLS, MANY, ValueKind};
 use probe_dump::{DType, Phase};
 
 /// A call shows its own error if the inputs explain at most this fraction of it.
@@ -47,10 +47,10 @@ struct Calls {
 impl Calls {
     /// Returns the level of all calls except `value`'s. Statistics miss the consequences of a fault, so with
     /// them only earlier calls count.
-    fn level(&self, value: &Weighed) -> Option<f64> {
+    fn level(&self, value: &ExpectedError) -> Option<f64> {
         let calls = &self.calls;
         let mine = value.call;
-        if value.blind {
+        if value.statistics_only {
             let earlier = &calls[..calls.partition_point(|(call, _)| *call < mine)];
             return settled(earlier.iter().rev().take(MANY).map(|(_, level)| *level).collect());
         }
@@ -84,33 +84,35 @@ pub(super) struct Families<'a> {
 }
 
 /// Returns the floor of a part's products if statistics show that all of them are coarse; 0 otherwise.
-pub(super) fn coarse_statistics(values: &[Weighed]) -> f64 {
+pub(super) fn coarse_statistics(values: &[ExpectedError]) -> f64 {
     let binary32 =
-        |value: &&Weighed| value.family.dtype == DType::F32 && value.family.phase == Phase::Forward;
+        |value: &&ExpectedError| value.family.dtype == DType::F32 && value.family.phase == Phase::Forward;
     products::coarse_statistics(values.iter().filter(|value| value.is_product()).filter(binary32))
 }
 
-fn key(value: &Weighed) -> ProductKey {
+fn key(value: &ExpectedError) -> ProductKey {
     ProductKey(value.precision.unit.to_bits())
 }
 
 /// Returns true if a call's error is mostly its own.
-fn shows_own(value: &Weighed) -> bool {
+fn shows_own(value: &ExpectedError) -> bool {
     value.elements > 1.0
         && (value.clean || (value.explained < SHARE * value.error && value.explained < CLEAN * value.least))
 }
 
-fn own(value: &Weighed) -> f64 {
+fn own(value: &ExpectedError) -> f64 {
     let squared = value.error * value.error - value.explained * value.explained;
     squared.max(0.0).sqrt().log2().max(LEAST_LOG)
 }
 
 impl<'a> Families<'a> {
-    pub(super) fn of(values: &'a [Weighed], learned: &'a Learned) -> Self {
+    pub(super) fn of(values: &'a [ExpectedError], learned: &'a Learned) -> Self {
         let mut families =
             Self { own: HashMap::new(), products: HashMap::new(), forward: Products::default(), learned };
         for value in values {
-            if matches!(value.family.role, Role::Update | Role::UpdateSize) || !value.error.is_finite() {
+            if matches!(value.family.role, ValueKind::Update | ValueKind::UpdateSize)
+                || !value.error.is_finite()
+            {
                 continue;
             }
             if value.is_product() && value.elements > 1.0 {
@@ -133,7 +135,7 @@ impl<'a> Families<'a> {
 
     /// Returns the level of the other calls of a value's family; `None` if there are too few. Statistics miss
     /// the consequences of a fault, so with them only earlier calls count.
-    pub(super) fn level(&self, value: &Weighed) -> Option<f64> {
+    pub(super) fn level(&self, value: &ExpectedError) -> Option<f64> {
         if value.is_product() {
             let key = key(value);
             let level = self.products.get(&key).and_then(|calls| calls.level(value));
@@ -149,13 +151,13 @@ impl<'a> Families<'a> {
             .or_else(|| self.learned.families.get(&value.family).and_then(|levels| settled(levels.clone())))
     }
 
-    fn coarse_level(&self, value: &Weighed) -> Option<f64> {
+    fn coarse_level(&self, value: &ExpectedError) -> Option<f64> {
         self.forward.coarse_level(value, own(value).exp2())
     }
 
     /// Returns the level of unrecorded products: zero if recorded ones show that this run computes them in
     /// full precision.
-    pub(super) fn level_of_unrecorded(&self, value: &Weighed) -> f64 {
+    pub(super) fn level_of_unrecorded(&self, value: &ExpectedError) -> f64 {
         self.forward.level_of_unrecorded(value)
     }
 

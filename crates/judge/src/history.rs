@@ -1,15 +1,15 @@
 //! State that a step passes to the next, and the weighing of a step that has it.
 
-use super::alone::MadeAlone;
+use super::expected::{ExpectedErrors, GradientErrors, Walk};
 use super::family::{self, Learned};
 use super::flow::{Flow, Place};
 use super::ops::Kind;
-use super::peers::Seen;
+use super::outliers::Seen;
 use super::setting::Setting;
 use super::tolerance::DTypeTolerance;
+use super::unpaired::MadeUnpaired;
 use super::update::{self, Weights};
-use super::value::{Role as Weight, Weighed};
-use super::weigh::{GradientErrors, Walk, Weighing};
+use super::value::{ExpectedError, ValueKind};
 use probe_dump::{OpKind, Phase};
 
 /// Fraction of weights that must be equal to the bit (within rounding) for the others to stand out: more than
@@ -50,21 +50,21 @@ impl History {
 }
 
 /// Weighs the values of a part, including updates; also returns the weights and buffers that have drifted.
-pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (Weighing, Vec<Place>) {
-    let mut weighing = Walk::over(flow, setting, 0.0);
-    let coarse = family::coarse_statistics(&weighing.values);
+pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (ExpectedErrors, Vec<Place>) {
+    let mut expected = Walk::over(flow, setting, 0.0);
+    let coarse = family::coarse_statistics(&expected.values);
     if coarse > 0.0 {
-        drop(weighing);
-        weighing = Walk::over(flow, setting, coarse);
+        drop(expected);
+        expected = Walk::over(flow, setting, coarse);
     }
-    let drifted = choose_arrivals(flow, &mut weighing, flow.pair.step, !history.any);
-    without_flow(flow, &mut weighing);
-    update::within(flow, &mut weighing.values);
+    let drifted = choose_arrivals(flow, &mut expected, flow.pair.step, !history.any);
+    without_flow(flow, &mut expected);
+    update::within(flow, &mut expected.values);
     let consecutive = flow.pair.since == Some(1) && history.any;
     if consecutive && !history.optimizer_seen {
-        update::across(flow, &history.weights, &history.gradients, &mut weighing.values);
+        update::across(flow, &history.weights, &history.gradients, &mut expected.values);
     }
-    (weighing, drifted)
+    (expected, drifted)
 }
 
 /// Keeps the arrivals that can be judged; returns the weights and buffers that have drifted.
@@ -72,8 +72,8 @@ pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (W
 /// Weights are equal to the bit before the first step. Later they carry the effect of earlier steps and are
 /// judged by their changes; if the recording begins late, a weight that differs stands out only if most do not
 /// differ.
-fn choose_arrivals(flow: &Flow<'_>, weighing: &mut Weighing, step: u64, begins: bool) -> Vec<Place> {
-    let alone = MadeAlone::of(flow, |_| true);
+fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, begins: bool) -> Vec<Place> {
+    let alone = MadeUnpaired::of(flow, |_| true);
     let is_weight = |place: Place| {
         // Unpaired ops made it.
         if alone.arrives_at(flow, place) {
@@ -86,18 +86,18 @@ fn choose_arrivals(flow: &Flow<'_>, weighing: &mut Weighing, step: u64, begins: 
         let buffer = (begins || normalises) && step > 0 && forward && flow.parent(place.0).is_some();
         flow.is_weight(place) || (buffer && !flow.modules_alone)
     };
-    let weights: Vec<&Weighed> = weighing
+    let weights: Vec<&ExpectedError> = expected
         .values
         .iter()
-        .filter(|value| value.family.role == Weight::Arrival && is_weight(value.place))
+        .filter(|value| value.family.role == ValueKind::Arrival && is_weight(value.place))
         .collect();
-    let differing = |value: &&&Weighed| !flow.fact(value.place).exact;
+    let differing = |value: &&&ExpectedError| !flow.fact(value.place).exact;
     let apart: Vec<Place> = weights.iter().filter(differing).map(|value| value.place).collect();
     let most = apart.len() as f64 > MAJORITY * weights.len() as f64;
     let judges_weights = begins && (step == 0 || !most);
     let first_backward = flow.nodes.iter().position(|node| node.op.name.phase() == Phase::Backward);
-    weighing.values.retain(|value| {
-        if value.family.role != Weight::Arrival {
+    expected.values.retain(|value| {
+        if value.family.role != ValueKind::Arrival {
             return true;
         }
         let node = &flow.nodes[value.place.0];
@@ -120,8 +120,8 @@ fn choose_arrivals(flow: &Flow<'_>, weighing: &mut Weighing, step: u64, begins: 
 
 /// Gives saved variables and the tensors of a collection fixed bounds by dtype: they follow from nothing that
 /// was recorded.
-fn without_flow(flow: &Flow<'_>, weighing: &mut Weighing) {
-    for value in &mut weighing.values {
+fn without_flow(flow: &Flow<'_>, expected: &mut ExpectedErrors) {
+    for value in &mut expected.values {
         let kind = flow.nodes[value.place.0].op.name.kind();
         if !matches!(kind, OpKind::Tensor | OpKind::Saved) {
             continue;

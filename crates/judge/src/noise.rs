@@ -20,7 +20,7 @@ use super::median::median;
 use super::rulebook::RuleBook;
 use super::setting::Setting;
 use super::tolerance::Rules;
-use super::value::{Family, Role, Weighed};
+use super::value::{ExpectedError, Family, ValueKind};
 use super::{PartEvidence, Verdict};
 use probe_files::settings::SettingsError;
 use probe_pair::PartPair;
@@ -78,7 +78,7 @@ pub struct PartNoise {
     largest: Option<Largest>,
     /// Ops that both runs have.
     paired: usize,
-    /// Weighed results, and those with errors too large to judge.
+    /// Results, and those with errors too large to judge.
     weighed: usize,
     far: usize,
 }
@@ -99,10 +99,10 @@ type Largest = (f64, String);
 pub fn measure_noise(pair: &PartPair, evidence: &PartEvidence, history: &History) -> (PartNoise, History) {
     let setting = Setting::of(pair);
     let flow = Flow::of(pair, evidence, &setting, &Rules::default(), &mut RuleBook::default());
-    let (weighing, _) = weigh(&flow, &setting, history);
+    let (expected, _) = weigh(&flow, &setting, history);
     let mut found = PartNoise { key: (pair.step, pair.rank), ..PartNoise::default() };
-    for value in &weighing.values {
-        if value.family.role == Role::Result {
+    for value in &expected.values {
+        if value.family.role == ValueKind::Result {
             found.weighed += 1;
             found.far += usize::from(value.error >= UNJUDGED);
         }
@@ -116,7 +116,7 @@ pub fn measure_noise(pair: &PartPair, evidence: &PartEvidence, history: &History
             let address = address(&flow, value.place, value.family.role);
             found.places.errors.insert(address, stored);
         }
-        if value.family.role == Role::Result {
+        if value.family.role == ValueKind::Result {
             let shows = value.elements > 1.0 && (value.clean || value.explained < SHARE * value.error);
             found.calls.push(((*value.family).clone(), Call { own: stored, shows }));
             if found.largest.as_ref().is_none_or(|(largest, _)| own > *largest) {
@@ -129,9 +129,9 @@ pub fn measure_noise(pair: &PartPair, evidence: &PartEvidence, history: &History
         found.paired += usize::from(node.is_paired);
         let varied = |slot: &usize| is_exact(flow.fact((position, *slot)).difference);
         let places = (0..node.slot_count()).filter(varied).map(|slot| (position, slot));
-        found.places.varied.extend(places.map(|place| address(&flow, place, Role::Result)));
+        found.places.varied.extend(places.map(|place| address(&flow, place, ValueKind::Result)));
     }
-    let next = History::after(&flow, weighing.gradients, <_>::default(), false);
+    let next = History::after(&flow, expected.gradients, <_>::default(), false);
     (found, next)
 }
 
@@ -142,12 +142,12 @@ const fn is_exact(difference: Difference) -> bool {
 
 /// Returns the part of the error that the inputs do not explain; with statistics, which show only a part of
 /// either error, all of it.
-fn own(value: &Weighed) -> f64 {
-    let explained = if value.blind { 0.0 } else { value.explained };
+fn own(value: &ExpectedError) -> f64 {
+    let explained = if value.statistics_only { 0.0 } else { value.explained };
     (value.error * value.error - explained * explained).max(0.0).sqrt()
 }
 
-fn address(flow: &Flow<'_>, place: Place, role: Role) -> u64 {
+fn address(flow: &Flow<'_>, place: Place, role: ValueKind) -> u64 {
     let mut hasher = DefaultHasher::new();
     flow.nodes[place.0].op.name.as_str().hash(&mut hasher);
     flow.slot(place).map(|slot| &*slot.path).hash(&mut hasher);
@@ -323,7 +323,7 @@ pub(super) struct OfPart<'a> {
 
 impl OfPart<'_> {
     /// Returns the error a value may have on its own; 0 if nothing was measured.
-    pub(super) fn floor(&self, flow: &Flow<'_>, value: &Weighed) -> f64 {
+    pub(super) fn floor(&self, flow: &Flow<'_>, value: &ExpectedError) -> f64 {
         let level = self.levels.get(&value.family);
         match self.places {
             Some(_) => {
@@ -336,10 +336,10 @@ impl OfPart<'_> {
 
     /// Returns true if an error is within the noise measured at its place.
     pub(super) fn covers(&self, flow: &Flow<'_>, place: Place, error: f64) -> bool {
-        error <= BEYOND * self.error(flow, place, Role::Result)
+        error <= BEYOND * self.error(flow, place, ValueKind::Result)
     }
 
-    fn error(&self, flow: &Flow<'_>, place: Place, role: Role) -> f64 {
+    fn error(&self, flow: &Flow<'_>, place: Place, role: ValueKind) -> f64 {
         let Some(places) = self.places.filter(|places| !places.errors.is_empty()) else { return 0.0 };
         places.errors.get(&address(flow, place, role)).map_or(0.0, |&error| f64::from(error))
     }
@@ -351,8 +351,9 @@ impl OfPart<'_> {
             let places = (0..node.slot_count()).map(move |slot| (position, slot));
             places.filter(|&place| is_exact(flow.fact(place).difference))
         });
-        let known: Vec<Place> =
-            differing.filter(|&place| places.varied.contains(&address(flow, place, Role::Result))).collect();
+        let known: Vec<Place> = differing
+            .filter(|&place| places.varied.contains(&address(flow, place, ValueKind::Result)))
+            .collect();
         for place in known {
             let fact = flow.fact_mut(place);
             fact.allowed = true;

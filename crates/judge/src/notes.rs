@@ -2,13 +2,13 @@
 
 use super::candidate::Candidate;
 use super::difference::Difference;
+use super::expected::ExpectedErrors;
 use super::flow::{Flow, Place};
+use super::marks::{foreign, largest_error};
 use super::median::median;
 use super::precision::product_precision;
 use super::setting::Setting;
-use super::value::{Excess, Weighed};
-use super::verdicts::{foreign, largest_error};
-use super::weigh::Weighing;
+use super::value::{Excess, ExpectedError};
 use super::{Cause, SlotJudgement};
 use probe_dump::{DType, OpKind, Phase};
 use probe_measure::Evidence;
@@ -29,7 +29,7 @@ const MOST: f64 = 0.6;
 pub(super) fn of(
     flow: &Flow<'_>,
     setting: &Setting,
-    weighing: &Weighing,
+    expected: &ExpectedErrors,
     excess: &[Excess],
     candidates: &[Candidate],
     slots: &BySlot<SlotJudgement>,
@@ -41,10 +41,10 @@ pub(super) fn of(
             "mixed-precision pair: the baseline computes in {b}, the candidate in {c} ({count} tensors); errors are judged at the precision of the coarser type"
         ));
     }
-    notes.extend(products(&weighing.values, excess));
+    notes.extend(products(&expected.values, excess));
     let collection = flow.nodes.first().is_some_and(|node| node.op.name.kind() == OpKind::Tensor);
     if candidates.iter().any(|candidate| candidate.cause == Cause::Input) && !collection {
-        let (parameters, inputs) = foreign(flow, weighing, slots);
+        let (parameters, inputs) = foreign(flow, expected, slots);
         notes.push(format!(
             "the run's own inputs or weights already differ (parameters: {parameters}, inputs: {inputs}); each op is judged by its output error relative to its input error"
         ));
@@ -102,8 +102,8 @@ fn flipped(flow: &Flow<'_>, candidates: &[Candidate]) -> Option<String> {
 }
 
 /// Describes binary32 products that are all off alike, as in a precision that devices use by default.
-fn products(values: &[Weighed], excess: &[Excess]) -> Option<String> {
-    let of = |modules: bool| -> Vec<(&Weighed, &Excess)> {
+fn products(values: &[ExpectedError], excess: &[Excess]) -> Option<String> {
+    let of = |modules: bool| -> Vec<(&ExpectedError, &Excess)> {
         let products = values.iter().zip(excess).filter(|(value, _)| {
             value.is_product()
                 && value.family.is_module == modules
@@ -120,13 +120,14 @@ fn products(values: &[Weighed], excess: &[Excess]) -> Option<String> {
         return None;
     }
     // Errors left by an earlier fault say nothing about their precision; statistics show only a part of it.
-    let own =
-        |value: &Weighed| (value.error * value.error - value.explained * value.explained).max(0.0).sqrt();
+    let own = |value: &ExpectedError| {
+        (value.error * value.error - value.explained * value.explained).max(0.0).sqrt()
+    };
     let mut seen: Vec<f64> = coarse()
-        .filter(|(value, _)| !value.blind && value.error > value.explained)
+        .filter(|(value, _)| !value.statistics_only && value.error > value.explained)
         .map(|(value, _)| own(value))
         .collect();
-    let (middle, known) = if products.iter().all(|(value, _)| value.blind) {
+    let (middle, known) = if products.iter().all(|(value, _)| value.statistics_only) {
         let mut errors: Vec<f64> = coarse().map(|(value, _)| value.error).collect();
         (median(&mut errors), product_precision(coarse().next()?.1.floor)?)
     } else {

@@ -1,36 +1,39 @@
-//! Judges one step of one rank: facts, flow, weighing, excess, and the conclusions, in this order.
+//! Judges one step of one rank: facts, flow, expected errors, excess, and the conclusions, in this order.
 
 use std::collections::HashMap;
 
 use super::candidate::{Beyond, Candidate};
-use super::certain::{Certain, numeric};
 use super::difference::Fact;
 use super::excess;
 use super::flow::Flow;
+use super::hard_faults::{HardFaults, numeric};
 use super::history::{History, weigh};
 use super::noise::Noise;
-use super::peers;
+use super::outliers;
+use super::replayed::Replayed;
 use super::rulebook::RuleBook;
 use super::setting::Setting;
 use super::tolerance::Rules;
-use super::value::{By, Excess, Role as Weight, Weighed};
+use super::value::{By, Excess, ExpectedError, ValueKind};
 use super::{
     Cause, Counts, Expectation, Expectations, OpJudgement, PartEvidence, PartJudgement, ReferenceErrors,
-    SlotJudgement, across, backward_only, finding, incomplete, notes, origin, reference, repeated, structure,
-    unread, unwritten, verdicts,
+    SlotJudgement, backward_only, collectives, finding, incomplete, marks, notes, origin, reference,
+    repeated, structure, unread, unwritten,
 };
 use probe_dump::Ordinal;
 use probe_pair::{BySlot, Paired, PartPair};
 
 /// Inputs to a judgement besides the two runs.
 #[derive(Debug, Clone, Copy)]
-pub struct Known<'a> {
+pub struct PriorKnowledge<'a> {
     /// The user's tolerance rules.
     pub rules: &'a Rules,
     /// Measured noise between runs of the baseline.
     pub noise: &'a Noise,
     /// Errors of the part against a reference run, by op and slot; empty without one.
     pub reference: &'a BySlot<ReferenceErrors>,
+    /// Calls that were replayed in float64.
+    pub replayed: &'a Replayed,
 }
 
 /// Judges a part. `evidence` is that of [`PartPair::ops`], slot by slot; `history` is the state left by this
@@ -38,7 +41,7 @@ pub struct Known<'a> {
 pub fn judge_part(
     pair: &PartPair,
     evidence: &PartEvidence,
-    known: Known<'_>,
+    known: PriorKnowledge<'_>,
     history: &History,
 ) -> (PartJudgement, History) {
     let setting = Setting::of(pair);
@@ -51,23 +54,26 @@ pub fn judge_part(
     repeated::bring_together(&mut flow);
     backward_only::set_aside(&mut flow);
     let unread = unread::set_aside(&mut flow);
-    let (weighing, drifted) = weigh(&flow, &setting, history);
+    let (expected, drifted) = weigh(&flow, &setting, history);
     let begins = !history.any;
-    let measured: Vec<f64> = weighing.values.iter().map(|value| noise.floor(&flow, value)).collect();
+    let measured: Vec<f64> = expected.values.iter().map(|value| noise.floor(&flow, value)).collect();
     let (mut excess, learned) =
-        excess::of(&weighing.values, (&history.learned.0, &history.learned.1), &measured, !begins);
+        excess::of(&expected.values, (&history.learned.0, &history.learned.1), &measured, !begins);
     drop(measured);
-    peers::acquit(&flow, &weighing.values, &mut excess);
-    let acquitted = reference.acquit(&weighing.values, &mut excess);
-    let mut candidates = Certain::of(&flow, &weighing, &setting, noise);
-    candidates.extend(faults(&flow, &weighing.values, &excess));
+    outliers::acquit(&flow, &expected.values, &mut excess);
+    let acquitted = reference.acquit(&expected.values, &mut excess);
+    let mut candidates = HardFaults::of(&flow, &expected, &setting, noise);
+    candidates.extend(faults(&flow, &expected.values, &excess));
     candidates.retain(|candidate| !reference.acquits(&flow, candidate));
+    let replayed = known.replayed.of_part(pair.step, pair.rank);
+    let cleared =
+        replayed.map(|replayed| replayed.apply(&flow, &expected.values, &mut excess, &mut candidates));
     let structure = structure::of(&flow, &mut candidates);
     candidates.extend(structure.fault);
     let candidates = origin::of_candidates(&flow, candidates);
-    let (mut ops, mut slots) = verdicts::of(&flow, &weighing, &excess, &candidates, history.diverged);
+    let (mut ops, mut slots) = marks::of(&flow, &expected, &excess, &candidates, history.diverged);
     // Must precede completing the values' reasons, which repeat some of this.
-    let collectives = across::collectives(pair);
+    let collectives = collectives::collectives(pair);
     let described = candidates.iter().map(|candidate| {
         let mut finding = finding::describe(pair, evidence, (&ops, &slots), candidate);
         finding.collectives = collectives.partition_point(|&place| place < candidate.op) as u64;
@@ -85,8 +91,8 @@ pub fn judge_part(
     for place in acquitted {
         slots[place.0][place.1].reason = reference.errors(place).text().into();
     }
-    let expectations = expectations(&weighing.values, &excess);
-    name_rules(&flow, &weighing.values, &excess, &mut slots, &mut book);
+    let expectations = expectations(&expected.values, &excess);
+    name_rules(&flow, &expected.values, &excess, &mut slots, &mut book);
     let mut followers: HashMap<usize, u64> = HashMap::new();
     for source in ops.iter().filter_map(|op| op.follows).map(Ordinal::place) {
         *followers.entry(source).or_default() += 1;
@@ -99,12 +105,13 @@ pub fn judge_part(
         }
     }
     let drift = notes::Drift { places: drifted, late: begins };
-    let mut notes = notes::of(&flow, &setting, &weighing, &excess, &candidates, &slots, &drift);
+    let mut notes = notes::of(&flow, &setting, &expected, &excess, &candidates, &slots, &drift);
     notes.extend(unread);
+    notes.extend(cleared.into_iter().flatten());
     notes.extend(structure.note);
     let counts = count(pair, &ops, &slots);
     let diverged = history.diverged || !findings.is_empty();
-    let next = History::after(&flow, weighing.gradients, learned, diverged);
+    let next = History::after(&flow, expected.gradients, learned, diverged);
     let incomplete = incomplete::of(&flow);
     let rules = book.into_texts();
     let reference = BySlot::default();
@@ -114,7 +121,7 @@ pub fn judge_part(
 /// Returns the faulty values as candidates.
 fn faults<'v>(
     flow: &'v Flow<'_>,
-    values: &'v [Weighed],
+    values: &'v [ExpectedError],
     excess: &'v [Excess],
 ) -> impl Iterator<Item = Candidate> + 'v {
     values
@@ -124,12 +131,12 @@ fn faults<'v>(
         .map(|(value, excess)| {
             let node = &flow.nodes[value.place.0];
             let (op, slot) = value.place;
-            let arrived = value.family.role == Weight::Arrival;
+            let arrived = value.family.role == ValueKind::Arrival;
             let cause = match value.family.role {
-                Weight::Update | Weight::UpdateSize => Cause::Optimizer,
-                Weight::Arrival if node.is_backward() => Cause::Gradient,
-                Weight::Arrival => Cause::Input,
-                Weight::Result => numeric(node),
+                ValueKind::Update | ValueKind::UpdateSize => Cause::Optimizer,
+                ValueKind::Arrival if node.is_backward() => Cause::Gradient,
+                ValueKind::Arrival => Cause::Input,
+                ValueKind::Result => numeric(node),
             };
             let mut candidate = Candidate { arrived, ..Candidate::at(op, Some(slot), cause) };
             candidate.said = said(value, excess, flow.fact(value.place));
@@ -139,10 +146,10 @@ fn faults<'v>(
 }
 
 /// Describes the evidence for an excess.
-fn said(value: &Weighed, excess: &Excess, fact: &Fact) -> String {
+fn said(value: &ExpectedError, excess: &Excess, fact: &Fact) -> String {
     match value.family.role {
-        Weight::Update => format!("the update of this parameter has a relative error of {:.1e}", value.error),
-        Weight::UpdateSize => format!("the update of this parameter differs in size by {:.1} %", 100.0 * value.error),
+        ValueKind::Update => format!("the update of this parameter has a relative error of {:.1e}", value.error),
+        ValueKind::UpdateSize => format!("the update of this parameter differs in size by {:.1} %", 100.0 * value.error),
         _ if excess.by == By::Factor && fact.scales_norm_alone() => {
             format!("its norm is {:.5} times the baseline's: noise has no direction", 1.0 + fact.gain())
         }
@@ -164,9 +171,10 @@ fn said(value: &Weighed, excess: &Excess, fact: &Fact) -> String {
 
 /// Returns the expectations of the judged values. Updates are excluded: they are relative to the gradient, not
 /// to the size of the value.
-fn expectations(values: &[Weighed], excess: &[Excess]) -> Expectations {
+fn expectations(values: &[ExpectedError], excess: &[Excess]) -> Expectations {
     let judged = values.iter().zip(excess);
-    let held = judged.filter(|(value, _)| matches!(value.family.role, Weight::Result | Weight::Arrival));
+    let held =
+        judged.filter(|(value, _)| matches!(value.family.role, ValueKind::Result | ValueKind::Arrival));
     held.map(|(value, excess)| {
         let Beyond { error, expected } = Beyond::of(value, excess);
         (value.place, Expectation { error, floor: excess.floor, expected })
@@ -177,7 +185,7 @@ fn expectations(values: &[Weighed], excess: &[Excess]) -> Expectations {
 /// Records for each judged value the rule that decided.
 fn name_rules(
     flow: &Flow<'_>,
-    values: &[Weighed],
+    values: &[ExpectedError],
     excess: &[Excess],
     slots: &mut BySlot<SlotJudgement>,
     book: &mut RuleBook,

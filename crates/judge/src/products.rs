@@ -6,7 +6,7 @@
 use super::median::median;
 use super::ops::Kind;
 use super::precision::{PRODUCT_PRECISIONS, ProductPrecision};
-use super::value::{LEAST_CALLS, MANY, Weighed};
+use super::value::{ExpectedError, LEAST_CALLS, MANY};
 use probe_dump::DType;
 
 /// Least number of elements, and of terms of each, for a product to indicate the precision of all: outer
@@ -54,7 +54,7 @@ pub(super) struct Products {
 }
 
 /// Returns true for a product with many terms and elements.
-fn is_large(value: &Weighed) -> bool {
+fn is_large(value: &ExpectedError) -> bool {
     value.elements.min(value.terms) >= LARGE
 }
 
@@ -63,9 +63,9 @@ fn fine() -> f64 {
 }
 
 /// Returns the floor of a part's products if statistics show that all are coarse; 0 otherwise.
-pub(super) fn coarse_statistics<'a>(products: impl Iterator<Item = &'a Weighed>) -> f64 {
+pub(super) fn coarse_statistics<'a>(products: impl Iterator<Item = &'a ExpectedError>) -> f64 {
     let mut products: Vec<(f64, f64)> = products
-        .filter(|value| value.blind && is_large(value))
+        .filter(|value| value.statistics_only && is_large(value))
         .map(|value| (value.error, value.least))
         .collect();
     // Only the first third: later errors may come from a fault.
@@ -79,7 +79,7 @@ pub(super) fn coarse_statistics<'a>(products: impl Iterator<Item = &'a Weighed>)
 
 impl Products {
     /// Adds a binary32 product of the forward pass: its own error, and whether that is all of its error.
-    pub(super) fn add(&mut self, value: &Weighed, own: f64, clean: bool) {
+    pub(super) fn add(&mut self, value: &ExpectedError, own: f64, clean: bool) {
         if is_large(value) {
             self.large.push(Shown { call: value.call, error: value.error, own, clean });
         } else if value.error > 0.0 && value.error < fine() {
@@ -118,11 +118,11 @@ impl Products {
     /// few match the prediction of a known precision, and hardly any product has a smaller error. Devices
     /// compute products in these precisions by default, so a program of one or two products needs no other
     /// evidence. `own` is the value's own error.
-    pub(super) fn coarse_level(&self, value: &Weighed, own: f64) -> Option<f64> {
+    pub(super) fn coarse_level(&self, value: &ExpectedError, own: f64) -> Option<f64> {
         if value.family.dtype != DType::F32 {
             return None;
         }
-        if value.blind {
+        if value.statistics_only {
             return self.coarse_level_of_statistics(value);
         }
         let clean = || self.clean.iter().filter(|shown| shown.call != value.call);
@@ -153,7 +153,7 @@ impl Products {
 
     /// Statistics show only a part of an error, so the products before and after are compared with what
     /// binary32 leaves.
-    fn coarse_level_of_statistics(&self, value: &Weighed) -> Option<f64> {
+    fn coarse_level_of_statistics(&self, value: &ExpectedError) -> Option<f64> {
         let (before, after) = self.around(value.call);
         let (mut before, mut after): (Vec<f64>, Vec<f64>) = (before.collect(), after.collect());
         let (earlier, later) = (median(&mut before), median(&mut after));
@@ -176,8 +176,8 @@ impl Products {
 
     /// Returns the level of unrecorded products: zero if recorded ones show that this run computes them in
     /// full precision.
-    pub(super) fn level_of_unrecorded(&self, value: &Weighed) -> f64 {
-        let full = if value.blind {
+    pub(super) fn level_of_unrecorded(&self, value: &ExpectedError) -> f64 {
+        let full = if value.statistics_only {
             // Statistics of one product show only a part of its error; effects of a fault come after it.
             let mut errors: Vec<f64> = self.around(value.call).0.collect();
             !errors.is_empty() && median(&mut errors) <= SEEN * value.least

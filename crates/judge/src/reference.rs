@@ -4,7 +4,7 @@ use super::Cause;
 use super::candidate::Candidate;
 use super::difference::Difference;
 use super::flow::{Flow, Place};
-use super::value::{Excess, Weighed};
+use super::value::{Excess, ExpectedError};
 use probe_pair::BySlot;
 
 /// A candidate at most this many times as far from the reference as the baseline is as good as the baseline:
@@ -60,7 +60,7 @@ impl OfPart<'_> {
     }
 
     /// Clears faulty values that are as near to the reference as the baseline's, and returns them.
-    pub(super) fn acquit(self, values: &[Weighed], excess: &mut [Excess]) -> Vec<Place> {
+    pub(super) fn acquit(self, values: &[ExpectedError], excess: &mut [Excess]) -> Vec<Place> {
         let mut acquitted = Vec::new();
         for (value, excess) in values.iter().zip(excess) {
             if excess.is_fault && self.errors(value.place).clears(value.least) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::median::median;
 use super::{
     Cause, Counts, FaultGroup, Finding, Incomplete, PartJudgement, Role, RunInfo, RunVerdict, Summary,
-    Verdict, across, group,
+    Verdict, collectives, group,
 };
 
 /// Maximum number of findings kept; a longer list of culprits helps nobody.
@@ -93,7 +93,7 @@ impl RunJudge {
                 ratios.len()
             ));
         }
-        let (origins, received) = across::origins(ranked(std::mem::take(&mut self.findings)));
+        let (origins, received) = collectives::origins(ranked(std::mem::take(&mut self.findings)));
         self.notes.extend(received.into_iter().map(|text| Note { part: None, text }));
         let (culprits, groups) = kept(origins);
         let flawed = [Verdict::Differs, Verdict::NonFinite, Verdict::Shape]
@@ -201,7 +201,7 @@ mod tests {
             rank,
             order,
             op: op.into(),
-            ..crate::across::finding(op)
+            ..crate::collectives::finding(op)
         };
         let shared = (0..5000).map(|rank| finding(rank, "Functional.gelu.0.forward", 3));
         let mut run = RunJudge { findings: shared.collect(), ..RunJudge::default() };

@@ -207,8 +207,8 @@ fn by_record(
 ) {
     let norm = recorded_norm(b);
     fact.norm = norm;
-    fact.blind = r.sketch.is_none();
-    if fact.blind {
+    fact.statistics_only = r.sketch.is_none();
+    if fact.statistics_only {
         let [largest, least] = off_at_extremes(r, b);
         fact.likely = largest.max(least).min(1.0);
         fact.extremes = largest.min(least);
@@ -281,7 +281,7 @@ fn by_record(
         // The baseline is zero and the candidate is not: the distance is the candidate's own norm.
         return numbers(fact, recorded_norm(c).max(f64::MIN_POSITIVE), norm);
     }
-    if fact.blind && r.rearranged {
+    if fact.statistics_only && r.rearranged {
         fact.rearranged = is_spread(b);
         numbers(fact, distance.max(step(dtype, b)), norm);
         fact.judgement.reason = REARRANGED.into();

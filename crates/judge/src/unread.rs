@@ -15,12 +15,12 @@
 use std::collections::HashSet;
 
 use super::Verdict;
-use super::alone::MadeAlone;
 use super::difference::{Difference, Fact, Identity};
 use super::flow::{Flow, Place};
 use super::ops::Kind;
 use super::precision::Precision;
 use super::transfer::largest;
+use super::unpaired::MadeUnpaired;
 use probe_dump::{Phase, SlotSide};
 use probe_measure::Evidence;
 
@@ -88,7 +88,7 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) -> Option<String> {
 
 /// Values that the forward pass computed: all except weights and data.
 struct Computed {
-    alone: MadeAlone,
+    alone: MadeUnpaired,
     made: HashSet<Identity>,
 }
 
@@ -97,7 +97,7 @@ impl Computed {
         let ops = (0..flow.nodes.len()).filter(|&op| is_forward(flow, op));
         let results = ops.flat_map(|op| flow.nodes[op].results().map(move |slot| (op, slot)));
         let made = results.filter_map(|place| flow.fact(place).identity).collect();
-        Self { alone: MadeAlone::of(flow, |_| true), made }
+        Self { alone: MadeUnpaired::of(flow, |_| true), made }
     }
 
     fn has(&self, flow: &Flow<'_>, place: Place) -> bool {
@@ -202,7 +202,7 @@ fn is_forward(flow: &Flow<'_>, op: usize) -> bool {
 fn is_known(fact: &Fact) -> bool {
     fact.is_float
         && fact.is_measured
-        && !fact.blind
+        && !fact.statistics_only
         && !fact.swamped
         && matches!(fact.difference, Difference::None | Difference::Numbers)
 }

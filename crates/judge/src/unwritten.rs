@@ -5,16 +5,16 @@
 use std::collections::HashSet;
 
 use super::Verdict;
-use super::alone::MadeAlone;
 use super::difference::{Difference, Identity};
 use super::flow::{Flow, Place};
 use super::ops::Kind;
+use super::unpaired::MadeUnpaired;
 
 /// Excludes values with such memory from the judgement: copies and views of what `empty` returned, and values
 /// of unknown origin that are viewed but never read by a computation.
 pub(super) fn set_aside(flow: &mut Flow<'_>) {
     let used = used(flow);
-    let alone = MadeAlone::of(flow, |_| true);
+    let alone = MadeUnpaired::of(flow, |_| true);
     let mut unwritten: HashSet<Known> = HashSet::new();
     let mut made: HashSet<Known> = HashSet::new();
     for op in 0..flow.nodes.len() {

@@ -7,12 +7,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::expected::GradientErrors;
 use super::flow::{Flow, Place};
 use super::median::median;
 use super::ops::Kind;
 use super::precision::Precision;
-use super::value::{Family, Role, Weighed};
-use super::weigh::GradientErrors;
+use super::value::{ExpectedError, Family, ValueKind};
 use probe_dump::{Content, Phase, Rank, SMALL_TENSOR, Sketch, SketchVersion, Slot, SlotSide};
 use probe_measure::{SKETCH_NOISE, observe, sketch_distance};
 
@@ -93,7 +93,7 @@ impl Change {
 }
 
 /// If all changes are larger by one factor, compares each with the spread of the factors.
-fn common_factor(ratios: &[f64], found: &mut [Weighed]) {
+fn common_factor(ratios: &[f64], found: &mut [ExpectedError]) {
     let mut sorted = ratios.to_vec();
     let middle = median(&mut sorted);
     let mut deviations: Vec<f64> = ratios.iter().map(|ratio| (ratio - middle).abs()).collect();
@@ -102,7 +102,7 @@ fn common_factor(ratios: &[f64], found: &mut [Weighed]) {
     if ratios.len() < ALIKE || middle.abs() < least.max(times * spread) {
         return;
     }
-    for value in found.iter_mut().filter(|value| value.family.role == Role::UpdateSize) {
+    for value in found.iter_mut().filter(|value| value.family.role == ValueKind::UpdateSize) {
         value.explained = value.explained.min(spread.max(least / times));
     }
 }
@@ -131,7 +131,7 @@ fn weighed(
     change: Change,
     gradient: f64,
     divides: bool,
-) -> Option<[Weighed; 2]> {
+) -> Option<[ExpectedError; 2]> {
     let fact = flow.fact(place);
     let dtype = fact.dtype?;
     let precision = Precision::of(dtype)?;
@@ -145,7 +145,7 @@ fn weighed(
         slot: Arc::default(),
         dtype,
     };
-    let one = |role, error: f64, explained: f64, least: f64| Weighed {
+    let one = |role, error: f64, explained: f64, least: f64| ExpectedError {
         place,
         family: family(role).into(),
         kind: if divides && flow.shape(place).len() <= 1 { Kind::Update } else { Kind::Add },
@@ -156,7 +156,7 @@ fn weighed(
         unknown: least,
         call: place.0,
         clean: gradient <= 0.0,
-        blind: false,
+        statistics_only: false,
         elements: fact.len,
         terms: 1.0,
         gain: None,
@@ -179,15 +179,15 @@ fn weighed(
     let size = if gradient < LARGEST_GRADIENT_ERROR { size } else { 10.0 };
     let ratio = change.ratio().abs();
     Some([
-        one(Role::Update, change.error / change.size[0], noise.min(2.0), resolution),
+        one(ValueKind::Update, change.error / change.size[0], noise.min(2.0), resolution),
         // Rounding adds no direction.
-        one(Role::UpdateSize, ratio, size, 2.0 * resolution * resolution.max(1.0 / fact.len.sqrt())),
+        one(ValueKind::UpdateSize, ratio, size, 2.0 * resolution * resolution.max(1.0 / fact.len.sqrt())),
     ])
 }
 
 /// Weighs the changes that recorded ops made to parameters: optimizer steps, and ops that add a quotient to
 /// their first input.
-pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<Weighed>) {
+pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<ExpectedError>) {
     let mut judged: HashSet<Place> = HashSet::new();
     let (mut found, mut ratios) = (Vec::new(), Vec::new());
     for (position, node) in flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired) {
@@ -257,7 +257,7 @@ pub(super) fn across(
     flow: &Flow<'_>,
     before: &Weights,
     gradients: &GradientErrors,
-    values: &mut Vec<Weighed>,
+    values: &mut Vec<ExpectedError>,
 ) {
     let (mut found, mut ratios) = (Vec::new(), Vec::new());
     for (key, place) in parameters(flow) {

@@ -1,4 +1,4 @@
-//! Weighed values: their errors, their families, and how far they exceed the expectation.
+//! Values and their expected errors, their families, and how far they exceed the expectation.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) const MANY: usize = 60;
 
 /// Kind of a weighed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Role {
+pub(super) enum ValueKind {
     /// Result of its op.
     Result,
     /// Input of its op that no recorded op made.
@@ -29,7 +29,7 @@ pub(super) enum Role {
 /// Calls whose errors are compared with one another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Family {
-    pub(super) role: Role,
+    pub(super) role: ValueKind,
     /// Name of the function or class.
     pub(super) name: Arc<str>,
     pub(super) is_module: bool,
@@ -41,7 +41,7 @@ pub(super) struct Family {
 
 /// A value with its error and what explains it. Errors are relative to the scale of the value.
 #[derive(Debug, Clone)]
-pub(super) struct Weighed {
+pub(super) struct ExpectedError {
     pub(super) place: Place,
     pub(super) family: Arc<Family>,
     /// The op's kind; `Product` for an arrival computed by unrecorded functions, because it may be one.
@@ -60,35 +60,35 @@ pub(super) struct Weighed {
     /// True if everything that led to it is equal to the bit.
     pub(super) clean: bool,
     /// True if only statistics are known.
-    pub(super) blind: bool,
+    pub(super) statistics_only: bool,
     pub(super) elements: f64,
     /// Number of terms in the sums of its elements; 1 if nothing is summed.
     pub(super) terms: f64,
     /// Present if nearly all of the error is a common factor of the whole value.
-    pub(super) gain: Option<Box<Gain>>,
+    pub(super) gain: Option<Box<CommonFactor>>,
     /// For an arriving gradient: its relation to others.
     pub(super) remnant: Option<Box<Remnant>>,
     /// With statistics only: least error of its largest and least element; 0 otherwise.
     pub(super) extremes: f64,
 }
 
-impl Weighed {
+impl ExpectedError {
     /// Returns true if it is a sum of products.
     pub(super) fn is_product(&self) -> bool {
-        self.family.role == Role::Result
+        self.family.role == ValueKind::Result
             && matches!(self.kind, Kind::Product | Kind::Recurrent | Kind::Attention)
     }
 
     /// Returns true if it is the result of a module that does several things.
     pub(super) fn is_composite(&self) -> bool {
-        self.family.role == Role::Result && self.family.is_module && self.kind == Kind::Other
+        self.family.role == ValueKind::Result && self.family.is_module && self.kind == Kind::Other
     }
 }
 
 /// Error along the value itself. Noise has no direction: with many elements, hardly any of it is a common
 /// factor, so a factor stands out far below the size of the noise.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Gain {
+pub(super) struct CommonFactor {
     /// Magnitude of the slope minus 1.
     pub(super) error: f64,
     /// The part that the inputs explain.

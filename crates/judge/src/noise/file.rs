@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::{Level, Noise};
-use crate::value::{Family, Role};
+use crate::value::{Family, ValueKind};
 use probe_dump::{DType, Phase};
 use probe_files::settings::{self, SettingsError};
 
@@ -86,7 +86,7 @@ impl FamilyEntry {
             ));
         }
         let (name, slot) = (name.into(), self.slot.into());
-        let family = Family { role: Role::Result, name, is_module, phase, slot, dtype };
+        let family = Family { role: ValueKind::Result, name, is_module, phase, slot, dtype };
         Ok((family, Level { median: self.error, largest: self.error, calls: 0 }))
     }
 }

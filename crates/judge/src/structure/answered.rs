@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{computes, computing, stand_for_themselves};
-use crate::alone::MadeAlone;
 use crate::flow::{Flow, Node, Place};
+use crate::unpaired::MadeUnpaired;
 use probe_dump::Phase;
 use probe_pair::{Substitution, slot_key};
 
@@ -52,7 +52,7 @@ pub(super) fn answered(flow: &Flow<'_>) -> Vec<bool> {
 struct Appearance {
     /// In paired ops.
     paired: [HashMap<u64, usize>; 2],
-    alone: MadeAlone,
+    alone: MadeUnpaired,
 }
 
 impl Appearance {
@@ -66,7 +66,7 @@ impl Appearance {
                 }
             }
         }
-        Self { paired, alone: MadeAlone::of(flow, computes) }
+        Self { paired, alone: MadeUnpaired::of(flow, computes) }
     }
 
     /// Returns true if everything read behind a group, in which `side` has no computing op, is new on that

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::book;
+use super::pairs::Pairs;
 use super::rows::{Rows, Spot};
 use super::sheet::{Head, Layout, MAX_ROWS, Sheet};
 use super::style::Style;
@@ -155,28 +156,20 @@ fn line(rows: &mut Rows, row: &Row) {
 
 /// Returns the sheet with the answer, the packs, and the meaning of the words.
 fn about(outcome: &Outcome, folder: &Path) -> io::Result<Sheet> {
-    let layout = Layout { name: "about".into(), widths: vec![22, 120], ..Layout::default() };
-    let mut sheet = Sheet::create(layout, folder)?;
-    let mut rows = sheet.below();
-    let mut pair = |style: Style, key: &str, text: &str| {
-        rows.text(style, key);
-        rows.text(Style::Plain, text);
-        rows.end_row();
-    };
-    pair(Style::Bold, "answer", &answer(outcome));
-    pair(Style::Plain, "devices", &outcome.pair.to_string());
+    let mut page = Pairs::create("about", [22, 120], folder)?;
+    page.entry(Style::Bold, "answer", &answer(outcome));
+    page.entry(Style::Plain, "devices", &outcome.pair.to_string());
     for (side, pack) in [("baseline", &outcome.baseline), ("candidate", &outcome.candidate)] {
-        pair(Style::Plain, side, &format!("{} ({})", pack.path, pack.origin.name()));
+        page.entry(Style::Plain, side, &format!("{} ({})", pack.path, pack.origin.name()));
     }
     for entry in &outcome.incomplete {
-        pair(Style::Warn, "not read", &format!("{}: {}", entry.place, entry.reason));
+        page.entry(Style::Warn, "not read", &format!("{}: {}", entry.place, entry.reason));
     }
-    pair(Style::Plain, "tool", &format!("{} {}", Tool::THIS.name, Tool::THIS.version));
-    pair(Style::Bold, "verdicts", "");
+    page.entry(Style::Plain, "tool", &format!("{} {}", Tool::THIS.name, Tool::THIS.version));
+    page.section("verdicts");
     for verdict in Verdict::ALL {
-        pair(look(verdict), verdict.name(), verdict.meaning());
+        page.entry(look(verdict), verdict.name(), verdict.meaning());
     }
-    pair(Style::Bold, "pass_check", "TRUE where nothing counts as a difference, else FALSE");
-    sheet.append(rows)?;
-    Ok(sheet)
+    page.entry(Style::Bold, "pass_check", "TRUE where nothing counts as a difference, else FALSE");
+    page.finish()
 }

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use super::rows::Rows;
-use super::sheet::{Layout, Sheet};
+use super::pairs::Pairs;
+use super::sheet::Sheet;
 use super::style::Style;
 use super::table::Column;
 use crate::columns::{OpColumn, SlotColumn, UnmatchedColumn};
@@ -20,9 +20,7 @@ const CELLS: [(&str, &str); 4] = [
 
 /// Writes the sheet.
 pub(super) fn write(folder: &Path) -> io::Result<Sheet> {
-    let layout = Layout { name: "legend".into(), widths: vec![28, 130], ..Layout::default() };
-    let mut sheet = Sheet::create(layout, folder)?;
-    let mut page = Page { rows: sheet.below() };
+    let mut page = Pairs::create("legend", [28, 130], folder)?;
     page.section("colours");
     for style in Style::COLOURS {
         page.entry(style, style.colour_name(), style.meaning());
@@ -43,36 +41,15 @@ pub(super) fn write(folder: &Path) -> io::Result<Sheet> {
     for (word, meaning) in CELLS {
         page.entry(Style::Plain, word, meaning);
     }
-    page.columns("summary", &OpColumn::all());
-    page.columns("tensors", &SlotColumn::all());
-    page.columns("unmatched", &UnmatchedColumn::ALL);
-    sheet.append(page.rows)?;
-    Ok(sheet)
+    columns(&mut page, "summary", &OpColumn::all());
+    columns(&mut page, "tensors", &SlotColumn::all());
+    columns(&mut page, "unmatched", &UnmatchedColumn::ALL);
+    page.finish()
 }
 
-struct Page {
-    rows: Rows,
-}
-
-impl Page {
-    fn section(&mut self, title: &str) {
-        if self.rows.complete > 0 {
-            self.rows.end_row();
-        }
-        self.rows.text(Style::Bold, title);
-        self.rows.end_row();
-    }
-
-    fn entry(&mut self, style: Style, word: &str, meaning: &str) {
-        self.rows.text(style, word);
-        self.rows.text(Style::Plain, meaning);
-        self.rows.end_row();
-    }
-
-    fn columns<C: Column>(&mut self, table: &str, columns: &[C]) {
-        self.section(&format!("columns of {table}"));
-        for column in columns {
-            self.entry(Style::Plain, &column.label(), &column.meaning());
-        }
+fn columns<C: Column>(page: &mut Pairs, table: &str, columns: &[C]) {
+    page.section(&format!("columns of {table}"));
+    for column in columns {
+        page.entry(Style::Plain, &column.label(), &column.meaning());
     }
 }

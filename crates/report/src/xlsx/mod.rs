@@ -14,6 +14,8 @@ mod front;
 mod legend;
 mod member;
 mod package;
+mod pairs;
+pub(super) mod rollout;
 mod rows;
 mod selection;
 mod sheet;

@@ -1,0 +1,122 @@
+//! Errors that noise explains apart from their size: a single flipped choice, and a factor common to all
+//! elements.
+
+use super::super::ops::Kind;
+use super::super::transfer::{InputError, largest};
+use super::{Place, Walk, transfer};
+use probe_measure::Evidence;
+
+/// Fraction of the explained error that may be a factor: in sound pairs of public models, at most half of
+/// this.
+const DIRECTED: f64 = 0.1;
+
+/// Fraction of an error from which on it counts as that of one element.
+const ONE_ELEMENT: f64 = 0.9;
+
+/// Expected flips from which on one may have happened: one in a thousand, because a run has many choices.
+const ONE_FLIP: f64 = 1e-3;
+
+/// Choices that may have flipped besides the expected number: if that is small, more do once in 50,000 times
+/// (0.02 of them expected, three found).
+const FEW: f64 = 2.0;
+
+/// A factor of the inputs may be squared.
+const SQUARED: f64 = 2.0;
+
+impl Walk<'_, '_> {
+    /// Returns true if the error of a gradient is that of one element that a choice let through on one side
+    /// only, and noise may have flipped that choice.
+    pub(super) fn may_be_one_choice(
+        &self,
+        place: Place,
+        given: &[(Place, InputError)],
+        saved: &[(Place, InputError)],
+    ) -> bool {
+        let node = &self.flow.nodes[place.0];
+        if !(node.traits.chooses && (node.makes_gradients() || node.traits.is_gradient)) {
+            return false;
+        }
+        let fact = self.flow.fact(place);
+        let alone = self.largest_error(place);
+        let chosen = if node.is_dispatcher() { given.get(1..).unwrap_or_default() } else { saved };
+        let near = largest(chosen.iter().map(|(_, error)| error.relative));
+        let incoming = given.first().map_or(0.0, |(place, _)| self.flow.fact(*place).largest);
+        alone.is_some_and(|alone| alone >= ONE_ELEMENT * fact.distance && alone <= SQUARED * incoming)
+            && transfer::flips(fact.len, near) > ONE_FLIP
+    }
+
+    /// Returns true if the error of an arriving gradient may be that of the few elements that unrecorded
+    /// functions let through on one side only.
+    pub(super) fn may_be_few_choices(&self, place: Place) -> bool {
+        let fact = self.flow.fact(place);
+        let flips = FEW + transfer::flips(fact.len, self.worst);
+        let alone = self.largest_error(place).unwrap_or(fact.distance);
+        alone * flips.sqrt() >= ONE_ELEMENT * fact.distance
+    }
+
+    /// Returns the largest error of an element; for a sketch, of the few that share its lane.
+    fn largest_error(&self, place: Place) -> Option<f64> {
+        match self.flow.evidence.at(place.0, place.1) {
+            Evidence::Data(kept) => kept.metrics().max_abs_err,
+            Evidence::Recorded(recorded) => recorded.sketch.as_ref().map(|sketch| sketch.largest_lane),
+            _ => None,
+        }
+    }
+
+    /// Returns true if few elements of an op's results are independent, so that noise may be a factor common
+    /// to all: rows picked from a table, squares that an optimizer keeps, gradients of products, of which a
+    /// few rows dominate, and gradients behind choices, of which one may flip.
+    pub(super) fn has_few_directions(&self, position: usize) -> bool {
+        let node = &self.flow.nodes[position];
+        let gradient = node.is_backward() && (node.traits.chooses || node.traits.kind == Kind::Product);
+        gradient || node.traits.optimizes || node.traits.kind == Kind::Embedding
+    }
+
+    /// Returns the part of a common factor that comes from the inputs: factors they have, and noise that
+    /// became one.
+    pub(super) fn gain_explained(
+        &self,
+        place: Place,
+        given: &[(Place, InputError)],
+        saved: &[(Place, InputError)],
+        explained: f64,
+    ) -> f64 {
+        let fact = self.flow.fact(place);
+        let inputs = || given.iter().chain(saved);
+        let factor = largest(inputs().map(|(place, _)| self.flow.fact(*place).gain().abs()));
+        let error = largest(inputs().map(|(_, error)| error.relative));
+        let magnified = if error > 0.0 { (explained / error).max(1.0) } else { 1.0 };
+        // If a few elements dominate, their noise has a direction; norms are known as precisely as they were
+        // written.
+        let few = DIRECTED.max(fact.largest / fact.norm);
+        let (directed, written) = match fact.norms {
+            (b, c) if fact.statistics_only => {
+                (few.max(1.0 / self.directions(place).sqrt()), rounded_by(b).hypot(rounded_by(c)))
+            }
+            _ => (few, 0.0),
+        };
+        (SQUARED * factor * magnified).hypot(directed * explained).hypot(written)
+    }
+
+    /// Returns the maximum number of directions that noise of a result may have: the rank of a product is that
+    /// of its smaller side.
+    fn directions(&self, place: Place) -> f64 {
+        if self.flow.nodes[place.0].traits.kind != Kind::Product {
+            return f64::INFINITY;
+        }
+        let all = self.flow.fact(place).len;
+        let longest = self.flow.shape(place).iter().copied().max().unwrap_or(1) as f64;
+        longest.min(all / longest).max(1.0)
+    }
+}
+
+/// Returns the relative rounding of a number by the format it was written in, which shows in its last digits.
+fn rounded_by(number: f64) -> f64 {
+    match number.to_bits().trailing_zeros() {
+        45.. => f64::from(f32::EPSILON) * f64::from(1 << 15),
+        42.. => f64::from(f32::EPSILON) * f64::from(1 << 12),
+        // Sums of binary32 are off by more than their last digit.
+        29.. => f64::from(f32::EPSILON) * 4.0,
+        _ => 0.0,
+    }
+}

@@ -1,0 +1,346 @@
+//! Faults that need no error model: a different argument, dtype or shape, a NaN that originates here, integers
+//! or checksums that differ without a cause, a broken user bound, results outside the function's range for its
+//! inputs, and errors with a pattern that rounding does not have.
+
+use std::collections::HashSet;
+
+use super::Cause;
+use super::candidate::Candidate;
+use super::difference::{Difference, Fact};
+use super::expected::ExpectedErrors;
+use super::flow::{Flow, Node, Place};
+use super::noise::OfPart;
+use super::ops::Kind;
+use super::pattern;
+use super::precision::Precision;
+use super::range;
+use super::setting::Setting;
+use super::transfer;
+use probe_dump::{DType, Number, OpKind, Phase, Scalar, Value};
+use probe_measure::Evidence;
+
+/// Probability below which noise is ruled out as the cause of the flipped choices: one in ten thousand,
+/// because a run makes many.
+const UNLIKELY: f64 = 1e-4;
+
+/// Fewest elements that one flipped choice changes: the two that trade places.
+const TRADED: f64 = 2.0;
+
+/// Fraction of elements close enough to a choice to flip, in units of the error.
+const NEAR: f64 = 4.0;
+
+/// Search for certain faults, op by op.
+pub(super) struct HardFaults<'f, 'a> {
+    flow: &'f Flow<'a>,
+    expected: &'f ExpectedErrors,
+    noise: OfPart<'f>,
+    /// An integer value already differs and no op is named for it: routing and sizes follow from it.
+    flipped: bool,
+    /// An op has made indices whose order may legitimately differ (for example when it sorts equal elements).
+    /// Statistics would not show that, neither for the indices nor for what they select.
+    reordered: bool,
+    /// Largest error of any value so far.
+    error: f64,
+    /// Rounding of the coarsest type in use.
+    coarse: f64,
+    /// Module paths of each side.
+    modules: [HashSet<&'a str>; 2],
+    found: Vec<Candidate>,
+}
+
+impl<'f, 'a> HardFaults<'f, 'a> {
+    pub(super) fn of(
+        flow: &'f Flow<'a>,
+        expected: &'f ExpectedErrors,
+        setting: &Setting,
+        noise: OfPart<'f>,
+    ) -> Vec<Candidate> {
+        let coarse = setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
+        let mut hard_faults = Self {
+            flow,
+            expected,
+            noise,
+            flipped: false,
+            reordered: false,
+            error: 0.0,
+            coarse,
+            modules: [&flow.pair.baseline, &flow.pair.candidate]
+                .map(|side| side.ops.iter().filter_map(|op| op.name.module_path()).collect()),
+            found: Vec::new(),
+        };
+        for (position, node) in flow.nodes.iter().enumerate() {
+            hard_faults.reordered |= may_reorder(flow, position);
+            if node.is_paired {
+                hard_faults.op(position);
+            }
+        }
+        hard_faults.found
+    }
+
+    fn op(&mut self, position: usize) {
+        self.arrivals(position);
+        let node = &self.flow.nodes[position];
+        let mut led: Vec<Place> = self.flow.given(position);
+        led.extend(self.flow.saved(position));
+        if let Some(slot) = self.argument(position, &led) {
+            let shown =
+                node.results().find(|&slot| self.flow.fact((position, slot)).differs()).unwrap_or(slot);
+            self.found.push(Candidate::at(position, Some(shown), Cause::Argument));
+        }
+        // Differences between elements may be much smaller than the elements.
+        let beside = |&place: &Place| {
+            let error = self.flow.fact(place).relative();
+            if error > 0.0 { error * transfer::spread_out(self.flow, place) } else { 0.0 }
+        };
+        let given_error = led.iter().map(beside).fold(0.0, f64::max);
+        for slot in node.results() {
+            let place = (position, slot);
+            let fact = self.flow.fact(place);
+            if let Some(cause) = self.fault(place, &led, given_error) {
+                self.found.push(Candidate::at(position, Some(slot), cause));
+            } else if let Some(said) = self.pattern(place, &led).or_else(|| range::beyond(self.flow, place)) {
+                let candidate = Candidate::at(position, Some(slot), numeric(node));
+                self.found.push(Candidate { said, ..candidate });
+            } else if fact.difference == Difference::Elements {
+                self.flipped = true;
+            }
+            if fact.is_float {
+                self.error = self.error.max(fact.relative());
+            }
+        }
+    }
+
+    /// Finds inputs that differ on arrival and that no recorded op made.
+    fn arrivals(&mut self, position: usize) {
+        let node = &self.flow.nodes[position];
+        // In execution order.
+        let all = &self.expected.arrivals;
+        let first = all.partition_point(|place| place.0 < position);
+        for &place in all[first..].iter().take_while(|place| place.0 == position) {
+            let fact = self.flow.fact(place);
+            let differs = !fact.difference.is_open()
+                && !matches!(fact.difference, Difference::Argument | Difference::ComputedArgument);
+            // A value that only one side has is reported with the op that made it.
+            if differs && !fact.allowed && !self.is_of_another_module(place) && !self.follows_earlier(place) {
+                let backward = node.is_backward();
+                let cause = match fact.difference {
+                    Difference::NonFinite if backward => Cause::NonFinite,
+                    Difference::RequiresGrad => Cause::Argument,
+                    _ if backward => Cause::Gradient,
+                    _ => Cause::Input,
+                };
+                let mut candidate = Candidate::at(position, Some(place.1), cause);
+                candidate.arrived = cause != Cause::Argument;
+                self.found.push(candidate);
+            }
+        }
+    }
+
+    /// Returns true if only one side's optimizer has a parameter because only that side has the module: the
+    /// other side fuses the weights.
+    fn is_of_another_module(&self, place: Place) -> bool {
+        if !self.flow.nodes[place.0].traits.optimizes
+            || self.flow.fact(place).difference != Difference::Missing
+        {
+            return false;
+        }
+        let [b, c] = &self.modules;
+        let (path, has, lacks) = match self.flow.pair.slot_at(place.0, place.1) {
+            (Some(slot), None) => (&slot.path, b, c),
+            (None, Some(slot)) => (&slot.path, c, b),
+            _ => return false,
+        };
+        // The kind of value precedes the parameter name.
+        let mut owners =
+            path.match_indices('.').filter_map(|(at, _)| Some(path[at + 1..].rsplit_once('.')?.0));
+        owners.any(|owner| has.contains(owner) && !lacks.contains(owner))
+    }
+
+    /// Returns true if an earlier difference may have caused a difference on arrival, through unrecorded ops.
+    fn follows_earlier(&mut self, place: Place) -> bool {
+        let fact = self.flow.fact(place);
+        if fact.difference == Difference::Shape {
+            self.flipped |= transfer::may_select_others(self.flow, place, self.error.max(self.coarse));
+            if self.flipped {
+                return true;
+            }
+        }
+        let flips = self.flipped || !is_beyond_noise(fact, self.error);
+        match fact.difference {
+            Difference::Elements => flips,
+            Difference::NonFinite | Difference::Shape | Difference::DType | Difference::Missing => {
+                self.found.iter().any(|candidate| {
+                    matches!(
+                        candidate.cause,
+                        Cause::NonFinite | Cause::Structure | Cause::DType | Cause::Input | Cause::Gradient
+                    )
+                })
+            }
+            Difference::Checksum | Difference::Bound => !self.found.is_empty() || self.error > 0.0,
+            _ => false,
+        }
+    }
+
+    /// Returns the first argument that someone chose differently. A computed argument counts as chosen if
+    /// nothing before it could have made it differ.
+    fn argument(&self, position: usize, led: &[Place]) -> Option<usize> {
+        let node = &self.flow.nodes[position];
+        let picks = led.iter().any(|&place| self.flow.fact(place).difference == Difference::Elements);
+        node.given().find(|&slot| match self.flow.fact((position, slot)).difference {
+            // Sizes and counts may follow from choices that noise flipped; typed values do not.
+            Difference::Argument => (!picks && !self.flipped) || self.is_typed((position, slot)),
+            Difference::ComputedArgument => {
+                let error = self.flow.fact((position, slot)).judgement.error.get().unwrap_or(1.0);
+                !picks && !self.flipped && error > 8.0 * self.error
+            }
+            _ => false,
+        })
+    }
+
+    /// Returns true for an argument that cannot be an element count.
+    fn is_typed(&self, place: Place) -> bool {
+        let value = self.flow.slot(place).map(|slot| &slot.value);
+        matches!(
+            value,
+            Some(Value::Scalar(Scalar::Number(Number::Float(_) | Number::Bool(_)) | Scalar::Text(_)))
+        )
+    }
+
+    /// Returns the cause of a certain fault in a result that nothing led to.
+    fn fault(&self, place: Place, led: &[Place], error: f64) -> Option<Cause> {
+        let node = &self.flow.nodes[place.0];
+        let fact = self.flow.fact(place);
+        if fact.allowed {
+            return None;
+        }
+        let before =
+            |difference: Difference| led.iter().any(|&place| self.flow.fact(place).difference == difference);
+        let hidden = led.iter().any(|&place| self.flow.fact(place).difference.hides_numbers());
+        // Evaluated only when the difference has no other cause: it scans all earlier ops.
+        let inner = || {
+            node.is_module()
+                && self.flow.within(place.0).any(|inner| self.flow.fact(inner).difference == fact.difference)
+        };
+        match fact.difference {
+            Difference::NonFinite => {
+                // If none of its inputs was recorded (a gradient seen by hooks), attribute it to the earlier
+                // NaN.
+                let statistics_only = !led.iter().any(|&place| self.flow.fact(place).is_tensor);
+                let follows =
+                    statistics_only && self.found.iter().any(|found| found.cause == Cause::NonFinite);
+                (!before(Difference::NonFinite) && !inner() && !follows).then_some(Cause::NonFinite)
+            }
+            Difference::DType => (!before(Difference::DType) && !inner()).then_some(Cause::DType),
+            Difference::Shape | Difference::Missing => {
+                let led = before(Difference::Shape) || before(Difference::Missing) || inner() || self.flipped;
+                (!led).then_some(Cause::Structure)
+            }
+            Difference::RequiresGrad => {
+                (!before(Difference::RequiresGrad) && !inner()).then_some(Cause::Argument)
+            }
+            Difference::Elements => {
+                // Statistics show neither how much elements differ, nor a different order of masks and indices.
+                let hides = |fact: &Fact| {
+                    fact.statistics_only
+                        && fact.is_tensor
+                        && (fact.differs() || (!fact.is_float && self.error > 0.0))
+                };
+                let unseen = led.iter().any(|&place| hides(self.flow.fact(place)));
+                let led = before(Difference::Elements) || hidden || inner() || unseen;
+                (!led && is_beyond_noise(fact, error)).then(|| numeric(node))
+            }
+            Difference::Checksum => {
+                let led = led.iter().any(|&place| self.flow.fact(place).differs());
+                (!led && !inner()).then(|| numeric(node))
+            }
+            Difference::Bound => (!before(Difference::Bound) && !inner()).then(|| numeric(node)),
+            _ => None,
+        }
+    }
+
+    /// Describes an error on equal inputs whose pattern rounding does not have.
+    fn pattern(&self, place: Place, led: &[Place]) -> Option<String> {
+        let node = &self.flow.nodes[place.0];
+        let fact = self.flow.fact(place);
+        // Unrecorded work inside a module may have begun with a different order.
+        let is_seen = !fact.statistics_only || (fact.rearranged && !self.reordered && !node.is_module());
+        let open = fact.difference == Difference::Numbers && !fact.allowed && is_seen;
+        let mut tensors =
+            led.iter().map(|&place| self.flow.fact(place)).filter(|fact| fact.is_tensor).peekable();
+        let open = open && !self.noise.covers(self.flow, place, fact.relative());
+        // Unrecorded work inside a module may have any precision, and its weights may have changed.
+        let composite = node.is_composite();
+        let moves = || {
+            let mut inside = self.flow.within(place.0);
+            composite && (self.flow.pair.step > 0 || inside.any(|place| !self.flow.fact(place).exact))
+        };
+        if !open
+            || node.traits.chooses
+            || tensors.peek().is_none()
+            || self.flow.lacks_gradient(
+                place.0,
+                led.iter().copied().filter(|place| self.flow.nodes[place.0].is_backward()),
+            )
+            || !tensors.all(|fact| fact.exact)
+            || moves()
+        {
+            return None;
+        }
+        let dtype = fact.dtype?;
+        // A rounded factor scales all elements of a product of few terms alike.
+        let multiplies =
+            composite || matches!(node.traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention);
+        let least = Precision::of(dtype).filter(|_| multiplies).map_or(0.0, |precision| precision.product);
+        match self.flow.evidence.at(place.0, place.1) {
+            // The reason of the value already says it.
+            Evidence::Recorded(_) if fact.statistics_only => {
+                pattern::is_misplaced(fact, dtype, node.traits.kind).then(String::new)
+            }
+            Evidence::Data(kept) => pattern::of_elements(&kept.metrics(), dtype, least),
+            Evidence::Recorded(recorded) => {
+                let sketch = recorded.sketch.as_deref().filter(|sketch| sketch.is_resolved())?;
+                pattern::of_sketch(fact, sketch, dtype, least)
+            }
+            Evidence::Unreadable(_) | Evidence::Nothing => None,
+        }
+    }
+}
+
+/// Returns true if an op makes indices in an unspecified order: it sorts, picks, draws, or is unknown.
+fn may_reorder(flow: &Flow<'_>, position: usize) -> bool {
+    let node = &flow.nodes[position];
+    let is_open = node.traits.chooses || matches!(node.traits.kind, Kind::Other | Kind::Random);
+    let is_tensor = |slot: usize| flow.fact((position, slot)).is_tensor;
+    let is_list = |slot: usize| {
+        let fact = flow.fact((position, slot));
+        fact.len > 1.0 && fact.dtype.is_some_and(DType::is_integer)
+    };
+    // A range is made from numbers alone. Nothing is known of an op that only one side has.
+    let reads = node.traits.kind == Kind::Random || node.given().any(is_tensor);
+    is_open && (!node.is_paired || (reads && node.results().any(is_list)))
+}
+
+/// Returns true if more choices differ than noise flips. Choices flipped by an error of `error` are
+/// independent and rare, so their number has a Poisson distribution, whose tail from `k` on is at most
+/// `exp(-m) (e m / k)^k` for a mean `m` below `k` (Chernoff).
+fn is_beyond_noise(fact: &Fact, error: f64) -> bool {
+    let expected = fact.len * error * NEAR;
+    let found = (fact.flipped * fact.len / TRADED).max(1.0);
+    if expected <= 0.0 {
+        return true;
+    }
+    found > expected && found - expected + found * (expected / found).ln() < UNLIKELY.ln()
+}
+
+/// Returns the cause that a numeric difference at this op implies.
+pub(super) fn numeric(node: &Node<'_>) -> Cause {
+    let saved_gradient = node.op.name.kind() == OpKind::Saved && node.op.name.stem().ends_with("_grad");
+    match node.op.name.phase() {
+        // A checkpoint's tensors are weights: nothing computed them here.
+        _ if node.op.name.kind() == OpKind::Tensor => Cause::Input,
+        _ if node.traits.optimizes => Cause::Optimizer,
+        Phase::Backward | Phase::ParameterGradient => Cause::Gradient,
+        _ if saved_gradient => Cause::Gradient,
+        Phase::Forward | Phase::None => Cause::Numerics,
+    }
+}
