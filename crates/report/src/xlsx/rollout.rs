@@ -108,12 +108,7 @@ fn samples(outcome: &RolloutOutcome, folder: &Path) -> io::Result<Vec<Sheet>> {
     Ok(sheets)
 }
 
-fn sample(
-    rows: &mut Rows,
-    outcome: &RolloutOutcome,
-    step: &StepOutcome,
-    row: &SampleOutcome,
-) {
+fn sample(rows: &mut Rows, outcome: &RolloutOutcome, step: &StepOutcome, row: &SampleOutcome) {
     rows.count(Style::Centre, step.step);
     rows.text(Style::Plain, outcome.table.samples.get(row.sample).map_or("", |sample| &*sample.name));
     rows.count(Style::Centre, row.tokens);
