@@ -36,8 +36,8 @@ pub struct CompareRequest {
     #[arg(long, value_name = "FILE")]
     pub tolerance: Option<PathBuf>,
 
-    /// File of names to pair with each other: TOML, or msprobe's YAML of cells or data.
-    #[arg(long, aliases = ["cell_mapping", "data_mapping"], value_name = "FILE")]
+    /// File of names to pair with each other: TOML, or msprobe's YAML of cells, data, APIs or layers.
+    #[arg(long, aliases = ["cell_mapping", "data_mapping", "api_mapping", "layer_mapping"], value_name = "FILE")]
     pub mapping: Option<PathBuf>,
 
     /// A second run of the baseline, or a file from `probe calibrate`: differences of that size are not faults; repeatable.

@@ -134,8 +134,7 @@ fn tables(folder: &Path) -> BTreeMap<String, Vec<std::path::PathBuf>> {
 /// # Errors
 /// The reason why it cannot be read.
 fn read_table(path: &Path) -> Result<BTreeMap<String, Worst>, String> {
-    // The library panics on some damaged files.
-    std::panic::catch_unwind(|| rows_of(path)).unwrap_or_else(|_| Err("is damaged".into()))
+    probe_files::guarded(|| rows_of(path)).unwrap_or_else(|| Err("is damaged".into()))
 }
 
 fn rows_of(path: &Path) -> Result<BTreeMap<String, Worst>, String> {

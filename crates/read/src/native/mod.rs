@@ -15,7 +15,6 @@ mod stacks;
 mod store;
 mod table;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 pub(super) use layout::{NativeParts, find_parts, is_table_name};
@@ -69,7 +68,7 @@ impl PartReader for NativeReader {
 
 /// Runs library code on untrusted bytes, turning panics into errors.
 fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+    probe_files::guarded(read).unwrap_or_else(|| {
         Err(ReadError::format(path, "is damaged in a way that its reader does not handle; capture it again"))
     })
 }
