@@ -7,6 +7,7 @@ mod capture_folder;
 mod config_check;
 mod config_check_input;
 mod corpus;
+mod damaged_tables;
 mod edge;
 mod exit_codes;
 mod fused;

@@ -98,7 +98,7 @@ fn flipped_choices_are_counted_and_what_reads_them_is_judged_beyond_them() {
     let reason = &chosen.unwrap().reason;
     assert!(reason.contains("5 of 1024 elements differ; 3 of 512 rows hold different numbers"), "{reason}");
     let notes = &answer.summary.notes;
-    assert!(notes.iter().any(|note| note.contains("rounding has flipped choices")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("rounding flipped choices")), "{notes:?}");
     // More than that was not handed on by three rows.
     let answer = compare(Task::Tensor, &|side| routed(side, 1, false, 0.9));
     assert_eq!(named(&answer).map(|(op, ..)| op), Some("Torch.index_select.0.forward"));

@@ -9,7 +9,7 @@ use probe::measure;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::cuda::{self, Found, Place};
+use crate::cuda::{self, FromKernel, Place};
 use crate::interrupt;
 use crate::measure::{Meter, SMALL};
 use crate::token::{Token, Waiting};
@@ -94,10 +94,12 @@ fn of_kernel(py: Python<'_>, meter: &Meter, places: Vec<(&Token, Place)>) {
     }
     for (token, found) in tokens.into_iter().zip(cuda::fetch(py, &places)) {
         token.keep(found.and_then(|found| match found {
-            Found::Numbers(observation) => {
+            FromKernel::Numbers(observation) => {
                 Ok(Fetched { observation: Arc::from(observation), bytes: None, elements: Mutex::default() })
             }
-            Found::Elements(bytes) => measured(py, meter, &bytes, token, None).ok_or_else(|| LOST.into()),
+            FromKernel::Elements(bytes) => {
+                measured(py, meter, &bytes, token, None).ok_or_else(|| LOST.into())
+            }
         }));
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probe::capture::{CaptureTask, DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts};
-use probe::compare::CompareOptions;
+use probe::compare::CompareRequest;
 use probe::dump::{Content, DType, SlotSide, TensorRef};
 use probe::measure::observe;
 use tempfile::TempDir;
@@ -145,7 +145,9 @@ impl Dumps {
     /// Compares the baseline with `candidate`, knowing the noise of `noise`.
     pub(crate) fn compare(&self, candidate: &str, noise: &[&str]) -> Answer {
         let noise = noise.iter().map(|name| self.path(name)).collect();
-        let options = CompareOptions { noise, ..CompareOptions::default() };
+        let options = CompareRequest { noise, ..CompareRequest::default() }
+            .options(&probe::files::Copies::default())
+            .unwrap();
         Answer::with(&self.path("baseline"), &self.path(candidate), &options)
     }
 }

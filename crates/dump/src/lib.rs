@@ -5,6 +5,7 @@
 
 mod dtype;
 mod error;
+mod exact;
 mod figure;
 mod framework;
 mod gather;
@@ -20,6 +21,7 @@ mod repeated;
 mod selection;
 mod tensor;
 mod value;
+mod word;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,6 +30,7 @@ use std::sync::Arc;
 
 pub use dtype::{ALL_DTYPES, DType, RecordedDType};
 pub use error::ReadError;
+pub use exact::Exact;
 pub use figure::Figure;
 pub use framework::{Framework, torch_parameter};
 pub use key::DataKey;
@@ -49,6 +52,7 @@ pub use value::{
     Checksum, Hash128, KeptStatistics, NO_DATA, Number, Printed, RecordedStatistics, Scalar, TensorMetadata,
     TensorRecord, Value, coordinates,
 };
+pub use word::{Named, Word, by_name, of_name};
 
 /// Name of the program, which files record as their writer.
 pub const PROGRAM: &str = "probe";

@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 
 use super::environment::fingerprint;
 use super::import::Series;
-use super::number::Exact;
 use super::outcome::GateOutcome;
+use probe_dump::Exact;
 use probe_files::ReportError;
 use probe_files::limits;
 use probe_read::ReadError;
@@ -132,7 +132,7 @@ fn point(series: &Series) -> Option<Point> {
         steps: series.len() as u64,
         mean: Exact(series.values().sum::<f64>() / series.len() as f64),
         last: Exact(*last),
-        hash: super::number::hexadecimal(&hash.finalize(), 8),
+        hash: super::hexadecimal(&hash.finalize(), 8),
     })
 }
 

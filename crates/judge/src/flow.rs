@@ -229,7 +229,8 @@ impl<'a> Flow<'a> {
                 fact.exact = true;
                 fact.judgement.verdict = Verdict::Close;
                 fact.judgement.reason =
-                    "the hash differs, but its statistics and all results of the op agree: taken late".into();
+                    "the hash differs, but its statistics and all results of the op agree: computed late"
+                        .into();
                 self.late_checksums += 1;
             }
         }

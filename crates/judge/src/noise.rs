@@ -253,7 +253,7 @@ impl NoiseMeter {
             }
         };
         Ok(format!(
-            "floors are at least the differences of {} from the baseline: {} results of {parts} were measured, {largest}{varied}",
+            "noise floor raised by {}: {} results of {parts} were measured, {largest}{varied}",
             path.display(),
             run.weighed
         ))
@@ -266,7 +266,7 @@ impl NoiseMeter {
     pub fn add_file(&mut self, path: &Path, name: &Path) -> Result<String, SettingsError> {
         let levels = file::read(path)?;
         let said =
-            format!("floors are at least the levels of {} in {}", families(levels.len()), name.display());
+            format!("noise floor raised by the levels of {} in {}", families(levels.len()), name.display());
         for (family, level) in levels {
             widen(&mut self.given, family, level);
         }

@@ -52,7 +52,7 @@ pub(super) fn of(
     notes.extend(drifted(flow, drift));
     if flow.late_checksums > 0 {
         notes.push(format!(
-            "the hashes of {} inputs differ although their statistics and all results of their ops agree: the capture took them late, from memory already overwritten",
+            "the hashes of {} inputs differ although their statistics and all results of their ops agree: the capture computed them late, from memory that was already overwritten",
             flow.late_checksums
         ));
     }
@@ -95,7 +95,7 @@ fn flipped(flow: &Flow<'_>, candidates: &[Candidate]) -> Option<String> {
     let first = *chosen.first()?;
     let ops = if chosen.len() == 1 { "one op".to_owned() } else { format!("{} ops", chosen.len()) };
     Some(format!(
-        "rounding has flipped choices in {ops}, first in {}: {}; ops that read them are judged only beyond what that explains",
+        "rounding flipped choices (argmax, routing) in {ops}, first in {}: {}; only excess error downstream is judged",
         flow.nodes[first.0].op.name.as_str(),
         flow.fact(first).judgement.reason
     ))
@@ -172,7 +172,7 @@ fn non_finite(flow: &Flow<'_>) -> Vec<String> {
     }
     if recorded > 0 {
         notes.push(format!(
-            "{recorded} tensors hold non-finite values on both sides; their statistics do not show where, nor what else they hold"
+            "{recorded} tensors hold non-finite values on both sides; their statistics show neither the places nor the other elements"
         ));
     }
     notes

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::mapping::Mapping;
-use super::sequence::{Name, Names, Side, align_gap, increasing};
+use super::sequence::{Name, Names, OpsToAlign, align_gap, increasing};
 use super::{Alignment, OpPair, Paired, SlotPairs, merged, strangers};
 use probe_dump::{Op, OpKind, Phase, Rank, without_module_prefix};
 
@@ -129,8 +129,8 @@ impl Pairs {
             if gap_b.is_empty() || gap_c.is_empty() {
                 continue;
             }
-            let baseline = Side { ops: b_ops, names: b_names, free: gap_b };
-            let candidate = Side { ops: c_ops, names: c_names, free: gap_c };
+            let baseline = OpsToAlign { ops: b_ops, names: b_names, free: gap_b };
+            let candidate = OpsToAlign { ops: c_ops, names: c_names, free: gap_c };
             for (b, c) in align_gap(baseline, candidate) {
                 self.add(b, c);
             }

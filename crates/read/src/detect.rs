@@ -53,7 +53,7 @@ fn open_folder(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
     }
     let found = msprobe::find_parts(path)?;
     // Step folders alone may come from either tool.
-    if !found.as_ref().is_some_and(msprobe::Found::holds_parts) && cann::recognises(path) {
+    if !found.as_ref().is_some_and(msprobe::MsprobeParts::holds_parts) && cann::recognises(path) {
         return Ok(cann::open(path, cann::find_parts(path)?, access));
     }
     if let Some(found) = found {

@@ -59,7 +59,7 @@ pub(crate) struct Place {
 
 /// What was fetched of a tensor.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum FromKernel {
     Numbers(Box<Observation>),
     /// The elements, in row-major order.
     Elements(Vec<u8>),
@@ -124,8 +124,8 @@ impl Kernel {
                     .unwrap_or_else(|| Err("no result".into()))
                     .map_err(PyRuntimeError::new_err)?;
                 Ok(Some(match found {
-                    Found::Numbers(observation) => row(py, &observation)?,
-                    Found::Elements(bytes) => PyBytes::new(py, &bytes).into_any(),
+                    FromKernel::Numbers(observation) => row(py, &observation)?,
+                    FromKernel::Elements(bytes) => PyBytes::new(py, &bytes).into_any(),
                 }))
             })
             .collect()
@@ -258,7 +258,7 @@ pub(crate) fn index_of(device: &str) -> Option<i32> {
 }
 
 /// What was found of each of `places`, in their order; waits for the device. Those of one chunk come in one copy.
-pub(crate) fn fetch(py: Python<'_>, places: &[Place]) -> Vec<Result<Found, String>> {
+pub(crate) fn fetch(py: Python<'_>, places: &[Place]) -> Vec<Result<FromKernel, String>> {
     let mut known: HashMap<*const Chunk, usize> = HashMap::new();
     let mut chunks: Vec<(Arc<Chunk>, usize)> = Vec::new();
     let mut of_places = Vec::with_capacity(places.len());
@@ -286,8 +286,8 @@ pub(crate) fn fetch(py: Python<'_>, places: &[Place]) -> Vec<Result<Found, Strin
         let copy = copies.get(number).ok_or_else(lost)?.as_ref().map_err(Failed::clone)?;
         let bytes = copy.get(place.begin..place.begin + place.bytes).ok_or_else(lost)?;
         Ok(match place.work {
-            Work::Copy(_) => Found::Elements(bytes.to_vec()),
-            Work::Measure(_) => Found::Numbers(Box::new(observation(place.elements, bytes))),
+            Work::Copy(_) => FromKernel::Elements(bytes.to_vec()),
+            Work::Measure(_) => FromKernel::Numbers(Box::new(observation(place.elements, bytes))),
         })
     };
     places.iter().zip(of_places).map(found).collect()

@@ -171,4 +171,4 @@ def test_a_perturbed_run_says_so_wherever_it_is_looked_at(tmp_path: Path) -> Non
     assert note in probe("compare", "plain", "dump")
     assert "--perturb" not in probe("inspect", "plain")
     compared = probe("compare", "plain", "plain", "--noise", "dump")
-    assert "floors are at least the differences of dump from the baseline" in compared and note not in compared
+    assert "noise floor raised by dump" in compared and note not in compared

@@ -9,7 +9,7 @@ use super::side;
 use crate::cli::compare::pool;
 use crate::cli::print::PrintFormat;
 use crate::cli::{Exit, terminal};
-use crate::gate::Exact;
+use crate::dump::Exact;
 use crate::gate::baseline::Comparison;
 use crate::report::baseline::DiffReport;
 

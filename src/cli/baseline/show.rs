@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::cli::print::PrintFormat;
 use crate::cli::{Exit, terminal};
-use crate::gate::Exact;
+use crate::dump::Exact;
 use crate::gate::baseline::Baseline;
 use crate::report::baseline::ShownReport;
 

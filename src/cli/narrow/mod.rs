@@ -39,7 +39,7 @@ pub(super) struct NarrowArgs {
     #[arg(long, value_name = "COMMAND")]
     candidate_cmd: String,
 
-    /// Steps to look at.
+    /// Steps to compare.
     #[arg(long, default_value = "0", value_name = "STEPS")]
     steps: String,
 
@@ -51,7 +51,7 @@ pub(super) struct NarrowArgs {
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 

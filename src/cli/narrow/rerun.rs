@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use crate::cli::compare::pool;
 use crate::cli::progress::Line;
-use crate::compare::{CompareOptions, Quiet, compare};
+use crate::compare::{CompareOptions, CompareRequest, Quiet, compare};
 use crate::dump::OpName;
 use crate::judge::{Finding, Rules, Summary};
 use crate::measure::Metric;
@@ -278,11 +278,14 @@ impl<'a> Rerun<'a> {
     ) -> anyhow::Result<Summary> {
         let given = matches!(self.baseline, Trusted::Dump(_));
         let options = CompareOptions {
-            steps: place.steps.parse().with_context(|| format!("steps {}", place.steps))?,
+            request: CompareRequest {
+                steps: Some(place.steps.parse().with_context(|| format!("steps {}", place.steps))?),
+                // A given dump may hold more kinds of op, and a different task.
+                any_level: given,
+                any_task: given,
+                ..CompareRequest::default()
+            },
             rules,
-            // A given dump may hold more kinds of op, and a different task.
-            any_level: given,
-            any_task: given,
             ..CompareOptions::default()
         };
         Ok(pool(None)?.install(|| compare(baseline, candidate, &options, &Quiet, &mut |_| Ok(())))?)

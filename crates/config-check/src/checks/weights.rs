@@ -291,7 +291,7 @@ impl Relation {
             Self::OtherKind => "a parameter on one side, a buffer on the other".into(),
             Self::Shape => "different shapes".into(),
             Self::Cast { to } => format!("cast: the same values, rounded to {to} on one side"),
-            Self::Dtype => "different element types, and more than rounding apart".into(),
+            Self::Dtype => "different element types, and values that differ by more than rounding".into(),
             Self::Permuted => "permuted: the same elements in a different order".into(),
             Self::Nudged { words, .. } => format!("nudged: {words}"),
             Self::Other { words } => format!("different values: {words}"),

@@ -6,7 +6,7 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::number::Exact;
+use probe_dump::Exact;
 use probe_files::limits;
 
 /// Values of one step of one rank, in the order of execution.

@@ -17,12 +17,12 @@ const MODES: [&str; 2] = ["pynative", "graph"];
 
 /// Parts of a dump, and folders that should hold one but do not.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct MsprobeParts {
     pub(super) parts: Vec<PartFile>,
     pub(super) faults: Vec<ReadError>,
 }
 
-impl Found {
+impl MsprobeParts {
     /// Returns true if it has any part to read.
     pub(crate) fn holds_parts(&self) -> bool {
         !self.parts.is_empty()
@@ -38,8 +38,8 @@ pub(crate) fn is_index_name(name: &OsStr) -> bool {
 ///
 /// # Errors
 /// When a folder cannot be listed.
-pub(crate) fn find_parts(path: &Path) -> Result<Option<Found>, ReadError> {
-    let mut found = Found::default();
+pub(crate) fn find_parts(path: &Path) -> Result<Option<MsprobeParts>, ReadError> {
+    let mut found = MsprobeParts::default();
     if path.is_file() {
         let (step, rank) = place_from_parents(path.parent());
         found.parts.push(part(step, rank, path.parent(), path.to_path_buf()));
@@ -102,7 +102,7 @@ fn modes(folders: &[PathBuf]) -> Vec<&Path> {
     folders.iter().map(PathBuf::as_path).filter(|folder| is_mode(folder) && holds_steps(folder)).collect()
 }
 
-fn add_rank(found: &mut Found, step: u64, rank: RankId, folder: &Path) {
+fn add_rank(found: &mut MsprobeParts, step: u64, rank: RankId, folder: &Path) {
     match index_in(folder) {
         Some(index) => found.parts.push(part(step, rank, Some(folder), index)),
         None => found.faults.push(ReadError::format(

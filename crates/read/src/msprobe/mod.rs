@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub use json::with_quoted_numbers;
 pub use layout::INDEX_NAMES;
-pub(super) use layout::{Found, find_parts, is_index_name};
+pub(super) use layout::{MsprobeParts, find_parts, is_index_name};
 
 use super::{ReadError, tensor_file};
 use probe_dump::{
@@ -29,7 +29,7 @@ pub const FORMAT: &str = "msprobe dump";
 const TENSOR_FOLDER: &str = "dump_tensor_data";
 
 /// Opens a dump whose parts were already found.
-pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
+pub(super) fn open(path: &Path, found: MsprobeParts, access: FileAccess) -> Dump {
     let parts = found.parts.iter().map(|part| part.key.clone()).collect();
     Dump {
         path: path.to_path_buf(),
@@ -88,7 +88,7 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
             ),
         ));
     } else if !index.has_data {
-        return Err(ReadError::format(path, "has no key `data`; a dump.json of a capture was expected"));
+        return Err(ReadError::format(path, "has no key `data`; expected the dump.json of a capture"));
     }
     let Some(framework) = Framework::parse(&index.framework) else {
         return Err(ReadError::usage(

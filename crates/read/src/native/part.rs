@@ -55,7 +55,7 @@ pub(super) fn read(
     match end {
         None => {}
         Some(journal::End::Marked) => {
-            notes.push("read from its journal, the capture ended before it made the table".into());
+            notes.push("read from its journal: the capture ended before the table was written".into());
         }
         Some(journal::End::Open) => {
             faults.push(ReadError::format(folder, format!("{}{stopped}", incomplete(ops.len()))));

@@ -96,19 +96,17 @@ fn single(source: Source) -> Result<TensorData, ReadError> {
         Format::Npy => npy::load(&source, 0..source.len()),
         Format::Zip => {
             if npz::recognises(&source) {
-                let message = "is an npz archive, a file of one tensor is expected here";
+                let message = "is an npz archive; expected one tensor";
                 return Err(ReadError::usage(source.path(), message));
             }
             torch_pt::load_single(&Archive::open(source)?)
         }
-        Format::Safetensors => Err(ReadError::usage(
-            source.path(),
-            "is a safetensors file, a file of one tensor is expected here",
-        )),
-        Format::Checkpoint => Err(ReadError::usage(
-            source.path(),
-            "is a checkpoint of MindSpore, a file of one tensor is expected here",
-        )),
+        Format::Safetensors => {
+            Err(ReadError::usage(source.path(), "is a safetensors file; expected one tensor"))
+        }
+        Format::Checkpoint => {
+            Err(ReadError::usage(source.path(), "is a checkpoint of MindSpore; expected one tensor"))
+        }
     }
 }
 

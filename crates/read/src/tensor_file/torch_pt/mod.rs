@@ -34,7 +34,7 @@ pub(super) fn load_single(archive: &Archive) -> Result<TensorData, ReadError> {
         }
         _ => Err(ReadError::format(
             archive.source().path(),
-            format!("holds {}, one tensor is expected here", listing::in_words(&program)),
+            format!("holds {}; expected one tensor", listing::in_words(&program)),
         )),
     }
 }

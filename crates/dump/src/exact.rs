@@ -1,19 +1,9 @@
-//! Numbers as stored in baselines and reports of a gate: the shortest digits that round-trip, or a word for non-finite numbers.
+//! Numbers as stored in files: the shortest digits that round-trip, or a word for non-finite numbers.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
-
-/// Returns the first `count` bytes, two digits each.
-pub fn hexadecimal(bytes: &[u8], count: usize) -> String {
-    let mut text = String::with_capacity(2 * count);
-    for byte in bytes.iter().take(count) {
-        // Writing to a string cannot fail.
-        _ = write!(text, "{byte:02x}");
-    }
-    text
-}
 
 /// A number that may be NaN or infinite.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -96,7 +86,7 @@ impl schemars::JsonSchema for Exact {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "description": "A number; a word where it is not finite.",
+            "description": "A number, or a word if it is not finite.",
             "anyOf": [{ "type": "number" }, { "enum": ["NaN", "Infinity", "-Infinity"] }],
         })
     }
