@@ -172,7 +172,7 @@ mod tests {
         sealed.close().unwrap();
         let mut bytes = Vec::new();
         file.rewind().unwrap();
-        file.read_to_end(&mut bytes).unwrap();
+        io::copy(&mut file, &mut bytes).unwrap();
         bytes
     }
 

@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn a_fold_comes_back_whole() {
-        let part = Some((3, 5));
+        let place = (3, 5);
+        let part = Some(place);
         let fold = Fold {
             run: RunJudge {
                 findings: vec![finding()],
@@ -153,9 +154,8 @@ mod tests {
                 incomplete: vec![(part, Incomplete { place: "a.pt".into(), reason: "truncated".into() })],
                 ratios: vec![0.5, f32::MIN_POSITIVE],
             },
-            sides: [3, 4]
-                .map(|ops| SideFold { ops, first: Some((part.unwrap(), "task".into(), "L1".into())) }),
-            refused: Some((part.unwrap(), "different tasks".into())),
+            sides: [3, 4].map(|ops| SideFold { ops, first: Some((place, "task".into(), "L1".into())) }),
+            refused: Some((place, "different tasks".into())),
         };
         let text = serde_json::to_string(&State::from(&fold)).unwrap();
         let back: State = serde_json::from_str(&text).unwrap();

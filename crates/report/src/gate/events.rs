@@ -26,9 +26,9 @@ pub(super) fn document(outcome: &GateOutcome) -> serde_json::Result<Vec<u8>> {
         seconds: outcome.seconds,
     };
     let events = std::iter::once(started)
-        .chain(outcome.cases.iter().map(|case| Event::Case(case)))
+        .chain(outcome.cases.iter().map(Event::Case))
         .chain(outcome.unverified.iter().map(|entry| Event::Unverified(entry.into())))
-        .chain(outcome.culprits.iter().map(|culprit| Event::Culprit(culprit)))
+        .chain(outcome.culprits.iter().map(Event::Culprit))
         .chain(std::iter::once(finished));
     for event in events {
         serde_json::to_writer(&mut out, &event)?;

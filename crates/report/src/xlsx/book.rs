@@ -26,15 +26,13 @@ pub(super) fn save(sheets: Vec<Sheet>, out: &mut impl Write) -> io::Result<()> {
         let mut text = String::new();
         member.read_to_string(&mut text)?;
         // The library writes the sheets in their order.
-        match sheets.next_if(|(next, _)| *next == name) {
-            Some((_, sheet)) => sheet.place(&text, &name, &mut package)?,
-            None => {
-                let member = packed(text.as_bytes(), true)?;
-                let bytes = member.bytes.len() as u64;
-                package.member(&name, member.crc.sum(), member.length, bytes, |out| {
-                    out.write_all(&member.bytes)
-                })?;
-            }
+        if let Some((_, sheet)) = sheets.next_if(|(next, _)| *next == name) {
+            sheet.place(&text, &name, &mut package)?;
+        } else {
+            let member = packed(text.as_bytes(), true)?;
+            let bytes = member.bytes.len() as u64;
+            package
+                .member(&name, member.crc.sum(), member.length, bytes, |out| out.write_all(&member.bytes))?;
         }
     }
     if let Some((name, _)) = sheets.next() {

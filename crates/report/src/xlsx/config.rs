@@ -113,7 +113,9 @@ fn table(part: &PartOutcome, folder: &Path) -> io::Result<Vec<Sheet>> {
         let mut sheet = begin(sheets.len())?;
         for some in some.chunks(AT_ONCE) {
             let mut rows = sheet.below();
-            some.iter().for_each(|row| line(&mut rows, row));
+            for row in some {
+                line(&mut rows, row);
+            }
             sheet.append(rows)?;
         }
         sheets.push(sheet);

@@ -103,16 +103,16 @@ struct Page {
 impl Page {
     fn line(&mut self, style: Style, text: &str) {
         self.rows.text(style, text);
-        self.rows.end_row()
+        self.rows.end_row();
     }
 
     fn blank(&mut self) {
-        self.rows.end_row()
+        self.rows.end_row();
     }
 
     fn section(&mut self, title: &str) {
         self.blank();
-        self.line(Style::Bold, title)
+        self.line(Style::Bold, title);
     }
 
     fn pair(&mut self, key: &str, style: Style, text: &str) {
@@ -121,7 +121,7 @@ impl Page {
             return self.rows.paragraph(Style::Wrapped, text, ACROSS - 1, TEXT_FITS, 1.0);
         }
         self.rows.text(style, text);
-        self.rows.end_row()
+        self.rows.end_row();
     }
 
     fn tally(&mut self, word: &str, style: Style, count: u64, meaning: &str) {
@@ -129,7 +129,7 @@ impl Page {
         self.rows.count(Style::Plain, count);
         self.rows.skip();
         self.rows.text(Style::Plain, meaning);
-        self.rows.end_row()
+        self.rows.end_row();
     }
 
     fn culprits(&mut self, summary: &Summary, faults: &HashMap<(u64, u32, usize), Spot>) {
@@ -181,7 +181,7 @@ impl Page {
             Some(Basis::Data) | None => "",
         };
         put(rows, &text(&format!("{}{bound}", finding.reason)), Style::Plain);
-        rows.end_row()
+        rows.end_row();
     }
 
     fn runs(&mut self, summary: &Summary) {

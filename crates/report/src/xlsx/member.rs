@@ -133,8 +133,9 @@ mod tests {
 
     #[test]
     fn a_member_is_the_same_for_any_pieces_and_threads() {
-        let text: Vec<u8> =
-            (0..5 * BLOCK / 2).map(|place| b"<c r=\"A1\"/>"[place % 11] ^ (place / 7919) as u8).collect();
+        let text: Vec<u8> = (0..5 * BLOCK / 2)
+            .map(|place| b"<c r=\"A1\"/>"[place % 11] ^ (place / 7919).to_le_bytes()[0])
+            .collect();
         let bytes = written(&text, text.len());
         let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
         assert_eq!(one.install(|| written(&text, 10_000)), bytes);

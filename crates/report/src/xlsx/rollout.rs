@@ -100,7 +100,9 @@ fn samples(outcome: &RolloutOutcome, folder: &Path) -> io::Result<Vec<Sheet>> {
             let room = (MAX_ROWS - sheet.rows()) as usize;
             let (some, more) = rest.split_at(rest.len().min(room).min(AT_ONCE));
             let mut rows = sheet.below();
-            some.iter().for_each(|row| sample(&mut rows, outcome, step, row));
+            for row in some {
+                sample(&mut rows, outcome, step, row);
+            }
             sheet.append(rows)?;
             rest = more;
         }

@@ -245,7 +245,7 @@ impl Strip<'_, SlotColumn> {
                 _ => Style::Plain,
             };
             put(rows, &cell, style);
-        })
+        });
     }
 }
 
@@ -288,7 +288,7 @@ impl Strip<'_, OpColumn> {
                 _ => Style::Plain,
             };
             put(rows, &cell, style);
-        })
+        });
     }
 }
 
@@ -325,7 +325,7 @@ impl Strip<'_, UnmatchedColumn> {
                 UnmatchedColumn::Slot | UnmatchedColumn::DType | UnmatchedColumn::Shape => Cell::Empty,
             };
             unmatched(rows, column, &cell, details);
-        })
+        });
     }
 
     /// Adds the row of a slot that only `side` has.
@@ -349,7 +349,7 @@ impl Strip<'_, UnmatchedColumn> {
                 UnmatchedColumn::Reason => cell(SlotColumn::Reason),
             };
             unmatched(rows, column, &cell, details);
-        })
+        });
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) fn escaped(text: &str) -> Cow<'_, str> {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
-            '_' if is_numbered(text[place..].as_bytes()) => out.push_str("_x005F_"),
+            '_' if is_numbered(&text.as_bytes()[place..]) => out.push_str("_x005F_"),
             other => out.push(other),
         }
     }
