@@ -1,4 +1,4 @@
-//! What scripts rely on: exit codes, the one line of `-q`, options, and that the answer does not depend on how it was asked.
+//! Things that scripts rely on: exit codes, the one line of `-q`, options, and that the answer does not depend on how it was asked.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use crate::support::dump_builder::{Op, Side, Task, Tensor, op};
 use crate::support::runs::{compare, compare_parts};
 use probe::judge::{Cause, RunVerdict};
 
-/// What products of TF32 leave.
+/// Relative error of products in TF32.
 const NOISE: f64 = 3e-4;
 
 fn square(seed: u32) -> Tensor {
@@ -146,7 +146,7 @@ fn statistics_of_a_product_of_few_rows_show_no_factor() {
 
 #[test]
 fn a_norm_that_parts_by_itself_is_no_factor_of_all_elements() {
-    // What is smaller of what a ReLU hands on is off, behind a normalisation, whose norm is fixed: its error does not show in front. Of all
+    // The smaller values that a ReLU hands on are off, behind a normalisation, whose norm is fixed: its error does not show in front. Of all
     // elements the same factor would be a fault.
     let run = |factor: f64, of_all: bool| {
         compare(Task::Statistics, &|side| {

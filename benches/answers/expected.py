@@ -83,7 +83,7 @@ class Answer:
 
 
 def answer(baseline: Path, marked: Path, steps: list[int], fault: dict[str, Any], level: str) -> Answer:
-    """What to call the fault that the run `marked` has and `baseline` has not; they are equal to the bit otherwise."""
+    """Returns the name of the fault that the run `marked` has and `baseline` has not; they are equal to the bit otherwise."""
     found: list[tuple[int, str]] = []
     for step in steps:
         mine, theirs = table(baseline, step), table(marked, step)

@@ -135,7 +135,7 @@ def work(model: str, folder: Path, tools: list[str], small: bool) -> None:
             if any(not a.names for a in answers):
                 shutil.rmtree(candidate)
                 continue
-        # Of two faults the one in the earlier step comes first; in one step the forward pass does.
+        # The fault in the earlier step comes first; in one step the forward pass does.
         answers.sort(key=lambda a: min((step for step, _ in a.names), default=0))
         row = {
             **case.as_dict(),

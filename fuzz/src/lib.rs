@@ -1,4 +1,4 @@
-//! What every fuzz target does with its bytes: open them as a tensor file, and read all that opens.
+//! Every fuzz target opens its bytes as a tensor file, and reads all that opens.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -154,7 +154,7 @@ def test_a_mistake_is_said_before_the_program_runs(tmp_path: Path, text: str, op
 
 
 def _dump(folder: Path) -> dict[Path, bytes]:
-    """What stands for the dump of another run."""
+    """Stands for the dump of another run."""
     (folder / "step0" / "rank0").mkdir(parents=True)
     manifest = {
         "format": "probe dump", "format_version": 1, "tool": {"name": "probe", "version": "0"}, "world_size": 1, "level": "mix",

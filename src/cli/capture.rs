@@ -113,7 +113,7 @@ pub(super) struct CaptureArgs {
     pub(super) command: Vec<OsString>,
 }
 
-/// What is recorded below Python.
+/// Ways to record below Python.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Runtime {
     /// Launches of operators.

@@ -65,7 +65,7 @@ pub(super) struct ConvertArgs {
     pub(super) quiet: bool,
 }
 
-/// What `convert` writes.
+/// Formats that `convert` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Form {
     /// A dump of probe's own format.

@@ -76,14 +76,7 @@ pub(super) fn run(args: &PeersArgs, stores: &dyn Stores) -> anyhow::Result<Exit>
     let found = found?;
     let printed = if args.format == "json" { json(&found)? } else { text(&found) };
     terminal::print(&printed)?;
-    for fault in &found.faults {
-        terminal::error(&anyhow::anyhow!("{fault}"));
-    }
-    Ok(match (found.faults.is_empty(), found.agree()) {
-        (false, _) => Exit::Incomplete,
-        (true, false) => Exit::Differ,
-        (true, true) => Exit::Agree,
-    })
+    Ok(terminal::ended(&found.faults, found.agree()))
 }
 
 fn text(found: &Peers) -> String {

@@ -107,7 +107,7 @@ fn same_inspection(lying: &Lying, folder: &Path, name: &str, options: &InspectOp
 #[test]
 fn an_inspection_is_sent_what_it_shows() {
     let (folder, lying) = written(1);
-    // What was recorded of an op says it all.
+    // The record of an op is enough.
     same_inspection(&lying, folder.path(), "baseline", &of("*gelu*"));
     assert_eq!(sent(&lying, ""), (0, 0));
     // The values of one tensor.
@@ -139,7 +139,7 @@ fn a_comparison_is_sent_what_it_reads_once() {
         );
     };
     check(&CompareRequest::default());
-    // Of values with equal hashes, one side is read.
+    // One side of values with equal hashes is read.
     let all = OPS as u64 * BYTES;
     assert_eq!(sent(&lying, "runs/baseline"), (2 * all, 2));
     let (bytes, requests) = sent(&lying, "runs/candidate");
@@ -194,7 +194,7 @@ fn what_goes_wrong_with_a_range_is_an_error_and_never_another_answer() {
         rank.store.expect(&[key(2)]);
         let error = rank.store.load(key(2)).unwrap_err().to_string();
         assert!(error.contains(message), "{lie:?}: {error}");
-        // What came before is still there, and nothing more comes; the first error is told.
+        // Earlier bytes are still there, and nothing more comes; the first error is told.
         lying.lies(Lie::None);
         *lying.0.objects.lock().unwrap() = kept;
         assert_eq!(rank.store.load(key(0)).unwrap().view().to_bytes(), first.view().to_bytes());
@@ -317,7 +317,7 @@ fn threads_that_read_one_file_get_its_bytes_and_each_comes_once() {
     let mut stage = stage(&lying);
     let path = stage.dump(Path::new("s3://bucket/runs/a.bin"), &Selection::default()).unwrap();
     let place = stage.copies().place(&path);
-    // What is not read through the late file finds nothing at all.
+    // A read that does not go through the late file finds nothing at all.
     assert_eq!(fs::read(&place).unwrap(), b"");
     std::thread::scope(|scope| {
         for thread in 0..8_u64 {

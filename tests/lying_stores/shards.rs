@@ -21,7 +21,7 @@ fn merged(lying: &Lying) -> (Summary, Vec<u32>, Vec<String>) {
     (found.summary, found.missing, found.notes)
 }
 
-/// What was put and removed since the last time.
+/// Objects put and removed since the last time.
 fn changed(lying: &Lying) -> Vec<String> {
     let changed = std::mem::take(&mut *lying.0.changed.lock().unwrap());
     let last = |key: &String| {

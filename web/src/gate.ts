@@ -14,12 +14,12 @@ const CHART = { width: 300, height: 84, left: 4, right: 6, top: 8, bottom: 6 };
 const CHARTS = { scalar: 24, module: 6 };
 const STATUSES = ["failed", "unverified", "follows", "waived", "passed"] as const;
 
-/** What a chart and the table below it show. */
+/** Data of a chart and the table below it. */
 interface Series {
   kind: "scalar" | "module";
   name: string;
   values: (number | null)[];
-  /** What became of it in each run; of a scalar, the state of the gate. */
+  /** Its outcome in each run; for a scalar, the state of the gate. */
   states: (string | null)[];
   jumps: number[];
 }
@@ -200,7 +200,7 @@ function history({ history: past, gate }: GatePage): HTMLElement {
   if (past.modules_left_out) section.append(h("p", { class: "hint" }, say(w().more, { n: count(past.modules_left_out) })));
   if (series.length) section.append(h("p", { class: "hint" }, w().markText));
   section.append(table);
-  // What is to blame is what somebody wants to see first; else the loss.
+  // The series to blame comes first; else the loss.
   const blamed = gate.culprits[0]?.name;
   const first = series.find(({ name }) => name === blamed) ?? series.find(({ name }) => name.includes("loss")) ?? series[0];
   if (first) choose(first);
@@ -252,7 +252,7 @@ function chart(past: History, series: Series, choose: () => void): HTMLButtonEle
     ceiling > floor ? height - bottom - ((level(value) - floor) / (ceiling - floor)) * (height - top - bottom) : height / 2;
   const marks = known.map(({ value, run }) => {
     const good = isGood(series.states[run] ?? null);
-    // What is no number stands at the top, in the colour of faults.
+    // A value that is no number stands at the top, in the colour of faults.
     const [px, py] = [x(run), Number.isFinite(value) ? y(value) : top];
     const bad = !good || !Number.isFinite(value);
     return s("path", {

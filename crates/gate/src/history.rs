@@ -46,7 +46,7 @@ pub struct Entry {
     pub commit: Option<String>,
     /// The answer.
     pub state: String,
-    /// What identifies the candidate's environment; empty where nothing was recorded.
+    /// Identifies the candidate's environment; empty if nothing was recorded.
     pub environment: String,
     /// The first culprit: op and slot, module or scalar; absent where there is none.
     #[serde(default)]
@@ -65,7 +65,7 @@ pub struct Point {
     pub mean: Exact,
     /// At the last step.
     pub last: Exact,
-    /// What identifies all of its values, to the bit.
+    /// Identifies all of its values, to the bit.
     pub hash: String,
 }
 

@@ -23,13 +23,13 @@ pub const SCHEMA_VERSION: u32 = 1;
 #[cfg_attr(feature = "schema", schemars(title = "output of probe baseline"))]
 #[serde(untagged)]
 pub enum BaselineReport<'a> {
-    /// Of `save`, `import` and `update`.
+    /// Output of `save`, `import` and `update`.
     Written(WrittenReport<'a>),
-    /// Of `show`.
+    /// Output of `show`.
     Shown(ShownReport<'a>),
-    /// Of `diff`.
+    /// Output of `diff`.
     Differs(DiffReport<'a>),
-    /// Of `calibrate`.
+    /// Output of `calibrate`.
     Calibrated(CalibrationReport<'a>),
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Kernel {
     state: Mutex<State>,
 }
 
-/// What was made so far.
+/// Resources made so far.
 #[derive(Debug, Default)]
 struct State {
     /// By the number of the device: the kernel that fills the table of signs, and the one that measures.
@@ -57,7 +57,7 @@ pub(crate) struct Place {
     elements: u64,
 }
 
-/// What was fetched of a tensor.
+/// Results of the kernel for one tensor.
 #[derive(Debug)]
 pub(crate) enum FromKernel {
     Numbers(Box<Observation>),
@@ -257,7 +257,7 @@ pub(crate) fn index_of(device: &str) -> Option<i32> {
     device.split_once(':').map_or(Some(0), |(_, index)| index.parse().ok())
 }
 
-/// What was found of each of `places`, in their order; waits for the device. Those of one chunk come in one copy.
+/// Returns the results for `places`, in their order; waits for the device. Those of one chunk come in one copy.
 pub(crate) fn fetch(py: Python<'_>, places: &[Place]) -> Vec<Result<FromKernel, String>> {
     let mut known: HashMap<*const Chunk, usize> = HashMap::new();
     let mut chunks: Vec<(Arc<Chunk>, usize)> = Vec::new();
@@ -293,7 +293,7 @@ pub(crate) fn fetch(py: Python<'_>, places: &[Place]) -> Vec<Result<FromKernel, 
     places.iter().zip(of_places).map(found).collect()
 }
 
-/// What the kernel has written of a tensor: numbers, and behind them the lanes, if there are any.
+/// Reads the kernel's output for a tensor: numbers, and behind them the lanes, if there are any.
 fn observation(elements: u64, bytes: &[u8]) -> Observation {
     let word = |index: usize| {
         bytes

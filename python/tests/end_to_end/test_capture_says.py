@@ -1,4 +1,4 @@
-"""What `probe capture` says when the program ends: what was recorded and where, or why there is nothing."""
+"""The line of `probe capture` when the program ends: what was recorded and where, or why there is nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RECORDED = re.compile(
 
 
 def said(tmp_path: Path, program: str, *options: str, output: str = "dump") -> list[str]:
-    """What a program below the command printed to standard error."""
+    """Returns what a program below the command printed to standard error."""
     (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN) + textwrap.dedent(program))
     done = subprocess.run(
         [sys.executable, "-m", "probe", "capture", "-o", output, *options, "--", fork_server.python(), "train.py"],

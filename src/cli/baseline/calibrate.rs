@@ -44,7 +44,7 @@ pub(super) struct CalibrateArgs {
     #[arg(long)]
     overwrite: bool,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 

@@ -30,7 +30,7 @@ pub(super) struct DiffArgs {
     #[arg(long, default_value_t = 20)]
     top: usize,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 }

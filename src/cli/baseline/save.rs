@@ -53,7 +53,7 @@ pub(super) struct SaveArgs {
     #[command(flatten)]
     origin: Origin,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 

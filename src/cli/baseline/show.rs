@@ -20,7 +20,7 @@ pub(super) struct ShowArgs {
     #[arg(value_name = "NAME.probe.json")]
     baseline: PathBuf,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 }

@@ -14,7 +14,7 @@ use probe_files::limits;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ValuePart {
-    /// Whether hashes were recorded to prove equality of bits: then hashes that differ are a difference, whatever the statistics say.
+    /// True if hashes were recorded to prove equality of bits. Hashes that differ are then a difference, whatever the statistics say.
     #[serde(default)]
     pub exact: bool,
     /// Iteration.

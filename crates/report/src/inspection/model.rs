@@ -50,7 +50,7 @@ pub struct Part<'a> {
     pub step: u64,
     /// Rank.
     pub rank: u32,
-    /// What was recorded of tensors.
+    /// Data recorded for tensors.
     pub task: String,
     /// Level as the capture tool names it; empty when there is none.
     pub level: &'a str,
@@ -97,7 +97,7 @@ pub struct Slot<'a> {
     /// Side of the op.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["input", "parameter", "output", "gradient"])))]
     pub side: &'static str,
-    /// What it is.
+    /// Kind of the value.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["tensor", "scalar", "none", "not recorded"])))]
     pub kind: &'static str,
     /// A scalar as text; null for everything else.
