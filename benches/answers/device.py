@@ -29,7 +29,7 @@ sum.dim_IntList mean mean.dim var.correction linalg_vector_norm nll_loss_forward
 _adaptive_avg_pool2d _adaptive_avg_pool2d_backward avg_pool2d avg_pool2d_backward hardswish hardswish_backward
 hardsigmoid hardsigmoid_backward elu elu_backward index_add index_add_ index_put_ _index_put_impl_ cumsum
 logsumexp lerp_.Scalar addcmul_ addcdiv_ _fused_adamw_ _thnn_fused_lstm_cell upsample_bilinear2d
-upsample_bilinear2d_backward
+upsample_bilinear2d_backward cumprod lgamma digamma log1p atan _ctc_loss _ctc_loss_backward
 """.split()
 #: Ops whose results are the same on every device, but which may be at fault.
 EXACT = """

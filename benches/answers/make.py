@@ -44,9 +44,11 @@ def work(model: str, folder: Path, tools: list[str], small: bool) -> None:
         listed = device.Device(listing=True)
         if all(map(math.isfinite, runs.train(model, precision, listed, 2))):
             calls[precision] = listed.calls
-    planner = plan.Planner(model, kind.split, kind.optimizer, calls, edits.possible(kind.make(torch.float32)[0]))
+    possible = [] if kind.program else edits.possible(kind.make(torch.float32)[0])
+    planner = plan.Planner(model, kind.split, kind.optimizer, calls, possible)
     dealt, older = (plan.DEALT_SMALL, {}) if small else plan.DEALT_SHORT if kind.split in ("wide", "fresh") else (plan.DEALT, plan.DEALT_OLDER)
-    cases = [case for case in plan.plan(planner, dealt, older) if case.tool in tools]
+    planned = plan.of_program(planner, kind.program) if kind.program else plan.plan(planner, dealt, older)
+    cases = [case for case in planned if case.tool in tools]
     tapes: dict[str, dict[device.Key, list[torch.Tensor]]] = {}
     for precision in calls:
         planned = [c for c in cases if c.precision == precision and c.faults]
@@ -91,12 +93,14 @@ def work(model: str, folder: Path, tools: list[str], small: bool) -> None:
     def right_answers(case: plan.Case) -> list[expected.Answer]:
         """One for each fault of the case, in order."""
         marked, found = base / "marked", []
-        sources: list[dict[str, Any]] = [{"edit": case.edit}] if case.edit else []
+        sources: list[dict[str, Any]] = [{"edit": case.edit}] if case.edit and case.phase != "alike" else []
         sources += [{"faults": [fault]} for fault in case.faults if fault["step"] in case.steps]
         for source in sources:
             shutil.rmtree(marked, ignore_errors=True)
             recorded(marked, case, "hash", "probe", **source)
-            if case.edit:
+            if case.phase == "mistake":
+                found.append(expected.mistake(case.steps, baseline(case, "hash", "probe"), marked))
+            elif case.edit:
                 found.append(
                     expected.structure(case.steps, baseline(case, "hash", "probe"), marked, case.edit["module"])
                 )
@@ -170,7 +174,7 @@ def write_cases(folder: Path) -> list[dict[str, Any]]:
         if row["answers"]:
             row = {**row, "step": row["answers"][0][0], "ops": [name for _, name in row["answers"]]}
         for key, value in row.items():
-            if key in ("faults", "edit", "trained", "style", "products") or value is None:
+            if key in ("faults", "edit", "trained", "style", "products") or value is None or value == ():
                 continue
             if isinstance(value, float) and not math.isfinite(value):
                 value = 1e300
@@ -184,6 +188,7 @@ def main() -> None:
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("--models", default="")
     arguments.add_argument("--jobs", type=int, default=1)
+    arguments.add_argument("--programs", action="store_true", help="the programs alone, without the models")
     arguments.add_argument("--small", action="store_true", help=f"a few cases of {', '.join(SMALL)}")
     arguments.add_argument(
         "--tools", default="probe,msprobe", help="whose dumps; msprobe's are left out where it is not installed"
@@ -198,7 +203,8 @@ def main() -> None:
         return
     import models
 
-    wanted = chosen.models.split(",") if chosen.models else SMALL if chosen.small else list(models.kinds())
+    every = [name for name, kind in models.kinds().items() if kind.program or not chosen.programs]
+    wanted = chosen.models.split(",") if chosen.models else SMALL if chosen.small else every
     unknown = [name for name in wanted if name not in models.kinds()]
     if unknown:
         arguments.error(f"no such model: {', '.join(unknown)}; there are {', '.join(models.kinds())}")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+if TYPE_CHECKING:
+    from programs.program import Program
 
 Loss = Callable[[nn.Module], torch.Tensor]
 Made = tuple[nn.Module, Loss]
@@ -17,11 +20,13 @@ Made = tuple[nn.Module, Loss]
 @dataclass(frozen=True)
 class Kind:
     """`split`: `tuned` and `wide`, whose cases may be looked at while the judge is written, or `held`, whose cases may not. Of
-    `wide` models a short deal of cases is made."""
+    `wide` models a short deal of cases is made. Programs are `seen` or `sealed`."""
 
     make: Callable[[torch.dtype], Made]
     split: str
     optimizer: str = "adamw"
+    #: A whole program, with variants, in place of a model and one loss.
+    program: type[Program] | None = None
 
 
 def words(count: int, batch: int, length: int) -> torch.Tensor:
@@ -255,20 +260,35 @@ KINDS = {
 
 
 def kinds() -> dict[str, Kind]:
-    """All models by name."""
+    """All models and programs by name."""
     import fresh_models
     import more_models
+    from programs import PROGRAMS, split
 
-    return {**KINDS, **more_models.KINDS, **fresh_models.KINDS}
+    programs = {name: Kind(whole(made), split(name), made.optimizers[0], made) for name, made in PROGRAMS.items()}
+    return {**KINDS, **more_models.KINDS, **fresh_models.KINDS, **programs}
 
 
-def optimizer(name: str, parameters: Any) -> torch.optim.Optimizer:
+def whole(program: type[Program]) -> Callable[[torch.dtype], Made]:
+    """The model of a program, and the loss that one step of it begins with."""
+
+    def make(dtype: torch.dtype) -> Made:
+        return program().to(dtype), lambda m: next(m.losses(0))[0]
+
+    return make
+
+
+def optimizer(name: str, parameters: Any, **options: float) -> torch.optim.Optimizer:
     """The optimizer `name` as one uses it."""
+    from programs.lion import Lion
+
     made = {
-        "adamw": lambda p: torch.optim.AdamW(p, 1e-3),
-        "fused": lambda p: torch.optim.AdamW(p, 1e-3, fused=True),
-        "sgd": lambda p: torch.optim.SGD(p, 0.02, momentum=0.9),
-        "rmsprop": lambda p: torch.optim.RMSprop(p, 1e-3),
-        "adafactor": lambda p: torch.optim.Adafactor(p, 1e-2),
+        "adamw": lambda p: torch.optim.AdamW(p, 1e-3, **options),
+        "fused": lambda p: torch.optim.AdamW(p, 1e-3, fused=True, **options),
+        "sgd": lambda p: torch.optim.SGD(p, 0.02, momentum=0.9, **options),
+        "rmsprop": lambda p: torch.optim.RMSprop(p, 1e-3, **options),
+        "adafactor": lambda p: torch.optim.Adafactor(p, 1e-2, **options),
+        "adagrad": lambda p: torch.optim.Adagrad(p, 1e-2, **options),
+        "lion": lambda p: Lion(p, 1e-3, **options),
     }
     return made[name](parameters)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import itertools
 import random
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from device import Call
 from faults import FORMULAS
+from programs.program import Program
 
 #: name: (precision, style, bits of mantissa that products keep); the style is chosen by case where it is None here.
 NOISES = {
@@ -42,6 +45,8 @@ UPDATES = {
     "sgd": ("add_.Tensor",),
     "rmsprop": ("addcdiv_",),
     "adafactor": ("add_.Tensor",),
+    "adagrad": ("addcdiv_",),
+    "lion": ("add_.Tensor",),
 }
 #: Faults by phase, in the order in which they are dealt out.
 MENU = {
@@ -77,6 +82,8 @@ class Case:
     edit: dict[str, Any] | None = None
     phase: str = ""
     what: str = ""
+    #: Causes that are right for a mistake of a program; empty where any is.
+    causes: tuple[str, ...] = ()
     tool: str = "probe"
 
     def as_dict(self) -> dict[str, Any]:
@@ -91,6 +98,7 @@ class Planner:
     ) -> None:
         self.model, self.split, self.optimizer, self.calls = model, split, optimizer, calls
         self.edits, self.tool = edits, "probe"
+        self.variants: dict[str, Iterator[tuple[str, tuple[str, ...]]]] = {}
         self.draw = random.Random(f"answers {model}")
         self.count = {"level": self.draw.randrange(6), "task": self.draw.randrange(4), "style": self.draw.randrange(2)}
         self.menus = {phase: self.draw.randrange(len(menu)) for phase, menu in MENU.items()}
@@ -230,6 +238,15 @@ class Planner:
         return fault
 
 
+def of_program(planner: Planner, program: type[Program]) -> list[Case]:
+    """All cases of a program."""
+    planner.variants = {
+        "m": itertools.cycle(program.mistakes.items()),
+        "a": itertools.cycle((name, ()) for name in program.alike),
+    }
+    return plan(planner, DEALT_PROGRAM, {})
+
+
 def describe(fault: dict[str, Any]) -> str:
     rest = ", ".join(
         f"{k} {v}" for k, v in fault.items() if k in ("by", "times", "dtype", "output", "value", "argument", "place")
@@ -249,6 +266,8 @@ DEALT = {
     "R4": "ffbb" "s",
     "R5": "fb" "s",
 }  # fmt: skip
+#: Cases of a program. m: a mistake of its user; a: the same program, written in another way.
+DEALT_PROGRAM = {"R0": "f", "R1": "ffbommasL", "R2": "fbmas", "R3": "fbs", "R4": "fs", "R5": "s"}
 #: Cases recorded by msprobe, which has no level `op` and does not see the optimizer.
 DEALT_OLDER = {"R0": "f", "R1": "ffbss", "R2": "fs", "R4": "fs"}
 #: A short deal, mostly of sound pairs, and what msprobe records of it.
@@ -274,6 +293,10 @@ def deal(planner: Planner, noise: str, letter: str) -> None:
     late: dict[str, Any] = {"trained": 5, "steps": [4]} if letter in "lLE" else {}
     if letter in "sL":
         planner.case(noise, phase="sound", what="sound", **late)
+    elif letter in "ma":
+        name, causes = next(planner.variants[letter])
+        phase = "mistake" if letter == "m" else "alike"
+        planner.case(noise, phase=phase, what=f"{phase}: {name}", edit={"variant": name}, causes=causes)
     elif letter in "eE":
         edit = planner.edit(noise, ("argument",) if letter == "E" else ("argument", "dtype", "extra op", "missing op"))
         if edit:

@@ -92,47 +92,91 @@ class OlderRecorder(Recorder):
 RECORDERS = {"probe": Recorder, "msprobe": OlderRecorder}
 
 
+class Training:
+    """A model or a program with its optimizers, and one step of it after another."""
+
+    def __init__(self, kind: str, precision: str, edit: dict[str, Any] | None, optimizer: str | None) -> None:
+        chosen = models.kinds()[kind]
+        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self.precision, self.program = precision, None
+        if chosen.program:
+            self.model = self.program = chosen.program((edit or {}).get("variant", "")).to(dtype).train()
+            options = zip(self.program.optimizers, self.program.groups(), strict=True)
+            self.steppers = [models.optimizer(name, group, **self.program.options()) for name, group in options]
+        else:
+            self.model, self.loss_of = chosen.make(dtype)
+            self.model = self.model.to(dtype).train()
+            if edit:
+                edits.apply(self.model, edit)
+            self.steppers = [models.optimizer(optimizer or chosen.optimizer, self.model.parameters())]
+        self.factor = SCALE if precision == "autocast float16" else 1.0
+
+    def losses(self, step: int) -> Iterator[tuple[torch.Tensor, int | None]]:
+        """The losses of a step, each with the optimizer that steps behind its backward pass."""
+        short = torch.float16 if self.precision == "autocast float16" else torch.bfloat16
+        made = self.program.losses(step) if self.program else iter([])
+        while True:
+            with torch.autocast("cpu", short, enabled=self.precision.startswith("autocast")):
+                found = next(made, None) if self.program else (self.loss_of(self.model), 0)
+            if found is None:
+                return
+            yield found
+            if not self.program:
+                return
+
+    def update(self, which: int) -> None:
+        """One step of an optimizer, and what the program does around it."""
+        if self.factor != 1.0:
+            for p in self.model.parameters():
+                if p.grad is not None:
+                    p.grad.div_(self.factor)
+        if self.program:
+            self.program.before_update()
+        self.steppers[which].step()
+        if self.program:
+            self.program.after_update()
+
+    def step(self, step: int, device: devices.Device, recorder: Recorder | None) -> list[torch.Tensor]:
+        """One step; returns its losses."""
+        found = []
+        for stepper in self.steppers:
+            stepper.zero_grad(set_to_none=True)
+        device.phase = "forward"
+        if recorder:
+            recorder.begin()
+        for loss, which in self.losses(step):
+            found.append(loss)
+            device.phase = "backward"
+            (loss * self.factor if self.factor != 1.0 else loss).backward()
+            device.phase = "optimizer"
+            if which is not None:
+                if recorder and which == len(self.steppers) - 1:
+                    recorder.end()
+                self.update(which)
+                if len(self.steppers) > 1:
+                    self.model.zero_grad(set_to_none=True)
+            device.phase = "forward"
+        return found
+
+
 def train(
     kind: str, precision: str, device: devices.Device, steps: int, recorder: Recorder | None = None,
     edit: dict[str, Any] | None = None, optimizer: str | None = None,
 ) -> list[float]:  # fmt: skip
     """Trains for `steps` steps, the same in every run, and returns the losses."""
     torch.manual_seed(20)
-    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    short = torch.float16 if precision == "autocast float16" else torch.bfloat16
-    model, loss_of = models.kinds()[kind].make(dtype)
-    model = model.to(dtype).train()
-    if edit:
-        edits.apply(model, edit)
-    stepper = models.optimizer(optimizer or models.kinds()[kind].optimizer, model.parameters())
-    factor = SCALE if precision == "autocast float16" else 1.0
-    losses = []
+    training = Training(kind, precision, edit, optimizer)
     if recorder:
         device.aside = recorder.aside
+    losses = []
     # A whole LSTM is one op of oneDNN, which has no other arithmetic to offer; without it, it is made of products.
-    fused = torch.backends.mkldnn.flags(enabled=False) if kind == "lstm" else nullcontext()
-    with fused, devices.computing(device), recorder.around(model) if recorder else nullcontext():
+    recurrent = any(isinstance(module, torch.nn.LSTM) for module in training.model.modules())
+    fused = torch.backends.mkldnn.flags(enabled=False) if recurrent else nullcontext()
+    with fused, devices.computing(device), recorder.around(training.model) if recorder else nullcontext():
         for step in range(steps):
             device.step = step
-            stepper.zero_grad(set_to_none=True)
-            device.phase = "forward"
-            if recorder:
-                recorder.begin()
-            with torch.autocast("cpu", short, enabled=precision.startswith("autocast")):
-                loss = loss_of(model)
-            scaled = loss * factor if factor != 1.0 else loss
-            device.phase = "backward"
-            scaled.backward()
-            device.phase = "optimizer"
-            if recorder:
-                recorder.end()
-            if factor != 1.0:
-                for p in model.parameters():
-                    if p.grad is not None:
-                        p.grad.div_(factor)
-            stepper.step()
-            losses.append(loss)
-    return [float(loss) for loss in losses]
+            losses.append(training.step(step, device, recorder))
+    return [sum(float(loss) for loss in step) for step in losses]
 
 
 def forked(run: Callable[[], Any]) -> Any:
