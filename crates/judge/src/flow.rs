@@ -4,7 +4,7 @@
 //! also depends on its forward op's inputs and results, a parameter gradient on its module's inputs in both
 //! passes, a module on the values made inside it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::difference::{Difference, Fact, Facts, Identity, SlotFact};
 use super::nesting::{MAX_NESTING, Nesting};
@@ -13,10 +13,11 @@ use super::rulebook::RuleBook;
 use super::setting::{Setting, is_uninitialised};
 use super::slot::{Shared, SlotView};
 use super::tolerance::Rules;
+use super::values::Values;
 use super::{PartEvidence, Verdict};
 use probe_dump::{Op, OpKind, OpName, Ordinal, Phase, Slot, SlotSide, Task};
 use probe_measure::{ChecksumMatch, Evidence};
-use probe_pair::{Paired, PartPair};
+use probe_pair::{Paired, PartPair, slot_key};
 
 /// Calls of one module in a step that are considered for a parameter gradient.
 const MAX_CALLS: u32 = 64;
@@ -87,6 +88,7 @@ pub(super) struct Flow<'a> {
     pub(super) evidence: &'a PartEvidence,
     pub(super) nodes: Vec<Node<'a>>,
     facts: Facts,
+    pub(super) values: Values,
     by_name: HashMap<&'a str, usize>,
     /// Position of the module call around each op: the forward call of forward ops, the backward call of others.
     parents: Vec<Option<Ordinal>>,
@@ -94,6 +96,8 @@ pub(super) struct Flow<'a> {
     pub(super) late_checksums: usize,
     /// True if only module calls and optimizer steps were recorded.
     pub(super) modules_alone: bool,
+    /// True if some value requires a gradient.
+    trains: bool,
 }
 
 impl<'a> Flow<'a> {
@@ -134,13 +138,17 @@ impl<'a> Flow<'a> {
             evidence,
             nodes,
             facts: all,
+            values: Values::of(pair),
             by_name: pair.ops.iter().enumerate().map(|(position, op)| (pair.name(op), position)).collect(),
             parents: Vec::new(),
             late_checksums: 0,
             modules_alone: false,
+            trains: false,
         };
         flow.modules_alone =
             flow.nodes.iter().all(|node| node.is_module() || node.traits.kind == Kind::Optimizer);
+        flow.trains = (0..flow.nodes.len())
+            .any(|op| (0..flow.nodes[op].slot_count()).any(|slot| flow.wants_gradient((op, slot))));
         let nesting = Nesting::of(pair);
         let paths = flow.modules_by_path();
         let parents = (0..flow.nodes.len()).map(|position| flow.parent_of(position, &nesting, &paths));
@@ -240,6 +248,19 @@ impl<'a> Flow<'a> {
         &self.facts[self.nodes[op].facts[slot].fact]
     }
 
+    /// Accepts what differs in ops that compute the same in another way.
+    pub(super) fn excuse(&mut self, rewritten: &HashSet<usize>) {
+        let places =
+            rewritten.iter().flat_map(|&op| (0..self.nodes[op].slot_count()).map(move |slot| (op, slot)));
+        let differing: Vec<Place> = places.filter(|&place| self.fact(place).differs()).collect();
+        for place in differing {
+            let fact = self.fact_mut(place);
+            fact.allowed = true;
+            fact.judgement.verdict = Verdict::Unknown;
+            fact.judgement.reason = "computed in another way, and all that is made of it agrees".into();
+        }
+    }
+
     /// Returns the fact about a value, for changes.
     pub(super) fn fact_mut(&mut self, (op, slot): Place) -> &mut Fact {
         self.facts.own(&mut self.nodes[op].facts[slot])
@@ -293,6 +314,24 @@ impl<'a> Flow<'a> {
     /// Returns true if a tensor is a trained leaf, or was computed from one.
     pub(super) fn wants_gradient(&self, place: Place) -> bool {
         self.slot(place).and_then(|slot| slot.value.tensor()?.requires_grad) == Some(true)
+    }
+
+    /// Returns true if a value that no recorded op made was there before the step: a weight, a buffer, data. Where
+    /// functions are recorded, only what requires a gradient may come from one that was not (a kernel in an
+    /// `autograd.Function`), and all may in a step without gradients.
+    pub(super) fn comes_from_outside(&self, place: Place) -> bool {
+        let requires = self.slot(place).and_then(|slot| slot.value.tensor()?.requires_grad);
+        !self.modules_alone && (self.is_weight(place) || (self.trains && requires == Some(false)))
+    }
+
+    /// Returns true if an unpaired op of either side made the value at a place before it is read there.
+    pub(super) fn is_made_unpaired(&self, (op, slot): Place) -> bool {
+        let (b, c) = self.pair.slot_at(op, slot);
+        [b, c].into_iter().enumerate().any(|(side, slot)| {
+            let mut makers =
+                slot.and_then(slot_key).into_iter().flat_map(|key| self.values.makers(side, key));
+            makers.any(|(maker, _)| maker < op && !self.nodes[maker].is_paired)
+        })
     }
 
     /// Returns the position of the paired op with this name.

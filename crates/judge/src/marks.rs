@@ -158,7 +158,7 @@ pub(super) fn of(
                                 transfer::explained(flow, place, scale, &clean(&given), &clean(&saved));
                             value.error > BEYOND * excess.floor.hypot(explained)
                         }
-                        None => marks.has(place) || fact.relative() > LEAST,
+                        None => marks.has(place) || fact.relative() > LEAST.max(fact.floor),
                     }
                 }
                 difference => !difference.is_open(),

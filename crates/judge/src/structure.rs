@@ -3,12 +3,14 @@
 //! `view` on the other.
 
 mod answered;
+mod converging;
 mod levels;
 mod named;
 
 use std::collections::HashSet;
 
 use answered::answered;
+pub(super) use converging::Agreement;
 use levels::Levels;
 use named::named;
 
@@ -35,19 +37,28 @@ pub(super) struct Structure {
     pub(super) fault: Option<Candidate>,
     /// A remark on the groups without a difference.
     pub(super) note: Option<String>,
+    /// Ops that compute the same in another way.
+    pub(super) rewritten: HashSet<usize>,
 }
 
 /// Judges the groups of unpaired ops. Differences that arrive behind a group are removed from `candidates`:
 /// the group is reported instead.
-pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure {
+pub(super) fn of(
+    flow: &Flow<'_>,
+    agreement: &Agreement<'_, '_>,
+    candidates: &mut Vec<Candidate>,
+) -> Structure {
     // A part that could only be read in part lacks the rest for that reason.
     if !flow.pair.baseline.faults.is_empty() || !flow.pair.candidate.faults.is_empty() {
-        return Structure { fault: None, note: None };
+        return Structure { fault: None, note: None, rewritten: HashSet::new() };
     }
     without_reshaped(flow, candidates);
+    let mut rewritten = without_resized(flow, agreement, candidates);
     let idle = idle(flow);
     let answered = answered(flow);
     let levels = Levels::of(flow);
+    let groups: Vec<Vec<usize>> = flow.pair.substitutions.iter().map(ops_of).collect();
+    let mut regions = agreement.regions(&groups);
     let mut fault: Option<Candidate> = None;
     let mut harmless: Vec<&Substitution> = Vec::new();
     for (place, group) in flow.pair.substitutions.iter().enumerate() {
@@ -83,7 +94,14 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
             };
             candidates.iter().any(behind) || group.boundary.iter().any(certain)
         } || !(answered[place] || hands_on(flow, group, &idle));
-        if differs && !is_within_update(flow, group) {
+        let differs = differs && !is_within_update(flow, group);
+        let may_converge = differs && !stand_for_themselves(flow, group);
+        let region = regions[place].take().filter(|_| may_converge);
+        if let Some(region) = region {
+            candidates.retain(|candidate| !region.contains(&candidate.op) && !behind(candidate));
+            rewritten.extend(region);
+            harmless.push(group);
+        } else if differs {
             fault.get_or_insert_with(|| {
                 let shown = candidates.iter().find(|candidate| behind(candidate));
                 let named = named(flow, place, first, shown);
@@ -101,7 +119,32 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
         // For a fault behind the backward pass the forward call is named, and its own group may agree.
         harmless.retain(|group| !group.baseline.iter().chain(&group.candidate).any(|&op| op == fault.op));
     }
-    Structure { note: remark(flow, &harmless), fault }
+    Structure { note: remark(flow, &harmless), fault, rewritten }
+}
+
+/// Returns the ops of both sides of a group.
+fn ops_of(group: &Substitution) -> Vec<usize> {
+    group.baseline.iter().chain(&group.candidate).copied().collect()
+}
+
+/// Removes ops whose values have other sizes, where everything that is made of them agrees again; returns the
+/// ops in between.
+fn without_resized(
+    flow: &Flow<'_>,
+    agreement: &Agreement<'_, '_>,
+    candidates: &mut Vec<Candidate>,
+) -> HashSet<usize> {
+    let mut rewritten = HashSet::new();
+    let resized = |op: usize| flow.facts(op).any(|fact| fact.difference == Difference::Shape);
+    let first: Vec<usize> =
+        candidates.iter().map(|candidate| candidate.op).filter(|&op| resized(op)).collect();
+    for op in first {
+        if !rewritten.contains(&op) {
+            rewritten.extend(agreement.region(&[op]).unwrap_or_default());
+        }
+    }
+    candidates.retain(|candidate| !rewritten.contains(&candidate.op));
+    rewritten
 }
 
 /// Removes inputs with a different shape, or on one side only, from which ops compute the same.

@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 
 use super::{computes, computing, stand_for_themselves};
 use crate::flow::{Flow, Node, Place};
-use crate::unpaired::MadeUnpaired;
 use probe_dump::Phase;
 use probe_pair::{Substitution, slot_key};
 
@@ -52,7 +51,6 @@ pub(super) fn answered(flow: &Flow<'_>) -> Vec<bool> {
 struct Appearance {
     /// In paired ops.
     paired: [HashMap<u64, usize>; 2],
-    alone: MadeUnpaired,
 }
 
 impl Appearance {
@@ -66,7 +64,7 @@ impl Appearance {
                 }
             }
         }
-        Self { paired, alone: MadeUnpaired::of(flow, computes) }
+        Self { paired }
     }
 
     /// Returns true if everything read behind a group, in which `side` has no computing op, is new on that
@@ -78,7 +76,9 @@ impl Appearance {
         };
         let new = |place: &Place| {
             read(place, side).is_some_and(|key| {
-                self.alone.has(side, key) || self.paired[side].get(&key).is_some_and(|&seen| seen >= first)
+                let mut makers = flow.values.makers(side, key).map(|(maker, _)| &flow.nodes[maker]);
+                makers.any(|node| !node.is_paired && computes(node))
+                    || self.paired[side].get(&key).is_some_and(|&seen| seen >= first)
             })
         };
         // Values that the group only passes on are not computed by the other side.
