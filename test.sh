@@ -224,6 +224,36 @@ ray_environment() {
         untested ray_environment "Ray could not be installed: no comparison on a cluster"
 }
 
+# Versions of torch beside that of the tests, each in an environment of its own: the oldest and the newest that can be recorded, or with --all each one
+# of the table in docs/capture.md. The oldest has wheels up to Python 3.11.
+versions=(2.1.0 newest)
+[[ $everything == no ]] || versions=(2.1.0 2.2.2 2.4.1 2.5.1 newest)
+
+torch_environments() {
+    local version python wanted
+    for version in "${versions[@]}"; do
+        wanted="torch==$version numpy<2"
+        [[ $version != newest ]] || wanted="torch numpy"
+        python="$target/torch-$version/bin/python"
+        # A version takes 5 GB.
+        if [[ ! -x $python && $(df --output=avail -k "$target" | tail -n 1) -lt 8388608 ]]; then
+            untested torch_environments "less than 8 GB of disk are left for torch $version"
+            continue
+        fi
+        if [[ ! -x $python ]]; then
+            for base in python3.11 python3.10 python3; do
+                command -v "$base" >/dev/null && "$base" -m venv "$target/torch-$version" 2>/dev/null && break
+            done
+        fi
+        # In words: "numpy<2" must not become a redirection.
+        read -ra wanted <<<"$wanted"
+        "$python" -c 'import torch, pyarrow' 2>/dev/null ||
+            "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile \
+                "${wanted[@]}" pytest pytest-xdist pyarrow safetensors openpyxl ||
+            untested torch_environments "torch $version could not be installed"
+    done
+}
+
 # The package as a user gets it, but for the optimiser: from a wheel, not from the source folder. Its extension is that of the build.
 package() {
     rm -rf "$target/wheels"
@@ -236,6 +266,22 @@ tested() {
     local name="$1" python="$2" here="$PWD"
     (cd "$target" && PROBE_BIN="$target/debug/probe" ASCEND_SIM="$target/ascend-sim" "$python" -m pytest -q -p no:cacheprovider \
         --rootdir "$here" -c "$here/pyproject.toml" --junitxml "$steps/$name.xml" "${@:3}")
+}
+
+# With the other versions of torch: trainings stay bit-identical at every level and task, and the tutorial names the op at fault.
+torch_versions() {
+    local version python
+    for version in "${versions[@]}"; do
+        python="$target/torch-$version/bin/python"
+        if ! "$python" -c 'import torch, pyarrow' 2>/dev/null; then
+            untested torch_versions "there is no torch $version"
+            continue
+        fi
+        "$python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$target"/wheels/*.whl
+        "$python" -c 'import torch; print("torch", torch.__version__)'
+        tested "torch-$version" "$python" -n 2 -k 'bit_identical or tutorial' \
+            "$PWD/python/tests/recorder/test_harmless.py" "$PWD/python/tests/end_to_end/test_tutorial.py"
+    done
 }
 
 oracle() {
@@ -289,7 +335,7 @@ summary() {
     [[ $everything == yes ]] || note "not tested without --all: object stores on a server, and the whole of each matrix"
     printf '\n'
     grep -hE '^ +Summary \[|^test result: ' "$steps/rust_tests.log" || true
-    for name in oracle cuda_suite ray_tests long_tests python_tests; do
+    for name in oracle cuda_suite ray_tests long_tests python_tests torch_versions; do
         tail -n 1 "$steps/$name.log"
     done
     [[ ${#missing[@]} == 0 ]] || {
@@ -318,6 +364,7 @@ fetched() {
     step python_environment
     step ascend_sim
     step ray_environment
+    step torch_environments
 }
 
 installed() {
@@ -339,6 +386,8 @@ programs() {
     step ray_tests
     after ascend_sim
     step python_tests
+    after torch_environments
+    step torch_versions
     after browser page_bundle
     step page_tests
 }

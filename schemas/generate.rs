@@ -9,6 +9,8 @@ fn main() -> std::io::Result<()> {
     write("config", &probe::report::config::model::config_schema())?;
     write("gate", &probe::report::gate::model::gate_schema())?;
     write("peers", &probe::report::peers::peers_schema())?;
+    write("rollout", &probe::report::rollout::rollout_schema())?;
+    write("weights", &probe::report::weights::weights_schema())?;
     write("baseline", &probe::gate::baseline::baseline_schema())?;
     write("baseline-report", &probe::report::baseline::baseline_report_schema())?;
     write("commands", &probe::cli::commands::commands_schema())?;

@@ -22,5 +22,7 @@ pub use probe_measure as measure;
 pub use probe_pair as pair;
 pub use probe_read as read;
 pub use probe_report as report;
+pub use probe_rollout as rollout;
 pub use probe_shard as shard;
 pub use probe_store as store;
+pub use probe_weights as weights;

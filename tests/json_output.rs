@@ -27,6 +27,7 @@ const LINES: &[(&str, &str, i32)] = &[
     ("merge run", "report", 1),
     ("merge -q run", "report", 1),
     ("peers RANKS", "peers", 0),
+    ("weights TENSORS SHARDED", "weights", 1),
     ("calibrate GPU NPU -o noise.toml", "commands", 0),
     ("calibrate GPU NPU -o noise.toml -q", "commands", 0),
     ("config-check PACK NUDGED", "config", 1),
@@ -45,6 +46,9 @@ const LINES: &[(&str, &str, i32)] = &[
     ("convert GPU -o arrays --to npy -q", "commands", 0),
     ("inspect GPU", "inspection", 0),
     ("inspect GPU --tensor Functional.gelu.1.forward+output.0", "inspection", 0),
+    ("rollout TOKENS", "rollout", 1),
+    ("rollout TOKENS -q", "rollout", 1),
+    ("weights TENSORS TENSORS", "weights", 0),
     ("report stored", "commands", 0),
     ("report stored/result.parquet -o page.html -q", "commands", 0),
 ];
@@ -56,6 +60,7 @@ const MISTAKES: &[&str] = &[
     "plan GPU nowhere -o other",
     "merge nowhere",
     "peers nowhere",
+    "weights nowhere TENSORS",
     "calibrate GPU nowhere -o other.toml",
     "config-check PACK nowhere.zip",
     "baseline import nowhere -o other.probe.json",
@@ -69,6 +74,7 @@ const MISTAKES: &[&str] = &[
     "history nowhere",
     "convert nowhere -o other",
     "inspect nowhere",
+    "rollout nowhere",
     "report nowhere",
     "narrow --baseline nowhere --candidate-cmd true",
 ];
@@ -100,9 +106,12 @@ impl Place {
         let word = |word: &str| match word {
             "GPU" => testdata("gpu_dump").display().to_string(),
             "NPU" => testdata("npu_dump").display().to_string(),
+            "TENSORS" => testdata("tensor_files/st_all.safetensors").display().to_string(),
+            "SHARDED" => testdata("tensor_files/sharded").display().to_string(),
             "RANKS" => testdata("faults/gpt_rank1_linear_L1_statistics/baseline").display().to_string(),
             "PACK" => testdata("packs/base.zip").display().to_string(),
             "NUDGED" => testdata("packs/weight_nudge_1e-3.zip").display().to_string(),
+            "TOKENS" => testdata("rollout/bf16_rows_swapped.jsonl").display().to_string(),
             word => word.replace('+', " "),
         };
         let output = Command::new(env!("CARGO_BIN_EXE_probe"))

@@ -23,6 +23,7 @@ mod places;
 mod ranks_and_steps;
 mod reference;
 mod report_files;
+mod rollout;
 mod shards;
 mod stores;
 mod support;

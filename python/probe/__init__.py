@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from probe.current import step as step
     from probe.dropin import ApiProfiler as ApiProfiler
     from probe.dropin import PrecisionDebugger as PrecisionDebugger
+    from probe.dropin.alias import as_msprobe as as_msprobe
     from probe.recorder import Capture as Capture
     from probe.recorder import capture as capture
     from probe.seeds import seed_all as seed_all
@@ -32,6 +33,7 @@ _EXPORTS = {
     "PrecisionDebugger": "probe.dropin",
     "Settings": "probe.settings",
     "SettingsError": "probe.settings",
+    "as_msprobe": "probe.dropin.alias",
     "capture": "probe.recorder",
     "save": "probe.current",
     "seed_all": "probe.seeds",
@@ -39,7 +41,7 @@ _EXPORTS = {
 }
 
 #: Submodules that are used as modules: `probe.config_check.apply_patch`, `probe.testing`.
-_MODULES = ("config_check", "distributed", "testing")
+_MODULES = ("config_check", "distributed", "rollout", "testing")
 
 __all__ = [
     "ApiProfiler",
@@ -48,6 +50,7 @@ __all__ = [
     "Settings",
     "SettingsError",
     "__version__",
+    "as_msprobe",
     "capture",
     "save",
     "seed_all",

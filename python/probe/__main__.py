@@ -13,11 +13,17 @@ def main() -> None:
 
         sys.exit(doctor.main(sys.argv[2:]))
 
+    if sys.argv[1:2] in (["replay"], ["verify"], ["check-ops"]):
+        # What runs torch's functions lives in this interpreter too.
+        from probe.replay import command
+
+        sys.exit(command.main(sys.argv[1], sys.argv[2:]))
+
     from probe import _core
 
     # For `probe capture`, which puts this package's bootstrap in front of the program.
     os.environ["PROBE_PACKAGE"] = os.path.dirname(os.path.abspath(__file__))
-    # For `probe compare --ray`, which runs in this interpreter.
+    # For `probe compare --ray` and `--confirm`, which run in this interpreter.
     os.environ["PROBE_PYTHON"] = sys.executable
 
     # The work runs outside the interpreter, whose Ctrl-C handler would never get a turn.

@@ -26,6 +26,48 @@ def compare_shard(plan: str, index: int, count: int, threads: int) -> tuple[int,
 def merge(run: str) -> tuple[str, list[int]]:
     """Folds the shards and writes the reports. Returns `report.json` and the shards that are missing."""
 
+class Dump:
+    """An opened dump, of any format that `probe` reads."""
+
+    def __init__(self, path: str) -> None:
+        """Raises ValueError if nothing at `path` can be read as a dump."""
+    @property
+    def format(self) -> str:
+        """Name of the format."""
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """Step and rank of each part, in order."""
+    @property
+    def faults(self) -> list[str]:
+        """What could not be read at all, a line each."""
+    @property
+    def environment(self) -> list[tuple[str, str]]:
+        """Facts about the set-up of the run, as far as the format has them."""
+    def read(self, index: int) -> Part:
+        """Reads a part. Raises ValueError if nothing of it can be used."""
+
+class Part:
+    """The ops of one rank in one step."""
+
+    @property
+    def ops(self) -> list[str]:
+        """Names of the ops in execution order."""
+    @property
+    def level(self) -> str:
+        """Level as the capture tool names it."""
+    @property
+    def faults(self) -> list[str]:
+        """What of this part could not be read, a line each."""
+    def slots(self, op: int) -> list[dict[str, Any]]:
+        """Slots of an op: `path`, `side` and `kind`; of a tensor `dtype`, `shape`, `strides`, `device`, `requires_grad`, `placement`,
+        `key` of its data, `identity` and `range`; of other values `value`, and `type` where that is only a printed form."""
+    def facts(self, op: int) -> tuple[str | None, bool, bool]:
+        """The module call that an op ran in, whether it ended in an exception, and whether it sums products."""
+    def stack(self, op: int) -> list[str]:
+        """Call stack of an op, or of its forward call; innermost frame first."""
+    def tensor(self, key: str) -> tuple[str, list[int], bytearray]:
+        """Dtype, shape and row-major bytes of a tensor. Raises KeyError with the reason if it cannot be read."""
+
 class Digester:
     """Digests tensors in host memory, for packs of config-check."""
 
@@ -44,6 +86,20 @@ class DigestStream:
         """Adds the elements of `tensor`, in host memory. Every piece but the last has a multiple of 262,144 elements."""
     def finish(self) -> dict[str, Any]:
         """The digest, once."""
+
+def write_tokens(
+    path: str,
+    step: int,
+    samples: list[tuple[str, int, int | None, int | None]],
+    positions: bytes,
+    ids: bytes,
+    rollout: bytes,
+    trainer: bytes,
+    mask: bytes,
+) -> None:
+    """Writes a table of tokens. Of each sample: name, number of tokens, padding, version of the weights. Columns hold a value a token: 32-bit
+    positions and ids, 32-bit floats, a byte a mask; a column that is empty was not recorded. Raises ValueError for columns of other lengths
+    and OSError if the file cannot be written."""
 
 def hash_bytes(data: bytes) -> str:
     """xxh3-128 of `data` as 32 hexadecimal digits."""

@@ -14,15 +14,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from probe import current, module_calls
+from probe.control import Control
 from probe.iterations import Iterations
 from probe.messages import say, say_once, warn
 from probe.ranks import current_rank, is_child, is_rank_of_its_own, world_size
-from probe.settings import Settings, SettingsError
+from probe.settings import Settings, SettingsError, read_toml
 
 #: Holds the order for every process below the command.
 VARIABLE = "PROBE_CAPTURE"
@@ -66,12 +67,20 @@ class Order:
         """Returns the requested settings. Raises SettingsError."""
         return Settings.gathered(self.config, self.arguments, self.directory)
 
+    def over(self, settings: Settings) -> Settings:
+        """Returns `settings` with everything that the command names replaced by it. Raises SettingsError."""
+        named = {*({} if self.config is None else read_toml(self.config)), *(key for key, value in self.arguments.items() if value is not None)}
+        mine = self.settings()
+        return replace(settings, **{key: getattr(mine, key) for key in named})
+
 
 class Launch:
     """One program's recording. `session` creates the recorder; it is called when recording begins, not before."""
 
     def __init__(self, settings: Settings, session: Callable[[Settings], current.Recording]) -> None:
-        self.settings = settings
+        #: Requests of iterations while the program runs, if they come from a file.
+        self._control = Control(settings.control) if settings.control is not None else None
+        self.settings = settings if self._control is None else replace(settings, steps=self._control.steps)
         #: Number of ended iterations.
         self.iterations = 0
         self._make = session
@@ -94,6 +103,12 @@ class Launch:
         current.count_by(self._step)
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._forked)
+
+    def hand_over(self) -> current.Recording | None:
+        """Leaves the recording to the program's own calls. Returns the recording if it has begun already."""
+        if self._session is None and not self._begun:
+            self._dismiss(None)
+        return self._session
 
     def finish(self) -> None:
         """Finish the dump, or say why there is none. Calling it twice is harmless."""
@@ -139,7 +154,7 @@ class Launch:
         if self.iterations:
             self._session.set_step(self.iterations)
         self._session.start(None)
-        _at_end_of_child(self.finish)
+        at_end_of_child(self.finish)
 
     def _unselected(self, rank: int) -> str | None:
         """Returns why this rank records nothing, if no other rank says it."""
@@ -152,7 +167,8 @@ class Launch:
     def _iteration_ended(self) -> None:
         with _harmless("step", self._give_up):
             self.iterations += 1
-            last = self.settings.steps.last
+            self._look()
+            last = self.settings.steps.last if self._control is None else None
             if self._session is not None:
                 self._session.step()
             elif last is None or self.iterations <= last:
@@ -160,6 +176,13 @@ class Launch:
                 self._begin()
             if last is not None and self.iterations > last:
                 self._done()
+
+    def _look(self) -> None:
+        """Takes requests of iterations from the control file."""
+        if self._control is not None and self._control.look(self.iterations):
+            self.settings = replace(self.settings, steps=self._control.steps)
+            if self._session is not None:
+                self._session.select(self.settings.steps)
 
     def _step(self) -> None:
         """Records that the program marked the end of an iteration."""
@@ -274,6 +297,22 @@ def install() -> None:
         warn(warning)
 
 
+def hand_over(settings: Settings) -> tuple[Settings, current.Recording | None]:
+    """Lets a program that brings the older tool's calls decide what is recorded when, with `settings` from its file.
+
+    Returns the settings, in which those that the command names win, and the command's recording if that has begun: then
+    there is no other. Raises SettingsError.
+    """
+    order = Order.from_environment() if _launch is not None else None
+    if _launch is None or order is None:
+        return settings, None
+    begun = _launch.hand_over()
+    if begun is None:
+        return order.over(settings), None
+    say_once("the recording began before the program's own debugger was made: the settings of the command hold, not those of its file")
+    return _launch.settings, begun
+
+
 def torch_never_came() -> None:
     """Runs at the end of the command's own process if it never imported torch: says so, unless its children
     recorded."""
@@ -316,7 +355,7 @@ def _with_runtime(only: bool) -> Callable[[Settings], current.Recording]:
     return session
 
 
-def _at_end_of_child(finish: Callable[[], None]) -> None:
+def at_end_of_child(finish: Callable[[], None]) -> None:
     """Registers `finish` in multiprocessing children, which skip the interpreter's own exit handlers but have one of
     their own."""
     if not is_child():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import sys
 from typing import Any
 
 from probe.messages import say_once, warn
+from probe.patches import Patches
 
 #: Variables that a library reads when it starts on a device; effective only if set before that.
 _DETERMINISTIC_ENVIRONMENT = {
@@ -37,8 +39,9 @@ def seed_all(
     or, with `warn_only`, warns. It never switches determinism off: that is left as the script has it. Call it first
     in the script.
 
-    `mode` is the older tool's name for `deterministic`. `rm_dropout` and `is_enhanced` also come from the older tool
-    and are refused.
+    `mode` is the older tool's name for `deterministic`. `rm_dropout` sets the probability of every dropout to 0, by
+    replacing the functions of torch that drop; call it before a recording begins. `is_enhanced` also comes from the
+    older tool and is refused.
 
     Anything that a running process cannot do is reported: Python's hash seed is fixed when the interpreter starts,
     and variables that a device library has already read have no effect.
@@ -47,9 +50,6 @@ def seed_all(
     """
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= _LARGEST:
         raise ValueError(f"seed_all: {seed!r} is not a seed; choose a whole number from 0 to {_LARGEST}")
-    if rm_dropout:
-        raise ValueError("seed_all: rm_dropout is not supported, functions of torch are never replaced; "
-                         "set the p of the model's Dropout modules to 0 instead")
     if is_enhanced:
         raise ValueError("seed_all: is_enhanced is not supported, functions of torch are never replaced; "
                          "random ops repeat if both runs draw them in the same order on the same kind of device")
@@ -63,6 +63,8 @@ def seed_all(
     torch = _torch()
     if torch is not None:
         _seed_torch(torch, seed)
+        if rm_dropout:
+            _remove_dropout(torch)
         if deterministic:
             _make_deterministic(torch, warn_only)
 
@@ -104,6 +106,36 @@ def _seed_torch(torch: Any, seed: int) -> None:
         module = getattr(torch, device, None)
         if module is not None and hasattr(module, "manual_seed_all"):
             module.manual_seed_all(seed)
+
+
+#: Functions with the probability as their second argument.
+_DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+_removed = Patches()
+
+
+def _remove_dropout(torch: Any) -> None:
+    functional = torch.nn.functional
+    _removed.undo()
+    _removed.everywhere(
+        [(functional, name, _never_drops) for name in _DROPOUTS] + [(functional, "scaled_dot_product_attention", _attends_to_all)]
+    )
+
+
+def _never_drops(original: Any) -> Any:
+    @functools.wraps(original)
+    def without(input: Any, p: float = 0.5, *args: Any, **kwargs: Any) -> Any:
+        return original(input, 0.0, *args, **kwargs)
+
+    return without
+
+
+def _attends_to_all(original: Any) -> Any:
+    @functools.wraps(original)
+    def without(*args: Any, **kwargs: Any) -> Any:
+        # The probability is the fifth argument.
+        return original(*args[:4], *((0.0, *args[5:]) if len(args) > 4 else ()), **{**kwargs, **({"dropout_p": 0.0} if "dropout_p" in kwargs else {})})
+
+    return without
 
 
 def _make_deterministic(torch: Any, warn_only: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,16 @@ class SettingsError(ValueError):
     """A setting cannot be used. The text is one line: location, key, value, and what to write instead."""
 
 
+@dataclass(frozen=True)
+class Slice:
+    """A part of the tensors of which dimension `dim` has `size` elements: those from `begin` to before `end`."""
+
+    dim: int
+    size: int
+    begin: int
+    end: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Everything that determines what a capture records.
@@ -52,6 +62,8 @@ class Settings:
     #: Where iterations end: one of `STEP_ON` or the name of a function or module. None: at the optimizer's steps,
     #: unless the program calls `step()`.
     step_on: str | None = None
+    #: File into which the number of iterations to record is written while the program runs; `steps` is not used then.
+    control: str | None = None
     #: Ranks that record.
     ranks: Steps = Steps()
     #: Calls that count as ops: `module`, `api`, `mix` (both), `op` (dispatcher), `save` (only `probe.save`).
@@ -70,6 +82,10 @@ class Settings:
     tensors: tuple[Pattern, ...] = ()
     #: Full names of the first and the last op to record in each step, both included; None means the whole step.
     scope: tuple[str, str] | None = None
+    #: Parts of tensors to record in their place.
+    slices: tuple[Slice, ...] = ()
+    #: Inference request of the older tool's scripts whose rows are recorded; not a key of `probe.toml`.
+    request: str | None = None
     #: Most bytes of tensor data that a step of one rank may store; tensors beyond are recorded as a sketch. None: no
     #: limit.
     max_bytes: int | None = None
@@ -115,7 +131,7 @@ class Settings:
         Raises SettingsError.
         """
         source = None if path is None else os.fspath(path)
-        values = {} if source is None else _read_toml(source)
+        values = {} if source is None else read_toml(source)
         checked: dict[str, Any] = {"output": _path("probe_dump"), "source": source}
         raw_output: Any = "probe_dump"
         # The file is checked completely, even where an argument wins: a mistake in it would show up in the next run.
@@ -146,6 +162,8 @@ class Settings:
                 plain[key] = str(value)
             elif key in ("include", "exclude", "tensors"):
                 plain[key] = [_plain_pattern(pattern) for pattern in value]
+            elif key == "slices":
+                plain[key] = [asdict(rule) for rule in value]
             else:
                 plain[key] = list(value) if isinstance(value, tuple) else value
         return plain
@@ -155,7 +173,8 @@ def _plain_pattern(pattern: Pattern) -> str | dict[str, Any]:
     return pattern.text if pattern.phases == PHASES else {"name": pattern.text, "phases": list(pattern.phases)}
 
 
-def _read_toml(source: str) -> dict[str, Any]:
+def read_toml(source: str) -> dict[str, Any]:
+    """Returns the pairs of a settings file, unchecked. Raises SettingsError if it cannot be read."""
     try:
         import tomllib
     except ModuleNotFoundError:  # before Python 3.11
@@ -186,6 +205,12 @@ def _value(key: str, value: Any, source: str | None) -> Any:
 def _path(value: Any) -> str:
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
         raise ValueError(f"{value!r} is not a folder path")
+    return os.path.abspath(os.path.expanduser(os.fspath(value)))
+
+
+def _file(value: Any) -> str:
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise ValueError(f"{value!r} is not the path of a file")
     return os.path.abspath(os.path.expanduser(os.fspath(value)))
 
 
@@ -258,6 +283,22 @@ def _scope(value: Any) -> tuple[str, str]:
     return names[0], names[1]
 
 
+def _slices(value: Any) -> tuple[Slice, ...]:
+    names = [entry.name for entry in fields(Slice)]
+    rules = []
+    for rule in [value] if isinstance(value, (Mapping, Slice)) else _list(value):
+        if isinstance(rule, Slice):
+            rules.append(rule)
+            continue
+        if not isinstance(rule, Mapping) or sorted(rule) != sorted(names) or not all(type(number) is int for number in rule.values()):
+            raise ValueError(f"{rule!r} is not a rule of four whole numbers: {{dim = 0, size = 16, begin = 0, end = 4}}")
+        made = Slice(**rule)
+        if not (made.dim >= 0 and 0 <= made.begin < made.end <= made.size):
+            raise ValueError(f"{dict(rule)!r} is no part of a dimension: 0 <= begin < end <= size")
+        rules.append(made)
+    return tuple(rules)
+
+
 def _bytes(value: Any) -> int:
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if isinstance(value, int) and not isinstance(value, bool):
@@ -309,11 +350,13 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "exclude": _patterns,
     "tensors": _patterns,
     "scope": _scope,
+    "slices": _slices,
     "max_bytes": _bytes,
     "host_bytes": _bytes,
     "fused": _flag,
     "stacks": _flag,
     "perturb": _seed,
+    "control": _file,
     "quiet": _flag,
     "rank": _rank,
 }

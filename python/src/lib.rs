@@ -14,6 +14,8 @@
 //! cuda      tensors of CUDA devices, measured by a kernel of our own
 //! private   reads of torch and the interpreter past their public interface (frame, shim, interior, symbols)
 //! distributed  comparisons in shards, for `probe.distributed`
+//! rollout   log-probabilities of tokens, for `probe.rollout`
+//! dump       reads dumps, for `probe.replay`
 //! digest    identities of tensors, for packs of config-check (mersenne: number of draws of a random generator)
 //! ```
 
@@ -27,6 +29,7 @@ mod cuda;
 mod device;
 mod digest;
 mod distributed;
+mod dump;
 mod flatten;
 mod identity;
 mod interrupt;
@@ -36,6 +39,7 @@ mod names;
 mod options;
 mod private;
 mod recorder;
+mod rollout;
 mod stack;
 mod tape;
 mod tensor;
@@ -55,6 +59,8 @@ const fn fits_an_object<T>() -> bool {
 const _: () = assert!(
     fits_an_object::<call::Call>()
         && fits_an_object::<cuda::Kernel>()
+        && fits_an_object::<dump::Dump>()
+        && fits_an_object::<dump::Part>()
         && fits_an_object::<digest::DigestStream>()
         && fits_an_object::<digest::Digester>()
         && fits_an_object::<recorder::Recorder>(),
@@ -90,9 +96,13 @@ mod _core {
     #[pymodule_export]
     use super::distributed::{build_id, compare_shard, merge, plan, shard_ranks};
     #[pymodule_export]
+    use super::dump::{Dump, Part};
+    #[pymodule_export]
     use super::main;
     #[pymodule_export]
     use super::mersenne::mersenne_draws;
     #[pymodule_export]
     use super::recorder::Recorder;
+    #[pymodule_export]
+    use super::rollout::write_tokens;
 }

@@ -57,6 +57,8 @@ pub(crate) struct Meter {
     pub(crate) parts: Py<PyAny>,
     /// `probe.recorder.device.Device`, for tensors outside host memory.
     pub(crate) device: Py<PyAny>,
+    /// `probe.recorder.slices.Slices`: the part of a tensor that is recorded in its place, if the user wants slices.
+    narrow: Option<Py<PyAny>>,
     /// Kernel that measures on a device, by the device's name; `None` if there is none.
     kernels: Mutex<HashMap<String, Option<Py<Kernel>>>>,
     /// Helps with large tensors.
@@ -78,6 +80,7 @@ impl Meter {
         crew: Crew,
         parts: Py<PyAny>,
         device: Py<PyAny>,
+        narrow: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let free_weak = py.import("torch")?.getattr("UntypedStorage")?.getattr("_free_weak_ref")?.unbind();
         Ok(Self {
@@ -86,6 +89,7 @@ impl Meter {
             as_on_device,
             parts,
             device,
+            narrow,
             kernels: Mutex::default(),
             crew,
             cache: Mutex::default(),
@@ -106,6 +110,19 @@ impl Meter {
 
     fn identities(&self, py: Python<'_>) -> MutexGuard<'_, Identities> {
         self.identities.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Returns the part of a tensor that is recorded in its place; None for all of it.
+    fn narrowed<'py>(
+        &self,
+        tensor: &Bound<'py, PyAny>,
+        kind: TensorKind,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(narrow) = self.narrow.as_ref().filter(|_| kind == TensorKind::Plain) else {
+            return Ok(None);
+        };
+        let part = interrupt::asked(tensor.py(), || narrow.bind(tensor.py()).call1((tensor,)))?;
+        Ok((!part.is_none()).then_some(part))
     }
 
     /// Begins or ends a step.
@@ -391,6 +408,8 @@ pub(crate) struct Collector<'a, 'py> {
     pub(crate) request: Request<'py>,
     /// Addresses of tensors whose last write torch has not counted yet.
     pub(crate) rewritten: &'a [usize],
+    /// True if the tensor at hand is one of these; a part of it that is recorded in its place has another address.
+    pub(crate) written: bool,
     /// True if data is written as well.
     pub(crate) with_data: bool,
 }
@@ -411,7 +430,7 @@ impl<'py> Collector<'_, 'py> {
             let how = How {
                 name: DataName { op: self.op, path },
                 tape: self.with_data.then_some(self.tape),
-                rewritten: self.rewritten.contains(&tensor.as_ptr().addr()),
+                rewritten: self.written || self.rewritten.contains(&tensor.as_ptr().addr()),
             };
             let (record, token) = self.meter.plain(tensor, facts, how, &mut self.request);
             if let Some(token) = token {
@@ -475,7 +494,12 @@ impl<'py> TensorSink<'py> for Collector<'_, 'py> {
         slots: &mut Vec<SlotRecord>,
     ) {
         let before = slots.len();
-        if let Err(error) = self.part(tensor, path, side, slots, 0, kind) {
+        self.written = self.rewritten.contains(&tensor.as_ptr().addr());
+        let outcome = self
+            .meter
+            .narrowed(tensor, kind)
+            .and_then(|narrowed| self.part(narrowed.as_ref().unwrap_or(tensor), path, side, slots, 0, kind));
+        if let Err(error) = outcome {
             slots.truncate(before);
             self.pending.retain(|pending| pending.slot < before);
             slots.push(unsupported(path, side, format!("{}: {}", class_name(tensor), short(&error))));

@@ -145,6 +145,7 @@ impl Recorder {
                 crew,
                 hook("parts")?,
                 hook("device")?,
+                hook("narrow").ok().filter(|hook| !hook.is_none(py)),
             )?,
             tape,
             options,

@@ -11,7 +11,8 @@ import pytest
 
 import probe
 from probe import ApiProfiler, PrecisionDebugger
-from probe.settings import SettingsError
+from probe.dropin.requests import rows_of
+from probe.settings import SettingsError, Slice
 
 torch = pytest.importorskip("torch")
 
@@ -122,10 +123,71 @@ def test_the_rank_can_be_given(recorder: Any) -> None:
     assert recorder.settings()["rank"] == 3
 
 
-@pytest.mark.parametrize("arguments", [{"token_range": [0, 3]}, {"scheduled_tokens": {}}])
-def test_what_start_cannot_do_is_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError, match="not supported"):
-        PrecisionDebugger().start(None, **arguments)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"token_range": [0, 3]}, "needs the model whose calls are the tokens"),
+        ({"model": torch.nn.ReLU(), "token_range": [3, 0]}, r"\[3, 0\] is not a pair"),
+        ({"model": torch.nn.ReLU(), "token_range": "0-3"}, "is not a pair"),
+        ({"model": torch.nn.ReLU(), "token_range": [True, 3]}, "is not a pair"),
+    ],
+)
+def test_what_start_cannot_do_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        PrecisionDebugger().start(**arguments)
+
+
+def test_the_rows_of_one_request() -> None:
+    batch = {"chat-1": 3, "chat-70": 2, "chat-7-0a1b2c3d": 4}
+    assert rows_of("chat-7", batch) == Slice(0, 9, 5, 9) and rows_of("chat-1", batch) == Slice(0, 9, 0, 3)
+    assert rows_of("chat", batch) is None and rows_of("chat-1", {"chat-1": 0}) is None
+    for wrong in ([1, 2], {"a": "2"}, 3):
+        with pytest.raises(SettingsError, match="scheduled_tokens is not a dict"):
+            rows_of("a", wrong)
+
+
+def test_single_tokens_of_a_generation(recorder: Any) -> None:
+    model, other = torch.nn.Linear(1, 1), torch.nn.ReLU()
+    debugger = PrecisionDebugger()
+    for _ in range(2):
+        debugger.start([model], token_range=[1, 2])
+        for _ in range(5):
+            other(model(torch.ones(1)))
+        debugger.stop()
+        debugger.step()
+    # The call behind the range pauses, and so does the script.
+    assert recorder.events() == ["made"] + ["start", "stop", "stop", "step"] * 2
+
+
+def test_the_recording_is_switched_while_the_script_runs(recorder: Any, config: Callable[..., str], said: Callable[[], str]) -> None:
+    path = config(task="statistics", dump_enable=False)
+    debugger = PrecisionDebugger(path)
+    model = torch.nn.Linear(1, 1)
+
+    def iteration() -> list[str]:
+        before = len(recorder.events())
+        debugger.start(model)
+        debugger.stop()
+        debugger.step()
+        return recorder.events()[before:]
+
+    assert "start" not in iteration()
+    config(task="statistics", dump_enable=True)
+    assert iteration() == ["start", "stop", "step"]
+    Path(path).write_text('{"dump_enable": tru')
+    assert "start" not in iteration() and "dump_enable cannot be read, so recording is off" in said()
+    config(task="statistics", dump_enable=True)
+    assert iteration() == ["start", "stop", "step"]
+
+
+def test_a_switch_works_within_an_iteration_that_is_not_stopped(recorder: Any, config: Callable[..., str]) -> None:
+    debugger = PrecisionDebugger(config(task="statistics", dump_enable=True))
+    debugger.start(torch.nn.Linear(1, 1))
+    config(task="statistics", dump_enable=False)
+    debugger.step()
+    config(task="statistics", dump_enable=True, dump_path="x")
+    debugger.step()
+    assert recorder.events() == ["made", "start", "step", "stop", "step", "start"]
 
 
 def test_listed_names_are_checked_against_the_model(said: Callable[[], str], config: Callable[..., str]) -> None:

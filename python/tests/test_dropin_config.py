@@ -12,7 +12,7 @@ import pytest
 from probe.dropin import config_json, read
 from probe.patterns import PHASES, Pattern
 from probe.selection import Selection
-from probe.settings import Settings, SettingsError
+from probe.settings import Settings, SettingsError, Slice
 from probe.steps import Steps
 
 #: The oldest form, as its users write it.
@@ -74,6 +74,9 @@ def test_the_file_that_comes_with_the_older_tool(config: Config, tmp_path: Path,
         ({"task": "structure"}, "task", "statistics"),
         ({"task": "structure", "level": "L1"}, "level", "mix"),
         ({"task": "structure", "level": "L0"}, "level", "module"),
+        ({"task": "nan_check"}, "task", "statistics"),
+        ({"task": "exception_dump", "exception_dump": {"list": ["relu"]}}, "include", (Pattern("relu", inside=True),)),
+        ({"task": "free_benchmark", "free_benchmark": {"if_preheat": False, "list": []}}, "perturb", 0),
         ({"level": "L0"}, "level", "module"),
         ({"level": "L1"}, "level", "api"),
         ({"level": "mix"}, "level", "mix"),
@@ -86,6 +89,7 @@ def test_the_file_that_comes_with_the_older_tool(config: Config, tmp_path: Path,
         ({"rank": [0, "2-3"]}, "ranks", Steps.parse("0,2-3")),
         ({"extra_info": False}, "stacks", False),
         ({"quiet": True}, "quiet", True),
+        ({"step_on": "model"}, "step_on", "model"),
         ({"statistics": {"data_mode": ["forward"]}}, "phases", ("forward",)),
         ({"statistics": {"data_mode": ["backward"]}}, "phases", ("backward", "gradients")),
         ({"statistics": {"data_mode": ["forward", "backward"]}}, "phases", PHASES),
@@ -93,6 +97,8 @@ def test_the_file_that_comes_with_the_older_tool(config: Config, tmp_path: Path,
         ({"statistics": {"data_mode": ["forward", "output"]}}, "slots", ("output",)),
         ({"statistics": {"data_mode": ["input"]}}, "phases", PHASES),
         ({"statistics": {"list": ["conv2d"]}}, "include", (Pattern("conv2d", inside=True),)),
+        ({"statistics": {"slice": [{"dim": 0, "size": 16, "begin": 1, "end": 4}]}}, "slices", (Slice(0, 16, 1, 4),)),
+        ({"statistics": {"request_id": "chat-7"}}, "request", "chat-7"),
         ({"statistics": {"tensor_list": ["conv2d"]}}, "tensors", (Pattern("conv2d", inside=True),)),
         (
             {"statistics": {"scope": ["Torch.a.0.forward", "Tensor.b.1.backward"]}},
@@ -137,10 +143,6 @@ def test_lists_take_torch_names_and_paths_with_the_models_variable(config: Confi
         ({"task": "acc_check"}, "'acc_check' is not supported; take a dump"),
         ({"task": "run_ut"}, "not supported"),
         ({"task": "diff_check"}, "not supported"),
-        ({"task": "nan_check"}, "use task 'statistics'"),
-        ({"task": "overflow_check"}, "use task 'statistics'"),
-        ({"task": "free_benchmark"}, "not supported"),
-        ({"task": "exception_dump"}, "not supported"),
         ({"task": "grad_probe"}, "use level 'L0'"),
         ({"task": 3}, "task: 3 is unknown"),
         ({"level": "L2"}, "use 'op'"),
@@ -150,10 +152,11 @@ def test_lists_take_torch_names_and_paths_with_the_models_variable(config: Confi
         ({"rank": [-1]}, "below 0"),
         ({"dump_path": 3}, "output: 3 is not a folder path"),
         ({"extra_info": "yes"}, "extra_info: 'yes' is neither true nor false"),
-        ({"dump_enable": False}, "dump_enable: False would switch the capture off"),
+        ({"dump_enable": "on"}, "dump_enable: 'on' is neither true nor false"),
+        ({"statistics": {"overflow_nums": 1}}, "unknown key statistics.'overflow_nums'"),
         ({"load": {"path": "x"}}, "load: "),
-        ({"statistics": {"slice": [{"dim": 0}]}}, "statistics.slice: "),
-        ({"statistics": {"request_id": "a"}}, "statistics.request_id: "),
+        ({"statistics": {"slice": [{"dim": 0}]}}, "slices: {'dim': 0} is not a rule of four whole numbers"),
+        ({"statistics": {"request_id": 3}}, "statistics.request_id: 3 is not the name"),
         ({"tensor": {"bench_path": "a"}, "task": "tensor"}, "tensor.bench_path: 'a' is not supported: saving only what differs"),
         ({"tensor": {"diff_nums": 1}, "task": "tensor"}, "tensor.diff_nums: "),
         ({"statistics": {"white_list": ["a"]}}, "white_list: "),
@@ -182,7 +185,10 @@ def test_what_cannot_be_had_is_refused_by_name(config: Config, tmp_path: Path, v
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"dump_enable": True}, "dump_enable: the file is read once"),
+        ({"task": "nan_check"}, "counts of NaN and Inf"),
+        ({"task": "overflow_check", "overflow_check": {"overflow_nums": 3}}, "counts of NaN and Inf"),
+        ({"task": "exception_dump"}, "says in which op it was raised"),
+        ({"task": "free_benchmark", "free_benchmark": {"pert_mode": "add_noise"}}, "probe compare --noise"),
         ({"async_dump": True}, "async_dump: not needed"),
         ({"precision": "high"}, "precision: not needed"),
         ({"risk_level": "CORE"}, "risk_level: ignored"),
@@ -200,7 +206,7 @@ def test_what_has_no_effect_is_said_once(config: Config, said: Callable[[], str]
     assert text.count("\n") == 1 and message in text and text.startswith("probe: warning: ")
 
 
-@pytest.mark.parametrize("values", [{"async_dump": False}, {"risk_level": "ALL"}, {"precision": ""}])
+@pytest.mark.parametrize("values", [{"async_dump": False}, {"dump_enable": True}, {"risk_level": "ALL"}, {"precision": ""}])
 def test_what_changes_nothing_is_not_mentioned(config: Config, said: Callable[[], str], values: dict[str, Any]) -> None:
     config(values)
     assert said() == ""
@@ -209,7 +215,7 @@ def test_what_changes_nothing_is_not_mentioned(config: Config, said: Callable[[]
 def test_every_key_of_the_older_tool_is_known() -> None:
     """Each is either mapped, refused or warned of; the three tests above have a case for every one."""
     cases = Path(__file__).read_text()
-    for key in (*config_json._COMMON, *config_json._BLOCK, *config_json._TASKS_REFUSED):
+    for key in (*config_json._COMMON, *config_json._BLOCK, *config_json._TASKS_MAPPED, *config_json._TASKS_REFUSED):
         assert f'"{key}"' in cases, key
 
 
@@ -221,7 +227,7 @@ def test_arguments_of_the_constructor_win(config: Config) -> None:
 
 def test_the_oldest_form(config: Config, tmp_path: Path) -> None:
     settings = config(OLDEST)
-    assert settings.steps == Steps.parse("10,20") and settings.output == str(tmp_path / "out") and settings.task == "statistics"
+    assert settings.steps == Steps.parse("10,20") and settings.output == str(tmp_path / "out") and settings.task == "sketch"
     # A list that names functions and modules needs both to be seen.
     assert settings.level == "mix"
     selection = Selection(settings)

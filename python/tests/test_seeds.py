@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import probe
+from probe import seeds
 from probe.seeds import _DETERMINISTIC_ENVIRONMENT
 
 torch = pytest.importorskip("torch")
@@ -82,6 +86,41 @@ def test_no_seed(seed: Any) -> None:
 def test_the_older_tools_arguments(said: Callable[[], str]) -> None:
     probe.PrecisionDebugger.seed_all(seed=3, mode=True)
     assert torch.are_deterministic_algorithms_enabled()
-    for refused in ("rm_dropout", "is_enhanced"):
-        with pytest.raises(ValueError, match=refused):
-            probe.seed_all(1, **{refused: True})
+    with pytest.raises(ValueError, match="is_enhanced"):
+        probe.seed_all(1, is_enhanced=True)
+
+
+_WITHOUT_DROPOUT = """
+import pickle, sys
+import torch, probe
+from pathlib import Path
+functional = torch.nn.functional
+ones = torch.ones(2, 3, 8, 8)
+probe.PrecisionDebugger.seed_all(rm_dropout=True)
+probe.PrecisionDebugger.seed_all(rm_dropout=True)
+with probe.capture(sys.argv[1], level="api", quiet=True):
+    for kind in (torch.nn.Dropout, torch.nn.Dropout2d, torch.nn.AlphaDropout):
+        assert torch.equal(kind(0.5)(ones), ones)
+    assert torch.equal(functional.dropout(ones, 0.9, training=True, inplace=False), ones)
+    attended = functional.scaled_dot_product_attention(ones, ones, ones, None, 0.9)
+    assert torch.equal(attended, functional.scaled_dot_product_attention(ones, ones, ones, dropout_p=0.9))
+names = (Path(sys.argv[1]) / "step0" / "rank0" / "ops.parquet").read_bytes()
+assert b"Functional.dropout.1.forward" in names and b"Functional.scaled_dot_product_attention.1.forward" in names
+assert pickle.loads(pickle.dumps(functional.dropout)) is functional.dropout
+"""
+
+
+def test_dropout_can_be_removed(tmp_path: Path) -> None:
+    # In a program of its own: it changes functions of torch.
+    done = subprocess.run([sys.executable, "-c", _WITHOUT_DROPOUT, str(tmp_path / "dump")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_removed_dropout_can_be_undone() -> None:
+    before = torch.nn.functional.dropout
+    try:
+        probe.PrecisionDebugger.seed_all(rm_dropout=True)
+        assert torch.nn.functional.dropout is not before
+    finally:
+        seeds._removed.undo()
+    assert torch.nn.functional.dropout is before

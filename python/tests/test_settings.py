@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from probe.patterns import Pattern
-from probe.settings import KEYS, Settings, SettingsError
+from probe.settings import KEYS, Settings, SettingsError, Slice
 from probe.steps import Steps
 
 #: Each key: as written in TOML, and the value it stands for.
@@ -17,6 +17,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "output": ('"/tmp/dump"', "/tmp/dump"),
     "overwrite": ("true", True),
     "steps": ('[10, "12-14"]', Steps.parse("10,12-14")),
+    "control": ('"/data/record"', "/data/record"),
     "ranks": ('"0-3"', Steps.parse("0-3")),
     "level": ('"op"', "op"),
     "task": ('"tensor"', "tensor"),
@@ -29,6 +30,7 @@ VALUES: dict[str, tuple[str, Any]] = {
         '["Functional.linear.0.forward", "Module.fc.Linear.forward.1"]',
         ("Functional.linear.0.forward", "Module.fc.Linear.forward.1"),
     ),
+    "slices": ("[{dim = 0, size = 16, begin = 0, end = 4}]", (Slice(0, 16, 0, 4),)),
     "max_bytes": ('"2GB"', 2_000_000_000),
     "host_bytes": ('"3MiB"', 3 << 20),
     "fused": ("true", True),
@@ -105,6 +107,9 @@ def test_a_key_like_no_other_is_refused_with_all_there_are() -> None:
         ("max_bytes = -1", "max_bytes: -1 is below 0"),
         ("max_bytes = 1.5", "max_bytes: 1.5 is not a size"),
         ('stacks = "yes"', "stacks: 'yes' is neither true nor false"),
+        ("slices = [{dim = 0, size = 4, begin = 2, end = 9}]", "is no part of a dimension: 0 <= begin < end <= size"),
+        ("slices = [{dim = 0}]", "slices: {'dim': 0} is not a rule of four whole numbers"),
+        ("slices = 3", "slices: 3 is not a list"),
         ("perturb = -1", "perturb: -1 is not a seed; write true, or a number from 0 up"),
         ('perturb = "yes"', "perturb: 'yes' is not a seed"),
         ("rank = -1", "rank: -1 is not a rank"),

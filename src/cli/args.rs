@@ -20,9 +20,12 @@ use super::narrow::NarrowArgs;
 use super::peers::PeersArgs;
 use super::plan::PlanArgs;
 use super::report::ReportArgs;
+use super::rollout::RolloutArgs;
+use super::weights::WeightsArgs;
 use crate::dump::{LevelFilter, NumberSet};
 use crate::report::Format;
 use crate::report::config::ConfigFormat;
+use crate::report::rollout::RolloutFormat;
 
 /// Finds the operator where two training runs diverge, and says why.
 #[derive(Debug, Parser)]
@@ -38,6 +41,8 @@ Examples:
   probe inspect gpu_dump --op '*gelu*'                        look into one
   probe convert kernel_dump -o npu_dump                       convert to another format
   probe config-check gpu.zip npu.zip                          compare set-ups
+  probe rollout train_data_step1.jsonl                        compare log-probabilities
+  probe weights hf_folder megatron_folder                     compare weights
   probe gate --baseline gpt2.probe.json --candidate losses.txt -o out"
 )]
 pub(super) struct Cli {
@@ -50,6 +55,7 @@ pub(super) enum Command {
     Capture(CaptureArgs),
     Compare(CompareArgs),
     Peers(PeersArgs),
+    Weights(WeightsArgs),
     Plan(PlanArgs),
     Merge(MergeArgs),
     Calibrate(CalibrateArgs),
@@ -62,6 +68,7 @@ pub(super) enum Command {
     Narrow(NarrowArgs),
     Inspect(InspectArgs),
     Report(ReportArgs),
+    Rollout(RolloutArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }
@@ -106,6 +113,12 @@ pub(super) fn format() -> impl TypedValueParser<Value = Format> {
 pub(super) fn config_format() -> impl TypedValueParser<Value = ConfigFormat> {
     PossibleValuesParser::new(ConfigFormat::ALL.map(ConfigFormat::name)).map(|word| {
         ConfigFormat::ALL.into_iter().find(|format| format.name() == word).unwrap_or(ConfigFormat::Text)
+    })
+}
+
+pub(super) fn rollout_format() -> impl TypedValueParser<Value = RolloutFormat> {
+    PossibleValuesParser::new(RolloutFormat::ALL.map(RolloutFormat::name)).map(|word| {
+        RolloutFormat::ALL.into_iter().find(|format| format.name() == word).unwrap_or(RolloutFormat::Text)
     })
 }
 

@@ -27,6 +27,7 @@ Examples:
   probe capture --ranks 0 --task tensor -- torchrun train.py
   probe capture --include 'layers.3.*' --level op -- python train.py
   probe capture --perturb -o gpu_noise -- python train.py
+  probe capture --step-on model --control record -o dump -- python serve.py
   probe capture --runtime acl --steps 10 -o npu_dump -- python train.py
   probe capture --runtime acl --step-on aclnnApplyAdamWV2 -- ./train
   probe capture --runtime acl-dump --steps 10 -o kernel_dump -- python train.py")]
@@ -52,6 +53,10 @@ pub(super) struct CaptureArgs {
     /// (`aclnnApplyAdamWV2`).
     #[arg(long, value_name = "WHAT")]
     pub(super) step_on: Option<String>,
+
+    /// Record nothing until a number is written to FILE while the program runs, such as 3: then the next 3 iterations, each time.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["steps", "runtime"])]
+    pub(super) control: Option<PathBuf>,
 
     /// Ranks that record, such as 0 or 0-7 [default: all].
     #[arg(long, value_name = "RANKS", value_parser = numbers)]
@@ -293,6 +298,8 @@ fn settings(args: &CaptureArgs) -> anyhow::Result<Value> {
     set("steps", args.steps.clone().map(Value::from));
     // The agent counts operators by itself.
     set("step_on", args.step_on.clone().filter(|_| counted(args).is_none()).map(Value::from));
+    let control = args.control.as_deref().map(std::path::absolute).transpose()?;
+    set("control", control.as_deref().map(text).transpose()?.map(Value::from));
     set("ranks", args.ranks.clone().map(Value::from));
     set("level", args.level.clone().map(Value::from));
     set("task", args.task.clone().map(Value::from));

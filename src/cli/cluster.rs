@@ -14,7 +14,7 @@ use super::program::become_program;
 use crate::report::Format;
 
 /// The interpreter, if this command was started through the package.
-const PYTHON: &str = "PROBE_PYTHON";
+pub(super) const PYTHON: &str = "PROBE_PYTHON";
 
 /// Program for the interpreter. The working folder is not searched, since it may well contain something with the
 /// package's name.
@@ -59,6 +59,7 @@ pub(super) fn run(address: &str, sides: [&PathBuf; 2], args: &CompareArgs) -> an
         .context("--ray needs Python and the package probe-precision[ray]")
 }
 
-fn text(path: &Path) -> anyhow::Result<&str> {
+/// Returns a path as text.
+pub(super) fn text(path: &Path) -> anyhow::Result<&str> {
     path.to_str().with_context(|| format!("{}: is not UTF-8", path.display()))
 }

@@ -11,7 +11,7 @@ use super::interrupt::leave_nothing_behind;
 use super::output::{in_new_folder, to_print};
 use super::progress::Bar;
 use super::scratch::Scratch;
-use super::{Exit, terminal};
+use super::{Exit, confirm, terminal};
 use crate::cli::commands::CommandReport;
 use crate::compare::{PartSink, Progress, Quiet, compare};
 use crate::report::number::counted;
@@ -37,6 +37,7 @@ Examples:
   probe compare gpu.safetensors npu.safetensors -q    the first line only
   probe compare gpu_dump npu_dump --noise gpu_dump_2  allow for measured noise
   probe compare gpu_dump npu_dump --reference f64     who is nearer to the truth
+  probe compare gpu_dump npu_dump --confirm           replay each call, then judge
   probe compare gpu_dump npu_dump --format json | jq .first_divergence"
 )]
 pub(super) struct CompareArgs {
@@ -98,6 +99,11 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "WHERE", requires = "ray", default_value = "shared", value_parser = ["shared", "node"])]
     pub(super) ray_where: String,
 
+    /// Replay every call of both dumps in float64 first: suspects that are as right as the baseline are cleared, and ops are named
+    /// that the comparison alone would miss. Needs data (task tensor), and the Python package beside torch.
+    #[arg(long, conflicts_with_all = ["plan", "ray"])]
+    pub(super) confirm: bool,
+
     #[command(flatten)]
     pub(super) scratch: Scratch,
 
@@ -156,7 +162,11 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
     let folder = stage.output(args.output.as_deref().unwrap_or(Path::new(OUTPUT)))?;
     let sides = [stage.dump(sides[0], &selection)?, stage.dump(sides[1], &selection)?];
     asked = stage.asked(&asked, &selection)?;
-    let options = asked.options(stage.copies())?;
+    let mut options = asked.options(stage.copies())?;
+    if args.confirm {
+        let places = [&sides[0], &sides[1]].map(|side| stage.copies().place(side));
+        options.replayed = confirm::run([&places[0], &places[1]], &args.comparison, args.verbosity.quiet)?;
+    }
     let pool = pool(args.threads)?;
     let compared = |sink: &mut PartSink<'_>| {
         let bar = (!args.verbosity.quiet).then(Bar::on_terminal).flatten();

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use crate::config_check::CheckVerdict;
 use crate::gate::GateOutcome;
 use crate::judge::RunVerdict;
+use crate::rollout::RolloutVerdict;
 
 /// Outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,16 @@ impl From<&GateOutcome> for Exit {
             0 => Self::Agree,
             1 => Self::Differ,
             _ => Self::Incomplete,
+        }
+    }
+}
+
+impl From<RolloutVerdict> for Exit {
+    fn from(verdict: RolloutVerdict) -> Self {
+        match verdict {
+            RolloutVerdict::Agree => Self::Agree,
+            RolloutVerdict::Differ => Self::Differ,
+            RolloutVerdict::Incomplete => Self::Incomplete,
         }
     }
 }

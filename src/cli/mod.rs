@@ -11,6 +11,7 @@ pub mod commands;
 mod compare;
 mod comparison;
 mod config_check;
+mod confirm;
 mod convert;
 mod exit;
 mod gate;
@@ -29,8 +30,10 @@ mod print;
 mod program;
 mod progress;
 mod report;
+mod rollout;
 mod scratch;
 mod terminal;
+mod weights;
 
 use clap::Parser;
 use std::ffi::OsString;
@@ -70,6 +73,8 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, stores: &dyn Stores) -
         Command::Narrow(options) => narrow::run(&options),
         Command::Inspect(options) => inspect::run(&options, stores),
         Command::Report(options) => report::run(&options),
+        Command::Rollout(options) => rollout::run(&options),
+        Command::Weights(options) => weights::run(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::pages(&options),
     };

@@ -8,7 +8,7 @@ use super::CompareOptions;
 use probe_dump::{LevelFilter, NumberSet, SelectionError};
 use probe_files::settings::SettingsError;
 use probe_files::{Copies, map::FileAccess};
-use probe_judge::Rules;
+use probe_judge::{Replayed, Rules};
 use probe_pair::Mapping;
 
 /// Options of a comparison, as strings and paths.
@@ -94,6 +94,7 @@ impl Asked {
             mapping: settings(self.mapping.as_deref(), copies, Mapping::from_file)?,
             noise: self.noise.clone(),
             reference: self.reference.clone(),
+            replayed: Replayed::default(),
             copies: copies.clone(),
         })
     }

@@ -34,7 +34,9 @@ pub use reference::Reference;
 
 use probe_dump::{Dump, Level, LevelFilter, NATIVE, NumberSet, PartKey, Rank};
 use probe_files::{Copies, ReportError, map::FileAccess};
-use probe_judge::{History, Noise, PartEvidence, PartJudgement, PriorKnowledge, Rules, Summary, judge_part};
+use probe_judge::{
+    History, Noise, PartEvidence, PartJudgement, PriorKnowledge, Replayed, Rules, Summary, judge_part,
+};
 use probe_pair::{
     Alignment, Mapping, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels, keep_common,
     keep_common_slots, keep_first_batch, keep_reached, keep_shared_kinds, pair_parts, substitutions,
@@ -69,6 +71,8 @@ pub struct CompareOptions {
     pub noise: Vec<PathBuf>,
     /// A run of higher precision, with which both sides are compared.
     pub reference: Option<PathBuf>,
+    /// Calls of both sides that were replayed in float64.
+    pub replayed: Replayed,
     /// Locations of dumps that are read from a copy.
     pub copies: Copies,
 }
@@ -274,8 +278,12 @@ impl Parts<'_> {
             waiting.clear();
             in_order(done.iter_mut().flatten(), &mut histories, |part, history| {
                 let reference = std::mem::take(&mut part.judged.reference);
-                let known =
-                    PriorKnowledge { rules: &options.rules, noise: self.noise, reference: &reference };
+                let known = PriorKnowledge {
+                    rules: &options.rules,
+                    noise: self.noise,
+                    reference: &reference,
+                    replayed: &options.replayed,
+                };
                 let (judged, next) = judge_part(&part.pair, &part.evidence, known, history);
                 part.judged = PartJudgement { reference, ..judged };
                 part.judged.counts.bytes = part.bytes;

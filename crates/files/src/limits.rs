@@ -117,3 +117,12 @@ pub const MAX_POLICY_BYTES: u64 = 16 << 20;
 
 /// Largest sketch file of a baseline, packed and unpacked, in bytes. One step of a large model has 300,000 slots of 1 KiB.
 pub const MAX_SKETCHES_BYTES: u64 = 4 << 30;
+
+/// Longest line of a JSON Lines file with log-probabilities, in bytes. A batch of 64 samples of 32,768 tokens takes 160 MB.
+pub const MAX_ROLLOUT_LINE_BYTES: u64 = 512 << 20;
+
+/// Most tokens read of one side of a rollout. They take 17 bytes each.
+pub const MAX_ROLLOUT_TOKENS: u64 = 1 << 30;
+
+/// Most rows and columns of one weight, whose hashes are kept. The largest embeddings have a million.
+pub const MAX_WEIGHT_LINES: usize = 1 << 26;

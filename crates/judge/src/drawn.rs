@@ -7,7 +7,7 @@ use super::flow::Flow;
 use super::rulebook::RuleBook;
 use super::setting::Setting;
 use super::tolerance::Rules;
-use super::{BySlot, History, Noise, PartJudgement, PriorKnowledge, judge_part};
+use super::{BySlot, History, Noise, PartJudgement, PriorKnowledge, Replayed, judge_part};
 use probe_dump::{
     DType, Number, Op, OpName, PartKey, Rank, RankId, ReadError, RecordedDType, RecordedStatistics, Scalar,
     Slot, SlotSide, Task, TensorData, TensorRecord, TensorRef, TensorStore, Value,
@@ -191,7 +191,9 @@ impl Part {
     pub(super) fn judged(&self, rules: &str) -> PartJudgement {
         let (pair, evidence) = self.pair();
         let (rules, noise) = (Rules::parse(rules).unwrap(), Noise::default());
-        let known = PriorKnowledge { rules: &rules, noise: &noise, reference: &BySlot::default() };
+        let (reference, replayed) = (BySlot::default(), Replayed::default());
+        let known =
+            PriorKnowledge { rules: &rules, noise: &noise, reference: &reference, replayed: &replayed };
         judge_part(&pair, &evidence, known, &History::default()).0
     }
 }

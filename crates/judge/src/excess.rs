@@ -195,7 +195,7 @@ fn threshold(value: &ExpectedError, calls: usize, is_late: bool) -> f64 {
     }
 }
 
-/// Gain shared by the calls of a family, and its spread: the part that the transfer rules do not model.
+/// The factor shared by the calls of a family, and its spread: the part that the transfer rules do not model.
 struct Gains<'a> {
     by_family: HashMap<&'a Family, Shared>,
 }

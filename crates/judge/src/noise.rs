@@ -78,7 +78,7 @@ pub struct PartNoise {
     largest: Option<Largest>,
     /// Ops that both runs have.
     paired: usize,
-    /// Results that were weighed, and those with errors too large to judge.
+    /// Results, and those with errors too large to judge.
     weighed: usize,
     far: usize,
 }

@@ -11,6 +11,7 @@ use super::hard_faults::{HardFaults, numeric};
 use super::history::{History, weigh};
 use super::noise::{self, Noise};
 use super::outliers;
+use super::replayed::Replayed;
 use super::rulebook::RuleBook;
 use super::setting::Setting;
 use super::structure::Agreement;
@@ -19,7 +20,7 @@ use super::value::{By, Excess, ExpectedError, ValueKind};
 use super::{
     Cause, Counts, Expectation, Expectations, Finding, OpJudgement, PartEvidence, PartJudgement,
     ReferenceErrors, SlotJudgement, backward_only, closing, collectives, finding, incomplete, marks, notes,
-    origin, reference, repeated, structure, unread, unwritten,
+    origin, reference, repeated, replayed, structure, unread, unwritten,
 };
 use probe_dump::Ordinal;
 use probe_pair::{BySlot, Paired, PartPair};
@@ -33,6 +34,8 @@ pub struct PriorKnowledge<'a> {
     pub noise: &'a Noise,
     /// Errors of the part against a reference run, by op and slot; empty without one.
     pub reference: &'a BySlot<ReferenceErrors>,
+    /// Calls that were replayed in float64.
+    pub replayed: &'a Replayed,
 }
 
 /// Judges a part. `evidence` is that of [`PartPair::ops`], slot by slot; `history` is the state left by this
@@ -65,8 +68,10 @@ pub fn judge_part(
     drop(granted);
     outliers::acquit(&flow, &expected.values, &mut excess);
     let acquitted = reference.acquit(&expected.values, &mut excess);
-    let weighed = Weighed { expected: &expected, excess: &excess, setting: &setting };
-    let (candidates, remark) = suspects(&mut flow, &weighed, noise, reference, history.diverged);
+    let replayed = known.replayed.of_part(pair.step, pair.rank);
+    let mut weighed = Weighed { expected: &expected, excess: &mut excess, setting: &setting };
+    let (candidates, remarks) =
+        suspects(&mut flow, &mut weighed, (noise, reference, replayed), history.diverged);
     let (mut ops, mut slots) = marks::of(&flow, &expected, &excess, &candidates, history.diverged);
     let unnamed = candidates.is_empty() && !history.diverged;
     let unnamed = unnamed.then(|| closing::unnamed(&flow, &slots)).flatten();
@@ -89,7 +94,7 @@ pub fn judge_part(
     let drift = notes::Drift { places: drifted, late: begins };
     let mut notes = notes::of(&flow, &setting, &expected, &excess, &candidates, &slots, &drift);
     notes.extend(unread);
-    notes.extend(remark);
+    notes.extend(remarks);
     let counts = count(pair, &ops, &slots);
     let diverged = history.diverged || !findings.is_empty();
     let next = History::after(&flow, expected.gradients, learned, diverged);
@@ -102,23 +107,24 @@ pub fn judge_part(
 /// A part with its errors, and how far each is beyond the expectation.
 struct Weighed<'w> {
     expected: &'w ExpectedErrors,
-    excess: &'w [Excess],
+    excess: &'w mut [Excess],
     setting: &'w Setting,
 }
 
-/// Returns the ops to name, in execution order, and a remark on ops that one side alone has; accepts in `flow`
-/// what only was written in another way.
+/// Returns the ops to name, in execution order, and remarks on what is not named; accepts in `flow` what only
+/// was written in another way, and in `weighed` what replaying cleared.
 fn suspects(
     flow: &mut Flow<'_>,
-    weighed: &Weighed<'_>,
-    noise: noise::OfPart<'_>,
-    reference: reference::OfPart<'_>,
+    weighed: &mut Weighed<'_>,
+    (noise, reference, replayed): (noise::OfPart<'_>, reference::OfPart<'_>, Option<replayed::OfPart<'_>>),
     diverged: bool,
-) -> (Vec<Candidate>, Option<String>) {
+) -> (Vec<Candidate>, Vec<String>) {
     let Weighed { expected, excess, setting } = weighed;
     let mut candidates = HardFaults::of(flow, expected, setting, noise);
     candidates.extend(faults(flow, &expected.values, excess));
     candidates.retain(|candidate| !reference.acquits(flow, candidate));
+    let cleared = replayed.map(|replayed| replayed.apply(flow, &expected.values, excess, &mut candidates));
+    let mut remarks = cleared.unwrap_or_default();
     let agreement = Agreement::of(flow, expected, excess, setting.coarsest);
     let structure = structure::of(flow, &agreement, &mut candidates);
     candidates.extend(structure.fault);
@@ -128,7 +134,8 @@ fn suspects(
         let unexplained = closing::unexplained(flow, expected, excess);
         candidates.extend(unexplained.filter(|candidate| !reference.acquits(flow, candidate)));
     }
-    (candidates, structure.note)
+    remarks.extend(structure.note);
+    (candidates, remarks)
 }
 
 /// Describes the ops to name.

@@ -1,4 +1,4 @@
-//! Values with an expected error: their errors, their families, and how far they exceed the expectation.
+//! Values and their expected errors, their families, and how far they exceed the expectation.
 
 use std::sync::Arc;
 

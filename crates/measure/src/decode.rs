@@ -81,6 +81,16 @@ pub fn widened(dtype: DType, bytes: &[u8]) -> Vec<f32> {
     out
 }
 
+/// Converts real numbers, little endian, to binary64; 64-bit integers are rounded.
+///
+/// # Panics
+/// If `dtype` is complex.
+pub fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    let mut out = Vec::new();
+    f64::decode(dtype, bytes, &mut out);
+    out
+}
+
 /// Applies `of` to every `N` bytes.
 #[inline(always)]
 fn fill<const N: usize, T>(bytes: &[u8], out: &mut Vec<T>, of: impl Fn([u8; N]) -> T) {

@@ -9,6 +9,7 @@ use twox_hash::XxHash3_128;
 use probe_dump::{DType, TensorRef};
 
 use super::blocks::Blocks;
+use super::decode::widened;
 use super::sums::CHUNK;
 
 /// Hashes of the elements so far.
@@ -82,7 +83,9 @@ const GROUP: usize = 1024;
 
 /// Rounds elements of a float type to a shorter one: to nearest, ties to even. From float64 to the 16-bit
 /// types via float32, as frameworks do. Replaces the contents of `out`.
-pub(super) fn round(from: DType, elements: &[u8], to: DType, out: &mut Vec<u8>) {
+///
+/// Source types are binary64, binary32, binary16 and bfloat16; target types binary32, binary16 and bfloat16.
+pub fn round(from: DType, elements: &[u8], to: DType, out: &mut Vec<u8>) {
     out.resize(elements.len() / from.size() * to.size(), 0);
     let mut singles = [0.0_f32; GROUP];
     let groups = elements.chunks(GROUP * from.size()).zip(out.chunks_mut(GROUP * to.size()));
@@ -92,6 +95,8 @@ pub(super) fn round(from: DType, elements: &[u8], to: DType, out: &mut Vec<u8>) 
             for (single, &element) in singles.iter_mut().zip(elements.as_chunks().0) {
                 *single = f32::from_le_bytes(element);
             }
+        } else if from.size() == 2 {
+            singles.copy_from_slice(&widened(from, elements));
         } else {
             for (single, &element) in singles.iter_mut().zip(elements.as_chunks().0) {
                 #[expect(clippy::cast_possible_truncation, reason = "rounding is what is asked for")]

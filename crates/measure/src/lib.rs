@@ -42,11 +42,11 @@ mod tests;
 mod ulp;
 
 pub use crew::Crew;
-pub use decode::widened;
+pub use decode::{numbers, widened};
 pub use digest::{Digest, DigestContent, PIECE, PieceError, TensorDigest, digest, hash_bytes};
 pub use estimate::{SKETCH_MARGIN, SKETCH_NOISE, SketchEstimate};
 pub use evidence::{Basis, Evidence, Unreadable};
-pub use hashes::hash;
+pub use hashes::{hash, round};
 pub use histogram::{Histogram, histogram};
 pub use kept::KeptMetrics;
 pub use look::{ErrorBins, ErrorMap, Look, MAP_SIZE, ValueBins, look, look_at_sketches};

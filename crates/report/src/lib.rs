@@ -24,11 +24,13 @@ pub mod number;
 mod paint;
 pub mod parquet;
 pub mod peers;
+pub mod rollout;
 pub mod rows;
 mod set;
 mod stored;
 pub mod text;
 pub mod visible;
+pub mod weights;
 pub mod xlsx;
 
 #[cfg(test)]

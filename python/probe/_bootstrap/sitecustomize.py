@@ -1,7 +1,7 @@
 """Loaded by every Python interpreter below `probe capture` or `probe config-check --collect`, before the user's program.
 
 It waits for the program to import torch, and only then loads the package. An interpreter that never imports torch
-pays for this file and one more module finder. No failure of this file reaches the program.
+pays for this file and two more module finders. No failure of this file reaches the program.
 """
 
 import os
@@ -61,6 +61,23 @@ class _WaitForTorch:
         loader.exec_module = exec_module
 
 
+class _AnswerOlderTool:
+    """A finder that finds nothing, but sees when the older tool is imported, and then lets probe answer."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "msprobe":
+            return None
+        try:
+            sys.meta_path.remove(self)
+            from probe.dropin.alias import as_msprobe
+
+            as_msprobe()
+            return _find(name, path, target)
+        except Exception as error:
+            _say("import msprobe is not answered by probe: %s: %s" % (type(error).__name__, error))
+            return None
+
+
 def _find(name, path, target):
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
@@ -106,6 +123,8 @@ def _torch_never_came():
         torch_never_came()
 
 
+if os.environ.get("PROBE_CAPTURE"):
+    sys.meta_path.insert(0, _AnswerOlderTool())
 if any(os.environ.get(variable) for variable in _ORDERS):
     if "torch" in sys.modules:
         _torch_is_there()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from probe.dropin import config_json, msprobe_json
+from probe.dropin.switch import Switch
 from probe.settings import Settings, SettingsError
 
 
@@ -27,6 +28,12 @@ def read(path: str | os.PathLike[str], **arguments: Any) -> Settings:
     if "dump" in values:
         return msprobe_json.settings(values, source, arguments)
     return config_json.settings(values, source, arguments)
+
+
+def switch(path: str | os.PathLike[str]) -> Switch | None:
+    """Returns the switch of a file that `read` has taken; None if it has none (`dump_enable`)."""
+    on = _load(os.fspath(path)).get("dump_enable")
+    return Switch(os.path.abspath(path), on) if isinstance(on, bool) else None
 
 
 def _load(source: str) -> dict[str, Any]:

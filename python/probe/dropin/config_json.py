@@ -6,6 +6,7 @@ Every key is mapped, refused by name with an alternative, or, if ignoring it cha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from probe.dropin.keys import Keys
@@ -24,22 +25,27 @@ DEFAULT_LEVEL = "L1"
 
 #: Tasks without a counterpart, and what to do instead.
 _TASKS_REFUSED = {
-    "acc_check": "take a dump with task 'tensor' on both devices and run 'probe compare'",
+    "acc_check": "take a dump with task 'tensor' and run 'probe check-ops' on it",
     "run_ut": "take a dump with task 'tensor' on both devices and run 'probe compare'",
     "diff_check": "take a dump with task 'hash' in both runs and run 'probe compare'",
-    "nan_check": "use task 'statistics': NaN and Inf of every value are counted, and 'probe compare' names where they first appear",
-    "overflow_check": "use task 'statistics': NaN and Inf of every value are counted, and 'probe compare' names where they first appear",
-    "free_benchmark": "take two dumps and run 'probe compare'",
-    "exception_dump": "use task 'statistics': NaN and Inf of every value are counted",
     "grad_probe": "use level 'L0': the gradients of all parameters are recorded",
+}
+
+#: Tasks with a counterpart of another kind, and what is recorded instead.
+_TASKS_MAPPED = {
+    "nan_check": "the statistics of all values are recorded, with their counts of NaN and Inf; 'probe compare' and 'probe inspect' show where "
+                 "they first appear",
+    "overflow_check": "the statistics of all values are recorded, with their counts of NaN and Inf; 'probe compare' and 'probe inspect' show "
+                      "where they first appear",
+    "exception_dump": "the statistics of all values are recorded; a step that an exception ends says in which op it was raised",
+    "free_benchmark": "this run is moved by one rounding everywhere, so it is not one to judge; record it once more with task 'sketch' and run "
+                      "'probe compare --noise'",
 }
 
 #: Keys whose effect is not available, and what to do instead. Ignoring them would give a different dump from the one
 #: asked for.
 _REFUSED = {
     "load": "replacing a module's inputs with dumped ones is not supported; load them in the script and call the module",
-    "slice": "parts of tensors are not recorded; use 'list' to choose ops, or task 'sketch', which is small for any tensor",
-    "request_id": "single inference requests are not distinguished; use 'step' to choose iterations",
     "bench_path": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
     "diff_nums": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
     "white_list": "there is no task 'acc_check' here; use 'list'",
@@ -51,9 +57,11 @@ _REFUSED = {
 _MINDSPORE = ("file_format", "check_mode")
 
 _COMMON = ("task", "dump_path", "rank", "step", "level", "extra_info", "async_dump", "dump_enable", "precision", "risk_level",
-           "custom_op_namespaces", "load", "quiet")
+           "custom_op_namespaces", "load", "quiet", "step_on")
 _BLOCK = ("scope", "list", "data_mode", "summary_mode", "tensor_list", "slice", "request_id", "bench_path", "diff_nums",
           "white_list", "black_list", "error_data_path", *_MINDSPORE)
+#: Keys that only choose how the older tool looks for NaN, or perturbs.
+_CHOICES = ("overflow_nums", "fuzz_device", "fuzz_level", "fuzz_stage", "handler_type", "if_preheat", "max_sample", "pert_mode", "preheat_step")
 _BLOCKS = ("statistics", "tensor", "structure", "sketch", "hash")
 _BLOCKS_REFUSED = tuple(_TASKS_REFUSED)
 
@@ -63,10 +71,10 @@ def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any
     given = {key: value for key, value in arguments.items() if value is not None}
     top = Keys({**values, **given}, source)
     # The file may contain blocks of tasks not chosen; the older tool ignores their content too.
-    top.only((*_COMMON, *_BLOCKS, *_BLOCKS_REFUSED))
+    top.only((*_COMMON, *_BLOCKS, *_TASKS_MAPPED, *_BLOCKS_REFUSED))
     task = _task(top)
     block = top.inside(task)
-    block.only(_BLOCK)
+    block.only((*_BLOCK, *(_CHOICES if task in _TASKS_MAPPED else ())))
     for name in _BLOCKS:
         if name != task and top.has(name):
             top.inside(name).only(_BLOCK)
@@ -82,10 +90,16 @@ def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any
         "include": tuple(pattern for text in block.texts("list") for pattern in _listed(text)),
         "tensors": tuple(pattern for text in block.texts("tensor_list") for pattern in _listed(text)),
         "scope": _scope(block),
+        "perturb": True if task == "free_benchmark" else None,
+        "slices": block.get("slice"),
         "stacks": top.flag("extra_info"),
         "quiet": top.flag("quiet"),
+        "step_on": top.get("step_on"),
     } | _data_mode(block)
-    return _checked(chosen, source)
+    request = block.get("request_id")
+    if request is not None and not isinstance(request, str):
+        raise block.error("request_id", "is not the name of an inference request")
+    return replace(_checked(chosen, source), request=request)
 
 
 def _checked(chosen: Mapping[str, Any], source: str) -> Settings:
@@ -100,8 +114,8 @@ def _task(top: Keys) -> str:
     task = top.get("task") or DEFAULT_TASK
     if task in _TASKS_REFUSED:
         raise top.error("task", f"is not supported; {_TASKS_REFUSED[task]}")
-    if not isinstance(task, str) or task not in _BLOCKS:
-        raise top.error("task", f"is unknown; {suggestion(str(task), (*_BLOCKS, *_TASKS_REFUSED))}")
+    if not isinstance(task, str) or task not in (*_BLOCKS, *_TASKS_MAPPED):
+        raise top.error("task", f"is unknown; {suggestion(str(task), (*_BLOCKS, *_TASKS_MAPPED, *_TASKS_REFUSED))}")
     return task
 
 
@@ -112,7 +126,9 @@ def _recorded(task: str, block: Keys) -> str:
         raise block.error("summary_mode", f"is unknown; {suggestion(str(mode), ('statistics', 'md5', 'xor'))}")
     if mode != "statistics" and task == "statistics":
         return "hash"
-    # The structure alone is not a separate record here: it comes with the statistics.
+    if task == "free_benchmark":
+        return "sketch"
+    # The structure alone is not a separate record here, nor is what is not finite: both come with the statistics.
     return task if task in TASKS else "statistics"
 
 
@@ -172,14 +188,10 @@ def _refuse(top: Keys, block: Keys) -> None:
         for place in (top, block):
             if place.get(key) is not None:
                 raise place.error(key, f"is not supported: {advice}")
-    if top.flag("dump_enable") is False:
-        raise top.error("dump_enable", "would switch the capture off until the file changes; the file is read once, so leave the "
-                                       "key out, or do not call start()")
+    top.flag("dump_enable")
 
 
 def _warn(top: Keys, block: Keys) -> None:
-    if top.flag("dump_enable"):
-        warn(f"{top.name('dump_enable')}: the file is read once; changes while the script runs have no effect")
     if top.flag("async_dump"):
         warn(f"{top.name('async_dump')}: not needed and ignored; records are always written in the background")
     if top.get("precision") is not None:
@@ -194,5 +206,7 @@ def _warn(top: Keys, block: Keys) -> None:
     if block.get("summary_mode") in ("md5", "xor"):
         warn(f"{block.name('summary_mode')}: an order-sensitive 128-bit hash is recorded instead; it cannot be compared with "
              "msprobe's checksums")
+    if (task := top.get("task")) in _TASKS_MAPPED:
+        warn(f"{top.name('task')}: {task!r}: {_TASKS_MAPPED[task]}")
     if top.get("task") == "structure":
         warn(f"{top.name('task')}: the structure is recorded together with statistics")

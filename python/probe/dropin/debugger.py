@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from probe.dropin import config_json
-from probe.dropin.config_file import read
+from probe.dropin.config_file import read, switch
 from probe.dropin.recording import SharedRecording
 from probe.messages import say_once, warn
 from probe.seeds import seed_all
@@ -21,6 +22,8 @@ class PrecisionDebugger:
     construction.
     """
 
+    #: The one of this process, which engines look up by this name.
+    _instance: ClassVar[PrecisionDebugger | None] = None
     _recording: ClassVar[SharedRecording | None] = None
     _module_dump: ClassVar[bool] = False
 
@@ -44,8 +47,9 @@ class PrecisionDebugger:
             settings = read(config_path, **arguments)
         before = PrecisionDebugger._recording
         if before is None:
-            PrecisionDebugger._recording = SharedRecording(settings)
-        elif before.settings != settings:
+            PrecisionDebugger._recording = SharedRecording(settings, None if config_path is None else switch(config_path))
+            PrecisionDebugger._instance = self
+        elif before.asked != settings:
             warn("a second PrecisionDebugger with different settings is ignored: there is one per process, the first")
 
     @classmethod
@@ -58,21 +62,18 @@ class PrecisionDebugger:
     ) -> None:
         """Begin or resume recording. `model` is a Module or a list of them; levels L0 and mix need it.
 
-        `rank_id` sets the rank of this process where torch.distributed does not. Raises SettingsError for unsupported
+        `rank_id` sets the rank of this process where torch.distributed does not. `token_range` is the first and the last
+        call of the model to record, counted from 0 since this call, both included. `scheduled_tokens` has the number of
+        tokens of each request in the batch, of which the file's `request_id` is recorded. Raises SettingsError for unsupported
         arguments.
         """
-        if token_range is not None:
-            raise SettingsError("start: token_range is not supported: single tokens are not distinguished; call start() and stop() "
-                                "around the forward calls to record")
-        if scheduled_tokens is not None:
-            raise SettingsError("start: scheduled_tokens is not supported: single inference requests are not distinguished")
         recording = cls._ready("start")
         if recording is None:
             return
         if model is None and recording.settings.level in ("module", "mix"):
             # Models called later are still found, which is more than the older tool could do.
             say_once(f"start: no model given at level {recording.settings.level}; models are named in the order of their first calls")
-        recording.start(model, rank_id)
+        recording.start(model, rank_id, token_range, scheduled_tokens)
 
     @classmethod
     def stop(cls) -> None:
@@ -149,6 +150,7 @@ class PrecisionDebugger:
         if cls._recording is not None:
             cls._recording.close()
         PrecisionDebugger._recording = None
+        PrecisionDebugger._instance = None
         PrecisionDebugger._module_dump = False
 
     @classmethod
@@ -160,8 +162,45 @@ class PrecisionDebugger:
     @property
     def settings(self) -> Settings:
         """Settings of the recording."""
+        return self._shared().settings
+
+    @property
+    def config(self) -> _Config:
+        """What engines read and set of the older tool's own configuration object."""
+        return _Config(self._shared())
+
+    @property
+    def service(self) -> _Service:
+        """The way by which verl reaches the configuration."""
+        return _Service(self.config)
+
+    @staticmethod
+    def _shared() -> SharedRecording:
         assert PrecisionDebugger._recording is not None, "made by the constructor"
-        return PrecisionDebugger._recording.settings
+        return PrecisionDebugger._recording
+
+
+class _Config:
+    """The folder of the dump, which engines read to put logs beside it, and set before each stage of a training."""
+
+    def __init__(self, recording: SharedRecording) -> None:
+        self._recording = recording
+
+    @property
+    def dump_path(self) -> str:
+        """Folder of the dump; what is recorded after it is set goes into the new one."""
+        return self._recording.settings.output
+
+    @dump_path.setter
+    def dump_path(self, path: str) -> None:
+        self._recording.move(path)
+
+
+@dataclass(frozen=True)
+class _Service:
+    """Holds the configuration, as in the older tool."""
+
+    config: _Config
 
 
 def _listed(step: Iterable[int | str] | int | str | None) -> list[int | str] | None:

@@ -29,11 +29,12 @@ def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any
     dump = top.inside("dump")
     dump.only(("common_dump_settings", "api_list"))
     common = dump.inside("common_dump_settings")
-    common.only(("dump_mode", "dump_path", "dump_iter"))
+    common.only(("dump_mode", "dump_path", "dump_iter", "step_on"))
     entries = _entries(dump, source)
     chosen: dict[str, Any] = {
         "output": arguments.get("dump_path") or common.get("dump_path") or DEFAULT_PATH,
         "steps": arguments.get("step") if arguments.get("step") is not None else common.get("dump_iter"),
+        "step_on": common.get("step_on"),
         "level": _covering(_level(common, arguments.get("level")), entries),
         "task": _task(source, arguments.get("task")),
         "include": entries,
@@ -67,7 +68,8 @@ def _covering(level: str, entries: tuple[Pattern, ...]) -> str:
 
 
 def _task(source: str, argument: Any) -> str:
-    task = argument or "statistics"
+    # This form names no task. Sketches hold the statistics too, and give the reports a cosine.
+    task = argument or "sketch"
     if task not in TASKS:
         raise SettingsError(f"{source}: task: {task!r} is unknown; {suggestion(str(task), TASKS)}")
     return task

@@ -26,7 +26,7 @@ class ApiProfiler:
             raise SettingsError(f"{VARIABLE} is not set: set it to the msprobe.json that says what to record")
         settings = read(path)
         shared = ApiProfiler._recording
-        if shared is None or shared.settings != settings:
+        if shared is None or shared.asked != settings:
             if shared is not None:
                 shared.close()
             ApiProfiler._recording = SharedRecording(settings)

@@ -8,6 +8,7 @@ torch's objects in memory.
     modes        the stacks of modes
     checkpoints  code of activation checkpointing
     autograd     nodes and passes
+    casts        autocast, and devices without memory
     dispatcher   ops and what is behind them
     compiling    backends of `torch.compile`
     tensors      tensors that are not plainly strided
@@ -27,7 +28,7 @@ import sys
 
 #: Versions of torch that the quick ways were tried on, and what differs in them.
 TRIED: dict[str, str] = {
-    "2.1": "packs of config-check alone: no C interface, so attributes are read",
+    "2.1": "no C interface, so attributes are read; compiled functions cannot be recorded",
     "2.5": "compiled functions cannot be recorded",
     "2.7": "the version of the tests, also with torch_npu 2.7.1.post11",
     "2.11": "the version of the tests on a GPU",

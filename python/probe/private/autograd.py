@@ -10,6 +10,13 @@ import torch
 #: Returns the node running on this thread, or None.
 current_node: Callable[[], Any] = torch._C._current_autograd_node
 
+#: Code of the functions that start a backward pass; the first exists since torch 2.3.
+ENGINE = [
+    function.__code__
+    for function in ([torch.autograd.graph._engine_run_backward] if hasattr(torch.autograd.graph, "_engine_run_backward")
+                     else [torch.autograd.backward, torch.autograd.grad])
+]
+
 #: Returns the number that the next node on this thread gets: nodes are created in this order.
 next_sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 import torch.utils.checkpoint as checkpointing
 
+from probe.private.autograd import ENGINE
+
 #: Counter of checkpointed regions.
 _regions = itertools.count(1)
 
@@ -40,10 +42,9 @@ def border_code() -> list[tuple[CodeType, bool]]:
         )
         if hasattr(checkpointing, name)
     ]
-    engine = getattr(torch.autograd.graph, "_engine_run_backward", None)
     return [
         *((code, False) for code in (*own, *_inner("_recomputation_hook", "pack_hook"))),
-        *([(engine.__code__, True)] if engine is not None else []),
+        *((code, True) for code in ENGINE),
     ]
 
 

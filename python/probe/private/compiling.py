@@ -42,6 +42,11 @@ def asked(place: Any) -> Callable[[Any], Any] | None:
     return found
 
 
+def has_compiled(place: Any) -> bool:
+    """Returns true if the program has compiled a function, in versions whose calls ask nothing."""
+    return any(getattr(place, name, None) for name in ("cached_backends", "most_recent_backend"))
+
+
 def replace_asked(place: Any, function: Callable[[Any], Any]) -> None:
     """Makes calls ask `function` instead."""
     setattr(place, _ASKED, function)

@@ -84,7 +84,8 @@ def settle_flags() -> None:
         for flags, value in (("old_dispatch_mode_flags", within), ("old_non_infra_dispatch_mode_flags", within_users)):
             if remembered := getattr(mode, flags, None):
                 remembered[-1] = value
-        within, within_users = True, within_users or not mode.is_infra_mode()
+        # Before 2.5, all modes are the program's.
+        within, within_users = True, within_users or not getattr(mode, "is_infra_mode", bool)()
     for flag, value in (("_is_in_torch_dispatch_mode", within), ("_is_in_non_infra_torch_dispatch_mode", within_users)):
         if hasattr(_python_dispatch, flag):
             setattr(_python_dispatch, flag, value)

@@ -17,9 +17,9 @@ Everything that relies on torch's private parts is in `probe.private`. Intercept
 
 import torch
 
-# Tried with 2.5, 2.7 and 2.15. With 2.1, modes stay behind after some programs.
-if torch.__version__ < (2, 5):  # type: ignore[operator]
-    raise ImportError(f"torch {torch.__version__} cannot be recorded: 2.5 or later is needed")
+# The versions that were tried stand in `probe.private.TRIED`.
+if torch.__version__ < (2, 1):  # type: ignore[operator]
+    raise ImportError(f"torch {torch.__version__} cannot be recorded: 2.1 or later is needed")
 
 from probe.recorder._session import Capture, Session, capture  # noqa: E402
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import dataclasses
 import datetime
 import functools
 import json
@@ -40,9 +41,11 @@ from probe.recorder.gradients import Gradients
 from probe.recorder.modes import ApiMode, OpMode
 from probe.recorder.modules import Modules
 from probe.recorder.perturb import Perturbation
+from probe.recorder.slices import Slices
 from probe.recorder.updates import Update, open_update
 from probe.selection import Selection
-from probe.settings import Settings, SettingsError
+from probe.settings import Settings, SettingsError, Slice
+from probe.steps import Steps
 
 _Mode = ApiMode | OpMode | CollectiveMode
 _Models = torch.nn.Module | Iterable[torch.nn.Module] | None
@@ -96,6 +99,7 @@ class Session:
         #: Module calls before the current step.
         self._outermost = 0
         self._selection = Selection(settings)
+        self._slices = Slices(settings.slices) if settings.slices or settings.request is not None else None
         self._scope_handle: optimizers.Handle | None = None
         self._rank, self._world = current_rank(settings.rank), world_size()
         self._selected = self._rank in settings.ranks
@@ -173,6 +177,17 @@ class Session:
             self._resume()
 
     @_quietly
+    def narrow(self, rows: Slice) -> None:
+        """Records these rows of tensors from here on, beside the parts that the settings name."""
+        if self._slices is not None:
+            self._slices.request = rows
+
+    @_quietly
+    def select(self, steps: Steps) -> None:
+        """Records these iterations from the next one on."""
+        self.settings = dataclasses.replace(self.settings, steps=steps)
+
+    @_quietly
     def save(self, name: str, value: Any, gradient: bool = True) -> None:
         """Records a value under a user's name, and the gradients of the tensors in it."""
         if not (self._running and self._in_step) or self._core is None:
@@ -232,7 +247,7 @@ class Session:
         atexit.unregister(self.close)
 
     @_quietly
-    def count(self, step_on: str) -> None:
+    def count(self, step_on: str, counter: type[Iterations] = Iterations) -> None:
         """Ends iterations as `step_on` says, until the program itself marks them."""
         first = self.step_number
 
@@ -244,7 +259,7 @@ class Session:
                 )
             self.recount(first + 1)
 
-        iterations = self.iterations = Iterations(step_on, self.step, recount)
+        iterations = self.iterations = counter(step_on, self.step, recount)
         iterations.listen()
         self._counts = True
         current.count_by(iterations.step)
@@ -368,6 +383,7 @@ class Session:
             "checkpoint_code": checkpoints.checkpoint_code(),
             "border_code": checkpoints.border_code(),
             "wants": None if self._selection.everything else _Wants(self._selection),
+            "narrow": self._slices,
             "stores": _Stores(self._selection) if settings.tensors else None,
         }
         return Recorder(settings.output, self._rank, json.dumps(manifest), json.dumps(options), hooks)

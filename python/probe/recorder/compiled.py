@@ -52,7 +52,8 @@ class CompiledRegions:
             return
         ask = compiling.asked(place)
         if ask is None:
-            say_once("torch.compile of this version cannot be recorded: 2.6 or later is needed")
+            if compiling.has_compiled(place):
+                say_once("torch.compile of this version cannot be recorded: 2.6 or later is needed; what runs in compiled functions is missing")
             return
         self._place, self._ask = place, ask
         compiling.replace_asked(place, self._begin)

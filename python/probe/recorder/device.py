@@ -26,6 +26,7 @@ import torch
 
 from probe.messages import say_once
 from probe.private import safe
+from probe.private.casts import OUT_OF_MEMORY
 from probe.private.guards import Undisturbed
 from probe.recorder.device_chunks import Kind, elements_at_once, kind_of, pieces
 from probe.recorder.device_groups import Group, Groups, alike, in_rows
@@ -181,7 +182,7 @@ class Device:
         if known not in self._missing:
             try:
                 return self._measured(self._sums, kind, tensor, stream)
-            except torch.OutOfMemoryError:
+            except OUT_OF_MEMORY:
                 raise
             except RuntimeError as error:
                 # No device can do this, for example read memory that was released; the dtype is not to blame.
@@ -196,7 +197,7 @@ class Device:
             return _copy(tensor, stream)
         try:
             return self._measured(self._statistics, kind, tensor, stream)
-        except torch.OutOfMemoryError:
+        except OUT_OF_MEMORY:
             raise
         except RuntimeError:
             raise RuntimeError(f"{self._missing[known]}; and host_bytes of the step are used up") from None
@@ -318,7 +319,7 @@ def _copies(tensors: Sequence[torch.Tensor], stream: Any) -> list[Copy | str]:
 def _copy(tensor: torch.Tensor, stream: Any) -> Copy:
     try:
         same = tensor.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
-    except torch.OutOfMemoryError:
+    except OUT_OF_MEMORY:
         if tensor.numel() * tensor.dtype.itemsize <= _TOGETHER:
             raise
         same = tensor.cpu().contiguous().resolve_conj().resolve_neg()

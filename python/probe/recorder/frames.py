@@ -9,6 +9,7 @@ from types import CodeType, FrameType
 
 import probe
 import torch
+from probe.private.autograd import ENGINE
 
 #: Frames of files in these folders are not the user's.
 _FOREIGN = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (torch.__file__, probe.__file__))
@@ -18,9 +19,6 @@ _DETOURS = (
     os.path.dirname(os.path.abspath(__file__)) + os.sep,
     *(os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), name) for name in ("_tensor.py", "overrides.py", "utils/_device.py")),
 )
-
-#: Function that runs the backward pass.
-_ENGINE = ("_engine_run_backward", os.path.join("torch", "autograd", "graph.py"))
 
 #: Instructions for operators, and the compound form that distinguishes operators from calls since Python 3.11.
 _OPERATORS = ("BINARY_", "INPLACE_", "COMPARE_OP", "UNARY_")
@@ -34,7 +32,7 @@ def describe(frames: list[FrameType]) -> tuple[list[str], bool, bool]:
     engine_only = False
     for frame in frames:
         code = frame.f_code
-        if code.co_name == _ENGINE[0] and code.co_filename.endswith(_ENGINE[1]):
+        if code in ENGINE:
             engine_only = engine_only or not texts
         if not placed and not code.co_filename.startswith(_DETOURS):
             # Torch's own Python code uses operators as well, so this need not be a user frame.

@@ -16,8 +16,12 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from probe.patterns import path_of, plain_path
+from probe.private.compiling import compiling
 from probe.private.guards import without_functions
 from probe.recorder.naming import module_stem
+
+#: True only for a compiler that traces the hooks, which versions before 2.6 do.
+_is_compiling = compiling()
 
 if TYPE_CHECKING:
     from probe._core import Call, Recorder
@@ -255,7 +259,7 @@ class Modules:
     def _before(self, module: torch.nn.Module, args: Any) -> Any:
         """Returns None, or replacement arguments for the call."""
         moved = None
-        if _compiles(module):
+        if _compiles(module) or _is_compiling():
             return None
         try:
             # Torch's hook for all modules does not receive the keyword arguments; its caller has them.
@@ -283,6 +287,8 @@ class Modules:
         return moved
 
     def _after(self, module: torch.nn.Module, args: Any, result: Any) -> None:
+        if _is_compiling():
+            return
         try:
             stack = self._stack()
             # Inner calls were left by an exception that the hooks were not told of.

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from probe.private.casts import autocast_dtype
 from probe.private.guards import without_dispatch
 
 #: Integer dtype of the same size, and number of mantissa bits.
@@ -109,7 +110,6 @@ class Perturbation:
 
 def _computes_in(tensor: torch.Tensor) -> torch.dtype:
     """Returns the dtype in which products of this tensor are computed."""
-    kind = tensor.device.type
-    if tensor.dtype == torch.float32 and torch.is_autocast_enabled(kind):
-        return torch.get_autocast_dtype(kind)
+    if tensor.dtype == torch.float32 and (cast := autocast_dtype(tensor.device.type)) is not None:
+        return cast
     return tensor.dtype

@@ -12,7 +12,8 @@ from typing import Any
 from probe import current, runtime
 from probe.iterations import Iterations
 from probe.recorder._session import Session
-from probe.settings import Settings
+from probe.settings import Settings, Slice
+from probe.steps import Steps
 
 
 class RuntimeSession:
@@ -71,6 +72,13 @@ class RuntimeSession:
         self._end()
         self._session.set_step(number)
         self._begin()
+
+    def narrow(self, rows: Slice) -> None:
+        self._session.narrow(rows)
+
+    def select(self, steps: Steps) -> None:
+        # The command refuses --control with --runtime: the agent's steps are fixed when the program starts.
+        self._session.select(steps)
 
     def save(self, name: str, value: Any, gradient: bool = True) -> None:
         self._session.save(name, value, gradient)

@@ -27,6 +27,7 @@ impl Recorder {
             pending,
             request: Request::default(),
             rewritten,
+            written: false,
             with_data: *stored,
         };
         walk(&mut Walk { torch: &self.meter.torch, sink: &mut collector, style, slots: &mut record.slots });

@@ -11,7 +11,7 @@ import torch
 
 from dumps import Dump
 from hooks import hooks
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = hooks()
     yield
     assert hooks() == before
-    assert not is_in_torch_dispatch_mode()
+    assert _get_current_dispatch_mode_stack() == []
 
 
 class Recorder:

@@ -15,7 +15,7 @@ def hooks() -> dict[str, int]:
         "dispatch modes": len(_python_dispatch._get_current_dispatch_mode_stack()),
         "forward pre-hooks": len(torch_module._global_forward_pre_hooks),
         "forward hooks": len(torch_module._global_forward_hooks),
-        "forward hooks with kwargs": len(torch_module._global_forward_hooks_with_kwargs),
+        "forward hooks with kwargs": len(getattr(torch_module, "_global_forward_hooks_with_kwargs", ())),  # since torch 2.3
         "forward hooks always called": len(torch_module._global_forward_hooks_always_called),
         "backward hooks": len(torch_module._global_backward_hooks),
         "optimizer pre-hooks": len(torch_optimizer._global_optimizer_pre_hooks),

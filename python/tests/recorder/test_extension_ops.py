@@ -24,7 +24,7 @@ def library() -> Iterator[torch.library.Library]:
     made.impl("add_to", lambda x, y: x.add_(1) * y, "CPU")
     made.impl("size", lambda x: x.numel(), "CompositeImplicitAutograd")
     yield made
-    made._destroy()
+    made._destroy() if hasattr(made, "_destroy") else made.__del__()
 
 
 def _rotate(x: torch.Tensor, y: torch.Tensor, by: float = 1.0) -> None:

@@ -92,6 +92,12 @@ pub(super) fn base(op: &Op) -> &str {
     turned.unwrap_or(bare)
 }
 
+/// Returns true for matrix products, convolutions, recurrent layers and attention, and for their gradients: sums of products, whose operands a
+/// device may round.
+pub fn multiplies(op: &Op) -> bool {
+    matches!(Traits::of(op).kind, Kind::Product | Kind::Recurrent | Kind::Attention)
+}
+
 impl Traits {
     /// Looks an op up in the table.
     pub(super) fn of(op: &Op) -> Self {

@@ -8,6 +8,7 @@
 //! storage of the wrong size) stays listed and fails on loading, so that the others can still be compared.
 
 mod byte_order;
+pub mod distributed;
 mod npy;
 mod npz;
 mod pickle;

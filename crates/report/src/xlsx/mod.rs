@@ -12,6 +12,7 @@ mod content;
 mod front;
 mod guard;
 mod legend;
+pub(super) mod rollout;
 mod selection;
 mod sheet;
 mod stored;

@@ -49,6 +49,8 @@ pub(in crate::tensor_file) enum Class {
     TensorType,
     /// A map.
     Map,
+    /// A record of the index of a torch distributed checkpoint: fields by name, or by position.
+    Record,
     /// Harmless and common in checkpoints, but irrelevant to a comparison: instances are kept as unsupported values.
     Opaque,
 }
@@ -77,6 +79,14 @@ impl Class {
                 "TypedStorage" | "_TypedStorage" => Some(Self::Opaque),
                 _ => None,
             },
+            "torch.distributed.checkpoint.metadata"
+            | "torch.distributed.checkpoint.filesystem"
+            | "torch.distributed._shard.sharded_tensor.metadata" => distributed(name),
+            // Enumerations among the arguments of a run, and the index of Megatron's distributed checkpoints.
+            _ if module.starts_with("megatron.core.") => {
+                Some(if name == "MCoreMetadata" { Self::Record } else { Self::Opaque })
+            }
+            "signal" => (name == "Signals").then_some(Self::Opaque),
             "torch.nn.parameter" => match name {
                 "Parameter" | "Buffer" => Some(Self::TensorType),
                 _ => None,
@@ -106,6 +116,21 @@ impl Class {
             }
             _ => None,
         }
+    }
+}
+
+fn distributed(name: &str) -> Option<Class> {
+    match name {
+        "Metadata"
+        | "TensorStorageMetadata"
+        | "TensorProperties"
+        | "ChunkStorageMetadata"
+        | "BytesStorageMetadata"
+        | "MetadataIndex"
+        | "StorageMeta"
+        | "_StorageInfo" => Some(Class::Record),
+        "_MEM_FORMAT_ENCODING" | "MEM_FORMAT_ENCODING" => Some(Class::Opaque),
+        _ => None,
     }
 }
 

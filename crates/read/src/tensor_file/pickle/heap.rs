@@ -17,6 +17,8 @@ pub(in crate::tensor_file) enum Item<'a> {
     Tuple(Span),
     List(u32),
     Dict(u32),
+    /// A record: a dict of its fields.
+    Record(u32),
     Class(Class),
     Storage(u32),
     Tensor(u32),
@@ -95,6 +97,31 @@ impl<'a> Heap<'a> {
     pub(super) fn new_list(&mut self) -> Item<'a> {
         self.lists.push(Vec::new());
         Item::List(index(self.lists.len() - 1))
+    }
+
+    /// Returns the number of fields that a state sets.
+    pub(super) fn fields_of(&self, state: Item<'a>) -> usize {
+        match state {
+            Item::Dict(dict) => self.dict(dict).len(),
+            Item::Tuple(span) => self.tuple(span).len(),
+            _ => 0,
+        }
+    }
+
+    /// Sets the fields of a record: those of a dict, or those of a tuple under their positions.
+    pub(super) fn set_fields(&mut self, record: u32, state: Item<'a>) {
+        let fields: Vec<(Item<'a>, Item<'a>)> = match state {
+            Item::Dict(dict) => self.dict(dict).to_vec(),
+            Item::Tuple(span) => (0..).map(Item::Int).zip(self.tuple(span).iter().copied()).collect(),
+            _ => Vec::new(),
+        };
+        self.extend_dict(record, fields.into_iter().flat_map(|(key, value)| [key, value]));
+    }
+
+    /// Returns the field `name` of a record.
+    pub(in crate::tensor_file) fn field(&self, item: Item<'a>, name: &str) -> Option<Item<'a>> {
+        let Item::Record(record) = item else { return None };
+        self.dict(record).iter().find(|(key, _)| *key == Item::Text(name)).map(|(_, value)| *value)
     }
 
     pub(super) fn new_dict(&mut self) -> Item<'a> {

@@ -369,10 +369,14 @@ impl<'a> Machine<'a> {
     }
 
     fn build(&mut self) -> Result<(), String> {
-        // The state of an object, such as the `_metadata` of a state dict: not needed for a
-        // comparison.
-        self.pop()?;
+        let state = self.pop()?;
         match self.top()? {
+            Item::Record(record) => {
+                self.draw(2 * self.heap.fields_of(state))?;
+                self.heap.set_fields(record, state);
+                Ok(())
+            }
+            // The state of an object, such as the `_metadata` of a state dict: not needed for a comparison.
             Item::Dict(_) | Item::Opaque | Item::Tensor(_) => Ok(()),
             _ => Err("the program sets the state of something that has none".into()),
         }

@@ -26,6 +26,10 @@ impl<'a> Heap<'a> {
         match class {
             Class::Rebuild(function) => self.rebuild(function, arguments),
             Class::Map => Ok(self.new_map(arguments)),
+            Class::Record => match self.new_dict() {
+                Item::Dict(fields) => Ok(Item::Record(fields)),
+                other => Ok(other),
+            },
             Class::Size => match self.tuple(arguments) {
                 [Item::Tuple(sizes)] => Ok(Item::Size(*sizes)),
                 _ => Err("torch.Size is not made from a tuple".into()),

@@ -1,0 +1,270 @@
+//! Which token of the trainer is which of the rollout: samples by name, else by their tokens; tokens by their ids.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use crate::sequence::{Gap, matched};
+use crate::table::{COUNTED, NO_ID, ROLLOUT, Sample, Side, TRAINER, Table, Token, Tokens};
+
+/// How samples of two files were joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JoinedBy {
+    /// One file holds both sides.
+    File,
+    /// The names of the samples.
+    Names,
+    /// The ids of their tokens.
+    Tokens,
+    /// Their place in the files, for want of names and ids.
+    Places,
+}
+
+impl JoinedBy {
+    /// Returns the words for people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::File => "both sides are in one file",
+            Self::Names => "samples were joined by name",
+            Self::Tokens => "samples were joined by their tokens",
+            Self::Places => {
+                "samples were joined by their place, as they have neither common names nor token ids"
+            }
+        }
+    }
+}
+
+/// Tokens that one side has and the other has not, or has others in place of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenGap {
+    /// The sample's place in the joined table.
+    pub sample: usize,
+    /// Position of the first of them, in the rollout.
+    pub position: u32,
+    /// Kind of difference.
+    pub kind: GapKind,
+    /// The rollout's ids, the first few.
+    pub rollout: Vec<u32>,
+    /// The trainer's ids, the first few.
+    pub trainer: Vec<u32>,
+    /// Name of the sample whose tokens these are, of [`GapKind::Sample`].
+    pub belongs_to: Option<Box<str>>,
+}
+
+/// Kind of a [`TokenGap`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GapKind {
+    /// The trainer's sequence ends before the rollout's.
+    End,
+    /// One side has more tokens at the start, such as a token that begins a sequence.
+    Start,
+    /// As many other tokens in the same place.
+    Replaced,
+    /// Another number of tokens in the same place: the text was made tokens a second time.
+    Retokenised,
+    /// Tokens that one side alone has.
+    Inserted,
+    /// The whole sample is another one.
+    Sample,
+}
+
+/// Ids that are kept of a gap.
+const SHOWN: usize = 6;
+
+/// Both sides in one table.
+#[derive(Debug)]
+pub struct Joined {
+    /// The rollout's tokens, with the trainer's log-probabilities where it has the token.
+    pub table: Table,
+    /// How samples were joined.
+    pub by: JoinedBy,
+    /// Differences of tokens, in order.
+    pub gaps: Vec<TokenGap>,
+    /// Names of samples that the trainer lacks.
+    pub only_rollout: Vec<String>,
+    /// Names of samples that the rollout lacks.
+    pub only_trainer: Vec<String>,
+}
+
+impl Joined {
+    /// Takes a table that holds both sides.
+    pub fn of_one(table: Table) -> Self {
+        Self {
+            table,
+            by: JoinedBy::File,
+            gaps: Vec::new(),
+            only_rollout: Vec::new(),
+            only_trainer: Vec::new(),
+        }
+    }
+
+    /// Joins two tables.
+    pub fn of_two(rollout: Table, trainer: Table) -> Self {
+        if same_layout(&rollout, &trainer) {
+            return Self::side_by_side(rollout, trainer);
+        }
+        let (partners, by) = partners(&rollout, &trainer);
+        let mut joined = Self::of_one(Table::default());
+        joined.by = by;
+        let mut used = HashSet::new();
+        let by_tokens = by_tokens(&trainer);
+        for (sample, partner) in rollout.samples.iter().zip(&partners) {
+            let Some(partner) = *partner else {
+                joined.only_rollout.push(sample.name.to_string());
+                continue;
+            };
+            used.insert(partner);
+            let other = &trainer.samples[partner];
+            joined.add(&rollout, sample, &trainer, other);
+            if let Some(gap) = joined.gaps.last_mut().filter(|gap| gap.kind == GapKind::Sample) {
+                let owner =
+                    by_tokens.get(response(&rollout, sample).as_slice()).and_then(|places| places.front());
+                gap.belongs_to = owner.map(|place| trainer.samples[*place].name.clone());
+            }
+        }
+        let lone = trainer.samples.iter().enumerate().filter(|(place, _)| !used.contains(place));
+        joined.only_trainer = lone.map(|(_, sample)| sample.name.to_string()).collect();
+        joined
+    }
+
+    /// Joins tables with the same samples and the same tokens.
+    fn side_by_side(mut rollout: Table, trainer: Table) -> Self {
+        for (flags, theirs) in rollout.tokens.flags.iter_mut().zip(&trainer.tokens.flags) {
+            *flags = (*flags & ROLLOUT) | (theirs & (TRAINER | COUNTED));
+        }
+        rollout.tokens.trainer = trainer.tokens.trainer;
+        for (sample, theirs) in rollout.samples.iter_mut().zip(&trainer.samples) {
+            sample.padding = sample.padding.or(theirs.padding);
+        }
+        Self { by: JoinedBy::Names, ..Self::of_one(rollout) }
+    }
+
+    /// Adds the tokens of a sample that both sides have.
+    fn add(&mut self, rollout: &Table, sample: &Sample, trainer: &Table, other: &Sample) {
+        let place = self.table.samples.len();
+        let start = self.table.tokens.len();
+        let (pairs, gaps) = tokens(rollout, sample, trainer, other);
+        let mut partner: Vec<Option<usize>> = vec![None; sample.range.len()];
+        for (ours, theirs) in pairs {
+            partner[ours] = Some(theirs);
+        }
+        for (ours, theirs) in partner.into_iter().enumerate() {
+            let token = rollout.tokens.get(sample.range.start + ours);
+            let theirs = theirs.map(|theirs| trainer.tokens.get(other.range.start + theirs));
+            self.table.tokens.push(Token {
+                trainer: theirs.and_then(|theirs| theirs.trainer),
+                counted: theirs.is_some_and(|theirs| theirs.counted),
+                ..token
+            });
+        }
+        let range = start..self.table.tokens.len();
+        let padding = other.padding.or(sample.padding);
+        self.table.samples.push(Sample { range, padding, ..sample.clone() });
+        let scored = |table: &Table, of: &Sample, range: &std::ops::Range<usize>| {
+            let (start, end) = (of.range.start + range.start, of.range.start + range.end);
+            table.tokens.flags[start..end].iter().any(|flags| flags & (ROLLOUT | TRAINER | COUNTED) != 0)
+        };
+        for Gap { left, right, kind } in gaps {
+            // A prompt that one file holds and the other does not is no difference.
+            if !scored(rollout, sample, &left) && !scored(trainer, other, &right) && kind != GapKind::Sample {
+                continue;
+            }
+            let first = |ids: &[u32], range: &std::ops::Range<usize>| {
+                ids[range.clone()].iter().take(SHOWN).copied().collect()
+            };
+            let at = sample.range.start + left.start.min(sample.range.len().saturating_sub(1));
+            self.gaps.push(TokenGap {
+                sample: place,
+                position: rollout.tokens.positions.get(at).copied().unwrap_or(0),
+                kind,
+                rollout: first(rollout.ids(sample), &left),
+                trainer: first(trainer.ids(other), &right),
+                belongs_to: None,
+            });
+        }
+    }
+}
+
+/// Returns true if both tables have the same samples with the same tokens.
+fn same_layout(rollout: &Table, trainer: &Table) -> bool {
+    let alike = |(ours, theirs): (&Sample, &Sample)| {
+        (ours.step, &ours.name, &ours.range) == (theirs.step, &theirs.name, &theirs.range)
+    };
+    rollout.samples.len() == trainer.samples.len()
+        && rollout.samples.iter().zip(&trainer.samples).all(alike)
+        && rollout.tokens.positions == trainer.tokens.positions
+        && rollout.tokens.ids == trainer.tokens.ids
+}
+
+/// Returns the ids of a sample's response: of the tokens with a log-probability.
+fn response(table: &Table, sample: &Sample) -> Vec<u32> {
+    let Tokens { ids, flags, .. } = &table.tokens;
+    let scored = |place: &usize| flags[*place] & (ROLLOUT | TRAINER) != 0;
+    sample.range.clone().filter(scored).map(|place| ids[place]).collect()
+}
+
+/// Returns the places of samples by the ids of their response.
+fn by_tokens(table: &Table) -> HashMap<Vec<u32>, VecDeque<usize>> {
+    let mut places: HashMap<Vec<u32>, VecDeque<usize>> = HashMap::new();
+    for (place, sample) in table.samples.iter().enumerate() {
+        let ids = response(table, sample);
+        if !ids.is_empty() && !ids.contains(&NO_ID) {
+            places.entry(ids).or_default().push_back(place);
+        }
+    }
+    places
+}
+
+/// Returns the trainer's sample of each of the rollout's.
+fn partners(rollout: &Table, trainer: &Table) -> (Vec<Option<usize>>, JoinedBy) {
+    let steps = |table: &Table| table.samples.iter().map(|sample| sample.step).collect::<HashSet<_>>();
+    // Two files of one step are of the same, however each numbers it.
+    let one = steps(rollout).len() == 1 && steps(trainer).len() == 1;
+    let key = |sample: &Sample| (if one { 0 } else { sample.step }, sample.name.clone());
+    let names: HashMap<_, usize> =
+        trainer.samples.iter().enumerate().map(|(place, sample)| (key(sample), place)).collect();
+    let by_name: Vec<Option<usize>> =
+        rollout.samples.iter().map(|sample| names.get(&key(sample)).copied()).collect();
+    let named = |table: &Table| table.samples.iter().all(|sample| sample.named);
+    if named(rollout) && named(trainer) && by_name.iter().any(Option::is_some) {
+        return (by_name, JoinedBy::Names);
+    }
+    let mut places = by_tokens(trainer);
+    let mut found: Vec<Option<usize>> = rollout
+        .samples
+        .iter()
+        .map(|sample| places.get_mut(&response(rollout, sample)).and_then(VecDeque::pop_front))
+        .collect();
+    let by = if found.iter().any(Option::is_some) { JoinedBy::Tokens } else { JoinedBy::Places };
+    // What has other tokens is taken by its place.
+    let mut taken: HashSet<usize> = found.iter().flatten().copied().collect();
+    for (mine, theirs) in found.iter_mut().zip(by_name) {
+        if mine.is_none() && theirs.is_some_and(|theirs| taken.insert(theirs)) {
+            *mine = theirs;
+        }
+    }
+    (found, by)
+}
+
+/// Returns which tokens of the two sequences are the same, and what is between them.
+fn tokens(
+    rollout: &Table,
+    ours: &Sample,
+    trainer: &Table,
+    theirs: &Sample,
+) -> (Vec<(usize, usize)>, Vec<Gap>) {
+    let (left, right) = (rollout.ids(ours), trainer.ids(theirs));
+    if !left.contains(&NO_ID) && !right.contains(&NO_ID) {
+        return matched(left, right);
+    }
+    // Without ids, the n-th token of one response is the n-th of the other.
+    let scored = |table: &Table, sample: &Sample, side: Side| -> Vec<usize> {
+        let flags = &table.tokens.flags[sample.range.clone()];
+        flags
+            .iter()
+            .enumerate()
+            .filter(|(_, flags)| **flags & side.flag() != 0)
+            .map(|(place, _)| place)
+            .collect()
+    };
+    let (left, right) = (scored(rollout, ours, Side::Rollout), scored(trainer, theirs, Side::Trainer));
+    (left.into_iter().zip(right).collect(), Vec::new())
+}

@@ -1,0 +1,198 @@
+//! Traces of the model itself: padding, position, age of the weights, and what is left when nothing else explains it.
+
+use super::{Again, Case, Cause};
+use crate::measure::{Measures, chance_of_correlation, rank_correlation, ranks};
+use crate::pairs::Row;
+
+/// Chance below which a trace is named.
+const CHANCE: f64 = 0.005;
+/// Factor between the error of rows with and without padding from which padding is named.
+const PADDED: f64 = 3.0;
+/// Standard errors by which the correlation of error and position must lie above 0, over rows.
+const RISES: f64 = 4.0;
+/// Fewest rows, and tokens of each, from which a trend with the position is inferred.
+const FEWEST: (usize, usize) = (6, 8);
+
+/// Reports a trainer that does not repeat itself.
+pub(super) fn trainer(case: &mut Case<'_>, again: &Again, rest: &Measures) {
+    if again.tokens == 0 {
+        return;
+    }
+    case.notes.push(format!("two passes of the trainer differ by {:.2e} on average", again.mean_abs));
+    if again.mean_abs > case.bound && again.mean_abs > 0.5 * rest.mean_abs {
+        let before = case.pairs.total();
+        case.pairs.retain(|_, _| false);
+        let evidence = format!(
+            "two passes of the trainer over the same tokens differ by {:.3} on average, the two sides by {:.3}: the trainer is not deterministic, as with dropout",
+            again.mean_abs, rest.mean_abs
+        );
+        case.found(Cause::Trainer, before, evidence, None, Vec::new());
+    }
+    case.bound = case.bound.max(3.0 * again.mean_abs);
+}
+
+/// Names what the rest of the differences follows, or says that the weights differ.
+pub(super) fn explain(case: &mut Case<'_>, rest: &Measures) {
+    let named = stale(case);
+    if case.pairs.len() == 0 || rest.mean_abs <= case.bound {
+        return;
+    }
+    if named || padding(case) || position(case) {
+        return;
+    }
+    let before = case.pairs.total();
+    case.pairs.retain(|_, _| false);
+    let identity = if (rest.identity - 1.0).abs() < 4.0 * rest.identity_error {
+        ", and E[exp d] is 1 within its error, as if each side computes its own model correctly"
+    } else {
+        ""
+    };
+    let evidence = format!(
+        "mean |d| is {:.3}, rounding explains {:.1e}; the error is spread over all samples and follows neither position nor padding{identity}: \
+         stale or unsynced weights, a wrong weight converter, quantisation, or another model",
+        rest.mean_abs, case.bound
+    );
+    case.found(Cause::Weights, before, evidence, None, Vec::new());
+}
+
+/// Returns the error of each row with tokens, with a fact about the sample.
+fn by_row(case: &Case<'_>, fact: impl Fn(usize) -> Option<f64>) -> (Vec<f64>, Vec<f64>) {
+    let rows = case.pairs.rows.iter().filter(|row| row.range.len() >= 2);
+    rows.filter_map(|row| Some((case.pairs.error(row), fact(row.sample)?))).unzip()
+}
+
+/// Names the age of the weights, if samples of older ones differ more.
+fn stale(case: &mut Case<'_>) -> bool {
+    let version = |sample: usize| case.table.samples[sample].version;
+    let Some(newest) = case.samples.clone().filter_map(version).max() else { return false };
+    let (errors, ages) = by_row(case, |sample| version(sample).map(|version| (newest - version) as f64));
+    let oldest = ages.iter().copied().fold(0.0, f64::max);
+    let r = rank_correlation(&errors, &ages);
+    let chance = chance_of_correlation(r, errors.len() as f64, 0.0);
+    let mean = |old: bool| {
+        let of: Vec<f64> = errors
+            .iter()
+            .zip(&ages)
+            .filter(|(_, age)| (**age > 0.0) == old)
+            .map(|(error, _)| *error)
+            .collect();
+        of.iter().sum::<f64>() / (of.len().max(1)) as f64
+    };
+    let (old, new) = (mean(true), mean(false));
+    if oldest <= 0.0 || r <= 0.0 || chance > CHANCE || old < 1.5 * new {
+        return false;
+    }
+    let before = case.pairs.total();
+    case.pairs.retain(|_, _| false);
+    let evidence = format!(
+        "samples of weights up to {oldest:.0} updates older than the newest differ by {old:.3}, those of the newest by {new:.3} (rank correlation with the age {r:.2})"
+    );
+    case.found(Cause::Stale, before, evidence, Some(chance), Vec::new());
+    true
+}
+
+/// Names the padding, if rows without it are clean. Where a file does not tell, it is taken to be what makes all samples as long as
+/// the longest.
+fn padding(case: &mut Case<'_>) -> bool {
+    let length = |sample: usize| {
+        let last = case.table.samples[sample].range.clone().next_back()?;
+        Some(f64::from(case.table.tokens.positions[last]) + 1.0)
+    };
+    let longest = case.samples.clone().filter_map(length).fold(0.0, f64::max);
+    let told = case.samples.clone().any(|sample| case.table.samples[sample].padding.is_some());
+    let (errors, paddings) = by_row(case, |sample| {
+        if told { case.table.samples[sample].padding.map(f64::from) } else { Some(longest - length(sample)?) }
+    });
+    let least = paddings.iter().copied().fold(f64::INFINITY, f64::min);
+    let of = |padded: bool| -> Vec<f64> {
+        errors
+            .iter()
+            .zip(&paddings)
+            .filter(|(_, by)| (**by > least) == padded)
+            .map(|(error, _)| *error)
+            .collect()
+    };
+    let (clean, padded) = (of(false), of(true));
+    let worst = clean.iter().copied().fold(0.0, f64::max);
+    let usual = padded.iter().sum::<f64>() / (padded.len().max(1)) as f64;
+    let r = rank_correlation(&errors, &paddings);
+    // Either the error follows the amount of padding, or all rows without any happen to be the best ones.
+    let apart = padded.iter().all(|error| *error > worst);
+    let best = if apart { 1.0 / choices(errors.len(), clean.len()) } else { 1.0 };
+    let chance = chance_of_correlation(r, errors.len() as f64, 0.0).min(best);
+    if clean.is_empty() || padded.is_empty() || usual < PADDED * worst || r <= 0.0 || chance > CHANCE {
+        return false;
+    }
+    let before = case.pairs.total();
+    case.pairs.retain(|_, _| false);
+    let how = if told { "" } else { ", taking all samples to be padded to the longest" };
+    let evidence = format!(
+        "the {} samples without padding differ by {worst:.2e} at most, the {} with padding by {usual:.3} on average (rank correlation {r:.2}{how})",
+        clean.len(),
+        padded.len()
+    );
+    case.found(Cause::Padding, before, evidence, Some(chance), Vec::new());
+    true
+}
+
+/// Returns the number of ways to choose `k` of `n`.
+fn choices(n: usize, k: usize) -> f64 {
+    (0..k.min(n)).map(|at| (n - at) as f64 / (at + 1) as f64).product()
+}
+
+/// Returns the rank correlation of position and error of log-odds in one row. The log-odds take out how hard tokens are.
+fn rise(case: &Case<'_>, row: &Row) -> f64 {
+    let (g, p) = case.pairs.row(row);
+    let odds = |value: &f32| {
+        let value = f64::from(*value).min(-1e-4);
+        value - (-value.exp_m1()).ln()
+    };
+    let errors: Vec<f64> = g.iter().zip(p).map(|(g, p)| (odds(p) - odds(g)).abs()).collect();
+    let places: Vec<f64> = (0..errors.len()).map(|place| place as f64).collect();
+    rank_correlation(&places, &errors)
+}
+
+/// Names the position, if the error grows along rows.
+fn position(case: &mut Case<'_>) -> bool {
+    let long = case.pairs.rows.iter().filter(|row| row.range.len() >= FEWEST.1);
+    let rises: Vec<f64> = long.map(|row| rise(case, row)).collect();
+    let n = rises.len() as f64;
+    if rises.len() < FEWEST.0 {
+        return false;
+    }
+    let mean = rises.iter().sum::<f64>() / n;
+    let spread = (rises.iter().map(|rise| (rise - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
+    let standard = as_normal(mean / (spread / n.sqrt()).max(1e-9), n - 1.0);
+    let thirds = thirds(case);
+    if standard < RISES || thirds[1] < 1.3 * thirds[0] {
+        return false;
+    }
+    let before = case.pairs.total();
+    case.pairs.retain(|_, _| false);
+    let evidence = format!(
+        "the error grows with the position: mean |d| is {:.3} in the first and {:.3} in the last third of the tokens by position (rank correlation {mean:.2} over {n} samples, {standard:.1} standard errors)",
+        thirds[0], thirds[1]
+    );
+    case.found(Cause::Position, before, evidence, Some(crate::measure::chance_beyond(standard)), Vec::new());
+    true
+}
+
+/// Returns the normal deviate that is as unlikely as `t` with `freedom` degrees of freedom (Wallace's approximation, within 0.2).
+fn as_normal(t: f64, freedom: f64) -> f64 {
+    let size = (freedom * (t * t / freedom).ln_1p()).sqrt() * (8.0 * freedom + 1.0) / (8.0 * freedom + 3.0);
+    size.copysign(t)
+}
+
+/// Returns the mean of |d| in the first and the last third of all tokens, by position.
+fn thirds(case: &Case<'_>) -> [f64; 2] {
+    let positions: Vec<f64> =
+        case.pairs.place.iter().map(|place| f64::from(case.table.tokens.positions[*place])).collect();
+    let ranks = ranks(&positions);
+    let third = positions.len() as f64 / 3.0;
+    let mean = |inside: &dyn Fn(f64) -> bool| {
+        let places: Vec<usize> = (0..ranks.len()).filter(|at| inside(ranks[*at])).collect();
+        let sum: f64 = places.iter().map(|at| f64::from((case.pairs.p[*at] - case.pairs.g[*at]).abs())).sum();
+        sum / places.len().max(1) as f64
+    };
+    [mean(&|rank| rank < third), mean(&|rank| rank >= 2.0 * third)]
+}

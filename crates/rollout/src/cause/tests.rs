@@ -1,0 +1,262 @@
+//! Causes planted in samples from known distributions: logits of a sequence, sampled by an engine, with noise on them in the trainer.
+
+use super::*;
+use crate::read::narrow;
+use crate::table::{Builder, Sample, Token};
+
+/// Numbers from `SplitMix64`.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn uniform(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn below(&mut self, end: u32) -> u32 {
+        u32::try_from(self.next() % u64::from(end)).unwrap()
+    }
+
+    fn normal(&mut self) -> f64 {
+        let (radius, angle) =
+            ((-2.0 * self.uniform().max(1e-300).ln()).sqrt(), std::f64::consts::TAU * self.uniform());
+        radius * angle.cos()
+    }
+}
+
+/// A row: prompt, and of each token of the response id, the engine's value and the trainer's.
+struct Drawn {
+    prompt: u32,
+    tokens: Vec<(u32, f64, f64)>,
+    stopped: bool,
+}
+
+const WORDS: usize = 40;
+
+fn log_softmax(logits: &[f64]) -> Vec<f64> {
+    let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|logit| (logit - most).exp()).sum();
+    logits.iter().map(|logit| logit - most - sum.ln()).collect()
+}
+
+/// Keeps the likeliest words until they hold `top_p`.
+fn truncated(values: &[f64], top_p: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
+    let (mut sum, mut kept) = (0.0, vec![f64::NEG_INFINITY; values.len()]);
+    for word in order {
+        if sum >= top_p {
+            break;
+        }
+        sum += values[word].exp();
+        kept[word] = values[word];
+    }
+    log_softmax(&kept)
+}
+
+fn draw(fault: &str, noise: f64, row: u32, random: &mut Random) -> Drawn {
+    let temperature = if matches!(fault, "temperature" | "raw") { 0.8 } else { 1.0 };
+    let (prompt, length) = (3 + random.below(20), 2 + random.below(62));
+    let mut tokens = Vec::new();
+    for t in 0..length {
+        let spread = 0.5 + 4.0 * random.uniform();
+        let logits: Vec<f64> = (0..WORDS).map(|_| spread * random.normal()).collect();
+        let scaled: Vec<f64> = logits.iter().map(|logit| logit / temperature).collect();
+        let mut sampled = log_softmax(&scaled);
+        if fault == "top-p" {
+            sampled = truncated(&sampled, 0.9);
+        }
+        let mut left = random.uniform();
+        let word = sampled.iter().position(|value| {
+            left -= value.exp();
+            left < 0.0
+        });
+        let word = word.unwrap_or(0);
+        let grown = match fault {
+            "position" => 20.0 * f64::from(t) / 64.0 * 0.05,
+            "padding" if row > 2 => 0.3,
+            "weights" => 0.3,
+            "stale" if row.is_multiple_of(2) => 0.2,
+            _ => noise,
+        };
+        let moved: Vec<f64> = logits
+            .iter()
+            .map(|logit| {
+                (logit + grown.max(noise) * random.normal()) / if fault == "raw" { temperature } else { 1.0 }
+            })
+            .collect();
+        let reported = if fault == "raw" { log_softmax(&logits)[word] } else { sampled[word] };
+        tokens.push((u32::try_from(word).unwrap(), reported, log_softmax(&moved)[word]));
+    }
+    Drawn { prompt, tokens, stopped: row.is_multiple_of(2) }
+}
+
+/// Returns both sides of a batch of `rows` samples with faults planted, by name.
+fn table(faults: &[&str], noise: f64, rows: u32, seed: u64) -> Table {
+    let mut random = Random(seed);
+    let has = |fault: &str| faults.contains(&fault);
+    let drawn: Vec<Drawn> =
+        (0..rows).map(|row| draw(faults.last().unwrap_or(&""), noise, row, &mut random)).collect();
+    let mut values: Vec<Vec<f64>> =
+        drawn.iter().map(|row| row.tokens.iter().map(|token| token.2).collect()).collect();
+    if has("rows") {
+        let mut long: Vec<usize> = (0..values.len()).collect();
+        long.sort_by_key(|row| std::cmp::Reverse(values[*row].len()));
+        values.swap(long[0], long[1]);
+    }
+    let mut builder = Builder::default();
+    for (place, row) in drawn.iter().enumerate() {
+        builder.begin(Sample {
+            step: 0,
+            name: place.to_string().into(),
+            named: true,
+            range: 0..0,
+            padding: has("padding").then_some(u32::try_from(place).unwrap().saturating_sub(2)),
+            version: has("stale").then_some(if place.is_multiple_of(2) { 3 } else { 5 }),
+        });
+        for position in 0..row.prompt {
+            builder.token(Token {
+                id: 1,
+                position,
+                rollout: None,
+                trainer: Some(-2.0),
+                counted: has("mask") && position + 1 == row.prompt,
+            });
+        }
+        let last = row.tokens.len() - 1;
+        for (t, (id, rollout, _)) in row.tokens.iter().enumerate() {
+            let from = if has("shift") { t + 1 } else { t };
+            let mut trainer = values[place].get(from).copied().unwrap_or(-3.0);
+            if has("unscored") && t == last && row.stopped {
+                trainer = 0.0;
+            }
+            let counted = !(has("mask") && t == last || has("end-token") && t == last && row.stopped);
+            builder.token(Token {
+                id: *id,
+                position: row.prompt + u32::try_from(t).unwrap(),
+                rollout: Some(narrow(*rollout)),
+                trainer: Some(narrow(trainer)),
+                counted,
+            });
+        }
+    }
+    builder.finish().unwrap()
+}
+
+fn causes(faults: &[&str], noise: f64, rows: u32, seed: u64) -> Vec<String> {
+    let joined = Joined::of_one(table(faults, noise, rows, seed));
+    let precision = if noise < 1e-4 { Precision::Float32 } else { Precision::Bfloat16 };
+    let options = RolloutOptions { precision: Some(precision), ..RolloutOptions::default() };
+    let explained = explain(&joined, 0..joined.table.samples.len(), None, &options);
+    explained.findings.iter().map(|finding| finding.cause.name().to_owned()).collect()
+}
+
+/// Noise of logits, as in float32 and in bfloat16: mean |d| becomes 1e-6 and 0.015.
+const NOISES: [f64; 2] = [1.5e-6, 0.02];
+
+#[test]
+fn sound_pairs_have_no_cause() {
+    for seed in 0..100 {
+        let rows = [4, 8, 32][usize::try_from(seed % 3).unwrap()];
+        for noise in NOISES {
+            assert_eq!(causes(&[], noise, rows, seed), [""; 0], "seed {seed}, {rows} rows, noise {noise}");
+        }
+    }
+}
+
+#[test]
+fn a_planted_cause_is_named_alone() {
+    let all = ["shift", "mask", "end-token", "unscored", "rows", "temperature", "raw", "top-p", "weights"];
+    for fault in all {
+        for (seed, rows) in [(1, 8), (2, 16), (3, 48)] {
+            for noise in NOISES {
+                let named = match fault {
+                    "raw" => "temperature",
+                    "top-p" => "truncation",
+                    other => other,
+                };
+                assert_eq!(
+                    causes(&[fault], noise, rows, seed),
+                    [named],
+                    "{fault}, seed {seed}, {rows} rows, noise {noise}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_follows_rows_and_positions_is_named() {
+    for (seed, rows) in [(1, 24), (2, 64)] {
+        for noise in NOISES {
+            for fault in ["position", "padding", "stale"] {
+                assert_eq!(
+                    causes(&[fault], noise, rows, seed),
+                    [fault],
+                    "seed {seed}, {rows} rows, noise {noise}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn two_causes_are_both_named() {
+    for faults in [["shift", "temperature"], ["mask", "rows"], ["unscored", "top-p"], ["rows", "raw"]] {
+        let mut expected: Vec<&str> = faults
+            .map(|fault| match fault {
+                "raw" => "temperature",
+                "top-p" => "truncation",
+                other => other,
+            })
+            .into();
+        for (seed, noise) in [(4, NOISES[0]), (5, NOISES[1])] {
+            let mut found = causes(&faults, noise, 24, seed);
+            found.sort();
+            expected.sort_unstable();
+            assert_eq!(found, expected, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn equal_contexts_show_the_noise_of_each_side() {
+    let mut builder = Builder::default();
+    for (row, (rollout, trainer)) in [(-1.0, -1.25), (-1.5, -1.25), (-1.0, -1.25)].into_iter().enumerate() {
+        let named = Sample {
+            step: 0,
+            name: row.to_string().into(),
+            named: true,
+            range: 0..0,
+            padding: None,
+            version: None,
+        };
+        builder.begin(named);
+        // The third sample has another prompt.
+        builder.token(Token {
+            id: 7 + u32::from(row == 2),
+            position: 0,
+            rollout: None,
+            trainer: None,
+            counted: false,
+        });
+        builder.token(Token {
+            id: 9,
+            position: 1,
+            rollout: Some(rollout),
+            trainer: Some(trainer),
+            counted: true,
+        });
+    }
+    let joined = Joined::of_one(builder.finish().unwrap());
+    let notes = explain(&joined, 0..3, None, &RolloutOptions::default()).notes;
+    assert!(notes[0].contains("(of 1 contexts) lie 5.00e-1 apart"), "{notes:?}");
+    assert!(notes[0].contains("and 0.00e0 in the trainer"), "{notes:?}");
+}

@@ -1,0 +1,209 @@
+//! Plain tables in Parquet.
+
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{
+    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type,
+    UInt64Type,
+};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::DataType;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
+use parquet::basic::Compression;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+
+use super::Collected;
+use super::columns::{NAMES, missing};
+use super::plain::{Name, Row, Rows};
+use probe_files::{limits, map};
+use probe_read::ReadError;
+
+/// Rows decoded at a time.
+const BATCH: usize = 16_384;
+
+/// Reads the file.
+pub(super) fn read(path: &Path, into: &mut Collected) -> Result<(), ReadError> {
+    let (file, length) = map::open_regular(path)?;
+    // The library behind the format panics for some damaged files.
+    catch_unwind(AssertUnwindSafe(|| table(path, file, length, into)))
+        .unwrap_or_else(|_| Err(ReadError::format(path, "is damaged; write the table again")))
+}
+
+fn table(path: &Path, file: File, length: u64, into: &mut Collected) -> Result<(), ReadError> {
+    let damaged = |error: &dyn std::fmt::Display| {
+        ReadError::format(path, format!("is not a valid Parquet table: {error}; write it again"))
+    };
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let metadata = ArrowReaderMetadata::load(&file, options).map_err(|error| damaged(&error))?;
+    check(path, metadata.metadata(), length)?;
+    let schema = metadata.schema().clone();
+    if let Some(error) = missing(path, |name| schema.column_with_name(name).is_some()) {
+        return Err(error);
+    }
+    let mask = ProjectionMask::columns(metadata.parquet_schema(), NAMES);
+    let batches = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
+        .with_batch_size(BATCH)
+        .with_projection(mask)
+        .build()
+        .map_err(|error| damaged(&error))?;
+    let mut rows = Rows::new(into);
+    let mut first = 0;
+    for batch in batches {
+        let batch = batch.map_err(|error| damaged(&error))?;
+        add(&batch, &mut rows)
+            .map_err(|(row, message)| ReadError::format(path, format!("row {}: {message}", first + row)))?;
+        first += batch.num_rows();
+    }
+    Ok(())
+}
+
+/// Checks what the footer claims.
+fn check(path: &Path, metadata: &ParquetMetaData, length: u64) -> Result<(), ReadError> {
+    let rows = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(u64::MAX);
+    // Columns that repeat one value take far less than a bit a row.
+    let limit = limits::MAX_ROLLOUT_TOKENS.min(length.saturating_mul(limits::MAX_INFLATE_RATIO));
+    if rows > limit {
+        return Err(ReadError::Limit { path: path.into(), what: "the number of rows", found: rows, limit });
+    }
+    let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
+    for column in columns.filter(|column| NAMES.contains(&column.column_path().string().as_str())) {
+        if !matches!(column.compression(), Compression::UNCOMPRESSED | Compression::ZSTD(_)) {
+            return Err(ReadError::format(
+                path,
+                format!(
+                    "column {} is compressed with {}; write the table with compression='zstd' or none",
+                    column.column_path(),
+                    column.compression().to_string().to_lowercase()
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A column of a batch, as numbers.
+enum Numbers {
+    Absent,
+    Whole(Vec<Option<i64>>),
+    Real(Vec<Option<f64>>),
+}
+
+impl Numbers {
+    fn of(batch: &RecordBatch, name: &str) -> Result<Self, (usize, String)> {
+        let Some(column) = batch.column_by_name(name) else { return Ok(Self::Absent) };
+        macro_rules! whole {
+            ($type:ty) => {
+                Self::Whole(column.as_primitive::<$type>().iter().map(|value| value.map(i64::from)).collect())
+            };
+        }
+        Ok(match column.data_type() {
+            DataType::Int8 => whole!(Int8Type),
+            DataType::Int16 => whole!(Int16Type),
+            DataType::Int32 => whole!(Int32Type),
+            DataType::Int64 => whole!(Int64Type),
+            DataType::UInt8 => whole!(UInt8Type),
+            DataType::UInt16 => whole!(UInt16Type),
+            DataType::UInt32 => whole!(UInt32Type),
+            DataType::UInt64 => {
+                let values = column.as_primitive::<UInt64Type>();
+                Self::Whole(
+                    values.iter().map(|value| value.and_then(|value| i64::try_from(value).ok())).collect(),
+                )
+            }
+            DataType::Float32 => Self::Real(
+                column.as_primitive::<Float32Type>().iter().map(|value| value.map(f64::from)).collect(),
+            ),
+            DataType::Float64 => Self::Real(column.as_primitive::<Float64Type>().iter().collect()),
+            DataType::Boolean => {
+                Self::Whole(column.as_boolean().iter().map(|value| value.map(i64::from)).collect())
+            }
+            other => return Err((0, format!("column {name} has type {other}, expected numbers"))),
+        })
+    }
+
+    fn real(&self, row: usize) -> Option<f64> {
+        match self {
+            Self::Absent => None,
+            Self::Whole(values) => values[row].map(|value| value as f64),
+            Self::Real(values) => values[row],
+        }
+    }
+
+    fn whole(&self, row: usize, name: &str) -> Result<Option<i64>, String> {
+        match self {
+            Self::Absent => Ok(None),
+            Self::Whole(values) => Ok(values[row]),
+            Self::Real(values) => match values[row] {
+                None => Ok(None),
+                Some(value) => super::fields::id(value)
+                    .map(|id| Some(id.into()))
+                    .map_err(|_| format!("{name} is {value}")),
+            },
+        }
+    }
+}
+
+fn add(batch: &RecordBatch, rows: &mut Rows<'_>) -> Result<(), (usize, String)> {
+    let of = |name: &str| Numbers::of(batch, name);
+    let [step, position, padding, version] = [of("step")?, of("position")?, of("padding")?, of("version")?];
+    let (id, mask) = (of("token_id")?, of("mask")?);
+    let [logprob, rollout, trainer] = [of("logprob")?, of("rollout_logprob")?, of("trainer_logprob")?];
+    let names = Names::of(batch)?;
+    for row in 0..batch.num_rows() {
+        let mut line = || -> Result<(), String> {
+            let whole = |numbers: &Numbers, name: &str| {
+                let value = numbers.whole(row, name)?;
+                value.map(|value| u64::try_from(value).map_err(|_| format!("{name} is {value}"))).transpose()
+            };
+            let value = |numbers: &Numbers| numbers.real(row).map(super::fields::narrow);
+            let line = Row {
+                step: whole(&step, "step")?.unwrap_or(0),
+                position: whole(&position, "position")?,
+                id: id.real(row),
+                logprob: value(&logprob),
+                rollout: value(&rollout),
+                trainer: value(&trainer),
+                mask: mask.real(row).map(|mask| mask > 0.0),
+                padding: whole(&padding, "padding")?.and_then(|padding| u32::try_from(padding).ok()),
+                version: version.whole(row, "version")?,
+            };
+            rows.add(&names.get(row)?, &line)
+        };
+        line().map_err(|message| (row, message))?;
+    }
+    Ok(())
+}
+
+/// Names of samples of a batch.
+enum Names {
+    Numbers(Numbers),
+    Texts(ArrayRef),
+}
+
+impl Names {
+    fn of(batch: &RecordBatch) -> Result<Self, (usize, String)> {
+        let texts = batch.column_by_name("sample").filter(|column| column.data_type() == &DataType::Utf8);
+        Ok(match texts {
+            Some(column) => Self::Texts(column.clone()),
+            None => Self::Numbers(Numbers::of(batch, "sample")?),
+        })
+    }
+
+    fn get(&self, row: usize) -> Result<Name<'_>, String> {
+        match self {
+            Self::Texts(column) if column.is_valid(row) => {
+                Ok(Name::Text(column.as_string::<i32>().value(row)))
+            }
+            Self::Texts(_) => Err("has no sample".into()),
+            Self::Numbers(numbers) => {
+                numbers.whole(row, "sample")?.map(Name::Number).ok_or_else(|| "has no sample".into())
+            }
+        }
+    }
+}

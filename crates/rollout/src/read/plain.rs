@@ -1,0 +1,157 @@
+//! Tables with a row a token: `sample`, `position`, `token_id` and `logprob`; with both sides in one file `rollout_logprob` and
+//! `trainer_logprob`. `step`, `mask`, `padding` and `version` may be left out, and so may `position` where rows are in order.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::fields::{Real, id, narrow};
+use super::{Collected, text};
+use crate::table::{NO_ID, Sample, Side, Token};
+use probe_files::limits::MAX_ROLLOUT_TOKENS;
+use probe_read::ReadError;
+use probe_read::msprobe::with_quoted_numbers;
+
+/// Name of a sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Name<'a> {
+    Number(i64),
+    Text(&'a str),
+}
+
+/// A row.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Row {
+    pub(super) step: u64,
+    pub(super) position: Option<u64>,
+    pub(super) id: Option<f64>,
+    pub(super) logprob: Option<f32>,
+    pub(super) rollout: Option<f32>,
+    pub(super) trainer: Option<f32>,
+    pub(super) mask: Option<bool>,
+    pub(super) padding: Option<u32>,
+    pub(super) version: Option<i64>,
+}
+
+/// Takes rows one after another.
+pub(super) struct Rows<'a> {
+    into: &'a mut Collected,
+    step: u64,
+    last: Last,
+    next: u64,
+    count: u64,
+}
+
+#[derive(PartialEq)]
+enum Last {
+    None,
+    Number(i64),
+    Text(Box<str>),
+}
+
+impl<'a> Rows<'a> {
+    pub(super) const fn new(into: &'a mut Collected) -> Self {
+        Self { into, step: 0, last: Last::None, next: 0, count: 0 }
+    }
+
+    /// Adds a row.
+    ///
+    /// # Errors
+    /// The reason why it is not one.
+    #[inline]
+    pub(super) fn add(&mut self, name: &Name<'_>, row: &Row) -> Result<(), String> {
+        let same = match (&self.last, name) {
+            (Last::Number(last), Name::Number(name)) => last == name,
+            (Last::Text(last), Name::Text(name)) => **last == **name,
+            _ => false,
+        };
+        if !same || self.step != row.step {
+            self.begin(name, row);
+        }
+        self.count += 1;
+        if self.count > MAX_ROLLOUT_TOKENS {
+            return Err(format!("there are more than {MAX_ROLLOUT_TOKENS} tokens, the limit of one side"));
+        }
+        let position = row.position.unwrap_or(self.next);
+        self.next = position + 1;
+        let (rollout, trainer) = match (row.logprob, self.into.side) {
+            (Some(_), Side::Rollout) => (row.logprob, row.trainer),
+            (Some(_), Side::Trainer) => (row.rollout, row.logprob),
+            (None, _) => (row.rollout, row.trainer),
+        };
+        self.into.builder.token(Token {
+            id: row.id.map_or(Ok(NO_ID), id)?,
+            position: u32::try_from(position)
+                .map_err(|_| format!("position {position} is not a place in a sequence"))?,
+            rollout,
+            trainer,
+            counted: row.mask.unwrap_or(rollout.is_some() || trainer.is_some()),
+        });
+        Ok(())
+    }
+
+    fn begin(&mut self, name: &Name<'_>, row: &Row) {
+        let text: Box<str> = match name {
+            Name::Number(number) => number.to_string().into(),
+            Name::Text(text) => (*text).into(),
+        };
+        self.last = match name {
+            Name::Number(number) => Last::Number(*number),
+            Name::Text(_) => Last::Text(text.clone()),
+        };
+        (self.step, self.next) = (row.step, 0);
+        self.into.builder.begin(Sample {
+            step: row.step,
+            name: text,
+            named: true,
+            range: 0..0,
+            padding: row.padding,
+            version: row.version,
+        });
+    }
+}
+
+/// A row in JSON.
+#[derive(Deserialize)]
+struct Line {
+    sample: Value,
+    #[serde(default)]
+    step: u64,
+    position: Option<u64>,
+    token_id: Option<Real>,
+    logprob: Option<Real>,
+    rollout_logprob: Option<Real>,
+    trainer_logprob: Option<Real>,
+    mask: Option<Real>,
+    padding: Option<u32>,
+    version: Option<i64>,
+}
+
+/// Reads JSON Lines.
+pub(super) fn lines(path: &Path, into: &mut Collected) -> Result<(), ReadError> {
+    let mut rows = Rows::new(into);
+    text::each_line(path, |line| {
+        let line: Line =
+            serde_json::from_slice(&with_quoted_numbers(line)).map_err(|error| error.to_string())?;
+        let value = |real: &Option<Real>| real.map(|real| narrow(real.0));
+        let row = Row {
+            step: line.step,
+            position: line.position,
+            id: line.token_id.map(|real| real.0),
+            logprob: value(&line.logprob),
+            rollout: value(&line.rollout_logprob),
+            trainer: value(&line.trainer_logprob),
+            mask: line.mask.map(|real| real.0 > 0.0),
+            padding: line.padding,
+            version: line.version,
+        };
+        match &line.sample {
+            Value::String(text) => rows.add(&Name::Text(text), &row),
+            other => {
+                let name = other.as_i64().ok_or("sample is neither a whole number nor a text")?;
+                rows.add(&Name::Number(name), &row)
+            }
+        }
+    })
+}

@@ -1,0 +1,198 @@
+//! Tensors of a batch of verl, `[batch, length]`: `responses`, `response_mask`, `rollout_log_probs`, `old_log_probs`, and where they
+//! are there `attention_mask`, `prompts`, `input_ids`.
+//!
+//! Prompts are padded on the left, responses on the right. Where a file has one of the two log-probabilities, it holds one side.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::fields::{id, narrow, place};
+use super::{Collected, EXPECTED, Origin, step_of};
+use crate::table::{NO_ID, Sample, Side, Token};
+use probe_dump::{DType, TensorData};
+use probe_files::limits::MAX_ROLLOUT_TOKENS;
+use probe_measure::widened;
+use probe_read::ReadError;
+use probe_read::tensor_file::TensorFile;
+
+/// Names of the trainer's log-probabilities, the likelier first.
+const TRAINER: [&str; 3] = ["old_log_probs", "old_log_prob", "log_probs"];
+/// Names of the engine's.
+const ROLLOUT: [&str; 2] = ["rollout_log_probs", "rollout_log_prob"];
+/// Names of the mask of tokens in the loss.
+const MASK: [&str; 2] = ["response_mask", "loss_mask"];
+
+/// A matrix of the file.
+struct Matrix {
+    columns: usize,
+    values: Vec<f64>,
+}
+
+impl Matrix {
+    fn row(&self, row: usize) -> &[f64] {
+        self.values.get(row * self.columns..(row + 1) * self.columns).unwrap_or_default()
+    }
+}
+
+/// Reads the file.
+pub(super) fn read(origin: Origin<'_>, file: &dyn TensorFile, into: &mut Collected) -> Result<(), ReadError> {
+    let batch = Batch::load(origin.path, file)?;
+    let step = step_of(origin.path);
+    for row in 0..batch.rows {
+        batch
+            .sample(row, step, origin, into)
+            .map_err(|message| ReadError::format(origin.path, format!("row {row}: {message}")))?;
+    }
+    Ok(())
+}
+
+struct Batch {
+    rows: usize,
+    width: usize,
+    tensors: HashMap<&'static str, Matrix>,
+    trainer: Option<&'static str>,
+    rollout: Option<&'static str>,
+}
+
+impl Batch {
+    fn load(path: &Path, file: &dyn TensorFile) -> Result<Self, ReadError> {
+        let wanted =
+            ["responses", "attention_mask", "prompts"].into_iter().chain(MASK).chain(TRAINER).chain(ROLLOUT);
+        let places: HashMap<&str, usize> = file
+            .entries()
+            .iter()
+            .enumerate()
+            .map(|(at, entry)| (entry.name.rsplit('.').next().unwrap_or_default(), at))
+            .collect();
+        let mut tensors = HashMap::new();
+        for name in wanted {
+            let Some(&at) = places.get(name) else { continue };
+            let tensor = file.load(at)?;
+            let &[rows, columns] = tensor.shape() else {
+                return Err(ReadError::format(
+                    path,
+                    format!("{name} has shape {:?}, expected two dimensions", tensor.shape()),
+                ));
+            };
+            let values = numbers(&tensor, path)?;
+            tensors.insert(name, (rows, Matrix { columns, values }));
+        }
+        let first = |names: &[&'static str]| names.iter().copied().find(|name| tensors.contains_key(name));
+        let (trainer, rollout) = (first(&TRAINER), first(&ROLLOUT));
+        let Some((rows, width)) = rollout
+            .or(trainer)
+            .and_then(|name| tensors.get(name))
+            .map(|(rows, matrix)| (*rows, matrix.columns))
+        else {
+            return Err(ReadError::format(path, format!("holds no log-probabilities; {EXPECTED}")));
+        };
+        for (name, (has, matrix)) in &tensors {
+            let free = ["attention_mask", "prompts"].contains(name);
+            if *has != rows || (!free && matrix.columns != width) {
+                return Err(ReadError::format(
+                    path,
+                    format!(
+                        "{name} is [{has}, {}], but the log-probabilities are [{rows}, {width}]",
+                        matrix.columns
+                    ),
+                ));
+            }
+        }
+        let tensors = tensors.into_iter().map(|(name, (_, matrix))| (name, matrix)).collect();
+        Ok(Self { rows, width, tensors, trainer, rollout })
+    }
+
+    fn of(&self, name: &str, row: usize) -> Option<&[f64]> {
+        self.tensors.get(name).map(|matrix| matrix.row(row))
+    }
+
+    fn sample(&self, row: usize, step: u64, origin: Origin<'_>, into: &mut Collected) -> Result<(), String> {
+        let attention = self.of("attention_mask", row);
+        // The prompt is what the attention mask has in front of the response.
+        let prompt = attention.map_or(0, |mask| mask.len().saturating_sub(self.width));
+        let valid =
+            |place: usize| attention.is_none_or(|mask| mask.get(place).is_some_and(|value| *value > 0.0));
+        let padding = (0..prompt).find(|&place| valid(place)).unwrap_or(prompt);
+        into.builder.begin(Sample {
+            step,
+            name: origin.name(row),
+            named: false,
+            range: 0..0,
+            padding: attention.map(|_| self::place(padding)),
+            version: None,
+        });
+        let prompts = self.of("prompts", row).filter(|prompts| prompts.len() == prompt);
+        for at in padding..prompt {
+            let id = prompts.map_or(Ok(NO_ID), |prompts| id(prompts[at]))?;
+            let position = self::place(at - padding);
+            into.builder.token(Token { id, position, rollout: None, trainer: None, counted: false });
+        }
+        let ids = self.of("responses", row);
+        let mask = MASK.iter().find_map(|name| self.of(name, row));
+        for t in 0..self.width {
+            let counted = mask.map_or(valid(prompt + t), |mask| mask[t] > 0.0);
+            let values = [self.rollout, self.trainer].map(|name| self.of(name?, row).map(|values| values[t]));
+            // The engine's values of padding are -1, the trainer's 0.
+            let said = values[0].is_some_and(|value| value != 0.0 && value + 1.0 != 0.0);
+            if !(counted || (attention.is_some() && valid(prompt + t)) || (attention.is_none() && said)) {
+                continue;
+            }
+            let recorded = |value: f64| (counted || value != 0.0).then(|| narrow(value));
+            let [rollout, trainer] = values.map(|value| value.and_then(recorded));
+            let (rollout, trainer) = match (self.rollout, self.trainer, into.side) {
+                (None, _, Side::Rollout) => (trainer, None),
+                (_, None, Side::Trainer) => (None, rollout),
+                _ => (rollout, trainer),
+            };
+            let id = ids.map_or(Ok(NO_ID), |ids| id(ids[t]))?;
+            let position = self::place(prompt - padding + t);
+            into.builder.token(Token { id, position, rollout, trainer, counted });
+        }
+        Ok(())
+    }
+}
+
+/// Returns the elements of a tensor of numbers.
+pub(super) fn numbers(tensor: &TensorData, path: &Path) -> Result<Vec<f64>, ReadError> {
+    if let Some(fault) = tensor.fault() {
+        return Err(ReadError::format(path, fault));
+    }
+    let view = tensor.view();
+    if view.len() as u64 > MAX_ROLLOUT_TOKENS {
+        return Err(ReadError::Limit {
+            path: path.into(),
+            what: "the number of tokens",
+            found: view.len() as u64,
+            limit: MAX_ROLLOUT_TOKENS,
+        });
+    }
+    let bytes = view.to_bytes();
+    macro_rules! read {
+        ($type:ty, $size:literal) => {
+            bytes
+                .as_chunks::<$size>()
+                .0
+                .iter()
+                .map(|element| <$type>::from_le_bytes(*element) as f64)
+                .collect()
+        };
+    }
+    let of = |element: &[u8; 8]| f64::from_le_bytes(*element);
+    Ok(match tensor.dtype() {
+        DType::F64 => bytes.as_chunks::<8>().0.iter().map(of).collect(),
+        DType::F32 => read!(f32, 4),
+        DType::I64 => read!(i64, 8),
+        DType::I32 => read!(i32, 4),
+        DType::I16 => read!(i16, 2),
+        DType::U16 => read!(u16, 2),
+        DType::U32 => read!(u32, 4),
+        DType::U64 => read!(u64, 8),
+        DType::I8 => bytes.iter().map(|byte| f64::from(byte.cast_signed())).collect(),
+        DType::U8 => bytes.iter().map(|byte| f64::from(*byte)).collect(),
+        DType::Bool => bytes.iter().map(|byte| f64::from(u8::from(*byte != 0))).collect(),
+        dtype @ (DType::F16 | DType::Bf16 | DType::F8E4M3 | DType::F8E5M2) => {
+            widened(dtype, &bytes).into_iter().map(f64::from).collect()
+        }
+        dtype => return Err(ReadError::format(path, format!("holds {dtype}, expected real numbers"))),
+    })
+}

@@ -1,0 +1,93 @@
+//! Writes tokens as a plain table in Parquet, which [`read`](crate::read) takes: a row a token.
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use arrow_array::types::Int32Type;
+use arrow_array::{
+    ArrayRef, BooleanArray, DictionaryArray, Float32Array, Int64Array, RecordBatch, StringArray, UInt32Array,
+    UInt64Array,
+};
+use arrow_schema::ArrowError;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
+
+use crate::table::{COUNTED, NO_ID, ROLLOUT, Sample, TRAINER, Table};
+use probe_files::{Draft, ReportError};
+
+/// Tokens of a batch, at least; a batch ends with a sample.
+const BATCH: usize = 1 << 18;
+
+/// Writes the table into `draft`.
+///
+/// # Errors
+/// [`ReportError`] when the file cannot be written.
+pub fn tokens(draft: &mut Draft, table: &Table) -> Result<(), ReportError> {
+    let target = draft.target().to_path_buf();
+    let refused = |error: &dyn std::fmt::Display| ReportError::format(&target, error);
+    let mut properties = WriterProperties::builder()
+        // Log-probabilities hardly compress, and writing them is what takes the time.
+        .set_compression(Compression::UNCOMPRESSED)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_max_row_group_row_count(Some(4 * BATCH));
+    for column in ["position", "token_id", "rollout_logprob", "trainer_logprob"] {
+        properties = properties.set_column_dictionary_enabled(ColumnPath::from(column), false);
+    }
+    let empty = batch(table, &[]).map_err(|error| refused(&error))?;
+    let mut writer = ArrowWriter::try_new(&mut *draft.file(), empty.schema(), Some(properties.build()))
+        .map_err(|error| refused(&error))?;
+    let mut samples: &[Sample] = &table.samples;
+    while !samples.is_empty() {
+        let mut tokens = 0;
+        let full = samples.iter().position(|sample| {
+            tokens += sample.range.len();
+            tokens >= BATCH
+        });
+        let (now, rest) = samples.split_at(full.map_or(samples.len(), |last| last + 1));
+        let batch = batch(table, now).map_err(|error| refused(&error))?;
+        writer.write(&batch).map_err(|error| refused(&error))?;
+        samples = rest;
+    }
+    writer.close().map_err(|error| refused(&error))?;
+    draft.file().flush().map_err(|error| draft.refused(error))
+}
+
+/// Returns the rows of `samples`.
+fn batch(table: &Table, samples: &[Sample]) -> Result<RecordBatch, ArrowError> {
+    let tokens = &table.tokens;
+    let places = || samples.iter().flat_map(|sample| sample.range.clone());
+    let values = |column: &[f32], flag: u8| -> Float32Array {
+        places().map(|place| (tokens.flags[place] & flag != 0).then(|| column[place])).collect()
+    };
+    let mut keys = Vec::with_capacity(places().count());
+    for (key, sample) in (0_i32..).zip(samples) {
+        keys.resize(keys.len() + sample.range.len(), key);
+    }
+    let names: StringArray = samples.iter().map(|sample| Some(&*sample.name)).collect();
+    let ids: UInt32Array = places().map(|place| Some(tokens.ids[place]).filter(|id| *id != NO_ID)).collect();
+    let each = || samples.iter().flat_map(|sample| std::iter::repeat_n(sample, sample.range.len()));
+    let columns: Vec<(&str, ArrayRef, bool)> = vec![
+        ("step", Arc::new(each().map(|sample| Some(sample.step)).collect::<UInt64Array>()), true),
+        ("sample", Arc::new(DictionaryArray::<Int32Type>::try_new(keys.into(), Arc::new(names))?), false),
+        (
+            "position",
+            Arc::new(places().map(|place| Some(tokens.positions[place])).collect::<UInt32Array>()),
+            true,
+        ),
+        ("token_id", Arc::new(ids), true),
+        ("rollout_logprob", Arc::new(values(&tokens.rollout, ROLLOUT)), true),
+        ("trainer_logprob", Arc::new(values(&tokens.trainer, TRAINER)), true),
+        (
+            "mask",
+            Arc::new(
+                places().map(|place| Some(tokens.flags[place] & COUNTED != 0)).collect::<BooleanArray>(),
+            ),
+            true,
+        ),
+        ("padding", Arc::new(each().map(|sample| sample.padding).collect::<UInt32Array>()), true),
+        ("version", Arc::new(each().map(|sample| sample.version).collect::<Int64Array>()), true),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns)
+}

@@ -1,0 +1,218 @@
+"""Commands of the package that run recorded calls again: `probe replay`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, NoReturn
+
+#: Exit codes: all is well, a result is wrong, the command failed, something could not be replayed.
+WELL, WRONG, FAILED, INCOMPLETE = 0, 1, 2, 3
+
+#: Names of the commands here.
+COMMANDS = ("replay", "verify", "check-ops")
+
+
+class Misused(Exception):
+    """The command cannot do what was asked; the text says why and what to do."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Misused(f"{message}; `{self.prog} --help` lists the options")
+
+
+def main(command: str, arguments: list[str]) -> int:
+    """Runs a command; returns its exit code."""
+    try:
+        options = _parser(command).parse_args(arguments)
+        try:
+            import torch
+        except Exception as error:
+            raise Misused(f"torch cannot be loaded: {error}; replaying needs it") from None
+        warnings.filterwarnings("ignore")
+        for name in options.imported:
+            _import(name)
+        torch.set_num_threads(options.threads)
+        return int(options.run(options))
+    except Misused as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except BrokenPipeError:
+        return FAILED
+
+
+def _parser(command: str) -> _Parser:
+    parser = _Parser(prog=f"probe {command}", formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--import", dest="imported", action="append", default=[], metavar="MODULE", help="import an extension that has operators")
+    parser.add_argument("--step", type=int, metavar="STEP", help="step of the dump [default: replay: the first with the op; verify: all]")
+    parser.add_argument("--rank", type=int, metavar="RANK", help="rank of the dump [default: as for --step]")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of torch [default: 1]")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the answer")
+    {"replay": _replay, "verify": _verify, "check-ops": _check_ops}[command](parser)
+    return parser
+
+
+def _check_ops(parser: _Parser) -> None:
+    parser.description = (
+        "Runs every distinct call of a dump on a device and holds the results against float64 on the host, by the standards of the\n"
+        "field. Inputs are those recorded; without data they are drawn within the recorded ranges."
+    )
+    parser.epilog = "Exit codes: 0 all pass, 1 a result fails, 2 failed or misused."
+    parser.add_argument("dump", metavar="DUMP")
+    parser.add_argument("--device", default="cpu", help="device under test [default: cpu]")
+    parser.add_argument("--op", action="append", default=[], metavar="PATTERN", help="only these ops; may be given several times")
+    parser.add_argument("--not", dest="excluded", action="append", default=[], metavar="PATTERN", help="not these")
+    parser.add_argument("--benchmark", metavar="FILE", help="results.jsonl of another device: ratios to its errors are judged")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes [default: 1]")
+    parser.add_argument("-o", "--output", default="check-ops", metavar="DIR", help="folder of the results; a run that ended early goes on [default: check-ops]")
+    parser.set_defaults(run=_run_check_ops)
+
+
+def _verify(parser: _Parser) -> None:
+    parser.description = (
+        "Holds every recorded call of one run against float64 on the inputs that it was given: which kernel is wrong,\n"
+        "without a baseline. DUMP needs data (task tensor)."
+    )
+    parser.epilog = "Exit codes: 0 nothing is wrong, 1 a result is wrong, 2 failed or misused, 3 part of the dump cannot be read."
+    parser.add_argument("dump", metavar="DUMP")
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="results at fault to list [default: 10]")
+    parser.set_defaults(run=_run_verify)
+
+
+def _replay(parser: _Parser) -> None:
+    parser.description = (
+        "Runs one recorded call again and holds what was recorded against float64.\n"
+        "DUMP is the dump with the suspect; it needs data (task tensor)."
+    )
+    parser.epilog = "Exit codes: 0 rounding, 1 a recorded result is wrong, 2 failed or misused."
+    parser.add_argument("dump", metavar="DUMP")
+    parser.add_argument("--op", required=True, metavar="NAME", help="name of the op, as reports have it")
+    parser.add_argument("--against", metavar="OTHER", help="dump of the baseline")
+    parser.add_argument("--device", default="cpu", help="where to run the call in its own types [default: cpu]")
+    parser.add_argument("--times", type=int, default=10, metavar="N", help="replays [default: 10]")
+    parser.add_argument("-o", "--output", metavar="DIR", help="write a script that shows the fault without probe into a new folder")
+    parser.set_defaults(run=_run_replay)
+
+
+def recording(path: str) -> Any:
+    """Opens a dump."""
+    from probe.replay.recorded import Recording
+
+    try:
+        return Recording(path)
+    except ValueError as error:
+        raise Misused(str(error)) from None
+
+
+def part_with(dump: Any, op: str, step: int | None, rank: int | None) -> Any:
+    """Returns the first part of a dump that has the op."""
+    from probe.nearest import suggestion
+
+    names: list[str] = []
+    for part in dump.parts(_one(step), _one(rank)):
+        if op in part:
+            return part
+        names = names or part.names
+    if not names:
+        raise Misused(f"{dump.path}: no such step or rank; it has {', '.join(f'step {step} rank {rank}' for step, rank in dump.places[:8])}")
+    raise Misused(f"{dump.path}: no op {op!r}; {suggestion(op, names)}")
+
+
+def _run_replay(options: argparse.Namespace) -> int:
+    from probe.replay import answer, one, script
+    from probe.replay.recorded import NotReplayed
+
+    _device(options.device)
+    dump = recording(options.dump)
+    candidate = part_with(dump, options.op, options.step, options.rank)
+    baseline = part_with(recording(options.against), options.op, candidate.step, options.rank) if options.against else None
+    try:
+        outcome = one.replay(candidate, options.op, baseline, options.device, options.times)
+    except NotReplayed as error:
+        raise Misused(f"{options.op} cannot be replayed: {error}") from None
+    if options.format == "json":
+        print(json.dumps(answer.document(outcome), indent=2))
+    else:
+        print(answer.text(outcome), end="")
+    if options.output:
+        try:
+            for line in script.write(outcome, Path(options.output), dump.environment):
+                print(line, file=sys.stderr if options.format == "json" else sys.stdout)
+        except NotReplayed as error:
+            raise Misused(f"-o: {error}") from None
+        except OSError as error:
+            raise Misused(f"{options.output}: {error.strerror}; choose a new folder") from None
+    return WRONG if outcome.guilty else WELL
+
+
+def _import(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        raise Misused(f"--import {name}: {type(error).__name__}: {error}") from None
+
+
+def _run_verify(options: argparse.Namespace) -> int:
+    from probe.replay import answer, whole
+
+    dump = recording(options.dump)
+    run = whole.verify(dump, _one(options.step), _one(options.rank), whole.on_terminal)
+    if not run.replayed:
+        reason = next(iter(run.gaps or run.faults), "it holds no call of a function")
+        raise Misused(f"{options.dump}: nothing can be replayed: {reason}")
+    print(json.dumps(answer.verified_document(run), indent=2) if options.format == "json" else answer.verified(run, options.top), end="")
+    for line in run.faults:
+        print(f"error: {line}", file=sys.stderr)
+    if run.faults:
+        return INCOMPLETE
+    return WRONG if any(part.faults or any(not each.precision for each in part.statements) for part in run.parts) else WELL
+
+
+def _one(number: int | None) -> list[range]:
+    """Returns a choice of one number; of all without one."""
+    return [] if number is None else [range(number, number + 1)]
+
+
+def _run_check_ops(options: argparse.Namespace) -> int:
+    from probe.patterns import Pattern, names_of
+    from probe.replay import check_ops, whole
+
+    _device(options.device)
+    dump = recording(options.dump)
+    kept, left = [Pattern(text) for text in options.op], [Pattern(text) for text in options.excluded]
+
+    def wanted(name: str) -> bool:
+        names = names_of(name)
+        return (not kept or any(each.matches(names) for each in kept)) and not any(each.matches(names) for each in left)
+
+    try:
+        benchmark = check_ops.read(Path(options.benchmark)) if options.benchmark else {}
+        output = Path(options.output)
+        checked = check_ops.run(dump, options.device, output, options.jobs, wanted, whole.on_terminal)
+        judged = check_ops.verdicts(checked, benchmark)
+        text = check_ops.table(judged, checked, options.device)
+        document = json.dumps(check_ops.document(judged, checked, options.device), indent=2) + "\n"
+        for name, data in (("report.txt", text.encode()), ("report.json", document.encode()), ("junit.xml", check_ops.junit(judged))):
+            (output / name).write_bytes(data)
+    except check_ops.NotResults as error:
+        raise Misused(str(error)) from None
+    except OSError as error:
+        raise Misused(f"{error.filename}: {error.strerror}") from None
+    if not judged:
+        raise Misused(f"{options.dump}: no call can be run; it needs data, or statistics with ranges, of calls that compute")
+    print(document if options.format == "json" else text, end="")
+    return WELL if all(each.met for each in judged) else WRONG
+
+
+def _device(name: str) -> None:
+    import torch
+
+    try:
+        torch.ones(1, device=name)
+    except Exception as error:
+        raise Misused(f"--device {name}: {(str(error).splitlines() or [''])[0]}") from None

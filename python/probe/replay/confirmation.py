@@ -1,0 +1,37 @@
+"""`probe compare --confirm`: replays the calls of both dumps, and prints what that showed for the comparison that asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+
+
+def main(order: str) -> None:
+    """Carries out the order of the command, a JSON object. Leaves with code 2 where nothing can be replayed."""
+    import torch
+
+    from probe.replay import whole
+    from probe.replay.recorded import Recording
+
+    asked = json.loads(order)
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    told = (lambda text: None) if asked["quiet"] else whole.on_terminal
+    try:
+        sides = Recording(asked["baseline"]), Recording(asked["candidate"])
+    except ValueError as error:
+        _failed(str(error))
+    text = whole.confirm(*sides, _numbers(asked["steps"]), _numbers(asked["ranks"]), told)
+    if "[[op]]" not in text:
+        _failed("no call of these dumps can be replayed; record with task tensor")
+    sys.stdout.write(text)
+
+
+def _failed(reason: str) -> None:
+    print(f"error: --confirm: {reason}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _numbers(ranges: list[tuple[int, int]]) -> list[range]:
+    return [range(first, last + 1) for first, last in ranges]

@@ -1,0 +1,160 @@
+"""How far a result is from float64, in units of what a relative error of 1 of everything the call read would do to it.
+
+Per element, with h the call in float64, x what it read, g normal and t = 2^-30:
+
+    scale^2 = h^2 + mean over draws of ((f(x (1 + t g)) - h) / t)^2
+
+so the condition of every function is measured and none is listed. `l2` is |y - h| over |scale|, `peak` the largest of
+|y - h| / (scale + rms(scale) / 8). A function that only moves values has no part of other elements in its scale.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from probe.replay import evaluate, functions
+from probe.replay.recorded import Call, NotReplayed
+
+#: Size of the perturbation: far above the roundoff of float64, and small enough that what is left out is below 2^-30.
+_TINY = 2.0**-30
+#: Perturbed evaluations.
+_DRAWS = 2
+#: A function that moves values answers a perturbation with no more than this many normal deviations of the value itself.
+_MOVED = 8.0
+#: Elements by which is told whether values were only moved.
+_LOOKED_AT = 4096
+
+#: Unit roundoff by type: half the distance from 1 to the next number.
+UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+
+
+@dataclass(frozen=True)
+class Error:
+    """Distance of one result from float64."""
+
+    #: Path of the result: `0`.
+    path: str
+    dtype: torch.dtype
+    #: Of all elements, in units of the scale; of integers the share of elements that differ.
+    l2: float
+    #: Of the worst element.
+    peak: float
+    #: Says more where the numbers do not: other non-finite elements.
+    remark: str = ""
+
+
+@dataclass
+class Reference:
+    """A call in float64: results and their scales, by path."""
+
+    values: dict[str, torch.Tensor]
+    scales: dict[str, torch.Tensor]
+    #: Results whose values were only moved, or chosen.
+    moved: set[str]
+
+
+def reference(call: Call) -> Reference:
+    """Evaluates a call in float64 and measures its condition. Raises NotReplayed."""
+    reason = evaluate.why_not(call)
+    if reason is not None:
+        raise NotReplayed(reason)
+    try:
+        torch.manual_seed(1)
+        values = evaluate.reference(call)
+        if not call.is_module and functions.draws(call.api):
+            _holds_still(call, values)
+        shaken = _shaken(call)
+    except NotReplayed:
+        raise
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise NotReplayed(f"float64 cannot be computed: {type(error).__name__}: {first[:120]}") from None
+    known = _magnitudes(call)
+    scales, moved = {}, set()
+    for path in call.results:
+        value = values.get(path)
+        if value is None or not (value.is_floating_point() or value.is_complex()):
+            continue
+        finite = torch.isfinite(value)
+        size = torch.where(finite, value, 0).abs()
+        change = torch.zeros_like(size)
+        for other in shaken:
+            moves = torch.nan_to_num((other[path] - value).abs() / _TINY, 0.0, 0.0, 0.0)
+            change += moves.square() / len(shaken)
+        if _is_moved(size, change, known):
+            moved.add(path)
+        scales[path] = torch.where(finite, (size.square() + change).sqrt(), 0)
+    return Reference(values, scales, moved)
+
+
+def _holds_still(call: Call, values: dict[str, torch.Tensor]) -> None:
+    """Raises NotReplayed if other random numbers give other results."""
+    torch.manual_seed(2)
+    for path, other in evaluate.reference(call).items():
+        if not torch.equal(torch.nan_to_num(other), torch.nan_to_num(values[path])):
+            raise NotReplayed("it draws random numbers")
+
+
+def _shaken(call: Call) -> list[dict[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+
+    def shake(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        return tensor * (1 + _TINY * torch.randn(tensor.shape, generator=generator, dtype=torch.float64))
+
+    return [evaluate.reference(call, shake) for _ in range(_DRAWS)]
+
+
+def _magnitudes(call: Call) -> torch.Tensor:
+    """Returns 0, 1 and the magnitudes of all numbers that the call read."""
+    tensors = [tensor.double().abs().flatten() for tensor in call.tensors().values() if tensor.is_floating_point()]
+    plain = [abs(float(value)) for value in (*call.args, *call.kwargs.values()) if isinstance(value, (int, float))]
+    return torch.cat([torch.tensor([0.0, 1.0, math.inf, *plain], dtype=torch.float64), *tensors])
+
+
+def _is_moved(size: torch.Tensor, change: torch.Tensor, known: torch.Tensor) -> bool:
+    """Returns true if every value is one that the call read, and moves as it does."""
+    step = max(1, size.numel() // _LOOKED_AT)
+    looked, moves = size.flatten()[::step], change.flatten()[::step]
+    return bool((moves <= (_MOVED * looked).square()).all()) and bool(torch.isin(looked, known).all())
+
+
+def errors(recorded: dict[str, torch.Tensor], of: Reference) -> list[Error]:
+    """Returns how far each recorded result is off. Those that float64 has no counterpart for are left out."""
+    found = []
+    for path, result in recorded.items():
+        value = of.values.get(path)
+        if value is None or result.numel() == 0:
+            continue
+        if value.shape != result.shape:
+            raise NotReplayed(f"output.{path} has shape {list(result.shape)}, here {list(value.shape)}")
+        found.append(_error(path, result, value, of.scales.get(path), path in of.moved))
+    if not found:
+        raise NotReplayed("none of its recorded results can be computed from what it was given")
+    return found
+
+
+def _error(path: str, result: torch.Tensor, value: torch.Tensor, scale: torch.Tensor | None, moved: bool) -> Error:
+    if scale is None or not (result.is_floating_point() or result.is_complex()):
+        off = (result != value.to(result.dtype)).double().mean().item()
+        return Error(path, result.dtype, off, off, "elements differ" if off else "")
+    rounded = evaluate.widened(value.to(result.dtype))
+    wide = evaluate.widened(result)
+    finite = torch.isfinite(rounded)
+    strange = int((torch.isfinite(wide) != finite).sum())
+    if strange:
+        return Error(path, result.dtype, math.inf, math.inf, f"{strange} elements are finite on one side only")
+    distance = torch.where(finite, wide - value, 0).abs()
+    if moved:
+        distance = torch.where(wide == rounded, 0.0, distance)
+    scale = torch.where(finite, scale, 0)
+    unit = UNIT.get(result.dtype, 2.0**-24)
+    # Below the least normal number there is no relative precision; of float16, below the least number at all.
+    least = torch.finfo(result.dtype).tiny / unit * (2.0**-10 if result.dtype == torch.float16 else 1.0)
+    l2 = (distance.norm() / (scale.norm() + least)).item()
+    others = 0.0 if moved else scale.square().mean().sqrt().item() / 8
+    return Error(path, result.dtype, l2, (distance / (scale + others + least)).max().item())

@@ -1,0 +1,231 @@
+"""Which results are further from float64 than they may be.
+
+A result may be off by the largest of: what the other side's result of the paired call is off by, the median of the other calls of its
+kind and type on its own side, and rounding (u/2 over all elements, u in one). Beyond 3 bits above that, it is at fault.
+
+The bound of 3 bits comes from 142 kernel faults and 40 sound pairs of 16 models: the worst sound op lay at 2.0 bits.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import torch
+
+from probe.replay import errors
+from probe.replay.errors import UNIT, Error
+from probe.replay.recorded import NotReplayed, Part, forward_of
+
+#: Bits above what it may be off by, from which on a result is at fault.
+BITS = 3.0
+#: The same for a result that has no other side and hardly any other calls, and for a whole kind that has no other side: 64 units, which the
+#: field's ULP standard passes on average. GELU of torch on a CPU is off by 39 units where its formula cancels.
+_BITS_ALONE = 6.0
+#: Fewest other calls that show what a kind is off by.
+_FEWEST = 3
+#: Precisions of products with the most that their results are off by, in units of the scale: of 142 runs in TF32, all lay from
+#: 1.6e-4 to 1.9e-4.
+_PRECISIONS = (("TF32", 2.0**-11.5), ("bfloat16", 2.0**-8))
+#: A result that even the trusted side has this far off is memory without a meaning.
+_MEANINGLESS = 0.5
+#: Words of reasons for which a call is no gap: it computes nothing that could be wrong.
+_NOTHING_TO_SAY = ("it computes nothing", "it draws random numbers", "it returns memory", "no tensor was recorded as its result", "it ended in an exception")
+
+Kind = tuple[str, str, torch.dtype]
+
+
+@dataclass
+class Measured:
+    """Distances of the results of a part's calls from float64."""
+
+    errors: dict[str, list[Error]] = field(default_factory=dict)
+    #: Calls that sum products.
+    products: set[str] = field(default_factory=set)
+    #: Calls that were not replayed, with the reason.
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def gaps(self) -> Counter[str]:
+        """Reasons why calls that compute something were not replayed, each with the number of calls."""
+        return Counter(reason for reason in self.skipped.values() if is_gap(reason))
+
+
+def is_gap(reason: str) -> bool:
+    """Returns true if a call that was not replayed computes something."""
+    return not reason.startswith(_NOTHING_TO_SAY)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A result that is further off than it may be."""
+
+    op: str
+    path: str
+    #: Bits above what it may be off by.
+    bits: float
+    error: float
+    allowed: float
+    #: What the allowance comes from.
+    source: str
+    remark: str
+    #: Bits from which on it is at fault.
+    bound: float = BITS
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.bits > self.bound
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A kind of which all calls are further off than they may be."""
+
+    #: Function, and phase: `mm`, `layer_norm.backward`.
+    kind: str
+    dtype: torch.dtype
+    calls: list[str]
+    #: Median distance, and bits above what it may be.
+    level: float
+    bits: float
+    #: The precision that explains it: `TF32`; empty where none does.
+    precision: str
+
+
+def measure(part: Part, names: Iterable[str] | None = None, done: Callable[[], None] = lambda: None) -> Measured:
+    """Replays the calls `names` of a part; by default all, and modules only where their functions were not recorded."""
+    found = Measured()
+    if names is None:
+        functions = [name for name in part.names if not name.startswith("Module.")]
+        names = functions if any(name.endswith(".forward") for name in functions) else part.names
+    for name in dict.fromkeys(names):
+        try:
+            call = part.call(name)
+            if call.multiplies:
+                found.products.add(name)
+            found.errors[name] = errors.errors(call.results, errors.reference(call))
+        except NotReplayed as reason:
+            found.skipped[name] = str(reason)
+        done()
+    return found
+
+
+def judge(candidate: Measured, baseline: Measured | None = None) -> list[Fault]:
+    """Returns the results at fault, the worst first. Those of a backward whose forward call is at fault are not: it read what that made."""
+    found = [fault for fault in weigh(candidate, baseline) if fault.is_wrong]
+    wrong = {fault.op for fault in found}
+    found = [fault for fault in found if forward_of(fault.op) not in wrong]
+    return sorted(found, key=lambda fault: -fault.bits)
+
+
+def weigh(candidate: Measured, baseline: Measured | None = None) -> list[Fault]:
+    """Returns every replayed result with what it is off by and what it may be, in execution order. Calls pair by name."""
+    kinds = _by_kind(candidate)
+    found = []
+    for name, results in candidate.errors.items():
+        trusted = {error.path: error for error in (baseline.errors.get(name, []) if baseline is not None else [])}
+        for error in results:
+            found.append(_worst(name, error, trusted.get(error.path), kinds[_kind(candidate, name, error)]))
+    return found
+
+
+def statements(candidate: Measured, baseline: Measured | None = None) -> list[Statement]:
+    """Returns the kinds whose calls are all further off than the baseline's, or than rounding without one; the worst first."""
+    wrong = {fault.op for fault in weigh(candidate, baseline) if fault.is_wrong}
+    mine, other = _levels(candidate), _levels(baseline) if baseline is not None else {}
+    found = []
+    for kind, every in mine.items():
+        calls = [(name, distance) for name, distance in every if name not in wrong]
+        if not calls:
+            continue
+        dtype, distances = kind[2], sorted(distance for _, distance in calls)
+        if dtype not in UNIT:
+            continue
+        level = statistics.median(distances)
+        allowed = max(UNIT[dtype], _middle([distance for _, distance in other.get(kind, [])]))
+        bits = math.log2(level / allowed) if level > 0 else -math.inf
+        if bits > (BITS if baseline is not None else _BITS_ALONE):
+            even = distances[int(0.9 * len(distances))] < 4 * level
+            precision = next((name for name, most in _PRECISIONS if level < most), "") if even and kind[1] == "product" else ""
+            found.append(Statement(kind[0], dtype, [name for name, _ in calls], level, bits, precision))
+    return sorted(found, key=lambda statement: -statement.bits)
+
+
+def _levels(measured: Measured) -> dict[Kind, list[tuple[str, float]]]:
+    """Returns distances over all elements by function and type. Products are told apart, and marked."""
+    found: dict[Kind, list[tuple[str, float]]] = defaultdict(list)
+    for name, results in measured.errors.items():
+        base, phase = _function(name)
+        for error in results:
+            mark = "product" if name in measured.products else error.path.split(".")[0]
+            found[base + phase, mark, error.dtype].append((name, error.l2))
+    return found
+
+
+def _kind(measured: Measured, name: str, error: Error) -> Kind:
+    """All products are one kind; other functions have one for each result and phase."""
+    if name in measured.products:
+        return ("product", "", error.dtype)
+    base, phase = _function(name)
+    return (base + phase, error.path.split(".")[0], error.dtype)
+
+
+def _function(name: str) -> tuple[str, str]:
+    """Returns the function or class of a call, and the word of its phase."""
+    parts = name.split(".")
+    base = parts[-3] if len(parts) > 2 else name
+    return base.strip("_"), ".backward" if "backward" in parts[-2:] and not name.startswith("Aten.") else ""
+
+
+def _by_kind(measured: Measured) -> dict[Kind, list[tuple[str, Error]]]:
+    found: dict[Kind, list[tuple[str, Error]]] = defaultdict(list)
+    for name, results in measured.errors.items():
+        for error in results:
+            found[_kind(measured, name, error)].append((name, error))
+    return found
+
+
+def _worst(name: str, error: Error, trusted: Error | None, peers: list[tuple[str, Error]]) -> Fault:
+    """Returns how far a result is beyond what it may be off by, in the worse of the two measures."""
+    if error.peak == 0 or (trusted is not None and not trusted.l2 < _MEANINGLESS):
+        return Fault(name, error.path, -math.inf, error.l2, error.l2, "nothing to hold it against" if error.peak else "equal", error.remark)
+    found = []
+    bound = BITS if trusted is not None or len(peers) > _FEWEST else _BITS_ALONE
+    for mine, sources in zip((error.l2, error.peak), _allowances(name, error, trusted, peers)):
+        source = max(sources, key=lambda each: sources[each])
+        bits = math.log2(mine / sources[source]) if mine > 0 else -math.inf
+        found.append(Fault(name, error.path, bits, mine, sources[source], source, error.remark, bound))
+    return max(found, key=lambda fault: fault.bits)
+
+
+def allowed(measured: Measured, name: str, error: Error, trusted: Error | None) -> tuple[float, float]:
+    """Returns what a result may be off by, over all elements and in one."""
+    l2, peak = (max(sources.values()) for sources in _allowances(name, error, trusted, _by_kind(measured)[_kind(measured, name, error)]))
+    return l2, peak
+
+
+def _allowances(name: str, error: Error, trusted: Error | None, peers: list[tuple[str, Error]]) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns what a result may be off by, over all elements and in one, by where that comes from."""
+    unit = UNIT.get(error.dtype, 2.0**-24)
+    others = [other for call, other in peers if (call, other.path) != (name, error.path)]
+    own = trusted if trusted is not None and trusted.dtype == error.dtype else None
+
+    def sources(floor: float, own: float, like: list[float]) -> dict[str, float]:
+        return {
+            "rounding": floor,
+            "the other side's own error": own if math.isfinite(own) else 0.0,
+            f"the median of {len(like)} other calls": _middle(like),
+        }
+
+    return (
+        sources(unit / 2, own.l2 if own is not None else 0.0, [other.l2 for other in others]),
+        sources(unit, own.peak if own is not None else 0.0, [other.peak for other in others]),
+    )
+
+
+def _middle(values: list[float]) -> float:
+    finite = [value for value in values if math.isfinite(value)]
+    return statistics.median(finite) if finite else 0.0

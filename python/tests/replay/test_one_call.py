@@ -1,0 +1,188 @@
+"""`probe replay`: a recorded call is rebuilt as it was, and the answer names the side that is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import probe
+from probe.replay import command, errors, evaluate, fault, functions, precisions
+from probe.replay.recorded import Call, NotReplayed, Recording, strided
+from probe.replay.shrink import shrunk
+
+TESTDATA = Path(__file__).resolve().parents[3] / "testdata"
+PAIR = [str(TESTDATA / "npu_dump"), "--against", str(TESTDATA / "gpu_dump")]
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = command.main("replay", [*arguments, "--format", "json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def recorded(folder: Path, work: Any, level: str = "api") -> Any:
+    """Records a step of `work` with data; returns its only part."""
+    with probe.capture(folder, task="tensor", level=level, step_on="program"):
+        work()
+    (part,) = Recording(str(folder)).parts()
+    return part
+
+
+def test_the_faulty_call_is_the_candidates(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = answer(capsys, *PAIR, "--op", "Functional.gelu.1.forward")
+    assert (code, found["guilty"]) == (1, "candidate")
+    assert found["answer"].endswith("as far from float64 as the baseline: the candidate's kernel")
+    assert found["candidate"][0]["l2"] > 1000 * found["baseline"][0]["l2"]
+
+
+def test_the_other_way_round_it_is_the_baselines(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = answer(capsys, PAIR[2], "--against", PAIR[0], "--op", "Functional.gelu.1.forward")
+    assert (code, found["guilty"]) == (1, "baseline")
+    assert found["answer"].startswith("the baseline is ") and found["answer"].endswith("the baseline's kernel")
+
+
+@pytest.mark.parametrize("op", ["Functional.linear.3.forward", "Functional.layer_norm.1.backward", "Torch.matmul.1.forward", "Functional.gelu.0.forward"])
+def test_what_rounds_otherwise_is_nobodys_fault(op: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = answer(capsys, *PAIR, "--op", op)
+    assert (code, found["guilty"]) == (0, None)
+
+
+def test_the_table_names_its_standard(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main("replay", [*PAIR, "--op", "Functional.gelu.1.forward", "--times", "2"]) == 1
+    text = capsys.readouterr().out
+    assert "fails benchmark L2: largest relative error" in text and "msprobe 26.2.0 acc_check" in text
+    for row in ("baseline, recorded", "candidate, recorded", "replayed here, cpu"):
+        assert row in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([PAIR[0], "--op", "Functional.gelu.1.backwrd"], "did you mean 'Functional.gelu.1.backward'?"),
+        ([PAIR[0], "--op", "Functional.gelu.1.forward", "--step", "7"], "no such step or rank; it has step 0 rank 0"),
+        (["/nowhere", "--op", "x"], "/nowhere: No such file"),
+        ([PAIR[0], "--op", "Functional.gelu.1.forward", "--device", "tpu:9"], "--device tpu:9"),
+        ([PAIR[0]], "--op"),
+        ([str(TESTDATA / "faults" / "gpt_gelu_scale_L1_statistics" / "candidate"), "--op", "Functional.gelu.1.forward"], "record this op with task tensor"),
+    ],
+)
+def test_misuse_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main("replay", arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and said in error and error.count("\n") == 1
+
+
+def test_calls_are_rebuilt_as_they_were(tmp_path: Path) -> None:
+    weight = torch.randn(3, 5, 7).transpose(0, 2)
+    wide = torch.randn(1, 5, 3).expand(7, 5, 3)
+    counts = torch.arange(24).reshape(2, 3, 4)[:, ::2]
+
+    def work() -> None:
+        torch.addcmul(weight, weight, wide, value=0.5)
+        torch.sum(counts, dim=[0, 2])
+        functional.pad(weight, (1, 2), "constant", float("inf"))
+
+    part = recorded(tmp_path / "dump", work)
+    call = part.call("Torch.addcmul.0.forward")
+    first, second, third = call.args
+    assert first is second and first.stride() == weight.stride() and torch.equal(first, weight)
+    assert third.stride() == wide.stride() and torch.equal(third, wide)
+    assert call.kwargs == {"value": 0.5}
+    assert torch.equal(part.call("Torch.sum.0.forward").args[0], counts)
+    pad = part.call("Functional.pad.0.forward")
+    assert pad.args[1:] == [[1, 2]] and pad.kwargs == {"mode": "constant", "value": float("inf")}
+    measured = fault.measure(part)
+    assert len(measured.errors) == 3 and not fault.judge(measured)
+
+
+def test_strides_of_a_file_are_not_believed() -> None:
+    given = torch.arange(6.0).reshape(2, 3)
+    for strides in ([1 << 40, 1], [1, 1], [-3, 1], [3]):
+        assert strided(given, strides) is given, strides
+    assert strided(given, [1, 2]).stride() == (1, 2) and torch.equal(strided(given, [1, 2]), given)
+
+
+@pytest.mark.parametrize("api", ["Torch.load", "Torch.save", "Torch.compile", "Functional.torch", "Tensor.tofile", "Aten.from_file", "Aten.save", "C10d.send", "Os.system", "Torch.serialization.load"])
+def test_a_dump_names_functions_of_tensors_alone(api: str) -> None:
+    with pytest.raises(NotReplayed):
+        functions.resolve(api)
+
+
+def test_a_backward_is_autograd_on_what_was_recorded(tmp_path: Path) -> None:
+    given, weight = torch.randn(6, 8, requires_grad=True), torch.randn(4, 8, requires_grad=True)
+    square = torch.randn(5, requires_grad=True)
+
+    def work() -> None:
+        functional.linear(given, weight).square().sum().backward()
+        torch.mul(square, square).sum().backward()
+
+    part = recorded(tmp_path / "dump", work)
+    measured = fault.measure(part)
+    assert {"Functional.linear.0.backward", "Torch.mul.0.backward"} <= set(measured.errors), measured.skipped
+    assert not fault.judge(measured)
+    call = part.call("Functional.linear.0.backward")
+    call.results["1"][2] *= 1.01
+    assert errors.errors(call.results, errors.reference(call))[1].l2 > 1e-3
+
+
+def product(precision: Any) -> Call:
+    generator = torch.Generator().manual_seed(3)
+    given, weight, bias = (torch.randn(*shape, generator=generator) for shape in ((16, 64), (32, 64), (32,)))
+    return Call("Functional.linear.0.forward", [given, weight, bias], {}, {"0": precision(given, weight, bias)}, multiplies=True)
+
+
+def rounded(tensor: torch.Tensor) -> torch.Tensor:
+    """Rounds to 10 bits of the fraction: adds half a unit to the bits and cuts."""
+    return ((tensor.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("compute", "words"),
+    [
+        (lambda x, w, b: functional.linear(rounded(x), rounded(w), b), "inputs rounded to 10 bits (TF32)"),
+        (lambda x, w, b: functional.linear(x.bfloat16().float(), w.bfloat16().float(), b), "inputs rounded to 7 bits (bfloat16)"),
+        (lambda x, w, b: functional.linear(x.half(), w.half(), b.half()).float(), "computed in float16"),
+        (lambda x, w, b: functional.linear(x, w, b) * 1.001, None),
+    ],
+)
+def test_a_lower_precision_is_named(compute: Any, words: str | None) -> None:
+    call = product(compute)
+    found = precisions.explanation(call, "0", errors.reference(call))
+    assert found is None if words is None else words in (found or ""), found
+
+
+def test_a_call_shrinks_while_it_fails() -> None:
+    call = product(functional.linear)
+
+    def fails(each: Call) -> bool:
+        # The fault is in the last feature of the input and needs four rows.
+        given, weight, _ = each.args
+        if given.shape[0] < 4 or given.shape[1] != weight.shape[1]:
+            return False
+        return evaluate.here(each)["0"].dim() == 2 and bool(torch.isin(given[:, -1], call.args[0][:, -1]).all())
+
+    small = shrunk(call, fails)
+    assert small.args[0].shape[0] == 4 and small.args[0].shape[1] < 16 and small.args[1].shape[0] < 16
+
+
+def test_the_script_needs_torch_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "repro"
+    assert command.main("replay", [*PAIR, "--op", "Functional.gelu.1.forward", "-o", str(folder)]) == 1
+    assert "does not fail here on cpu" in capsys.readouterr().out
+    done = subprocess.run([sys.executable, "-I", str(folder / "repro.py"), "cpu"], capture_output=True, text=True, check=False)
+    here, there = done.stdout.splitlines()
+    assert done.returncode == 0 and here.startswith("here on cpu, output.0:"), done.stderr
+    assert there.startswith("as recorded, output.0:") and float(there.split(": ")[1].split()[0]) > 1000
+    script = (folder / "repro.py").read_text()
+    assert len(script.splitlines()) < 60 and "import probe" not in script
+    for name in ("repro.py", "ISSUE.md"):
+        text = (folder / name).read_text()
+        assert str(tmp_path) not in text and str(TESTDATA) not in text
+    assert command.main("replay", [*PAIR, "--op", "Functional.gelu.1.forward", "-o", str(folder)]) == 2
+    assert "choose a new folder" in capsys.readouterr().err

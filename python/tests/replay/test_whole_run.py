@@ -1,0 +1,98 @@
+"""`probe verify` and `probe compare --confirm`: every call of a run against float64."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import probe
+from probe.replay import command, fault
+from probe.replay.recorded import Recording
+
+TESTDATA = Path(__file__).resolve().parents[3] / "testdata"
+FAULTS = TESTDATA / "faults"
+
+
+def cases(*names: str) -> list[Any]:
+    every = {case["name"]: case for case in tomllib.loads((FAULTS / "cases.toml").read_text())["case"]}
+    return [pytest.param(every[name], id=name) for name in names]
+
+
+def verified(capsys: pytest.CaptureFixture[str], path: Path, *more: str) -> tuple[int, dict[str, Any]]:
+    code = command.main("verify", [str(path), "--format", "json", *more])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_fault_is_found_without_another_run(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = verified(capsys, TESTDATA / "npu_dump")
+    assert code == 1 and {each["op"] for each in found["faults"]} == {"Functional.gelu.1.forward"}
+    assert not found["kinds"]
+    code, found = verified(capsys, TESTDATA / "gpu_dump")
+    assert code == 0 and not found["faults"] and found["replayed"] > 60
+
+
+@pytest.mark.parametrize(
+    "case",
+    cases(
+        "conv_conv_element_L1_tensor", "conv_fc_row_L1_tensor", "rec_bag_swap_L1_tensor", "gpt_linear_fp16_L1_tensor", "conv_round_bn_backward_L1_tensor",
+        "conv_round_mix_tensor", "density_round_L1_tensor", "conv_bf16_round_L1_tensor", "conv_fp32_bf16_L1_tensor", "conv_threads_L1_tensor",
+    ),
+)  # fmt: skip
+def test_the_corpus_is_answered(case: dict[str, Any]) -> None:
+    sides = [{part.step: fault.measure(part) for part in Recording(str(FAULTS / case[side])).parts()} for side in ("baseline", "candidate")]
+    named = {found.op for step, measured in sides[1].items() for found in fault.judge(measured, sides[0].get(step))}
+    assert named == set(case.get("ops", []))
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(20, 16), nn.LayerNorm(16)
+        self.attention, self.head = nn.MultiheadAttention(16, 2, batch_first=True), nn.Linear(16, 20)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = self.embed(tokens)
+        hidden = hidden + self.attention(*[self.norm(hidden)] * 3, need_weights=False)[0]
+        return nn.functional.cross_entropy(self.head(nn.functional.gelu(hidden)).flatten(0, 1), tokens.flatten())
+
+
+@pytest.mark.parametrize("level", ["op", "mix"])
+def test_a_sound_training_is_right(tmp_path: Path, level: str, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(1)
+    model, tokens = Model(), torch.randint(20, (2, 6))
+    optimizer = torch.optim.AdamW(model.parameters(), fused=False)
+    with probe.capture(tmp_path / "dump", task="tensor", level=level, step_on="program"):
+        model(tokens).backward()
+        optimizer.step()
+    code, found = verified(capsys, tmp_path / "dump")
+    assert code == 0, found
+    assert found["replayed"] > 25 and all("optimizer" in gap["reason"] for gap in found["gaps"]), found["gaps"]
+
+
+def test_a_run_without_data_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main("verify", [str(FAULTS / "gpt_gelu_scale_L1_statistics" / "candidate")]) == 2
+    assert "record this op with task tensor" in capsys.readouterr().err
+
+
+def compared(case: dict[str, Any], *more: str) -> tuple[int, dict[str, Any]]:
+    line = [sys.executable, "-m", "probe", "compare", str(FAULTS / case["baseline"]), str(FAULTS / case["candidate"]), "--format", "json", *more]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env=os.environ)
+    return done.returncode, json.loads(done.stdout or json.dumps({"error": done.stderr}))
+
+
+@pytest.mark.parametrize("case", cases("conv_fc_row_L1_tensor", "conv_round_mix_tensor"))
+def test_a_comparison_is_confirmed(case: dict[str, Any]) -> None:
+    code, found = compared(case, "--confirm")
+    assert (code, found["verdict"]) == (1 if "ops" in case else 0, case["verdict"]), found
+    if "ops" in case:
+        assert found["first_divergence"]["op"] in case["ops"]
+        assert "replayed in float64, output.0 is" in found["first_divergence"]["reason"]

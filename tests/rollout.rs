@@ -1,0 +1,273 @@
+//! `probe rollout` on files as frameworks write them: formats, joins, causes, reports, exit codes, input that is wrong.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::command::probe;
+use crate::support::testdata;
+
+fn data(name: &str) -> PathBuf {
+    testdata("rollout").join(name)
+}
+
+/// Exit code, and the document that is printed.
+fn compared(args: &[&Path]) -> (i32, Value) {
+    let mut words = vec!["rollout".to_owned()];
+    words.extend(args.iter().map(|path| path.display().to_string()));
+    words.extend(["--format".to_owned(), "json".to_owned()]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (code, said, error) = probe(&words);
+    (code, serde_json::from_str(&said).unwrap_or_else(|_| panic!("{words:?}: {said}{error}")))
+}
+
+fn causes(report: &Value) -> Vec<&str> {
+    report["causes"].as_array().unwrap().iter().map(|cause| cause["cause"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn real_pairs_have_their_cause_and_nothing_else() {
+    for (name, code, expected) in [
+        ("bf16_good", 0, &[][..]),
+        ("bf16_temperature_not_in_trainer", 1, &["temperature"]),
+        ("bf16_logprobs_off_by_one", 1, &["shift"]),
+        ("bf16_rows_swapped", 1, &["rows"]),
+        ("bf16_eos_dropped", 1, &["end-token"]),
+        ("bf16_stale_10_steps_lr_1e-4", 1, &["weights"]),
+    ] {
+        let (exit, report) = compared(&[&data(&format!("{name}.jsonl"))]);
+        assert_eq!((exit, &causes(&report)[..]), (code, expected), "{name}");
+    }
+    let (_, report) = compared(&[&data("bf16_temperature_not_in_trainer.jsonl")]);
+    let evidence = report["steps"][0]["findings"][0]["evidence"].as_str().unwrap();
+    assert!(evidence.contains("rollout = trainer at temperature 0.71"), "{evidence}");
+}
+
+#[test]
+fn one_pair_has_the_same_size_in_every_format() {
+    let (code, slime) = compared(&[&data("slime_train_0_0.pt")]);
+    assert_eq!((code, &slime["formats"][0]), (0, &json!("slime")));
+    let (code, differences) = compared(&[&data("prob_diff_step_1.npy")]);
+    assert_eq!(code, 0);
+    assert_eq!(differences["probabilities"][0]["tokens"], slime["tokens"]);
+    let (mean, other) =
+        (&differences["probabilities"][0]["mean"], &slime["steps"][0]["all"]["mean_probability"]);
+    assert!((mean.as_f64().unwrap() - other.as_f64().unwrap()).abs() < 1e-6, "{mean} {other}");
+}
+
+/// Three samples as each side of each format has them.
+struct Samples {
+    folder: tempfile::TempDir,
+}
+
+const TOKENS: [&[u32]; 3] =
+    [&[5, 6, 7, 8, 9, 10, 11, 12], &[20, 21, 22, 23, 24, 25], &[30, 31, 32, 33, 34, 35, 36]];
+/// Tokens of the prompt.
+const PROMPT: usize = 2;
+
+fn logprob(sample: usize, t: usize) -> f64 {
+    -0.1 - 0.3 * ((7 * sample + 3 * t) % 5) as f64
+}
+
+impl Samples {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Each row: sample, position, token, value.
+    fn rows(mut each: impl FnMut(usize, usize, u32, f64) -> String) -> String {
+        let mut out = String::new();
+        for (sample, tokens) in TOKENS.iter().enumerate() {
+            for (t, token) in tokens.iter().enumerate().skip(PROMPT) {
+                out += &each(sample, t, *token, logprob(sample, t));
+            }
+        }
+        out
+    }
+}
+
+#[test]
+fn every_one_sided_format_joins_with_every_other() {
+    let place = Samples::new();
+    let csv = Samples::rows(|sample, t, token, value| format!("{sample},{t},{token},{value}\n"));
+    let plain = Samples::rows(|sample, t, token, value| {
+        format!("{}\n", json!({"sample": sample, "position": t, "token_id": token, "logprob": value}))
+    });
+    let values = |sample: usize| (PROMPT..TOKENS[sample].len()).map(move |t| logprob(sample, t));
+    let chat: Vec<String> = (0..3)
+        .map(|sample| {
+            let content: Vec<Value> = values(sample).map(|value| json!({"token": "x", "logprob": value})).collect();
+            let body = json!({"prompt_token_ids": &TOKENS[sample][..PROMPT],
+                "choices": [{"index": 0, "token_ids": &TOKENS[sample][PROMPT..], "logprobs": {"content": content}}]});
+            format!("{}\n", json!({"custom_id": sample.to_string(), "response": {"status_code": 200, "body": body}}))
+        })
+        .collect();
+    let native: Vec<String> = (0..3)
+        .map(|sample| {
+            let triples: Vec<Value> = values(sample)
+                .zip(&TOKENS[sample][PROMPT..])
+                .map(|(value, token)| json!([value, token, null]))
+                .collect();
+            let info =
+                json!({"prompt_tokens": PROMPT, "output_token_logprobs": triples, "weight_version": "3"});
+            format!("{}\n", json!({"text": "", "meta_info": info}))
+        })
+        .collect();
+    let miles: Vec<Value> = (0..3)
+        .map(|sample| {
+            let entry = |t: usize| {
+                json!({"global_position": t, "token_id": TOKENS[sample][t], "logprob": logprob(sample, t), "is_valid": true})
+            };
+            (PROMPT..TOKENS[sample].len()).map(entry).collect()
+        })
+        .collect();
+    let files = [
+        place.write("a.csv", &format!("sample,position,token_id,logprob\n{csv}")),
+        place.write("b.jsonl", &plain),
+        place.write("c.jsonl", &chat.concat()),
+        place.write("d.jsonl", &native.concat()),
+        place.write("rank_0.json", &json!({"logprob_entries": miles}).to_string()),
+    ];
+    for rollout in &files {
+        for trainer in &files {
+            let (code, report) = compared(&[rollout, trainer]);
+            let label = format!("{} {}", rollout.display(), trainer.display());
+            assert_eq!((code, &report["tokens"]), (0, &json!(15)), "{label}: {report:#}");
+            assert!(report["steps"][0]["all"]["max_abs"].as_f64().unwrap() < 1e-6, "{label}");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_share_a_context_are_put_together() {
+    let place = Samples::new();
+    let entries = |rank: usize| {
+        let all: Vec<Value> = (0..3)
+            .map(|sample| {
+                (PROMPT..TOKENS[sample].len())
+                    .filter(|t| t % 2 == rank)
+                    .map(|t| json!({"global_position": t, "token_id": TOKENS[sample][t], "logprob": logprob(sample, t)}))
+                    .collect()
+            })
+            .collect();
+        json!({"logprob_entries": all}).to_string()
+    };
+    for rank in 0..2 {
+        place.write(&format!("train/rank_{rank}.json"), &entries(rank));
+    }
+    let csv = Samples::rows(|sample, t, token, value| format!("{sample},{t},{token},{value}\n"));
+    let rollout = place.write("rollout.csv", &format!("sample,position,token_id,logprob\n{csv}"));
+    let (code, report) = compared(&[&rollout, &place.folder.path().join("train")]);
+    assert_eq!((code, &report["tokens"]), (0, &json!(15)), "{report:#}");
+}
+
+#[test]
+fn tokens_that_differ_are_shown_in_place() {
+    let place = Samples::new();
+    let header = "sample,position,token_id,logprob\n";
+    let ours = Samples::rows(|sample, t, token, value| format!("{sample},{t},{token},{value}\n"));
+    let theirs = Samples::rows(|sample, t, token, value| {
+        let token = if (sample, t) == (0, 4) { 99 } else { token };
+        // The trainer drops the last token of the third sample.
+        if (sample, t) == (2, 6) { String::new() } else { format!("{sample},{t},{token},{value}\n") }
+    });
+    let (ours, theirs) = (
+        place.write("a.csv", &format!("{header}{ours}")),
+        place.write("b.csv", &format!("{header}{theirs}")),
+    );
+    let (code, report) = compared(&[&ours, &theirs]);
+    assert_eq!((code, causes(&report)), (1, vec!["tokens", "end-token"]));
+    let evidence = report["steps"][0]["findings"][0]["evidence"].as_str().unwrap();
+    assert!(
+        evidence.contains("sample 0 at position 4, where the rollout has 9 and the trainer 99"),
+        "{evidence}"
+    );
+    let evidence = report["steps"][0]["findings"][1]["evidence"].as_str().unwrap();
+    assert!(evidence.contains("1 of 3 samples (2), id 36"), "{evidence}");
+}
+
+#[test]
+fn a_trainer_that_does_not_repeat_itself_is_named() {
+    let place = Samples::new();
+    let side = |name: &str, off: f64| {
+        let rows = Samples::rows(|sample, t, token, value| {
+            let sign = if (sample + t).is_multiple_of(2) { off } else { -off };
+            format!("{sample},{t},{token},{}\n", value + sign)
+        });
+        place.write(name, &format!("sample,position,token_id,logprob\n{rows}"))
+    };
+    let (rollout, trainer) = (side("a.csv", 0.0), side("b.csv", 0.06));
+    for (second, expected) in [(side("same.csv", 0.06), "weights"), (side("other.csv", -0.05), "trainer")] {
+        let (code, report) = compared(&[&rollout, &trainer, Path::new("--again"), &second]);
+        assert_eq!((code, causes(&report)), (1, vec![expected]));
+    }
+}
+
+#[test]
+fn reports_hold_every_sample_and_token_and_come_back() {
+    let place = Samples::new();
+    let out = place.folder.path().join("out");
+    let file = data("bf16_rows_swapped.jsonl").display().to_string();
+    let (code, said, _) = probe(&["rollout", &file, "-o", &out.display().to_string()]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.starts_with("differ: rows, first in step 0"), "{said}");
+    let mut names: Vec<String> =
+        fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["rollout.json", "rollout.txt", "samples.xlsx", "scalars.jsonl", "tokens.parquet"]);
+    // The table of tokens is a plain table of both sides, with the mask that the causes were found with.
+    let (code, again) = compared(&[&out.join("tokens.parquet")]);
+    assert_eq!((code, causes(&again)), (1, vec!["rows"]));
+    let (_, first) = compared(&[&data("bf16_rows_swapped.jsonl")]);
+    assert_eq!(again["steps"][0]["all"], first["steps"][0]["all"]);
+    let scalars = out.join("scalars.jsonl").display().to_string();
+    let (code, said, error) = probe(&["gate", "-b", &scalars, "-c", &scalars, "-o", "-", "-q"]);
+    assert_eq!(code, 0, "{said}{error}");
+}
+
+#[test]
+fn wrong_input_is_one_line_with_place_and_repair() {
+    let place = Samples::new();
+    let csv = "sample,position,token_id,logprob\n";
+    let nemo = fs::read_to_string(data("bf16_good.jsonl")).unwrap();
+    let mut cut = nemo.lines().next().unwrap().to_owned();
+    cut.truncate(500);
+    let short = nemo.replacen("\"input_lengths\": [20]", "\"input_lengths\": [2000]", 1);
+    for (name, text, parts) in [
+        ("empty.jsonl", String::new(), &["empty.jsonl: is empty"][..]),
+        ("words.csv", "hello\n".into(), &["has no column sample", "expected lines of NeMo-RL"]),
+        (
+            "one.csv",
+            format!("{csv}0,1,5,-1.0\n"),
+            &["no log-probabilities of the trainer", "second argument"],
+        ),
+        (
+            "twice.csv",
+            format!("{csv}0,1,5,-1\n0,1,5,-1\n"),
+            &["sample 0 of step 0 has position 1 twice", "name of its own"],
+        ),
+        ("text.csv", format!("{csv}0,1,5,low\n"), &["line 2: logprob is \"low\", expected a number"]),
+        ("cut.jsonl", cut, &["cut.jsonl: is not complete JSON: EOF", "column 500; record it again"]),
+        ("short.jsonl", short, &["line 1: input_lengths says 2000, but token_ids has 57"]),
+        ("other.json", "{\"a\": 1}".into(), &["holds no log-probabilities that are known here"]),
+        ("bare.npy", "\u{93}NUMPY".into(), &["bare.npy"]),
+    ] {
+        let path = place.write(name, &text);
+        let (code, said, error) = probe(&["rollout", &path.display().to_string(), "--format", "json"]);
+        assert_eq!((code, &*said, error.lines().count()), (2, "", 1), "{name}: {error}");
+        assert!(parts.iter().all(|part| error.contains(part)), "{name}: {error}");
+    }
+    // One bad file of a folder is told, and the rest is compared.
+    place.write("folder/train_data_step1.jsonl", &nemo);
+    place.write("folder/train_data_step2.jsonl", &nemo[..700]);
+    let (code, report) = compared(&[&place.folder.path().join("folder")]);
+    assert_eq!((code, &report["verdict"], &report["tokens"]), (3, &json!("incomplete"), &json!(251)));
+}
