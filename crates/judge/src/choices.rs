@@ -3,6 +3,7 @@
 use super::difference::Fact;
 use super::flow::{Flow, Place};
 use super::ops::Kind;
+use super::transfer;
 use probe_dump::{DType, Number, Scalar, Value};
 
 /// Probability below which noise is ruled out as the cause of the flipped choices: one in ten thousand,
@@ -11,9 +12,6 @@ const UNLIKELY: f64 = 1e-4;
 
 /// Fewest elements that one flipped choice changes: the two that trade places.
 const TRADED: f64 = 2.0;
-
-/// Fraction of elements close enough to a choice to flip, in units of the error.
-const NEAR: f64 = 4.0;
 
 /// Functions that return the positions of elements in order, of which equal ones may come in any order.
 const ORDERING: [&str; 4] = ["sort", "argsort", "topk", "msort"];
@@ -36,7 +34,7 @@ pub(super) fn may_reorder(flow: &Flow<'_>, position: usize) -> bool {
 /// independent and rare, so their number has a Poisson distribution, whose tail from `k` on is at most
 /// `exp(-m) (e m / k)^k` for a mean `m` below `k` (Chernoff).
 pub(super) fn is_beyond_noise(fact: &Fact, error: f64) -> bool {
-    let expected = fact.len * error * NEAR;
+    let expected = transfer::flips(fact.len, error);
     let found = (fact.flipped * fact.len / TRADED).max(1.0);
     if expected <= 0.0 {
         return true;

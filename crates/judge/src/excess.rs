@@ -14,8 +14,11 @@ use probe_dump::{DType, Phase};
 /// Values whose inputs explain an error of this much are not judged.
 pub(super) const UNJUDGED: f64 = 0.3;
 
-/// Threshold for results, in bits: a factor of 8.
+/// Threshold for results, in bits.
 const RESULT: f64 = 3.0;
+
+/// The same as a factor.
+pub(super) const BEYOND: f64 = 8.0;
 
 /// Threshold for results in coarse types, whose rounding is well known.
 const COARSE_RESULT: f64 = 2.5;

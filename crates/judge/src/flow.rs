@@ -63,6 +63,12 @@ impl Node<'_> {
         self.is_backward() && (self.traits.is_gradient || !self.is_dispatcher())
     }
 
+    /// Splits what a gradient is made from: the incoming gradients, and what the forward pass left. Dispatcher ops
+    /// list that among their inputs, after the gradient.
+    pub(super) fn incoming<'p, T>(&self, given: &'p [T], saved: &'p [T]) -> (&'p [T], &'p [T]) {
+        if self.is_dispatcher() { given.split_at(given.len().min(1)) } else { (given, saved) }
+    }
+
     /// Number of slots.
     pub(super) const fn slot_count(&self) -> usize {
         self.facts.len()
@@ -289,6 +295,15 @@ impl<'a> Flow<'a> {
         b?.identity.zip(c?.identity).map(|(b, c)| Identity::new(b.number(), c.number()))
     }
 
+    /// Returns the least and the greatest element of a baseline value, if known.
+    pub(super) fn extremes(&self, (op, slot): Place) -> Option<(f64, f64)> {
+        if let Some(metrics) = self.evidence.at(op, slot).measured() {
+            return metrics.baseline.min.zip(metrics.baseline.max);
+        }
+        let statistics = &self.slot((op, slot))?.value.tensor()?.statistics;
+        Some((statistics.min()?.as_f64(), statistics.max()?.as_f64()))
+    }
+
     /// Returns the baseline's shape of a tensor.
     pub(super) fn shape(&self, place: Place) -> &'a [u64] {
         self.slot(place).and_then(|slot| slot.value.tensor()).map_or(&[], |record| &record.shape)
@@ -328,9 +343,8 @@ impl<'a> Flow<'a> {
     pub(super) fn is_made_unpaired(&self, (op, slot): Place) -> bool {
         let (b, c) = self.pair.slot_at(op, slot);
         [b, c].into_iter().enumerate().any(|(side, slot)| {
-            let mut makers =
-                slot.and_then(slot_key).into_iter().flat_map(|key| self.values.makers(side, key));
-            makers.any(|(maker, _)| maker < op && !self.nodes[maker].is_paired)
+            let maker = slot.and_then(slot_key).and_then(|key| self.values.made_unpaired(side, key));
+            maker.is_some_and(|maker| maker < op)
         })
     }
 

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::candidate::Candidate;
 use super::difference::{Difference, Fact, Identity};
+use super::excess::BEYOND;
 use super::expected::ExpectedErrors;
 use super::flow::{Flow, Node, Place};
 use super::transfer::{self, InputError, largest};
@@ -12,9 +13,6 @@ use super::value::{Excess, ValueKind};
 use super::{Cause, OpJudgement, Role, SlotJudgement, Verdict};
 use probe_dump::{Figure, Ordinal, Remark, SlotSide};
 use probe_pair::BySlot;
-
-/// Factor over floor and clean error from which on a value that a fault reaches counts as different.
-const BEYOND: f64 = 8.0;
 
 /// Least relative error at which a value without a known floor counts as different.
 const LEAST: f64 = 1e-5;

@@ -57,41 +57,36 @@ pub fn judge_part(
     backward_only::set_aside(&mut flow);
     let unread = unread::set_aside(&mut flow);
     let (expected, drifted) = weigh(&flow, &setting, history);
-    let begins = !history.any;
     let granted = |value: &ExpectedError| Granted {
         measured: noise.floor(&flow, value),
         by_rule: by_rule(&flow, value),
     };
-    let granted: Vec<Granted> = expected.values.iter().map(granted).collect();
-    let (mut excess, learned) =
-        excess::of(&expected.values, (&history.learned.0, &history.learned.1), &granted, !begins);
-    drop(granted);
+    let (mut excess, learned) = excess::of(
+        &expected.values,
+        (&history.learned.0, &history.learned.1),
+        &expected.values.iter().map(granted).collect::<Vec<_>>(),
+        history.any,
+    );
     outliers::acquit(&flow, &expected.values, &mut excess);
     let acquitted = reference.acquit(&expected.values, &mut excess);
     let replayed = known.replayed.of_part(pair.step, pair.rank);
     let mut weighed = Weighed { expected: &expected, excess: &mut excess, setting: &setting };
-    let (candidates, remarks) =
+    let (mut candidates, remarks) =
         suspects(&mut flow, &mut weighed, (noise, reference, replayed), history.diverged);
     let (mut ops, mut slots) = marks::of(&flow, &expected, &excess, &candidates, history.diverged);
-    let unnamed = candidates.is_empty() && !history.diverged;
-    let unnamed = unnamed.then(|| closing::unnamed(&flow, &slots)).flatten();
-    let named: Vec<&Candidate> = candidates.iter().chain(&unnamed).collect();
-    // Must precede completing the values' reasons, which repeat some of this.
-    let mut findings = described(pair, evidence, (&ops, &slots), &named, reference);
-    for candidate in named {
-        if let Some(slot) = candidate.slot.and_then(|slot| slots.at_mut(candidate.op, slot))
-            && slot.reason.is_empty()
-        {
-            slot.reason = candidate.said.as_str().into();
-        }
+    if candidates.is_empty() && !history.diverged {
+        candidates.extend(closing::unnamed(&flow, &slots));
     }
+    // Must precede completing the values' reasons, which repeat some of this.
+    let mut findings = described(pair, evidence, (&ops, &slots), &candidates, reference);
+    tell_slots(&candidates, &mut slots);
     for place in acquitted {
         slots[place.0][place.1].reason = reference.errors(place).text().into();
     }
     let expectations = expectations(&expected.values, &excess);
     name_rules(&flow, &expected.values, &excess, &mut slots, &mut book);
     tell_ops(&mut ops, &mut findings);
-    let drift = notes::Drift { places: drifted, late: begins };
+    let drift = notes::Drift { places: drifted, late: !history.any };
     let mut notes = notes::of(&flow, &setting, &expected, &excess, &candidates, &slots, &drift);
     notes.extend(unread);
     notes.extend(remarks);
@@ -143,17 +138,28 @@ fn described(
     pair: &PartPair,
     evidence: &PartEvidence,
     judged: (&[OpJudgement], &BySlot<SlotJudgement>),
-    named: &[&Candidate],
+    candidates: &[Candidate],
     reference: reference::OfPart<'_>,
 ) -> Vec<Finding> {
     let collectives = collectives::collectives(pair);
-    let described = named.iter().map(|candidate| {
+    let described = candidates.iter().map(|candidate| {
         let mut finding = finding::describe(pair, evidence, judged, candidate);
         finding.collectives = collectives.partition_point(|&place| place < candidate.op) as u64;
         finding.compare_with(candidate.slot.map(|slot| reference.errors((candidate.op, slot))));
         finding
     });
     described.collect()
+}
+
+/// Gives the values of the candidates their reasons, unless they have one.
+fn tell_slots(candidates: &[Candidate], slots: &mut BySlot<SlotJudgement>) {
+    for candidate in candidates {
+        if let Some(slot) = candidate.slot.and_then(|slot| slots.at_mut(candidate.op, slot))
+            && slot.reason.is_empty()
+        {
+            slot.reason = candidate.said.as_str().into();
+        }
+    }
 }
 
 /// Counts the followers of each finding, and tells its op the reason.

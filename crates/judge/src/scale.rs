@@ -181,11 +181,7 @@ fn product(flow: &Flow<'_>, place: Place, given: &[Place], scale: &mut Scale) {
 fn gradient_of_product(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place], scale: &mut Scale) {
     let fact = flow.fact(place);
     let node = &flow.nodes[place.0];
-    // Dispatcher ops list saved values among their inputs, after the gradient.
-    let (incoming, saved) = match given.split_first() {
-        Some((first, rest)) if node.is_dispatcher() => (std::slice::from_ref(first), rest),
-        _ => (given, saved),
-    };
+    let (incoming, saved) = node.incoming(given, saved);
     let Some(g) = incoming
         .iter()
         .filter_map(|&place| Factor::of(flow, place))
@@ -232,12 +228,8 @@ fn is_linear(base: &str) -> bool {
 /// of the attention's result to the size of the values.
 fn gradient_of_attention(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place], scale: &mut Scale) {
     let node = &flow.nodes[place.0];
-    let (incoming, saved) = match given.split_first() {
-        Some((first, rest)) if node.is_dispatcher() => (first, rest),
-        Some((first, _)) => (first, saved),
-        None => return,
-    };
-    let Some(g) = Factor::of(flow, *incoming) else { return };
+    let (incoming, saved) = node.incoming(given, saved);
+    let Some(g) = incoming.first().and_then(|&place| Factor::of(flow, place)) else { return };
     let mut tensors = saved
         .iter()
         .filter(|&&place| flow.shape(place).len() > 1)
@@ -259,10 +251,7 @@ fn gradient_of_attention(flow: &Flow<'_>, place: Place, given: &[Place], saved: 
 /// nearly agree leave little of themselves and all of their rounding, so the scale is that of the larger one.
 fn gradient_of_distance(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place], scale: &mut Scale) {
     let node = &flow.nodes[place.0];
-    let (incoming, saved) = match given.split_first() {
-        Some((first, rest)) if node.is_dispatcher() => (std::slice::from_ref(first), rest),
-        _ => (given, saved),
-    };
+    let (incoming, saved) = node.incoming(given, saved);
     let Some(g) = incoming.iter().find_map(|&place| Factor::of(flow, place)) else { return };
     let len = flow.fact(place).len;
     let same = saved.iter().filter(|&&saved| flow.fact(saved).len.to_bits() == len.to_bits());
@@ -282,8 +271,8 @@ fn gradient_that_projects(
 ) {
     let node = &flow.nodes[place.0];
     let fact = flow.fact(place);
-    let Some(g) = given.first().and_then(|&place| Factor::of(flow, place)) else { return };
-    let saved = if node.is_dispatcher() { given.get(1..).unwrap_or_default() } else { saved };
+    let (incoming, saved) = node.incoming(given, saved);
+    let Some(g) = incoming.first().and_then(|&place| Factor::of(flow, place)) else { return };
     let incoming = g.rms * g.len.sqrt();
     if fact.len < g.len {
         // Gradients of its weight and bias: sums over all rows.

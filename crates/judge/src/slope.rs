@@ -5,7 +5,6 @@
 //! 1/x`, `trigamma(x) <= 1/x + 1/x^2`), and exact for the others.
 
 use super::flow::{Flow, Place};
-use probe_dump::Number;
 
 /// Returns the steepest slope of a function between two arguments; `None` for a function or a range that it is
 /// not known for.
@@ -43,11 +42,7 @@ pub(super) fn curvature(flow: &Flow<'_>, place: Place) -> Option<f64> {
 }
 
 fn over_range(flow: &Flow<'_>, place: Place, base: &str) -> Option<f64> {
-    let record = flow.slot(place)?.value.tensor()?;
-    let (least, greatest) = match flow.evidence.at(place.0, place.1).measured() {
-        Some(metrics) => (metrics.baseline.min?, metrics.baseline.max?),
-        None => (record.statistics.min().map(Number::as_f64)?, record.statistics.max().map(Number::as_f64)?),
-    };
+    let (least, greatest) = flow.extremes(place)?;
     steepest(base, least, greatest).filter(|slope| slope.is_finite())
 }
 

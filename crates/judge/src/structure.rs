@@ -7,6 +7,7 @@ mod converging;
 mod levels;
 mod named;
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 
 use answered::answered;
@@ -54,20 +55,57 @@ pub(super) fn of(
     }
     without_reshaped(flow, candidates);
     let mut rewritten = without_resized(flow, agreement, candidates);
-    let idle = idle(flow);
-    let answered = answered(flow);
+    let groups = Groups { flow, idle: idle(flow), answered: answered(flow) };
     let levels = Levels::of(flow);
-    let groups: Vec<Vec<usize>> = flow.pair.substitutions.iter().map(ops_of).collect();
-    let mut regions = agreement.regions(&groups);
+    let regions = OnceCell::new();
     let mut fault: Option<Candidate> = None;
     let mut harmless: Vec<&Substitution> = Vec::new();
     for (place, group) in flow.pair.substitutions.iter().enumerate() {
         let Some(first) = group.baseline.iter().chain(&group.candidate).copied().min() else { continue };
-        let behind = |candidate: &Candidate| {
-            let place = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?)));
-            place.is_some_and(|place| group.boundary.contains(&place))
-        };
-        candidates.retain(|candidate| !behind(candidate) || !levels.explain(flow, group, candidate));
+        candidates
+            .retain(|candidate| !is_behind(group, candidate) || !levels.explain(flow, group, candidate));
+        if !groups.differ(place, first, candidates) {
+            harmless.push(group);
+            continue;
+        }
+        let regions = regions.get_or_init(|| agreement.regions(&flow.pair.substitutions));
+        let region = regions[place].as_ref().filter(|_| !stand_for_themselves(flow, group));
+        if let Some(region) = region {
+            candidates.retain(|candidate| !region.contains(&candidate.op));
+            rewritten.extend(region);
+            harmless.push(group);
+        } else if fault.is_none() {
+            let shown = candidates.iter().find(|candidate| is_behind(group, candidate));
+            let named = named(flow, place, first, shown);
+            let said = said(flow, group, named, shown);
+            fault = Some(Candidate { said, ..Candidate::at(named, None, Cause::Structure) });
+        }
+        candidates.retain(|candidate| !is_behind(group, candidate));
+    }
+    if let Some(fault) = &fault {
+        // For a fault behind the backward pass the forward call is named, and its own group may agree.
+        harmless.retain(|group| !group.baseline.iter().chain(&group.candidate).any(|&op| op == fault.op));
+    }
+    Structure { note: remark(flow, &harmless), fault, rewritten }
+}
+
+/// Returns true for a difference in a value that a group passes on.
+fn is_behind(group: &Substitution, candidate: &Candidate) -> bool {
+    let place = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?)));
+    place.is_some_and(|place| group.boundary.contains(&place))
+}
+
+/// Groups of unpaired ops, and what is known of all of them.
+struct Groups<'f, 'a> {
+    flow: &'f Flow<'a>,
+    idle: HashSet<usize>,
+    answered: Vec<bool>,
+}
+
+impl Groups<'_, '_> {
+    /// Returns true if what a group passes on differs, or if one side alone computes in it. `first` is its first op.
+    fn differ(&self, place: usize, first: usize, candidates: &[Candidate]) -> bool {
+        let (flow, group) = (self.flow, &self.flow.pair.substitutions[place]);
         let differs = if group.boundary.is_empty() && !group.feeds.is_empty() {
             // The values made from it there decide.
             false
@@ -84,7 +122,7 @@ pub(super) fn of(
             });
             // If the other side computes there too, the op that shows the difference is named itself. Between
             // modules nothing else can be named.
-            let is_told = answered[place] && reached && !flow.modules_alone;
+            let is_told = self.answered[place] && reached && !flow.modules_alone;
             !is_told && (reached || !ends_alike(flow, group))
         } else {
             let certain = |&place: &Place| {
@@ -92,39 +130,12 @@ pub(super) fn of(
                 (difference.hides_numbers() || difference == Difference::DType)
                     && !comes_to_the_same(flow, place.0, candidates)
             };
-            candidates.iter().any(behind) || group.boundary.iter().any(certain)
-        } || !(answered[place] || hands_on(flow, group, &idle));
-        let differs = differs && !is_within_update(flow, group);
-        let may_converge = differs && !stand_for_themselves(flow, group);
-        let region = regions[place].take().filter(|_| may_converge);
-        if let Some(region) = region {
-            candidates.retain(|candidate| !region.contains(&candidate.op) && !behind(candidate));
-            rewritten.extend(region);
-            harmless.push(group);
-        } else if differs {
-            fault.get_or_insert_with(|| {
-                let shown = candidates.iter().find(|candidate| behind(candidate));
-                let named = named(flow, place, first, shown);
-                Candidate {
-                    said: said(flow, group, named, shown),
-                    ..Candidate::at(named, None, Cause::Structure)
-                }
-            });
-            candidates.retain(|candidate| !behind(candidate));
-        } else {
-            harmless.push(group);
-        }
+            candidates.iter().any(|candidate| is_behind(group, candidate))
+                || group.boundary.iter().any(certain)
+        };
+        let differs = differs || !(self.answered[place] || hands_on(flow, group, &self.idle));
+        differs && !is_within_update(flow, group)
     }
-    if let Some(fault) = &fault {
-        // For a fault behind the backward pass the forward call is named, and its own group may agree.
-        harmless.retain(|group| !group.baseline.iter().chain(&group.candidate).any(|&op| op == fault.op));
-    }
-    Structure { note: remark(flow, &harmless), fault, rewritten }
-}
-
-/// Returns the ops of both sides of a group.
-fn ops_of(group: &Substitution) -> Vec<usize> {
-    group.baseline.iter().chain(&group.candidate).copied().collect()
 }
 
 /// Removes ops whose values have other sizes, where everything that is made of them agrees again; returns the

@@ -1,14 +1,17 @@
 //! Def-use index of a part: on each side, the places where a value is made and read.
 //!
 //! A value is recognised by [`slot_key`]: by its hash, or by statistics that are equal to the bit. Equal values
-//! of several ops (zeros, a copy) share a key, so that a value may have several makers.
+//! of several ops (a copy) share a key, so that a value may have several makers.
 
-use probe_pair::{PartPair, slot_key};
+use probe_pair::{Paired, PartPair, slot_key};
 
 use super::flow::Place;
 
-/// Marks a result in [`Use::slot`].
-const RESULT: u32 = 1 << 31;
+/// Ways in which a value appears, in the order of the index; they take the upper two bits of [`Use::op`].
+const MADE_UNPAIRED: u32 = 0;
+const MADE: u32 = 1 << 30;
+const READ: u32 = 2 << 30;
+const WAYS: u32 = 3 << 30;
 
 /// One appearance of a value: 16 bytes, because a part may have a million.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,16 +22,12 @@ struct Use {
 }
 
 impl Use {
-    const fn is_result(self) -> bool {
-        self.slot & RESULT != 0
-    }
-
     const fn place(self) -> Place {
-        (self.op as usize, (self.slot & !RESULT) as usize)
+        ((self.op & !WAYS) as usize, self.slot as usize)
     }
 }
 
-/// Appearances of the values of both sides, the baseline's first, sorted by value and then by place.
+/// Appearances of the values of both sides, the baseline's first, sorted by value, way and place.
 #[derive(Debug)]
 pub(super) struct Values([Vec<Use>; 2]);
 
@@ -37,6 +36,7 @@ impl Values {
     pub(super) fn of(pair: &PartPair) -> Self {
         let mut sides = [Vec::new(), Vec::new()];
         for (position, op_pair) in pair.ops.iter().enumerate() {
+            let made = if matches!(op_pair.ops, Paired::Both(..)) { MADE } else { MADE_UNPAIRED };
             for index in 0..op_pair.slots.len() {
                 let (b, c) = pair.slot_at(position, index);
                 for (slot, uses) in [b, c].into_iter().zip(&mut sides) {
@@ -44,11 +44,12 @@ impl Values {
                         continue;
                     };
                     // More ops and slots than that do not fit in memory.
-                    let (Ok(op), Ok(index)) = (u32::try_from(position), u32::try_from(index)) else {
+                    let (Ok(op @ 0..MADE), Ok(index)) = (u32::try_from(position), u32::try_from(index))
+                    else {
                         continue;
                     };
-                    let side = if slot.side.is_result() { RESULT } else { 0 };
-                    uses.push(Use { key, op, slot: index | side });
+                    let way = if slot.side.is_result() { made } else { READ };
+                    uses.push(Use { key, op: op | way, slot: index });
                 }
             }
         }
@@ -59,19 +60,26 @@ impl Values {
         Self(sides)
     }
 
-    fn uses(&self, side: usize, key: u64) -> impl Iterator<Item = Use> + '_ {
+    /// Iterates over the appearances of a value from the first of a way on.
+    fn uses(&self, side: usize, key: u64, way: u32) -> impl Iterator<Item = Use> + '_ {
         let uses = &self.0[side];
-        let first = uses.partition_point(|used| used.key < key);
+        let first = uses.partition_point(|used| (used.key, used.op) < (key, way));
         uses[first..].iter().copied().take_while(move |used| used.key == key)
     }
 
-    /// Iterates over the places where `side` (0 for the baseline) makes a value, in execution order.
+    /// Iterates over the places where `side` (0 for the baseline) makes a value: first those in ops that it alone
+    /// has, each in execution order.
     pub(super) fn makers(&self, side: usize, key: u64) -> impl Iterator<Item = Place> + '_ {
-        self.uses(side, key).filter(|used| used.is_result()).map(Use::place)
+        self.uses(side, key, MADE_UNPAIRED).take_while(|used| used.op < READ).map(Use::place)
+    }
+
+    /// Returns the first op that `side` alone has and that makes a value.
+    pub(super) fn made_unpaired(&self, side: usize, key: u64) -> Option<usize> {
+        self.uses(side, key, MADE_UNPAIRED).next().filter(|used| used.op < MADE).map(|used| used.place().0)
     }
 
     /// Iterates over the places where `side` reads a value, in execution order.
     pub(super) fn readers(&self, side: usize, key: u64) -> impl Iterator<Item = Place> + '_ {
-        self.uses(side, key).filter(|used| !used.is_result()).map(Use::place)
+        self.uses(side, key, READ).map(Use::place)
     }
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use super::Cause;
 use super::candidate::Candidate;
 use super::difference::Difference;
+use super::excess::BEYOND;
 use super::expected::GradientErrors;
 use super::flow::{Flow, Place};
 use super::median::median;
@@ -13,10 +14,6 @@ use super::ops::Kind;
 use super::setting::Setting;
 use probe_dump::{Number, Phase, Slot};
 use probe_pair::slot_key;
-
-/// An error counts as new if it is beyond this multiple of that of the value where it was made: 3 bits, the
-/// bound of results.
-const BEYOND: f64 = 8.0;
 
 /// Returns a fault for the first input of an op that comes from elsewhere on the candidate's side, though the
 /// baseline's comes from an op that both sides have.
@@ -37,6 +34,7 @@ pub(super) fn fault(flow: &Flow<'_>, setting: &Setting, position: usize) -> Opti
         if candidate.iter().any(|maker| baseline.iter().any(|other| other.0 == maker.0)) {
             return None;
         }
+        // The error is new if it is beyond that of the value where it was made.
         let made = baseline.iter().map(|&maker| flow.fact(maker).relative()).fold(0.0, f64::max);
         let rounding = setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
         if fact.relative() <= BEYOND * made.hypot(rounding) {

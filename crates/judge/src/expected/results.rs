@@ -121,11 +121,7 @@ impl Walk<'_, '_> {
         };
         let precision = result.precision;
         let growth = conditioned(flow, result) * of_sum(scale.terms);
-        // Sums of zeros say nothing about the summation; a zero bias does not matter.
-        let nothing = result.given.iter().any(|(place, _)| {
-            let fact = flow.fact(*place);
-            fact.is_float && fact.norm <= 0.0 && flow.shape(*place).len() > 1
-        });
+        let nothing = sums_zeros(flow, result);
         let equal = result.inputs().all(|(place, _)| {
             let fact = flow.fact(*place);
             fact.exact || !fact.is_tensor || !fact.differs()
@@ -275,6 +271,14 @@ fn conditioned(flow: &Flow<'_>, result: &Result<'_>) -> f64 {
         return largest(kept.map(|fact| fact.largest)).max(1.0);
     }
     1.0
+}
+
+/// Returns true for sums of zeros, which say nothing about the summation; a zero bias does not matter.
+fn sums_zeros(flow: &Flow<'_>, result: &Result<'_>) -> bool {
+    result.given.iter().any(|(place, _)| {
+        let fact = flow.fact(*place);
+        fact.is_float && fact.norm <= 0.0 && flow.shape(*place).len() > 1
+    })
 }
 
 /// Returns the slot name for the family: forward results and copies of one call differ in number only;

@@ -8,8 +8,9 @@ use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use crate::difference::{Difference, Fact};
+use crate::excess::BEYOND;
 use crate::expected::ExpectedErrors;
-use crate::flow::{Flow, Node, Place};
+use crate::flow::{Flow, Place};
 use crate::median::median;
 use crate::precision::Precision;
 use crate::transfer::root;
@@ -17,15 +18,12 @@ use crate::value::{Excess, ValueKind};
 
 use super::computes;
 use probe_dump::{Phase, Slot};
-use probe_pair::slot_key;
-
-/// Values agree up to this multiple of what led to them: 3 bits, the bound of results.
-const AGREE: f64 = 8.0;
+use probe_pair::{Substitution, slot_key};
 
 /// Largest error that still counts as agreement: what coarse types leave behind a few ops.
 const LARGEST: f64 = 0.1;
 
-/// Ops that are followed; what reaches more than these is no local rewrite.
+/// Ops that are followed, and readers of one; what reaches more than these is no local rewrite.
 const MOST: usize = 400;
 
 /// What is known of a part besides its flow.
@@ -69,7 +67,8 @@ impl<'f, 'a> Agreement<'f, 'a> {
         while let Some(position) = queue.pop_front() {
             let readers = self.readers(position);
             let is_read = !readers.is_empty();
-            if self.is_end(position, is_read, first.contains(&position)) || region.len() > MOST {
+            let reaches_far = region.len().max(readers.len()) > MOST;
+            if reaches_far || self.is_end(position, is_read, first.contains(&position)) {
                 return None;
             }
             // Names of unpaired ops count calls of their side alone.
@@ -86,8 +85,10 @@ impl<'f, 'a> Agreement<'f, 'a> {
 
     /// Returns the regions of groups of ops that only one side has. A single function that one side alone computes
     /// in a region, and in those that it overlaps, is no other way of writing it, however small the effect.
-    pub(super) fn regions(&self, groups: &[Vec<usize>]) -> Vec<Option<HashSet<usize>>> {
-        let mut regions: Vec<Option<HashSet<usize>>> = groups.iter().map(|ops| self.region(ops)).collect();
+    pub(super) fn regions(&self, groups: &[Substitution]) -> Vec<Option<HashSet<usize>>> {
+        let ops = |group: &Substitution| [&*group.baseline, &*group.candidate].concat();
+        let mut regions: Vec<Option<HashSet<usize>>> =
+            groups.iter().map(|group| self.region(&ops(group))).collect();
         let mut joined: Vec<usize> = (0..groups.len()).collect();
         let mut owner: HashMap<usize, usize> = HashMap::new();
         for (group, op) in regions
@@ -149,15 +150,9 @@ impl<'f, 'a> Agreement<'f, 'a> {
     /// change a parameter. What one side alone computes and nobody reads is logged.
     fn is_end(&self, position: usize, is_read: bool, is_first: bool) -> bool {
         let node = &self.flow.nodes[position];
-        let unread = !is_read
-            && node.is_paired
-            && !is_first
-            && node.results().any(|slot| self.is_apart(position, slot));
+        let apart = || node.results().any(|slot| self.flow.fact((position, slot)).differs());
+        let unread = !is_read && node.is_paired && !is_first && apart();
         unread || node.traits.optimizes || node.op.name.phase() == Phase::ParameterGradient
-    }
-
-    fn is_apart(&self, position: usize, slot: usize) -> bool {
-        self.flow.fact((position, slot)).differs()
     }
 
     /// Returns true if the results of an op of both sides agree: their errors are what its inputs from outside
@@ -172,24 +167,20 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let others =
             given.map(|place| self.flow.fact(place)).filter(|fact| fact.is_float).map(Fact::relative);
         let others = others.fold(0.0, f64::max);
-        let bound = (AGREE * root([others, led, self.rounding].into_iter())).min(LARGEST);
+        let bound = (BEYOND * root([others, led, self.rounding].into_iter())).min(LARGEST);
         let agrees = |fact: &Fact, error: f64| match fact.difference {
             Difference::None => true,
             Difference::Numbers => error <= bound,
             _ => fact.allowed,
         };
-        has_results(node)
-            && node
-                .results()
-                .all(|slot| agrees(self.flow.fact((position, slot)), self.error((position, slot))))
+        let mut results = node.results().map(|slot| (position, slot)).peekable();
+        results.peek().is_some() && results.all(|place| agrees(self.flow.fact(place), self.error(place)))
     }
 
     fn is_made_in(&self, (op, slot): Place, region: &HashSet<usize>) -> bool {
         let (b, c) = self.flow.pair.slot_at(op, slot);
-        let sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
-        sides
-            .into_iter()
-            .any(|(side, slot)| self.makers(side, op, slot).any(|maker| region.contains(&maker.0)))
+        let mut sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
+        sides.any(|(side, slot)| self.makers(side, op, slot).any(|maker| region.contains(&maker.0)))
     }
 
     /// Returns the error of a value against its scale, or its own size if it has none.
@@ -212,8 +203,4 @@ fn root_of(joined: &[usize], mut group: usize) -> usize {
         group = joined[group];
     }
     group
-}
-
-fn has_results(node: &Node<'_>) -> bool {
-    node.results().next().is_some()
 }

@@ -33,18 +33,8 @@ pub(super) fn by_record(
         fact.likely = largest.max(least).min(1.0);
         fact.extremes = largest.min(least);
     }
-    if let Some((b, c)) = r.counts_differ.as_deref() {
-        let words = format!("non-finite elements: baseline {}, candidate {}", count_words(b), count_words(c));
+    if let Some(words) = unequal_non_finite(r) {
         return non_finite(fact, &words);
-    }
-    if r.baseline_non_finite != r.candidate_non_finite {
-        let side = if r.candidate_non_finite { "candidate" } else { "baseline" };
-        return non_finite(fact, &format!("the statistics show NaN or Inf in the {side} only"));
-    }
-    if r.baseline_non_finite
-        && [r.max, r.min].into_iter().filter_map(KnownDifference::get).any(|s| s.relative.is_infinite())
-    {
-        return non_finite(fact, "the statistics show NaN or Inf on both sides, of different kind or sign");
     }
     let bits_differ = r.checksum == Some(ChecksumMatch::Different);
     match r.checksum {
@@ -82,21 +72,37 @@ pub(super) fn by_record(
             r.sketch.as_ref().map_or(0.0, |sketch| sketch.distance).max(norm).max(recorded_norm(c));
         numbers(fact, distance.max(f64::MIN_POSITIVE), norm);
         fact.judgement.reason = format!("elements beyond 2^100: baseline {in_b}, candidate {in_c}").into();
-        return;
+    } else if let Some(reason) = too_small_to_matter(dtype, b, c) {
+        settle(fact, Verdict::Close, reason);
+    } else {
+        by_numbers(fact, r, dtype, (b, c));
     }
-    if let Some(reason) = too_small_to_matter(dtype, b, c) {
-        return settle(fact, Verdict::Close, reason);
+}
+
+/// Describes non-finite elements that are not the same on both sides.
+fn unequal_non_finite(r: &RecordedComparison) -> Option<String> {
+    if let Some((b, c)) = r.counts_differ.as_deref() {
+        return Some(format!(
+            "non-finite elements: baseline {}, candidate {}",
+            count_words(b),
+            count_words(c)
+        ));
     }
+    if r.baseline_non_finite != r.candidate_non_finite {
+        let side = if r.candidate_non_finite { "candidate" } else { "baseline" };
+        return Some(format!("the statistics show NaN or Inf in the {side} only"));
+    }
+    let mut extremes = [r.max, r.min].into_iter().filter_map(KnownDifference::get);
+    (r.baseline_non_finite && extremes.any(|extreme| extreme.relative.is_infinite()))
+        .then(|| "the statistics show NaN or Inf on both sides, of different kind or sign".to_owned())
+}
+
+/// Sets the distance of two float tensors, by the sketches, or the bound that the statistics prove.
+fn by_numbers(fact: &mut Fact, r: &RecordedComparison, dtype: DType, (b, c): (&TensorRecord, &TensorRecord)) {
+    let norm = fact.norm;
+    let bits_differ = r.checksum == Some(ChecksumMatch::Different);
     let bound = r.rel_l2_at_least.get().filter(|bound| !bound.is_nan()).unwrap_or(0.0);
-    let (distance, reason) = match &r.sketch {
-        Some(sketch) if sketch.is_resolved() => (sketch.distance.max(proved(bound, norm)), ""),
-        Some(sketch) => (
-            // A distance below the sketches' storage rounding is an artefact of the sketches.
-            sketch.distance.max(proved(bound, norm)),
-            if bits_differ { "the bits differ, but by less than a sketch resolves" } else { "" },
-        ),
-        None => (proved(bound, norm), ""),
-    };
+    let distance = r.sketch.as_ref().map_or(0.0, |sketch| sketch.distance).max(proved(bound, norm));
     if r.sketch.is_none() && bound.is_infinite() {
         // The baseline is zero and the candidate is not: the distance is the candidate's own norm.
         return numbers(fact, recorded_norm(c).max(f64::MIN_POSITIVE), norm);
@@ -109,7 +115,10 @@ pub(super) fn by_record(
     }
     numbers(fact, distance, norm);
     fact.noise = b.sum_error.unwrap_or_default() + c.sum_error.unwrap_or_default();
-    fact.judgement.reason = reason.into();
+    if bits_differ && r.sketch.as_ref().is_some_and(|sketch| !sketch.is_resolved()) {
+        // A distance below the rounding with which sketches are stored is made by that.
+        fact.judgement.reason = "the bits differ, but by less than a sketch resolves".into();
+    }
 }
 
 /// Returns true if the greatest and the least element are far from equal.
