@@ -7,7 +7,6 @@ use super::difference::Difference;
 use super::flow::{Flow, Place};
 use super::ops::Kind;
 use probe_dump::{OpName, Phase, Slot};
-use probe_pair::slot_key;
 
 /// Allows dispatcher ops to differ in dtype, shape and presence of results that only their own backward ops
 /// read, and allows the same for those reads: the values keep their verdicts but are no divergence. The first
@@ -65,7 +64,7 @@ fn behind<'f>(
     position: usize,
     made: &Slot,
 ) -> impl Iterator<Item = Place> + 'f {
-    let places = slot_key(made).into_iter().flat_map(move |key| flow.values.readers(side, key));
+    let places = flow.values.readers(side, made);
     places.filter(move |&(op, _)| op > position && flow.nodes[op].traits.kind != Kind::Copy)
 }
 

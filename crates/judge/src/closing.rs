@@ -17,7 +17,7 @@ use super::transfer::{self, InputError};
 use super::value::{Excess, ExpectedError, ValueKind};
 use super::{Cause, SlotJudgement, Verdict};
 use probe_dump::Phase;
-use probe_pair::{BySlot, slot_key};
+use probe_pair::BySlot;
 
 /// Errors below this are no loss that went another way.
 const MATTERS: f64 = 0.05;
@@ -82,8 +82,8 @@ fn is_judged(value: &ExpectedError) -> bool {
 /// Returns true for a value that nothing reads: a loss, a gradient of a parameter.
 fn is_end(flow: &Flow<'_>, place: Place) -> bool {
     let (b, c) = flow.pair.slot_at(place.0, place.1);
-    let sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot_key(slot?)?)));
-    let mut readers = sides.flat_map(|(side, key)| flow.values.readers(side, key));
+    let sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
+    let mut readers = sides.flat_map(|(side, slot)| flow.values.readers(side, slot));
     let node = &flow.nodes[place.0];
     let last = node.op.name.phase() == Phase::ParameterGradient || readers.all(|reader| reader.0 <= place.0);
     last && !node.traits.optimizes

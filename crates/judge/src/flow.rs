@@ -17,7 +17,7 @@ use super::values::Values;
 use super::{PartEvidence, Verdict};
 use probe_dump::{Op, OpKind, OpName, Ordinal, Phase, Slot, SlotSide, Task};
 use probe_measure::{ChecksumMatch, Evidence};
-use probe_pair::{Paired, PartPair, slot_key};
+use probe_pair::{Paired, PartPair};
 
 /// Calls of one module in a step that are considered for a parameter gradient.
 const MAX_CALLS: u32 = 64;
@@ -94,7 +94,7 @@ pub(super) struct Flow<'a> {
     pub(super) evidence: &'a PartEvidence,
     pub(super) nodes: Vec<Node<'a>>,
     facts: Facts,
-    pub(super) values: Values,
+    pub(super) values: Values<'a>,
     by_name: HashMap<&'a str, usize>,
     /// Position of the module call around each op: the forward call of forward ops, the backward call of others.
     parents: Vec<Option<Ordinal>>,
@@ -343,8 +343,7 @@ impl<'a> Flow<'a> {
     pub(super) fn is_made_unpaired(&self, (op, slot): Place) -> bool {
         let (b, c) = self.pair.slot_at(op, slot);
         [b, c].into_iter().enumerate().any(|(side, slot)| {
-            let maker = slot.and_then(slot_key).and_then(|key| self.values.made_unpaired(side, key));
-            maker.is_some_and(|maker| maker < op)
+            slot.and_then(|slot| self.values.made_unpaired(side, slot)).is_some_and(|maker| maker < op)
         })
     }
 

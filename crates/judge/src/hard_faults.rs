@@ -73,7 +73,8 @@ impl<'f, 'a> HardFaults<'f, 'a> {
     fn op(&mut self, position: usize) {
         self.arrivals(position);
         let node = &self.flow.nodes[position];
-        let wired = wiring::fault(self.flow, self.setting, position);
+        let mut arrived = self.arrived(position).iter();
+        let wired = arrived.find_map(|&place| wiring::fault(self.flow, self.setting, place));
         let gradients = &self.expected.gradients;
         let changed = || wiring::changed_gradient(self.flow, self.setting, gradients, position);
         let lost = || wiring::lost_update(self.flow, position);
@@ -108,13 +109,19 @@ impl<'f, 'a> HardFaults<'f, 'a> {
         }
     }
 
-    /// Finds inputs that differ on arrival and that no recorded op made.
-    fn arrivals(&mut self, position: usize) {
-        let node = &self.flow.nodes[position];
+    /// Returns the inputs of an op that no recorded op made, where it is the first to read them.
+    fn arrived(&self, position: usize) -> &'f [Place] {
         // In execution order.
         let all = &self.expected.arrivals;
         let first = all.partition_point(|place| place.0 < position);
-        for &place in all[first..].iter().take_while(|place| place.0 == position) {
+        let count = all[first..].partition_point(|place| place.0 == position);
+        &all[first..first + count]
+    }
+
+    /// Finds inputs that differ on arrival and that no recorded op made.
+    fn arrivals(&mut self, position: usize) {
+        let node = &self.flow.nodes[position];
+        for &place in self.arrived(position) {
             let fact = self.flow.fact(place);
             let differs = !fact.difference.is_open()
                 && !matches!(fact.difference, Difference::Argument | Difference::ComputedArgument);

@@ -13,44 +13,38 @@ use super::median::median;
 use super::ops::Kind;
 use super::setting::Setting;
 use probe_dump::{Number, Phase, Slot};
-use probe_pair::slot_key;
 
-/// Returns a fault for the first input of an op that comes from elsewhere on the candidate's side, though the
-/// baseline's comes from an op that both sides have.
-pub(super) fn fault(flow: &Flow<'_>, setting: &Setting, position: usize) -> Option<Candidate> {
-    let node = &flow.nodes[position];
-    node.given().find_map(|slot| {
-        let place = (position, slot);
-        let fact = flow.fact(place);
-        let open =
-            fact.difference == Difference::Numbers && fact.is_float && !fact.allowed && !fact.unwritten;
-        if !open || fact.is_overwritten || fact.len <= 1.0 {
-            return None;
-        }
-        let (b, c) = flow.pair.slot_at(position, slot);
-        let baseline = makers(flow, 0, place, b?)?;
-        let candidate = makers(flow, 1, place, c?)?;
-        let &first = baseline.first()?;
-        if candidate.iter().any(|maker| baseline.iter().any(|other| other.0 == maker.0)) {
-            return None;
-        }
-        // The error is new if it is beyond that of the value where it was made.
-        let made = baseline.iter().map(|&maker| flow.fact(maker).relative()).fold(0.0, f64::max);
-        let rounding = setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
-        if fact.relative() <= BEYOND * made.hypot(rounding) {
-            return None;
-        }
-        let name = |maker: Place| flow.nodes[maker.0].op.name.as_str();
-        let gradient = flow.nodes[first.0].op.name.phase() != Phase::Forward;
-        let (cause, said) = if let Some(&other) = candidate.first() {
-            let said = format!("reads the result of {}, the baseline that of {}", name(other), name(first));
-            (Cause::Structure, said)
-        } else {
-            let cause = if gradient { Cause::Gradient } else { Cause::Input };
-            (cause, format!("was written to after {} made it: no recorded op did", name(first)))
-        };
-        Some(Candidate { said, ..Candidate::at(position, Some(slot), cause) })
-    })
+/// Returns a fault for an input that no recorded op made on both sides, if it comes from elsewhere on the
+/// candidate's side, though the baseline's comes from an op that both sides have.
+pub(super) fn fault(flow: &Flow<'_>, setting: &Setting, place: Place) -> Option<Candidate> {
+    let fact = flow.fact(place);
+    let open = fact.difference == Difference::Numbers && fact.is_float && !fact.allowed && !fact.unwritten;
+    if !open || fact.is_overwritten || fact.len <= 1.0 {
+        return None;
+    }
+    let (b, c) = flow.pair.slot_at(place.0, place.1);
+    let baseline = makers(flow, 0, place, b?)?;
+    let &first = baseline.first()?;
+    let candidate = makers(flow, 1, place, c?)?;
+    if candidate.iter().any(|maker| baseline.iter().any(|other| other.0 == maker.0)) {
+        return None;
+    }
+    // The error is new if it is beyond that of the value where it was made.
+    let made = baseline.iter().map(|&maker| flow.fact(maker).relative()).fold(0.0, f64::max);
+    let rounding = setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
+    if fact.relative() <= BEYOND * made.hypot(rounding) {
+        return None;
+    }
+    let name = |maker: Place| flow.nodes[maker.0].op.name.as_str();
+    let gradient = flow.nodes[first.0].op.name.phase() != Phase::Forward;
+    let (cause, said) = if let Some(&other) = candidate.first() {
+        let said = format!("reads the result of {}, the baseline that of {}", name(other), name(first));
+        (Cause::Structure, said)
+    } else {
+        let cause = if gradient { Cause::Gradient } else { Cause::Input };
+        (cause, format!("was written to after {} made it: no recorded op did", name(first)))
+    };
+    Some(Candidate { said, ..Candidate::at(place.0, Some(place.1), cause) })
 }
 
 /// Returns the places where a value was made on one side before it is read, by ops that both sides have. `None`
@@ -61,8 +55,7 @@ fn makers(flow: &Flow<'_>, side: usize, place: Place, slot: &Slot) -> Option<Vec
     if !matches!(extremes, [Some(max), Some(min)] if max > min) {
         return None;
     }
-    let key = slot_key(slot)?;
-    let makers: Vec<Place> = flow.values.makers(side, key).filter(|maker| maker.0 != place.0).collect();
+    let makers: Vec<Place> = flow.values.makers(side, slot).filter(|maker| maker.0 != place.0).collect();
     // A later op that makes the same value may have been recorded behind its reader, as modules are.
     makers.iter().all(|maker| flow.nodes[maker.0].is_paired).then_some(makers)
 }

@@ -18,7 +18,7 @@ use crate::value::{Excess, ValueKind};
 
 use super::computes;
 use probe_dump::{Phase, Slot};
-use probe_pair::{Substitution, slot_key};
+use probe_pair::Substitution;
 
 /// Largest error that still counts as agreement: what coarse types leave behind a few ops.
 const LARGEST: f64 = 0.1;
@@ -134,15 +134,13 @@ impl<'f, 'a> Agreement<'f, 'a> {
     }
 
     fn makers(&self, side: usize, before: usize, slot: &Slot) -> impl Iterator<Item = Place> + '_ {
-        let places = slot_key(slot).into_iter().flat_map(move |key| self.flow.values.makers(side, key));
-        places.filter(move |place| place.0 < before)
+        self.flow.values.makers(side, slot).filter(move |place| place.0 < before)
     }
 
     /// Returns the later ops that read what an op makes, on either side.
     fn readers(&self, position: usize) -> Vec<usize> {
         let made = self.sides(position, true).into_iter();
-        let keys = made.filter_map(|(side, _, slot)| Some((side, slot_key(slot)?)));
-        let readers = keys.flat_map(|(side, key)| self.flow.values.readers(side, key));
+        let readers = made.flat_map(|(side, _, slot)| self.flow.values.readers(side, slot));
         readers.map(|place| place.0).filter(|&reader| reader > position).collect()
     }
 
