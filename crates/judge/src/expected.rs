@@ -16,8 +16,8 @@ use super::precision::Precision;
 use super::setting::Setting;
 use super::small_rows::SmallRows;
 use super::transfer::{InputError, largest};
-use super::value::{ExpectedError, Family};
-use probe_dump::{Figure, Phase, Repeated, SlotSide};
+use super::value::{ExpectedError, Family, ValueKind};
+use probe_dump::{Figure, Ordinal, Phase, Repeated, SlotSide};
 use probe_measure::Evidence;
 
 /// Number of elements from which on noise has no direction.
@@ -49,6 +49,30 @@ pub(super) struct ExpectedErrors {
     pub(super) gradients: GradientErrors,
     /// Arrivals, each value where it was first read, in execution order.
     pub(super) arrivals: Vec<Place>,
+}
+
+/// The results among the weighed values, which are in order of place.
+pub(super) struct Results<'e> {
+    values: &'e [ExpectedError],
+    places: Vec<Ordinal>,
+}
+
+impl ExpectedErrors {
+    /// Indexes the results by place.
+    pub(super) fn results(&self) -> Results<'_> {
+        let is_result = |index: &usize| self.values[*index].family.role == ValueKind::Result;
+        let places: Vec<Ordinal> = (0..self.values.len()).filter(is_result).map(Ordinal::of).collect();
+        debug_assert!(places.is_sorted_by_key(|index| self.values[index.place()].place), "in order of place");
+        Results { values: &self.values, places }
+    }
+}
+
+impl Results<'_> {
+    /// Returns the position of the result at a place among the weighed values.
+    pub(super) fn index(&self, place: Place) -> Option<usize> {
+        let found = self.places.binary_search_by_key(&place, |index| self.values[index.place()].place);
+        Some(self.places[found.ok()?].place())
+    }
 }
 
 /// A value made by a recorded op.

@@ -254,10 +254,10 @@ impl<'a> Flow<'a> {
         &self.facts[self.nodes[op].facts[slot].fact]
     }
 
-    /// Accepts what differs in ops that compute the same in another way.
+    /// Accepts what differs in ops of both sides that compute the same in another way.
     pub(super) fn excuse(&mut self, rewritten: &HashSet<usize>) {
-        let places =
-            rewritten.iter().flat_map(|&op| (0..self.nodes[op].slot_count()).map(move |slot| (op, slot)));
+        let ops = rewritten.iter().filter(|&&op| self.nodes[op].is_paired);
+        let places = ops.flat_map(|&op| (0..self.nodes[op].slot_count()).map(move |slot| (op, slot)));
         let differing: Vec<Place> = places.filter(|&place| self.fact(place).differs()).collect();
         for place in differing {
             let fact = self.fact_mut(place);

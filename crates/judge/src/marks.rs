@@ -9,7 +9,7 @@ use super::excess::BEYOND;
 use super::expected::ExpectedErrors;
 use super::flow::{Flow, Node, Place};
 use super::transfer::{self, InputError, largest};
-use super::value::{Excess, ValueKind};
+use super::value::Excess;
 use super::{Cause, OpJudgement, Role, SlotJudgement, Verdict};
 use probe_dump::{Figure, Ordinal, Remark, SlotSide};
 use probe_pair::BySlot;
@@ -67,17 +67,9 @@ pub(super) fn of(
     candidates: &[Candidate],
     diverged: bool,
 ) -> (Vec<OpJudgement>, BySlot<SlotJudgement>) {
-    // In order of place, as they were weighed.
-    let results =
-        (0..expected.values.len()).filter(|&index| expected.values[index].family.role == ValueKind::Result);
-    let results: Vec<Ordinal> = results.map(Ordinal::of).collect();
-    debug_assert!(
-        results.is_sorted_by_key(|index| expected.values[index.place()].place),
-        "in order of place"
-    );
+    let results = expected.results();
     let weighed = |place: Place| {
-        let found = results.binary_search_by_key(&place, |index| expected.values[index.place()].place);
-        let index = results[found.ok()?].place();
+        let index = results.index(place)?;
         Some((&expected.values[index], excess[index]))
     };
     let mut marks = Marks::none(flow);

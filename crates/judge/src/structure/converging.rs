@@ -9,12 +9,12 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use crate::difference::{Difference, Fact};
 use crate::excess::BEYOND;
-use crate::expected::ExpectedErrors;
+use crate::expected::{ExpectedErrors, Results};
 use crate::flow::{Flow, Place};
 use crate::median::median;
 use crate::precision::Precision;
 use crate::transfer::root;
-use crate::value::{Excess, ValueKind};
+use crate::value::Excess;
 
 use super::computes;
 use probe_dump::{Phase, Slot};
@@ -30,8 +30,8 @@ const MOST: usize = 400;
 pub(crate) struct Agreement<'f, 'a> {
     flow: &'f Flow<'a>,
     expected: &'f ExpectedErrors,
-    /// Errors of results against their scales, once they are asked for.
-    scaled: OnceCell<HashMap<Place, f64>>,
+    /// Made when it is needed.
+    results: OnceCell<Results<'f>>,
     /// Error that one op leaves in this part: rounding of the coarsest type, or of coarse products.
     rounding: f64,
 }
@@ -49,7 +49,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
         Self {
             flow,
             expected,
-            scaled: OnceCell::new(),
+            results: OnceCell::new(),
             rounding: floor.max(coarsest.map_or(0.0, |coarse| coarse.unknown)),
         }
     }
@@ -186,12 +186,9 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let fact = self.flow.fact(place);
         // The norm and mean of statistics show less than their extremes.
         let own = fact.relative().max(fact.likely);
-        let scaled = self.scaled.get_or_init(|| {
-            let values = self.expected.values.iter();
-            let results = values.filter(|value| value.family.role == ValueKind::Result);
-            results.map(|value| (value.place, value.error)).collect()
-        });
-        scaled.get(&place).map_or(own, |&error| own.min(error.max(fact.likely)))
+        let results = self.results.get_or_init(|| self.expected.results());
+        let scaled = results.index(place).map(|index| self.expected.values[index].error);
+        scaled.map_or(own, |error| own.min(error.max(fact.likely)))
     }
 }
 
