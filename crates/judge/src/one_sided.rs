@@ -2,10 +2,11 @@
 
 use super::flow::{Flow, Place};
 use super::ops::{is_default, parameter};
-use probe_dump::{Number, Scalar, Value};
+use probe_dump::{Number, Phase, Scalar, Slot, TensorRecord, Value};
 
 /// Returns true for a number or text that one side alone passes and that makes a difference: the other side does
-/// not pass it under another name (by position, or by keyword), and it is not the default of the function. Where
+/// not pass it under another name (by position, or by keyword), and it is not the default of the function. One that
+/// comes with inputs of another size belongs to these (`enable_gqa`, for keys that the other side repeats). Where
 /// the default is not known, zeros, `False` and empty texts count as defaults, and so does what leaves all
 /// results equal to the bit.
 pub(super) fn argument(flow: &Flow<'_>, place: Place) -> bool {
@@ -16,11 +17,11 @@ pub(super) fn argument(flow: &Flow<'_>, place: Place) -> bool {
     };
     let Value::Scalar(value @ (Scalar::Number(_) | Scalar::Text(_))) = &slot.value else { return false };
     let node = &flow.nodes[place.0];
-    if node.op.name.phase() == probe_dump::Phase::Backward {
+    if node.op.name.phase() == Phase::Backward || reads_another_size(flow, place.0) {
         return false;
     }
     let Some(name) = parameter(node.base, &slot.path) else { return false };
-    let same = |other: &&probe_dump::Slot| {
+    let same = |other: &&Slot| {
         !other.side.is_result()
             && *other.path != *slot.path
             && parameter(node.base, &other.path) == Some(name)
@@ -32,6 +33,15 @@ pub(super) fn argument(flow: &Flow<'_>, place: Place) -> bool {
         Some(is_default) => !is_default,
         None => !is_nothing(value) && node.results().any(|slot| !flow.fact((place.0, slot)).exact),
     }
+}
+
+/// Returns true if an op reads a tensor with another number of elements on each side.
+fn reads_another_size(flow: &Flow<'_>, op: usize) -> bool {
+    flow.nodes[op].given().any(|slot| {
+        let (b, c) = flow.pair.slot_at(op, slot);
+        let size = |slot: Option<&Slot>| slot?.value.tensor().map(TensorRecord::len);
+        matches!((size(b), size(c)), (Some(b), Some(c)) if b != c)
+    })
 }
 
 fn is_equal(a: &Scalar, b: &Scalar) -> bool {

@@ -81,6 +81,18 @@ fn an_argument_by_position_is_the_one_by_keyword() {
     assert_eq!(named(&part(0.7)), [("Functional.elu.0.forward", Cause::Argument)]);
 }
 
+#[test]
+fn an_argument_that_comes_with_inputs_of_another_size_belongs_to_these() {
+    let part = |keys: &Drawn| {
+        let mut part = Part::default();
+        part.op("Functional.scaled_dot_product_attention.0.forward").tensor("input.0", &x(), &x());
+        part.tensor("input.1", &x(), keys).number("kwarg.enable_gqa", [Some(1.0), None]);
+        part.tensor("output.0", &x(), &x().off(5, NOISE)).judged("")
+    };
+    assert_eq!(named(&part(&x()))[0].1, Cause::Argument);
+    assert!(named(&part(&Drawn::normal(1, &[80, 30]))).iter().all(|(_, cause)| *cause != Cause::Argument));
+}
+
 /// `tanh` off by 1e-3, and a sum behind it.
 fn ruled(rules: &str) -> PartJudgement {
     let tanh = x().map(f64::tanh);
