@@ -339,6 +339,11 @@ impl<'a> Flow<'a> {
         !self.modules_alone && (self.is_weight(place) || (self.trains && requires == Some(false)))
     }
 
+    /// Frees the tables of [`Values`]: what follows needs memory and no index.
+    pub(super) fn forget_values(&mut self) {
+        self.values = Values::of(self.pair);
+    }
+
     /// Returns true if an unpaired op of either side made the value at a place before it is read there.
     pub(super) fn is_made_unpaired(&self, (op, slot): Place) -> bool {
         let (b, c) = self.pair.slot_at(op, slot);

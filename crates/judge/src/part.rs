@@ -130,6 +130,7 @@ fn suspects(
         candidates.extend(unexplained.filter(|candidate| !reference.acquits(flow, candidate)));
     }
     remarks.extend(structure.note);
+    flow.forget_values();
     (candidates, remarks)
 }
 
