@@ -373,5 +373,5 @@ fn many_threads_have_no_more_requests_under_way_than_one_store_takes() {
         }
     });
     let most = lying.0.most.load(Ordering::SeqCst);
-    assert!((8..=32).contains(&most), "{most} requests at a time");
+    assert!((2..=32).contains(&most), "{most} requests at a time");
 }

@@ -41,6 +41,13 @@ pub(super) fn of(
             "mixed-precision pair: the baseline computes in {b}, the candidate in {c} ({count} tensors); errors are judged at the precision of the coarser type"
         ));
     }
+    if let Some((name, (b, c))) = setting.lists.first_key_value() {
+        let others = setting.lists.len() - 1;
+        let more = if others == 0 { String::new() } else { format!(" (and {others} more functions)") };
+        notes.push(format!(
+            "autocast leaves {name} in {b} in the baseline and in {c} in the candidate, in every call{more}: the devices' lists differ"
+        ));
+    }
     notes.extend(products(&expected.values, excess, drift));
     let collection = flow.nodes.first().is_some_and(|node| node.op.name.kind() == OpKind::Tensor);
     if candidates.iter().any(|candidate| candidate.cause == Cause::Input) && !collection {

@@ -1,9 +1,11 @@
 //! Knowledge of ops by name: how error passes through them. One table covers torch functions, tensor methods,
 //! dispatcher ops, modules and fused NPU ops; an op that is not in it is [`Kind::Other`].
 
+mod signatures;
 mod table;
 
 use serde::Deserialize;
+pub(super) use signatures::{is_default, parameter};
 use table::Table;
 
 use probe_dump::{Op, OpKind};
@@ -39,6 +41,10 @@ pub(super) enum Kind {
     Mean,
     /// Turns absolute error into relative: exponentials, softmax.
     Exponential,
+    /// Averages the squared distance of two values.
+    Distance,
+    /// Functions of one number with a known slope: see `slope`.
+    Sloped,
     /// A power; below 1 it magnifies error as a root does.
     Power,
     /// Takes logarithms or differences of them: absolute error stays absolute.
