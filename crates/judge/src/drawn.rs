@@ -152,7 +152,7 @@ impl Part {
 
     fn pair(&self) -> (PartPair, PartEvidence) {
         let rank = |ops: &[Op]| Rank {
-            framework: Default::default(),
+            framework: probe_dump::Framework::default(),
             key: PartKey { step: 0, rank: RankId::Single, label: "".into() },
             task: Task::Tensor,
             level: "api".into(),
