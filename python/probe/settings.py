@@ -98,6 +98,10 @@ class Settings:
     #: Seed for moving weights and inputs by one rounding: the recorded run is then a different one, which shows the
     #: effect of rounding. Normally None: nothing is moved.
     perturb: int | None = None
+    #: True if what ops read is held against what ops have written.
+    recheck: bool = False
+    #: True if memory that torch gives out unwritten is filled with NaN.
+    poison: bool = False
     #: True if the line at the end of the recording is left out.
     quiet: bool = False
     #: Rank of this process if neither the environment nor torch.distributed knows it.
@@ -356,6 +360,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "fused": _flag,
     "stacks": _flag,
     "perturb": _seed,
+    "recheck": _flag,
+    "poison": _flag,
     "control": _file,
     "quiet": _flag,
     "rank": _rank,

@@ -37,6 +37,8 @@ VALUES: dict[str, tuple[str, Any]] = {
     "stacks": ("false", False),
     "step_on": ('"my_training.train_step"', "my_training.train_step"),
     "perturb": ("7", 7),
+    "recheck": ("true", True),
+    "poison": ("true", True),
     "quiet": ("true", True),
     "rank": ("3", 3),
 }

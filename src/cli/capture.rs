@@ -27,6 +27,7 @@ Examples:
   probe capture --ranks 0 --task tensor -- torchrun train.py
   probe capture --include 'layers.3.*' --level op -- python train.py
   probe capture --perturb -o gpu_noise -- python train.py
+  probe capture --recheck --poison --steps 0 -- python train.py
   probe capture --step-on model --control record -o dump -- python serve.py
   probe capture --runtime acl --steps 10 -o npu_dump -- python train.py
   probe capture --runtime acl --step-on aclnnApplyAdamWV2 -- ./train
@@ -104,6 +105,14 @@ pub(super) struct CaptureArgs {
     #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "0", value_parser = clap::value_parser!(u32).range(..1 << 31))]
     pub(super) perturb: Option<u32>,
 
+    /// Hold what ops read against what ops have written there, and name the writer and the reader where memory has changed in between.
+    #[arg(long)]
+    pub(super) recheck: bool,
+
+    /// Fill memory that torch hands out unwritten with NaN, and name who reads it.
+    #[arg(long)]
+    pub(super) poison: bool,
+
     /// Do not print a summary of what was recorded.
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -157,6 +166,8 @@ fn check(args: &CaptureArgs) -> anyhow::Result<()> {
         ("--graph-memory", args.graph_memory.is_some()),
         ("--max-bytes", args.max_bytes.is_some()),
         ("--perturb", args.perturb.is_some()),
+        ("--recheck", args.recheck),
+        ("--poison", args.poison),
     ];
     match without.into_iter().find(|(_, given)| *given) {
         Some((option, _)) => {
@@ -305,6 +316,8 @@ fn settings(args: &CaptureArgs) -> anyhow::Result<Value> {
     set("task", args.task.clone().map(Value::from));
     set("max_bytes", args.max_bytes.clone().map(Value::from));
     set("perturb", args.perturb.map(Value::from));
+    set("recheck", args.recheck.then(|| true.into()));
+    set("poison", args.poison.then(|| true.into()));
     set("quiet", args.quiet.then_some(Value::from(true)));
     set("include", Some(&args.include).filter(|names| !names.is_empty()).map(|names| json!(names)));
     set("exclude", Some(&args.exclude).filter(|names| !names.is_empty()).map(|names| json!(names)));

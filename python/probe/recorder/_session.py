@@ -38,6 +38,7 @@ from probe.recorder.compiled import CompiledRegions
 from probe.recorder.device import Device
 from probe.recorder.ending import Ending
 from probe.recorder.gradients import Gradients
+from probe.recorder.integrity import Integrity, IntegrityMode
 from probe.recorder.modes import ApiMode, OpMode
 from probe.recorder.modules import Modules
 from probe.recorder.perturb import Perturbation
@@ -47,7 +48,7 @@ from probe.selection import Selection
 from probe.settings import Settings, SettingsError, Slice
 from probe.steps import Steps
 
-_Mode = ApiMode | OpMode | CollectiveMode
+_Mode = ApiMode | OpMode | CollectiveMode | IntegrityMode
 _Models = torch.nn.Module | Iterable[torch.nn.Module] | None
 
 #: Set by tests and benchmarks: tensors in host memory are then measured like those on a device.
@@ -107,6 +108,7 @@ class Session:
         self._device = Device(settings.task in ("sketch", "tensor"), settings.host_bytes, settings.fused)
         self._ending = Ending()
         self._perturbation = Perturbation(settings.perturb) if settings.perturb is not None else None
+        self._integrity = Integrity(settings.recheck, settings.poison) if settings.recheck or settings.poison else None
         #: Number of pauses so far.
         self._period = 0
         #: Active modes on any thread.
@@ -233,6 +235,7 @@ class Session:
             if self._core is not None:
                 count, first = self._core.faults()
                 notes = [f"{count} calls could not be recorded in full; the first: {first}"] if count else []
+                notes += self._integrity.lines() if self._integrity is not None else []
                 for note in notes:
                     say_once(note)
                 # Already reported when they were found.
@@ -302,6 +305,8 @@ class Session:
             self._device.begin_step()
             self._ending.step_begins()
             self._selection.begin_step()
+            if self._integrity is not None:
+                self._integrity.begin_step()
             self._in_step = True
             self._begun.append(self.step_number)
             self._outermost = self._modules.outermost if self._modules is not None else 0
@@ -427,10 +432,11 @@ class Session:
         # Left by a stop on another thread.
         self._pop_modes()
         level = self.settings.level
-        modes: list[_Mode] = []
+        # Inside the others: it sees an op where that runs, and they do not see what it does.
+        modes: list[_Mode] = [] if self._integrity is None else [IntegrityMode(self._integrity)]
         if level in ("api", "mix"):
             gradients = self._gradients if "backward" in self.settings.phases else None
-            modes.append(ApiMode(self._core, gradients))
+            modes.append(ApiMode(self._core, gradients, self._integrity))
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 modes.append(CollectiveMode(self._core))
         elif level == "op":
@@ -463,6 +469,8 @@ class Session:
         watch = self._modules.silence() if self._modules is not None else None
         if watch is None:
             return None
+        if self._integrity is not None:
+            self._integrity.forget()
         set_back = [back for mode in reversed(modes) if (back := set_aside(mode)) is not None]
         if not set_back and self.settings.level != "module":
             watch()
@@ -556,6 +564,7 @@ class Session:
             outermost=self._modules.outermost if self._modules is not None else 0,
             unused=self._selection.unused(self._warnings) if self._begun else [],
             perturbed=self._perturbation.describe() if self._perturbation is not None else None,
+            integrity=self._integrity.summary() if self._integrity is not None else None,
         )
         for line in outcome.lines():
             say(line)

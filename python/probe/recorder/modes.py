@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from contextlib import nullcontext
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from probe.recorder.naming import BACKWARD, Operator, api_names, operator
 if TYPE_CHECKING:
     from probe._core import Recorder
     from probe.recorder.gradients import Gradients
+    from probe.recorder.integrity import Integrity
 
 
 class OpMode(TorchDispatchMode):
@@ -42,7 +44,7 @@ class OpMode(TorchDispatchMode):
 class ApiMode(TorchFunctionMode):
     """Records torch functions and tensor methods as the user calls them; calls inside them are not seen again."""
 
-    def __init__(self, core: Recorder, gradients: Gradients | None) -> None:
+    def __init__(self, core: Recorder, gradients: Gradients | None, integrity: Integrity | None = None) -> None:
         super().__init__()
         #: See `OpMode`.
         self.on = True
@@ -50,6 +52,7 @@ class ApiMode(TorchFunctionMode):
         self._before = core.before_api
         self._after = core.after
         self._gradients = gradients
+        self._inside = nullcontext if integrity is None else integrity.inside
         self._names = api_names()
         #: Functions found not to return tensors.
         self._questions: set[Any] = set()
@@ -77,7 +80,8 @@ class ApiMode(TorchFunctionMode):
             return func(*args, **kwargs)
         edges = self._gradients.before(call, args, kwargs) if self._gradients is not None else None
         try:
-            result = func(*args, **kwargs)
+            with self._inside(call.name):
+                result = func(*args, **kwargs)
         except BaseException as error:
             self._core.raised(call, error)
             raise
