@@ -38,6 +38,7 @@ from probe.recorder.compiled import CompiledRegions
 from probe.recorder.device import Device
 from probe.recorder.ending import Ending
 from probe.recorder.gradients import Gradients
+from probe.recorder.inject import Injection
 from probe.recorder.integrity import Integrity, IntegrityMode
 from probe.recorder.modes import ApiMode, OpMode
 from probe.recorder.modules import Modules
@@ -109,6 +110,7 @@ class Session:
         self._ending = Ending()
         self._perturbation = Perturbation(settings.perturb) if settings.perturb is not None else None
         self._integrity = Integrity(settings.recheck, settings.poison) if settings.recheck or settings.poison else None
+        self._injection = Injection(settings, self._rank) if settings.inject is not None or settings.inject_at else None
         #: Number of pauses so far.
         self._period = 0
         #: Active modes on any thread.
@@ -307,6 +309,8 @@ class Session:
             self._selection.begin_step()
             if self._integrity is not None:
                 self._integrity.begin_step()
+            if self._injection is not None:
+                self._injection.begin_step(self.step_number)
             self._in_step = True
             self._begun.append(self.step_number)
             self._outermost = self._modules.outermost if self._modules is not None else 0
@@ -406,6 +410,7 @@ class Session:
             self._push_modes,
             self._pop_modes,
             self._perturbation,
+            self._injection,
         )
         self._compiled = CompiledRegions(core, self._modules, backward, self._silence)
         for model in self._models:
@@ -436,7 +441,7 @@ class Session:
         modes: list[_Mode] = [] if self._integrity is None else [IntegrityMode(self._integrity)]
         if level in ("api", "mix"):
             gradients = self._gradients if "backward" in self.settings.phases else None
-            modes.append(ApiMode(self._core, gradients, self._integrity))
+            modes.append(ApiMode(self._core, gradients, self._integrity, self._injection))
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 modes.append(CollectiveMode(self._core))
         elif level == "op":
@@ -563,7 +568,8 @@ class Session:
             iterations=self.iterations,
             outermost=self._modules.outermost if self._modules is not None else 0,
             unused=self._selection.unused(self._warnings) if self._begun else [],
-            perturbed=self._perturbation.describe() if self._perturbation is not None else None,
+            perturbed=f"{self._perturbation.describe()}; it shows noise, for probe compare --noise and probe calibrate" if self._perturbation is not None else None,
+            injected=self._injection.describe() if self._injection is not None else None,
             integrity=self._integrity.summary() if self._integrity is not None else None,
         )
         for line in outcome.lines():
@@ -630,6 +636,11 @@ def _run_identity() -> str:
 
 def _remarks(settings: Settings) -> list[str]:
     """Remarks that a reader of the dump must see before anything else."""
+    if settings.inject is not None:
+        return [
+            f"{os.path.basename(settings.output)} was recorded with --inject: {', '.join(settings.replace)} of {', '.join(map(str, settings.inject_at)) or 'all calls'} "
+            f"came from {os.path.basename(settings.inject)}, so that each shows its own error alone"
+        ]
     if settings.perturb is None:
         return []
     return [
