@@ -71,8 +71,7 @@ def _check_ops(parser: _Parser) -> None:
     )
     parser.epilog = "Exit codes: 0 all pass, 1 a result fails, 2 failed or misused."
     parser.add_argument("dump", metavar="DUMP")
-    parser.add_argument("--device", default="cpu", help="device under test [default: cpu]")
-    parser.add_argument("--op", action="append", default=[], metavar="PATTERN", help="only these ops; may be given several times")
+    _chosen(parser)
     parser.add_argument("--not", dest="excluded", action="append", default=[], metavar="PATTERN", help="not these")
     parser.add_argument("--benchmark", metavar="FILE", help="results.jsonl of another device: ratios to its errors are judged")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes [default: 1]")
@@ -87,9 +86,13 @@ def _invariant(parser: _Parser) -> None:
     )
     parser.epilog = "Exit codes: 0 rows depend on nothing but themselves, 1 they do, 2 failed or misused."
     parser.add_argument("dump", metavar="DUMP", nargs="?")
-    parser.add_argument("--device", default="cpu", help="where calls are run [default: cpu]")
-    parser.add_argument("--op", action="append", default=[], metavar="PATTERN", help="only these ops; may be given several times")
+    _chosen(parser)
     parser.set_defaults(run=_run_invariant)
+
+
+def _chosen(parser: _Parser) -> None:
+    parser.add_argument("--device", default="cpu", help="device under test [default: cpu]")
+    parser.add_argument("--op", action="append", default=[], metavar="PATTERN", help="only these ops; may be given several times")
 
 
 def _verify(parser: _Parser) -> None:
