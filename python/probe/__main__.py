@@ -13,7 +13,7 @@ def main() -> None:
 
         sys.exit(doctor.main(sys.argv[2:]))
 
-    if sys.argv[1:2] in (["replay"], ["verify"], ["check-ops"]):
+    if sys.argv[1:2] in (["replay"], ["verify"], ["check-ops"], ["invariant"]):
         # Commands that run torch's functions live in this interpreter too.
         from probe.replay import command
 

@@ -62,7 +62,7 @@ def executable(path: Path, text: str) -> Path:
 def test_the_settings_reach_the_program(tmp_path: Path) -> None:
     (tmp_path / "probe.toml").write_text("level = 'op'")
     options = ["--config", "probe.toml", "--steps", "10,20", "--ranks", "0-3", "--task", "hash", "--level", "api", "-o", "dump"]
-    options += ["--include", "conv1", "--include", "torch.relu", "--exclude", "fc", "--max-bytes", "2GB", "--perturb"]
+    options += ["--include", "conv1", "--include", "torch.relu", "--exclude", "fc", "--max-bytes", "2GB", "--perturb", "--recheck", "--poison"]
     done = capture(*options, "--", sys.executable, "-c", SHOW, "--steps", "-tp", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     order, path, arguments = json.loads(done.stdout)
@@ -76,6 +76,8 @@ def test_the_settings_reach_the_program(tmp_path: Path) -> None:
         "exclude": ["fc"],
         "max_bytes": "2GB",
         "perturb": 0,
+        "recheck": True,
+        "poison": True,
     }
     assert order["config"] == str(tmp_path / "probe.toml") and order["directory"] == str(tmp_path)
     assert path.split(os.pathsep) == [str(PACKAGE / "_bootstrap"), str(PACKAGE.parent), str(HERE)]

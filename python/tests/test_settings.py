@@ -37,6 +37,11 @@ VALUES: dict[str, tuple[str, Any]] = {
     "stacks": ("false", False),
     "step_on": ('"my_training.train_step"', "my_training.train_step"),
     "perturb": ("7", 7),
+    "inject": ('"/tmp/dump"', "/tmp/dump"),
+    "inject_at": ('["layers.1"]', (Pattern("layers.1"),)),
+    "replace": ('["results"]', ("results",)),
+    "recheck": ("true", True),
+    "poison": ("true", True),
     "quiet": ("true", True),
     "rank": ("3", 3),
 }

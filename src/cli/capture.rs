@@ -27,6 +27,8 @@ Examples:
   probe capture --ranks 0 --task tensor -- torchrun train.py
   probe capture --include 'layers.3.*' --level op -- python train.py
   probe capture --perturb -o gpu_noise -- python train.py
+  probe capture --inject gpu_dump --at layers.3.mlp -o npu_alone -- python train.py
+  probe capture --recheck --poison --steps 0 -- python train.py
   probe capture --step-on model --control record -o dump -- python serve.py
   probe capture --runtime acl --steps 10 -o npu_dump -- python train.py
   probe capture --runtime acl --step-on aclnnApplyAdamWV2 -- ./train
@@ -104,6 +106,27 @@ pub(super) struct CaptureArgs {
     #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "0", value_parser = clap::value_parser!(u32).range(..1 << 31))]
     pub(super) perturb: Option<u32>,
 
+    /// Change the run: give ops the values that DUMP recorded (with --task tensor) in place of their own, so that each shows its own
+    /// error alone.
+    #[arg(long, value_name = "DUMP", conflicts_with_all = ["runtime", "control", "perturb"])]
+    pub(super) inject: Option<PathBuf>,
+
+    /// With --inject: replace values of this op, or of what runs inside this module; repeatable [default: all].
+    #[arg(long, value_name = "NAME", requires = "inject")]
+    pub(super) at: Vec<String>,
+
+    /// With --inject: values to replace, of `inputs`, `gradients` (those that arrive at results) and `results` [default: inputs].
+    #[arg(long, value_name = "WHAT", requires = "inject", value_delimiter = ',', value_parser = ["inputs", "gradients", "results"])]
+    pub(super) replace: Vec<String>,
+
+    /// Hold what ops read against what ops have written there, and name the writer and the reader where memory has changed in between.
+    #[arg(long)]
+    pub(super) recheck: bool,
+
+    /// Fill memory that torch hands out unwritten with NaN, and name who reads it.
+    #[arg(long)]
+    pub(super) poison: bool,
+
     /// Do not print the summary.
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -157,6 +180,8 @@ fn check(args: &CaptureArgs) -> anyhow::Result<()> {
         ("--graph-memory", args.graph_memory.is_some()),
         ("--max-bytes", args.max_bytes.is_some()),
         ("--perturb", args.perturb.is_some()),
+        ("--recheck", args.recheck),
+        ("--poison", args.poison),
     ];
     match without.into_iter().find(|(_, given)| *given) {
         Some((option, _)) => {
@@ -305,6 +330,15 @@ fn settings(args: &CaptureArgs) -> anyhow::Result<Value> {
     set("task", args.task.clone().map(Value::from));
     set("max_bytes", args.max_bytes.clone().map(Value::from));
     set("perturb", args.perturb.map(Value::from));
+    let inject = args.inject.as_deref().map(std::path::absolute).transpose()?;
+    if let Some(dump) = &inject {
+        fs::metadata(dump).with_context(|| format!("{} (--inject)", dump.display()))?;
+    }
+    set("inject", inject.as_deref().map(text).transpose()?.map(Value::from));
+    set("inject_at", Some(&args.at).filter(|names| !names.is_empty()).map(|names| json!(names)));
+    set("replace", Some(&args.replace).filter(|words| !words.is_empty()).map(|words| json!(words)));
+    set("recheck", args.recheck.then(|| true.into()));
+    set("poison", args.poison.then(|| true.into()));
     set("quiet", args.quiet.then_some(Value::from(true)));
     set("include", Some(&args.include).filter(|names| !names.is_empty()).map(|names| json!(names)));
     set("exclude", Some(&args.exclude).filter(|names| !names.is_empty()).map(|names| json!(names)));

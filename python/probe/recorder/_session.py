@@ -38,6 +38,8 @@ from probe.recorder.compiled import CompiledRegions
 from probe.recorder.device import Device
 from probe.recorder.ending import Ending
 from probe.recorder.gradients import Gradients
+from probe.recorder.inject import Injection
+from probe.recorder.integrity import Integrity, IntegrityMode
 from probe.recorder.modes import ApiMode, OpMode
 from probe.recorder.modules import Modules
 from probe.recorder.perturb import Perturbation
@@ -47,7 +49,7 @@ from probe.selection import Selection
 from probe.settings import Settings, SettingsError, Slice
 from probe.steps import Steps
 
-_Mode = ApiMode | OpMode | CollectiveMode
+_Mode = ApiMode | OpMode | CollectiveMode | IntegrityMode
 _Models = torch.nn.Module | Iterable[torch.nn.Module] | None
 
 #: Set by tests and benchmarks: tensors in host memory are then measured like those on a device.
@@ -107,6 +109,8 @@ class Session:
         self._device = Device(settings.task in ("sketch", "tensor"), settings.host_bytes, settings.fused)
         self._ending = Ending()
         self._perturbation = Perturbation(settings.perturb) if settings.perturb is not None else None
+        self._integrity = Integrity(settings.recheck, settings.poison) if settings.recheck or settings.poison else None
+        self._injection = Injection(settings, self._rank) if settings.inject is not None or settings.inject_at else None
         #: Number of pauses so far.
         self._period = 0
         #: Active modes on any thread.
@@ -233,6 +237,7 @@ class Session:
             if self._core is not None:
                 count, first = self._core.faults()
                 notes = [f"{count} calls could not be recorded in full; the first: {first}"] if count else []
+                notes += self._integrity.lines() if self._integrity is not None else []
                 for note in notes:
                     say_once(note)
                 # Already reported when they were found.
@@ -302,6 +307,10 @@ class Session:
             self._device.begin_step()
             self._ending.step_begins()
             self._selection.begin_step()
+            if self._integrity is not None:
+                self._integrity.begin_step()
+            if self._injection is not None:
+                self._injection.begin_step(self.step_number)
             self._in_step = True
             self._begun.append(self.step_number)
             self._outermost = self._modules.outermost if self._modules is not None else 0
@@ -401,6 +410,7 @@ class Session:
             self._push_modes,
             self._pop_modes,
             self._perturbation,
+            self._injection,
         )
         self._compiled = CompiledRegions(core, self._modules, backward, self._silence)
         for model in self._models:
@@ -427,10 +437,11 @@ class Session:
         # Left by a stop on another thread.
         self._pop_modes()
         level = self.settings.level
-        modes: list[_Mode] = []
+        # Inside the others: it sees an op where that runs, and they do not see what it does.
+        modes: list[_Mode] = [] if self._integrity is None else [IntegrityMode(self._integrity)]
         if level in ("api", "mix"):
             gradients = self._gradients if "backward" in self.settings.phases else None
-            modes.append(ApiMode(self._core, gradients))
+            modes.append(ApiMode(self._core, gradients, self._integrity, self._injection))
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 modes.append(CollectiveMode(self._core))
         elif level == "op":
@@ -463,6 +474,8 @@ class Session:
         watch = self._modules.silence() if self._modules is not None else None
         if watch is None:
             return None
+        if self._integrity is not None:
+            self._integrity.forget()
         set_back = [back for mode in reversed(modes) if (back := set_aside(mode)) is not None]
         if not set_back and self.settings.level != "module":
             watch()
@@ -555,7 +568,9 @@ class Session:
             iterations=self.iterations,
             outermost=self._modules.outermost if self._modules is not None else 0,
             unused=self._selection.unused(self._warnings) if self._begun else [],
-            perturbed=self._perturbation.describe() if self._perturbation is not None else None,
+            perturbed=f"{self._perturbation.describe()}; it shows noise, for probe compare --noise and probe calibrate" if self._perturbation is not None else None,
+            injected=self._injection.describe() if self._injection is not None else None,
+            integrity=self._integrity.summary() if self._integrity is not None else None,
         )
         for line in outcome.lines():
             say(line)
@@ -621,6 +636,11 @@ def _run_identity() -> str:
 
 def _remarks(settings: Settings) -> list[str]:
     """Remarks that a reader of the dump must see before anything else."""
+    if settings.inject is not None:
+        return [
+            f"{os.path.basename(settings.output)} was recorded with --inject: {', '.join(settings.replace)} of {', '.join(map(str, settings.inject_at)) or 'all calls'} "
+            f"came from {os.path.basename(settings.inject)}, so that each shows its own error alone"
+        ]
     if settings.perturb is None:
         return []
     return [
